@@ -1,0 +1,37 @@
+//! Integers as Redis reads them: decimal, no sign but `-`, no spaces, no leading zeros.
+
+/// The integer that these bytes spell, if they spell one in Redis's way (`string2ll`).
+pub fn integer(bytes: &[u8]) -> Option<i64> {
+    if let [digit @ b'0'..=b'9'] = bytes {
+        return Some(i64::from(digit - b'0'));
+    }
+    let (negative, digits) = match bytes {
+        [b'-', rest @ ..] => (true, rest),
+        _ => (false, bytes),
+    };
+    if !matches!(digits.first(), Some(b'1'..=b'9')) {
+        return None;
+    }
+    let mut value: i64 = 0;
+    for byte in digits {
+        let digit = i64::from(byte.checked_sub(b'0').filter(|digit| *digit <= 9)?);
+        value = value.checked_mul(10)?;
+        value = if negative { value.checked_sub(digit)? } else { value.checked_add(digit)? };
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::integer;
+
+    #[test]
+    fn reads_what_redis_reads_and_nothing_else() {
+        for number in [0, 7, -1, 30_000, i64::MAX, i64::MIN] {
+            assert_eq!(integer(number.to_string().as_bytes()), Some(number));
+        }
+        for bytes in ["", "-", "+1", "01", "-0", " 1", "1 ", "1.0", "1e3", "0x1", "9223372036854775808", "٣"] {
+            assert_eq!(integer(bytes.as_bytes()), None, "{bytes}");
+        }
+    }
+}
