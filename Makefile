@@ -1,0 +1,69 @@
+# The doors into this repository; `make help` lists them. It needs GNU make 3.81 (what macOS has) and a Rust toolchain:
+# the rest is installed by scripts/setup, and only where it is missing.
+
+PORT ?= 6379
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+ifeq ($(shell uname -s),Darwin)
+MODULE := $(TARGET)/release/libredis_lock.dylib
+PREFIX ?= $(shell brew --prefix)
+else
+MODULE := $(TARGET)/release/libredis_lock.so
+PREFIX ?= /usr
+endif
+# Debian's unit for redis-server may load nothing from outside /usr/lib and /lib.
+MODULE_DIR = $(PREFIX)/lib/redis/modules
+
+# Hundreds of clients need more open files than the 256 that macOS gives a shell.
+MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
+
+.PHONY: help setup build run test lint install demo bench bench-quick
+
+help: ## what this Makefile can do
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install all that is missing here (apt-get or Homebrew)
+	@scripts/setup compiler libclang redis faketime lint
+
+build: ## the release module
+	@scripts/setup compiler libclang
+	cargo build --release
+
+run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER=redis-server)
+	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
+
+test: ## every test, against real servers (REDIS_SERVER=path for another server)
+	@scripts/setup compiler libclang redis faketime
+	cargo build --release
+	@$(MANY_FILES); echo cargo test --release; cargo test --release
+
+lint: ## formatting, clippy and rustdoc; a warning is an error
+	@scripts/setup compiler libclang lint
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
+
+# install(1) puts a new file in place of the old one; cp would write into the library that a running server has mapped.
+install: ## the module to where redis-server may load it (PREFIX=/usr, DESTDIR)
+	@test -f $(MODULE) || $(MAKE) --no-print-directory build
+	install -d "$(DESTDIR)$(MODULE_DIR)"
+	install -m 755 $(MODULE) "$(DESTDIR)$(MODULE_DIR)/"
+	@echo
+	@echo "Add to redis.conf (on Debian /etc/redis/redis.conf), and restart redis-server:"
+	@echo "    loadmodule $(MODULE_DIR)/$(notdir $(MODULE))"
+	@echo "    maxmemory-policy noeviction"
+	@echo "redis.conf.example has the other settings, each with its reason."
+
+demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
+	@scripts/setup compiler libclang redis
+	cargo build --release
+	@$(MANY_FILES); cargo run --quiet --release --example demo
+
+bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path)
+	@scripts/setup compiler libclang redis
+	cargo build --release
+	@$(MANY_FILES); cargo bench --bench locks
+
+bench-quick: ## the same in two minutes, printed only
+	@scripts/setup compiler libclang redis
+	cargo build --release
+	@$(MANY_FILES); cargo bench --bench locks -- --quick

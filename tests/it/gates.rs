@@ -1,0 +1,460 @@
+//! While the server refuses writes nobody is granted anything, by no timer and no surprise; when it accepts them
+//! again, whoever is next is served at once. A grant that gets past such a gate is one that replicas and the AOF
+//! never see, or one that ends the server by assertion.
+
+use crate::support::waiting::*;
+use crate::support::{in_sync, until, Client, Server, Value};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// `a`'s lease on `k` is about to end, `b` and `c` wait.
+struct Scene {
+    client: Client,
+    b: Waiter,
+    c: Waiter,
+}
+
+impl Scene {
+    #[track_caller]
+    fn of(server: &Server) -> Scene {
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let [b, c] = line_up(server, "k", ["b", "c"]);
+        Scene { client, b, c }
+    }
+
+    /// Closes the gate and lets the lease end behind it: nothing may happen.
+    #[track_caller]
+    fn assert_nothing_is_granted_after(&mut self, close: impl FnOnce(&mut Client)) {
+        self.client.run("PEXPIRE k 100");
+        close(&mut self.client);
+        self.assert_nothing_is_granted();
+    }
+
+    #[track_caller]
+    fn assert_nothing_is_granted(&mut self) {
+        // The lease ends within the first half.
+        self.b.assert_silent_for(Duration::from_millis(250));
+        self.c.assert_silent();
+        let waiters = self.client.run("LOCK.WAITERS k");
+        assert_eq!(waiters.items().len(), 2, "both still wait");
+        assert!(self.client.run("LOCK.HELD k b").is_nil());
+    }
+
+    /// Opens the gate: `b` is served at once, and only `b`.
+    #[track_caller]
+    fn assert_granted_after(&mut self, open: impl FnOnce(&mut Client)) {
+        open(&mut self.client);
+        self.b.granted("b");
+        assert_eq!(holders(&mut self.client, "k"), ["b"]);
+        self.c.assert_silent();
+        self.client.run("LOCK.RELEASE k b");
+        self.c.granted("c");
+    }
+}
+
+mod client_pause {
+    use super::*;
+
+    #[test]
+    fn client_pause_write_stops_grants_until_client_unpause() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        scene.assert_nothing_is_granted_after(|client| {
+            client.run("CLIENT PAUSE 60000 WRITE");
+        });
+        scene.assert_granted_after(|client| {
+            client.run("CLIENT UNPAUSE");
+        });
+    }
+
+    #[test]
+    fn client_pause_write_stops_grants_until_its_time_is_over() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        scene.client.run("PEXPIRE k 50");
+        let start = Instant::now();
+        scene.client.run("CLIENT PAUSE 400 WRITE");
+        assert_eq!(scene.b.client.read().items()[0], Value::bulk("b"));
+        assert!(ms_since(start) >= 400, "granted after {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_millis(400) + SOON);
+    }
+
+    #[test]
+    fn client_pause_all_stops_grants_until_its_time_is_over() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        scene.client.run("PEXPIRE k 50");
+        let start = Instant::now();
+        scene.client.run("CLIENT PAUSE 400 ALL");
+        assert_eq!(scene.b.client.read().items()[0], Value::bulk("b"));
+        assert!(ms_since(start) >= 400, "granted after {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_millis(400) + SOON);
+        assert_eq!(holders(&mut scene.client, "k"), ["b"]);
+    }
+
+    #[test]
+    fn who_asked_during_the_pause_comes_after_the_queue() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        scene.assert_nothing_is_granted_after(|client| {
+            client.run("CLIENT PAUSE 60000 WRITE");
+        });
+        // The server postpones this and runs it when the pause is over, perhaps before anything else.
+        let mut newcomer = server.client();
+        newcomer.send_line("LOCK.ACQUIRE k z");
+        server.wait_blocked(3);
+        scene.client.run("CLIENT UNPAUSE");
+        assert_eq!(newcomer.read(), Value::NullArray);
+        scene.b.granted("b");
+        scene.c.assert_silent();
+    }
+
+    #[test]
+    fn a_release_during_the_pause_hands_over_after_it() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        scene.client.run("CLIENT PAUSE 60000 WRITE");
+        let mut holder = server.client();
+        holder.send_line("LOCK.RELEASE k a");
+        server.wait_blocked(3);
+        scene.b.assert_silent_for(Duration::from_millis(50));
+        scene.assert_granted_after(|client| {
+            client.run("CLIENT UNPAUSE");
+        });
+        assert_eq!(holder.read(), Value::Int(1));
+    }
+
+    #[test]
+    fn a_session_that_ends_during_the_pause_is_released_after_it() {
+        let server = Server::start();
+        let mut client = server.client();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        session.run("LOCK.ACQUIRE unwanted a PX 60000 SESSION");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        client.run("CLIENT PAUSE 60000 WRITE");
+        drop(session);
+        b.assert_silent_for(A_WHILE);
+        assert_eq!(holders(&mut client, "k"), ["a"]);
+        assert_eq!(holders(&mut client, "unwanted"), ["a"]);
+        client.run("CLIENT UNPAUSE");
+        b.granted("b");
+        until("the other lock is free", || client.run("EXISTS unwanted") == Value::Int(0));
+    }
+
+    #[test]
+    fn a_session_outlives_a_pause() {
+        let server = Server::start();
+        let mut client = server.client();
+        let mut session = server.client();
+        let fence = session.run("LOCK.ACQUIRE k a PX 1000 SESSION").fence();
+        client.run("CLIENT PAUSE 200 WRITE");
+        let_pass(Duration::from_millis(1500));
+        assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+    }
+
+    #[test]
+    fn time_runs_out_during_a_pause_as_at_any_time() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let start = Instant::now();
+        let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 200");
+        client.run("CLIENT PAUSE 60000 WRITE");
+        assert_eq!(b.client.read_within(Duration::from_millis(200) + SOON), Some(Value::NullArray));
+        assert!(ms_since(start) >= 200);
+    }
+
+    #[test]
+    fn whoever_leaves_during_a_pause_is_not_granted_after_it() {
+        let server = Server::start();
+        let Scene { mut client, b, mut c } = Scene::of(&server);
+        client.run("PEXPIRE k 50");
+        client.run("CLIENT PAUSE 60000 WRITE");
+        let_pass(Duration::from_millis(80));
+        drop(b);
+        until_queue(&mut client, "k", &["c"]);
+        c.assert_silent();
+        client.run("CLIENT UNPAUSE");
+        c.granted("c");
+    }
+
+    #[test]
+    fn a_flush_just_before_the_pause_is_served_after_it() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        let replies = scene.client.pipeline(&["FLUSHALL ASYNC", "CLIENT PAUSE 60000 WRITE"]);
+        assert_eq!(replies, [Value::ok(), Value::ok()]);
+        scene.assert_nothing_is_granted();
+        scene.assert_granted_after(|client| {
+            client.run("CLIENT UNPAUSE");
+        });
+    }
+}
+
+mod failover {
+    use super::*;
+
+    /// `FAILOVER` pauses writes and waits for the replica, which sleeps.
+    #[test]
+    fn a_failover_that_is_under_way_stops_grants_until_it_is_aborted() {
+        let server = Server::start();
+        let replica = Server::builder().replica_of(&server).start();
+        let mut scene = Scene::of(&server);
+        in_sync(&server, &replica);
+        let mut sleeper = put_to_sleep(&replica, Duration::from_millis(1500));
+        scene.assert_nothing_is_granted_after(|client| {
+            assert_eq!(client.run("FAILOVER"), Value::ok());
+            assert_eq!(server.info("replication").text("master_failover_state"), "waiting-for-sync");
+        });
+        scene.assert_granted_after(|client| {
+            assert_eq!(client.run("FAILOVER ABORT"), Value::ok());
+        });
+        assert_eq!(sleeper.read(), Value::ok());
+    }
+
+    #[test]
+    fn after_a_failover_the_lock_is_where_it_was_and_waiters_retry_on_the_new_primary() {
+        let server = Server::start();
+        let replica = Server::builder().replica_of(&server).start();
+        let mut client = server.client();
+        let fence = hold(&mut client, "k", "a");
+        let mut waiters = line_up(&server, "k", ["b", "c"]);
+        in_sync(&server, &replica);
+        assert_eq!(client.run("FAILOVER"), Value::ok());
+        for waiter in &mut waiters {
+            let reply = waiter.client.read();
+            assert!(reply.is_error(), "{reply:?}");
+        }
+        until("the replica is the primary", || replica.info("replication").text("role") == "master");
+        let mut client = replica.client();
+        assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+        let [mut b] = line_up(&replica, "k", ["b"]);
+        assert_eq!(client.run("LOCK.RELEASE k a"), Value::Int(1));
+        assert!(b.granted("b") > fence);
+        in_sync(&replica, &server);
+        assert_eq!(all_locks(&server), all_locks(&replica));
+        server.wait_blocked(0);
+    }
+}
+
+mod refused_writes {
+    use super::*;
+
+    #[test]
+    fn without_enough_replicas_nobody_is_granted_anything() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        scene.assert_nothing_is_granted_after(|client| {
+            assert_eq!(client.run("CONFIG SET min-replicas-to-write 1"), Value::ok());
+            assert!(client.run("SET x y").error().starts_with("NOREPLICAS "));
+        });
+        scene.assert_granted_after(|client| {
+            client.run("CONFIG SET min-replicas-to-write 0");
+        });
+    }
+
+    #[test]
+    fn when_a_replica_arrives_the_next_is_served() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        scene.assert_nothing_is_granted_after(|client| {
+            client.run("CONFIG SET min-replicas-to-write 1");
+        });
+        let replica = Server::builder().replica_of(&server).start();
+        until("writes are accepted", || !scene.client.run("SET x y").is_error());
+        scene.b.granted("b");
+        in_sync(&server, &replica);
+        assert_eq!(holders(&mut replica.client(), "k"), ["b"]);
+    }
+
+    #[test]
+    fn after_a_failed_save_nobody_is_granted_anything() {
+        let server = Server::builder().config("save 3600 1").config("dbfilename dump.rdb").start();
+        let mut scene = Scene::of(&server);
+        // A folder is in the way of the file.
+        let in_the_way = server.dir().join("dump.rdb");
+        fs::create_dir(&in_the_way).expect("the server's folder is ours");
+        assert!(!scene.client.run("BGSAVE").is_error());
+        until("the save has failed", || server.info("persistence").text("rdb_last_bgsave_status") == "err");
+        assert!(scene.client.run("SET x y").error().starts_with("MISCONF "));
+        // The lock's lease cannot be shortened any more; but a script may still remove it before, or it ends by itself.
+        scene.client.run("CONFIG SET stop-writes-on-bgsave-error no");
+        scene.assert_nothing_is_granted_after(|client| {
+            client.run("CONFIG SET stop-writes-on-bgsave-error yes");
+        });
+        fs::remove_dir(&in_the_way).expect("it is empty");
+        scene.assert_granted_after(|client| {
+            assert!(!client.run("BGSAVE").is_error());
+            until("the save succeeds", || server.info("persistence").text("rdb_last_bgsave_status") == "ok");
+        });
+    }
+
+    #[test]
+    fn a_session_that_ends_while_writes_are_refused_is_released_later() {
+        let server = Server::start();
+        let mut client = server.client();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        client.run("CONFIG SET min-replicas-to-write 1");
+        drop(session);
+        b.assert_silent_for(A_WHILE);
+        client.run("CONFIG SET min-replicas-to-write 0");
+        b.granted("b");
+    }
+
+    #[test]
+    fn waiters_may_leave_while_writes_are_refused() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let start = Instant::now();
+        let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 200");
+        let [c] = line_up(&server, "k", ["c"]);
+        client.run("CONFIG SET min-replicas-to-write 1");
+        drop(c);
+        assert_eq!(b.client.read_within(Duration::from_millis(200) + SOON), Some(Value::NullArray));
+        assert!(ms_since(start) >= 200);
+        assert_nobody_waits(&server, &["k"]);
+    }
+}
+
+mod reload {
+    use super::*;
+
+    #[test]
+    fn debug_reload_leaves_holders_and_waiters_where_they_are() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        let before = all_locks(&server);
+        assert_eq!(scene.client.run("DEBUG RELOAD"), Value::ok());
+        scene.b.assert_silent_for(A_WHILE);
+        assert_eq!(all_locks(&server), before);
+        assert_eq!(queue(&mut scene.client, "k"), ["b", "c"]);
+        scene.assert_granted_after(|client| {
+            client.run("LOCK.RELEASE k a");
+        });
+    }
+
+    #[test]
+    fn a_lease_that_ends_around_a_reload_wakes_the_next() {
+        let server = Server::start();
+        let mut scene = Scene::of(&server);
+        scene.client.run("PEXPIRE k 150");
+        assert_eq!(scene.client.run("DEBUG RELOAD"), Value::ok());
+        scene.assert_granted_after(|_| ());
+    }
+
+    #[test]
+    fn a_lock_that_is_not_in_what_was_loaded_is_the_next_ones() {
+        let server = Server::builder().config("save 3600 1000").start();
+        let mut client = server.client();
+        hold(&mut client, "old", "a");
+        assert_eq!(client.run("SAVE"), Value::ok());
+        let [mut o] = line_up(&server, "old", ["o"]);
+        let mut scene = Scene::of(&server);
+        // Loads what was saved before k was.
+        assert_eq!(scene.client.run("DEBUG RELOAD NOSAVE"), Value::ok());
+        scene.assert_granted_after(|_| ());
+        o.assert_silent();
+        assert_eq!(holders(&mut scene.client, "old"), ["a"]);
+    }
+
+    #[test]
+    fn debug_loadaof_leaves_holders_and_waiters_where_they_are() {
+        let server = plain_aof(Server::builder()).start();
+        let mut scene = Scene::of(&server);
+        let before = all_locks(&server);
+        assert_eq!(scene.client.run("DEBUG LOADAOF"), Value::ok());
+        scene.b.assert_silent_for(A_WHILE);
+        assert_eq!(all_locks(&server), before);
+        scene.assert_granted_after(|client| {
+            client.run("LOCK.RELEASE k a");
+        });
+    }
+
+    #[test]
+    fn waiters_without_blocking_live_through_a_reload_too() {
+        let server = Server::start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 0 NOTIFY ch");
+        let [mut c] = line_up(&server, "k", ["c"]);
+        assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
+        assert_eq!(queue(&mut client, "k"), ["b", "c"]);
+        client.run("LOCK.RELEASE k a");
+        assert_eq!(holders(&mut client, "k"), ["b"]);
+        client.run("LOCK.RELEASE k b");
+        c.granted("c");
+    }
+}
+
+mod roles {
+    use super::*;
+
+    #[test]
+    fn nobody_is_granted_what_ends_in_the_step_of_a_demotion() {
+        let master = Server::start();
+        let server = Server::start();
+        let Scene { mut client, mut b, mut c } = Scene::of(&server);
+        let demote = format!("REPLICAOF 127.0.0.1 {}", master.port());
+        client.pipeline(&["DEL k", &demote]);
+        for waiter in [&mut b, &mut c] {
+            let reply = waiter.reply();
+            assert!(reply.is_error(), "{reply:?}");
+        }
+        in_sync(&master, &server);
+        assert_eq!(all_locks(&server), []);
+        server.wait_blocked(0);
+    }
+
+    #[test]
+    fn a_replica_never_ends_a_lease_by_itself() {
+        let server = Server::start();
+        let replica = Server::builder().replica_of(&server).start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        in_sync(&server, &replica);
+        client.run("PEXPIRE k 1500");
+        in_sync(&server, &replica);
+        // Cut off from its master, it cannot hear of the end; and the master is out of the way for good.
+        drop(client);
+        drop(server);
+        let mut client = replica.client();
+        until("the lease has ended", || client.run("LOCK.INFO k").is_nil());
+        assert_eq!(client.run("DBSIZE"), Value::Int(1), "hidden, not deleted");
+        assert_eq!(client.run("REPLICAOF NO ONE"), Value::ok());
+        assert!(client.run("LOCK.ACQUIRE k z PX 60000").fence() > 0);
+        let [mut y] = line_up(&replica, "k", ["y"]);
+        client.run("LOCK.RELEASE k z");
+        y.granted("y");
+    }
+}
+
+mod shutdown {
+    use super::*;
+
+    /// A shutdown waits for its replicas, and refuses writes meanwhile.
+    #[test]
+    fn a_shutdown_that_waits_for_a_replica_stops_grants_until_it_is_aborted() {
+        let server = Server::start();
+        let replica = Server::builder().replica_of(&server).start();
+        let mut scene = Scene::of(&server);
+        in_sync(&server, &replica);
+        let mut sleeper = put_to_sleep(&replica, Duration::from_millis(1500));
+        let mut stopper = server.client();
+        scene.assert_nothing_is_granted_after(|client| {
+            // Something that the replica has not got.
+            client.run("SET x y");
+            stopper.send_line("SHUTDOWN");
+            server.wait_blocked(3);
+        });
+        scene.assert_granted_after(|client| {
+            assert_eq!(client.run("SHUTDOWN ABORT"), Value::ok());
+        });
+        assert!(stopper.read().is_error());
+        assert_eq!(sleeper.read(), Value::ok());
+    }
+}

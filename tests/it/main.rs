@@ -1,0 +1,28 @@
+//! Integration tests: real servers with the module loaded, real connections, one binary.
+//!
+//! Each module keeps one subject, each test is named for the promise it keeps. The promises are written down in the
+//! README and in the commands' own documentation; nothing here knows how the module works inside.
+
+mod churn;
+mod deadlock;
+mod docs;
+mod endings;
+mod families;
+mod fences;
+mod gates;
+mod holders;
+mod hostile;
+mod leaving;
+mod mutex;
+mod notify;
+mod predecessors;
+mod reentrant;
+mod replication;
+mod reshard;
+mod rwlock;
+mod semaphore;
+mod sessions;
+mod several;
+mod stored;
+mod support;
+mod waiting;

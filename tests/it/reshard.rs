@@ -1,0 +1,203 @@
+//! Waiting in a cluster: who waits for a lock whose slot leaves is sent after it, and the node that had the slot
+//! grants it to nobody any more.
+
+use crate::support::waiting::*;
+use crate::support::{until, Info, Server, Value};
+use std::time::Duration;
+
+/// Two nodes, all slots on the first.
+struct Cluster {
+    source: Server,
+    target: Server,
+}
+
+impl Cluster {
+    #[track_caller]
+    fn start() -> Cluster {
+        let source = lonely_node();
+        let target = Server::builder().cluster().start();
+        let bus = source.client().run("CONFIG GET cluster-port");
+        let meet = format!("CLUSTER MEET 127.0.0.1 {} {}", source.port(), bus.get("cluster-port").text());
+        assert_eq!(target.client().run(&meet), Value::ok());
+        for node in [&source, &target] {
+            until_cluster(node, "ok", 2);
+        }
+        Cluster { source, target }
+    }
+
+    /// Begins to move the slot of `key`: the source asks for what it has not, the target takes it in.
+    #[track_caller]
+    fn begin_to_move(&self, key: &str) {
+        let (source, target) = (node_id(&self.source), node_id(&self.target));
+        let slot = slot(&self.source, key);
+        expect_ok(&self.target, &format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
+        expect_ok(&self.source, &format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
+    }
+
+    #[track_caller]
+    fn migrate(&self, key: &str) {
+        expect_ok(&self.source, &format!("MIGRATE 127.0.0.1 {} {key} 0 5000", self.target.port()));
+    }
+
+    #[track_caller]
+    fn finish_to_move(&self, key: &str) {
+        let assign = format!("CLUSTER SETSLOT {} NODE {}", slot(&self.source, key), node_id(&self.target));
+        expect_ok(&self.target, &assign);
+        expect_ok(&self.source, &assign);
+    }
+}
+
+/// A cluster of one node, which owns all slots.
+#[track_caller]
+fn lonely_node() -> Server {
+    let server = Server::builder().cluster().start();
+    expect_ok(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
+    until_cluster(&server, "ok", 1);
+    server
+}
+
+#[track_caller]
+fn until_cluster(node: &Server, state: &str, known: i64) {
+    let mut client = node.client();
+    until(&format!("the cluster is {state}"), || {
+        let info = Info::parse(client.run("CLUSTER INFO").text());
+        info.text("cluster_state") == state && info.number("cluster_known_nodes") == known
+    });
+}
+
+#[track_caller]
+fn expect_ok(node: &Server, line: &str) {
+    assert_eq!(node.client().run(line), Value::ok(), "{line}");
+}
+
+#[track_caller]
+fn node_id(node: &Server) -> String {
+    node.client().run("CLUSTER MYID").text().to_string()
+}
+
+#[track_caller]
+fn slot(node: &Server, key: &str) -> i64 {
+    node.client().run(&format!("CLUSTER KEYSLOT {key}")).int()
+}
+
+/// What a waiter may be told when its slot is on its way or has gone.
+#[track_caller]
+fn assert_sent_away(reply: &Value) {
+    let error = reply.error();
+    assert!(error.starts_with("MOVED ") || error.starts_with("TRYAGAIN "), "{error}");
+}
+
+#[test]
+fn waiters_follow_a_lock_whose_slot_moves() {
+    let cluster = Cluster::start();
+    let mut source = cluster.source.client();
+    let mut target = cluster.target.client();
+    let fence = hold(&mut source, "k", "a");
+    hold(&mut source, "stays", "a");
+    let mut waiters = line_up(&cluster.source, "k", ["b", "c"]);
+    let [mut stays] = line_up(&cluster.source, "stays", ["b"]);
+
+    cluster.begin_to_move("k");
+    cluster.migrate("k");
+    cluster.finish_to_move("k");
+    for waiter in &mut waiters {
+        assert_sent_away(&waiter.client.read());
+    }
+    let moved = format!("MOVED {} 127.0.0.1:{}", slot(&cluster.source, "k"), cluster.target.port());
+    assert_eq!(waiters[0].client.run("LOCK.ACQUIRE k b BLOCK 0"), Value::Error(moved), "a retry finds the way");
+
+    assert_eq!(target.run("LOCK.HELD k a").items()[0], Value::Int(fence), "the lock moved with its fence");
+    let [mut b] = line_up(&cluster.target, "k", ["b"]);
+    b.assert_silent_for(A_WHILE);
+    assert_eq!(target.run("LOCK.RELEASE k a"), Value::Int(1));
+    assert!(b.granted("b") > fence);
+
+    stays.assert_silent();
+    source.run("LOCK.RELEASE stays a");
+    stays.granted("b");
+    assert_eq!(cluster.source.blocked_clients(), 0);
+}
+
+#[test]
+fn a_lock_that_has_left_is_not_granted_a_second_time_at_its_source() {
+    let cluster = Cluster::start();
+    let mut source = cluster.source.client();
+    let fence = hold(&mut source, "k", "a");
+    let mut waiters = line_up(&cluster.source, "k", ["b", "c"]);
+    cluster.begin_to_move("k");
+    cluster.migrate("k");
+    // The slot still belongs to the source, where the key is gone: it looks like any lock that has ended.
+    let mut target = cluster.target.client();
+    target.run("ASKING");
+    assert_eq!(target.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+    for waiter in &mut waiters {
+        if let Some(reply) = waiter.client.read_within(A_WHILE) {
+            assert_sent_away(&reply);
+        }
+    }
+    cluster.finish_to_move("k");
+    cluster.source.wait_blocked(0);
+    assert_eq!(holders(&mut target, "k"), ["a"]);
+    assert_eq!(target.run("DBSIZE"), Value::Int(1));
+    assert_eq!(source.run("DBSIZE"), Value::Int(0));
+}
+
+#[test]
+fn requests_that_wait_without_blocking_are_told_that_the_slot_moved() {
+    let cluster = Cluster::start();
+    let mut source = cluster.source.client();
+    hold(&mut source, "{k}", "a");
+    // RESP3, so that messages are no replies.
+    let mut news = cluster.source.client3();
+    news.send_line("SSUBSCRIBE {k}news");
+    let subscribed = news.next_push(SOON).expect("subscribed");
+    assert_eq!(subscribed.items()[0], Value::bulk("ssubscribe"));
+
+    let reply = source.run("LOCK.ACQUIRE {k} b BLOCK 0 NOTIFY elsewhere");
+    assert!(reply.is_error(), "a channel of another slot: {reply:?}");
+    for owner in ["b", "c"] {
+        let reply = source.run(&format!("LOCK.ACQUIRE {{k}} {owner} PX 60000 BLOCK 0 NOTIFY {{k}}news"));
+        assert_eq!(reply.items()[1], Value::Int(0));
+    }
+    let mut next = || {
+        let push = news.next_push(Duration::from_secs(5)).expect("a message comes");
+        assert_eq!(push.items()[..2], [Value::bulk("smessage"), Value::bulk("{k}news")]);
+        serde_json::from_slice::<serde_json::Value>(push.items()[2].bytes()).expect("messages are JSON")
+    };
+    source.run("LOCK.RELEASE {k} a");
+    let granted = next();
+    assert_eq!((&granted["token"], &granted["outcome"]), (&"b".into(), &"granted".into()));
+
+    cluster.begin_to_move("{k}");
+    cluster.migrate("{k}");
+    let moved = next();
+    assert_eq!((&moved["token"], &moved["outcome"]), (&"c".into(), &"moved".into()));
+    cluster.finish_to_move("{k}");
+    assert_eq!(holders(&mut cluster.target.client(), "{k}"), ["b"]);
+}
+
+#[test]
+fn while_the_cluster_is_down_nobody_is_granted_anything() {
+    let server = lonely_node();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let other = (slot(&server, "k") + 1) % 16_384;
+    client.run("PEXPIRE k 300");
+    expect_ok(&server, &format!("CLUSTER DELSLOTS {other}"));
+    until_cluster(&server, "fail", 1);
+    assert!(client.run("LOCK.ACQUIRE k z").error().starts_with("CLUSTERDOWN "));
+    let told = b.client.read_within(Duration::from_millis(600));
+    if let Some(reply) = &told {
+        let error = reply.error();
+        assert!(error.starts_with("CLUSTERDOWN ") || error.starts_with("TRYAGAIN "), "{error}");
+    }
+    expect_ok(&server, &format!("CLUSTER ADDSLOTS {other}"));
+    until_cluster(&server, "ok", 1);
+    match told {
+        Some(_) => assert!(b.client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 5000").fence() > 0),
+        None => assert!(b.granted("b") > 0),
+    }
+    assert_eq!(holders(&mut client, "k"), ["b"]);
+    assert_eq!(client.run("LOCK.ACQUIRE k z"), Value::NullArray);
+}

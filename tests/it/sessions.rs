@@ -1,0 +1,483 @@
+//! Sessions: the lock belongs to a connection. The server renews it while the connection lives and releases it when
+//! the connection ends, and nobody needs a watchdog.
+
+use crate::support::waiting::*;
+use crate::support::{in_sync, until, Client, Server, Value};
+use std::time::{Duration, Instant};
+
+/// The id of the connection that the only holder of `key` is bound to, 0 for none.
+#[track_caller]
+fn session(client: &mut Client, key: &str) -> i64 {
+    client.cmd(&["LOCK.INFO", key]).get("holders").items()[0].get("session").int()
+}
+
+/// Waits until `key` is free, which must be soon.
+#[track_caller]
+fn assert_freed_soon(client: &mut Client, key: &str) {
+    let start = Instant::now();
+    until(&format!("{key} is free"), || client.cmd(&["EXISTS", key]) == Value::Int(0));
+    assert!(start.elapsed() < SOON, "only after {:?}", start.elapsed());
+}
+
+mod renewal {
+    use super::*;
+
+    #[test]
+    fn the_server_renews_it_after_each_third_of_the_lease() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        let fence = session.run("LOCK.ACQUIRE k a PX 900 SESSION").fence();
+        let (mut least, mut most_after_least) = (900, 0);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(2000) {
+            let left = client.run("PTTL k").int();
+            assert!(left > 0, "the lease ended after {:?}", start.elapsed());
+            if left < least {
+                (least, most_after_least) = (left, left);
+            }
+            most_after_least = most_after_least.max(left);
+            let_pass(Duration::from_millis(5));
+        }
+        // Two thirds are left when it is renewed; a busy machine may be late.
+        assert!((300..=650).contains(&least), "at the least {least} ms were left of 900");
+        assert!(most_after_least > 800, "it was renewed to {most_after_least} ms of 900");
+        assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+    }
+
+    #[test]
+    fn a_waiter_waits_for_as_long_as_the_session_lives() {
+        let server = quiet().start();
+        let mut holder = server.client();
+        holder.run("LOCK.ACQUIRE k a PX 120 SESSION");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        b.assert_silent_for(Duration::from_millis(600));
+        drop(holder);
+        b.granted("b");
+    }
+
+    #[test]
+    fn renewals_reach_replicas() {
+        let server = Server::start();
+        let replica = Server::builder().replica_of(&server).start();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 400 SESSION");
+        in_sync(&server, &replica);
+        let mut client = replica.client();
+        let first = client.run("PEXPIRETIME k").int();
+        assert!(first > 0);
+        until("the replica has a later deadline", || client.run("PEXPIRETIME k").int() > first + 400);
+        assert_eq!(holders(&mut client, "k"), ["a"]);
+    }
+
+    #[test]
+    fn they_trip_no_watch() {
+        let server = quiet().start();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 150 SESSION");
+        let mut watcher = server.client();
+        watcher.run("WATCH k");
+        let first = watcher.run("PEXPIRETIME k").int();
+        until("it was renewed", || watcher.run("PEXPIRETIME k").int() > first);
+        let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
+        assert_eq!(replies[2].items().len(), 1, "{replies:?}");
+    }
+
+    #[test]
+    fn a_lease_renewed_by_hand_is_renewed_by_the_server_with_its_new_length() {
+        let server = quiet().start();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        assert_eq!(session.run("LOCK.RENEW k a PX 150"), Value::Int(1));
+        let first = session.run("PEXPIRETIME k").int();
+        until("it was renewed", || session.run("PEXPIRETIME k").int() > first);
+        let left = session.run("PTTL k").int();
+        assert!((1..=150).contains(&left), "{left}");
+        let_pass(Duration::from_millis(300));
+        assert_eq!(holders(&mut session, "k"), ["a"]);
+    }
+}
+
+mod end {
+    use super::*;
+
+    #[test]
+    fn the_lock_is_released_the_moment_the_connection_ends() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        drop(session);
+        assert_freed_soon(&mut client, "k");
+    }
+
+    #[test]
+    fn every_way_a_connection_ends_releases_it() {
+        let server = quiet().start();
+        let mut client = server.client();
+        for end in ["QUIT", "KILL", "close"] {
+            let mut session = server.client();
+            session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+            let [mut b] = line_up(&server, "k", ["b"]);
+            match end {
+                "QUIT" => assert_eq!(session.run("QUIT"), Value::ok()),
+                "KILL" => assert_eq!(client.run(&format!("CLIENT KILL ID {}", session.id())), Value::Int(1)),
+                _ => drop(session),
+            }
+            b.granted("b");
+            client.run("LOCK.RELEASE k b");
+            assert_eq!(client.run("EXISTS k"), Value::Int(0));
+        }
+    }
+
+    #[test]
+    fn it_releases_every_hold_of_every_lock_in_every_database() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE m a PX 60000 SESSION");
+        session.run("LOCK.ACQUIRE m2 other PX 60000 SESSION");
+        session.run("RLOCK.ACQUIRE r a PX 60000 HOLDS 3 SESSION");
+        session.run("LOCK.ACQUIRE unbound a PX 60000");
+        session.run("SELECT 3");
+        session.run("LOCK.ACQUIRE m a PX 60000 SESSION");
+        drop(session);
+        for key in ["m", "m2", "r"] {
+            assert_freed_soon(&mut client, key);
+        }
+        assert_eq!(holders(&mut client, "unbound"), ["a"], "without SESSION a lock ends with its lease");
+        client.run("SELECT 3");
+        assert_freed_soon(&mut client, "m");
+    }
+
+    #[test]
+    fn it_wakes_the_waiters_of_all_its_locks() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        let keys: Vec<String> = (0..50).map(|n| format!("k{n}")).collect();
+        for key in &keys {
+            session.run(&format!("LOCK.ACQUIRE {key} a PX 60000 SESSION"));
+        }
+        let mut waiters: Vec<[Waiter; 2]> = keys.iter().map(|key| line_up(&server, key, ["b", "c"])).collect();
+        drop(session);
+        for ([b, c], key) in waiters.iter_mut().zip(&keys) {
+            b.granted("b");
+            c.assert_silent();
+            assert_eq!(holders(&mut client, key), ["b"]);
+        }
+    }
+
+    #[test]
+    fn a_lock_that_passed_on_meanwhile_is_not_touched() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        session.run("LOCK.ACQUIRE k2 a PX 60000 SESSION");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        session.run("LOCK.RELEASE k a");
+        b.granted("b");
+        // The same owner again, this time without a session.
+        client.run("DEL k2");
+        hold(&mut client, "k2", "a");
+        session.run("LOCK.ACQUIRE last a PX 60000 SESSION");
+        drop(session);
+        assert_freed_soon(&mut client, "last");
+        assert_eq!(holders(&mut client, "k"), ["b"]);
+        assert_eq!(holders(&mut client, "k2"), ["a"]);
+    }
+
+    #[test]
+    fn replicas_and_the_aof_see_it_too() {
+        let mut server = plain_aof(Server::builder()).start();
+        let replica = Server::builder().replica_of(&server).start();
+        let mut client = server.client();
+        let mut session = server.client();
+        session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        session.run("RLOCK.ACQUIRE r a PX 60000 HOLDS 2 SESSION");
+        in_sync(&server, &replica);
+        assert_eq!(all_locks(&replica).len(), 2);
+        drop(session);
+        assert_freed_soon(&mut client, "k");
+        assert_freed_soon(&mut client, "r");
+        in_sync(&server, &replica);
+        assert_eq!(all_locks(&replica), []);
+        server.kill();
+        server.restart();
+        assert_eq!(all_locks(&server), []);
+    }
+}
+
+mod binding {
+    use super::*;
+
+    #[test]
+    fn lock_info_names_the_connection() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let id = client.id();
+        client.run("LOCK.ACQUIRE k a SESSION");
+        client.run("RLOCK.ACQUIRE r a SESSION");
+        client.run("LOCK.ACQUIRE free a");
+        assert_eq!(session(&mut client, "k"), id);
+        assert_eq!(session(&mut client, "r"), id);
+        assert_eq!(session(&mut client, "free"), 0);
+    }
+
+    #[test]
+    fn acquiring_again_with_session_from_a_new_connection_moves_it_there() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut old = server.client();
+        let mut new = server.client();
+        for (key, acquire) in [("k", "LOCK.ACQUIRE k a PX 60000 SESSION"), ("r", "RLOCK.ACQUIRE r a PX 60000 SESSION")]
+        {
+            let fence = old.run(acquire).fence();
+            assert_eq!(new.run(acquire).fence(), fence);
+            assert_eq!(session(&mut client, key), new.id());
+        }
+        old.run("LOCK.ACQUIRE last a PX 60000 SESSION");
+        drop(old);
+        assert_freed_soon(&mut client, "last");
+        assert_eq!(holders(&mut client, "k"), ["a"], "the old connection's end releases nothing");
+        assert_eq!(holders(&mut client, "r"), ["a"]);
+        drop(new);
+        assert_freed_soon(&mut client, "k");
+        assert_freed_soon(&mut client, "r");
+    }
+
+    #[test]
+    fn acquiring_again_without_session_leaves_it() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut old = server.client();
+        let id = old.id();
+        old.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        hold(&mut client, "k", "a");
+        assert_eq!(session(&mut client, "k"), id);
+        drop(old);
+        assert_freed_soon(&mut client, "k");
+    }
+
+    #[test]
+    fn a_lock_without_session_can_be_bound_later() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let fence = hold(&mut client, "k", "a");
+        let mut late = server.client();
+        assert_eq!(late.run("LOCK.ACQUIRE k a PX 60000 SESSION").fence(), fence);
+        assert_eq!(session(&mut client, "k"), late.id());
+        drop(late);
+        assert_freed_soon(&mut client, "k");
+    }
+
+    #[test]
+    fn a_waiters_session_begins_with_its_grant() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b PX 200 BLOCK 0 SESSION");
+        let [mut c] = line_up(&server, "k", ["c"]);
+        assert_eq!(session(&mut client, "k"), 0);
+        client.run("LOCK.RELEASE k a");
+        b.granted("b");
+        assert_eq!(session(&mut client, "k"), b.id);
+        c.assert_silent_for(Duration::from_millis(500));
+        drop(b);
+        c.granted("c");
+        assert_eq!(session(&mut client, "k"), 0, "c asked for none");
+    }
+
+    #[test]
+    fn a_waiters_session_begins_with_a_grant_that_no_command_made() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("LOCK.ACQUIRE k a PX 60");
+        let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b PX 100 BLOCK 0 SESSION");
+        let [mut c] = line_up(&server, "k", ["c"]);
+        b.granted("b");
+        c.assert_silent_for(Duration::from_millis(300));
+        assert_eq!(session(&mut client, "k"), b.id);
+        drop(b);
+        c.granted("c");
+    }
+
+    /// The server removes an expired lock when somebody looks for it, which is in the middle of the next one's request.
+    #[test]
+    fn a_session_on_a_lock_that_has_just_expired_is_not_taken_for_the_old_ones() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+        client.run("LOCK.ACQUIRE bound-too a PX 60000 SESSION");
+        client.run("LOCK.ACQUIRE k a PX 20");
+        let_pass(Duration::from_millis(40));
+        let mut b = server.client();
+        assert_eq!(b.run("LOCK.ACQUIRE k b PX 150 SESSION").items()[0], Value::bulk("b"));
+        assert_eq!(session(&mut client, "k"), b.id());
+        let_pass(Duration::from_millis(400));
+        assert_eq!(holders(&mut client, "k"), ["b"], "it is renewed");
+        drop(b);
+        assert_freed_soon(&mut client, "k");
+    }
+
+    #[test]
+    fn a_waiter_that_dies_before_its_session_began_holds_nothing() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let b = Waiter::park(&server, "LOCK.ACQUIRE k b PX 60000 BLOCK 0 SESSION");
+        let mut c = Waiter::park(&server, "LOCK.ACQUIRE k c PX 60000 BLOCK 0 SESSION");
+        multi(&mut client, &["LOCK.RELEASE k a", &format!("CLIENT KILL ID {}", b.id)]);
+        c.granted("c");
+        drop(c);
+        assert_freed_soon(&mut client, "k");
+    }
+
+    #[test]
+    fn it_works_in_a_transaction() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        multi(&mut holder, &["LOCK.ACQUIRE k a PX 60000 SESSION"]);
+        assert_eq!(session(&mut client, "k"), holder.id());
+        drop(holder);
+        assert_freed_soon(&mut client, "k");
+    }
+
+    #[test]
+    fn session_with_persist_is_a_syntax_error() {
+        let server = quiet().start();
+        let mut client = server.client();
+        for line in ["LOCK.ACQUIRE k a PERSIST SESSION", "RLOCK.ACQUIRE k a SESSION PERSIST"] {
+            assert_eq!(client.run(line), Value::Error("ERR syntax error".into()));
+        }
+        assert_eq!(client.run("EXISTS k"), Value::Int(0));
+    }
+}
+
+mod never_stored {
+    use super::*;
+
+    /// The lock under `key` belongs to no connection any more: it ends with its lease.
+    #[track_caller]
+    fn assert_unbound(server: &Server, client: &mut Client, key: &str, holder: Client) {
+        assert_eq!(session(client, key), 0);
+        let left = client.cmd(&["PTTL", key]).int();
+        assert!((1..=600).contains(&left), "{left}");
+        drop(holder);
+        let_pass(Duration::from_millis(20));
+        assert!(
+            client.cmd(&["EXISTS", key]) == Value::Int(1) || left < 100,
+            "the connection's end released a lock that was not bound to it any more"
+        );
+        let [mut b] = line_up(server, key, ["b"]);
+        let reply = b.client.read_within(Duration::from_millis(600) + SOON);
+        assert!(reply.is_some(), "it is still renewed");
+        assert_eq!(holders(client, key), ["b"]);
+    }
+
+    #[test]
+    fn after_debug_reload_it_ends_with_its_lease() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
+        assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
+        assert_unbound(&server, &mut client, "k", holder);
+    }
+
+    #[test]
+    fn after_a_rename_it_ends_with_its_lease() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
+        assert_eq!(client.run("RENAME k elsewhere"), Value::ok());
+        assert_unbound(&server, &mut client, "elsewhere", holder);
+    }
+
+    #[test]
+    fn after_a_move_it_ends_with_its_lease() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
+        assert_eq!(client.run("MOVE k 1"), Value::Int(1));
+        client.run("SELECT 1");
+        assert_eq!(session(&mut client, "k"), 0);
+        drop(holder);
+        let_pass(Duration::from_millis(20));
+        assert_eq!(client.run("EXISTS k"), Value::Int(1));
+        until("it ends with its lease", || client.run("EXISTS k") == Value::Int(0));
+    }
+
+    #[test]
+    fn after_swapdb_it_ends_with_its_lease() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
+        assert_eq!(client.run("SWAPDB 0 1"), Value::ok());
+        client.run("SELECT 1");
+        assert_eq!(session(&mut client, "k"), 0);
+        drop(holder);
+        let_pass(Duration::from_millis(20));
+        assert_eq!(client.run("EXISTS k"), Value::Int(1));
+        until("it ends with its lease", || client.run("EXISTS k") == Value::Int(0));
+    }
+
+    #[test]
+    fn after_a_restore_it_ends_with_its_lease() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
+        let dump = client.run("DUMP k");
+        let reply = client.cmd(&[b"RESTORE" as &[u8], b"k", b"600", dump.bytes(), b"REPLACE"]);
+        assert_eq!(reply, Value::ok());
+        assert_unbound(&server, &mut client, "k", holder);
+    }
+
+    #[test]
+    fn after_a_restart_it_ends_with_its_lease() {
+        let mut server = Server::builder().appendonly().start();
+        let mut holder = server.client();
+        holder.run("LOCK.ACQUIRE k a PX 30000 SESSION");
+        server.kill();
+        server.restart();
+        let mut client = server.client();
+        assert_eq!(holders(&mut client, "k"), ["a"]);
+        assert_eq!(session(&mut client, "k"), 0);
+    }
+
+    #[test]
+    fn its_owner_may_acquire_it_again_first() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        let fence = holder.run("LOCK.ACQUIRE k a PX 600 SESSION").fence();
+        client.run("RENAME k elsewhere");
+        assert_eq!(holder.run("LOCK.ACQUIRE elsewhere a PX 600 SESSION").fence(), fence);
+        assert_eq!(session(&mut client, "elsewhere"), holder.id());
+        let_pass(Duration::from_millis(900));
+        assert_eq!(holders(&mut client, "elsewhere"), ["a"], "it is renewed again");
+        drop(holder);
+        assert_freed_soon(&mut client, "elsewhere");
+    }
+
+    #[test]
+    fn what_takes_the_old_places_is_not_touched_by_the_old_sessions_end() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        holder.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+        client.run("RENAME k elsewhere");
+        hold(&mut client, "k", "a");
+        holder.run("LOCK.ACQUIRE last a PX 60000 SESSION");
+        drop(holder);
+        assert_freed_soon(&mut client, "last");
+        assert_eq!(holders(&mut client, "k"), ["a"]);
+        assert_eq!(holders(&mut client, "elsewhere"), ["a"]);
+    }
+}

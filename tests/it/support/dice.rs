@@ -1,0 +1,46 @@
+//! Random choices that can be repeated: everything follows from the seed (SplitMix64).
+
+pub struct Dice {
+    seed: u64,
+    state: u64,
+}
+
+impl Dice {
+    /// The seed is the given one, or `LOCK_TEST_SEED` where a failure is to be repeated with another.
+    pub fn new(seed: u64) -> Dice {
+        let chosen = std::env::var("LOCK_TEST_SEED").ok();
+        let seed = chosen.map_or(seed, |seed| seed.parse().expect("LOCK_TEST_SEED is a number"));
+        Dice { seed, state: seed }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).expect("it is below a usize")
+    }
+
+    /// One of the choices.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len())]
+    }
+
+    /// True in one of `n` throws.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.next().to_le_bytes()[0]).collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! What the families have in common: one promise, asked of each of them, and holders that are several.
+
+use super::{until, Client, Server, Value};
+
+/// A way to hold a key so that nobody else can.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// As LOCK.INFO names the family.
+    pub kind: &'static str,
+    /// As LOCK.INFO and LOCK.WAITERS name what is held and wanted.
+    pub mode: &'static str,
+    acquire: &'static str,
+    release: &'static str,
+    renew: &'static str,
+    /// Whether replies tell the holds.
+    pub has_holds: bool,
+}
+
+/// Every family, as far as it has one holder at a time.
+pub const WAYS: [Way; 5] = [
+    Way {
+        kind: "mutex",
+        mode: "exclusive",
+        acquire: "LOCK.ACQUIRE KEY OWNER",
+        release: "LOCK.RELEASE KEY OWNER",
+        renew: "LOCK.RENEW KEY OWNER",
+        has_holds: false,
+    },
+    Way {
+        kind: "reentrant",
+        mode: "exclusive",
+        acquire: "RLOCK.ACQUIRE KEY OWNER",
+        release: "RLOCK.RELEASE KEY OWNER",
+        renew: "RLOCK.RENEW KEY OWNER",
+        has_holds: true,
+    },
+    Way {
+        kind: "rw",
+        mode: "write",
+        acquire: "RWLOCK.ACQUIRE KEY OWNER WRITE",
+        release: "RWLOCK.RELEASE KEY OWNER WRITE",
+        renew: "RWLOCK.RENEW KEY OWNER",
+        has_holds: true,
+    },
+    Way {
+        kind: "semaphore",
+        mode: "permits",
+        acquire: "SEM.ACQUIRE KEY OWNER LIMIT 1",
+        release: "SEM.RELEASE KEY OWNER",
+        renew: "SEM.RENEW KEY OWNER",
+        has_holds: true,
+    },
+    // Mutexes too: the second key is a companion of the first.
+    Way {
+        kind: "mutex",
+        mode: "exclusive",
+        acquire: "MLOCK.ACQUIRE 2 KEY KEY:too OWNER",
+        release: "MLOCK.RELEASE 2 KEY KEY:too OWNER",
+        renew: "MLOCK.RENEW 2 KEY KEY:too OWNER",
+        has_holds: false,
+    },
+];
+
+impl Way {
+    pub fn acquire(&self, key: &str, owner: &str) -> String {
+        fill(self.acquire, key, owner)
+    }
+
+    pub fn release(&self, key: &str, owner: &str) -> String {
+        fill(self.release, key, owner)
+    }
+
+    pub fn renew(&self, key: &str, owner: &str) -> String {
+        fill(self.renew, key, owner)
+    }
+
+    /// The reply to a request that is queued and does not block.
+    pub fn queued(&self, owner: &str) -> Value {
+        let mut reply = vec![Value::bulk(owner), Value::Int(0)];
+        if self.has_holds {
+            reply.push(Value::Int(0));
+        }
+        Value::Array(reply)
+    }
+
+    /// Gives `key` to `owner` for a long time.
+    #[track_caller]
+    pub fn hold(&self, client: &mut Client, key: &str, owner: &str) -> i64 {
+        client.run(&format!("{} PX 60000", self.acquire(key, owner))).fence()
+    }
+
+    /// Gives `key` back, which `owner` must hold.
+    #[track_caller]
+    pub fn give_back(&self, client: &mut Client, key: &str, owner: &str) {
+        let released = client.run(&self.release(key, owner)).int();
+        assert!(if self.has_holds { released == 0 } else { released > 0 }, "{owner} released {released} of {self:?}");
+    }
+
+    /// The commands of the family, in lower case: `lock`, `rwlock`, …
+    pub fn prefix(&self) -> String {
+        self.acquire.split('.').next().expect("a command").to_lowercase()
+    }
+}
+
+fn fill(line: &str, key: &str, owner: &str) -> String {
+    line.replace("KEY", key).replace("OWNER", owner)
+}
+
+/// Runs the test once for each way, each time on a fresh server.
+pub fn each_way(builder: impl Fn() -> super::Builder, test: impl Fn(Way, &Server, &mut Client)) {
+    for way in WAYS {
+        let server = builder().start();
+        test(way, &server, &mut server.client());
+    }
+}
+
+/// Who holds `key` how, as LOCK.INFO tells it: owner, mode and holds.
+#[track_caller]
+pub fn rows(client: &mut Client, key: &str) -> Vec<(String, String, i64)> {
+    let info = client.cmd(&["LOCK.INFO", key]);
+    if info.is_nil() {
+        return Vec::new();
+    }
+    let row = |held: &Value| {
+        (held.get("owner").text().to_string(), held.get("mode").text().to_string(), held.get("holds").int())
+    };
+    info.get("holders").items().iter().map(row).collect()
+}
+
+/// What LOCK.HELD says: fence, holds, and milliseconds left.
+#[track_caller]
+pub fn held(client: &mut Client, key: &str, owner: &str) -> Option<(i64, i64, i64)> {
+    let reply = client.cmd(&["LOCK.HELD", key, owner]);
+    if reply.is_nil() {
+        return None;
+    }
+    let [fence, holds, ttl] = [0, 1, 2].map(|at| reply.items()[at].int());
+    Some((fence, holds, ttl))
+}
+
+/// The milliseconds that one holder has left, as LOCK.HELD tells it.
+#[track_caller]
+pub fn left(client: &mut Client, key: &str, owner: &str) -> i64 {
+    held(client, key, owner).unwrap_or_else(|| panic!("{owner} does not hold {key}")).2
+}
+
+/// Waits until `owner` holds `key` no more.
+#[track_caller]
+pub fn until_ended(client: &mut Client, key: &str, owner: &str) {
+    until(&format!("{owner} holds {key} no more"), || held(client, key, owner).is_none());
+}
+
+/// The length of `owner`'s lease in milliseconds, as LOCK.INFO tells it.
+#[track_caller]
+pub fn lease(client: &mut Client, key: &str, owner: &str) -> i64 {
+    let info = client.cmd(&["LOCK.INFO", key]);
+    let row = info.get("holders").items().iter().find(|held| held.get("owner").text() == owner);
+    row.unwrap_or_else(|| panic!("{owner} does not hold {key}")).get("lease").int()
+}

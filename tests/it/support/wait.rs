@@ -1,0 +1,30 @@
+//! Waiting for observed state, always with an overall limit.
+
+use super::Server;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long any wait in the tests may take before it is a failure: generous, because two cores run many servers.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Asks again and again until `condition` holds; fails the test, naming `what`, when it does not within [`LIMIT`].
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < LIMIT, "waited {LIMIT:?} in vain until {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until `replica` has applied everything that `master` has written so far.
+#[track_caller]
+pub fn in_sync(master: &Server, replica: &Server) {
+    until("the replica is in sync", || {
+        let followed = replica.info("replication");
+        let offset = master.info("replication").number("master_repl_offset");
+        followed.text("role") == "slave"
+            && followed.text("master_link_status") == "up"
+            && followed.number("slave_repl_offset") >= offset
+    });
+}

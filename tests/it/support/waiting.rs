@@ -1,0 +1,256 @@
+//! Clients that wait for locks, and what a server shows of the queues they stand in.
+
+use super::{until, Builder, Client, Server, Value};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How late something may come that the contract promises at once or within milliseconds. Far beyond what a server
+/// needs on a busy machine, far below the second that a forgotten wake-up costs on a [`quiet`] server.
+pub const SOON: Duration = Duration::from_millis(500);
+
+/// How long to watch that something which must not happen does not.
+pub const A_WHILE: Duration = Duration::from_millis(200);
+
+/// Long enough for nothing in a test to run into it.
+pub const LONG: &str = "PX 60000";
+
+/// A server whose own clockwork ticks once a second, so that it hides no wake-up that the module forgot.
+pub fn quiet() -> Builder {
+    Server::builder().config("hz 1")
+}
+
+/// A client with one command under way: the server has parked it and has not answered yet.
+pub struct Waiter {
+    pub client: Client,
+    pub id: i64,
+}
+
+impl Waiter {
+    /// Sends `line` over a new connection, and returns when the server has parked it.
+    #[track_caller]
+    pub fn park(server: &Server, line: &str) -> Waiter {
+        Waiter::park_over(server.client(), server, line)
+    }
+
+    /// [`Waiter::park`] over a connection that is there already.
+    #[track_caller]
+    pub fn park_over(mut client: Client, server: &Server, line: &str) -> Waiter {
+        let id = client.id();
+        client.send_line(line);
+        let mut observer = server.client();
+        until(&format!("`{line}` waits"), || {
+            if is_blocked(&mut observer, id) {
+                return true;
+            }
+            if let Ok(reply) = client.try_read(Duration::ZERO) {
+                panic!("`{line}` should wait, and was answered {reply:?}");
+            }
+            false
+        });
+        Waiter { client, id }
+    }
+
+    /// The reply, which must come now.
+    #[track_caller]
+    pub fn reply(&mut self) -> Value {
+        match self.client.read_within(SOON) {
+            Some(reply) => reply,
+            None => panic!("no reply within {SOON:?}"),
+        }
+    }
+
+    /// The fence of the grant to `owner` that must come now.
+    #[track_caller]
+    pub fn granted(&mut self, owner: &str) -> i64 {
+        let reply = self.reply();
+        assert!(
+            matches!(&reply, Value::Array(grant) if grant[0] == Value::bulk(owner)),
+            "expected a grant to {owner}, got {reply:?}"
+        );
+        reply.fence()
+    }
+
+    /// Fails if a reply has come so far.
+    #[track_caller]
+    pub fn assert_silent(&mut self) {
+        self.assert_silent_for(Duration::ZERO);
+    }
+
+    /// Fails if a reply comes within `time`.
+    #[track_caller]
+    pub fn assert_silent_for(&mut self, time: Duration) {
+        if let Some(reply) = self.client.read_within(time) {
+            panic!("expected silence, got {reply:?}");
+        }
+    }
+
+    /// Takes the reply that the server owes, and asserts that it owes no second one.
+    #[track_caller]
+    pub fn only_reply(&mut self) -> Value {
+        let reply = self.reply();
+        assert_eq!(self.client.run("PING"), Value::Status("PONG".into()), "after {reply:?}");
+        reply
+    }
+}
+
+/// The number of milliseconds since `start`, one more for what clocks of milliseconds cut off.
+pub fn ms_since(start: Instant) -> u128 {
+    start.elapsed().as_millis() + 1
+}
+
+/// Gives `key` to `owner` for a long time.
+#[track_caller]
+pub fn hold(client: &mut Client, key: &str, owner: &str) -> i64 {
+    client.run(&format!("LOCK.ACQUIRE {key} {owner} {LONG}")).fence()
+}
+
+/// Lets `owners` wait for `key`, for ever and in this order.
+#[track_caller]
+pub fn line_up<const N: usize>(server: &Server, key: &str, owners: [&str; N]) -> [Waiter; N] {
+    owners.map(|owner| Waiter::park(server, &format!("LOCK.ACQUIRE {key} {owner} {LONG} BLOCK 0")))
+}
+
+/// Who waits for `key`, in the order of the queue.
+#[track_caller]
+pub fn queue(client: &mut Client, key: &str) -> Vec<String> {
+    let waiters = client.cmd(&["LOCK.WAITERS", key]);
+    waiters.items().iter().map(|waiter| waiter.get("owner").text().to_string()).collect()
+}
+
+/// Who holds `key`.
+#[track_caller]
+pub fn holders(client: &mut Client, key: &str) -> Vec<String> {
+    let info = client.cmd(&["LOCK.INFO", key]);
+    if info.is_nil() {
+        return Vec::new();
+    }
+    info.get("holders").items().iter().map(|holder| holder.get("owner").text().to_string()).collect()
+}
+
+/// Waits until `owners`, and nobody else, queue for `key`.
+#[track_caller]
+pub fn until_queue(client: &mut Client, key: &str, owners: &[&str]) {
+    until(&format!("{owners:?} wait for {key}"), || queue(client, key) == owners);
+}
+
+/// Waits until `owner` alone holds `key`.
+#[track_caller]
+pub fn until_held(client: &mut Client, key: &str, owner: &str) {
+    until(&format!("{owner} holds {key}"), || holders(client, key) == [owner]);
+}
+
+/// Runs `lines` in one transaction and returns their replies.
+#[track_caller]
+pub fn multi(client: &mut Client, lines: &[&str]) -> Vec<Value> {
+    let all: Vec<&str> = [&["MULTI"], lines, &["EXEC"]].concat();
+    let mut replies = client.pipeline(&all);
+    let results = replies.pop().expect("EXEC answers");
+    for (line, queued) in lines.iter().zip(&replies[1..]) {
+        assert_eq!(*queued, Value::Status("QUEUED".into()), "{line}");
+    }
+    results.items().to_vec()
+}
+
+/// Whether the client with this id waits for something.
+#[track_caller]
+pub fn is_blocked(observer: &mut Client, id: i64) -> bool {
+    let list = observer.run(&format!("CLIENT LIST ID {id}"));
+    client_field(list.text(), "flags").is_some_and(|flags| flags.contains('b'))
+}
+
+/// One field of a line of CLIENT LIST.
+pub fn client_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = line.split_whitespace().filter_map(|field| field.split_once('='));
+    fields.find(|(field, _)| *field == name).map(|(_, value)| value)
+}
+
+/// Nothing of any waiter is left: no blocked client, no entry in the queues of these keys.
+#[track_caller]
+pub fn assert_nobody_waits(server: &Server, keys: &[&str]) {
+    server.wait_blocked(0);
+    let mut client = server.client();
+    for key in keys {
+        assert_eq!(queue(&mut client, key), [""; 0], "{key}");
+        let info = client.cmd(&["LOCK.INFO", key]);
+        if !info.is_nil() {
+            assert_eq!(info.get("waiters").int(), 0, "{key}");
+        }
+    }
+}
+
+/// Puts the server's only thread to sleep, so that what arrives meanwhile is all there at its next turn. The client
+/// that is returned gets `+OK` when the server is awake again.
+#[track_caller]
+pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
+    let mut probe = server.client();
+    let mut sleeper = server.client();
+    sleeper.send_line(&format!("DEBUG SLEEP {}", time.as_secs_f64()));
+    until("the server sleeps", || {
+        probe.send_line("PING");
+        probe.read_within(Duration::from_millis(15)).is_none()
+    });
+    sleeper
+}
+
+/// Lets time pass that a promise is about; never to wait for something that can be observed.
+pub fn let_pass(time: Duration) {
+    thread::sleep(time);
+}
+
+/// Every command in the server's AOF, in order. The server must have been built with [`plain_aof`].
+#[track_caller]
+pub fn aof(server: &Server) -> Vec<Vec<Vec<u8>>> {
+    let folder = server.dir().join("appendonlydir");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .expect("the server writes an AOF")
+        .map(|entry| entry.expect("a readable folder").path())
+        .filter(|path| path.to_string_lossy().ends_with(".aof"))
+        .collect();
+    // The base comes before the increments by name too.
+    files.sort();
+    let mut commands = Vec::new();
+    for path in files {
+        let mut file = BufReader::new(File::open(path).expect("the AOF opens"));
+        while !file.fill_buf().expect("the AOF is readable").is_empty() {
+            let command = Value::read(&mut file).expect("the AOF holds commands");
+            commands.push(command.items().iter().map(|arg| arg.bytes().to_vec()).collect());
+        }
+    }
+    commands
+}
+
+/// An AOF of commands only, which [`aof`] can read.
+pub fn plain_aof(builder: Builder) -> Builder {
+    builder.appendonly().config("aof-use-rdb-preamble no")
+}
+
+/// All locks of a server, by database and key: kind, fence and holders. Deadlines are left out: they differ by the time
+/// that asking takes.
+#[track_caller]
+pub fn all_locks(server: &Server) -> Vec<(u8, String, String)> {
+    let mut client = server.client();
+    let mut locks = Vec::new();
+    for db in 0..16 {
+        client.run(&format!("SELECT {db}"));
+        for key in client.run("KEYS *").items() {
+            let key = key.text();
+            let lock = match client.cmd(&["TYPE", key]).text() {
+                "redislock" => {
+                    let info = client.cmd(&["LOCK.INFO", key]);
+                    let holders = info.get("holders").items();
+                    let held: Vec<_> = holders
+                        .iter()
+                        .map(|held| ["owner", "mode", "holds", "fence"].map(|field| held.get(field).clone()))
+                        .collect();
+                    format!("{:?} {:?} {held:?}", info.get("kind"), info.get("fence"))
+                }
+                other => other.to_string(),
+            };
+            locks.push((db, key.to_string(), lock));
+        }
+    }
+    locks.sort();
+    locks
+}

@@ -1,0 +1,926 @@
+//! The queue: who waits, in which order they are served, and what a retry or a newcomer finds.
+
+use crate::support::waiting::*;
+use crate::support::{until, Client, Server, Value};
+use std::time::{Duration, Instant};
+
+#[test]
+fn without_block_nothing_waits() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    client.run("RLOCK.ACQUIRE r a");
+
+    assert_eq!(client.run("LOCK.ACQUIRE k b"), Value::NullArray);
+    assert_eq!(client.run("RLOCK.ACQUIRE r b"), Value::NullArray);
+    assert_nobody_waits(&server, &["k", "r"]);
+}
+
+#[test]
+fn a_free_lock_is_granted_without_waiting() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let grant = client.run("LOCK.ACQUIRE k a BLOCK 0");
+    assert_eq!(grant.items()[0], Value::bulk("a"));
+    assert!(grant.fence() > 0);
+    let grant = client.run("RLOCK.ACQUIRE r a HOLDS 2 BLOCK 0");
+    assert_eq!(grant.items()[2], Value::Int(2));
+}
+
+#[test]
+fn a_release_hands_over_in_one_step() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let first = hold(&mut client, "k", "a");
+    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
+
+    let replies = multi(&mut client, &["LOCK.RELEASE k a", "EXISTS k", "LOCK.HELD k b", "LOCK.WAITERS k"]);
+    assert_eq!(replies[0], Value::Int(1));
+    assert_eq!(replies[1], Value::Int(1), "the lock was free in between");
+    let second = replies[2].items()[0].int();
+    assert_eq!(replies[3].items().len(), 1);
+
+    assert_eq!(b.granted("b"), second, "the reply carries the finished grant");
+    assert!(second > first);
+    c.assert_silent();
+    assert_eq!(client.run("LOCK.RELEASE k b"), Value::Int(1));
+    assert!(c.granted("c") > second);
+    assert_eq!(client.run("LOCK.RELEASE k c"), Value::Int(1));
+    assert_eq!(client.run("EXISTS k"), Value::Int(0));
+    assert_nobody_waits(&server, &["k"]);
+}
+
+#[test]
+fn a_waiter_of_a_reentrant_lock_gets_it_when_the_last_hold_is_given_back() {
+    let server = quiet().start();
+    let mut client = server.client();
+    client.run("RLOCK.ACQUIRE k a HOLDS 2");
+    let mut b = Waiter::park(&server, "RLOCK.ACQUIRE k b HOLDS 3 BLOCK 0");
+
+    assert_eq!(client.run("RLOCK.RELEASE k a"), Value::Int(1));
+    assert_eq!(queue(&mut client, "k"), ["b"]);
+    b.assert_silent();
+    assert_eq!(client.run("RLOCK.RELEASE k a"), Value::Int(0));
+    let grant = b.reply();
+    assert_eq!(grant.items()[0], Value::bulk("b"));
+    assert_eq!(grant.items()[2], Value::Int(3));
+    assert_eq!(client.run("LOCK.HELD k b").items()[1], Value::Int(3));
+}
+
+#[test]
+fn who_holds_goes_deeper_while_others_wait() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let fence = client.run("RLOCK.ACQUIRE k a PX 60000").fence();
+    let mut b = Waiter::park(&server, "RLOCK.ACQUIRE k b BLOCK 0");
+    let deeper = client.run("RLOCK.ACQUIRE k a PX 60000 BLOCK 1000");
+    assert_eq!((deeper.fence(), deeper.items()[2].int()), (fence, 2));
+    b.assert_silent();
+}
+
+#[test]
+fn who_holds_a_mutex_is_answered_at_once_while_others_wait() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let fence = hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let retry = client.run("LOCK.ACQUIRE k a PX 60000 BLOCK 1000");
+    assert_eq!(retry.fence(), fence);
+    b.assert_silent();
+    assert_eq!(queue(&mut client, "k"), ["b"]);
+}
+
+/// `ttl` was asked for in the very step of the grant.
+#[track_caller]
+fn assert_whole_lease(ttl: &Value, lease: i64) {
+    assert!((lease - 200..=lease).contains(&ttl.int()), "{ttl:?} ms are left of {lease}");
+}
+
+#[test]
+fn the_lease_starts_at_the_grant() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b PX 5000 BLOCK 0");
+    until("b has waited a while", || client.run("LOCK.WAITERS k").items()[0].get("waited").int() >= 300);
+    let replies = multi(&mut client, &["LOCK.RELEASE k a", "PTTL k"]);
+    assert_whole_lease(&replies[1], 5000);
+    b.granted("b");
+}
+
+#[test]
+fn a_waiter_that_names_no_lease_gets_the_default_one() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    let mut c = Waiter::park(&server, "LOCK.ACQUIRE k c PERSIST BLOCK 0");
+    assert_whole_lease(&multi(&mut client, &["LOCK.RELEASE k a", "PTTL k"])[1], 30_000);
+    b.granted("b");
+    assert_eq!(multi(&mut client, &["LOCK.RELEASE k b", "PTTL k"])[1], Value::Int(-1));
+    c.granted("c");
+}
+
+#[test]
+fn fifty_waiters_are_served_strictly_first_come_first_served() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let mut last = hold(&mut client, "k", "first");
+    let owners: [String; 50] = std::array::from_fn(|n| format!("owner-{n}"));
+    let names: [&str; 50] = std::array::from_fn(|n| owners[n].as_str());
+    let mut waiters = line_up(&server, "k", names);
+    assert_eq!(queue(&mut client, "k"), owners);
+
+    let mut holder = "first";
+    for (n, owner) in owners.iter().enumerate() {
+        assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Value::Int(1));
+        let fence = waiters[n].granted(owner);
+        assert!(fence > last, "fences grow");
+        assert_eq!(queue(&mut client, "k"), owners[n + 1..]);
+        (last, holder) = (fence, owner);
+    }
+}
+
+#[test]
+fn newcomers_pipelined_behind_a_release_do_not_get_in_between() {
+    let server = quiet().start();
+    let mut a = server.client();
+    hold(&mut a, "k", "a");
+    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
+    let replies =
+        a.pipeline(&["LOCK.RELEASE k a", "LOCK.ACQUIRE k a", "LOCK.ACQUIRE k z", "LOCK.ACQUIRE k y BLOCK 1 NOTIFY ch"]);
+    assert_eq!(replies[0], Value::Int(1));
+    assert_eq!(replies[1], Value::NullArray);
+    assert_eq!(replies[2], Value::NullArray);
+    assert_eq!(replies[3].items()[1], Value::Int(0), "queued behind c");
+    b.granted("b");
+    c.assert_silent();
+    assert_eq!(holders(&mut a, "k"), ["b"]);
+}
+
+#[test]
+fn a_waiter_pipelined_behind_a_release_goes_to_the_end_of_the_queue() {
+    let server = quiet().start();
+    let mut a = server.client();
+    hold(&mut a, "k", "a");
+    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
+    let mut client = server.client();
+    a.send_raw(b"LOCK.RELEASE k a\r\nLOCK.ACQUIRE k a BLOCK 0\r\n");
+    b.granted("b");
+    until_queue(&mut client, "k", &["c", "a"]);
+    client.run("LOCK.RELEASE k b");
+    c.granted("c");
+    assert_eq!(a.read(), Value::Int(1));
+    client.run("LOCK.RELEASE k c");
+    assert_eq!(a.read().items()[0], Value::bulk("a"));
+}
+
+#[test]
+fn after_a_removal_the_queue_still_goes_first() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let replies = multi(
+        &mut client,
+        &["DEL k", "EXISTS k", "LOCK.ACQUIRE k z", "LOCK.INFO k", "LOCK.ACQUIRE k a", "LOCK.ACQUIRE k z BLOCK 0"],
+    );
+    assert_eq!(replies[0], Value::Int(1));
+    assert_eq!(replies[1], Value::Int(0));
+    assert_eq!(replies[2], Value::NullArray);
+    let info = &replies[3];
+    assert_eq!(info.get("kind"), &Value::bulk("mutex"));
+    assert_eq!(info.get("ttl"), &Value::Int(-2), "free but waited for");
+    assert_eq!(info.get("holders"), &Value::Array(vec![]));
+    assert_eq!(info.get("waiters"), &Value::Int(1));
+    assert_eq!(replies[4], Value::NullArray, "nor does who held it before");
+    assert_eq!(replies[5], Value::NullArray);
+    b.granted("b");
+}
+
+#[test]
+fn a_script_that_removes_a_lock_does_not_get_it_before_the_queue() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let script =
+        "redis.call('UNLINK', KEYS[1]); return redis.call('LOCK.ACQUIRE', KEYS[1], 'z') and 'mine' or 'refused'";
+    assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Value::bulk("refused"));
+    b.granted("b");
+}
+
+#[test]
+fn while_anyone_waits_a_free_key_keeps_the_queues_family() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let replies = multi(&mut client, &["DEL k", "RLOCK.ACQUIRE k z"]);
+    assert!(replies[1].error().starts_with("WRONGKIND "), "{replies:?}");
+    b.granted("b");
+}
+
+#[test]
+fn a_newcomer_finds_the_queue_first_when_a_lease_has_just_ended() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for round in 0..20 {
+        let key = format!("k{round}");
+        client.run(&format!("LOCK.ACQUIRE {key} a PX 20"));
+        let mut b = Waiter::park(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 0"));
+        // Ask all the time: somewhere in here the lease ends, and the newcomer is the first to see it.
+        while b.client.read_within(Duration::ZERO).is_none() {
+            assert_eq!(client.run(&format!("LOCK.ACQUIRE {key} z")), Value::NullArray);
+        }
+        assert_eq!(holders(&mut client, &key), ["b"]);
+    }
+}
+
+#[test]
+fn inside_multi_and_scripts_block_is_ignored() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let replies = multi(&mut client, &["LOCK.ACQUIRE k b BLOCK 0", "LOCK.ACQUIRE free b BLOCK 0"]);
+    assert_eq!(replies[0], Value::NullArray);
+    assert!(replies[1].fence() > 0);
+
+    let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'b', 'BLOCK', 0) and 'granted' or 'refused'";
+    assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Value::bulk("refused"));
+    assert_eq!(client.cmd(&["EVAL", script, "1", "free2"]), Value::bulk("granted"));
+    assert_nobody_waits(&server, &["k"]);
+}
+
+#[test]
+fn in_a_script_session_and_notify_are_errors() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for options in ["'SESSION'", "'BLOCK', 0, 'NOTIFY', 'ch'"] {
+        let script = format!("return redis.call('LOCK.ACQUIRE', KEYS[1], 'b', {options})");
+        let reply = client.cmd(&["EVAL", &script, "1", "k"]);
+        assert!(reply.is_error(), "{options}: {reply:?}");
+    }
+    assert_eq!(client.run("EXISTS k"), Value::Int(0), "an error changes nothing");
+}
+
+#[test]
+fn block_0_waits_for_ever() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    assert_eq!(client.run("LOCK.WAITERS k").items()[0].get("remaining"), &Value::Int(-1));
+    b.assert_silent_for(A_WHILE);
+}
+
+#[test]
+fn a_time_to_wait_is_checked_in_the_servers_words() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let cases = [
+        ("LOCK.ACQUIRE k b BLOCK -1", "ERR timeout is negative"),
+        ("LOCK.ACQUIRE k b BLOCK", "ERR syntax error"),
+        ("LOCK.ACQUIRE k b BLOCK 10 BLOCK 10", "ERR syntax error"),
+        ("LOCK.ACQUIRE k b NOTIFY ch", "ERR syntax error"),
+        ("LOCK.ACQUIRE k b BLOCK 10 NOTIFY", "ERR syntax error"),
+        ("LOCK.ACQUIRE k b PERSIST BLOCK 10 SESSION", "ERR syntax error"),
+        ("LOCK.ACQUIRE k b BLOCK 10 SESSION SESSION", "ERR syntax error"),
+    ];
+    for (line, error) in cases {
+        assert_eq!(client.run(line), Value::Error(error.into()), "{line}");
+    }
+    for line in ["LOCK.ACQUIRE k b BLOCK soon", "LOCK.ACQUIRE k b BLOCK 1.5"] {
+        assert!(client.run(line).error().contains("is not an integer or out of range"), "{line}");
+    }
+    assert!(client.run("LOCK.ACQUIRE k b BLOCK 9223372036854775807").error().contains("out of range"));
+    assert_nobody_waits(&server, &["k"]);
+}
+
+#[test]
+fn whose_time_runs_out_gets_nil_and_never_too_early() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    for wait in [1, 50, 130, 333] {
+        let start = Instant::now();
+        assert_eq!(client.run(&format!("LOCK.ACQUIRE k b BLOCK {wait}")), Value::NullArray);
+        assert!(ms_since(start) >= wait, "{wait} ms were {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_millis(wait as u64) + SOON);
+    }
+    let mut resp3 = server.client3();
+    assert_eq!(resp3.run("LOCK.ACQUIRE k b BLOCK 10"), Value::Null);
+    assert_eq!(resp3.run("RLOCK.ACQUIRE x b BLOCK 10").items()[0], Value::bulk("b"));
+    assert_nobody_waits(&server, &["k"]);
+}
+
+#[test]
+fn time_outs_are_exact_to_a_few_milliseconds() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let mut late: Vec<Duration> = (0..15)
+        .map(|n| {
+            let wait = Duration::from_millis(20 + 3 * n);
+            let start = Instant::now();
+            client.run(&format!("LOCK.ACQUIRE k b{n} BLOCK {}", wait.as_millis()));
+            start.elapsed().saturating_sub(wait)
+        })
+        .collect();
+    late.sort();
+    // Half of them: a busy machine may delay some. The server's own time-outs would be 50 ms late in the middle.
+    assert!(late[late.len() / 2] < Duration::from_millis(25), "{late:?}");
+}
+
+#[test]
+fn many_time_outs_at_once_are_all_answered() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let mut waiters: Vec<Client> = (0..100).map(|_| server.client()).collect();
+    let start = Instant::now();
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        waiter.send_line(&format!("LOCK.ACQUIRE k owner-{n} BLOCK {}", 200 + n % 5));
+    }
+    for waiter in &mut waiters {
+        assert_eq!(waiter.read(), Value::NullArray);
+        assert!(ms_since(start) >= 200);
+    }
+    assert_nobody_waits(&server, &["k"]);
+    assert_eq!(client.run("LOCK.RELEASE k a"), Value::Int(1));
+    assert_eq!(client.run("EXISTS k"), Value::Int(0));
+}
+
+#[test]
+fn what_a_waiter_has_pipelined_runs_after_its_reply() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let mut b = server.client();
+    b.send_raw(b"LOCK.ACQUIRE k b BLOCK 0\r\nLOCK.HELD k b\r\nLOCK.ACQUIRE k2 b BLOCK 0\r\n");
+    until_queue(&mut client, "k", &["b"]);
+    hold(&mut client, "k2", "a");
+    client.run("LOCK.RELEASE k a");
+    let fence = b.read().fence();
+    assert_eq!(b.read().items()[0], Value::Int(fence));
+    until_queue(&mut client, "k2", &["b"]);
+    client.run("LOCK.RELEASE k2 a");
+    assert!(b.read().fence() > fence);
+}
+
+#[test]
+fn a_waiter_that_speaks_resp3_is_granted_like_any() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    client.run("RLOCK.ACQUIRE r a");
+    let mut b = Waiter::park_over(server.client3(), &server, "LOCK.ACQUIRE k b BLOCK 0");
+    let mut c = Waiter::park_over(server.client3(), &server, "RLOCK.ACQUIRE r c BLOCK 0");
+    client.run("LOCK.RELEASE k a");
+    client.run("RLOCK.RELEASE r a");
+    b.granted("b");
+    assert_eq!(c.reply().items()[2], Value::Int(1));
+}
+
+#[test]
+fn queues_belong_to_a_database() {
+    let server = quiet().start();
+    let mut zero = server.client();
+    let mut one = server.client();
+    one.run("SELECT 1");
+    hold(&mut zero, "k", "a");
+    hold(&mut one, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let mut in_one = server.client();
+    in_one.run("SELECT 1");
+    let mut in_one = Waiter::park_over(in_one, &server, "LOCK.ACQUIRE k c BLOCK 0");
+
+    assert_eq!(queue(&mut zero, "k"), ["b"]);
+    assert_eq!(queue(&mut one, "k"), ["c"]);
+    one.run("LOCK.RELEASE k a");
+    in_one.granted("c");
+    b.assert_silent();
+    assert_eq!(holders(&mut zero, "k"), ["a"]);
+    zero.run("LOCK.RELEASE k a");
+    b.granted("b");
+    assert_eq!(in_one.client.run("LOCK.HELD k c").items().len(), 3, "the client's database is still its own");
+}
+
+#[test]
+fn a_key_of_another_type_or_family_is_no_place_to_wait() {
+    let server = quiet().start();
+    let mut client = server.client();
+    client.run("SET s x");
+    client.run("RLOCK.ACQUIRE r a");
+    let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    assert_eq!(client.run("LOCK.ACQUIRE s b BLOCK 0"), Value::Error(wrong_type.into()));
+    assert_eq!(client.run("LOCK.WAITERS s"), Value::Error(wrong_type.into()));
+    assert!(client.run("LOCK.ACQUIRE r b BLOCK 0").error().starts_with("WRONGKIND "));
+    assert_nobody_waits(&server, &["r"]);
+}
+
+#[test]
+fn watch_trips_on_a_hand_off() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let mut watcher = server.client();
+    watcher.run("WATCH k");
+    client.run("LOCK.RELEASE k a");
+    b.granted("b");
+    let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
+    assert_eq!(replies[2], Value::NullArray);
+}
+
+#[test]
+fn watch_trips_on_a_grant_that_no_command_made() {
+    let server = quiet().start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k a PX 60");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let mut watcher = server.client();
+    watcher.run("WATCH k");
+    b.granted("b");
+    let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
+    assert_eq!(replies[2], Value::NullArray);
+}
+
+mod star {
+    use super::*;
+
+    #[test]
+    fn a_waiter_that_wants_a_token_made_gets_one_of_its_own() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let mut waiters: Vec<Waiter> =
+            (0..3).map(|_| Waiter::park(&server, "LOCK.ACQUIRE k * PX 60000 BLOCK 0")).collect();
+        let mut queued = queue(&mut client, "k");
+        assert_eq!(queued.len(), 3);
+
+        let mut holder = "a".to_string();
+        for (waiter, owner) in waiters.iter_mut().zip(&queued) {
+            assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Value::Int(1));
+            assert_eq!(owner.len(), 36, "a UUID: {owner}");
+            waiter.granted(owner);
+            holder = owner.clone();
+        }
+        queued.sort();
+        queued.dedup();
+        assert_eq!(queued.len(), 3, "each its own");
+    }
+
+    #[test]
+    fn it_keeps_no_place() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("CONFIG SET lock.keep-place 60000");
+        hold(&mut client, "k", "a");
+        let star = Waiter::park(&server, "LOCK.ACQUIRE k * PX 60000 BLOCK 0");
+        let owner = queue(&mut client, "k").remove(0);
+        let [_c] = line_up(&server, "k", ["c"]);
+        drop(star);
+        until_queue(&mut client, "k", &["c"]);
+        let [_back] = line_up(&server, "k", [owner.as_str()]);
+        assert_eq!(queue(&mut client, "k"), ["c", &owner]);
+    }
+}
+
+mod retries {
+    use super::*;
+
+    #[test]
+    fn a_retry_takes_the_place_of_the_older_request() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let [mut older, mut c] = line_up(&server, "k", ["b", "c"]);
+        let [mut newer] = line_up(&server, "k", ["b"]);
+
+        let superseded = older.only_reply();
+        assert_eq!(superseded, Value::Error("UNBLOCKED superseded by a newer request".into()));
+        assert_eq!(queue(&mut client, "k"), ["b", "c"]);
+        let first = &client.run("LOCK.WAITERS k").items()[0].clone();
+        assert_eq!(first.get("client"), &Value::Int(newer.id));
+
+        client.run("LOCK.RELEASE k a");
+        newer.granted("b");
+        c.assert_silent();
+    }
+
+    #[test]
+    fn the_older_connections_end_takes_nothing_from_the_newer() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let [mut older] = line_up(&server, "k", ["b"]);
+        let [mut newer] = line_up(&server, "k", ["b"]);
+        older.reply();
+        drop(older);
+        newer.assert_silent_for(Duration::from_millis(50));
+        client.run("LOCK.RELEASE k a");
+        newer.granted("b");
+    }
+
+    #[test]
+    fn a_retry_brings_its_own_lease_and_time_to_wait() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let _older = Waiter::park(&server, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
+        let mut newer = Waiter::park(&server, "LOCK.ACQUIRE k b PX 4000 BLOCK 50000");
+        let remaining = client.run("LOCK.WAITERS k").items()[0].get("remaining").int();
+        assert!((1..=50_000).contains(&remaining), "{remaining}");
+        let replies = multi(&mut client, &["LOCK.RELEASE k a", "PTTL k"]);
+        assert_whole_lease(&replies[1], 4000);
+        newer.granted("b");
+    }
+
+    #[test]
+    fn without_block_the_queue_is_left_alone() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let [mut b, _c] = line_up(&server, "k", ["b", "c"]);
+        assert_eq!(client.run("LOCK.ACQUIRE k b PX 60000"), Value::NullArray);
+        assert_eq!(queue(&mut client, "k"), ["b", "c"]);
+        assert_eq!(client.run("LOCK.WAITERS k").items()[0].get("client"), &Value::Int(b.id));
+        client.run("LOCK.RELEASE k a");
+        b.granted("b");
+    }
+
+    #[test]
+    fn the_same_owner_waits_for_many_keys_at_once() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k1", "a");
+        hold(&mut client, "k2", "a");
+        let mut first = Waiter::park(&server, "LOCK.ACQUIRE k1 b BLOCK 0");
+        let mut second = Waiter::park(&server, "LOCK.ACQUIRE k2 b BLOCK 0");
+        client.run("LOCK.RELEASE k1 a");
+        first.granted("b");
+        second.assert_silent();
+        client.run("LOCK.RELEASE k2 a");
+        second.granted("b");
+    }
+}
+
+mod kept_places {
+    use super::*;
+
+    /// Far longer than the tests take, so that a place never goes while nobody looks.
+    const KEEP: &str = "CONFIG SET lock.keep-place 60000";
+
+    fn server() -> (Server, Client) {
+        let server = quiet().start();
+        let mut client = server.client();
+        assert_eq!(client.run(KEEP), Value::ok());
+        hold(&mut client, "k", "a");
+        (server, client)
+    }
+
+    /// `owner` waits so shortly that it has left when this returns.
+    fn wait_in_vain(client: &mut Client, owner: &str) {
+        let reply = client.run(&format!("LOCK.ACQUIRE k {owner} {LONG} BLOCK 1"));
+        assert_eq!(reply, Value::NullArray);
+    }
+
+    #[test]
+    fn a_request_whose_time_ran_out_keeps_its_place() {
+        let (server, mut client) = server();
+        wait_in_vain(&mut client, "b");
+        let [mut c] = line_up(&server, "k", ["c"]);
+        assert_eq!(queue(&mut client, "k"), ["c"], "who is away counts as no waiter");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        assert_eq!(queue(&mut client, "k"), ["b", "c"]);
+        client.run("LOCK.RELEASE k a");
+        b.granted("b");
+        c.assert_silent();
+    }
+
+    #[test]
+    fn many_short_waits_are_as_fair_as_one_long_wait() {
+        let (server, mut client) = server();
+        let mut b = server.client();
+        wait_in_vain(&mut b, "b");
+        let [mut c] = line_up(&server, "k", ["c"]);
+        for _ in 0..10 {
+            wait_in_vain(&mut b, "b");
+        }
+        let mut b = Waiter::park_over(b, &server, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
+        client.run("LOCK.RELEASE k a");
+        b.granted("b");
+        c.assert_silent();
+    }
+
+    #[test]
+    fn a_request_whose_connection_ended_keeps_its_place() {
+        let (server, mut client) = server();
+        let [b, c, _d] = line_up(&server, "k", ["b", "c", "d"]);
+        drop(b);
+        until_queue(&mut client, "k", &["c", "d"]);
+        client.run(&format!("CLIENT KILL ID {}", c.id));
+        until_queue(&mut client, "k", &["d"]);
+        let [_c] = line_up(&server, "k", ["c"]);
+        assert_eq!(queue(&mut client, "k"), ["c", "d"]);
+        let [mut b] = line_up(&server, "k", ["b"]);
+        assert_eq!(queue(&mut client, "k"), ["b", "c", "d"]);
+        client.run("LOCK.RELEASE k a");
+        b.granted("b");
+    }
+
+    #[test]
+    fn who_is_away_is_passed_over() {
+        let (server, mut client) = server();
+        wait_in_vain(&mut client, "b");
+        let [mut c] = line_up(&server, "k", ["c"]);
+        assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Value::Int(1));
+        client.run("LOCK.RELEASE k a");
+        c.granted("c");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        let [_d] = line_up(&server, "k", ["d"]);
+        assert_eq!(queue(&mut client, "k"), ["b", "d"]);
+        client.run("LOCK.RELEASE k c");
+        b.granted("b");
+    }
+
+    #[test]
+    fn a_kept_place_holds_nobody_up() {
+        let (server, mut client) = server();
+        wait_in_vain(&mut client, "b");
+        client.run("LOCK.RELEASE k a");
+        assert_eq!(client.run("EXISTS k"), Value::Int(0));
+        assert!(client.run("LOCK.INFO k").is_nil());
+        assert!(client.run("LOCK.ACQUIRE k z PX 60000").fence() > 0);
+        let [mut c] = line_up(&server, "k", ["c"]);
+        let [mut b] = line_up(&server, "k", ["b"]);
+        client.run("LOCK.RELEASE k z");
+        // The place outlived the free lock: b asked before c did.
+        b.granted("b");
+        c.assert_silent();
+    }
+
+    #[test]
+    fn nobody_else_takes_it() {
+        let (server, mut client) = server();
+        client.run("RLOCK.ACQUIRE r a PX 60000");
+        assert_eq!(client.run("RLOCK.ACQUIRE r b HOLDS 2 BLOCK 1"), Value::NullArray);
+        let _c = Waiter::park(&server, "RLOCK.ACQUIRE r c BLOCK 0");
+        let _other = Waiter::park(&server, "RLOCK.ACQUIRE r x HOLDS 2 BLOCK 0");
+        assert_eq!(queue(&mut client, "r"), ["c", "x"]);
+        let _b = Waiter::park(&server, "RLOCK.ACQUIRE r b HOLDS 2 BLOCK 0");
+        assert_eq!(queue(&mut client, "r"), ["b", "c", "x"]);
+    }
+
+    #[test]
+    fn after_keep_place_it_is_lost() {
+        let (server, mut client) = server();
+        client.run("CONFIG SET lock.keep-place 40");
+        wait_in_vain(&mut client, "b");
+        let [_c] = line_up(&server, "k", ["c"]);
+        let_pass(Duration::from_millis(120));
+        let [_b] = line_up(&server, "k", ["b"]);
+        assert_eq!(queue(&mut client, "k"), ["c", "b"]);
+    }
+
+    #[test]
+    fn a_place_lasts_a_second_unless_configured_otherwise() {
+        let server = quiet().start();
+        let reply = server.client().run("CONFIG GET lock.keep-place");
+        assert_eq!(reply.get("lock.keep-place"), &Value::bulk("1000"));
+    }
+
+    #[test]
+    fn with_keep_place_0_there_are_none() {
+        let (server, mut client) = server();
+        client.run("CONFIG SET lock.keep-place 0");
+        wait_in_vain(&mut client, "b");
+        let [_c] = line_up(&server, "k", ["c"]);
+        let [_b] = line_up(&server, "k", ["b"]);
+        assert_eq!(queue(&mut client, "k"), ["c", "b"]);
+    }
+
+    #[test]
+    fn they_are_bounded_like_waiters_and_the_oldest_go_first() {
+        let (server, mut client) = server();
+        client.run("CONFIG SET lock.max-waiters 2");
+        for owner in ["b", "c", "d"] {
+            wait_in_vain(&mut client, owner);
+        }
+        let [_c] = line_up(&server, "k", ["c"]);
+        let [_b] = line_up(&server, "k", ["b"]);
+        assert_eq!(queue(&mut client, "k"), ["c", "b"], "b's place, the oldest of three, had gone");
+    }
+
+    #[test]
+    fn a_grant_that_came_instead_leaves_no_place_behind() {
+        let (server, mut client) = server();
+        wait_in_vain(&mut client, "b");
+        client.run("LOCK.RELEASE k a");
+        assert!(client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 10").fence() > 0);
+        assert_eq!(client.run("LOCK.RELEASE k b"), Value::Int(1));
+        hold(&mut client, "k", "a");
+        let [_c] = line_up(&server, "k", ["c"]);
+        let [_b] = line_up(&server, "k", ["b"]);
+        assert_eq!(queue(&mut client, "k"), ["c", "b"]);
+    }
+}
+
+mod max_waiters {
+    use super::*;
+
+    #[test]
+    fn past_it_block_answers_maxwaiters() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("CONFIG SET lock.max-waiters 2");
+        hold(&mut client, "k", "a");
+        hold(&mut client, "other", "a");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        let mut other = Waiter::park(&server, "LOCK.ACQUIRE other c BLOCK 0");
+
+        for line in ["LOCK.ACQUIRE k d BLOCK 0", "RLOCK.ACQUIRE k2 d BLOCK 0", "LOCK.ACQUIRE k d BLOCK 9 NOTIFY ch"] {
+            let reply = client.run(line);
+            if line.contains("k2") {
+                assert!(reply.fence() > 0, "a free lock needs no queue");
+            } else {
+                assert!(reply.error().starts_with("MAXWAITERS "), "{line}: {reply:?}");
+            }
+        }
+        assert_eq!(client.run("LOCK.ACQUIRE k d"), Value::NullArray, "without BLOCK it never counts");
+        assert_eq!(queue(&mut client, "k"), ["b"]);
+        b.assert_silent();
+
+        client.run("LOCK.RELEASE other a");
+        other.granted("c");
+        let [_d] = line_up(&server, "k", ["d"]);
+        assert_eq!(queue(&mut client, "k"), ["b", "d"]);
+    }
+
+    #[test]
+    fn a_retry_of_a_queued_request_needs_no_room() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("CONFIG SET lock.max-waiters 1");
+        hold(&mut client, "k", "a");
+        let [mut older] = line_up(&server, "k", ["b"]);
+        let [mut newer] = line_up(&server, "k", ["b"]);
+        assert!(older.reply().error().starts_with("UNBLOCKED superseded"));
+        client.run("LOCK.RELEASE k a");
+        newer.granted("b");
+    }
+
+    #[test]
+    fn requests_that_wait_without_blocking_count() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("CONFIG SET lock.max-waiters 2");
+        hold(&mut client, "k", "a");
+        client.run("LOCK.ACQUIRE k b BLOCK 0 NOTIFY ch");
+        client.run("LOCK.ACQUIRE k c BLOCK 0 NOTIFY ch");
+        let reply = client.run("LOCK.ACQUIRE k d BLOCK 0");
+        assert!(reply.error().starts_with("MAXWAITERS "), "{reply:?}");
+    }
+
+    #[test]
+    fn whoever_leaves_makes_room() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("CONFIG SET lock.max-waiters 1");
+        client.run("CONFIG SET lock.keep-place 60000");
+        hold(&mut client, "k", "a");
+        for n in 0..5 {
+            let reply = client.run(&format!("LOCK.ACQUIRE k owner-{n} BLOCK 1"));
+            assert_eq!(reply, Value::NullArray);
+        }
+        for n in 5..10 {
+            drop(Waiter::park(&server, &format!("LOCK.ACQUIRE k owner-{n} BLOCK 0")));
+            until_queue(&mut client, "k", &[]);
+        }
+    }
+}
+
+mod lock_waiters {
+    use super::*;
+
+    #[test]
+    fn it_lists_the_queue_in_order_with_all_it_promises() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+        let _c = Waiter::park(&server, "LOCK.ACQUIRE k c BLOCK 50000");
+        client.run("LOCK.ACQUIRE k d BLOCK 50000 NOTIFY ch");
+        until("they have waited a while", || client.run("LOCK.WAITERS k").items()[2].get("waited").int() >= 20);
+
+        let reply = client.run("LOCK.WAITERS k");
+        let waiters = reply.items();
+        assert_eq!(waiters.len(), 3);
+        for waiter in waiters {
+            let names: Vec<&str> = waiter.pairs().iter().map(|(name, _)| name.text()).collect();
+            assert_eq!(names, ["owner", "mode", "permits", "client", "addr", "waited", "remaining"]);
+            assert_eq!(waiter.get("mode"), &Value::bulk("exclusive"));
+            assert_eq!(waiter.get("permits"), &Value::Int(1));
+            assert!(waiter.get("waited").int() >= 20);
+        }
+        assert_eq!(queue(&mut client, "k"), ["b", "c", "d"]);
+        assert_eq!(waiters[0].get("client"), &Value::Int(b.id));
+        assert_eq!(waiters[0].get("remaining"), &Value::Int(-1));
+        let list = client.run(&format!("CLIENT LIST ID {}", b.id));
+        assert_eq!(Some(waiters[0].get("addr").text()), client_field(list.text(), "addr"));
+        let remaining = waiters[1].get("remaining").int();
+        assert!((1..=49_980).contains(&remaining), "{remaining}");
+        assert_eq!(waiters[2].get("client"), &Value::Int(client.id()));
+    }
+
+    #[test]
+    fn it_answers_maps_in_resp3() {
+        let server = quiet().start();
+        let mut client = server.client3();
+        hold(&mut client, "k", "a");
+        let [_b] = line_up(&server, "k", ["b"]);
+        let reply = client.run("LOCK.WAITERS k");
+        assert!(matches!(reply.items()[0], Value::Map(_)), "{reply:?}");
+    }
+
+    #[test]
+    fn it_is_empty_where_nobody_waits() {
+        let server = quiet().start();
+        let mut client = server.client();
+        assert_eq!(client.run("LOCK.WAITERS k"), Value::Array(vec![]));
+        hold(&mut client, "k", "a");
+        assert_eq!(client.run("LOCK.WAITERS k"), Value::Array(vec![]));
+    }
+
+    #[test]
+    fn it_works_on_a_replica_where_nobody_can_wait() {
+        let server = Server::start();
+        let replica = Server::builder().replica_of(&server).start();
+        hold(&mut server.client(), "k", "a");
+        let [_b] = line_up(&server, "k", ["b"]);
+        crate::support::in_sync(&server, &replica);
+        let mut client = replica.client();
+        assert_eq!(holders(&mut client, "k"), ["a"]);
+        assert_eq!(client.run("LOCK.WAITERS k"), Value::Array(vec![]));
+        assert!(client.run("LOCK.ACQUIRE k z BLOCK 0").error().starts_with("READONLY "));
+    }
+
+    #[test]
+    fn it_takes_owners_of_any_bytes() {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let owner = [0u8, 255, b'\r', b'\n', b'%', b's'];
+        let mut waiter = server.client();
+        let request: [&[u8]; 5] = [b"LOCK.ACQUIRE", b"k", &owner, b"BLOCK", b"0"];
+        waiter.send(&request);
+        server.wait_blocked(1);
+        let reply = client.run("LOCK.WAITERS k");
+        assert_eq!(reply.items()[0].get("owner"), &Value::bulk(owner));
+        client.run("LOCK.RELEASE k a");
+        assert_eq!(waiter.read().items()[0], Value::bulk(owner));
+    }
+}
+
+mod waiting_and_replication {
+    use super::*;
+    use crate::support::in_sync;
+
+    #[test]
+    fn wait_after_a_grant_by_unblocking_covers_the_grant() {
+        let server = Server::start();
+        let replica = Server::builder().replica_of(&server).start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        in_sync(&server, &replica);
+
+        // While the replica does nothing, it cannot have the grant, and WAIT must say so.
+        let mut asleep = put_to_sleep(&replica, Duration::from_millis(600));
+        client.run("LOCK.RELEASE k a");
+        b.granted("b");
+        assert_eq!(b.client.run("WAIT 1 50"), Value::Int(0));
+        assert_eq!(asleep.read(), Value::ok());
+        assert_eq!(b.client.run("WAIT 1 20000"), Value::Int(1));
+        assert_eq!(holders(&mut replica.client(), "k"), ["b"]);
+    }
+
+    #[test]
+    fn requests_that_wait_reach_neither_replicas_nor_the_aof() {
+        let server = plain_aof(Server::builder()).start();
+        let replica = Server::builder().replica_of(&server).start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let written = aof(&server).len();
+        let [_b, _c] = line_up(&server, "k", ["b", "c"]);
+        client.run("LOCK.ACQUIRE k d BLOCK 1");
+        client.run("LOCK.ACQUIRE k e BLOCK 0 NOTIFY ch");
+        client.run("LOCK.CANCEL k c");
+        assert_eq!(aof(&server).len(), written, "{:?}", aof(&server));
+        // A replica that saw a request would have to decide something.
+        in_sync(&server, &replica);
+        assert_eq!(all_locks(&server), all_locks(&replica));
+    }
+}
