@@ -1,0 +1,222 @@
+//! Many clients that fight for one lock, all in one thread.
+//!
+//! One thread carries them because the machine's other core belongs to the server: what a client costs must not be
+//! taken from what is measured. Every way gets the same clients.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_executor::LocalExecutor;
+use async_io::{block_on, Timer};
+use hdrhistogram::Histogram;
+
+use crate::rivals::{Locker, Rival, Seat, LEASE_MS};
+use crate::server::Server;
+use crate::workloads::named;
+
+/// What a crowd does.
+#[derive(Clone, Copy)]
+pub struct Scene {
+    pub clients: usize,
+    /// How long each holds the lock. Zero: not at all.
+    pub hold: Duration,
+    /// Counted time.
+    pub time: Duration,
+    pub warm_up: WarmUp,
+    /// Each holds one more of the module's locks all the while, for which nobody waits.
+    pub nested: bool,
+}
+
+impl Scene {
+    pub fn new(clients: usize, hold: Duration, time: Duration) -> Scene {
+        Scene { clients, hold, time, warm_up: WarmUp::Time, nested: false }
+    }
+}
+
+/// What happens before anything is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum WarmUp {
+    /// A fifth of the counted time.
+    Time,
+    /// Every client has held the lock once, so that all are in the queue: for ways that are fair.
+    Lap,
+}
+
+/// What it did in the counted time.
+pub struct Outcome {
+    pub seconds: f64,
+    /// Times that the lock was got.
+    pub grants: u64,
+    /// Those of them that found it with another client before: a client that gets its own lock again hands nothing over.
+    pub handoffs: u64,
+    pub commands: u64,
+    pub server_cpu_us: f64,
+    /// Nanoseconds from asking to having.
+    pub waits: Histogram<u64>,
+    /// Grants of the client that got the fewest and of the one that got the most.
+    pub fewest: u64,
+    pub most: u64,
+    /// Grants while another client still held the lock. Anything but 0 is no lock.
+    pub overlaps: u64,
+}
+
+impl Outcome {
+    pub fn per_second(&self) -> f64 {
+        self.handoffs as f64 / self.seconds
+    }
+
+    pub fn cpu_us_per_handoff(&self) -> f64 {
+        self.server_cpu_us / self.handoffs as f64
+    }
+
+    pub fn cpu_us_per_grant(&self) -> f64 {
+        self.server_cpu_us / self.grants as f64
+    }
+
+    pub fn commands_per_handoff(&self) -> f64 {
+        self.commands as f64 / self.handoffs as f64
+    }
+
+    /// How far the most lies above the fewest.
+    pub fn spread(&self) -> f64 {
+        self.most as f64 / self.fewest as f64 - 1.0
+    }
+}
+
+/// What the clients of one crowd share.
+struct Board {
+    holder: Cell<Option<usize>>,
+    last_holder: Cell<Option<usize>>,
+    handoffs: Cell<u64>,
+    overlaps: Cell<u64>,
+    grants: RefCell<Vec<u64>>,
+    sent: Rc<Cell<u64>>,
+    waits: RefCell<Histogram<u64>>,
+    error: RefCell<Option<io::Error>>,
+}
+
+impl Board {
+    fn new(clients: usize) -> Board {
+        Board {
+            holder: Cell::new(None),
+            last_holder: Cell::new(None),
+            handoffs: Cell::new(0),
+            overlaps: Cell::new(0),
+            grants: RefCell::new(vec![0; clients]),
+            sent: Rc::default(),
+            waits: RefCell::new(Histogram::new(3).expect("three digits")),
+            error: RefCell::new(None),
+        }
+    }
+
+    fn granted(&self, client: usize, waited: Duration) {
+        if self.holder.replace(Some(client)).is_some() {
+            self.overlaps.set(self.overlaps.get() + 1);
+        }
+        if self.last_holder.replace(Some(client)) != Some(client) {
+            self.handoffs.set(self.handoffs.get() + 1);
+        }
+        self.grants.borrow_mut()[client] += 1;
+        self.waits.borrow_mut().record(waited.as_nanos() as u64).expect("the histogram grows");
+    }
+
+    /// Forgets what was counted while the crowd warmed up.
+    fn clear(&self) {
+        self.handoffs.set(0);
+        self.grants.borrow_mut().fill(0);
+        self.waits.borrow_mut().clear();
+    }
+}
+
+/// Lets `scene.clients` clients take one lock over and over.
+pub fn contend(server: &mut Server, rival: &Rival, scripts: &Rc<[String]>, scene: Scene) -> io::Result<Outcome> {
+    // A key and owners of its own, because the crowd leaves without giving its lock back, and its places are kept.
+    static CROWDS: AtomicUsize = AtomicUsize::new(0);
+    let crowd = CROWDS.fetch_add(1, Ordering::Relaxed);
+    let key = format!("lock:contended:{crowd}");
+    let names = |client: usize| named(key.clone(), crowd * 100_000 + client, LEASE_MS, scripts);
+    if scene.nested {
+        for client in 0..scene.clients {
+            server.must(&["LOCK.ACQUIRE", &format!("{key}:own:{client}"), &names(client).token, "PX", "600000"])?;
+        }
+    }
+    let others = server.info_number("clients", "connected_clients")?;
+    let open = rival.open.expect("only locks have crowds");
+    let board = Rc::new(Board::new(scene.clients));
+    let outcome = block_on(async {
+        let mut lockers = Vec::new();
+        for client in 0..scene.clients {
+            let seat = Seat { port: server.port, names: names(client), shared: true, sent: board.sent.clone() };
+            lockers.push(open(seat).await?);
+        }
+        let executor = LocalExecutor::new();
+        for (client, locker) in lockers.into_iter().enumerate() {
+            executor.spawn(compete(client, locker, scene.hold, board.clone())).detach();
+        }
+        executor.run(count(server, scene, &board)).await
+        // Dropping the executor drops the clients and their connections, whatever they wait for.
+    })?;
+    if let Some(error) = board.error.take() {
+        return Err(io::Error::other(format!("{}: {error}", rival.name)));
+    }
+    await_departure(server, others)?;
+    Ok(outcome)
+}
+
+async fn compete(client: usize, mut locker: Box<dyn Locker>, hold: Duration, board: Rc<Board>) {
+    let outcome: io::Result<()> = async {
+        loop {
+            let asked = Instant::now();
+            locker.acquire().await?;
+            board.granted(client, asked.elapsed());
+            if !hold.is_zero() {
+                Timer::after(hold).await;
+            }
+            // The lock may be with the next client before the reply to the release is back.
+            board.holder.set(None);
+            locker.release().await?;
+        }
+    }
+    .await;
+    if let Err(error) = outcome {
+        board.error.borrow_mut().get_or_insert(error);
+    }
+}
+
+async fn count(server: &mut Server, scene: Scene, board: &Board) -> io::Result<Outcome> {
+    Timer::after(scene.time / 5).await;
+    while scene.warm_up == WarmUp::Lap && board.grants.borrow().contains(&0) && board.error.borrow().is_none() {
+        Timer::after(Duration::from_millis(10)).await;
+    }
+    board.clear();
+    let sent_before = board.sent.get();
+    let start = Instant::now();
+    let cpu_before = server.cpu_us()?;
+    Timer::after(scene.time).await;
+    let seconds = start.elapsed().as_secs_f64();
+    let server_cpu_us = server.cpu_us()? - cpu_before;
+    let sent = board.sent.get();
+    let grants = board.grants.borrow();
+    Ok(Outcome {
+        seconds,
+        grants: grants.iter().sum(),
+        handoffs: board.handoffs.get(),
+        commands: sent - sent_before,
+        server_cpu_us,
+        waits: board.waits.borrow().clone(),
+        fewest: grants.iter().copied().min().unwrap_or(0),
+        most: grants.iter().copied().max().unwrap_or(0),
+        overlaps: board.overlaps.get(),
+    })
+}
+
+/// Waits until the server has noticed that the crowd is gone.
+fn await_departure(server: &mut Server, others: f64) -> io::Result<()> {
+    while server.info_number("clients", "connected_clients")? > others {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

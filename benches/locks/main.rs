@@ -1,0 +1,144 @@
+//! The module measured beside every way people lock with Redis today: one command, one table, one document.
+//!
+//!     cargo bench --bench locks -- [--quick] [--only WORD] [--docs DIRECTORY]
+//!
+//! It starts its own servers: `redis-server` from the PATH, or each of `SERVERS=path,path`. The module is that of
+//! `REDIS_LOCK_MODULE`, or the one built beside this program; without any, the rivals run alone. `--only` runs the workloads whose name
+//! contains the word. The full run writes docs/benchmarks.md; others write only where `--docs` says so.
+//!
+//! A timing never fails the run. A reply that is not what a lock should answer does.
+
+mod client;
+mod crowd;
+mod plots;
+mod report;
+mod resp;
+mod rivals;
+mod server;
+mod stats;
+mod workloads;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use report::{Chapter, Section};
+use server::{Recipe, Server};
+use stats::Scale;
+use workloads::{bystander, bytes, contended, growth, memory, pair, wakeup, Plan};
+
+type Workload = fn(&Plan) -> io::Result<Section>;
+
+const WORKLOADS: &[(&str, Workload)] = &[
+    ("pair", pair::pipelined),
+    ("latency", pair::one_at_a_time),
+    ("contended", contended::no_hold),
+    ("contended-10ms", contended::short_hold),
+    ("fairness", contended::fairness),
+    ("growth", growth::waiters),
+    ("growth-locks", growth::locks),
+    ("wakeup", wakeup::lease_end),
+    ("memory", memory::locks),
+    ("memory-waiters", memory::waiters),
+    ("bytes", bytes::per_pair),
+    ("families", pair::families),
+    ("bystander", bystander::ordinary_keys),
+];
+
+struct Options {
+    scale: Scale,
+    only: Option<String>,
+    docs: Option<PathBuf>,
+}
+
+fn main() -> std::process::ExitCode {
+    match run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("benchmark: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> io::Result<()> {
+    let options = options()?;
+    let files = server::raise_file_limit();
+    let servers = std::env::var("SERVERS").unwrap_or_else(|_| "redis-server".to_owned());
+    let module = module();
+    let machine = machine();
+    println!("{machine}; {files} open files allowed");
+    match &module {
+        Some(path) => println!("module: {}", path.display()),
+        None => println!("module: none, the rivals run alone"),
+    }
+
+    let start = Instant::now();
+    let mut chapters = Vec::new();
+    for binary in servers.split(',').filter(|path| !path.is_empty()) {
+        let recipe = Recipe::new(Path::new(binary), module.as_deref());
+        let version = Server::start(&recipe)?.version()?;
+        println!("\n{version} ({binary})");
+        let plan = Plan { recipe, scale: options.scale, files };
+        let mut sections = Vec::new();
+        for (name, run) in WORKLOADS {
+            if options.only.as_ref().is_some_and(|word| !name.contains(word.as_str())) {
+                continue;
+            }
+            let begun = Instant::now();
+            let section = run(&plan).map_err(|error| io::Error::other(format!("{name} on {version}: {error}")))?;
+            report::print(&section);
+            println!("  [{name}: {:.0} s]", begun.elapsed().as_secs_f64());
+            sections.push(section);
+        }
+        chapters.push(Chapter { version, sections });
+    }
+    println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
+    if let Some(directory) = &options.docs {
+        let command = options.scale.pick("make bench", "make bench-quick");
+        report::write(directory, &chapters, &machine, options.scale, command)?;
+        println!("written: {}", directory.join("benchmarks.md").display());
+    }
+    Ok(())
+}
+
+fn options() -> io::Result<Options> {
+    let mut options = Options { scale: Scale::Full, only: None, docs: None };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| io::Error::other(format!("{arg} needs a value")));
+        match arg.as_str() {
+            "--quick" => options.scale = Scale::Quick,
+            "--only" => options.only = Some(value()?),
+            "--docs" => options.docs = Some(value()?.into()),
+            // Cargo adds this to every benchmark.
+            "--bench" => {}
+            other => return Err(io::Error::other(format!("unknown option {other}; see benches/locks/main.rs"))),
+        }
+    }
+    if options.docs.is_none() && options.only.is_none() && options.scale == Scale::Full {
+        options.docs = Some("docs".into());
+    }
+    Ok(options)
+}
+
+/// `REDIS_LOCK_MODULE`, or the library that the same build put two folders above this program.
+fn module() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("REDIS_LOCK_MODULE") {
+        return Some(path.into());
+    }
+    let program = std::env::current_exe().ok()?;
+    let extension = if cfg!(target_os = "macos") { "dylib" } else { "so" };
+    let beside = program.parent()?.parent()?.join("libredis_lock").with_extension(extension);
+    beside.exists().then_some(beside)
+}
+
+/// The processor and the system, for the reader who compares.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown processor").trim();
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{cores} cores of {model}, {} {}", std::env::consts::OS, kernel.trim())
+}

@@ -1,0 +1,103 @@
+//! `SET NX PX` released by the newer servers' own compare-and-delete, polled at 1 ms.
+//!
+//! Valkey 9 has DELIFEQ, Redis 8.4 has DELEX; Valkey 8.1 and Redis 8.4 have SET … IFEQ, which can only shorten the lease
+//! of what it may not delete: its lock is free a millisecond later.
+
+use std::io;
+use std::time::Duration;
+
+use async_io::Timer;
+
+use super::{lost, Locker, Names, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+pub const DELIFEQ: Rival = Rival {
+    name: "SET NX PX, DELIFEQ (1 ms)",
+    how: "SET NX PX, retried every millisecond; released by DELIFEQ",
+    order: Order::Luck,
+    probe: &["DELIFEQ", "probe", "nobody"],
+    scripts: &[],
+    pair: |pair, names| {
+        pair.acquire.push(&set(names));
+        pair.release.push(&delifeq(names));
+    },
+    freed: |reply| reply.integer() == Some(1),
+    open: Some(|seat| Box::pin(open(seat, |names| delifeq(names).to_vec()))),
+};
+
+pub const DELEX: Rival = Rival {
+    name: "SET NX PX, DELEX (1 ms)",
+    how: "SET NX PX, retried every millisecond; released by DELEX … IFEQ",
+    order: Order::Luck,
+    probe: &["DELEX", "probe", "IFEQ", "nobody"],
+    scripts: &[],
+    pair: |pair, names| {
+        pair.acquire.push(&set(names));
+        pair.release.push(&delex(names));
+    },
+    freed: |reply| reply.integer() == Some(1),
+    open: Some(|seat| Box::pin(open(seat, |names| delex(names).to_vec()))),
+};
+
+pub const SET_IFEQ: Rival = Rival {
+    name: "SET NX PX, SET IFEQ (1 ms)",
+    how: "SET NX PX, retried every millisecond; released by SET … IFEQ … PX 1",
+    order: Order::Luck,
+    probe: &["SET", "probe", "nobody", "IFEQ", "nobody", "PX", "1"],
+    scripts: &[],
+    pair: |pair, names| {
+        // The same key would still be there in the next round: this pair cleans up with what it has, at no cost of a
+        // command more, by taking the lock without NX.
+        pair.acquire.push(&["SET", &names.key, &names.token, "PX", &names.lease_ms]);
+        pair.release.push(&set_ifeq(names));
+    },
+    freed: |reply| matches!(reply, Reply::Status(_)),
+    open: Some(|seat| Box::pin(open(seat, |names| set_ifeq(names).to_vec()))),
+};
+
+fn set(names: &Names) -> [&str; 6] {
+    ["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms]
+}
+
+fn delifeq(names: &Names) -> [&str; 3] {
+    ["DELIFEQ", &names.key, &names.token]
+}
+
+fn delex(names: &Names) -> [&str; 4] {
+    ["DELEX", &names.key, "IFEQ", &names.token]
+}
+
+fn set_ifeq(names: &Names) -> [&str; 7] {
+    ["SET", &names.key, "", "IFEQ", &names.token, "PX", "1"]
+}
+
+struct CompareDelete {
+    client: Client,
+    seat: Seat,
+    release: fn(&Names) -> Vec<&str>,
+}
+
+async fn open(seat: Seat, release: fn(&Names) -> Vec<&str>) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(CompareDelete { client: seat.connect().await?, seat, release }))
+}
+
+impl Locker for CompareDelete {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            while self.client.call(&set(&self.seat.names)).await?.is_nil() {
+                Timer::after(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            match self.client.call(&(self.release)(&self.seat.names)).await? {
+                Reply::Integer(1) | Reply::Status(_) => Ok(()),
+                other => Err(lost("SET NX PX", &other)),
+            }
+        })
+    }
+}

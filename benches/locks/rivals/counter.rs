@@ -1,0 +1,74 @@
+//! A reentrant lock with a counter: who holds it in one key, how often in another, polled at 1 ms.
+//!
+//! The owner counts its own nested acquires in the server, so that any of its tasks may give one back.
+
+use std::io;
+use std::time::Duration;
+
+use async_io::Timer;
+
+use super::{lost, Locker, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+pub const COUNTER: Rival = Rival {
+    name: "counter lock (1 ms)",
+    how: "SET NX PX for the owner and INCR for its holds, retried every millisecond with a GET; released by GET, DECR and DEL of both",
+    order: Order::Luck,
+    probe: &[],
+    scripts: &[],
+    pair: |pair, names| {
+        let count = format!("{}:count", names.key);
+        pair.acquire.push(&["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms]);
+        pair.acquire.push(&["INCR", &count]);
+        pair.acquire.push(&["PEXPIRE", &count, &names.lease_ms]);
+        pair.release.push(&["GET", &names.key]);
+        pair.release.push(&["DECR", &count]);
+        pair.release.push(&["DEL", &names.key, &count]);
+    },
+    freed: |reply| reply.integer() == Some(2),
+    open: Some(|seat| Box::pin(open(seat))),
+};
+
+struct Counter {
+    client: Client,
+    seat: Seat,
+    count: String,
+}
+
+async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    let count = format!("{}:count", seat.names.key);
+    Ok(Box::new(Counter { client: seat.connect().await?, seat, count }))
+}
+
+impl Locker for Counter {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            loop {
+                let set = ["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms];
+                let taken = !self.client.call(&set).await?.is_nil();
+                if taken || self.client.call(&["GET", &names.key]).await?.is(&names.token) {
+                    self.client.call(&["INCR", &self.count]).await?;
+                    self.client.call(&["PEXPIRE", &self.count, &names.lease_ms]).await?;
+                    return Ok(());
+                }
+                Timer::after(Duration::from_millis(1)).await;
+            }
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            let holder = self.client.call(&["GET", &names.key]).await?;
+            if !holder.is(&names.token) {
+                return Err(lost("the counter lock", &holder));
+            }
+            if self.client.call(&["DECR", &self.count]).await? == Reply::Integer(0) {
+                self.client.call(&["DEL", &names.key, &self.count]).await?;
+            }
+            Ok(())
+        })
+    }
+}

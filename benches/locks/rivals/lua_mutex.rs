@@ -1,0 +1,69 @@
+//! A mutex of two scripts, one that looks and takes, one that compares and deletes, polled at 1 ms.
+
+use std::io;
+use std::time::Duration;
+
+use async_io::Timer;
+
+use super::{lost, Locker, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+const ACQUIRE: &str = "\
+if redis.call('exists', KEYS[1]) == 1 then return 0 end
+redis.call('psetex', KEYS[1], ARGV[2], ARGV[1])
+return 1";
+
+/// 1 freed, 0 nothing held, -1 held by somebody else.
+const RELEASE: &str = "\
+local holder = redis.call('get', KEYS[1])
+if not holder then return 0 end
+if holder ~= ARGV[1] then return -1 end
+redis.call('del', KEYS[1])
+return 1";
+
+pub const LUA_MUTEX: Rival = Rival {
+    name: "Lua mutex (1 ms)",
+    how: "a script of EXISTS and PSETEX, retried every millisecond; released by a script of GET and DEL",
+    order: Order::Luck,
+    probe: &[],
+    scripts: &[ACQUIRE, RELEASE],
+    pair: |pair, names| {
+        pair.acquire.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token, &names.lease_ms]);
+        pair.release.push(&["EVALSHA", &names.scripts[1], "1", &names.key, &names.token]);
+    },
+    freed: |reply| reply.integer() == Some(1),
+    open: Some(|seat| Box::pin(open(seat))),
+};
+
+struct LuaMutex {
+    client: Client,
+    seat: Seat,
+}
+
+async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(LuaMutex { client: seat.connect().await?, seat }))
+}
+
+impl Locker for LuaMutex {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.token, &names.lease_ms];
+            while self.client.call(&acquire).await? != Reply::Integer(1) {
+                Timer::after(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            match self.client.call(&["EVALSHA", &names.scripts[1], "1", &names.key, &names.token]).await? {
+                Reply::Integer(1) => Ok(()),
+                other => Err(lost("the Lua mutex", &other)),
+            }
+        })
+    }
+}

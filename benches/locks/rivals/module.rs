@@ -1,0 +1,179 @@
+//! The module's own locks: one command to take, one to give back, and the server does the waiting.
+
+use std::io;
+
+use super::{lost, Locker, Names, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+pub const LOCK: Rival = rival::<Mutex>();
+pub const RLOCK: Rival = rival::<Reentrant>();
+pub const RWLOCK_READ: Rival = rival::<Read>();
+pub const RWLOCK_WRITE: Rival = rival::<Write>();
+pub const SEM: Rival = rival::<Semaphore>();
+pub const MLOCK: Rival = rival::<Several>();
+
+/// What the families differ in.
+trait Family: 'static {
+    const NAME: &'static str;
+    const HOW: &'static str;
+    /// A command that answers an error only where the module does not have this family.
+    const PROBE: &'static [&'static str];
+    /// What a release answers that freed the lock.
+    const FREED: Reply;
+
+    fn acquire(names: &Names) -> Vec<&str>;
+    fn release(names: &Names) -> Vec<&str>;
+}
+
+struct Mutex;
+
+impl Family for Mutex {
+    const NAME: &'static str = "LOCK";
+    const HOW: &'static str = "LOCK.ACQUIRE, with BLOCK 0 where it waits; LOCK.RELEASE";
+    const PROBE: &'static [&'static str] = &["LOCK.RELEASE", "probe", "nobody"];
+    const FREED: Reply = Reply::Integer(1);
+
+    fn acquire(names: &Names) -> Vec<&str> {
+        vec!["LOCK.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]
+    }
+
+    fn release(names: &Names) -> Vec<&str> {
+        vec!["LOCK.RELEASE", &names.key, &names.token]
+    }
+}
+
+struct Reentrant;
+
+impl Family for Reentrant {
+    const NAME: &'static str = "RLOCK";
+    const HOW: &'static str = "RLOCK.ACQUIRE, with BLOCK 0 where it waits; RLOCK.RELEASE";
+    const PROBE: &'static [&'static str] = &["RLOCK.RELEASE", "probe", "nobody"];
+    const FREED: Reply = Reply::Integer(0);
+
+    fn acquire(names: &Names) -> Vec<&str> {
+        vec!["RLOCK.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]
+    }
+
+    fn release(names: &Names) -> Vec<&str> {
+        vec!["RLOCK.RELEASE", &names.key, &names.token]
+    }
+}
+
+struct Read;
+
+impl Family for Read {
+    const NAME: &'static str = "RWLOCK READ";
+    const HOW: &'static str = "RWLOCK.ACQUIRE … READ; RWLOCK.RELEASE … READ";
+    const PROBE: &'static [&'static str] = &["RWLOCK.RELEASE", "probe", "nobody", "READ"];
+    const FREED: Reply = Reply::Integer(0);
+
+    fn acquire(names: &Names) -> Vec<&str> {
+        vec!["RWLOCK.ACQUIRE", &names.key, &names.token, "READ", "PX", &names.lease_ms]
+    }
+
+    fn release(names: &Names) -> Vec<&str> {
+        vec!["RWLOCK.RELEASE", &names.key, &names.token, "READ"]
+    }
+}
+
+struct Write;
+
+impl Family for Write {
+    const NAME: &'static str = "RWLOCK WRITE";
+    const HOW: &'static str = "RWLOCK.ACQUIRE … WRITE; RWLOCK.RELEASE … WRITE";
+    const PROBE: &'static [&'static str] = &["RWLOCK.RELEASE", "probe", "nobody", "WRITE"];
+    const FREED: Reply = Reply::Integer(0);
+
+    fn acquire(names: &Names) -> Vec<&str> {
+        vec!["RWLOCK.ACQUIRE", &names.key, &names.token, "WRITE", "PX", &names.lease_ms]
+    }
+
+    fn release(names: &Names) -> Vec<&str> {
+        vec!["RWLOCK.RELEASE", &names.key, &names.token, "WRITE"]
+    }
+}
+
+struct Semaphore;
+
+impl Family for Semaphore {
+    const NAME: &'static str = "SEM";
+    const HOW: &'static str = "SEM.ACQUIRE … LIMIT 1; SEM.RELEASE";
+    const PROBE: &'static [&'static str] = &["SEM.RELEASE", "probe", "nobody"];
+    const FREED: Reply = Reply::Integer(0);
+
+    fn acquire(names: &Names) -> Vec<&str> {
+        vec!["SEM.ACQUIRE", &names.key, &names.token, "LIMIT", "1", "PX", &names.lease_ms]
+    }
+
+    fn release(names: &Names) -> Vec<&str> {
+        vec!["SEM.RELEASE", &names.key, &names.token]
+    }
+}
+
+struct Several;
+
+impl Family for Several {
+    const NAME: &'static str = "MLOCK of one key";
+    const HOW: &'static str = "MLOCK.ACQUIRE 1 …; MLOCK.RELEASE 1 …";
+    const PROBE: &'static [&'static str] = &["MLOCK.RELEASE", "1", "probe", "nobody"];
+    const FREED: Reply = Reply::Integer(1);
+
+    fn acquire(names: &Names) -> Vec<&str> {
+        vec!["MLOCK.ACQUIRE", "1", &names.key, &names.token, "PX", &names.lease_ms]
+    }
+
+    fn release(names: &Names) -> Vec<&str> {
+        vec!["MLOCK.RELEASE", "1", &names.key, &names.token]
+    }
+}
+
+const fn rival<F: Family>() -> Rival {
+    Rival {
+        name: F::NAME,
+        how: F::HOW,
+        order: Order::Queue,
+        probe: F::PROBE,
+        scripts: &[],
+        pair: |pair, names| {
+            pair.acquire.push(&F::acquire(names));
+            pair.release.push(&F::release(names));
+        },
+        freed: |reply| *reply == F::FREED,
+        open: Some(|seat| Box::pin(open::<F>(seat))),
+    }
+}
+
+struct Waiter<F> {
+    client: Client,
+    seat: Seat,
+    family: std::marker::PhantomData<F>,
+}
+
+async fn open<F: Family>(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(Waiter::<F> { client: seat.connect().await?, seat, family: std::marker::PhantomData }))
+}
+
+impl<F: Family> Locker for Waiter<F> {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let mut acquire = F::acquire(&self.seat.names);
+            acquire.extend(["BLOCK", "0"]);
+            match self.client.call(&acquire).await? {
+                Reply::Array(_) => Ok(()),
+                other => Err(io::Error::other(format!("{} answered {other:?}", F::NAME))),
+            }
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let reply = self.client.call(&F::release(&self.seat.names)).await?;
+            if reply == F::FREED {
+                Ok(())
+            } else {
+                Err(lost(F::NAME, &reply))
+            }
+        })
+    }
+}

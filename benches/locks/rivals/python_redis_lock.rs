@@ -1,0 +1,73 @@
+//! A lock whose release leaves a signal that waiters take with BLPOP: the way of python-redis-lock.
+//!
+//! BLPOP serves its callers in order, but the one that is served must still win its SET against any newcomer. The
+//! signal is deleted by the releaser right after, so that none is left over where nobody waited.
+
+use std::io;
+
+use super::{lost, Locker, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+/// 0 released, 1 not the owner.
+const RELEASE: &str = "\
+if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end
+redis.call('del', KEYS[2])
+redis.call('lpush', KEYS[2], 1)
+redis.call('del', KEYS[1])
+return 0";
+
+pub const PYTHON_REDIS_LOCK: Rival = Rival {
+    name: "python-redis-lock (BLPOP)",
+    how: "GET, SET NX EX, BLPOP of a signal, SET NX EX again; released by a script of GET, DEL, LPUSH, DEL, and a DEL of the signal",
+    order: Order::Queue,
+    probe: &[],
+    scripts: &[RELEASE],
+    pair: |pair, names| {
+        let signal = format!("{}:signal", names.key);
+        pair.acquire.push(&["GET", &names.key]);
+        pair.acquire.push(&["SET", &names.key, &names.token, "NX", "EX", &names.lease_seconds]);
+        pair.release.push(&["EVALSHA", &names.scripts[0], "2", &names.key, &signal, &names.token]);
+        pair.release.push(&["DEL", &signal]);
+    },
+    freed: |reply| reply.integer() == Some(1),
+    open: Some(|seat| Box::pin(open(seat))),
+};
+
+struct PythonRedisLock {
+    client: Client,
+    seat: Seat,
+    signal: String,
+}
+
+async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    let signal = format!("{}:signal", seat.names.key);
+    Ok(Box::new(PythonRedisLock { client: seat.connect().await?, seat, signal }))
+}
+
+impl Locker for PythonRedisLock {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            if self.client.call(&["GET", &names.key]).await?.is(&names.token) {
+                return Err(io::Error::other("python-redis-lock is not reentrant"));
+            }
+            let set = ["SET", &names.key, &names.token, "NX", "EX", &names.lease_seconds];
+            while self.client.call(&set).await?.is_nil() {
+                self.client.call(&["BLPOP", &self.signal, &names.lease_seconds]).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            let release = ["EVALSHA", &names.scripts[0], "2", &names.key, &self.signal, &names.token];
+            match self.client.call(&release).await? {
+                Reply::Integer(0) => self.client.call(&["DEL", &self.signal]).await.map(drop),
+                other => Err(lost("python-redis-lock", &other)),
+            }
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! The `Lock` of redis-py: `SET NX PX`, polled every 100 ms as is its default, released by a script.
+
+use std::io;
+use std::time::Duration;
+
+use async_io::Timer;
+
+use super::{lost, set_lua, Locker, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+pub const REDIS_PY: Rival = Rival {
+    name: "redis-py Lock (100 ms)",
+    how: "SET NX PX, retried every 100 ms; released by a script that compares the token and deletes",
+    order: Order::Luck,
+    probe: &[],
+    scripts: &[set_lua::RELEASE],
+    pair: |pair, names| {
+        pair.acquire.push(&["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms]);
+        pair.release.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]);
+    },
+    freed: |reply| reply.integer() == Some(1),
+    open: Some(|seat| Box::pin(open(seat))),
+};
+
+struct RedisPy {
+    client: Client,
+    seat: Seat,
+}
+
+async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(RedisPy { client: seat.connect().await?, seat }))
+}
+
+impl Locker for RedisPy {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            let set = ["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms];
+            while self.client.call(&set).await?.is_nil() {
+                Timer::after(Duration::from_millis(100)).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            match self.client.call(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]).await? {
+                Reply::Integer(1) => Ok(()),
+                other => Err(lost("redis-py's Lock", &other)),
+            }
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! Redisson's reentrant lock: a hash kept by scripts; waiters sleep until a message on the lock's channel.
+//!
+//! Each client here is a process of its own, so each has a connection for commands and one for its subscription, as a
+//! JVM would. A client subscribes when it finds the lock taken and unsubscribes when it has got it.
+
+use std::io;
+use std::time::Duration;
+
+use async_io::Timer;
+use futures_lite::future;
+
+use super::{lost, Locker, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+/// Nil where the caller holds the lock now, else the milliseconds that the holder has left.
+const ACQUIRE: &str = "\
+if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+  redis.call('hincrby', KEYS[1], ARGV[2], 1)
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return nil
+end
+return redis.call('pttl', KEYS[1])";
+
+/// Nil not the owner, 0 still held, 1 freed.
+const RELEASE: &str = "\
+if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end
+local left = redis.call('hincrby', KEYS[1], ARGV[3], -1)
+if left > 0 then redis.call('pexpire', KEYS[1], ARGV[2]) return 0 end
+redis.call('del', KEYS[1])
+redis.call('publish', KEYS[2], ARGV[1])
+return 1";
+
+pub const REDISSON: Rival = Rival {
+    name: "Redisson (pub/sub)",
+    how: "a script on a hash, SUBSCRIBE, the script again after each message, UNSUBSCRIBE; released by a script that publishes",
+    order: Order::Luck,
+    probe: &[],
+    scripts: &[ACQUIRE, RELEASE],
+    pair: |pair, names| {
+        let channel = format!("redisson_lock__channel:{{{}}}", names.key);
+        pair.acquire.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.lease_ms, &names.token]);
+        pair.release.push(&["EVALSHA", &names.scripts[1], "2", &names.key, &channel, "0", &names.lease_ms, &names.token]);
+    },
+    freed: |reply| reply.integer() == Some(1),
+    open: Some(|seat| Box::pin(open(seat))),
+};
+
+struct Redisson {
+    client: Client,
+    subscriber: Client,
+    channel: String,
+    seat: Seat,
+}
+
+async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    let channel = format!("redisson_lock__channel:{{{}}}", seat.names.key);
+    Ok(Box::new(Redisson { client: seat.connect().await?, subscriber: seat.connect().await?, channel, seat }))
+}
+
+impl Redisson {
+    /// None when the lock is held now, else for how long it is not worth while to ask again.
+    async fn attempt(&mut self) -> io::Result<Option<Duration>> {
+        let names = &self.seat.names;
+        let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.lease_ms, &names.token];
+        Ok(match self.client.call(&acquire).await? {
+            Reply::Integer(left_ms) => Some(Duration::from_millis(left_ms.max(0).unsigned_abs())),
+            _ => None,
+        })
+    }
+}
+
+impl Locker for Redisson {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            if self.attempt().await?.is_none() {
+                return Ok(());
+            }
+            self.subscriber.call(&["SUBSCRIBE", &self.channel]).await?;
+            while let Some(left) = self.attempt().await? {
+                await_message(&mut self.subscriber, left).await?;
+            }
+            unsubscribe(&mut self.subscriber, &self.channel).await
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            let release =
+                ["EVALSHA", &names.scripts[1], "2", &names.key, &self.channel, "0", &names.lease_ms, &names.token];
+            match self.client.call(&release).await? {
+                Reply::Integer(1) => Ok(()),
+                other => Err(lost("Redisson's lock", &other)),
+            }
+        })
+    }
+}
+
+/// Waits for one message of the subscription, at most for as long as the holder's lease lasts.
+pub async fn await_message(subscriber: &mut Client, patience: Duration) -> io::Result<()> {
+    let message = async { subscriber.receive().await.map(drop) };
+    let lease_end = async {
+        Timer::after(patience).await;
+        Ok(())
+    };
+    future::or(message, lease_end).await
+}
+
+/// Leaves the channel, past the messages that were still under way.
+pub async fn unsubscribe(subscriber: &mut Client, channel: &str) -> io::Result<()> {
+    subscriber.send(&["UNSUBSCRIBE", channel]).await?;
+    loop {
+        if let Reply::Array(parts) = subscriber.receive().await? {
+            if parts.first().is_some_and(|kind| kind.is("unsubscribe")) {
+                return Ok(());
+            }
+        }
+    }
+}

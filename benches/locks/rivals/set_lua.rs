@@ -1,0 +1,59 @@
+//! `SET NX EX` with a random identifier, released by a script that compares before it deletes, polled at 1 ms.
+
+use std::io;
+use std::time::Duration;
+
+use async_io::Timer;
+
+use super::{lost, Locker, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+pub const RELEASE: &str =
+    "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('del', KEYS[1])";
+
+pub const SET_LUA: Rival = Rival {
+    name: "SET NX EX, Lua release (1 ms)",
+    how: "SET NX EX, retried every millisecond; released by a script that compares the identifier and deletes",
+    order: Order::Luck,
+    probe: &[],
+    scripts: &[RELEASE],
+    pair: |pair, names| {
+        pair.acquire.push(&["SET", &names.key, &names.token, "NX", "EX", &names.lease_seconds]);
+        pair.release.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]);
+    },
+    freed: |reply| reply.integer() == Some(1),
+    open: Some(|seat| Box::pin(open(seat))),
+};
+
+struct SetLua {
+    client: Client,
+    seat: Seat,
+}
+
+async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(SetLua { client: seat.connect().await?, seat }))
+}
+
+impl Locker for SetLua {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            let set = ["SET", &names.key, &names.token, "NX", "EX", &names.lease_seconds];
+            while self.client.call(&set).await?.is_nil() {
+                Timer::after(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            match self.client.call(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]).await? {
+                Reply::Integer(1) => Ok(()),
+                other => Err(lost("SET NX EX", &other)),
+            }
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! `SETNX` followed by `EXPIRE`, released under `WATCH`/`MULTI`, polled at 1 ms: the lock of the textbooks.
+//!
+//! Between SETNX and EXPIRE a crash leaves a lock without an end, which is why a client that finds the lock taken looks
+//! at its TTL and sets one where none is.
+
+use std::io;
+use std::time::Duration;
+
+use async_io::Timer;
+
+use super::{lost, Locker, Order, Rival, Seat, Step};
+use crate::client::Client;
+use crate::resp::Reply;
+
+pub const SETNX_WATCH: Rival = Rival {
+    name: "SETNX, EXPIRE, WATCH (1 ms)",
+    how: "SETNX, EXPIRE; retried every millisecond with a look at TTL; released by WATCH, GET, MULTI, DEL, EXEC",
+    order: Order::Luck,
+    probe: &[],
+    scripts: &[],
+    pair: |pair, names| {
+        pair.acquire.push(&["SETNX", &names.key, &names.token]);
+        pair.acquire.push(&["EXPIRE", &names.key, &names.lease_seconds]);
+        pair.release.push(&["WATCH", &names.key]);
+        pair.release.push(&["GET", &names.key]);
+        pair.release.push(&["MULTI"]);
+        pair.release.push(&["DEL", &names.key]);
+        pair.release.push(&["EXEC"]);
+    },
+    freed: |reply| matches!(reply, Reply::Array(_)),
+    open: Some(|seat| Box::pin(open(seat))),
+};
+
+struct SetnxWatch {
+    client: Client,
+    seat: Seat,
+}
+
+async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(SetnxWatch { client: seat.connect().await?, seat }))
+}
+
+impl Locker for SetnxWatch {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            loop {
+                let taken = self.client.call(&["SETNX", &names.key, &names.token]).await?;
+                if taken == Reply::Integer(1) {
+                    self.client.call(&["EXPIRE", &names.key, &names.lease_seconds]).await?;
+                    return Ok(());
+                }
+                if self.client.call(&["TTL", &names.key]).await? == Reply::Integer(-1) {
+                    self.client.call(&["EXPIRE", &names.key, &names.lease_seconds]).await?;
+                }
+                Timer::after(Duration::from_millis(1)).await;
+            }
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            loop {
+                self.client.call(&["WATCH", &names.key]).await?;
+                let holder = self.client.call(&["GET", &names.key]).await?;
+                if !holder.is(&names.token) {
+                    self.client.call(&["UNWATCH"]).await?;
+                    return Err(lost("SETNX", &holder));
+                }
+                // A transaction goes out in one write, and its replies come back together.
+                self.client.send(&["MULTI"]).await?;
+                self.client.send(&["DEL", &names.key]).await?;
+                self.client.send(&["EXEC"]).await?;
+                self.client.receive().await?;
+                self.client.receive().await?;
+                if !self.client.receive().await?.is_nil() {
+                    return Ok(());
+                }
+            }
+        })
+    }
+}

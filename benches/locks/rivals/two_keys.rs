@@ -1,0 +1,70 @@
+//! A lock object with two keys, the lock and beside it who holds it, each checked by GET, polled at 1 ms.
+//!
+//! The check and the deletion are separate commands: what happens between them is this lock's known weakness.
+
+use std::io;
+use std::time::Duration;
+
+use async_io::Timer;
+
+use super::{lost, Locker, Order, Rival, Seat, Step};
+use crate::client::Client;
+
+pub const TWO_KEYS: Rival = Rival {
+    name: "two keys with GET checks (1 ms)",
+    how: "GET, SET NX PX of the lock, SET PX of the owner, retried every millisecond; released by GET of the owner and DEL of both",
+    order: Order::Luck,
+    probe: &[],
+    scripts: &[],
+    pair: |pair, names| {
+        let owner = format!("{}:owner", names.key);
+        pair.acquire.push(&["GET", &names.key]);
+        pair.acquire.push(&["SET", &names.key, "1", "NX", "PX", &names.lease_ms]);
+        pair.acquire.push(&["SET", &owner, &names.token, "PX", &names.lease_ms]);
+        pair.release.push(&["GET", &owner]);
+        pair.release.push(&["DEL", &owner, &names.key]);
+    },
+    freed: |reply| reply.integer() == Some(2),
+    open: Some(|seat| Box::pin(open(seat))),
+};
+
+struct TwoKeys {
+    client: Client,
+    seat: Seat,
+    owner: String,
+}
+
+async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
+    let owner = format!("{}:owner", seat.names.key);
+    Ok(Box::new(TwoKeys { client: seat.connect().await?, seat, owner }))
+}
+
+impl Locker for TwoKeys {
+    fn acquire(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            loop {
+                if self.client.call(&["GET", &names.key]).await?.is_nil() {
+                    let set = ["SET", &names.key, "1", "NX", "PX", &names.lease_ms];
+                    if !self.client.call(&set).await?.is_nil() {
+                        self.client.call(&["SET", &self.owner, &names.token, "PX", &names.lease_ms]).await?;
+                        return Ok(());
+                    }
+                }
+                Timer::after(Duration::from_millis(1)).await;
+            }
+        })
+    }
+
+    fn release(&mut self) -> Step<'_, ()> {
+        Box::pin(async {
+            let names = &self.seat.names;
+            let holder = self.client.call(&["GET", &self.owner]).await?;
+            if !holder.is(&names.token) {
+                return Err(lost("the lock of two keys", &holder));
+            }
+            self.client.call(&["DEL", &self.owner, &names.key]).await?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! Medians and spreads of a few dozen readings, and how much of everything to do.
+
+/// How large the workloads are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    Full,
+    /// Everything once, in small: it shows that the benchmark works, and roughly where the figures lie.
+    Quick,
+}
+
+impl Scale {
+    pub fn pick<T>(self, full: T, quick: T) -> T {
+        match self {
+            Scale::Full => full,
+            Scale::Quick => quick,
+        }
+    }
+}
+
+/// A median between its quartiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    pub low: f64,
+    pub median: f64,
+    pub high: f64,
+}
+
+impl Figure {
+    /// Of at least one reading.
+    pub fn of(mut readings: Vec<f64>) -> Figure {
+        readings.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let place = share * (readings.len() - 1) as f64;
+            let below = readings[place.floor() as usize];
+            let above = readings[place.ceil() as usize];
+            below + (above - below) * place.fract()
+        };
+        Figure { low: at(0.25), median: at(0.5), high: at(0.75) }
+    }
+
+    /// Of readings taken in pairs: each is compared with its partner of the same round before the median is taken, so
+    /// that what slows a whole round down cancels out.
+    pub fn of_ratios(readings: &[f64], to: &[f64]) -> Figure {
+        Figure::of(readings.iter().zip(to).map(|(reading, base)| reading / base).collect())
+    }
+
+    /// With as many digits as the spread deserves.
+    pub fn show(&self) -> String {
+        format!("{} ({} to {})", digits(self.median), digits(self.low), digits(self.high))
+    }
+}
+
+/// Three digits that count.
+pub fn digits(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() {
+        "none".to_owned()
+    } else if size >= 100_000.0 {
+        format!("{:.0} k", value / 1000.0)
+    } else if size >= 100.0 || size == 0.0 {
+        format!("{value:.0}")
+    } else if size >= 10.0 {
+        format!("{value:.1}")
+    } else if size >= 0.1 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
+    }
+}

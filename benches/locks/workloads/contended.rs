@@ -1,0 +1,172 @@
+//! (2) 48 connections that want one lock, with and without holding it for a while.
+
+use std::io;
+use std::time::Duration;
+
+use super::{present, Plan, Ready};
+use crate::crowd::{contend, Outcome, Scene};
+use crate::report::{Bar, Plot, Section, Verdict};
+use crate::rivals::{self, Order, Rival};
+use crate::server::Server;
+use crate::stats::{digits, Figure};
+
+const CLIENTS: usize = 48;
+
+const COLUMNS: &[&str] = &[
+    "way",
+    "hand-offs/s to LOCK",
+    "hand-offs/s",
+    "grants/s",
+    "commands per hand-off",
+    "server CPU µs per hand-off",
+    "per grant",
+    "wait p50 ms",
+    "p99 ms",
+    "p99.9 ms",
+    "grants of a client, fewest to most",
+];
+
+const METHOD: &str = "48 connections take and free one lock over and over, each waiting for its replies. A hand-off is a grant to \
+    another client than before: a poller that frees the lock and takes it again at once, past everybody who sleeps, has a grant but \
+    hands nothing over. Commands are those that clients send, polls included. The ways take turns on one server; figures \
+    are medians over the rounds.";
+
+/// Every round of one way.
+struct Rounds {
+    rival: &'static Rival,
+    outcomes: Vec<Outcome>,
+}
+
+impl Rounds {
+    fn each(&self, value: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+        self.outcomes.iter().map(value).collect()
+    }
+
+    fn figure(&self, value: impl Fn(&Outcome) -> f64) -> Figure {
+        Figure::of(self.each(value))
+    }
+}
+
+pub fn no_hold(plan: &Plan) -> io::Result<Section> {
+    let scene = Scene::new(CLIENTS, Duration::ZERO, plan.time(1500, 400));
+    let (mut section, all) = run(plan, scene, "Contended, 48 clients, no hold", "contended-0")?;
+    let Some(ours) = find(&all, &rivals::LOCK) else { return Ok(section) };
+    let rate = ours.each(Outcome::per_second);
+    let fair: Vec<&Rounds> = all.iter().filter(|way| way.rival.order == Order::Queue && !module(way.rival)).collect();
+    let best_fair: Vec<f64> = (0..rate.len())
+        .map(|round| fair.iter().map(|way| way.outcomes[round].per_second()).fold(0.0, f64::max))
+        .collect();
+    let ratio_to =
+        |rival: &Rival| find(&all, rival).map(|way| Figure::of_ratios(&rate, &way.each(Outcome::per_second)));
+    section.verdicts = vec![
+        Verdict::at_least(
+            "hand-offs per second, hold 0, to the best fair alternative",
+            1.5,
+            Some(Figure::of_ratios(&rate, &best_fair)),
+        ),
+        Verdict::at_least("the same to the BLPOP-signalled lock", 1.0, ratio_to(&rivals::PYTHON_REDIS_LOCK)),
+        Verdict::at_least("the same to SET NX polled at 1 ms", 3.0, ratio_to(&rivals::SET_LUA)),
+        Verdict::at_most("commands per hand-off", 2.01, Some(ours.figure(Outcome::commands_per_handoff))),
+    ];
+    Ok(section)
+}
+
+pub fn short_hold(plan: &Plan) -> io::Result<Section> {
+    let scene = Scene::new(CLIENTS, Duration::from_millis(10), plan.time(2000, 500));
+    let (mut section, all) = run(plan, scene, "Contended, 48 clients, held for 10 ms", "contended-10")?;
+    let pair = find(&all, &rivals::LOCK).zip(find(&all, &rivals::SET_LUA));
+    let ratio = pair.map(|(ours, poller)| {
+        Figure::of_ratios(&ours.each(Outcome::cpu_us_per_handoff), &poller.each(Outcome::cpu_us_per_handoff))
+    });
+    section.verdicts = vec![Verdict::at_most("server CPU per hand-off, to the 1 ms poller at hold 10 ms", 0.02, ratio)];
+    Ok(section)
+}
+
+/// How evenly the grants fall over ten seconds.
+pub fn fairness(plan: &Plan) -> io::Result<Section> {
+    let scene = Scene::new(CLIENTS, Duration::ZERO, plan.time(10_000, 2000));
+    let mut section = Section::new(
+        "Fairness: 48 clients, no hold",
+        &format!(
+            "As above, for {} s: the grants of the client that got the fewest and of the one that got the most.",
+            scene.time.as_secs()
+        ),
+        &["way", "most over fewest", "fewest", "most"],
+    );
+    let mut server = Server::start(&plan.recipe)?;
+    let ways: &[&Rival] = &[&rivals::LOCK, &rivals::PYTHON_REDIS_LOCK, &rivals::REDISSON_FAIR, &rivals::SET_LUA];
+    let (here, missing) = present(&mut server, ways)?;
+    for (rival, scripts) in &here {
+        let outcome = contend(&mut server, rival, scripts, scene)?;
+        let spread = outcome.spread() * 100.0;
+        let shown = if outcome.fewest == 0 { "somebody got none".to_owned() } else { format!("+{} %", digits(spread)) };
+        section.row([rival.name.to_owned(), shown, outcome.fewest.to_string(), outcome.most.to_string()]);
+        if rival.name == rivals::LOCK.name {
+            section.verdicts = vec![Verdict::at_most(
+                "most over fewest grants of a client, in %",
+                2.0,
+                Some(Figure::of(vec![spread])),
+            )];
+        }
+    }
+    section.missing(&missing);
+    Ok(section)
+}
+
+fn run(plan: &Plan, scene: Scene, title: &str, file: &'static str) -> io::Result<(Section, Vec<Rounds>)> {
+    let mut server = Server::start(&plan.recipe)?;
+    let (here, missing) = present(&mut server, rivals::LOCKS)?;
+    let all = take_turns(&mut server, &here, scene, plan.scale.pick(3, 1))?;
+
+    let mut section = Section::new(title, METHOD, COLUMNS);
+    let ours = find(&all, &rivals::LOCK).map(|way| way.each(Outcome::per_second));
+    let mut bars = Vec::new();
+    for way in &all {
+        let rate = way.figure(Outcome::per_second);
+        let ratio = ours.as_ref().map(|ours| Figure::of_ratios(&way.each(Outcome::per_second), ours).show());
+        let wait =
+            |quantile| digits(way.figure(|outcome| outcome.waits.value_at_quantile(quantile) as f64 / 1e6).median);
+        let grants = way.figure(|outcome| outcome.grants as f64 / outcome.seconds);
+        let fewest = way.outcomes.iter().map(|outcome| outcome.fewest).min().unwrap_or(0);
+        let most = way.outcomes.iter().map(|outcome| outcome.most).max().unwrap_or(0);
+        section.row([
+            way.rival.name.to_owned(),
+            ratio.unwrap_or_default(),
+            digits(rate.median),
+            digits(grants.median),
+            digits(way.figure(Outcome::commands_per_handoff).median),
+            digits(way.figure(Outcome::cpu_us_per_handoff).median),
+            digits(way.figure(Outcome::cpu_us_per_grant).median),
+            wait(0.5),
+            wait(0.99),
+            wait(0.999),
+            format!("{fewest} to {most}"),
+        ]);
+        let overlaps: u64 = way.outcomes.iter().map(|outcome| outcome.overlaps).sum();
+        if overlaps > 0 {
+            section.notes.push(format!("{}: two clients held it at once, {overlaps} times.", way.rival.name));
+        }
+        bars.push(Bar { label: way.rival.name, value: rate.median, low: rate.low, high: rate.high });
+    }
+    section.missing(&missing);
+    section.plot = Some(Plot::Bars { file, title: "Hand-offs per second, 48 clients", unit: "per second", bars });
+    Ok((section, all))
+}
+
+fn take_turns(server: &mut Server, ways: &[Ready], scene: Scene, rounds: usize) -> io::Result<Vec<Rounds>> {
+    let mut all: Vec<Rounds> = ways.iter().map(|(rival, _)| Rounds { rival, outcomes: Vec::new() }).collect();
+    for _ in 0..rounds {
+        for ((rival, scripts), way) in ways.iter().zip(&mut all) {
+            way.outcomes.push(contend(server, rival, scripts, scene)?);
+        }
+    }
+    Ok(all)
+}
+
+fn find<'a>(all: &'a [Rounds], rival: &Rival) -> Option<&'a Rounds> {
+    all.iter().find(|way| way.rival.name == rival.name)
+}
+
+fn module(rival: &Rival) -> bool {
+    [&rivals::LOCK, &rivals::RLOCK].iter().any(|ours| ours.name == rival.name)
+}

@@ -1,0 +1,146 @@
+//! (4) How long after a dead holder's lease has ended the next one has the lock.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use async_executor::LocalExecutor;
+use async_io::{block_on, Timer};
+use hdrhistogram::Histogram;
+
+use super::{named, present, Plan};
+use crate::report::{Bar, Plot, Section, Verdict};
+use crate::rivals::{self, Rival, Seat};
+use crate::server::Server;
+use crate::stats::{digits, Figure};
+
+const LEASE: Duration = Duration::from_millis(1000);
+
+pub fn lease_end(plan: &Plan) -> io::Result<Section> {
+    let mut section = Section::new(
+        "Wake-up after a lease end",
+        "On each of many locks one client takes it with a lease of a second and is never heard of again, another waits. The locks \
+         are staggered over a second, and the waiters come up to 100 ms after the holders, so that no poller's beat falls on the end \
+         by arrangement. Late is how long after the second was over, counted from before the holder asked, the waiter had it; the server's clock \
+         counts whole milliseconds, which alone makes up to one.",
+        &["way", "p50 to LOCK", "late p50 ms", "p99 ms", "p99.9 ms", "most ms", "ends"],
+    );
+    let mut server = Server::start(&plan.recipe)?;
+    let ways: &[&Rival] = &[
+        &rivals::LOCK,
+        &rivals::RLOCK,
+        &rivals::SET_LUA,
+        &rivals::REDIS_PY,
+        &rivals::PYTHON_REDIS_LOCK,
+        &rivals::REDISSON,
+        &rivals::REDISSON_FAIR,
+    ];
+    let (here, missing) = present(&mut server, ways)?;
+    let mut all = Vec::new();
+    for (rival, scripts) in &here {
+        let ours = rival.name == rivals::LOCK.name;
+        let rounds = if ours { plan.scale.pick(5, 2) } else { plan.scale.pick(2, 1) };
+        // Few enough for the pollers to keep up with their milliseconds.
+        let locks = if ours { 400 } else { 20 };
+        let mut late = Histogram::new(3).expect("three digits");
+        let mut early = 0;
+        for round in 0..rounds {
+            let (histogram, before_its_time) = ends(&server, rival, scripts, locks, round)?;
+            late.add(&histogram).expect("the histogram grows");
+            early += before_its_time;
+        }
+        if early > 0 {
+            section.notes.push(format!("{}: granted more than a millisecond early {early} times.", rival.name));
+        }
+        all.push((*rival, late));
+    }
+
+    let ms = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1e6;
+    let ours = all.iter().find(|(rival, _)| rival.name == rivals::LOCK.name).map(|(_, late)| late);
+    let mut bars = Vec::new();
+    for (rival, late) in &all {
+        let ratio = ours.map_or(String::new(), |ours| digits(ms(late, 0.5) / ms(ours, 0.5)));
+        section.row([
+            rival.name.to_owned(),
+            ratio,
+            digits(ms(late, 0.5)),
+            digits(ms(late, 0.99)),
+            digits(ms(late, 0.999)),
+            digits(late.max() as f64 / 1e6),
+            late.len().to_string(),
+        ]);
+        bars.push(Bar { label: rival.name, value: ms(late, 0.5), low: ms(late, 0.25), high: ms(late, 0.75) });
+    }
+    section.missing(&missing);
+    section.plot = Some(Plot::Bars { file: "wakeup", title: "Late after a lease end, p50", unit: "ms", bars });
+    let quantile = |quantile| ours.map(|late| Figure::of(vec![ms(late, quantile)]));
+    section.verdicts = vec![
+        Verdict::at_most("wake-up after a lease end, p50", 2.0, quantile(0.5)).unit(" ms"),
+        Verdict::at_most("wake-up after a lease end, p99", 10.0, quantile(0.99)).unit(" ms"),
+    ];
+    Ok(section)
+}
+
+/// How late each of `locks` came, and how many came too early to be explained by a clock of milliseconds.
+fn ends(
+    server: &Server,
+    rival: &Rival,
+    scripts: &Rc<[String]>,
+    locks: u32,
+    round: usize,
+) -> io::Result<(Histogram<u64>, u64)> {
+    let open = rival.open.expect("only locks have leases");
+    let late = RefCell::new(Histogram::new(3).expect("three digits"));
+    let early = RefCell::new(0);
+    let error = RefCell::new(None);
+    let executor = LocalExecutor::new();
+    block_on(async {
+        let mut tasks = Vec::new();
+        for lock in 0..locks {
+            let seat = |owner| Seat {
+                port: server.port,
+                names: named(format!("wake:{round}:{lock}"), owner, LEASE.as_millis() as u32, scripts),
+                shared: true,
+                sent: Rc::default(),
+            };
+            let mut holder = open(seat(1)).await?;
+            let mut waiter = open(seat(2)).await?;
+            let (late, early, error) = (&late, &early, &error);
+            tasks.push(executor.spawn(async move {
+                let outcome: io::Result<()> = async {
+                    Timer::after(LEASE * lock / locks).await;
+                    // From before it was asked for: the lease cannot have begun earlier, nor end earlier than this.
+                    let end = Instant::now() + LEASE;
+                    holder.acquire().await?;
+                    Timer::after(Duration::from_millis(100) * lock / locks).await;
+                    waiter.acquire().await?;
+                    let now = Instant::now();
+                    if now + Duration::from_millis(1) < end {
+                        *early.borrow_mut() += 1;
+                    }
+                    let by = now.saturating_duration_since(end).as_nanos() as u64;
+                    late.borrow_mut().record(by).expect("the histogram grows");
+                    waiter.release().await
+                }
+                .await;
+                if let Err(words) = outcome {
+                    error.borrow_mut().get_or_insert(words);
+                }
+            }));
+        }
+        executor
+            .run(async {
+                for task in tasks {
+                    task.await;
+                }
+            })
+            .await;
+        io::Result::Ok(())
+    })?;
+    drop(executor);
+    match error.into_inner() {
+        Some(words) => Err(io::Error::other(format!("{}: {words}", rival.name))),
+        None => Ok((late.into_inner(), early.into_inner())),
+    }
+}
