@@ -57,8 +57,9 @@ mod queueing {
         each_way(quiet, |way, server, client| {
             way.hold(client, "k", "a");
             let start = Instant::now();
-            assert_eq!(client.run(&format!("{} BLOCK 60", way.acquire("k", "b"))), Value::NullArray, "{way:?}");
-            assert!((60..60 + SOON.as_millis()).contains(&ms_since(start)), "{way:?}: {:?}", start.elapsed());
+            client.send_line(&format!("{} BLOCK 60", way.acquire("k", "b")));
+            assert_eq!(client.read_soon(Duration::from_millis(60) + SOON), Some(Value::NullArray), "{way:?}");
+            assert!(ms_since(start) >= 60, "{way:?}: {:?}", start.elapsed());
             assert_nobody_waits(server, &["k"]);
         });
     }
@@ -66,11 +67,12 @@ mod queueing {
     #[test]
     fn a_lease_that_ends_passes_it_on_with_no_command_from_anyone() {
         each_way(quiet, |way, server, client| {
+            let ask = |owner| Waiter::ask(server, &format!("{} {LONG} BLOCK 0", way.acquire("k", owner)));
             let start = Instant::now();
             client.run(&format!("{} PX 250", way.acquire("k", "a")));
-            let (mut b, mut c) = (wait_for(way, server, "k", "b"), wait_for(way, server, "k", "c"));
-            assert_eq!(b.client.read().items()[0], Value::bulk("b"), "{way:?}");
-            assert!((250..250 + SOON.as_millis()).contains(&ms_since(start)), "{way:?}: {:?}", start.elapsed());
+            let (mut b, mut c) = (ask("b"), ask("c"));
+            b.granted_within("b", Duration::from_millis(250) + SOON);
+            assert!(ms_since(start) >= 250, "{way:?}: {:?}", start.elapsed());
             c.assert_silent();
             assert_eq!(holders(client, "k"), ["b"], "{way:?}");
         });
@@ -124,8 +126,9 @@ mod queueing {
         each_way(quiet, |way, server, client| {
             for round in 0..5 {
                 let key = format!("k{round}");
-                client.run(&format!("{} PX 20", way.acquire(&key, "a")));
+                way.hold(client, &key, "a");
                 let mut b = wait_for(way, server, &key, "b");
+                client.run(&format!("{} PX 20", way.renew(&key, "a")));
                 let newcomer = way.acquire(&key, "z");
                 while b.client.read_within(Duration::ZERO).is_none() {
                     assert_eq!(client.run(&newcomer), Value::NullArray, "{way:?}");
@@ -331,9 +334,10 @@ mod queueing {
     #[test]
     fn while_the_server_refuses_writes_nobody_is_granted_anything() {
         each_way(Server::builder, |way, server, client| {
-            client.run(&format!("{} PX 100", way.acquire("k", "a")));
+            way.hold(client, "k", "a");
             let mut b = wait_for(way, server, "k", "b");
-            client.run("CLIENT PAUSE 60000 WRITE");
+            // In one journey: the lease must not end before the pause.
+            client.pipeline(&[&format!("{} PX 100", way.renew("k", "a")), "CLIENT PAUSE 60000 WRITE"]);
             b.assert_silent_for(Duration::from_millis(200));
             assert_eq!(queue(client, "k"), ["b"], "{way:?}");
             client.run("CLIENT UNPAUSE");
@@ -390,7 +394,7 @@ mod notify {
     /// The next message, which must come now.
     #[track_caller]
     fn next(news: &mut Client) -> Json {
-        let message = news.read_within(SOON).expect("a message comes");
+        let message = news.read_soon(SOON).expect("a message comes");
         serde_json::from_slice(message.items()[2].bytes()).expect("messages are JSON")
     }
 
@@ -511,6 +515,16 @@ mod notify {
 mod sessions {
     use super::*;
 
+    /// A lease that is renewed before it ends even where the machine stands still for a second.
+    const BRIEF: &str = "PX 2000";
+
+    /// A key for each of [`WAYS`], all on one server, so that time has to pass only once.
+    const KEYS: [&str; WAYS.len()] = ["k0", "k1", "k2", "k3", "k4"];
+
+    fn each_key<T>(mut step: impl FnMut(Way, &str) -> T) -> [T; WAYS.len()] {
+        std::array::from_fn(|n| step(WAYS[n], KEYS[n]))
+    }
+
     #[test]
     fn the_lock_is_released_the_moment_the_connection_ends() {
         each_way(quiet, |way, server, client| {
@@ -526,15 +540,19 @@ mod sessions {
 
     #[test]
     fn the_server_renews_it_for_as_long_as_the_connection_lives() {
-        each_way(quiet, |way, server, client| {
-            let mut session = server.client();
-            let fence = session.run(&format!("{} PX 150 SESSION", way.acquire("k", "a"))).fence();
-            let mut b = wait_for(way, server, "k", "b");
-            b.assert_silent_for(Duration::from_millis(400));
-            assert_eq!(held(client, "k", "a").map(|held| held.0), Some(fence), "{way:?}");
-            drop(session);
-            b.granted("b");
-        });
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        let fences = each_key(|way, key| session.run(&format!("{} {BRIEF} SESSION", way.acquire(key, "a"))).fence());
+        let mut waiters = each_key(|way, key| wait_for(way, &server, key, "b"));
+        // Time passes for all of them at once.
+        until_all_renewed(&mut client, &KEYS);
+        until_all_renewed(&mut client, &KEYS);
+        waiters.iter_mut().for_each(|b| b.assert_silent());
+        let held = each_key(|_, key| held(&mut client, key, "a").map(|held| held.0));
+        assert_eq!(held, fences.map(Some));
+        drop(session);
+        waiters.iter_mut().for_each(|b| assert!(b.granted("b") > 0));
     }
 
     #[test]
@@ -542,16 +560,14 @@ mod sessions {
         let server = quiet().start();
         let mut client = server.client();
         let mut session = server.client();
-        for (n, way) in WAYS.iter().enumerate() {
-            session.run(&format!("{} PX 150 SESSION", way.acquire(&format!("k{n}"), "a"))).fence();
-        }
+        each_key(|way, key| session.run(&format!("{} {BRIEF} SESSION", way.acquire(key, "a"))).fence());
         session.run("SEM.ACQUIRE crowd long LIMIT 5 PX 60000").fence();
         session.run("SEM.ACQUIRE crowd unbound LIMIT 5 PX 150").fence();
-        session.run("SEM.ACQUIRE crowd bound LIMIT 5 PX 150 SESSION").fence();
-        let_pass(Duration::from_millis(500));
-        for (n, way) in WAYS.iter().enumerate() {
-            assert_eq!(holders(&mut client, &format!("k{n}")), ["a"], "{way:?}");
-        }
+        session.run(&format!("SEM.ACQUIRE crowd bound LIMIT 5 {BRIEF} SESSION")).fence();
+        // More than the lease.
+        let_pass(Duration::from_millis(2200));
+        each_key(|way, key| assert_eq!(holders(&mut client, key), ["a"], "{way:?}"));
+        until_all_renewed(&mut client, &KEYS);
         assert_eq!(holders(&mut client, "crowd"), ["long", "bound"]);
     }
 
@@ -578,18 +594,27 @@ mod sessions {
 
     #[test]
     fn a_waiters_session_begins_with_its_grant() {
-        each_way(quiet, |way, server, client| {
-            way.hold(client, "k", "a");
-            let line = format!("{} PX 150 BLOCK 0 SESSION", way.acquire("k", "b"));
-            let mut b = Waiter::park(server, &line);
-            way.give_back(client, "k", "a");
+        let server = quiet().start();
+        let mut client = server.client();
+        let sessions = each_key(|way, key| {
+            way.hold(&mut client, key, "a");
+            let mut b = Waiter::park(&server, &format!("{} {BRIEF} BLOCK 0 SESSION", way.acquire(key, "b")));
+            way.give_back(&mut client, key, "a");
             b.granted("b");
-            assert_eq!(client.run("LOCK.INFO k").get("holders").items()[0].get("session"), &Value::Int(b.id));
-            let mut c = wait_for(way, server, "k", "c");
-            c.assert_silent_for(Duration::from_millis(300));
+            let info = client.cmd(&["LOCK.INFO", key]);
+            assert_eq!(info.get("holders").items()[0].get("session"), &Value::Int(b.id), "{way:?}");
+            b
+        });
+        let mut waiters = each_key(|way, key| wait_for(way, &server, key, "c"));
+        // Time passes for all of them at once.
+        until_all_renewed(&mut client, &KEYS);
+        until_all_renewed(&mut client, &KEYS);
+        waiters.iter_mut().for_each(|c| c.assert_silent());
+        for (b, c) in sessions.into_iter().zip(&mut waiters) {
+            c.assert_silent();
             drop(b);
             c.granted("c");
-        });
+        }
     }
 
     #[test]
@@ -656,15 +681,20 @@ mod sessions {
 
     #[test]
     fn the_binding_is_never_stored() {
-        each_way(quiet, |way, server, client| {
-            let mut session = server.client();
-            session.run(&format!("{} PX 400 SESSION", way.acquire("k", "a"))).fence();
-            assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
-            assert_eq!(client.run("LOCK.INFO k").get("holders").items()[0].get("session"), &Value::Int(0), "{way:?}");
-            until("it ends with its lease", || client.run("LOCK.HELD k a").is_nil());
-            // Still there: its end is not what ended the lock.
-            assert_eq!(session.run("PING"), Value::Status("PONG".into()));
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        each_key(|way, key| session.run(&format!("{} {BRIEF} SESSION", way.acquire(key, "a"))).fence());
+        assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
+        each_key(|way, key| {
+            let info = client.cmd(&["LOCK.INFO", key]);
+            assert_eq!(info.get("holders").items()[0].get("session"), &Value::Int(0), "{way:?}");
         });
+        each_key(|way, key| {
+            until(&format!("it ends with its lease: {way:?}"), || client.cmd(&["LOCK.HELD", key, "a"]).is_nil());
+        });
+        // Still there: its end is not what ended the locks.
+        assert_eq!(session.run("PING"), Value::Status("PONG".into()));
     }
 }
 
@@ -885,9 +915,9 @@ mod together {
         for round in 0..150 {
             let lines: Vec<String> = (0..40).map(|_| random_line(&mut dice)).collect();
             client.pipeline(&lines);
-            let start = Instant::now();
+            let mut watch = client.stopwatch();
             while let Some(who) = left_behind(&mut client) {
-                assert!(start.elapsed() < SOON, "{who}, round {round}, seed {seed}: {lines:#?}");
+                assert!(watch.elapsed() < SOON, "{who}, round {round}, seed {seed}: {lines:#?}");
             }
             waited += queue(&mut client, "rw").len() + queue(&mut client, "sem").len() + queue(&mut client, "x").len();
         }

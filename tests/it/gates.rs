@@ -23,18 +23,20 @@ impl Scene {
         Scene { client, b, c }
     }
 
-    /// Closes the gate and lets the lease end behind it: nothing may happen.
+    /// Closes the gate by these commands and lets the lease end behind it: nothing may happen. Returns their replies.
     #[track_caller]
-    fn assert_nothing_is_granted_after(&mut self, close: impl FnOnce(&mut Client)) {
-        self.client.run("PEXPIRE k 100");
-        close(&mut self.client);
+    fn assert_nothing_is_granted_after(&mut self, close: &[&str]) -> Vec<Value> {
+        // In one journey: the lease must not end before the gate is closed.
+        let mut replies = self.client.pipeline(&[&["PEXPIRE k 100"], close].concat());
         self.assert_nothing_is_granted();
+        replies.split_off(1)
     }
 
+    /// `a`'s lock ends, and nothing happens.
     #[track_caller]
     fn assert_nothing_is_granted(&mut self) {
-        // The lease ends within the first half.
-        self.b.assert_silent_for(Duration::from_millis(250));
+        until("a's lock has ended", || self.client.run("LOCK.HELD k a").is_nil());
+        self.b.assert_silent_for(Duration::from_millis(150));
         self.c.assert_silent();
         let waiters = self.client.run("LOCK.WAITERS k");
         assert_eq!(waiters.items().len(), 2, "both still wait");
@@ -60,9 +62,7 @@ mod client_pause {
     fn client_pause_write_stops_grants_until_client_unpause() {
         let server = Server::start();
         let mut scene = Scene::of(&server);
-        scene.assert_nothing_is_granted_after(|client| {
-            client.run("CLIENT PAUSE 60000 WRITE");
-        });
+        scene.assert_nothing_is_granted_after(&["CLIENT PAUSE 60000 WRITE"]);
         scene.assert_granted_after(|client| {
             client.run("CLIENT UNPAUSE");
         });
@@ -72,24 +72,20 @@ mod client_pause {
     fn client_pause_write_stops_grants_until_its_time_is_over() {
         let server = Server::start();
         let mut scene = Scene::of(&server);
-        scene.client.run("PEXPIRE k 50");
         let start = Instant::now();
-        scene.client.run("CLIENT PAUSE 400 WRITE");
-        assert_eq!(scene.b.client.read().items()[0], Value::bulk("b"));
+        scene.client.pipeline(&["PEXPIRE k 50", "CLIENT PAUSE 400 WRITE"]);
+        scene.b.granted_within("b", Duration::from_millis(400) + SOON);
         assert!(ms_since(start) >= 400, "granted after {:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_millis(400) + SOON);
     }
 
     #[test]
     fn client_pause_all_stops_grants_until_its_time_is_over() {
         let server = Server::start();
         let mut scene = Scene::of(&server);
-        scene.client.run("PEXPIRE k 50");
         let start = Instant::now();
-        scene.client.run("CLIENT PAUSE 400 ALL");
-        assert_eq!(scene.b.client.read().items()[0], Value::bulk("b"));
+        scene.client.pipeline(&["PEXPIRE k 50", "CLIENT PAUSE 400 ALL"]);
+        scene.b.granted_within("b", Duration::from_millis(400) + SOON);
         assert!(ms_since(start) >= 400, "granted after {:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_millis(400) + SOON);
         assert_eq!(holders(&mut scene.client, "k"), ["b"]);
     }
 
@@ -97,9 +93,7 @@ mod client_pause {
     fn who_asked_during_the_pause_comes_after_the_queue() {
         let server = Server::start();
         let mut scene = Scene::of(&server);
-        scene.assert_nothing_is_granted_after(|client| {
-            client.run("CLIENT PAUSE 60000 WRITE");
-        });
+        scene.assert_nothing_is_granted_after(&["CLIENT PAUSE 60000 WRITE"]);
         // The server postpones this and runs it when the pause is over, perhaps before anything else.
         let mut newcomer = server.client();
         newcomer.send_line("LOCK.ACQUIRE k z");
@@ -148,9 +142,11 @@ mod client_pause {
         let server = Server::start();
         let mut client = server.client();
         let mut session = server.client();
-        let fence = session.run("LOCK.ACQUIRE k a PX 1000 SESSION").fence();
-        client.run("CLIENT PAUSE 200 WRITE");
-        let_pass(Duration::from_millis(1500));
+        // Longer than the third of the lease after which it is renewed.
+        let replies = session.pipeline(&["LOCK.ACQUIRE k a PX 2400 SESSION", "CLIENT PAUSE 900 WRITE"]);
+        let fence = replies[0].fence();
+        until_renewed(&mut client, "k");
+        until_renewed(&mut client, "k");
         assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence));
     }
 
@@ -160,9 +156,9 @@ mod client_pause {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let start = Instant::now();
-        let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 200");
+        let mut b = Waiter::ask(&server, "LOCK.ACQUIRE k b BLOCK 200");
         client.run("CLIENT PAUSE 60000 WRITE");
-        assert_eq!(b.client.read_within(Duration::from_millis(200) + SOON), Some(Value::NullArray));
+        assert_eq!(b.reply_within(Duration::from_millis(200) + SOON), Value::NullArray);
         assert!(ms_since(start) >= 200);
     }
 
@@ -170,9 +166,8 @@ mod client_pause {
     fn whoever_leaves_during_a_pause_is_not_granted_after_it() {
         let server = Server::start();
         let Scene { mut client, b, mut c } = Scene::of(&server);
-        client.run("PEXPIRE k 50");
-        client.run("CLIENT PAUSE 60000 WRITE");
-        let_pass(Duration::from_millis(80));
+        client.pipeline(&["PEXPIRE k 50", "CLIENT PAUSE 60000 WRITE"]);
+        until("a's lock has ended", || client.run("LOCK.HELD k a").is_nil());
         drop(b);
         until_queue(&mut client, "k", &["c"]);
         c.assert_silent();
@@ -203,15 +198,13 @@ mod failover {
         let replica = Server::builder().replica_of(&server).start();
         let mut scene = Scene::of(&server);
         in_sync(&server, &replica);
-        let mut sleeper = put_to_sleep(&replica, Duration::from_millis(1500));
-        scene.assert_nothing_is_granted_after(|client| {
-            assert_eq!(client.run("FAILOVER"), Value::ok());
-            assert_eq!(server.info("replication").text("master_failover_state"), "waiting-for-sync");
-        });
+        // Until it is killed when the test is over.
+        let _sleeper = put_to_sleep(&replica, FOR_EVER);
+        assert_eq!(scene.assert_nothing_is_granted_after(&["FAILOVER"]), [Value::ok()]);
+        assert_eq!(server.info("replication").text("master_failover_state"), "waiting-for-sync");
         scene.assert_granted_after(|client| {
             assert_eq!(client.run("FAILOVER ABORT"), Value::ok());
         });
-        assert_eq!(sleeper.read(), Value::ok());
     }
 
     #[test]
@@ -246,10 +239,9 @@ mod refused_writes {
     fn without_enough_replicas_nobody_is_granted_anything() {
         let server = Server::start();
         let mut scene = Scene::of(&server);
-        scene.assert_nothing_is_granted_after(|client| {
-            assert_eq!(client.run("CONFIG SET min-replicas-to-write 1"), Value::ok());
-            assert!(client.run("SET x y").error().starts_with("NOREPLICAS "));
-        });
+        let replies = scene.assert_nothing_is_granted_after(&["CONFIG SET min-replicas-to-write 1", "SET x y"]);
+        assert_eq!(replies[0], Value::ok());
+        assert!(replies[1].error().starts_with("NOREPLICAS "));
         scene.assert_granted_after(|client| {
             client.run("CONFIG SET min-replicas-to-write 0");
         });
@@ -259,9 +251,7 @@ mod refused_writes {
     fn when_a_replica_arrives_the_next_is_served() {
         let server = Server::start();
         let mut scene = Scene::of(&server);
-        scene.assert_nothing_is_granted_after(|client| {
-            client.run("CONFIG SET min-replicas-to-write 1");
-        });
+        scene.assert_nothing_is_granted_after(&["CONFIG SET min-replicas-to-write 1"]);
         let replica = Server::builder().replica_of(&server).start();
         until("writes are accepted", || !scene.client.run("SET x y").is_error());
         scene.b.granted("b");
@@ -281,9 +271,7 @@ mod refused_writes {
         assert!(scene.client.run("SET x y").error().starts_with("MISCONF "));
         // The lock's lease cannot be shortened any more; but a script may still remove it before, or it ends by itself.
         scene.client.run("CONFIG SET stop-writes-on-bgsave-error no");
-        scene.assert_nothing_is_granted_after(|client| {
-            client.run("CONFIG SET stop-writes-on-bgsave-error yes");
-        });
+        scene.assert_nothing_is_granted_after(&["CONFIG SET stop-writes-on-bgsave-error yes"]);
         fs::remove_dir(&in_the_way).expect("it is empty");
         scene.assert_granted_after(|client| {
             assert!(!client.run("BGSAVE").is_error());
@@ -311,11 +299,11 @@ mod refused_writes {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let start = Instant::now();
-        let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 200");
+        let mut b = Waiter::ask(&server, "LOCK.ACQUIRE k b BLOCK 200");
         let [c] = line_up(&server, "k", ["c"]);
         client.run("CONFIG SET min-replicas-to-write 1");
         drop(c);
-        assert_eq!(b.client.read_within(Duration::from_millis(200) + SOON), Some(Value::NullArray));
+        assert_eq!(b.reply_within(Duration::from_millis(200) + SOON), Value::NullArray);
         assert!(ms_since(start) >= 200);
         assert_nobody_waits(&server, &["k"]);
     }
@@ -417,7 +405,8 @@ mod roles {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         in_sync(&server, &replica);
-        client.run("PEXPIRE k 1500");
+        // Its master ends no lease either while it pauses.
+        client.pipeline(&["PEXPIRE k 300", "CLIENT PAUSE 60000 WRITE"]);
         in_sync(&server, &replica);
         // Cut off from its master, it cannot hear of the end; and the master is out of the way for good.
         drop(client);
@@ -443,18 +432,17 @@ mod shutdown {
         let replica = Server::builder().replica_of(&server).start();
         let mut scene = Scene::of(&server);
         in_sync(&server, &replica);
-        let mut sleeper = put_to_sleep(&replica, Duration::from_millis(1500));
+        // Until it is killed when the test is over.
+        let _sleeper = put_to_sleep(&replica, FOR_EVER);
         let mut stopper = server.client();
-        scene.assert_nothing_is_granted_after(|client| {
-            // Something that the replica has not got.
-            client.run("SET x y");
-            stopper.send_line("SHUTDOWN");
-            server.wait_blocked(3);
-        });
+        // The replica has not got this, and so the shutdown waits.
+        stopper.send_raw(b"PEXPIRE k 100\r\nSHUTDOWN\r\n");
+        assert_eq!(stopper.read(), Value::Int(1));
+        server.wait_blocked(3);
+        scene.assert_nothing_is_granted();
         scene.assert_granted_after(|client| {
             assert_eq!(client.run("SHUTDOWN ABORT"), Value::ok());
         });
         assert!(stopper.read().is_error());
-        assert_eq!(sleeper.read(), Value::ok());
     }
 }

@@ -325,9 +325,10 @@ mod replication {
     fn the_end_of_one_of_several_leases_reaches_the_replica_with_the_grant_that_it_made_possible() {
         let (master, replica) = pair();
         let mut client = master.client();
-        client.run("SEM.ACQUIRE k short LIMIT 2 PX 100");
+        client.run("SEM.ACQUIRE k short LIMIT 2 PX 600000");
         client.run("SEM.ACQUIRE k long LIMIT 2 PX 600000");
         let mut next = Waiter::park(&master, "SEM.ACQUIRE k next LIMIT 2 PX 600000 BLOCK 0");
+        client.run("SEM.RENEW k short PX 100");
         next.granted("next");
         assert_same(&master, &replica, "k", "the grant");
         assert_eq!(holders(&mut replica.client(), "k"), ["long", "next"]);
@@ -424,14 +425,15 @@ mod promotion {
         let replica = Server::builder().replica_of(&master).start();
         in_sync(&master, &replica);
         let mut client = master.client();
-        for line in [
+        let replies = client.pipeline(&[
             format!("RWLOCK.ACQUIRE rw long READ {LONG}"),
             format!("RWLOCK.ACQUIRE rw short READ PX {ms}"),
             format!("SEM.ACQUIRE sem long LIMIT 3 {LONG}"),
             format!("SEM.ACQUIRE sem short LIMIT 3 PERMITS 2 PX {ms}"),
-        ] {
-            client.run(&line).fence();
-        }
+            // While it pauses the master ends no lease: that is left to the replica.
+            "CLIENT PAUSE 60000 WRITE".into(),
+        ]);
+        replies[..4].iter().for_each(|reply| assert!(reply.fence() > 0));
         in_sync(&master, &replica);
         master.kill();
         replica
@@ -477,8 +479,8 @@ mod promotion {
         assert!(client.run("SEM.ACQUIRE sem next LIMIT 3 PERMITS 2").is_nil());
         let mut writer = Waiter::park(&replica, "RWLOCK.ACQUIRE rw long WRITE BLOCK 0");
         let mut next = Waiter::park(&replica, "SEM.ACQUIRE sem next LIMIT 3 PERMITS 2 BLOCK 0");
-        assert!(writer.client.read_within(Duration::from_millis(2500) + SOON).expect("its turn comes").fence() > 0);
-        assert!(next.client.read_within(SOON).expect("its turn comes").fence() > 0);
+        writer.granted_within("long", Duration::from_millis(2500) + SOON);
+        next.granted("next");
         assert!(ms_since(start) >= 2500, "{:?}", start.elapsed());
     }
 
@@ -584,7 +586,7 @@ mod expire_and_persist {
         let mut w = Waiter::park(&server, "RWLOCK.ACQUIRE k w WRITE BLOCK 0");
         let start = Instant::now();
         client.run("PEXPIRE k 150");
-        assert!(w.client.read_within(Duration::from_millis(150) + SOON).expect("it writes").fence() > 0);
+        w.granted_within("w", Duration::from_millis(150) + SOON);
         assert!(ms_since(start) >= 150, "{:?}", start.elapsed());
         assert_eq!(rows(&mut client, "k"), [("w".into(), "write".into(), 1)]);
         assert_eq!(client.run("RWLOCK.RELEASE k a READ"), Value::Int(-1));
@@ -607,11 +609,11 @@ mod expire_and_persist {
     fn of_several_holders_one_ends_in_time_though_the_key_persists() {
         let server = quiet().start();
         let mut client = server.client();
-        client.run("SEM.ACQUIRE k a LIMIT 2 PX 200");
+        client.run("SEM.ACQUIRE k a LIMIT 2 PX 60000");
         client.run("SEM.ACQUIRE k b LIMIT 2 PX 60000");
-        client.run("PERSIST k");
         let mut next = Waiter::park(&server, "SEM.ACQUIRE k next LIMIT 2 PX 60000 BLOCK 0");
-        assert!(next.client.read_within(Duration::from_millis(200) + SOON).expect("its turn comes").fence() > 0);
+        assert_eq!(multi(&mut client, &["SEM.RENEW k a PX 200", "PERSIST k"]), [Value::Int(1), Value::Int(1)]);
+        next.granted_within("next", Duration::from_millis(200) + SOON);
         assert_eq!(holders(&mut client, "k"), ["b", "next"]);
     }
 
@@ -619,9 +621,8 @@ mod expire_and_persist {
     fn when_the_last_of_several_has_ended_the_key_is_free_though_it_was_persisted() {
         let server = quiet().start();
         let mut client = server.client();
-        client.run("SEM.ACQUIRE k a LIMIT 2 PX 40");
-        client.run("SEM.ACQUIRE k b LIMIT 2 PX 60");
-        multi(&mut client, &["PERSIST k"]);
+        let lines = ["SEM.ACQUIRE k a LIMIT 2 PX 40", "SEM.ACQUIRE k b LIMIT 2 PX 60", "PERSIST k"];
+        assert_eq!(multi(&mut client, &lines)[2], Value::Int(1));
         until_ended(&mut client, "k", "b");
         assert!(client.run("LOCK.INFO k").is_nil());
         assert!(client.run("LOCK.ACQUIRE k z").fence() > 0, "of any family");
@@ -796,7 +797,7 @@ mod cost {
             (0..PERMITS).map(|n| format!("SEM.ACQUIRE k owner-{n} LIMIT 1000000 PX 400")).collect();
         client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
         assert!(client.run("SEM.ACQUIRE k last LIMIT 1000000 PX 60000").fence() > 0);
-        let mut all = Waiter::park(&server, "SEM.ACQUIRE k all LIMIT 1000000 PERMITS 999999 BLOCK 0");
+        let mut all = Waiter::ask(&server, "SEM.ACQUIRE k all LIMIT 1000000 PERMITS 999999 BLOCK 0");
         assert_eq!(all.client.read().items()[2], Value::Int(999_999));
         assert_eq!(holders(&mut client, "k"), ["last", "all"]);
         assert!(held(&mut client, "k", "owner-77").is_none());

@@ -42,7 +42,8 @@ fn a_client_that_disconnects_leaves_the_queue() {
 fn a_client_that_is_killed_leaves_the_queue() {
     assert_the_next_moves_up(|client, mut b| {
         assert_eq!(client.run(&format!("CLIENT KILL ID {}", b.id)), Value::Int(1));
-        assert!(b.client.try_read(SOON).is_err_and(|end| end.kind() != ErrorKind::TimedOut));
+        let mut watch = b.client.stopwatch();
+        assert!(b.client.try_read_by(&mut watch, SOON).is_err_and(|end| end.kind() != ErrorKind::TimedOut));
         None
     });
 }
@@ -86,7 +87,7 @@ fn two_unblocks_in_one_step_answer_once() {
         assert_eq!(replies[..2], [Value::Int(1), Value::Int(0)]);
         // The server may or may not find it still blocked; there is one answer all the same, or, on servers that lose
         // the answer of a client that is unblocked twice in one turn, none.
-        if let Some(reply) = b.client.read_within(SOON) {
+        if let Some(reply) = b.client.read_soon(SOON) {
             assert_eq!(reply, Value::Error("UNBLOCKED cancelled".into()));
         }
         Some(b)
@@ -160,7 +161,7 @@ fn a_hundred_waiters_that_are_killed_at_once_leave_nothing() {
 fn a_waiter_whose_lock_ends_after_it_left_is_not_granted_it() {
     let server = quiet().start();
     let mut client = server.client();
-    client.run("LOCK.ACQUIRE k a PX 3000");
+    hold(&mut client, "k", "a");
     let [b] = line_up(&server, "k", ["b"]);
     drop(b);
     until_queue(&mut client, "k", &[]);

@@ -26,7 +26,7 @@ impl News {
 
     #[track_caller]
     fn next_within(&mut self, limit: Duration) -> Json {
-        let message = self.client.read_within(limit).expect("a message comes");
+        let message = self.client.read_soon(limit).expect("a message comes");
         let parts = message.items();
         assert_eq!(parts[..2], [Value::bulk("message"), Value::bulk("ch")]);
         serde_json::from_slice(parts[2].bytes()).expect("messages are JSON")
@@ -401,11 +401,12 @@ mod connections {
         let mut news = News::of(&server);
         hold(&mut client, "k", "a");
         let mut asker = server.client();
-        let reply = asker.run("LOCK.ACQUIRE k b PX 150 BLOCK 0 NOTIFY ch SESSION");
+        let reply = asker.run("LOCK.ACQUIRE k b PX 2000 BLOCK 0 NOTIFY ch SESSION");
         assert_eq!(reply.items()[1], Value::Int(0));
         client.run("LOCK.RELEASE k a");
         assert_outcome(&news.next(), "b", "granted");
-        let_pass(Duration::from_millis(400));
+        until_renewed(&mut client, "k");
+        until_renewed(&mut client, "k");
         let info = client.run("LOCK.INFO k");
         assert_eq!(info.get("holders").items()[0].get("session"), &Value::Int(asker.id()));
         drop(asker);
@@ -442,7 +443,7 @@ mod connections {
         hold(&mut client, "k", "a");
         client.cmd(&[b"LOCK.ACQUIRE" as &[u8], b"k", b"b", b"BLOCK", b"0", b"NOTIFY", channel]);
         client.run("LOCK.RELEASE k a");
-        let message = news.read_within(SOON).expect("a message comes");
+        let message = news.read_soon(SOON).expect("a message comes");
         assert_eq!(message.items()[1], Value::bulk(channel));
     }
 }

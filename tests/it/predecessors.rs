@@ -247,10 +247,12 @@ fn case_2_demand_4_it_is_reentrant_where_asked_for() {
 fn case_2_demand_5_the_lease_of_a_dead_holder_ends() {
     let server = Server::start();
     let mut holder = server.client();
+    let started = Instant::now();
     holder.run("LOCK.ACQUIRE k dead PX 300").fence();
     drop(holder);
     let mut next = server.client();
-    assert!(next.run("LOCK.ACQUIRE k next").is_nil(), "its lease protects it until then");
+    let is_refused = next.run("LOCK.ACQUIRE k next").is_nil();
+    assert!(is_refused || started.elapsed() >= Duration::from_millis(300), "its lease protects it until then");
     assert!(acquire_within(&mut next, "k", "next", "EX 10", Duration::from_secs(15)).is_some());
 }
 
@@ -329,14 +331,15 @@ fn case_3_a_lock_that_is_not_reentrant_would_be_a_deadlock() {
 #[test]
 fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
     let server = Server::start();
-    let lease = Duration::from_millis(1500);
-    let granted = server.client().run("RLOCK.ACQUIRE k holder PX 1500");
+    // So long that the watchdog, or all, may stand still for a second.
+    let lease = Duration::from_millis(2100);
+    let granted = server.client().run("RLOCK.ACQUIRE k holder PX 2100");
     let working = AtomicBool::new(true);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = server.client();
             while working.load(Ordering::Relaxed) {
-                assert_eq!(client.run("RLOCK.RENEW k holder PX 1500").int(), 1);
+                assert_eq!(client.run("RLOCK.RENEW k holder PX 2100").int(), 1);
                 thread::sleep(lease / 3);
             }
         });
@@ -352,7 +355,7 @@ fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
     // Nobody renews any more: the lease ends by itself.
     let mut contender = server.client();
     until("the lease has ended", || !contender.run("RLOCK.ACQUIRE k other").is_nil());
-    assert_eq!(contender.run("RLOCK.RENEW k holder PX 1500").int(), 0, "a watchdog that comes late is told");
+    assert_eq!(contender.run("RLOCK.RENEW k holder PX 2100").int(), 0, "a watchdog that comes late is told");
 }
 
 #[test]

@@ -167,8 +167,9 @@ fn a_replica_reads_and_does_not_write() {
 #[test]
 fn a_replica_hides_what_has_expired_and_ends_nothing_itself() {
     let (mut master, replica) = pair();
-    master.client().run("LOCK.ACQUIRE mutex a PX 2000").fence();
-    master.client().run("RLOCK.ACQUIRE nested a PX 2000 HOLDS 3").fence();
+    // While it pauses the master ends no lease either.
+    let lines = ["LOCK.ACQUIRE mutex a PX 300", "RLOCK.ACQUIRE nested a PX 300 HOLDS 3", "CLIENT PAUSE 60000 WRITE"];
+    master.client().pipeline(&lines)[..2].iter().for_each(|reply| assert!(reply.fence() > 0));
     in_sync(&master, &replica);
     // From now on nobody tells it that the leases have ended.
     master.kill();

@@ -570,9 +570,10 @@ mod leases {
     #[test]
     fn the_end_of_the_other_readers_lease_makes_the_only_reader() {
         each_protocol(|client| {
-            client.run("RWLOCK.ACQUIRE k short READ PX 60");
+            client.run("RWLOCK.ACQUIRE k short READ PX 60000");
             client.run("RWLOCK.ACQUIRE k long READ PX 60000");
             assert!(client.run("RWLOCK.ACQUIRE k long WRITE").is_nil());
+            client.run("RWLOCK.RENEW k short PX 60");
             until_ended(client, "k", "short");
             assert!(client.run("RWLOCK.ACQUIRE k long WRITE").fence() > 0);
             assert_eq!(rows(client, "k"), [row("long", "write", 1), row("long", "read", 1)]);
@@ -928,14 +929,14 @@ mod upgrades {
     fn it_is_granted_when_the_other_readers_leases_have_ended_with_no_command_from_anyone() {
         let server = quiet().start();
         let mut client = server.client();
-        read(&mut client, "a");
-        let start = Instant::now();
-        client.run("RWLOCK.ACQUIRE k b READ PX 300");
-        client.run("RWLOCK.ACQUIRE k c READ PX 200");
+        for owner in ["a", "b", "c"] {
+            read(&mut client, owner);
+        }
         let mut a = writer(&server, "a");
-        assert_eq!(a.client.read().items()[0], Value::bulk("a"));
+        let start = Instant::now();
+        multi(&mut client, &["RWLOCK.RENEW k b PX 300", "RWLOCK.RENEW k c PX 200"]);
+        a.granted_within("a", Duration::from_millis(300) + SOON);
         assert!(ms_since(start) >= 300, "{:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_millis(300) + SOON);
         assert_eq!(rows(&mut client, "k"), [row("a", "write", 1), row("a", "read", 1)]);
     }
 
@@ -943,9 +944,10 @@ mod upgrades {
     fn who_asked_to_upgrade_and_whose_own_lease_ended_waits_like_any_writer() {
         let server = quiet().start();
         let mut client = server.client();
-        client.run("RWLOCK.ACQUIRE k a READ PX 100");
+        read(&mut client, "a");
         read(&mut client, "b");
         let mut a = writer(&server, "a");
+        client.run("RWLOCK.RENEW k a PX 100");
         until_ended(&mut client, "k", "a");
         a.assert_silent();
         release(&mut client, "b READ", 0);
@@ -1013,10 +1015,11 @@ mod leaving {
         let mut client = server.client();
         read(&mut client, "a");
         let start = Instant::now();
-        let mut w = Waiter::park(&server, "RWLOCK.ACQUIRE k w WRITE BLOCK 400");
-        let mut readers = ["r1", "r2"].map(|owner| reader(&server, owner));
-        for reader in &mut readers {
-            assert!(reader.client.read_within(Duration::from_millis(400) + SOON).expect("it is granted").fence() > 0);
+        let mut w = Waiter::ask(&server, "RWLOCK.ACQUIRE k w WRITE BLOCK 400");
+        let mut readers =
+            ["r1", "r2"].map(|owner| Waiter::ask(&server, &format!("RWLOCK.ACQUIRE k {owner} READ PX 60000 BLOCK 0")));
+        for (reader, owner) in readers.iter_mut().zip(["r1", "r2"]) {
+            reader.granted_within(owner, Duration::from_millis(400) + SOON);
         }
         assert!(ms_since(start) >= 400, "{:?}", start.elapsed());
         assert_eq!(w.only_reply(), Value::NullArray);
@@ -1092,15 +1095,15 @@ mod ends {
     fn a_writers_lease_that_ends_lets_the_readers_in_with_no_command_from_anyone() {
         let server = quiet().start();
         let mut client = server.client();
-        let start = Instant::now();
-        client.run("RWLOCK.ACQUIRE k a WRITE PX 300");
+        write(&mut client, "a");
         let mut readers = ["r1", "r2", "r3"].map(|owner| reader(&server, owner));
         let mut w = writer(&server, "w");
-        for reader in &mut readers {
-            reader.client.read_within(Duration::from_millis(300) + SOON).expect("it reads").fence();
-        }
+        let start = Instant::now();
+        client.run("RWLOCK.RENEW k a PX 300");
+        readers[0].granted_within("r1", Duration::from_millis(300) + SOON);
+        readers[1].granted("r2");
+        readers[2].granted("r3");
         assert!(ms_since(start) >= 300, "too early: {:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_millis(300) + SOON, "too late: {:?}", start.elapsed());
         w.assert_silent();
     }
 
@@ -1108,21 +1111,21 @@ mod ends {
     fn a_writer_is_served_when_the_last_readers_lease_has_ended() {
         let server = quiet().start();
         let mut client = server.client();
-        let start = Instant::now();
-        client.run("RWLOCK.ACQUIRE k a READ PX 400");
-        client.run("RWLOCK.ACQUIRE k b READ PX 150");
-        client.run("RWLOCK.ACQUIRE k c READ PX 250");
+        for owner in ["a", "b", "c"] {
+            read(&mut client, owner);
+        }
         let mut w = writer(&server, "w");
-        assert_eq!(w.client.read().items()[0], Value::bulk("w"));
+        let start = Instant::now();
+        multi(&mut client, &["RWLOCK.RENEW k a PX 400", "RWLOCK.RENEW k b PX 150", "RWLOCK.RENEW k c PX 250"]);
+        w.granted_within("w", Duration::from_millis(400) + SOON);
         assert!(ms_since(start) >= 400, "too early: {:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_millis(400) + SOON, "too late: {:?}", start.elapsed());
     }
 
     #[test]
     fn one_reader_that_renews_keeps_the_writer_waiting() {
         let server = quiet().start();
         let mut client = server.client();
-        client.run("RWLOCK.ACQUIRE k a READ PX 2000");
+        read(&mut client, "a");
         client.run("RWLOCK.ACQUIRE k b READ PX 50");
         let mut w = writer(&server, "w");
         let start = Instant::now();
@@ -1135,12 +1138,12 @@ mod ends {
     fn a_release_and_the_end_of_a_lease_together_let_the_writer_in() {
         let server = quiet().start();
         let mut client = server.client();
-        client.run("RWLOCK.ACQUIRE k a READ PX 100");
+        read(&mut client, "a");
         read(&mut client, "b");
         let mut w = writer(&server, "w");
+        client.run("RWLOCK.RENEW k a PX 100");
         release(&mut client, "b READ", 0);
-        let reply = w.client.read_within(Duration::from_millis(100) + SOON).expect("it writes");
-        assert_eq!(reply.items()[0], Value::bulk("w"));
+        w.granted_within("w", Duration::from_millis(100) + SOON);
     }
 
     #[test]

@@ -596,10 +596,9 @@ mod queueing {
         let server = quiet().start();
         let mut client = server.client();
         take(&mut client, "a LIMIT 3 PERMITS 2");
-        let mut large = Waiter::park(&server, "SEM.ACQUIRE k large LIMIT 3 PERMITS 2 BLOCK 300");
-        let mut small = wait_for(&server, "small LIMIT 3");
-        let grant = small.client.read_within(Duration::from_millis(300) + SOON).expect("it is granted");
-        assert_eq!(grant.items()[0], Value::bulk("small"));
+        let mut large = Waiter::ask(&server, "SEM.ACQUIRE k large LIMIT 3 PERMITS 2 BLOCK 300");
+        let mut small = Waiter::ask(&server, "SEM.ACQUIRE k small LIMIT 3 PX 60000 BLOCK 0");
+        small.granted_within("small", Duration::from_millis(300) + SOON);
         assert_eq!(large.only_reply(), Value::NullArray);
     }
 
@@ -714,9 +713,10 @@ mod leases {
     #[test]
     fn the_permits_come_back_when_it_ends_while_others_hold_on() {
         each_protocol(|client| {
-            client.run("SEM.ACQUIRE k short LIMIT 3 PERMITS 2 PX 60");
+            take(client, "short LIMIT 3 PERMITS 2");
             take(client, "long LIMIT 3");
             assert!(client.run("SEM.ACQUIRE k b LIMIT 3 PERMITS 2").is_nil());
+            client.run("SEM.RENEW k short PX 60");
             until_ended(client, "k", "short");
             assert_out(client, &[("long", 1)]);
             release(client, "short", -1);
@@ -730,15 +730,16 @@ mod leases {
     fn waiters_get_the_permits_of_a_lease_that_ends_with_no_command_from_anyone() {
         let server = quiet().start();
         let mut client = server.client();
-        take(&mut client, "long LIMIT 3");
-        let start = Instant::now();
-        client.run("SEM.ACQUIRE k a LIMIT 3 PX 300");
-        client.run("SEM.ACQUIRE k b LIMIT 3 PX 450");
+        for owner in ["long", "a", "b"] {
+            take(&mut client, &format!("{owner} LIMIT 3"));
+        }
         let (mut c, mut d) = (wait_for(&server, "c LIMIT 3"), wait_for(&server, "d LIMIT 3"));
-        assert_eq!(c.client.read().items()[0], Value::bulk("c"));
-        assert!((300..300 + SOON.as_millis()).contains(&ms_since(start)), "{:?}", start.elapsed());
-        assert_eq!(d.client.read().items()[0], Value::bulk("d"));
-        assert!((450..450 + SOON.as_millis()).contains(&ms_since(start)), "{:?}", start.elapsed());
+        let start = Instant::now();
+        multi(&mut client, &["SEM.RENEW k a PX 300", "SEM.RENEW k b PX 450"]);
+        c.granted_within("c", Duration::from_millis(300) + SOON);
+        assert!(ms_since(start) >= 300, "{:?}", start.elapsed());
+        d.granted_within("d", Duration::from_millis(150) + SOON);
+        assert!(ms_since(start) >= 450, "{:?}", start.elapsed());
         assert_out(&mut client, &[("long", 1), ("c", 1), ("d", 1)]);
     }
 
@@ -751,8 +752,8 @@ mod leases {
             (0..200).map(|n| format!("SEM.ACQUIRE k o{n} LIMIT 200 PX {}", 200 + (n * 37) % 200)).collect();
         let start = Instant::now();
         client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
-        let mut large = wait_for(&server, "large LIMIT 200 PERMITS 200");
-        let reply = large.client.read_within(Duration::from_secs(1) + SOON).expect("its turn comes");
+        let mut large = Waiter::ask(&server, "SEM.ACQUIRE k large LIMIT 200 PERMITS 200 PX 60000 BLOCK 0");
+        let reply = large.reply_within(Duration::from_secs(1) + SOON);
         assert_eq!(reply.items()[2], Value::Int(200));
         assert!(ms_since(start) >= 399, "the last lease ends after 399 ms, not {:?}", start.elapsed());
         assert_out(&mut client, &[("large", 200)]);

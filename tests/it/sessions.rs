@@ -3,7 +3,7 @@
 
 use crate::support::waiting::*;
 use crate::support::{in_sync, until, Client, Server, Value};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The id of the connection that the only holder of `key` is bound to, 0 for none.
 #[track_caller]
@@ -11,47 +11,83 @@ fn session(client: &mut Client, key: &str) -> i64 {
     client.cmd(&["LOCK.INFO", key]).get("holders").items()[0].get("session").int()
 }
 
+/// A lease that is renewed before it ends even where the machine stands still for a second, and its length.
+const BRIEF: &str = "PX 2000";
+const BRIEF_MS: i64 = 2000;
+
+/// What TIME answers, in milliseconds.
+#[track_caller]
+fn milliseconds(time: &Value) -> i64 {
+    let [seconds, micros] = [0, 1].map(|at| time.items()[at].text().parse::<i64>().expect("a number"));
+    seconds * 1000 + micros / 1000
+}
+
 /// Waits until `key` is free, which must be soon.
 #[track_caller]
 fn assert_freed_soon(client: &mut Client, key: &str) {
-    let start = Instant::now();
-    until(&format!("{key} is free"), || client.cmd(&["EXISTS", key]) == Value::Int(0));
-    assert!(start.elapsed() < SOON, "only after {:?}", start.elapsed());
+    let mut watch = client.stopwatch();
+    until(&format!("{key} is free"), || {
+        client.send(&["EXISTS", key]);
+        let exists = client.read_by(&mut watch, SOON).expect("an answer in time");
+        assert!(watch.elapsed() < SOON, "not within {SOON:?}");
+        exists == Value::Int(0)
+    });
 }
 
 mod renewal {
     use super::*;
 
+    /// By the server's clock alone, so that it does not matter when we look.
     #[test]
     fn the_server_renews_it_after_each_third_of_the_lease() {
+        const LEASE: i64 = 3600;
         let server = quiet().start();
         let mut client = server.client();
         let mut session = server.client();
-        let fence = session.run("LOCK.ACQUIRE k a PX 900 SESSION").fence();
-        let (mut least, mut most_after_least) = (900, 0);
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(2000) {
-            let left = client.run("PTTL k").int();
-            assert!(left > 0, "the lease ended after {:?}", start.elapsed());
-            if left < least {
-                (least, most_after_least) = (left, left);
-            }
-            most_after_least = most_after_least.max(left);
-            let_pass(Duration::from_millis(5));
+        let fence = session.run(&format!("LOCK.ACQUIRE k a PX {LEASE} SESSION")).fence();
+        let (mut deadline, mut looked) = deadline_and_time(&mut client);
+        for _ in 0..2 {
+            let renewed = loop {
+                let (now, time) = deadline_and_time(&mut client);
+                assert!(now > 0, "the lease ended");
+                if now != deadline {
+                    // It has begun again between the two looks, with all of its length but for what clocks are late.
+                    let whole = looked + LEASE * 8 / 9..=time + LEASE;
+                    assert!(whole.contains(&now), "renewed to {} ms of {LEASE}", now - time);
+                    break now;
+                }
+                looked = time;
+                let_pass(Duration::from_millis(5));
+            };
+            // Two thirds are left when it is renewed; a busy machine may be late.
+            let after = renewed - deadline;
+            assert!((LEASE / 3..=2 * LEASE / 3).contains(&after), "renewed after {after} ms of {LEASE}");
+            (deadline, looked) = (renewed, renewed - LEASE);
         }
-        // Two thirds are left when it is renewed; a busy machine may be late.
-        assert!((300..=650).contains(&least), "at the least {least} ms were left of 900");
-        assert!(most_after_least > 800, "it was renewed to {most_after_least} ms of 900");
         assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+    }
+
+    /// When `k` ends and what time it is, both in milliseconds of the server's clock.
+    #[track_caller]
+    fn deadline_and_time(client: &mut Client) -> (i64, i64) {
+        let replies = multi(client, &["TIME", "PEXPIRETIME k"]);
+        (replies[1].int(), milliseconds(&replies[0]))
     }
 
     #[test]
     fn a_waiter_waits_for_as_long_as_the_session_lives() {
         let server = quiet().start();
+        let mut client = server.client();
         let mut holder = server.client();
-        holder.run("LOCK.ACQUIRE k a PX 120 SESSION");
+        holder.run(&format!("LOCK.ACQUIRE k a {BRIEF} SESSION"));
         let [mut b] = line_up(&server, "k", ["b"]);
-        b.assert_silent_for(Duration::from_millis(600));
+        // Until it has been renewed at or after its first end.
+        let first = client.run("PEXPIRETIME k").int();
+        until("its first deadline is past", || {
+            b.assert_silent();
+            client.run("PEXPIRETIME k").int() >= first + BRIEF_MS
+        });
+        b.assert_silent();
         drop(holder);
         b.granted("b");
     }
@@ -61,12 +97,11 @@ mod renewal {
         let server = Server::start();
         let replica = Server::builder().replica_of(&server).start();
         let mut session = server.client();
-        session.run("LOCK.ACQUIRE k a PX 400 SESSION");
+        session.run(&format!("LOCK.ACQUIRE k a {BRIEF} SESSION"));
         in_sync(&server, &replica);
         let mut client = replica.client();
-        let first = client.run("PEXPIRETIME k").int();
-        assert!(first > 0);
-        until("the replica has a later deadline", || client.run("PEXPIRETIME k").int() > first + 400);
+        until_renewed(&mut client, "k");
+        until_renewed(&mut client, "k");
         assert_eq!(holders(&mut client, "k"), ["a"]);
     }
 
@@ -74,11 +109,10 @@ mod renewal {
     fn they_trip_no_watch() {
         let server = quiet().start();
         let mut session = server.client();
-        session.run("LOCK.ACQUIRE k a PX 150 SESSION");
+        session.run(&format!("LOCK.ACQUIRE k a {BRIEF} SESSION"));
         let mut watcher = server.client();
         watcher.run("WATCH k");
-        let first = watcher.run("PEXPIRETIME k").int();
-        until("it was renewed", || watcher.run("PEXPIRETIME k").int() > first);
+        until_renewed(&mut watcher, "k");
         let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
         assert_eq!(replies[2].items().len(), 1, "{replies:?}");
     }
@@ -88,12 +122,11 @@ mod renewal {
         let server = quiet().start();
         let mut session = server.client();
         session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
-        assert_eq!(session.run("LOCK.RENEW k a PX 150"), Value::Int(1));
-        let first = session.run("PEXPIRETIME k").int();
-        until("it was renewed", || session.run("PEXPIRETIME k").int() > first);
+        assert_eq!(session.run(&format!("LOCK.RENEW k a {BRIEF}")), Value::Int(1));
+        until_renewed(&mut session, "k");
         let left = session.run("PTTL k").int();
-        assert!((1..=150).contains(&left), "{left}");
-        let_pass(Duration::from_millis(300));
+        assert!((1..=BRIEF_MS).contains(&left), "{left}");
+        until_renewed(&mut session, "k");
         assert_eq!(holders(&mut session, "k"), ["a"]);
     }
 }
@@ -277,13 +310,15 @@ mod binding {
         let server = quiet().start();
         let mut client = server.client();
         hold(&mut client, "k", "a");
-        let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b PX 200 BLOCK 0 SESSION");
+        let mut b = Waiter::park(&server, &format!("LOCK.ACQUIRE k b {BRIEF} BLOCK 0 SESSION"));
         let [mut c] = line_up(&server, "k", ["c"]);
         assert_eq!(session(&mut client, "k"), 0);
         client.run("LOCK.RELEASE k a");
         b.granted("b");
         assert_eq!(session(&mut client, "k"), b.id);
-        c.assert_silent_for(Duration::from_millis(500));
+        until_renewed(&mut client, "k");
+        until_renewed(&mut client, "k");
+        c.assert_silent();
         drop(b);
         c.granted("c");
         assert_eq!(session(&mut client, "k"), 0, "c asked for none");
@@ -293,11 +328,14 @@ mod binding {
     fn a_waiters_session_begins_with_a_grant_that_no_command_made() {
         let server = quiet().start();
         let mut client = server.client();
-        client.run("LOCK.ACQUIRE k a PX 60");
-        let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b PX 100 BLOCK 0 SESSION");
+        hold(&mut client, "k", "a");
+        let mut b = Waiter::park(&server, &format!("LOCK.ACQUIRE k b {BRIEF} BLOCK 0 SESSION"));
         let [mut c] = line_up(&server, "k", ["c"]);
+        client.run("LOCK.RENEW k a PX 60");
         b.granted("b");
-        c.assert_silent_for(Duration::from_millis(300));
+        until_renewed(&mut client, "k");
+        until_renewed(&mut client, "k");
+        c.assert_silent();
         assert_eq!(session(&mut client, "k"), b.id);
         drop(b);
         c.granted("c");
@@ -313,9 +351,10 @@ mod binding {
         client.run("LOCK.ACQUIRE k a PX 20");
         let_pass(Duration::from_millis(40));
         let mut b = server.client();
-        assert_eq!(b.run("LOCK.ACQUIRE k b PX 150 SESSION").items()[0], Value::bulk("b"));
+        assert_eq!(b.run(&format!("LOCK.ACQUIRE k b {BRIEF} SESSION")).items()[0], Value::bulk("b"));
         assert_eq!(session(&mut client, "k"), b.id());
-        let_pass(Duration::from_millis(400));
+        until_renewed(&mut client, "k");
+        until_renewed(&mut client, "k");
         assert_eq!(holders(&mut client, "k"), ["b"], "it is renewed");
         drop(b);
         assert_freed_soon(&mut client, "k");
@@ -359,84 +398,66 @@ mod binding {
 mod never_stored {
     use super::*;
 
-    /// The lock under `key` belongs to no connection any more: it ends with its lease.
+    /// `loss` comes at once after a grant of `k` with SESSION, and leaves the lock in `db` under `key`. From then on it
+    /// belongs to no connection any more: it ends with its lease, and with nothing else.
     #[track_caller]
-    fn assert_unbound(server: &Server, client: &mut Client, key: &str, holder: Client) {
-        assert_eq!(session(client, key), 0);
-        let left = client.cmd(&["PTTL", key]).int();
-        assert!((1..=600).contains(&left), "{left}");
+    fn assert_unbound_after(loss: &str, lease_ms: u64, db: u8, key: &str) {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut holder = server.client();
+        let id = holder.id();
+        // In one journey: the lease runs, and the lock must be there when it is asked for.
+        let replies = holder.pipeline(&[
+            format!("LOCK.ACQUIRE k a PX {lease_ms} SESSION"),
+            loss.into(),
+            format!("SELECT {db}"),
+            format!("LOCK.INFO {key}"),
+            format!("PEXPIRETIME {key}"),
+        ]);
+        assert!(!replies[1].is_error(), "{replies:?}");
+        assert_eq!(replies[3].get("holders").items()[0].get("session"), &Value::Int(0));
+        let deadline = replies[4].int();
         drop(holder);
-        let_pass(Duration::from_millis(20));
+        until_gone(&mut client, id);
+        client.run(&format!("SELECT {db}"));
+        let replies = multi(&mut client, &[&format!("EXISTS {key}"), "TIME"]);
         assert!(
-            client.cmd(&["EXISTS", key]) == Value::Int(1) || left < 100,
+            replies[0] == Value::Int(1) || milliseconds(&replies[1]) >= deadline,
             "the connection's end released a lock that was not bound to it any more"
         );
-        let [mut b] = line_up(server, key, ["b"]);
-        let reply = b.client.read_within(Duration::from_millis(600) + SOON);
-        assert!(reply.is_some(), "it is still renewed");
-        assert_eq!(holders(client, key), ["b"]);
+        let mut in_db = server.client();
+        in_db.run(&format!("SELECT {db}"));
+        let mut b = Waiter::ask_over(in_db, &server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 0"));
+        // Too late means that it is still renewed.
+        b.granted_within("b", Duration::from_millis(lease_ms) + SOON);
+        assert_eq!(holders(&mut client, key), ["b"]);
     }
 
     #[test]
     fn after_debug_reload_it_ends_with_its_lease() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut holder = server.client();
-        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
-        assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
-        assert_unbound(&server, &mut client, "k", holder);
+        // Longer, because loading takes time, and leaves out what has ended.
+        assert_unbound_after("DEBUG RELOAD", 1500, 0, "k");
     }
 
     #[test]
     fn after_a_rename_it_ends_with_its_lease() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut holder = server.client();
-        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
-        assert_eq!(client.run("RENAME k elsewhere"), Value::ok());
-        assert_unbound(&server, &mut client, "elsewhere", holder);
+        assert_unbound_after("RENAME k elsewhere", 600, 0, "elsewhere");
     }
 
     #[test]
     fn after_a_move_it_ends_with_its_lease() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut holder = server.client();
-        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
-        assert_eq!(client.run("MOVE k 1"), Value::Int(1));
-        client.run("SELECT 1");
-        assert_eq!(session(&mut client, "k"), 0);
-        drop(holder);
-        let_pass(Duration::from_millis(20));
-        assert_eq!(client.run("EXISTS k"), Value::Int(1));
-        until("it ends with its lease", || client.run("EXISTS k") == Value::Int(0));
+        assert_unbound_after("MOVE k 1", 600, 1, "k");
     }
 
     #[test]
     fn after_swapdb_it_ends_with_its_lease() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut holder = server.client();
-        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
-        assert_eq!(client.run("SWAPDB 0 1"), Value::ok());
-        client.run("SELECT 1");
-        assert_eq!(session(&mut client, "k"), 0);
-        drop(holder);
-        let_pass(Duration::from_millis(20));
-        assert_eq!(client.run("EXISTS k"), Value::Int(1));
-        until("it ends with its lease", || client.run("EXISTS k") == Value::Int(0));
+        assert_unbound_after("SWAPDB 0 1", 600, 1, "k");
     }
 
     #[test]
     fn after_a_restore_it_ends_with_its_lease() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut holder = server.client();
-        holder.run("LOCK.ACQUIRE k a PX 600 SESSION");
-        let dump = client.run("DUMP k");
-        let reply = client.cmd(&[b"RESTORE" as &[u8], b"k", b"600", dump.bytes(), b"REPLACE"]);
-        assert_eq!(reply, Value::ok());
-        assert_unbound(&server, &mut client, "k", holder);
+        let script = "return(redis.call('RESTORE',KEYS[1],600,redis.call('DUMP',KEYS[1]),'REPLACE'))";
+        assert_unbound_after(&format!("EVAL {script} 1 k"), 600, 0, "k");
     }
 
     #[test]
@@ -456,11 +477,13 @@ mod never_stored {
         let server = quiet().start();
         let mut client = server.client();
         let mut holder = server.client();
-        let fence = holder.run("LOCK.ACQUIRE k a PX 600 SESSION").fence();
+        let acquire = |key: &str| format!("LOCK.ACQUIRE {key} a {BRIEF} SESSION");
+        let fence = holder.run(&acquire("k")).fence();
         client.run("RENAME k elsewhere");
-        assert_eq!(holder.run("LOCK.ACQUIRE elsewhere a PX 600 SESSION").fence(), fence);
+        assert_eq!(holder.run(&acquire("elsewhere")).fence(), fence);
         assert_eq!(session(&mut client, "elsewhere"), holder.id());
-        let_pass(Duration::from_millis(900));
+        until_renewed(&mut client, "elsewhere");
+        until_renewed(&mut client, "elsewhere");
         assert_eq!(holders(&mut client, "elsewhere"), ["a"], "it is renewed again");
         drop(holder);
         assert_freed_soon(&mut client, "elsewhere");

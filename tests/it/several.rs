@@ -610,12 +610,13 @@ mod waiting {
     fn it_is_granted_when_the_last_lease_has_ended_with_no_command_from_anyone() {
         let server = quiet().start();
         let mut client = server.client();
-        let start = Instant::now();
-        client.run("LOCK.ACQUIRE x a PX 300");
-        client.run("LOCK.ACQUIRE y b PX 400");
+        hold(&mut client, "x", "a");
+        hold(&mut client, "y", "b");
         let mut c = wait_for(&server, "x y c");
-        assert_eq!(c.client.read().items()[0], Value::bulk("c"));
-        assert!((400..400 + SOON.as_millis()).contains(&ms_since(start)), "{:?}", start.elapsed());
+        let start = Instant::now();
+        multi(&mut client, &["LOCK.RENEW x a PX 300", "LOCK.RENEW y b PX 400"]);
+        c.granted_within("c", Duration::from_millis(400) + SOON);
+        assert!(ms_since(start) >= 400, "{:?}", start.elapsed());
         assert_held(&mut client, &[("x", "c"), ("y", "c")]);
     }
 
@@ -623,9 +624,10 @@ mod waiting {
     fn the_end_of_its_own_hold_meanwhile_costs_it_nothing() {
         let server = quiet().start();
         let mut client = server.client();
-        client.run("LOCK.ACQUIRE x a PX 100");
+        hold(&mut client, "x", "a");
         hold(&mut client, "y", "b");
         let mut a = wait_for(&server, "x y a");
+        client.run("LOCK.RENEW x a PX 100");
         until("its own lease has ended", || client.run("EXISTS x") == Value::Int(0));
         assert!(client.run("LOCK.ACQUIRE x z").is_nil(), "it keeps its turn there");
         client.run("LOCK.RELEASE y b");
@@ -707,8 +709,8 @@ mod waiting {
         let mut client = server.client();
         hold(&mut client, "x", "a");
         let start = Instant::now();
-        let mut b = Waiter::park(&server, "MLOCK.ACQUIRE 2 x y b BLOCK 300");
-        let [mut c] = line_up(&server, "y", ["c"]);
+        let mut b = Waiter::ask(&server, "MLOCK.ACQUIRE 2 x y b BLOCK 300");
+        let mut c = Waiter::ask(&server, &format!("LOCK.ACQUIRE y c {LONG} BLOCK 0"));
         assert_eq!(b.client.read(), Value::NullArray);
         assert!(ms_since(start) >= 300);
         c.granted("c");

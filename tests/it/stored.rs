@@ -340,8 +340,8 @@ fn watch_does_not_trip_where_nobody_changes() {
 fn watch_trips_when_the_lease_ends() {
     let server = Server::start();
     let mut watcher = server.client();
-    watcher.run("LOCK.ACQUIRE k a PX 50");
-    watcher.run("WATCH k");
+    // In one journey: the lease must not end before anybody watches.
+    watcher.pipeline(&["LOCK.ACQUIRE k a PX 50", "WATCH k"]);
     until("the lease has ended", || server.client().run("LOCK.HELD k a").is_nil());
     watcher.run("MULTI");
     watcher.run("PING");

@@ -1,7 +1,7 @@
 //! The queue: who waits, in which order they are served, and what a retry or a newcomer finds.
 
 use crate::support::waiting::*;
-use crate::support::{until, Client, Server, Value};
+use crate::support::{until, Client, Server, Value, LIMIT};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -227,8 +227,9 @@ fn a_newcomer_finds_the_queue_first_when_a_lease_has_just_ended() {
     let mut client = server.client();
     for round in 0..20 {
         let key = format!("k{round}");
-        client.run(&format!("LOCK.ACQUIRE {key} a PX 20"));
-        let mut b = Waiter::park(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 0"));
+        hold(&mut client, &key, "a");
+        let [mut b] = line_up(&server, &key, ["b"]);
+        client.run(&format!("LOCK.RENEW {key} a PX 20"));
         // Ask all the time: somewhere in here the lease ends, and the newcomer is the first to see it.
         while b.client.read_within(Duration::ZERO).is_none() {
             assert_eq!(client.run(&format!("LOCK.ACQUIRE {key} z")), Value::NullArray);
@@ -305,9 +306,10 @@ fn whose_time_runs_out_gets_nil_and_never_too_early() {
     hold(&mut client, "k", "a");
     for wait in [1, 50, 130, 333] {
         let start = Instant::now();
-        assert_eq!(client.run(&format!("LOCK.ACQUIRE k b BLOCK {wait}")), Value::NullArray);
-        assert!(ms_since(start) >= wait, "{wait} ms were {:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_millis(wait as u64) + SOON);
+        client.send_line(&format!("LOCK.ACQUIRE k b BLOCK {wait}"));
+        let reply = client.read_soon(Duration::from_millis(wait) + SOON);
+        assert_eq!(reply, Some(Value::NullArray), "{wait} ms");
+        assert!(ms_since(start) >= u128::from(wait), "{wait} ms were {:?}", start.elapsed());
     }
     let mut resp3 = server.client3();
     assert_eq!(resp3.run("LOCK.ACQUIRE k b BLOCK 10"), Value::Null);
@@ -323,9 +325,10 @@ fn time_outs_are_exact_to_a_few_milliseconds() {
     let mut late: Vec<Duration> = (0..15)
         .map(|n| {
             let wait = Duration::from_millis(20 + 3 * n);
-            let start = Instant::now();
-            client.run(&format!("LOCK.ACQUIRE k b{n} BLOCK {}", wait.as_millis()));
-            start.elapsed().saturating_sub(wait)
+            let mut watch = client.stopwatch();
+            client.send_line(&format!("LOCK.ACQUIRE k b{n} BLOCK {}", wait.as_millis()));
+            client.read_by(&mut watch, LIMIT).expect("its time runs out");
+            watch.elapsed().saturating_sub(wait)
         })
         .collect();
     late.sort();
@@ -438,10 +441,11 @@ fn watch_trips_on_a_hand_off() {
 fn watch_trips_on_a_grant_that_no_command_made() {
     let server = quiet().start();
     let mut client = server.client();
-    client.run("LOCK.ACQUIRE k a PX 60");
+    hold(&mut client, "k", "a");
     let [mut b] = line_up(&server, "k", ["b"]);
     let mut watcher = server.client();
-    watcher.run("WATCH k");
+    // In one journey: the lease must not end before anybody watches.
+    watcher.pipeline(&["LOCK.RENEW k a PX 60", "WATCH k"]);
     b.granted("b");
     let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
     assert_eq!(replies[2], Value::NullArray);
@@ -897,8 +901,9 @@ mod waiting_and_replication {
         let [mut b] = line_up(&server, "k", ["b"]);
         in_sync(&server, &replica);
 
-        // While the replica does nothing, it cannot have the grant, and WAIT must say so.
-        let mut asleep = put_to_sleep(&replica, Duration::from_millis(600));
+        // While the replica does nothing, it cannot have the grant, and WAIT must say so. It sleeps for long enough even
+        // where everything else stands still for a second or two.
+        let mut asleep = put_to_sleep(&replica, Duration::from_millis(2500));
         client.run("LOCK.RELEASE k a");
         b.granted("b");
         assert_eq!(b.client.run("WAIT 1 50"), Value::Int(0));

@@ -1,7 +1,8 @@
 //! A connection that speaks RESP2 or RESP3 and hides nothing: commands can be sent without waiting for the reply,
 //! replies can be awaited with a limit, and every kind of reply stays what it was on the wire.
 
-use super::{Value, LIMIT};
+use super::stopwatch::TICK;
+use super::{Stopwatch, Value, LIMIT};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpStream;
@@ -14,6 +15,8 @@ pub struct Client {
     stream: BufReader<TcpStream>,
     /// RESP3 push messages (invalidations, published messages) that came while a reply was awaited.
     pushes: VecDeque<Value>,
+    /// The process at the other end, where it is known.
+    server: Option<u32>,
 }
 
 impl Client {
@@ -25,7 +28,13 @@ impl Client {
     pub fn try_connect(port: u16) -> io::Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream: BufReader::new(stream), pushes: VecDeque::new() })
+        Ok(Client { stream: BufReader::new(stream), pushes: VecDeque::new(), server: None })
+    }
+
+    /// Tells which process is at the other end, so that it can be seen whether it stands still.
+    pub fn of_process(mut self, pid: u32) -> Client {
+        self.server = Some(pid);
+        self
     }
 
     /// Switches this connection to RESP3.
@@ -105,6 +114,44 @@ impl Client {
         }
     }
 
+    /// The next reply, or nothing when the server has had `limit` for it and stayed silent. For what must come in time:
+    /// see [`Stopwatch`].
+    #[track_caller]
+    pub fn read_soon(&mut self, limit: Duration) -> Option<Value> {
+        let mut watch = self.stopwatch();
+        self.read_by(&mut watch, limit)
+    }
+
+    /// [`Client::read_soon`] by a watch that has run before.
+    #[track_caller]
+    pub fn read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> Option<Value> {
+        match self.try_read_by(watch, limit) {
+            Ok(value) => Some(value),
+            Err(error) if error.kind() == ErrorKind::TimedOut => None,
+            Err(error) => panic!("the connection broke: {error}"),
+        }
+    }
+
+    /// [`Client::read_by`] where the connection may end.
+    pub fn try_read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> io::Result<Value> {
+        loop {
+            match self.try_read(TICK) {
+                Err(error) if error.kind() == ErrorKind::TimedOut && watch.elapsed() < limit => {}
+                end => return end,
+            }
+        }
+    }
+
+    /// Begins to count the time that the server has.
+    pub fn stopwatch(&self) -> Stopwatch {
+        Stopwatch::start(self.server)
+    }
+
+    /// Whether a reply, or the end of the connection, is there to be read.
+    pub fn is_answered(&mut self) -> bool {
+        self.limit_reads(SHORTEST).is_err() || self.stream.fill_buf().is_ok()
+    }
+
     /// The next reply, or `TimedOut`, or how the connection ended. Push messages are set aside.
     pub fn try_read(&mut self, limit: Duration) -> io::Result<Value> {
         let deadline = Instant::now() + limit;
@@ -150,14 +197,18 @@ impl Client {
 
     /// Waits for the first byte only: a reply that has begun is read to its end.
     fn read_any(&mut self, deadline: Instant) -> io::Result<Value> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        self.limit_reads(left.max(SHORTEST))?;
-        match self.stream.fill_buf() {
-            Ok([]) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => {}
-            // The two names that systems have for the same thing.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
-            Err(error) => return Err(error),
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.limit_reads(left.max(SHORTEST))?;
+            match self.stream.fill_buf() {
+                Ok([]) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => break,
+                // A stopped and continued process, in the middle of its waiting.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The two names that systems have for the same thing.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
+                Err(error) => return Err(error),
+            }
         }
         self.limit_reads(LIMIT)?;
         Value::read(&mut self.stream)

@@ -8,6 +8,7 @@ mod client;
 mod dice;
 pub mod families;
 mod server;
+mod stopwatch;
 mod value;
 mod wait;
 pub mod waiting;
@@ -15,6 +16,7 @@ pub mod waiting;
 pub use client::Client;
 pub use dice::Dice;
 pub use server::{Builder, Info, Server};
+pub use stopwatch::Stopwatch;
 pub use value::Value;
 pub use wait::{in_sync, until, LIMIT};
 

@@ -135,7 +135,7 @@ impl Server {
     /// A new connection, RESP2.
     #[track_caller]
     pub fn client(&self) -> Client {
-        Client::connect(self.port)
+        Client::connect(self.port).of_process(self.pid())
     }
 
     /// A new connection, RESP3.

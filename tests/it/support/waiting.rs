@@ -6,8 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How late something may come that the contract promises at once or within milliseconds. Far beyond what a server
-/// needs on a busy machine, far below the second that a forgotten wake-up costs on a [`quiet`] server.
+/// How late something may come that the contract promises at once or within milliseconds, by the server's own time (see
+/// [`Stopwatch`](super::Stopwatch)). Far beyond what a server needs, below the second that a forgotten wake-up may cost
+/// on a [`quiet`] server.
 pub const SOON: Duration = Duration::from_millis(500);
 
 /// How long to watch that something which must not happen does not.
@@ -15,6 +16,9 @@ pub const A_WHILE: Duration = Duration::from_millis(200);
 
 /// Long enough for nothing in a test to run into it.
 pub const LONG: &str = "PX 60000";
+
+/// Longer than any test takes.
+pub const FOR_EVER: Duration = Duration::from_secs(600);
 
 /// A server whose own clockwork ticks once a second, so that it hides no wake-up that the module forgot.
 pub fn quiet() -> Builder {
@@ -52,19 +56,48 @@ impl Waiter {
         Waiter { client, id }
     }
 
+    /// Sends `line`, a request that may be answered before anybody has looked: the server has parked it or answered it
+    /// when this returns.
+    #[track_caller]
+    pub fn ask(server: &Server, line: &str) -> Waiter {
+        Waiter::ask_over(server.client(), server, line)
+    }
+
+    /// [`Waiter::ask`] over a connection that is there already.
+    #[track_caller]
+    pub fn ask_over(mut client: Client, server: &Server, line: &str) -> Waiter {
+        let id = client.id();
+        client.send_line(line);
+        let mut observer = server.client();
+        until(&format!("`{line}` waits or is answered"), || is_blocked(&mut observer, id) || client.is_answered());
+        Waiter { client, id }
+    }
+
     /// The reply, which must come now.
     #[track_caller]
     pub fn reply(&mut self) -> Value {
-        match self.client.read_within(SOON) {
+        self.reply_within(SOON)
+    }
+
+    /// The reply, which must come before the server has had this long for it.
+    #[track_caller]
+    pub fn reply_within(&mut self, limit: Duration) -> Value {
+        match self.client.read_soon(limit) {
             Some(reply) => reply,
-            None => panic!("no reply within {SOON:?}"),
+            None => panic!("no reply within {limit:?}"),
         }
     }
 
     /// The fence of the grant to `owner` that must come now.
     #[track_caller]
     pub fn granted(&mut self, owner: &str) -> i64 {
-        let reply = self.reply();
+        self.granted_within(owner, SOON)
+    }
+
+    /// The fence of the grant to `owner` that must come before the server has had this long for it.
+    #[track_caller]
+    pub fn granted_within(&mut self, owner: &str, limit: Duration) -> i64 {
+        let reply = self.reply_within(limit);
         assert!(
             matches!(&reply, Value::Array(grant) if grant[0] == Value::bulk(owner)),
             "expected a grant to {owner}, got {reply:?}"
@@ -141,6 +174,31 @@ pub fn until_held(client: &mut Client, key: &str, owner: &str) {
     until(&format!("{owner} holds {key}"), || holders(client, key) == [owner]);
 }
 
+/// Waits until the deadline of `key` is a later one, by a renewal: the lease must not end meanwhile.
+#[track_caller]
+pub fn until_renewed(client: &mut Client, key: &str) {
+    until_all_renewed(client, &[key]);
+}
+
+/// [`until_renewed`] for several keys at once.
+#[track_caller]
+pub fn until_all_renewed(client: &mut Client, keys: &[&str]) {
+    let mut deadlines = || -> Vec<i64> {
+        let ask = |key: &&str| client.cmd(&["PEXPIRETIME", key]).int();
+        let deadlines: Vec<i64> = keys.iter().map(ask).collect();
+        assert!(deadlines.iter().all(|deadline| *deadline > 0), "ended, or without an end: {keys:?}, {deadlines:?}");
+        deadlines
+    };
+    let first = deadlines();
+    until(&format!("{keys:?} are renewed"), || deadlines().iter().zip(&first).all(|(now, first)| now > first));
+}
+
+/// Waits until the server has let go of the client with this id.
+#[track_caller]
+pub fn until_gone(observer: &mut Client, id: i64) {
+    until(&format!("client {id} has gone"), || observer.run(&format!("CLIENT LIST ID {id}")).bytes().is_empty());
+}
+
 /// Runs `lines` in one transaction and returns their replies.
 #[track_caller]
 pub fn multi(client: &mut Client, lines: &[&str]) -> Vec<Value> {
@@ -186,8 +244,14 @@ pub fn assert_nobody_waits(server: &Server, keys: &[&str]) {
 pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
     let mut probe = server.client();
     let mut sleeper = server.client();
-    sleeper.send_line(&format!("DEBUG SLEEP {}", time.as_secs_f64()));
+    let sleep = format!("DEBUG SLEEP {}", time.as_secs_f64());
+    sleeper.send_line(&sleep);
     until("the server sleeps", || {
+        // While nobody looked it may have woken up again.
+        if sleeper.is_answered() {
+            assert_eq!(sleeper.read(), Value::ok());
+            sleeper.send_line(&sleep);
+        }
         probe.send_line("PING");
         probe.read_within(Duration::from_millis(15)).is_none()
     });
