@@ -1,6 +1,6 @@
 //! What a request asks for and what a release gives back, in the words of the four families.
 
-use super::owner::Owner;
+use super::owner::{Owner, OwnerRef};
 use super::time::Lease;
 
 /// The family of a lock.
@@ -99,6 +99,28 @@ pub struct Ask {
     pub owner: Owner,
     pub claim: Claim,
     pub lease: Lease,
+}
+
+/// A claim as it comes in: the owner's bytes are the client's, and are copied only where they are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct AskRef<'a> {
+    pub owner: OwnerRef<'a>,
+    pub claim: Claim,
+    pub lease: Lease,
+}
+
+impl Ask {
+    /// The same, borrowed.
+    pub fn as_ref(&self) -> AskRef<'_> {
+        AskRef { owner: self.owner.as_ref(), claim: self.claim, lease: self.lease }
+    }
+}
+
+impl AskRef<'_> {
+    /// A copy to keep.
+    pub fn to_ask(self) -> Ask {
+        Ask { owner: self.owner.to_owner(), claim: self.claim, lease: self.lease }
+    }
 }
 
 /// Why a request makes no sense on the lock as it is. Nothing was changed.

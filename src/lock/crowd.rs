@@ -36,12 +36,15 @@ impl Family {
 }
 
 impl Crowd {
-    pub(super) fn empty(ask: &Ask, fence: Fence) -> Crowd {
+    /// With one holder.
+    pub(super) fn of_one(ask: &Ask, fence: Fence, now: At) -> Crowd {
         let limit = match ask.claim {
             Claim::Permits { limit, .. } => limit,
             _ => 0,
         };
-        Crowd { family: Family::of(ask.claim.kind(), limit), fence, members: Members::default() }
+        let mut crowd = Crowd { family: Family::of(ask.claim.kind(), limit), fence, members: Members::default() };
+        crowd.admit(ask, fence, now);
+        crowd
     }
 
     pub(super) fn kind(&self) -> Kind {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::alarms::Alarms;
 use super::circle;
-use super::claim::{Ask, Claim, Kind, Refusal};
+use super::claim::{Ask, AskRef, Claim, Kind, Refusal};
 use super::fence::FenceClock;
 use super::outcome::{Receipt, Released, Verdict};
 use super::owner::Owner;
@@ -80,12 +80,12 @@ pub struct Wait {
 }
 
 /// A request to acquire one or several locks of one database.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Acquire<'a> {
     pub db: i32,
     /// Distinct; more than one only for mutexes.
     pub names: &'a [&'a [u8]],
-    pub ask: &'a Ask,
+    pub ask: AskRef<'a>,
     /// `None`: no waiting.
     pub wait: Option<Wait>,
     pub session: Option<ClientId>,
@@ -163,15 +163,26 @@ impl Desk {
 
     /// Decides a request to acquire.
     pub fn acquire<W: World>(&mut self, world: &mut W, now: &Now, request: Acquire<'_>) -> Result<Acquired, Error> {
-        let Acquire { db, names, ask, .. } = request;
-        if let [name] = names {
+        if let [name] = request.names {
             if self.queue.is_empty() && self.grace.is_none() {
-                let key = KeyRef { db, name };
+                let key = KeyRef { db: request.db, name };
                 if let Found::Free = world.find(key) {
-                    return self.create(world, now, key, ask, request.session);
+                    return self.create(world, now, key, request.ask, request.session);
                 }
             }
         }
+        self.acquire_among_others(world, now, request, &request.ask.to_ask())
+    }
+
+    /// The same where others hold or wait, or may.
+    fn acquire_among_others<W: World>(
+        &mut self,
+        world: &mut W,
+        now: &Now,
+        request: Acquire<'_>,
+        ask: &Ask,
+    ) -> Result<Acquired, Error> {
+        let Acquire { db, names, .. } = request;
         let mut all = Verdict::Deeper;
         for name in names {
             let key = KeyRef { db, name };
@@ -181,7 +192,7 @@ impl Desk {
                 _ => {}
             }
         }
-        if all == Verdict::Admit && !self.queue.is_empty() && !self.is_its_turn(world, &request) {
+        if all == Verdict::Admit && !self.queue.is_empty() && !self.is_its_turn(world, &request, ask) {
             all = Verdict::Wait;
         }
         if all == Verdict::Admit && self.is_in_grace(now) && !holds_all(world, db, names, ask.owner.as_bytes()) {
@@ -192,7 +203,7 @@ impl Desk {
         }
         if all == Verdict::Wait {
             return match request.wait {
-                Some(wait) => self.enqueue(world, now, request, wait),
+                Some(wait) => self.enqueue(world, now, request, ask, wait),
                 None => Ok(Acquired::No),
             };
         }
@@ -320,9 +331,10 @@ impl Desk {
         world: &mut W,
         now: &Now,
         request: Acquire<'_>,
+        ask: &Ask,
         wait: Wait,
     ) -> Result<Acquired, Error> {
-        let Acquire { db, names, ask, session, .. } = request;
+        let Acquire { db, names, session, .. } = request;
         let retried = self.queue.find_retried(db, names, ask);
         let retried_waits = retried.and_then(|id| self.queue.request(id)).is_some_and(|request| request.is_present());
         if !retried_waits && self.queue.waiters() >= self.limits.max_waiters {

@@ -1,12 +1,12 @@
 //! What the desk does to stored locks: settles, grants, hands over, renews and binds them.
 
-use super::claim::Ask;
+use super::claim::{Ask, AskRef};
 use super::desk::{Acquire, Acquired, Alarm, Desk, Error, InFlight};
 use super::fence::Fence;
 use super::outcome::{Receipt, Verdict};
 use super::owner::Owner;
 use super::queue::{ClientId, KeyRef, LineId, Place, Rank, RequestId};
-use super::state::Lock;
+use super::state::{First, Lock};
 use super::time::{Lease, Now};
 use super::world::{Effect, Found, World};
 
@@ -94,9 +94,9 @@ impl Desk {
             };
             let receipt = match world.find(key) {
                 Found::Free => {
-                    let (lock, receipt) = Lock::first(ask, fence, now.at())?;
-                    world.create(key, lock, ask.owner.as_bytes(), ask.lease.from(now.at()));
-                    receipt
+                    let first = First::new(ask.as_ref(), fence, now.at())?;
+                    world.create(key, first);
+                    first.receipt()
                 }
                 Found::Lock(lock) => {
                     let asked = ask.lease.from(now.at());
@@ -131,17 +131,17 @@ impl Desk {
         world: &mut W,
         now: &Now,
         key: KeyRef<'_>,
-        ask: &Ask,
+        ask: AskRef<'_>,
         session: Option<ClientId>,
     ) -> Result<Acquired, Error> {
         let fence = self.fences.next(now.us()).ok_or(Error::NoFence)?;
-        let (lock, receipt) = Lock::first(ask, fence, now.at())?;
-        world.create(key, lock, ask.owner.as_bytes(), ask.lease.from(now.at()));
+        let first = First::new(ask, fence, now.at())?;
+        world.create(key, first);
         if let Some(client) = session {
-            self.bind(client, key, &ask.owner, fence);
+            self.bind(client, key, &ask.owner.to_owner(), fence);
             self.renew_after_a_third(now, key, ask.owner.as_bytes(), ask.lease);
         }
-        Ok(Acquired::Granted(receipt))
+        Ok(Acquired::Granted(first.receipt()))
     }
 
     /// The fence that the owner has on every one of the keys already, where the grant is not a new one.
@@ -161,22 +161,22 @@ impl Desk {
     }
 
     /// Whether nobody is ahead whom the request may not pass, on each of its keys that it does not hold yet.
-    pub(super) fn is_its_turn<W: World>(&mut self, world: &mut W, request: &Acquire<'_>) -> bool {
-        let retried = request.wait.and_then(|_| self.queue.find_retried(request.db, request.names, request.ask));
+    pub(super) fn is_its_turn<W: World>(&mut self, world: &mut W, request: &Acquire<'_>, ask: &Ask) -> bool {
+        let retried = request.wait.and_then(|_| self.queue.find_retried(request.db, request.names, ask));
         let place = retried.and_then(|id| self.queue.request(id)).map(|request| request.place);
         request.names.iter().all(|name| {
             let key = KeyRef { db: request.db, name };
             let Some(line) = self.queue.line_of(key.db, key.name) else { return true };
             let (held, upgrade) = match world.find(key) {
                 Found::Lock(lock) => (
-                    lock.is_held_by(request.ask.owner.as_bytes()) && request.names.len() > 1,
-                    lock.is_upgrade(request.ask.owner.as_bytes(), &request.ask.claim),
+                    lock.is_held_by(ask.owner.as_bytes()) && request.names.len() > 1,
+                    lock.is_upgrade(ask.owner.as_bytes(), &ask.claim),
                 ),
                 _ => (false, false),
             };
             let rank = if upgrade { Rank::Upgrade } else { Rank::Normal };
             let place = place.unwrap_or_else(|| self.queue.last_place(rank));
-            held || self.has_turn(world, line, place, &request.ask.owner)
+            held || self.has_turn(world, line, place, &ask.owner)
         })
     }
 

@@ -20,18 +20,43 @@ enum Bytes {
     Heap(Box<[u8]>),
 }
 
-impl Owner {
+/// An owner, borrowed: 1 to 1,024 bytes that somebody else keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnerRef<'a>(&'a [u8]);
+
+impl<'a> OwnerRef<'a> {
     /// `None` unless there are 1 to 1,024 bytes.
-    pub fn new(bytes: &[u8]) -> Option<Owner> {
-        if bytes.is_empty() || bytes.len() > MAX_OWNER {
-            return None;
-        }
+    pub fn new(bytes: &'a [u8]) -> Option<OwnerRef<'a>> {
+        (1..=MAX_OWNER).contains(&bytes.len()).then_some(OwnerRef(bytes))
+    }
+
+    /// The bytes as the client sent them.
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// A copy to keep.
+    #[inline]
+    pub fn to_owner(self) -> Owner {
+        let bytes = self.0;
         if bytes.len() > INLINE {
-            return Some(Owner(Bytes::Heap(bytes.into())));
+            return Owner(Bytes::Heap(bytes.into()));
         }
         let mut inline = [0; INLINE];
         inline[..bytes.len()].copy_from_slice(bytes);
-        Some(Owner(Bytes::Inline { len: bytes.len() as u8, bytes: inline }))
+        Owner(Bytes::Inline { len: bytes.len() as u8, bytes: inline })
+    }
+}
+
+impl Owner {
+    /// `None` unless there are 1 to 1,024 bytes.
+    pub fn new(bytes: &[u8]) -> Option<Owner> {
+        OwnerRef::new(bytes).map(OwnerRef::to_owner)
+    }
+
+    /// The same, borrowed.
+    pub fn as_ref(&self) -> OwnerRef<'_> {
+        OwnerRef(self.as_bytes())
     }
 
     /// The bytes as the client sent them.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::claim::{Ask, Claim, Count, Kind, Mode};
+use super::claim::{AskRef, Claim, Count, Kind, Mode};
 use super::desk::{Acquire, Acquired, Desk, Error, Limits, Renew, Wait};
 use super::fence::Fence;
 use super::members::Holder;
@@ -15,7 +15,7 @@ use super::outcome::Verdict;
 use super::owner::Owner;
 use super::queue::{ClientId, Key, KeyRef, Place, RequestId};
 use super::serve::Leaving;
-use super::state::Lock;
+use super::state::{First, Lock};
 use super::time::{At, Deadline, Lease, Now};
 use super::world::{Delivery, Effect, Found, Gate, News, World};
 
@@ -102,10 +102,10 @@ impl World for Server {
         self.keys.get(&key.to_key()).map_or(Deadline::Never, |(_, until)| *until)
     }
 
-    fn create(&mut self, key: KeyRef<'_>, lock: Lock, owner: &[u8], until: Deadline) {
-        let before = self.keys.insert(key.to_key(), (lock, until));
+    fn create(&mut self, key: KeyRef<'_>, first: First<'_>) {
+        let before = self.keys.insert(key.to_key(), (first.lock(), first.until()));
         assert!(before.is_none(), "created where something was");
-        self.replicate_hold(&key.to_key(), owner);
+        self.replicate_hold(&key.to_key(), first.owner());
     }
 
     fn update(&mut self, key: KeyRef<'_>, effect: Effect<'_>, until: Option<Deadline>) {
@@ -306,11 +306,12 @@ impl Simulation {
                 let several = key < 2 && what >= 5;
                 let (first, second) = (name(key), name(1 - key.min(1)));
                 let names: &[&[u8]] = if several { &[&first, &second] } else { &[&first] };
+                let asker = owner(who);
                 let asked = Acquire {
                     db: 0,
                     names,
-                    ask: &Ask {
-                        owner: owner(who),
+                    ask: AskRef {
+                        owner: asker.as_ref(),
                         claim: claim(what, key),
                         lease: Lease::from_ms(lease_ms as i64).unwrap(),
                     },

@@ -11,7 +11,7 @@
 //! Mutex and reentrant mutex have one holder, whose deadline is the key's own time to live and stands nowhere else: such a
 //! lock is `Sole` and 64 bytes. The others have any number, each with a deadline of its own: a `Crowd`. The queue is not here.
 
-use super::claim::{Ask, Claim, Count, Kind, Mode, Refusal};
+use super::claim::{Ask, AskRef, Claim, Count, Kind, Mode, Refusal};
 use super::crowd::{fewer, more, weigh_permits, Crowd, Family};
 use super::fence::Fence;
 use super::members::{Holder, Members};
@@ -40,33 +40,53 @@ pub struct Sole {
     is_reentrant: bool,
 }
 
-impl Lock {
-    /// A lock on a free key, and the receipt of its first grant.
-    pub fn first(ask: &Ask, fence: Fence, now: At) -> Result<(Lock, Receipt), Refusal> {
+/// The first grant on a free key. The lock itself is made where it is going to stay, and not copied on the way.
+#[derive(Clone, Copy, Debug)]
+pub struct First<'a> {
+    ask: AskRef<'a>,
+    fence: Fence,
+    now: At,
+}
+
+impl<'a> First<'a> {
+    /// A refusal where the claim could never be granted.
+    #[inline]
+    pub fn new(ask: AskRef<'a>, fence: Fence, now: At) -> Result<First<'a>, Refusal> {
         Lock::Vacant.weigh(ask.owner.as_bytes(), &ask.claim)?;
-        let receipt = Receipt { fence, before: 0, holds: ask.claim.amount() };
-        Ok((Lock::held_by(ask, fence, now), receipt))
+        Ok(First { ask, fence, now })
+    }
+
+    pub fn owner(&self) -> &'a [u8] {
+        self.ask.owner.as_bytes()
+    }
+
+    /// When the key ends.
+    pub fn until(&self) -> Deadline {
+        self.ask.lease.from(self.now)
+    }
+
+    pub fn receipt(&self) -> Receipt {
+        Receipt { fence: self.fence, before: 0, holds: self.ask.claim.amount() }
     }
 
     /// The lock with this one holder.
     #[inline]
-    fn held_by(ask: &Ask, fence: Fence, now: At) -> Lock {
+    pub fn lock(&self) -> Lock {
+        let First { ask, fence, now } = *self;
         match ask.claim {
             Claim::Mutex | Claim::Reentrant(_) => Lock::Sole(Sole {
-                owner: ask.owner.clone(),
+                owner: ask.owner.to_owner(),
                 fence,
                 lease: ask.lease,
                 holds: ask.claim.amount(),
                 is_reentrant: !matches!(ask.claim, Claim::Mutex),
             }),
-            Claim::Rw(..) | Claim::Permits { .. } => {
-                let mut crowd = Crowd::empty(ask, fence);
-                crowd.admit(ask, fence, now);
-                Lock::Crowd(Box::new(crowd))
-            }
+            Claim::Rw(..) | Claim::Permits { .. } => Lock::Crowd(Box::new(Crowd::of_one(&ask.to_ask(), fence, now))),
         }
     }
+}
 
+impl Lock {
     /// The family; `None` while vacant.
     pub fn kind(&self) -> Option<Kind> {
         match self {
@@ -280,7 +300,7 @@ impl Lock {
                 (receipt, self.last_deadline().unwrap_or(asked))
             }
             Lock::Sole(_) | Lock::Vacant => {
-                *self = Lock::held_by(ask, fence, now);
+                *self = First { ask: ask.as_ref(), fence, now }.lock();
                 (Receipt { fence, before: 0, holds: ask.claim.amount() }, asked)
             }
         }

@@ -5,7 +5,7 @@
 use super::claim::Refusal;
 use super::fence::Fence;
 use super::queue::{KeyRef, RequestId};
-use super::state::Lock;
+use super::state::{First, Lock};
 use super::time::Deadline;
 
 /// What is under a key. A key whose time to live is over is free.
@@ -79,8 +79,8 @@ pub trait World {
     /// The deadline of a key that was found.
     fn until(&mut self, key: KeyRef<'_>) -> Deadline;
 
-    /// Stores a new lock, of this one owner, under a key that was found free.
-    fn create(&mut self, key: KeyRef<'_>, lock: Lock, owner: &[u8], until: Deadline);
+    /// Stores the lock of a first grant under a key that was found free.
+    fn create(&mut self, key: KeyRef<'_>, first: First<'_>);
 
     /// The lock under the key was changed in place; `until` is the key's new deadline, `None` leaves it.
     fn update(&mut self, key: KeyRef<'_>, effect: Effect<'_>, until: Option<Deadline>);

@@ -60,17 +60,13 @@ static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
 /// allocator 2 % of the pair.
 static SPARE: MainThread<Cell<Option<NonNull<Lock>>>> = MainThread(Cell::new(None));
 
-/// A lock where the server can keep it.
-pub fn keep(lock: Lock) -> NonNull<c_void> {
-    let kept = match SPARE.0.take() {
-        Some(spare) => {
-            // SAFETY: the spare is memory of a lock, whose content was dropped.
-            unsafe { spare.write(lock) };
-            spare
-        }
-        None => NonNull::from(Box::leak(Box::new(lock))),
-    };
-    kept.cast()
+/// A lock, made where the server can keep it.
+#[inline]
+pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<c_void> {
+    let place = SPARE.0.take().unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
+    // SAFETY: it is memory for a lock, without one in it.
+    unsafe { place.write(lock()) };
+    place.cast()
 }
 
 /// Removes a key whose lock nobody holds any more. What follows from that the caller knows: `unlink` takes no notice.
@@ -175,10 +171,10 @@ unsafe extern "C" fn free(value: *mut c_void) {
             // SAFETY: the lock is ours, and the server has forgotten it.
             unsafe { lock.drop_in_place() };
             SPARE.0.set(Some(lock));
-        } else {
-            // SAFETY: as above; it was boxed by `keep` or `load`.
-            drop(unsafe { Box::from_raw(lock.as_ptr()) });
+            return;
         }
+        // SAFETY: as above; it was boxed by `keep` or `load`.
+        drop(unsafe { Box::from_raw(lock.as_ptr()) });
     });
 }
 

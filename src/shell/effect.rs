@@ -260,7 +260,7 @@ fn apply_hold(ctx: Ctx, key: Str, kind: Kind, limit: u32, holder: Holder) {
         // SAFETY: values of our type are boxed locks, and the key is open.
         Content::Ours(value) => unsafe { value.cast::<Lock>().as_mut() },
         _ => {
-            let value = datatype::keep(Lock::Vacant);
+            let value = datatype::keep(|| Lock::Vacant);
             open.set(datatype::raw_type(), value);
             // SAFETY: just boxed, and the key is open.
             unsafe { value.cast::<Lock>().as_mut() }

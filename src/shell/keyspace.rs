@@ -11,7 +11,7 @@ use super::effect;
 use super::gate;
 use super::waiting::Waiting;
 use crate::lock::queue::{KeyRef, RequestId};
-use crate::lock::state::Lock;
+use crate::lock::state::{First, Lock};
 use crate::lock::time::{At, Deadline};
 use crate::lock::world::{Delivery, Effect, Found, Gate, News, World};
 
@@ -178,16 +178,16 @@ impl World for Keyspace<'_> {
         deadline(self.open(key).key.expire_at_ms())
     }
 
-    fn create(&mut self, key: KeyRef<'_>, lock: Lock, owner: &[u8], until: Deadline) {
+    fn create(&mut self, key: KeyRef<'_>, first: First<'_>) {
         let (ctx, scope) = (self.ctx, self.scope);
         let open = self.open(key);
-        let value = datatype::keep(lock);
+        let value = datatype::keep(|| first.lock());
         open.key.set(datatype::raw_type(), value);
         open.content = Content::Ours(value);
-        if let Some(at) = ms(until) {
+        if let Some(at) = ms(first.until()) {
             open.key.set_expire_at_ms(Some(at));
         }
-        effect::send_hold(ctx, scope, open.name.as_str(), lock_of(value), owner, || until);
+        effect::send_hold(ctx, scope, open.name.as_str(), lock_of(value), first.owner(), || first.until());
         ctx.signal_modified(open.name.as_str());
     }
 

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use redis_module::raw;
+use smallvec::SmallVec;
 
 use super::api::{self, guard, Ctx, Str};
 use super::config;
@@ -16,11 +17,10 @@ use super::waiting::notify_ticket;
 use crate::command::catalog::{Action, CATALOG, COUNT};
 use crate::command::parse::{self, Family, Token};
 use crate::command::words::{self, Words};
-use crate::lock::claim::Ask;
-use crate::lock::claim::Kind;
+use crate::lock::claim::{AskRef, Kind};
 use crate::lock::desk::{self, Acquire, Acquired, Wait};
 use crate::lock::outcome::Released;
-use crate::lock::owner::Owner;
+use crate::lock::owner::{Owner, OwnerRef};
 use crate::lock::queue::{ClientId, KeyRef, RequestId};
 use crate::lock::serve::Leaving;
 use crate::lock::time::Now;
@@ -64,14 +64,10 @@ unsafe extern "C" fn enter<const INDEX: usize>(
     let ran = guard(CATALOG[INDEX].name, || {
         // SAFETY: the server passes that many arguments, which live and stay the same while the command runs.
         let strings = unsafe { std::slice::from_raw_parts(argv.cast::<Str>(), usize::try_from(argc).unwrap_or(0)) };
-        let result = if strings.len() <= FEW {
-            let mut few: [&[u8]; FEW] = [&[]; FEW];
-            strings.iter().zip(&mut few).for_each(|(string, bytes)| *bytes = unsafe { string.bytes() });
-            dispatch(CATALOG[INDEX].action, CATALOG[INDEX].arity, ctx, &few[..strings.len()], strings)
-        } else {
-            let many: Vec<&[u8]> = strings.iter().map(|string| unsafe { string.bytes() }).collect();
-            dispatch(CATALOG[INDEX].action, CATALOG[INDEX].arity, ctx, &many, strings)
-        };
+        let mut args = SmallVec::<[&[u8]; FEW]>::new();
+        args.push(CATALOG[INDEX].name.as_bytes());
+        args.extend(strings.iter().skip(1).map(|string| unsafe { string.bytes() }));
+        let result = dispatch(CATALOG[INDEX].action, CATALOG[INDEX].arity, ctx, &args, strings);
         if let Err(words) = result {
             ctx.reply_error(&words.0);
         }
@@ -130,8 +126,8 @@ fn acquire(family: Family, ctx: Ctx, args: &[&[u8]], strings: &[Str]) -> Result<
         // A random UUID.
         Token::Made => (uuid::Uuid::new_v4().hyphenated().encode_lower(&mut made).as_bytes(), true),
     };
-    let owner = Owner::new(token).ok_or(words::BAD_OWNER)?;
-    let ask = Ask { owner, claim: request.claim, lease: request.lease };
+    let owner = OwnerRef::new(token).ok_or(words::BAD_OWNER)?;
+    let ask = AskRef { owner, claim: request.claim, lease: request.lease };
     let waits = Waits::find_out(ctx, request.wait, strings, key_strings(family, request.keys, strings)[0])?;
     let kind = request.claim.kind();
     refuse_while_paused(ctx)?;
@@ -141,7 +137,7 @@ fn acquire(family: Family, ctx: Ctx, args: &[&[u8]], strings: &[Str]) -> Result<
         let asked = Acquire {
             db: world.db(),
             names: request.keys,
-            ask: &ask,
+            ask,
             wait: waits.block_ms.map(|block_ms| Wait {
                 until: (block_ms > 0).then(|| now.at().plus_ms(block_ms)),
                 may_come_back: !is_made_up,
@@ -159,7 +155,7 @@ fn acquire(family: Family, ctx: Ctx, args: &[&[u8]], strings: &[Str]) -> Result<
                 ctx.reply_null();
                 Ok(())
             }
-            Ok(Acquired::Queued(id)) => queued(ctx, state, now, id, &ask, &waits, request.keys[0]),
+            Ok(Acquired::Queued(id)) => queued(ctx, state, now, id, ask, &waits, request.keys[0]),
             Err(error) => Err(words::of_error(&error)),
         };
         if state::is_attended() || !state.desk.queue().is_empty() || !state.desk.sessions().is_empty() {
@@ -223,11 +219,11 @@ fn queued(
     state: &mut State,
     now: &Now,
     id: RequestId,
-    ask: &Ask,
+    ask: AskRef<'_>,
     waits: &Waits,
     key: &[u8],
 ) -> Result<(), Words> {
-    let (owner, kind) = (ask.owner.clone(), ask.claim.kind());
+    let (owner, kind) = (ask.owner.to_owner(), ask.claim.kind());
     events::watch_keys(ctx);
     let Some((channel, to_shard)) = waits.notify else {
         if !state.waiting.park(ctx, id, waits.client, owner, kind) {

@@ -46,7 +46,10 @@ static ATTENDED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 /// Works with the state, after the marks that were left. `None` when it is in use: a command inside a callback inside a command.
 pub fn with<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.0.try_borrow_mut().ok()?;
-    let state = borrowed.get_or_insert_with(State::default);
+    let state = match &mut *borrowed {
+        Some(state) => state,
+        vacant => begin(vacant),
+    };
     let now = &now();
     if has_marks() {
         take_marks().into_iter().for_each(|mark| state.heed(mark, now));
@@ -54,6 +57,12 @@ pub fn with<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let result = work(state, now);
     ATTENDED.0.set(!state.desk.queue().is_empty() || !state.desk.sessions().is_empty());
     Some(result)
+}
+
+/// Apart, so that every request but the first passes it by.
+#[cold]
+fn begin(vacant: &mut Option<State>) -> &mut State {
+    vacant.insert(State::default())
 }
 
 /// Looks at the state as it is, marks left alone: a forked child may do that too.

@@ -105,12 +105,14 @@ fn decode_holder(stored: &StoredHolder<'_>) -> Option<Holder> {
 mod tests {
     use super::*;
     use crate::lock::claim::{Ask, Claim, Count, Mode};
+    use crate::lock::state::First;
     use proptest::prelude::*;
 
     fn lock(claim: Claim, owners: u8) -> Lock {
         let now = At::from_ms(1_000);
         let ask = |n: u8| Ask { owner: Owner::new(&[n + 1; 40]).unwrap(), claim, lease: Lease::from_ms(500).unwrap() };
-        let (mut lock, _) = Lock::first(&ask(0), Fence::new(10).unwrap(), now).unwrap();
+        let first = ask(0);
+        let mut lock = First::new(first.as_ref(), Fence::new(10).unwrap(), now).unwrap().lock();
         for n in 1..owners {
             lock.admit(&ask(n), Fence::new(10 + u64::from(n)).unwrap(), now, Deadline::Never);
         }

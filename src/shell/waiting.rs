@@ -19,7 +19,7 @@ use crate::lock::owner::Owner;
 use crate::lock::queue::{ClientId, KeyRef, RequestId};
 use crate::lock::serve::Leaving;
 use crate::lock::shrink;
-use crate::lock::state::Lock;
+use crate::lock::state::First;
 use crate::lock::time::{Deadline, Now};
 use crate::lock::world::{Delivery, Effect, Found, Gate, News, World};
 
@@ -165,7 +165,7 @@ impl World for Nowhere<'_> {
         Deadline::Never
     }
 
-    fn create(&mut self, _: KeyRef<'_>, _: Lock, _: &[u8], _: Deadline) {}
+    fn create(&mut self, _: KeyRef<'_>, _: First<'_>) {}
 
     fn update(&mut self, _: KeyRef<'_>, _: Effect<'_>, _: Option<Deadline>) {}
 
