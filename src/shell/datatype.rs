@@ -2,7 +2,7 @@
 //!
 //! COPY is refused by leaving its callback out: two keys with one grant would be two locks with one fence.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -56,14 +56,18 @@ pub fn raw_type() -> *mut raw::RedisModuleType {
 /// come from anywhere, `free` from another thread too.
 static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
 
-/// The memory of the lock that was removed last. An uncontended pair gives it back and takes it again, which saves the
-/// allocator 2 % of the pair.
-static SPARE: MainThread<Cell<Option<NonNull<Lock>>>> = MainThread(Cell::new(None));
+/// The memory of locks that were removed, for the next ones: the server's allocator counts what it gives and takes, which
+/// would cost an uncontended pair 2 %.
+static SPARES: MainThread<RefCell<Vec<NonNull<Lock>>>> = MainThread(RefCell::new(Vec::new()));
+
+/// So many are kept, of 64 bytes each.
+const MOST_SPARES: usize = 1024;
 
 /// A lock, made where the server can keep it.
 #[inline]
 pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<c_void> {
-    let place = SPARE.0.take().unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
+    let spare = SPARES.0.borrow_mut().pop();
+    let place = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
     // SAFETY: it is memory for a lock, without one in it.
     unsafe { place.write(lock()) };
     place.cast()
@@ -167,11 +171,13 @@ unsafe extern "C" fn free(value: *mut c_void) {
     let Some(lock) = NonNull::new(value.cast::<Lock>()) else { return };
     guard("free", || {
         // Nobody else has this very lock: it is the main thread, inside `remove`.
-        if REMOVING.load(Ordering::Relaxed) == lock.as_ptr() && SPARE.0.get().is_none() {
-            // SAFETY: the lock is ours, and the server has forgotten it.
-            unsafe { lock.drop_in_place() };
-            SPARE.0.set(Some(lock));
-            return;
+        if REMOVING.load(Ordering::Relaxed) == lock.as_ptr() {
+            let mut spares = SPARES.0.borrow_mut();
+            if spares.len() < MOST_SPARES {
+                // SAFETY: the lock is ours, and the server has forgotten it.
+                unsafe { lock.drop_in_place() };
+                return spares.push(lock);
+            }
         }
         // SAFETY: as above; it was boxed by `keep` or `load`.
         drop(unsafe { Box::from_raw(lock.as_ptr()) });
