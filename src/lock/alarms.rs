@@ -1,21 +1,22 @@
 //! Everything that happens by itself at a time: one structure, so that one timer of the world serves all of it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::Hash;
 
+use super::numbered::Numbered;
 use super::shrink;
 use super::time::At;
 
 /// A set of alarms, at most one for each subject.
 #[derive(Debug)]
 pub struct Alarms<T> {
-    by_subject: HashMap<T, At>,
+    by_subject: Numbered<T, At>,
     by_time: BTreeSet<(At, T)>,
 }
 
 impl<T: Copy + Ord + Hash> Default for Alarms<T> {
     fn default() -> Self {
-        Alarms { by_subject: HashMap::new(), by_time: BTreeSet::new() }
+        Alarms { by_subject: Numbered::default(), by_time: BTreeSet::new() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! except at a semaphore, where any holder's permits may do: it is blocked for ever only if all of its holders are.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::claim::{Ask, Claim, Kind, Mode};
 use super::owner::Owner;
@@ -24,7 +25,7 @@ pub struct Stand<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub owner: Owner,
-    pub key: Box<[u8]>,
+    pub key: Rc<[u8]>,
 }
 
 /// The circle that the request would close, beginning with its own owner; `None`: it may wait.
@@ -59,12 +60,12 @@ fn is_step(claim: &Claim) -> bool {
 /// Blockers of one owner on one key, all of which must be stuck for it to be stuck.
 struct Group {
     blocked: usize,
-    key: Box<[u8]>,
+    key: Rc<[u8]>,
     free: usize,
 }
 
 /// By whom an owner is kept from moving, on which key; `None` while it is not known to be stuck.
-type Stuck = Option<(usize, Box<[u8]>)>;
+type Stuck = Option<(usize, Rc<[u8]>)>;
 
 /// Who waits for whom, as far as it can be reached from the asker, who is node 0.
 #[derive(Default)]

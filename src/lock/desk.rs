@@ -3,12 +3,11 @@
 //! Nothing is done here but to decide: the [`World`] stores, replicates and answers. What cannot be decided at once, because no
 //! write is allowed where it was noticed, is put down in `pending` and decided by [`Desk::drain`]. One road for every surprise.
 
-use std::collections::{HashMap, HashSet};
-
 use super::alarms::Alarms;
 use super::circle;
 use super::claim::{Ask, AskRef, Claim, Kind, Refusal};
 use super::fence::FenceClock;
+use super::numbered::{Numbered, Numbers};
 use super::outcome::{Receipt, Released, Verdict};
 use super::owner::Owner;
 use super::queue::{Arrival, ClientId, Key, KeyRef, LineId, Queue, Rank, RequestId};
@@ -27,11 +26,11 @@ pub struct Desk {
     pub(super) sessions: Sessions,
     pub(super) alarms: Alarms<Alarm>,
     /// Lines to be served as soon as somebody may write.
-    pub(super) pending: HashSet<LineId>,
+    pub(super) pending: Numbers<LineId>,
     /// Connections that ended and whose holds are still to be taken from them.
-    pub(super) ended: HashSet<ClientId>,
+    pub(super) ended: Numbers<ClientId>,
     /// Grants of which it is not yet known whether they were heard.
-    pub(super) in_flight: HashMap<RequestId, InFlight>,
+    pub(super) in_flight: Numbered<RequestId, InFlight>,
     /// Grants that were not heard and are to be taken back.
     pub(super) unheard: Vec<InFlight>,
 }

@@ -10,6 +10,7 @@
 //! | `state`    | who holds one lock, and whom else would it let in                        |
 //! | `crowd`    | the same, where there may be several holders                             |
 //! | `members`  | where are thousands of holders kept                                      |
+//! | `numbered` | how are tables by number hashed                                          |
 //! | `queue`    | who waits for which key, in which order                                  |
 //! | `circle`   | would this request wait for ever                                         |
 //! | `sessions` | which holds are bound to which connection                                |
@@ -28,6 +29,7 @@ pub mod desk;
 pub mod fence;
 pub mod grant;
 pub mod members;
+pub mod numbered;
 pub mod outcome;
 pub mod owner;
 pub mod queue;

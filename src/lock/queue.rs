@@ -4,20 +4,23 @@
 //! one number for all lines, so that requests for several keys cannot cross. A request whose client is away for a moment keeps
 //! its place, but is passed over. Requests and their order are all that is here: who is admitted is decided in `desk`.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
+use std::rc::Rc;
 
 use super::claim::{Ask, Claim, Kind};
+use super::numbered::Numbered;
 use super::owner::Owner;
 use super::shrink;
 use super::state::Lock;
 use super::time::At;
 
-/// A key of a database.
+/// A key of a database. Copies share the name: a hand-off makes several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub db: i32,
-    pub name: Box<[u8]>,
+    pub name: Rc<[u8]>,
 }
 
 impl Key {
@@ -133,9 +136,9 @@ const FEW_HOLDERS: usize = 16;
 /// All lines of one server.
 #[derive(Debug, Default)]
 pub struct Queue {
-    lines: HashMap<LineId, Line>,
-    by_key: HashMap<i32, HashMap<Box<[u8]>, LineId>>,
-    requests: HashMap<RequestId, Request>,
+    lines: Numbered<LineId, Line>,
+    by_key: Numbered<i32, HashMap<Rc<[u8]>, LineId>>,
+    requests: Numbered<RequestId, Request>,
     /// By the first of its lines, so that a retry is found among thousands.
     by_owner: HashMap<(i32, Owner), BTreeSet<(LineId, RequestId)>>,
     /// Away, the one gone longest first.
@@ -143,7 +146,7 @@ pub struct Queue {
     /// How many waited-for keys an owner holds, those with many holders left out.
     holders: HashMap<(i32, Owner), u32>,
     /// The waited-for keys with many holders, and their databases.
-    crowded: HashMap<LineId, i32>,
+    crowded: Numbered<LineId, i32>,
     next_number: u64,
 }
 
@@ -201,14 +204,20 @@ impl Queue {
 
     /// The queued request of which this one is a retry: same owner, keys, mode and number.
     pub fn find_retried(&self, db: i32, names: &[&[u8]], ask: &Ask) -> Option<RequestId> {
-        let lines = names.iter().map(|name| self.line_of(db, name)).collect::<Option<Vec<_>>>()?;
-        let first = *lines.iter().min()?;
+        let line_of = |name: &&[u8]| self.line_of(db, name);
+        let first = names.iter().try_fold(LineId(u64::MAX), |first, name| line_of(name).map(|line| first.min(line)))?;
+        let has_same_lines = |request: &Request| match request.lines[..] {
+            [line] => names.len() == 1 && line == first,
+            _ => {
+                request.lines.len() == names.len()
+                    && names.iter().filter_map(line_of).all(|line| request.lines.contains(&line))
+            }
+        };
         let is_same = |id: &RequestId| {
             self.requests.get(id).is_some_and(|request| {
                 request.ask.claim.kind() == ask.claim.kind()
                     && ask.claim.is_retry_of(&request.ask.claim)
-                    && request.lines.len() == lines.len()
-                    && lines.iter().all(|line| request.lines.contains(line))
+                    && has_same_lines(request)
             })
         };
         let there = self.by_owner.get(&(db, ask.owner.clone()))?;
@@ -267,11 +276,10 @@ impl Queue {
                 self.close(*line_id);
             }
         }
-        let owner = (db, request.ask.owner.clone());
-        if let Some(ids) = self.by_owner.get_mut(&owner) {
-            ids.remove(&(request.lines.iter().min().copied().unwrap_or(LineId(0)), id));
-            if ids.is_empty() {
-                self.by_owner.remove(&owner);
+        if let Entry::Occupied(mut ids) = self.by_owner.entry((db, request.ask.owner.clone())) {
+            ids.get_mut().remove(&(request.lines.iter().min().copied().unwrap_or(LineId(0)), id));
+            if ids.get().is_empty() {
+                ids.remove();
             }
         }
         shrink::map(&mut self.requests);
@@ -302,10 +310,14 @@ impl Queue {
     pub fn note_holders(&mut self, id: LineId, lock: Option<&Lock>) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let db = line.key.db;
-        if let (Some(owner), [noted]) = (lock.and_then(Lock::sole_owner), &*line.holders) {
-            if owner == noted {
-                return;
+        // One owner after the other, as a hand-off has it: no new list.
+        if let (Some(owner), [noted]) = (lock.and_then(Lock::sole_owner), &mut *line.holders) {
+            if owner != noted {
+                let before = std::mem::replace(noted, owner.clone());
+                *self.holders.entry((db, owner.clone())).or_default() += 1;
+                self.forget_holder(db, before);
             }
+            return;
         }
         let now = lock.map_or(Some(Vec::new()), |lock| lock.owners_if_few(FEW_HOLDERS));
         match &now {
@@ -386,11 +398,10 @@ impl Queue {
     }
 
     fn forget_holder(&mut self, db: i32, owner: Owner) {
-        let entry = (db, owner);
-        if let Some(count) = self.holders.get_mut(&entry) {
-            *count -= 1;
-            if *count == 0 {
-                self.holders.remove(&entry);
+        if let Entry::Occupied(mut count) = self.holders.entry((db, owner)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
                 shrink::map(&mut self.holders);
             }
         }

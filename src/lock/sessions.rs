@@ -2,9 +2,11 @@
 //!
 //! Bindings are never stored with the lock: a key that is removed, moved or restored has none.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::fence::Fence;
+use super::numbered::{Numbered, Numbers};
 use super::owner::Owner;
 use super::queue::{ClientId, Key, KeyRef};
 use super::shrink;
@@ -27,9 +29,9 @@ type Owners = HashMap<Owner, BindingId>;
 
 #[derive(Debug, Default)]
 pub struct Sessions {
-    bindings: HashMap<BindingId, Binding>,
-    by_client: HashMap<ClientId, HashSet<BindingId>>,
-    by_key: HashMap<i32, HashMap<Box<[u8]>, Owners>>,
+    bindings: Numbered<BindingId, Binding>,
+    by_client: Numbered<ClientId, Numbers<BindingId>>,
+    by_key: Numbered<i32, HashMap<Rc<[u8]>, Owners>>,
     last: u64,
 }
 
@@ -56,10 +58,10 @@ impl Sessions {
     pub fn bind(&mut self, client: ClientId, key: KeyRef<'_>, owner: &Owner, fence: Fence) -> BindingId {
         self.unbind(key, owner.as_bytes());
         self.last += 1;
-        let id = BindingId(self.last);
-        self.bindings.insert(id, Binding { client, key: key.to_key(), owner: owner.clone(), fence });
+        let (id, key) = (BindingId(self.last), key.to_key());
         self.by_client.entry(client).or_default().insert(id);
-        self.by_key.entry(key.db).or_default().entry(key.name.into()).or_default().insert(owner.clone(), id);
+        self.by_key.entry(key.db).or_default().entry(key.name.clone()).or_default().insert(owner.clone(), id);
+        self.bindings.insert(id, Binding { client, key, owner: owner.clone(), fence });
         id
     }
 

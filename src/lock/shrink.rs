@@ -1,7 +1,7 @@
 //! Gives the memory of tables back that were large once. std's tables only grow by themselves.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 /// Smaller tables are left alone.
 const SMALL: usize = 256;
@@ -12,14 +12,14 @@ fn wanted(len: usize, capacity: usize) -> Option<usize> {
 }
 
 /// To be called after a removal.
-pub fn map<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+pub fn map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if let Some(capacity) = wanted(map.len(), map.capacity()) {
         map.shrink_to(capacity);
     }
 }
 
 /// To be called after a removal.
-pub fn set<T: Eq + Hash>(set: &mut HashSet<T>) {
+pub fn set<T: Eq + Hash, S: BuildHasher>(set: &mut HashSet<T, S>) {
     if let Some(capacity) = wanted(set.len(), set.capacity()) {
         set.shrink_to(capacity);
     }

@@ -3,7 +3,6 @@
 //! Every blocked client is unblocked exactly once: when its ticket is taken out of `tickets`. After that the server calls, on its way back to
 //! sleep, either the reply callback and then `free`, or `free` alone when the client is gone; a grant that nobody heard is passed on then.
 
-use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_void};
 
 use redis_module::raw;
@@ -15,6 +14,7 @@ use super::state;
 use crate::command::{news, words};
 use crate::lock::claim::Kind;
 use crate::lock::desk::Desk;
+use crate::lock::numbered::{Numbered, Numbers};
 use crate::lock::owner::Owner;
 use crate::lock::queue::{ClientId, KeyRef, RequestId};
 use crate::lock::serve::Leaving;
@@ -26,11 +26,11 @@ use crate::lock::world::{Delivery, Effect, Found, Gate, News, World};
 /// Those who wait, by request.
 #[derive(Default)]
 pub struct Waiting {
-    tickets: HashMap<RequestId, Ticket>,
-    by_handle: HashMap<BlockedHandle, RequestId>,
-    by_subscriber: HashMap<ClientId, HashSet<RequestId>>,
+    tickets: Numbered<RequestId, Ticket>,
+    by_handle: Numbered<BlockedHandle, RequestId>,
+    by_subscriber: Numbered<ClientId, Numbers<RequestId>>,
     /// Answers to requests that got theirs before their client was parked: in the same step.
-    early: HashMap<RequestId, News>,
+    early: Numbered<RequestId, News>,
     /// The connection of which the server said last that it ended. It says so right before it unblocks that client.
     pub last_gone: Option<ClientId>,
 }
