@@ -1,6 +1,7 @@
 //! (8) What the module costs those who do not use it: DEL and EXPIRE of ordinary keys on a server full of locks.
 
 use std::io;
+use std::ops::Range;
 
 use super::{names, Plan};
 use crate::client::Client;
@@ -20,20 +21,21 @@ pub fn ordinary_keys(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Ordinary keys beside many locks",
         &format!(
-            "Two servers with {keys} other keys and {bound} idle connections. One has the module and {locks} locks, {bound} of them \
-             bound to those connections; the other has no module and {locks} strings in their place. Both run the same \
-             commands on ordinary keys in turn, {SLICE} at a time, in pipelines; figures are server CPU. Each pair of \
-             servers is started anew several times, because where a server's memory happens to lie moves its speed \
-             by more than the module does. No snapshots: a fork's copying would drown the difference."
+            "Two servers without the module, with {keys} other keys, {locks} strings with a time to live and {bound} idle connections. \
+             Both run the same commands on ordinary keys in turn, {SLICE} at a time, in pipelines; figures are server CPU. \
+             Then both lose the strings; one loads the module and gets {locks} locks in their place, {bound} of them bound to the \
+             connections, the other gets its strings again; and both run the commands once more. The ratio is how \
+             the one changed against the other: two servers differ by up to a tenth even when they do the same, because of \
+             where their memory happens to lie, and that is the same before and after. Done several times with new servers. \
+             No snapshots: a fork's copying would drown the difference."
         ),
         &["command", "CPU with the module to without", "µs with", "µs without"],
     );
-    let mut probe = Server::start(&plan.recipe)?;
-    if !probe.knows("LOCK.ACQUIRE")? {
+    let Some(module) = &plan.recipe.module else {
         section.missing(&["LOCK"]);
         return Ok(section);
-    }
-    drop(probe);
+    };
+    let module = std::path::absolute(module)?.to_string_lossy().into_owned();
 
     let commands: [(&str, Push); 3] = [
         ("SET", |wire, key| wire.push(&["SET", key, "value"])),
@@ -47,33 +49,32 @@ pub fn ordinary_keys(plan: &Plan) -> io::Result<Section> {
         }
         wire
     });
-    let mut with = [const { Vec::new() }; 3];
-    let mut without = [const { Vec::new() }; 3];
-    for _ in 0..plan.scale.pick(5, 2) {
-        let recipe = plan.recipe.clone().option("--save", "");
-        let mut ours = Side::start(Server::start(&recipe)?, keys, locks, bound, Some(LEASE_MS))?;
-        let mut bare = Side::start(Server::start(&recipe.without_module())?, keys, locks, bound, None)?;
-        for round in 0..=plan.scale.pick(24, 10) {
-            for (which, wire) in wires.iter().enumerate() {
-                // Who goes first alternates, or the second would always find a warmer client.
-                let (one, other) = if round % 2 == 0 {
-                    let one = ours.spend(wire)?;
-                    (one, bare.spend(wire)?)
-                } else {
-                    let other = bare.spend(wire)?;
-                    (ours.spend(wire)?, other)
-                };
-                if round > 0 {
-                    with[which].push(one);
-                    without[which].push(other);
-                }
-            }
+    let recipe = plan.recipe.clone().without_module().option("--save", "").option("--enable-module-command", "yes");
+    let rounds = plan.scale.pick(16, 8);
+    let mut changes = [const { Vec::new() }; 3];
+    let mut costs = [const { (Vec::new(), Vec::new()) }; 3];
+    for _ in 0..plan.scale.pick(7, 2) {
+        let mut ours = Side::start(Server::start(&recipe)?, keys, bound)?;
+        let mut bare = Side::start(Server::start(&recipe)?, keys, bound)?;
+        ours.add_strings(locks)?;
+        bare.add_strings(locks)?;
+        let before = compare(&mut ours, &mut bare, &wires, rounds)?;
+        ours.drop_strings(locks)?;
+        bare.drop_strings(locks)?;
+        ours.server.must(&["MODULE", "LOAD", &module])?;
+        ours.add_locks(locks)?;
+        bare.add_strings(locks)?;
+        let after = compare(&mut ours, &mut bare, &wires, rounds)?;
+        for which in 0..wires.len() {
+            changes[which].push(after[which].ratio() / before[which].ratio());
+            costs[which].0.push(after[which].median_of_ours());
+            costs[which].1.push(before[which].median_of_ours());
         }
     }
     for (which, (name, _)) in commands.iter().enumerate() {
-        let ratio = Figure::of_ratios(&with[which], &without[which]);
+        let ratio = Figure::of(changes[which].clone());
         let cost = |readings: &Vec<f64>| Figure::of(readings.clone()).show();
-        section.row([name.to_string(), ratio.show(), cost(&with[which]), cost(&without[which])]);
+        section.row([name.to_string(), ratio.show(), cost(&costs[which].0), cost(&costs[which].1)]);
         if *name != "SET" {
             let what = format!("{name} of an ordinary key beside {locks} locks, with the module to without");
             section.verdicts.push(Verdict::at_most(&what, 1.02, Some(ratio)));
@@ -82,45 +83,90 @@ pub fn ordinary_keys(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
+/// CPU per command of both servers, a reading for each round.
+#[derive(Default)]
+struct Readings {
+    ours: Vec<f64>,
+    bare: Vec<f64>,
+}
+
+impl Readings {
+    fn ratio(&self) -> f64 {
+        Figure::of_ratios(&self.ours, &self.bare).median
+    }
+
+    fn median_of_ours(&self) -> f64 {
+        Figure::of(self.ours.clone()).median
+    }
+}
+
+/// Lets both servers run each of the commands, in turn.
+fn compare(ours: &mut Side, bare: &mut Side, wires: &[Wire; 3], rounds: usize) -> io::Result<[Readings; 3]> {
+    let mut readings: [Readings; 3] = Default::default();
+    for round in 0..=rounds {
+        for (wire, readings) in wires.iter().zip(&mut readings) {
+            // Who goes first alternates, or the second would always find a warmer client.
+            let (one, other) = if round % 2 == 0 {
+                let one = ours.spend(wire)?;
+                (one, bare.spend(wire)?)
+            } else {
+                let other = bare.spend(wire)?;
+                (ours.spend(wire)?, other)
+            };
+            if round > 0 {
+                readings.ours.push(one);
+                readings.bare.push(other);
+            }
+        }
+    }
+    Ok(readings)
+}
+
 /// One server and those who keep it busy.
 struct Side {
     server: Server,
     client: Client,
     /// Idle, but a lock may be bound to each.
-    _bound: Vec<Client>,
+    sessions: Vec<Client>,
 }
 
 impl Side {
-    /// `lease_ms` is that of the locks; None for a server without the module, which gets strings instead.
-    fn start(mut server: Server, keys: usize, locks: usize, bound: usize, lease_ms: Option<u32>) -> io::Result<Side> {
+    fn start(server: Server, keys: usize, sessions: usize) -> io::Result<Side> {
         let mut client = Client::connect(server.port)?;
-        fill(&mut client, keys, |wire, index| wire.push(&["SET", &format!("other:{index}"), "value"]))?;
+        fill(&mut client, 0..keys, |wire, index| wire.push(&["SET", &format!("other:{index}"), "value"]))?;
+        let sessions = (0..sessions).map(|_| Client::connect(server.port)).collect::<io::Result<_>>()?;
+        Ok(Side { server, client, sessions })
+    }
+
+    fn add_strings(&mut self, count: usize) -> io::Result<()> {
         let scripts = Vec::new().into();
-        fill(&mut client, locks - bound, |wire, index| {
-            let names = names(index + bound, &scripts);
-            match lease_ms {
-                Some(_) => wire.push(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", "3600000"]),
-                None => wire.push(&["SET", &names.key, &names.token, "PX", "3600000"]),
-            }
-        })?;
-        let mut sessions = Vec::new();
-        for index in 0..bound {
-            let mut session = Client::connect(server.port)?;
+        fill(&mut self.client, 0..count, |wire, index| {
             let names = names(index, &scripts);
-            let reply = match lease_ms {
-                Some(lease_ms) => {
-                    let lease_ms = lease_ms.to_string();
-                    session.command(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", &lease_ms, "SESSION"])?
-                }
-                None => session.command(&["SET", &names.key, &names.token, "PX", "3600000"])?,
-            };
+            wire.push(&["SET", &names.key, &names.token, "PX", "3600000"]);
+        })
+    }
+
+    fn drop_strings(&mut self, count: usize) -> io::Result<()> {
+        let scripts = Vec::new().into();
+        fill(&mut self.client, 0..count, |wire, index| wire.push(&["DEL", &names(index, &scripts).key]))
+    }
+
+    /// As many locks of the same names, the first of them bound to the sessions.
+    fn add_locks(&mut self, count: usize) -> io::Result<()> {
+        let scripts = Vec::new().into();
+        fill(&mut self.client, self.sessions.len()..count, |wire, index| {
+            let names = names(index, &scripts);
+            wire.push(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", "3600000"]);
+        })?;
+        let lease_ms = LEASE_MS.to_string();
+        for (index, session) in self.sessions.iter_mut().enumerate() {
+            let names = names(index, &scripts);
+            let reply = session.command(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", &lease_ms, "SESSION"])?;
             if let Reply::Error(words) = reply {
                 return Err(io::Error::other(words));
             }
-            sessions.push(session);
         }
-        server.must(&["PING"])?;
-        Ok(Side { server, client, _bound: sessions })
+        Ok(())
     }
 
     /// CPU per command of one pipeline, in microseconds.
@@ -131,14 +177,12 @@ impl Side {
     }
 }
 
-fn fill(client: &mut Client, count: usize, push: impl Fn(&mut Wire, usize)) -> io::Result<()> {
-    let mut from = 0;
-    while from < count {
-        let to = (from + SLICE).min(count);
+/// Sends one command for each index, a slice at a time.
+fn fill(client: &mut Client, indices: Range<usize>, push: impl Fn(&mut Wire, usize)) -> io::Result<()> {
+    for from in indices.clone().step_by(SLICE) {
         let mut wire = Wire::default();
-        (from..to).for_each(|index| push(&mut wire, index));
+        (from..indices.end.min(from + SLICE)).for_each(|index| push(&mut wire, index));
         run(client, &wire)?;
-        from = to;
     }
     Ok(())
 }
