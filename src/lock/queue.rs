@@ -205,7 +205,8 @@ impl Queue {
     /// The queued request of which this one is a retry: same owner, keys, mode and number.
     pub fn find_retried(&self, db: i32, names: &[&[u8]], ask: &Ask) -> Option<RequestId> {
         let line_of = |name: &&[u8]| self.line_of(db, name);
-        let first = names.iter().try_fold(LineId(u64::MAX), |first, name| line_of(name).map(|line| first.min(line)))?;
+        let (one, others) = names.split_first()?;
+        let first = others.iter().try_fold(line_of(one)?, |first, name| line_of(name).map(|line| first.min(line)))?;
         let has_same_lines = |request: &Request| match request.lines[..] {
             [line] => names.len() == 1 && line == first,
             _ => {
