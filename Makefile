@@ -34,13 +34,13 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis faketime
 	cargo build --release
-	@$(MANY_FILES); echo cargo test --release; cargo test --release
+	@$(MANY_FILES); echo cargo test --release --workspace; cargo test --release --workspace
 
 lint: ## formatting, clippy and rustdoc; a warning is an error
 	@scripts/setup compiler libclang lint
 	cargo fmt --check
-	cargo clippy --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
 # install(1) puts a new file in place of the old one; cp would write into the library that a running server has mapped.
 install: ## the module to where redis-server may load it (PREFIX=/usr, DESTDIR)

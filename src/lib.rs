@@ -3,8 +3,6 @@
 //! The table of contents. `lock` holds the rules, `command` the commands, `shell` all that touches the server; arrows run one way:
 //! `lock ← command ← shell ← lib.rs`. ARCHITECTURE.md tells the story.
 
-mod command;
-mod lock;
 mod shell;
 
 use redis_module::configuration::ConfigurationFlags;

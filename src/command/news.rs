@@ -3,8 +3,8 @@
 use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
 
-use crate::lock::claim::Refusal;
-use crate::lock::world::News;
+use lock::claim::Refusal;
+use lock::world::News;
 
 /// The message: `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…}`, the last two only when granted.
 #[derive(Serialize)]
@@ -60,7 +60,7 @@ fn outcome(news: News) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::fence::Fence;
+    use lock::fence::Fence;
 
     #[test]
     fn a_grant_is_told_with_its_fence() {

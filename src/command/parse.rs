@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 
 use super::number::integer;
 use super::words::{self, Words};
-use crate::lock::claim::{Claim, Count, Mode};
-use crate::lock::owner::MAX_OWNER;
-use crate::lock::time::Lease;
+use lock::claim::{Claim, Count, Mode};
+use lock::owner::MAX_OWNER;
+use lock::time::Lease;
 
 /// The settings that requests are read under.
 #[derive(Clone, Copy, Debug)]

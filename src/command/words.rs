@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use crate::lock::circle::Link;
-use crate::lock::claim::{Kind, Refusal};
-use crate::lock::desk::Error;
-use crate::lock::world::News;
+use lock::circle::Link;
+use lock::claim::{Kind, Refusal};
+use lock::desk::Error;
+use lock::world::News;
 
 /// An error reply, without the leading `-`. Never contains a NUL or a line end: names are escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ pub fn of_news(news: News) -> Option<Words> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::owner::Owner;
+    use lock::owner::Owner;
 
     #[test]
     fn names_are_quoted_escaped_and_cut() {

@@ -160,7 +160,7 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::time::At;
+    use crate::time::At;
     use proptest::prelude::*;
 
     fn holder(name: u8, until: u64) -> Holder {

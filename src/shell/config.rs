@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::command::parse::{self, Settings};
-use crate::lock::desk::Limits;
+use command::parse::{self, Settings};
+use lock::desk::Limits;
 
 /// ms, when a request names no lease.
 pub static DEFAULT_LEASE: AtomicI64 = AtomicI64::new(30_000);

@@ -15,9 +15,9 @@ use super::drain;
 use super::effect;
 use super::state::{self, Mark};
 use super::stored;
-use crate::lock::fence::Fence;
-use crate::lock::queue::Key;
-use crate::lock::state::Lock;
+use lock::fence::Fence;
+use lock::queue::Key;
+use lock::state::Lock;
 
 /// The data type, as `TYPE` and `SCAN … TYPE` name it.
 pub static REDISLOCK: RedisType = RedisType::new(

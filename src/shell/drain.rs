@@ -11,8 +11,8 @@ use redis_module::raw;
 use super::api::{api, guard, poke_event_loop, Ctx, MainThread};
 use super::keyspace::Keyspace;
 use super::state::{self, State};
-use crate::lock::serve::GATE_RETRY_MS;
-use crate::lock::time::{At, Now};
+use lock::serve::GATE_RETRY_MS;
+use lock::time::{At, Now};
 
 /// So many alarms at the most are heard in one turn of the server, so that clients are not held up.
 const ALARMS_A_TURN: usize = 1_000;

@@ -15,14 +15,14 @@ use super::datatype;
 use super::keyspace::Scope;
 use super::listen;
 use super::state;
-use crate::command::number::integer;
-use crate::lock::claim::Kind;
-use crate::lock::fence::Fence;
-use crate::lock::members::Holder;
-use crate::lock::outcome::Hold;
-use crate::lock::owner::Owner;
-use crate::lock::state::Lock;
-use crate::lock::time::{At, Deadline, Lease};
+use command::number::integer;
+use lock::claim::Kind;
+use lock::fence::Fence;
+use lock::members::Holder;
+use lock::outcome::Hold;
+use lock::owner::Owner;
+use lock::state::Lock;
+use lock::time::{At, Deadline, Lease};
 
 /// The internal command.
 pub const APPLY: &CStr = c"LOCK.APPLY";

@@ -9,7 +9,7 @@ use super::api::{api, guard, Ctx, MainThread, Str};
 use super::drain;
 use super::listen;
 use super::state::{self, Mark};
-use crate::lock::queue::{ClientId, Key};
+use lock::queue::{ClientId, Key};
 
 /// Subscribes to everything that can end or move a lock, or bring a listener. False: the server refuses.
 pub fn subscribe(ctx: Ctx) -> bool {

@@ -8,7 +8,7 @@ use redis_module::raw;
 
 use super::api::{Ctx, MainThread, Str};
 use super::effect;
-use crate::lock::world::Gate;
+use lock::world::Gate;
 
 /// `EPERM`: with it the server answers a call for a key whose slot is not, or not stably, its own.
 const NOT_MY_SLOT: i32 = 1;

@@ -10,10 +10,10 @@ use super::datatype;
 use super::effect;
 use super::gate;
 use super::waiting::Waiting;
-use crate::lock::queue::{KeyRef, RequestId};
-use crate::lock::state::{First, Lock};
-use crate::lock::time::{At, Deadline};
-use crate::lock::world::{Delivery, Effect, Found, Gate, News, World};
+use lock::queue::{KeyRef, RequestId};
+use lock::state::{First, Lock};
+use lock::time::{At, Deadline};
+use lock::world::{Delivery, Effect, Found, Gate, News, World};
 
 /// From where the keyspace is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::ptr::NonNull;
 use super::api::{client_address, Content, Ctx, OpenKey, Str};
 use super::datatype;
 use super::state::State;
-use crate::command::words::{self, Words};
-use crate::lock::claim::{Claim, Kind};
-use crate::lock::outcome::Hold;
-use crate::lock::queue::{KeyRef, Line, Request};
-use crate::lock::state::Lock;
-use crate::lock::time::{At, Deadline, Now};
+use command::words::{self, Words};
+use lock::claim::{Claim, Kind};
+use lock::outcome::Hold;
+use lock::queue::{KeyRef, Line, Request};
+use lock::state::Lock;
+use lock::time::{At, Deadline, Now};
 
 /// A key that holds a lock, opened for reading.
 struct Looked {

@@ -7,8 +7,8 @@ use redis_module::raw;
 
 use super::api::{api, Ctx};
 use super::run;
-use crate::command::catalog::{Access, Action, Arg, Command, Form, CATALOG};
-use crate::command::parse::Family;
+use command::catalog::{Access, Action, Arg, Command, Form, CATALOG};
+use command::parse::Family;
 
 /// The ACL category of the module's commands.
 const CATEGORY: &CStr = c"lock";

@@ -14,16 +14,16 @@ use super::keyspace::Keyspace;
 use super::look;
 use super::state::{self, State};
 use super::waiting::notify_ticket;
-use crate::command::catalog::{Action, CATALOG, COUNT};
-use crate::command::parse::{self, Family, Token};
-use crate::command::words::{self, Words};
-use crate::lock::claim::{AskRef, Kind};
-use crate::lock::desk::{self, Acquire, Acquired, Wait};
-use crate::lock::outcome::Released;
-use crate::lock::owner::{Owner, OwnerRef};
-use crate::lock::queue::{ClientId, KeyRef, RequestId};
-use crate::lock::serve::Leaving;
-use crate::lock::time::Now;
+use command::catalog::{Action, CATALOG, COUNT};
+use command::parse::{self, Family, Token};
+use command::words::{self, Words};
+use lock::claim::{AskRef, Kind};
+use lock::desk::{self, Acquire, Acquired, Wait};
+use lock::outcome::Released;
+use lock::owner::{Owner, OwnerRef};
+use lock::queue::{ClientId, KeyRef, RequestId};
+use lock::serve::Leaving;
+use lock::time::Now;
 
 /// What the server calls for a command.
 pub type Entry = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
@@ -236,7 +236,7 @@ fn queued(
     let ticket = notify_ticket(waits.client, owner, kind, channel, key, to_shard);
     let (channel, token) = (unsafe { channel.bytes() }, ticket.owner.clone());
     if let Some(news) = state.waiting.subscribe(id, ticket) {
-        let message = crate::command::news::message(key, token.as_bytes(), news);
+        let message = command::news::message(key, token.as_bytes(), news);
         api::publish(ctx, channel, &message, to_shard);
     }
     Ok(())

@@ -9,10 +9,10 @@ use std::cell::{Cell, RefCell};
 use super::api::MainThread;
 use super::config;
 use super::waiting::Waiting;
-use crate::lock::desk::Desk;
-use crate::lock::fence::Fence;
-use crate::lock::queue::{ClientId, Key};
-use crate::lock::time::{At, Now};
+use lock::desk::Desk;
+use lock::fence::Fence;
+use lock::queue::{ClientId, Key};
+use lock::time::{At, Now};
 
 /// Everything of the module that is not in a key.
 #[derive(Default)]

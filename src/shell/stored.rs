@@ -4,12 +4,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::lock::claim::Kind;
-use crate::lock::fence::Fence;
-use crate::lock::members::Holder;
-use crate::lock::owner::Owner;
-use crate::lock::state::Lock;
-use crate::lock::time::{At, Deadline, Lease};
+use lock::claim::Kind;
+use lock::fence::Fence;
+use lock::members::Holder;
+use lock::owner::Owner;
+use lock::state::Lock;
+use lock::time::{At, Deadline, Lease};
 
 /// The version that the server keeps with each value. Raise it when the form changes, and read the old ones still.
 pub const VERSION: i32 = 0;
@@ -104,8 +104,8 @@ fn decode_holder(stored: &StoredHolder<'_>) -> Option<Holder> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::claim::{Ask, Claim, Count, Mode};
-    use crate::lock::state::First;
+    use lock::claim::{Ask, Claim, Count, Mode};
+    use lock::state::First;
     use proptest::prelude::*;
 
     fn lock(claim: Claim, owners: u8) -> Lock {

@@ -11,17 +11,17 @@ use super::api::{self, guard, BlockCallbacks, BlockedHandle, Ctx, Str};
 use super::drain;
 use super::run;
 use super::state;
-use crate::command::{news, words};
-use crate::lock::claim::Kind;
-use crate::lock::desk::Desk;
-use crate::lock::numbered::{Numbered, Numbers};
-use crate::lock::owner::Owner;
-use crate::lock::queue::{ClientId, KeyRef, RequestId};
-use crate::lock::serve::Leaving;
-use crate::lock::shrink;
-use crate::lock::state::First;
-use crate::lock::time::{Deadline, Now};
-use crate::lock::world::{Delivery, Effect, Found, Gate, News, World};
+use command::{news, words};
+use lock::claim::Kind;
+use lock::desk::Desk;
+use lock::numbered::{Numbered, Numbers};
+use lock::owner::Owner;
+use lock::queue::{ClientId, KeyRef, RequestId};
+use lock::serve::Leaving;
+use lock::shrink;
+use lock::state::First;
+use lock::time::{Deadline, Now};
+use lock::world::{Delivery, Effect, Found, Gate, News, World};
 
 /// Those who wait, by request.
 #[derive(Default)]

@@ -8,6 +8,8 @@
 //! | `news`    | what is published to a waiter that does not block     |
 //! | `catalog` | which commands are there: flags, keys, documentation  |
 
+#![forbid(unsafe_code)]
+
 pub mod catalog;
 pub mod news;
 pub mod number;

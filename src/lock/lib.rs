@@ -21,6 +21,8 @@
 //! | `serve`    | what follows when nobody asks: hand-offs, ends of leases, broken clients |
 //! | `world`    | what must be there to carry it out                                       |
 
+#![forbid(unsafe_code)]
+
 pub mod alarms;
 pub mod circle;
 pub mod claim;
