@@ -1,254 +1,364 @@
-//! The commands: names, flags, keys and documentation, from which the server is told everything (`COMMAND INFO`, `COMMAND DOCS`, ACLs).
+//! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
-use super::parse::Family;
+use crate::name::Prefix;
+use crate::syntax::{
+    EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, OWNER, PERMITS, SESSION, TOKEN, WAIT,
+};
+
+pub use crate::syntax::{Arg, Form};
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    Acquire(Family),
-    Release(Family),
-    Renew(Family),
+    /// Acquires, or queues.
+    Acquire(Prefix),
+    /// Gives back.
+    Release(Prefix),
+    /// Starts a lease again.
+    Renew(Prefix),
+    /// LOCK.HELD: how a token holds a lock.
     Held,
+    /// LOCK.INFO: who holds a lock.
     Info,
+    /// LOCK.WAITERS: who waits for a lock.
     Waiters,
+    /// LOCK.CANCEL: takes requests out of the queue.
     Cancel,
-    /// Internal: an effect from the master or the append-only file.
+    /// LOCK.APPLY, internal: an effect from the master or the append-only file.
     Apply,
+}
+
+impl Action {
+    /// Whether the command takes `numkeys key [key …]` instead of one key.
+    pub const fn takes_several_keys(self) -> bool {
+        match self {
+            Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
+            Action::Held | Action::Info | Action::Waiters | Action::Cancel | Action::Apply => false,
+        }
+    }
 }
 
 /// How a command touches its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
+    /// Reads them.
     Read,
+    /// Reads and changes them.
     Update,
+    /// Reads them, and may remove them.
     Delete,
 }
 
 /// One command.
 #[derive(Debug)]
 pub struct Command {
+    /// In upper case, as it is documented.
     pub name: &'static str,
+    /// What it does.
     pub action: Action,
+    /// One sentence.
     pub summary: &'static str,
+    /// In big O.
     pub complexity: &'static str,
-    /// As the server counts it: negative where more may follow.
+    /// How many arguments it has, its name among them; negative: at least as many.
     pub arity: i32,
+    /// The flags, separated by spaces.
     pub flags: &'static str,
-    /// Where the server lets modules set them.
+    /// The ACL categories, separated by spaces; for servers that let modules set them.
     pub categories: &'static str,
+    /// What it does to its keys.
     pub access: Access,
+    /// What follows the name.
     pub args: &'static [Arg],
 }
 
-/// One argument, for `COMMAND DOCS` and the hints of redis-cli.
-#[derive(Debug)]
-pub struct Arg {
-    pub name: &'static str,
-    pub form: Form,
-    pub token: Option<&'static str>,
-    pub is_optional: bool,
-    pub is_multiple: bool,
-    pub parts: &'static [Arg],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    Key,
-    Text,
-    Integer,
-    Token,
-    OneOf,
-    Block,
-}
-
-const fn arg(name: &'static str, form: Form) -> Arg {
-    Arg { name, form, token: None, is_optional: false, is_multiple: false, parts: &[] }
-}
-
-const fn token(name: &'static str, token: &'static str, form: Form) -> Arg {
-    Arg { token: Some(token), ..arg(name, form) }
-}
-
-const fn optional(of: Arg) -> Arg {
-    Arg { is_optional: true, ..of }
-}
-
-const fn parts(name: &'static str, form: Form, parts: &'static [Arg]) -> Arg {
-    Arg { parts, ..arg(name, form) }
-}
-
-const KEY: Arg = arg("key", Form::Key);
-const TOKEN: Arg = arg("token", Form::Text);
-const OWNER: Arg = arg("owner", Form::Text);
-const NUMKEYS: Arg = arg("numkeys", Form::Integer);
-const KEYS: Arg = Arg { is_multiple: true, ..arg("key", Form::Key) };
-const NEW_TOKEN: Arg = parts("token", Form::OneOf, &[arg("token", Form::Text), token("make-one", "*", Form::Token)]);
-const NEW_OWNER: Arg = parts("owner", Form::OneOf, &[arg("owner", Form::Text), token("make-one", "*", Form::Token)]);
-const MODE: Arg =
-    parts("mode", Form::OneOf, &[token("read", "READ", Form::Token), token("write", "WRITE", Form::Token)]);
-const HOLDS: Arg = optional(token("holds", "HOLDS", Form::Integer));
-const LIMIT: Arg = token("limit", "LIMIT", Form::Integer);
-const PERMITS: Arg = optional(parts(
-    "amount",
-    Form::OneOf,
-    &[token("permits", "PERMITS", Form::Integer), token("holds", "HOLDS", Form::Integer)],
-));
-const LEASE: Arg = optional(parts(
-    "lease",
-    Form::OneOf,
-    &[
-        token("seconds", "EX", Form::Integer),
-        token("milliseconds", "PX", Form::Integer),
-        token("persist", "PERSIST", Form::Token),
-    ],
-));
-const WAIT: Arg = optional(parts(
-    "wait",
-    Form::Block,
-    &[token("milliseconds", "BLOCK", Form::Integer), optional(token("channel", "NOTIFY", Form::Text))],
-));
-const SESSION: Arg = optional(token("session", "SESSION", Form::Token));
-
-const ACQUIRE: &str = "write deny-oom fast blocking";
-const ACQUIRE_CATEGORIES: &str = "write fast blocking lock";
-const WRITE: &str = "write fast";
-// In a cluster, Redis 7.0 asks a module's command for keys that do not stand at fixed places; it does not read the key spec.
-const ACQUIRE_SEVERAL: &str = "write deny-oom fast blocking getkeys-api";
-const WRITE_SEVERAL: &str = "write fast getkeys-api";
-const WRITE_CATEGORIES: &str = "write fast lock";
-const READ: &str = "readonly";
-const READ_CATEGORIES: &str = "read lock";
-
-const ACQUIRE_COST: &str = "O(1) for the first holder, O(log N) with N other holders or waiters";
-const RELEASE_COST: &str = "O(1) for the only holder, O(log N) with N other holders or waiters";
-
-const fn command(name: &'static str, action: Action, arity: i32, args: &'static [Arg]) -> Command {
-    let (flags, categories, access, complexity) = match action {
-        Action::Acquire(Family::Mlock) => (ACQUIRE_SEVERAL, ACQUIRE_CATEGORIES, Access::Update, ACQUIRE_COST),
-        Action::Release(Family::Mlock) => (WRITE_SEVERAL, WRITE_CATEGORIES, Access::Delete, RELEASE_COST),
-        Action::Renew(Family::Mlock) => (WRITE_SEVERAL, WRITE_CATEGORIES, Access::Update, RELEASE_COST),
-        Action::Acquire(_) => (ACQUIRE, ACQUIRE_CATEGORIES, Access::Update, ACQUIRE_COST),
-        Action::Release(_) => (WRITE, WRITE_CATEGORIES, Access::Delete, RELEASE_COST),
-        Action::Renew(_) => (WRITE, WRITE_CATEGORIES, Access::Update, RELEASE_COST),
-        Action::Cancel => (WRITE, WRITE_CATEGORIES, Access::Update, "O(N) with N queued requests of the token"),
-        Action::Held => (READ, READ_CATEGORIES, Access::Read, "O(1)"),
-        Action::Info => (READ, READ_CATEGORIES, Access::Read, "O(N) with N holders"),
-        Action::Waiters => (READ, READ_CATEGORIES, Access::Read, "O(N) with N waiters"),
-        Action::Apply => ("write fast", WRITE_CATEGORIES, Access::Update, "O(log N) with N holders"),
-    };
-    Command { name, action, summary: "", complexity, arity, flags, categories, access, args }
-}
-
-const fn with_summary(of: Command, summary: &'static str) -> Command {
-    Command { summary, ..of }
+impl Command {
+    /// Whether it may have that many arguments, its name among them.
+    #[inline]
+    pub const fn accepts(&self, arguments: usize) -> bool {
+        let arity = self.arity.unsigned_abs() as usize;
+        if self.arity.is_negative() {
+            arguments >= arity
+        } else {
+            arguments == arity
+        }
+    }
 }
 
 /// All commands of the module.
-pub static CATALOG: [Command; COUNT] = [
-    with_summary(
-        command("LOCK.ACQUIRE", Action::Acquire(Family::Lock), -3, &[KEY, NEW_TOKEN, LEASE, WAIT, SESSION]),
+pub const CATALOG: &[Command] = &[
+    command(
+        "LOCK.ACQUIRE",
+        Action::Acquire(Prefix::Lock),
+        -3,
+        &[KEY, NEW_TOKEN, LEASE, WAIT, SESSION],
         "Acquires a mutex, or queues for it.",
     ),
-    with_summary(
-        command("LOCK.RELEASE", Action::Release(Family::Lock), 3, &[KEY, TOKEN]),
+    command(
+        "LOCK.RELEASE",
+        Action::Release(Prefix::Lock),
+        3,
+        &[KEY, TOKEN],
         "Releases a mutex; the next waiter has it at once.",
     ),
-    with_summary(
-        command("LOCK.RENEW", Action::Renew(Family::Lock), -3, &[KEY, TOKEN, LEASE]),
+    command(
+        "LOCK.RENEW",
+        Action::Renew(Prefix::Lock),
+        -3,
+        &[KEY, TOKEN, LEASE],
         "Starts the lease of a mutex again from now.",
     ),
-    with_summary(
-        command("RLOCK.ACQUIRE", Action::Acquire(Family::Rlock), -3, &[KEY, NEW_OWNER, HOLDS, LEASE, WAIT, SESSION]),
+    command(
+        "RLOCK.ACQUIRE",
+        Action::Acquire(Prefix::Rlock),
+        -3,
+        &[KEY, NEW_OWNER, HOLDS, LEASE, WAIT, SESSION],
         "Acquires a reentrant mutex, goes deeper, or queues for it.",
     ),
-    with_summary(
-        command("RLOCK.RELEASE", Action::Release(Family::Rlock), -3, &[KEY, OWNER, HOLDS]),
+    command(
+        "RLOCK.RELEASE",
+        Action::Release(Prefix::Rlock),
+        -3,
+        &[KEY, OWNER, HOLDS],
         "Gives back holds of a reentrant mutex; the last one hands it over.",
     ),
-    with_summary(
-        command("RLOCK.RENEW", Action::Renew(Family::Rlock), -3, &[KEY, OWNER, LEASE]),
+    command(
+        "RLOCK.RENEW",
+        Action::Renew(Prefix::Rlock),
+        -3,
+        &[KEY, OWNER, LEASE],
         "Starts the lease of a reentrant mutex again from now.",
     ),
-    with_summary(
-        command(
-            "RWLOCK.ACQUIRE",
-            Action::Acquire(Family::Rwlock),
-            -4,
-            &[KEY, NEW_OWNER, MODE, HOLDS, LEASE, WAIT, SESSION],
-        ),
+    command(
+        "RWLOCK.ACQUIRE",
+        Action::Acquire(Prefix::Rwlock),
+        -4,
+        &[KEY, NEW_OWNER, MODE, HOLDS, LEASE, WAIT, SESSION],
         "Acquires a read/write lock, goes deeper, upgrades, or queues for it.",
     ),
-    with_summary(
-        command("RWLOCK.RELEASE", Action::Release(Family::Rwlock), -4, &[KEY, OWNER, MODE, HOLDS]),
+    command(
+        "RWLOCK.RELEASE",
+        Action::Release(Prefix::Rwlock),
+        -4,
+        &[KEY, OWNER, MODE, HOLDS],
         "Gives back holds of a read/write lock.",
     ),
-    with_summary(
-        command("RWLOCK.RENEW", Action::Renew(Family::Rwlock), -3, &[KEY, OWNER, LEASE]),
+    command(
+        "RWLOCK.RENEW",
+        Action::Renew(Prefix::Rwlock),
+        -3,
+        &[KEY, OWNER, LEASE],
         "Starts the lease of a holder of a read/write lock again from now.",
     ),
-    with_summary(
-        command(
-            "SEM.ACQUIRE",
-            Action::Acquire(Family::Sem),
-            -5,
-            &[KEY, NEW_OWNER, LIMIT, PERMITS, LEASE, WAIT, SESSION],
-        ),
+    command(
+        "SEM.ACQUIRE",
+        Action::Acquire(Prefix::Sem),
+        -5,
+        &[KEY, NEW_OWNER, LIMIT, PERMITS, LEASE, WAIT, SESSION],
         "Acquires permits of a semaphore, or queues for them.",
     ),
-    with_summary(
-        command("SEM.RELEASE", Action::Release(Family::Sem), -3, &[KEY, OWNER, PERMITS]),
+    command(
+        "SEM.RELEASE",
+        Action::Release(Prefix::Sem),
+        -3,
+        &[KEY, OWNER, PERMITS],
         "Gives back permits of a semaphore.",
     ),
-    with_summary(
-        command("SEM.RENEW", Action::Renew(Family::Sem), -3, &[KEY, OWNER, LEASE]),
+    command(
+        "SEM.RENEW",
+        Action::Renew(Prefix::Sem),
+        -3,
+        &[KEY, OWNER, LEASE],
         "Starts the lease of a holder of a semaphore again from now.",
     ),
-    with_summary(
-        command("MLOCK.ACQUIRE", Action::Acquire(Family::Mlock), -4, &[NUMKEYS, KEYS, NEW_TOKEN, LEASE, WAIT, SESSION]),
+    command(
+        "MLOCK.ACQUIRE",
+        Action::Acquire(Prefix::Mlock),
+        -4,
+        &[NUMKEYS, KEYS, NEW_TOKEN, LEASE, WAIT, SESSION],
         "Acquires several mutexes, all or nothing, or queues for them.",
     ),
-    with_summary(
-        command("MLOCK.RELEASE", Action::Release(Family::Mlock), -4, &[NUMKEYS, KEYS, TOKEN]),
-        "Releases several mutexes.",
-    ),
-    with_summary(
-        command("MLOCK.RENEW", Action::Renew(Family::Mlock), -4, &[NUMKEYS, KEYS, TOKEN, LEASE]),
+    command("MLOCK.RELEASE", Action::Release(Prefix::Mlock), -4, &[NUMKEYS, KEYS, TOKEN], "Releases several mutexes."),
+    command(
+        "MLOCK.RENEW",
+        Action::Renew(Prefix::Mlock),
+        -4,
+        &[NUMKEYS, KEYS, TOKEN, LEASE],
         "Starts the leases of several mutexes again from now, of all or of none.",
     ),
-    with_summary(
-        command("LOCK.HELD", Action::Held, 3, &[KEY, TOKEN]),
+    command(
+        "LOCK.HELD",
+        Action::Held,
+        3,
+        &[KEY, TOKEN],
         "Tells fence, holds and time to live if the token holds the lock, whatever its family.",
     ),
-    with_summary(
-        command("LOCK.INFO", Action::Info, 2, &[KEY]),
-        "Tells the family, the holders and the number of waiters of a lock.",
-    ),
-    with_summary(
-        command("LOCK.WAITERS", Action::Waiters, 2, &[KEY]),
-        "Lists those who wait for a lock, in the order of the queue.",
-    ),
-    with_summary(
-        command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN]),
-        "Takes the queued requests of a token out of the queue.",
-    ),
-    with_summary(
-        command("LOCK.APPLY", Action::Apply, -3, &[KEY, arg("effect", Form::Text)]),
+    command("LOCK.INFO", Action::Info, 2, &[KEY], "Tells the family, the holders and the number of waiters of a lock."),
+    command("LOCK.WAITERS", Action::Waiters, 2, &[KEY], "Lists those who wait for a lock, in the order of the queue."),
+    command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Takes the queued requests of a token out of the queue."),
+    command(
+        "LOCK.APPLY",
+        Action::Apply,
+        -3,
+        &[KEY, EFFECT],
         "Internal: applies a replicated effect; refused to every client.",
     ),
 ];
 
 /// How many commands there are.
-pub const COUNT: usize = 20;
+pub const COUNT: usize = CATALOG.len();
+
+const fn command(
+    name: &'static str,
+    action: Action,
+    arity: i32,
+    args: &'static [Arg],
+    summary: &'static str,
+) -> Command {
+    let complexity = match action {
+        Action::Acquire(_) => "O(1) for the first holder, O(log N) with N other holders or waiters",
+        Action::Release(_) | Action::Renew(_) => "O(1) for the only holder, O(log N) with N other holders or waiters",
+        Action::Cancel => "O(N) with N queued requests of the token",
+        Action::Held => "O(1)",
+        Action::Info => "O(N) with N holders",
+        Action::Waiters => "O(N) with N waiters",
+        Action::Apply => "O(log N) with N holders",
+    };
+    let access = match action {
+        Action::Held | Action::Info | Action::Waiters => Access::Read,
+        Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Access::Update,
+        Action::Release(_) => Access::Delete,
+    };
+    // In a cluster, Redis 7.0 asks a module's command for keys that do not stand at fixed places (`getkeys-api`); it
+    // does not read the key spec.
+    let (flags, categories) = match (action, action.takes_several_keys()) {
+        (Action::Acquire(_), false) => ("write deny-oom fast blocking", "write fast blocking lock"),
+        (Action::Acquire(_), true) => ("write deny-oom fast blocking getkeys-api", "write fast blocking lock"),
+        (Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply, false) => {
+            ("write fast", "write fast lock")
+        }
+        (Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply, true) => {
+            ("write fast getkeys-api", "write fast lock")
+        }
+        (Action::Held | Action::Info | Action::Waiters, _) => ("readonly", "read lock"),
+    };
+    Command { name, action, summary, complexity, arity, flags, categories, access, args }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of_action(action: Action) -> &'static Command {
+        CATALOG.iter().find(|command| command.action == action).unwrap()
+    }
+
+    /// A command as redis-cli hints it.
+    fn hint(command: &Command) -> String {
+        let args: Vec<_> = command.args.iter().map(Arg::to_string).collect();
+        format!("{} {}", command.name, args.join(" "))
+    }
+
+    #[test]
+    fn every_command_is_hinted_as_the_contract_has_it() {
+        let lease = "[EX seconds|PX milliseconds|PERSIST]";
+        let wait = "[BLOCK milliseconds [NOTIFY channel]] [SESSION]";
+        let hints = [
+            format!("LOCK.ACQUIRE key token|* {lease} {wait}"),
+            "LOCK.RELEASE key token".into(),
+            format!("LOCK.RENEW key token {lease}"),
+            format!("RLOCK.ACQUIRE key owner|* [HOLDS holds] {lease} {wait}"),
+            "RLOCK.RELEASE key owner [HOLDS holds]".into(),
+            format!("RLOCK.RENEW key owner {lease}"),
+            format!("RWLOCK.ACQUIRE key owner|* READ|WRITE [HOLDS holds] {lease} {wait}"),
+            "RWLOCK.RELEASE key owner READ|WRITE [HOLDS holds]".into(),
+            format!("RWLOCK.RENEW key owner {lease}"),
+            format!("SEM.ACQUIRE key owner|* LIMIT limit [PERMITS permits|HOLDS holds] {lease} {wait}"),
+            "SEM.RELEASE key owner [PERMITS permits|HOLDS holds]".into(),
+            format!("SEM.RENEW key owner {lease}"),
+            format!("MLOCK.ACQUIRE numkeys key [key ...] token|* {lease} {wait}"),
+            "MLOCK.RELEASE numkeys key [key ...] token".into(),
+            format!("MLOCK.RENEW numkeys key [key ...] token {lease}"),
+            "LOCK.HELD key token".into(),
+            "LOCK.INFO key".into(),
+            "LOCK.WAITERS key".into(),
+            "LOCK.CANCEL key token".into(),
+            "LOCK.APPLY key effect".into(),
+        ];
+        assert_eq!(CATALOG.iter().map(hint).collect::<Vec<_>>(), hints);
+        assert_eq!(COUNT, hints.len());
+    }
+
+    #[test]
+    fn every_command_of_a_prefix_has_its_name() {
+        for command in CATALOG {
+            let name = match command.action {
+                Action::Acquire(prefix) => format!("{}.ACQUIRE", prefix.name().to_uppercase()),
+                Action::Release(prefix) => format!("{}.RELEASE", prefix.name().to_uppercase()),
+                Action::Renew(prefix) => format!("{}.RENEW", prefix.name().to_uppercase()),
+                action => format!("LOCK.{}", format!("{action:?}").to_uppercase()),
+            };
+            assert_eq!(command.name, name);
+        }
+    }
+
     #[test]
     fn every_command_is_described() {
-        for command in &CATALOG {
-            assert!(command.summary.ends_with('.') && !command.complexity.is_empty(), "{}", command.name);
-            assert!(command.args.len() < 16 && command.arity != 0, "{}", command.name);
+        for command in CATALOG {
+            assert!(command.summary.ends_with('.') && command.complexity.starts_with("O("), "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn the_arity_is_that_of_the_arguments() {
+        for command in CATALOG.iter().filter(|command| command.action != Action::Apply) {
+            let least = 1 + command.args.iter().map(Arg::least_words).sum::<i32>();
+            let is_open = command.args.iter().any(|arg| arg.is_optional || arg.is_multiple);
+            assert_eq!(command.arity, if is_open { -least } else { least }, "{}", command.name);
+        }
+        assert_eq!(of_action(Action::Apply).arity, -3);
+    }
+
+    #[test]
+    fn a_command_accepts_what_its_arity_says() {
+        let accepted = |action| (0..9).filter(|arguments| of_action(action).accepts(*arguments)).collect::<Vec<_>>();
+        assert_eq!(accepted(Action::Info), [2]);
+        assert_eq!(accepted(Action::Release(Prefix::Lock)), [3]);
+        assert_eq!(accepted(Action::Acquire(Prefix::Sem)), [5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn flags_categories_and_access_follow_from_the_action() {
+        use Access::{Delete, Read, Update};
+        let (write, read) = ("write fast lock", "read lock");
+        let cases = [
+            (Action::Acquire(Prefix::Lock), "write deny-oom fast blocking", "write fast blocking lock", Update),
+            (
+                Action::Acquire(Prefix::Mlock),
+                "write deny-oom fast blocking getkeys-api",
+                "write fast blocking lock",
+                Update,
+            ),
+            (Action::Release(Prefix::Sem), "write fast", write, Delete),
+            (Action::Release(Prefix::Mlock), "write fast getkeys-api", write, Delete),
+            (Action::Renew(Prefix::Rlock), "write fast", write, Update),
+            (Action::Renew(Prefix::Mlock), "write fast getkeys-api", write, Update),
+            (Action::Cancel, "write fast", write, Update),
+            (Action::Apply, "write fast", write, Update),
+            (Action::Held, "readonly", read, Read),
+            (Action::Info, "readonly", read, Read),
+            (Action::Waiters, "readonly", read, Read),
+        ];
+        for (action, flags, categories, access) in cases {
+            let command = of_action(action);
+            assert_eq!((command.flags, command.categories, command.access), (flags, categories, access), "{action:?}");
+        }
+    }
+
+    #[test]
+    fn only_mlock_takes_several_keys() {
+        for command in CATALOG {
+            assert_eq!(command.action.takes_several_keys(), command.name.starts_with("MLOCK."), "{}", command.name);
         }
     }
 }

@@ -1,17 +1,24 @@
-//! The commands: bytes in, a request out; an answer of the rules in, the words of a reply out. No unsafe, no Redis.
+//! The commands: bytes in, a request out; an outcome in, the words of a reply out. No unsafe, no Redis.
 //!
-//! | file      | question                                             |
-//! | --------- | ---------------------------------------------------- |
-//! | `parse`   | what does this argument list ask for                  |
-//! | `number`  | is this an integer, a time, in Redis's sense          |
-//! | `words`   | which error words does the client see                 |
-//! | `news`    | what is published to a waiter that does not block     |
-//! | `catalog` | which commands are there: flags, keys, documentation  |
+//! | file           | question                                                                     |
+//! | -------------- | ---------------------------------------------------------------------------- |
+//! | `catalog`      | which commands are there: flags, keys, documentation                         |
+//! | `syntax`       | how are their arguments described to the server                              |
+//! | `name`         | which prefixes and verbs do their names consist of                           |
+//! | `parse`        | what does this argument list ask for                                         |
+//! | `reply`        | what is the shape of the reply to this outcome                               |
+//! | `notification` | what is published to a waiter that does not block                            |
+//! | `errors`       | which words does an error have                                               |
+//!
+//! Imports run one way: `name <- errors <- parse, reply`, and `name, syntax <- catalog`.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub mod catalog;
-pub mod news;
-pub mod number;
+pub mod errors;
+pub mod name;
+pub mod notification;
 pub mod parse;
-pub mod words;
+pub mod reply;
+mod syntax;

@@ -1,0 +1,319 @@
+//! Every error reply. The words are API: a code in capitals, then a sentence that says what to do.
+//!
+//! An outcome that is no error is not turned into one here, and no error into an outcome.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use lock::manager::lock_manager::LockError;
+use lock::queue::deadlock::Edge;
+use lock::value::claim::{Family, InvalidClaim};
+use lock::value::outcome::KeyError;
+
+use super::name::CommandName;
+
+/// An error reply, without the leading `-`. Never contains a NUL or a line end: names are escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorReply(Cow<'static, str>);
+
+impl ErrorReply {
+    const fn of(words: &'static str) -> ErrorReply {
+        ErrorReply(Cow::Borrowed(words))
+    }
+
+    fn made(words: String) -> ErrorReply {
+        ErrorReply(Cow::Owned(words))
+    }
+
+    /// The words: the code and the sentence.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An unknown option, one that lacks its value or is given twice, options that exclude each other. In Redis's words.
+pub const SYNTAX: ErrorReply = ErrorReply::of("ERR syntax error");
+/// In Redis's words.
+pub const NOT_AN_INTEGER: ErrorReply = ErrorReply::of("ERR value is not an integer or out of range");
+/// Of BLOCK; in Redis's words.
+pub const NOT_A_TIMEOUT: ErrorReply = ErrorReply::of("ERR timeout is not an integer or out of range");
+/// Of BLOCK; in Redis's words.
+pub const NEGATIVE_TIMEOUT: ErrorReply = ErrorReply::of("ERR timeout is negative");
+/// An owner (token) that is empty or too long.
+pub const BAD_OWNER: ErrorReply = ErrorReply::of("ERR the token must have 1 to 1024 bytes");
+/// `HOLDS 0` to acquire.
+pub const BAD_HOLDS: ErrorReply = ErrorReply::of("ERR HOLDS must be 1 or more to acquire, 0 or more to release");
+/// LIMIT or PERMITS out of its bounds.
+pub const BAD_PERMITS: ErrorReply = ErrorReply::of("ERR LIMIT and PERMITS must be between 1 and 1000000");
+/// A claim that could never be granted.
+pub const OVER_LIMIT: ErrorReply = ErrorReply::of("ERR more permits than LIMIT lets out");
+/// `SEM.ACQUIRE` without LIMIT.
+pub const NO_LIMIT: ErrorReply = ErrorReply::of("ERR SEM.ACQUIRE needs LIMIT");
+/// `numkeys` out of its bounds, or no number.
+pub const BAD_NUMKEYS: ErrorReply = ErrorReply::of("ERR numkeys should be between 1 and 128");
+/// More keys announced than arguments follow, the token's left over. In Redis's words.
+pub const TOO_MANY_NUMKEYS: ErrorReply = ErrorReply::of("ERR Number of keys can't be greater than number of args");
+/// The keys of MLOCK are distinct.
+pub const KEY_TWICE: ErrorReply = ErrorReply::of("ERR a key is named twice");
+/// A script has no connection of its own.
+pub const IN_SCRIPT: ErrorReply = ErrorReply::of("ERR SESSION and NOTIFY are not allowed in scripts");
+/// A client sent LOCK.APPLY.
+pub const APPLY_IS_INTERNAL: ErrorReply =
+    ErrorReply::of("ERR LOCK.APPLY is internal: it comes from the master or the append-only file only");
+/// The module's state is in use: a command inside a callback inside a command. The one answer of every command.
+pub const BUSY: ErrorReply = ErrorReply::of("ERR the module is busy with another request");
+/// A panic.
+pub const INTERNAL_ERROR: ErrorReply = ErrorReply::of("ERR internal error of redis-lock, see the server's log");
+/// The key holds a value of another data type. In Redis's words.
+pub const WRONG_TYPE: ErrorReply = ErrorReply::of("WRONGTYPE Operation against a key holding the wrong kind of value");
+/// LOCK.CANCEL ended the wait.
+pub const CANCELLED: ErrorReply = ErrorReply::of("UNBLOCKED cancelled");
+/// The same request came again, and took the place in the queue over.
+pub const SUPERSEDED: ErrorReply = ErrorReply::of("UNBLOCKED superseded by a newer request");
+/// The server became a replica. In Redis's words.
+pub const DEMOTED: ErrorReply =
+    ErrorReply::of("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)");
+/// The slot moves to another node of the cluster.
+pub const TRY_AGAIN: ErrorReply = ErrorReply::of("TRYAGAIN the slot of the key is moving: send the command again");
+/// The queue is full.
+pub const MAX_WAITERS: ErrorReply =
+    ErrorReply::of("MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK");
+/// The transaction paused the server's writes itself (CLIENT PAUSE).
+pub const WRITES_PAUSED: ErrorReply =
+    ErrorReply::of("ERR nothing is granted while this transaction keeps writes paused");
+/// During lock.grace, without BLOCK.
+pub const GRACE: ErrorReply = ErrorReply::of(
+    "GRACE the server has just started or been promoted: nothing new is granted during lock.grace, use BLOCK to wait",
+);
+/// Fences are used up.
+pub const NO_FENCE: ErrorReply =
+    ErrorReply::of("ERR no fencing token is left below 2^53: the clock or a restored lock is far in the future");
+/// Too many holds of one owner.
+pub const TOO_MANY_HOLDS: ErrorReply = ErrorReply::of("ERR too many holds");
+/// The caller's ACL has no permission for the channel of NOTIFY. In Redis's words.
+pub const CHANNEL_NOT_PERMITTED: ErrorReply =
+    ErrorReply::of("NOPERM No permissions to access the channel used as argument");
+/// In a cluster the channel is a sharded one.
+pub const CHANNEL_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT the channel of NOTIFY must hash to the slot of the key");
+
+/// How many bytes of a name an error repeats.
+const MAX_QUOTED: usize = 48;
+
+/// How many edges of a deadlock an error names.
+const MAX_EDGES: usize = 8;
+
+/// A lease that is not positive or too long: `ERR invalid expire time in 'lock.acquire' command`, as `SET` says it.
+#[cold]
+pub(crate) fn invalid_expire(command: CommandName) -> ErrorReply {
+    ErrorReply::made(format!("ERR invalid expire time in '{command}' command"))
+}
+
+impl From<LockError> for ErrorReply {
+    fn from(error: LockError) -> ErrorReply {
+        match error {
+            LockError::Key(error) => error.into(),
+            LockError::Deadlock(edges) => deadlock(&edges),
+            LockError::MaxWaiters => MAX_WAITERS,
+            LockError::Grace => GRACE,
+        }
+    }
+}
+
+impl From<KeyError> for ErrorReply {
+    fn from(error: KeyError) -> ErrorReply {
+        match error {
+            KeyError::WrongType => WRONG_TYPE,
+            KeyError::Invalid(invalid) => invalid.into(),
+            KeyError::NoFence => NO_FENCE,
+        }
+    }
+}
+
+impl From<InvalidClaim> for ErrorReply {
+    fn from(invalid: InvalidClaim) -> ErrorReply {
+        match invalid {
+            InvalidClaim::WrongFamily(family) => wrong_kind(family),
+            InvalidClaim::HoldsMore(held) => ErrorReply::made(format!(
+                "ERR this owner already holds {held}: an acquire never takes away, use RELEASE"
+            )),
+            InvalidClaim::HoldsFewer(held) => {
+                ErrorReply::made(format!("ERR this owner holds only {held}: a release never adds"))
+            }
+            InvalidClaim::TooManyHolds => TOO_MANY_HOLDS,
+            InvalidClaim::OverLimit => OVER_LIMIT,
+        }
+    }
+}
+
+/// The key holds a lock of `family`, which is not that of the command.
+fn wrong_kind(family: Family) -> ErrorReply {
+    let (kind, prefix) = match family {
+        Family::Mutex => ("mutex", "LOCK"),
+        Family::Reentrant => ("reentrant mutex", "RLOCK"),
+        Family::ReadWrite => ("read/write lock", "RWLOCK"),
+        Family::Semaphore => ("semaphore", "SEM"),
+    };
+    ErrorReply::made(format!("WRONGKIND the key is a {kind}: use the {prefix}. commands"))
+}
+
+/// The cycle, edge by edge: the last waits for the first.
+fn deadlock(edges: &[Edge]) -> ErrorReply {
+    let mut words = String::from("DEADLOCK waiting would never end:");
+    let next = edges.iter().cycle().skip(1);
+    for (index, (edge, next)) in edges.iter().zip(next).take(MAX_EDGES).enumerate() {
+        let (comma, waiter, holder) = (if index == 0 { "" } else { "," }, &edge.owner, &next.owner);
+        let (waiter, holder, key) = (Quoted(waiter.as_bytes()), Quoted(holder.as_bytes()), Quoted(&edge.key));
+        write!(words, "{comma} {waiter} waits for {holder} on {key}").expect("a String takes all that is written");
+    }
+    if let Some(more) = edges.len().checked_sub(MAX_EDGES).filter(|more| *more > 0) {
+        write!(words, ", and {more} more").expect("a String takes all that is written");
+    }
+    ErrorReply::made(words)
+}
+
+/// A name as an error repeats it: escaped, quoted and cut.
+struct Quoted<'a>(&'a [u8]);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.get(..MAX_QUOTED) {
+            Some(shown) if shown.len() < self.0.len() => write!(f, "'{}...'", shown.escape_ascii()),
+            _ => write!(f, "'{}'", self.0.escape_ascii()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::{Prefix, Verb};
+    use lock::value::owner::Owner;
+
+    #[test]
+    fn the_words_are_api() {
+        let words = [
+            (SYNTAX, "ERR syntax error"),
+            (NOT_AN_INTEGER, "ERR value is not an integer or out of range"),
+            (NOT_A_TIMEOUT, "ERR timeout is not an integer or out of range"),
+            (NEGATIVE_TIMEOUT, "ERR timeout is negative"),
+            (BAD_OWNER, "ERR the token must have 1 to 1024 bytes"),
+            (BAD_HOLDS, "ERR HOLDS must be 1 or more to acquire, 0 or more to release"),
+            (BAD_PERMITS, "ERR LIMIT and PERMITS must be between 1 and 1000000"),
+            (OVER_LIMIT, "ERR more permits than LIMIT lets out"),
+            (NO_LIMIT, "ERR SEM.ACQUIRE needs LIMIT"),
+            (BAD_NUMKEYS, "ERR numkeys should be between 1 and 128"),
+            (TOO_MANY_NUMKEYS, "ERR Number of keys can't be greater than number of args"),
+            (KEY_TWICE, "ERR a key is named twice"),
+            (IN_SCRIPT, "ERR SESSION and NOTIFY are not allowed in scripts"),
+            (APPLY_IS_INTERNAL, "ERR LOCK.APPLY is internal: it comes from the master or the append-only file only"),
+            (BUSY, "ERR the module is busy with another request"),
+            (INTERNAL_ERROR, "ERR internal error of redis-lock, see the server's log"),
+            (WRONG_TYPE, "WRONGTYPE Operation against a key holding the wrong kind of value"),
+            (CANCELLED, "UNBLOCKED cancelled"),
+            (SUPERSEDED, "UNBLOCKED superseded by a newer request"),
+            (DEMOTED, "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"),
+            (TRY_AGAIN, "TRYAGAIN the slot of the key is moving: send the command again"),
+            (MAX_WAITERS, "MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK"),
+            (WRITES_PAUSED, "ERR nothing is granted while this transaction keeps writes paused"),
+            (
+                GRACE,
+                "GRACE the server has just started or been promoted: nothing new is granted during lock.grace, \
+                 use BLOCK to wait",
+            ),
+            (NO_FENCE, "ERR no fencing token is left below 2^53: the clock or a restored lock is far in the future"),
+            (TOO_MANY_HOLDS, "ERR too many holds"),
+            (CHANNEL_NOT_PERMITTED, "NOPERM No permissions to access the channel used as argument"),
+            (CHANNEL_SLOT, "CROSSSLOT the channel of NOTIFY must hash to the slot of the key"),
+        ];
+        for (error, expected) in words {
+            assert_eq!(error.as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn a_lease_out_of_bounds_names_the_command_in_lower_case() {
+        let error = invalid_expire(CommandName { prefix: Prefix::Rwlock, verb: Verb::Renew });
+        assert_eq!(error.as_str(), "ERR invalid expire time in 'rwlock.renew' command");
+    }
+
+    #[test]
+    fn every_error_of_a_key_has_its_words() {
+        assert_eq!(ErrorReply::from(KeyError::WrongType), WRONG_TYPE);
+        assert_eq!(ErrorReply::from(KeyError::NoFence), NO_FENCE);
+        let invalid = |invalid| ErrorReply::from(KeyError::Invalid(invalid));
+        let cases = [
+            (
+                invalid(InvalidClaim::HoldsMore(3)),
+                "ERR this owner already holds 3: an acquire never takes away, use RELEASE",
+            ),
+            (invalid(InvalidClaim::HoldsFewer(2)), "ERR this owner holds only 2: a release never adds"),
+            (invalid(InvalidClaim::TooManyHolds), "ERR too many holds"),
+            (invalid(InvalidClaim::OverLimit), "ERR more permits than LIMIT lets out"),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(error.as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn a_lock_of_another_family_names_the_commands_to_use() {
+        let cases = [
+            (Family::Mutex, "WRONGKIND the key is a mutex: use the LOCK. commands"),
+            (Family::Reentrant, "WRONGKIND the key is a reentrant mutex: use the RLOCK. commands"),
+            (Family::ReadWrite, "WRONGKIND the key is a read/write lock: use the RWLOCK. commands"),
+            (Family::Semaphore, "WRONGKIND the key is a semaphore: use the SEM. commands"),
+        ];
+        for (family, expected) in cases {
+            assert_eq!(ErrorReply::from(InvalidClaim::WrongFamily(family)).as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn every_error_of_a_request_has_its_words() {
+        assert_eq!(ErrorReply::from(LockError::Key(KeyError::WrongType)), WRONG_TYPE);
+        assert_eq!(ErrorReply::from(LockError::MaxWaiters), MAX_WAITERS);
+        assert_eq!(ErrorReply::from(LockError::Grace), GRACE);
+    }
+
+    #[test]
+    fn names_are_quoted_escaped_and_cut() {
+        let quoted = |name: &[u8]| Quoted(name).to_string();
+        assert_eq!(quoted(b""), "''");
+        assert_eq!(quoted(b"a\0b\r\n'\xff"), r"'a\x00b\r\n\'\xff'");
+        let (kept, cut) = ("x".repeat(48), "x".repeat(49));
+        assert_eq!(quoted(kept.as_bytes()), format!("'{kept}'"));
+        assert_eq!(quoted(cut.as_bytes()), format!("'{kept}...'"));
+    }
+
+    /// A cycle of owners 0, 1, …, each waiting on the key of its letter: a, b, ….
+    fn cycle(len: u8) -> LockError {
+        let edge = |n| Edge { owner: Owner::new(&[b'0' + n]).unwrap(), key: [b'a' + n].as_slice().into() };
+        LockError::Deadlock((0..len).map(edge).collect())
+    }
+
+    #[test]
+    fn a_deadlock_is_told_from_its_beginning_back_to_it() {
+        let cases = [
+            (1, "DEADLOCK waiting would never end: '0' waits for '0' on 'a'"),
+            (2, "DEADLOCK waiting would never end: '0' waits for '1' on 'a', '1' waits for '0' on 'b'"),
+        ];
+        for (len, expected) in cases {
+            assert_eq!(ErrorReply::from(cycle(len)).as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn a_deadlock_names_eight_edges_and_counts_the_others() {
+        let seven = "DEADLOCK waiting would never end: '0' waits for '1' on 'a', '1' waits for '2' on 'b', \
+                     '2' waits for '3' on 'c', '3' waits for '4' on 'd', '4' waits for '5' on 'e', \
+                     '5' waits for '6' on 'f', '6' waits for '7' on 'g'";
+        let cases = [
+            (8, format!("{seven}, '7' waits for '0' on 'h'")),
+            (9, format!("{seven}, '7' waits for '8' on 'h', and 1 more")),
+            (10, format!("{seven}, '7' waits for '8' on 'h', and 2 more")),
+        ];
+        for (len, expected) in cases {
+            assert_eq!(ErrorReply::from(cycle(len)).as_str(), expected);
+        }
+    }
+}

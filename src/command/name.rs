@@ -1,0 +1,123 @@
+//! The names of the commands: the prefix before the dot, the verb behind it.
+
+use std::fmt;
+
+use lock::value::claim::Family;
+
+/// What stands before the dot of a command's name. `LOCK` and `MLOCK` are about locks of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefix {
+    /// Mutex.
+    Lock,
+    /// Reentrant mutex.
+    Rlock,
+    /// Read/write lock.
+    Rwlock,
+    /// Semaphore.
+    Sem,
+    /// Several mutexes at once.
+    Mlock,
+}
+
+impl Prefix {
+    /// The family of the locks that the commands are for.
+    pub const fn family(self) -> Family {
+        match self {
+            Prefix::Lock | Prefix::Mlock => Family::Mutex,
+            Prefix::Rlock => Family::Reentrant,
+            Prefix::Rwlock => Family::ReadWrite,
+            Prefix::Sem => Family::Semaphore,
+        }
+    }
+
+    /// Whether the commands take `numkeys key [key …]` instead of one key.
+    pub const fn takes_several_keys(self) -> bool {
+        matches!(self, Prefix::Mlock)
+    }
+
+    /// Which argument is the first key, the command's name being argument 0.
+    pub const fn first_key_argument(self) -> usize {
+        if self.takes_several_keys() {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// In lower case, as Redis says the names of commands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Prefix::Lock => "lock",
+            Prefix::Rlock => "rlock",
+            Prefix::Rwlock => "rwlock",
+            Prefix::Sem => "sem",
+            Prefix::Mlock => "mlock",
+        }
+    }
+}
+
+/// What stands behind the dot, where the prefixes have the same commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// `X.ACQUIRE`.
+    Acquire,
+    /// `X.RELEASE`.
+    Release,
+    /// `X.RENEW`.
+    Renew,
+}
+
+impl Verb {
+    /// In lower case.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Verb::Acquire => "acquire",
+            Verb::Release => "release",
+            Verb::Renew => "renew",
+        }
+    }
+}
+
+/// The name of a command; spelled out, in lower case, only for an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommandName {
+    /// Before the dot.
+    pub(crate) prefix: Prefix,
+    /// Behind it.
+    pub(crate) verb: Verb,
+}
+
+impl fmt::Display for CommandName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.prefix.name(), self.verb.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_prefix_has_its_name_its_family_and_its_first_key() {
+        let cases = [
+            (Prefix::Lock, "lock.acquire", Family::Mutex, false, 1),
+            (Prefix::Rlock, "rlock.acquire", Family::Reentrant, false, 1),
+            (Prefix::Rwlock, "rwlock.acquire", Family::ReadWrite, false, 1),
+            (Prefix::Sem, "sem.acquire", Family::Semaphore, false, 1),
+            (Prefix::Mlock, "mlock.acquire", Family::Mutex, true, 2),
+        ];
+        for (prefix, name, family, takes_several_keys, first_key_argument) in cases {
+            assert_eq!(CommandName { prefix, verb: Verb::Acquire }.to_string(), name);
+            assert_eq!(prefix.family(), family);
+            assert_eq!(prefix.takes_several_keys(), takes_several_keys);
+            assert_eq!(prefix.first_key_argument(), first_key_argument);
+        }
+    }
+
+    #[test]
+    fn each_verb_has_its_name() {
+        let name = |verb| CommandName { prefix: Prefix::Sem, verb }.to_string();
+        assert_eq!(name(Verb::Release), "sem.release");
+        assert_eq!(name(Verb::Renew), "sem.renew");
+    }
+}

@@ -1,0 +1,35 @@
+//! Argument lists into requests.
+//!
+//! | file      | question                                                             |
+//! | --------- | -------------------------------------------------------------------- |
+//! | `acquire` | what does `X.ACQUIRE …` ask for                                      |
+//! | `release` | what does `X.RELEASE …` give back                                    |
+//! | `renew`   | what does `X.RENEW …` renew                                          |
+//! | `options` | which options does a command take, and what are their values          |
+//! | `mode`    | READ or WRITE                                                        |
+//! | `lease`   | how long is a lease, and how long may it be                          |
+//! | `keys`    | which arguments are keys: `numkeys key [key …]`                      |
+//! | `owner`   | is this an owner                                                     |
+//! | `integer` | is this an integer, in Redis's sense                                 |
+//! | `sample`  | what a client may send, for tests                                    |
+
+mod acquire;
+mod integer;
+mod keys;
+mod lease;
+mod mode;
+mod options;
+mod owner;
+mod release;
+mod renew;
+#[cfg(test)]
+mod sample;
+
+pub use acquire::{AcquireCommand, Token, WaitOptions};
+pub use integer::integer;
+pub use keys::several_key_arguments;
+pub use lease::{LeaseSettings, MAX_LEASE_MS};
+pub use options::BlockLimit;
+pub use owner::owner;
+pub use release::ReleaseCommand;
+pub use renew::RenewCommand;

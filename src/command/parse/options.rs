@@ -1,0 +1,349 @@
+//! Every option of every command. They come in any order and any case; one given twice is a syntax error.
+//!
+//! | option               | value                            | commands that take it               |
+//! | -------------------- | -------------------------------- | ----------------------------------- |
+//! | `PX`, `EX`           | the lease, 1 ms to max-lease     | every ACQUIRE and RENEW             |
+//! | `PERSIST`            |                                  | every ACQUIRE and RENEW             |
+//! | `BLOCK`              | ms to wait, 0 for ever           | every ACQUIRE                       |
+//! | `NOTIFY`             | a channel; only with BLOCK       | every ACQUIRE                       |
+//! | `SESSION`            |                                  | every ACQUIRE                       |
+//! | `HOLDS`              | holds afterwards, 0 to 2^32 - 1  | RLOCK, RWLOCK, SEM: ACQUIRE, RELEASE |
+//! | `PERMITS`            | 1 to 1,000,000                   | SEM: ACQUIRE, RELEASE               |
+//! | `LIMIT`              | 1 to 1,000,000                   | SEM.ACQUIRE                         |
+//!
+//! What the options together ask for, and which of them exclude each other there, is decided by the command.
+
+use std::num::NonZeroU64;
+
+use lock::value::claim::Count;
+use lock::value::time::{Lease, Timestamp};
+
+use super::integer::integer;
+use super::lease::LeaseSettings;
+use crate::errors::{self, ErrorReply};
+use crate::name::{CommandName, Prefix, Verb};
+
+/// The largest LIMIT and PERMITS.
+const MAX_PERMITS: u32 = 1_000_000;
+
+/// The longest BLOCK in milliseconds. As BLPOP: a timestamp that does not fit a signed number is no time-out.
+const MAX_BLOCK_MS: u64 = i64::MAX as u64 / 2;
+
+/// The value of BLOCK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockLimit {
+    /// That many milliseconds.
+    Ms(NonZeroU64),
+    /// `BLOCK 0`.
+    Forever,
+}
+
+impl BlockLimit {
+    /// When a wait that begins now is over; `None`: never.
+    pub fn until(self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            BlockLimit::Ms(ms) => Some(now.plus_ms(ms.get())),
+            BlockLimit::Forever => None,
+        }
+    }
+}
+
+/// The options that were given.
+#[derive(Debug, Default)]
+pub(super) struct Options {
+    pub lease: Option<Lease>,
+    pub block: Option<BlockLimit>,
+    /// The index of NOTIFY's value among the arguments.
+    pub channel_argument: Option<usize>,
+    pub session: bool,
+    holds: Option<u32>,
+    permits: Option<u32>,
+    pub limit: Option<u32>,
+}
+
+/// An option by its name.
+#[derive(Clone, Copy)]
+enum OptionName {
+    Px,
+    Ex,
+    Block,
+    Notify,
+    Holds,
+    Permits,
+    Limit,
+    Persist,
+    Session,
+}
+
+impl OptionName {
+    /// The most frequent one is tried first.
+    #[inline]
+    fn of(word: &[u8]) -> Option<OptionName> {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        Some(match () {
+            () if is("PX") => OptionName::Px,
+            () if is("EX") => OptionName::Ex,
+            () if is("BLOCK") => OptionName::Block,
+            () if is("NOTIFY") => OptionName::Notify,
+            () if is("HOLDS") => OptionName::Holds,
+            () if is("PERMITS") => OptionName::Permits,
+            () if is("LIMIT") => OptionName::Limit,
+            () if is("PERSIST") => OptionName::Persist,
+            () if is("SESSION") => OptionName::Session,
+            () => return None,
+        })
+    }
+
+    #[inline]
+    fn is_taken_by(self, command: CommandName) -> bool {
+        let CommandName { prefix, verb } = command;
+        match self {
+            OptionName::Px | OptionName::Ex | OptionName::Persist => verb != Verb::Release,
+            OptionName::Block | OptionName::Notify | OptionName::Session => verb == Verb::Acquire,
+            OptionName::Holds => verb != Verb::Renew && matches!(prefix, Prefix::Rlock | Prefix::Rwlock | Prefix::Sem),
+            OptionName::Permits => verb != Verb::Renew && prefix == Prefix::Sem,
+            OptionName::Limit => verb == Verb::Acquire && prefix == Prefix::Sem,
+        }
+    }
+}
+
+impl Options {
+    /// Reads the arguments from index `start` to the end.
+    #[inline]
+    pub(super) fn parse(
+        args: &[&[u8]],
+        start: usize,
+        command: CommandName,
+        settings: LeaseSettings,
+    ) -> Result<Options, ErrorReply> {
+        let mut options = Options::default();
+        let mut rest = args.iter().copied().enumerate().skip(start);
+        while let Some((_, word)) = rest.next() {
+            let name = OptionName::of(word).filter(|name| name.is_taken_by(command)).ok_or(errors::SYNTAX)?;
+            let mut argument = || rest.next().ok_or(errors::SYNTAX);
+            let mut value = || argument().map(|(_, value)| value);
+            match name {
+                OptionName::Px => once(&mut options.lease, settings.of_milliseconds(value()?, command)?)?,
+                OptionName::Ex => once(&mut options.lease, settings.of_seconds(value()?, command)?)?,
+                OptionName::Block => once(&mut options.block, block_limit(value()?)?)?,
+                OptionName::Notify => once(&mut options.channel_argument, argument()?.0)?,
+                OptionName::Holds => once(&mut options.holds, holds(value()?)?)?,
+                OptionName::Permits => once(&mut options.permits, permits(value()?)?)?,
+                OptionName::Limit => once(&mut options.limit, permits(value()?)?)?,
+                OptionName::Persist => once(&mut options.lease, settings.persist(command)?)?,
+                OptionName::Session if options.session => return Err(errors::SYNTAX),
+                OptionName::Session => options.session = true,
+            }
+        }
+        match (options.holds, options.permits) {
+            (Some(_), Some(_)) => Err(errors::SYNTAX),
+            _ => Ok(options),
+        }
+    }
+
+    /// How many holds or permits are asked for or given back: one, if no option says otherwise.
+    pub(super) fn count(&self) -> Count {
+        match (self.holds, self.permits) {
+            (Some(holds), _) => Count::Exactly(holds),
+            (None, Some(permits)) => Count::Step(permits),
+            (None, None) => Count::Step(1),
+        }
+    }
+}
+
+/// Sets an option that was not given yet.
+#[inline]
+fn once<T>(option: &mut Option<T>, value: T) -> Result<(), ErrorReply> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(errors::SYNTAX),
+    }
+}
+
+fn block_limit(value: &[u8]) -> Result<BlockLimit, ErrorReply> {
+    let number = integer(value).ok_or(errors::NOT_A_TIMEOUT)?;
+    match u64::try_from(number).map(NonZeroU64::new) {
+        Err(_) => Err(errors::NEGATIVE_TIMEOUT),
+        Ok(None) => Ok(BlockLimit::Forever),
+        Ok(Some(ms)) if ms.get() > MAX_BLOCK_MS => Err(errors::NOT_A_TIMEOUT),
+        Ok(Some(ms)) => Ok(BlockLimit::Ms(ms)),
+    }
+}
+
+fn holds(value: &[u8]) -> Result<u32, ErrorReply> {
+    integer(value).and_then(|number| u32::try_from(number).ok()).ok_or(errors::NOT_AN_INTEGER)
+}
+
+fn permits(value: &[u8]) -> Result<u32, ErrorReply> {
+    let number = integer(value).ok_or(errors::NOT_AN_INTEGER)?;
+    u32::try_from(number).ok().filter(|n| (1..=MAX_PERMITS).contains(n)).ok_or(errors::BAD_PERMITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{words, SETTINGS};
+    use super::*;
+
+    const SEM_ACQUIRE: CommandName = CommandName { prefix: Prefix::Sem, verb: Verb::Acquire };
+
+    fn parse(command: CommandName, line: &str) -> Result<Options, ErrorReply> {
+        Options::parse(&words(line), 3, command, SETTINGS)
+    }
+
+    /// Of SEM.ACQUIRE, which takes every option.
+    fn given(line: &str) -> Options {
+        parse(SEM_ACQUIRE, &format!("x k t {line}")).expect(line)
+    }
+
+    fn error(line: &str) -> ErrorReply {
+        parse(SEM_ACQUIRE, &format!("x k t {line}")).expect_err(line)
+    }
+
+    fn ms(ms: u64) -> BlockLimit {
+        BlockLimit::Ms(NonZeroU64::new(ms).unwrap())
+    }
+
+    #[test]
+    fn without_options_nothing_is_given() {
+        let options = parse(SEM_ACQUIRE, "x k t").unwrap();
+        assert_eq!((options.lease, options.block, options.channel_argument), (None, None, None));
+        assert_eq!((options.session, options.limit, options.count()), (false, None, Count::Step(1)));
+    }
+
+    #[test]
+    fn every_option_is_read_in_any_order_and_case() {
+        for line in
+            ["PX 7 BLOCK 5 NOTIFY c SESSION LIMIT 9 PERMITS 2", "permits 2 Limit 9 sessioN notify c block 5 px 7"]
+        {
+            let options = given(line);
+            assert_eq!(options.lease, Lease::from_ms(7));
+            assert_eq!(options.block, Some(ms(5)));
+            assert!(options.session && options.channel_argument.is_some());
+            assert_eq!((options.limit, options.count()), (Some(9), Count::Step(2)));
+        }
+        for (line, lease_ms) in [("EX 2", 2_000), ("eX 2", 2_000), ("PERSIST", -1), ("persist", -1)] {
+            assert_eq!(given(line).lease, Lease::from_ms(lease_ms), "{line}");
+        }
+        for line in ["HOLDS 3", "holds 3"] {
+            assert_eq!(given(line).count(), Count::Exactly(3), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_channel_is_the_argument_behind_notify() {
+        for (line, index) in [("NOTIFY c", 4), ("SESSION NOTIFY NOTIFY", 5), ("BLOCK 5 NOTIFY c PX 7", 6)] {
+            assert_eq!(given(line).channel_argument, Some(index), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_takes_its_options_and_no_others() {
+        let takers = |line: &str| -> Vec<String> {
+            let prefixes = [Prefix::Lock, Prefix::Rlock, Prefix::Rwlock, Prefix::Sem, Prefix::Mlock];
+            let verbs = [Verb::Acquire, Verb::Release, Verb::Renew];
+            let commands = prefixes.into_iter().flat_map(|prefix| verbs.map(|verb| CommandName { prefix, verb }));
+            let line = format!("x k t {line}");
+            commands.filter(|command| parse(*command, &line).is_ok()).map(|command| command.to_string()).collect()
+        };
+        let acquires = ["lock.acquire", "rlock.acquire", "rwlock.acquire", "sem.acquire", "mlock.acquire"];
+        let with_lease: Vec<_> =
+            acquires.iter().flat_map(|name| [name.to_string(), name.replace("acquire", "renew")]).collect();
+        for line in ["PX 5", "EX 5", "PERSIST"] {
+            assert_eq!(takers(line), with_lease, "{line}");
+        }
+        for line in ["BLOCK 5", "NOTIFY c", "SESSION"] {
+            assert_eq!(takers(line), acquires, "{line}");
+        }
+        let with_holds =
+            ["rlock.acquire", "rlock.release", "rwlock.acquire", "rwlock.release", "sem.acquire", "sem.release"];
+        assert_eq!(takers("HOLDS 5"), with_holds);
+        assert_eq!(takers("PERMITS 5"), ["sem.acquire", "sem.release"]);
+        assert_eq!(takers("LIMIT 5"), ["sem.acquire"]);
+    }
+
+    #[test]
+    fn what_is_no_option_or_lacks_its_value_is_a_syntax_error() {
+        for line in ["what", "what PX 5", "", "PX", "EX", "BLOCK", "NOTIFY", "HOLDS", "PERMITS", "LIMIT", "PX 5 EX"] {
+            assert_eq!(error(line), errors::SYNTAX, "{line}");
+        }
+        for line in ["PXX 5", "P 5", "PERSIST 5", "SESSION 5"] {
+            assert_eq!(error(line), errors::SYNTAX, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_option_given_twice_is_a_syntax_error() {
+        for option in
+            ["PX 5", "EX 5", "PERSIST", "BLOCK 5", "BLOCK 0", "NOTIFY c", "SESSION", "HOLDS 5", "PERMITS 5", "LIMIT 5"]
+        {
+            assert_eq!(error(&format!("{option} {option}")), errors::SYNTAX, "{option}");
+        }
+    }
+
+    #[test]
+    fn two_leases_or_two_counts_are_a_syntax_error() {
+        for line in ["PX 5 EX 5", "EX 5 PX 5", "PX 5 PERSIST", "PERSIST PX 5", "EX 5 PERSIST", "PERSIST EX 5"] {
+            assert_eq!(error(line), errors::SYNTAX, "{line}");
+        }
+        for line in ["HOLDS 5 PERMITS 5", "PERMITS 5 HOLDS 5"] {
+            assert_eq!(error(line), errors::SYNTAX, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_first_value_that_is_wrong_is_told() {
+        assert_eq!(error("PX 5 PX x"), errors::NOT_AN_INTEGER);
+        assert_eq!(error("BLOCK -1 what"), errors::NEGATIVE_TIMEOUT);
+        assert_eq!(error("what BLOCK -1"), errors::SYNTAX);
+        assert_eq!(error("EX 0"), errors::invalid_expire(SEM_ACQUIRE));
+        assert_eq!(error("PX 0"), errors::invalid_expire(SEM_ACQUIRE));
+        let lowered = LeaseSettings { max_ms: 1_000, ..SETTINGS };
+        let refused = Options::parse(&words("x k t PERSIST"), 3, SEM_ACQUIRE, lowered);
+        assert_eq!(refused.unwrap_err(), errors::invalid_expire(SEM_ACQUIRE));
+    }
+
+    #[test]
+    fn block_has_two_bounds() {
+        assert_eq!(given("BLOCK 0").block, Some(BlockLimit::Forever));
+        assert_eq!(given("BLOCK 1").block, Some(ms(1)));
+        assert_eq!(given("BLOCK 4611686018427387903").block, Some(ms(4_611_686_018_427_387_903)));
+        for value in ["4611686018427387904", "9223372036854775807", "9223372036854775808", "x", "1.5", "-x"] {
+            assert_eq!(error(&format!("BLOCK {value}")), errors::NOT_A_TIMEOUT, "{value}");
+        }
+        for value in ["-1", "-9223372036854775808"] {
+            assert_eq!(error(&format!("BLOCK {value}")), errors::NEGATIVE_TIMEOUT, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_that_long_after_it_began_or_never() {
+        let now = Timestamp::from_ms(1_000);
+        assert_eq!(ms(5).until(now), Some(Timestamp::from_ms(1_005)));
+        assert_eq!(BlockLimit::Forever.until(now), None);
+    }
+
+    #[test]
+    fn holds_have_two_bounds() {
+        assert_eq!(given("HOLDS 0").count(), Count::Exactly(0));
+        assert_eq!(given("HOLDS 4294967295").count(), Count::Exactly(u32::MAX));
+        for value in ["-1", "4294967296", "x", "1.5"] {
+            assert_eq!(error(&format!("HOLDS {value}")), errors::NOT_AN_INTEGER, "{value}");
+        }
+    }
+
+    #[test]
+    fn permits_and_limit_have_two_bounds() {
+        for value in [1, 1_000_000] {
+            assert_eq!(given(&format!("PERMITS {value}")).count(), Count::Step(value));
+            assert_eq!(given(&format!("LIMIT {value}")).limit, Some(value));
+        }
+        for option in ["PERMITS", "LIMIT"] {
+            for value in ["0", "-1", "1000001", "4294967297"] {
+                assert_eq!(error(&format!("{option} {value}")), errors::BAD_PERMITS, "{option} {value}");
+            }
+            for value in ["x", "1.5", "9223372036854775808"] {
+                assert_eq!(error(&format!("{option} {value}")), errors::NOT_AN_INTEGER, "{option} {value}");
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! How a grant is told: `[token, fence]` of a mutex, `[owner, fence, holds]` of the other families.
+
+use lock::host::WaitOutcome;
+use lock::value::claim::Family;
+use lock::value::fence::Fence;
+use lock::value::owner::OwnerRef;
+
+use super::number;
+use super::writer::ReplyWriter;
+use crate::errors::{self, ErrorReply};
+
+/// Granted. `holds`: of the mode asked for, or permits.
+#[inline]
+pub fn grant(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, fence: Fence, holds: u32) {
+    row(out, family, owner, number::of_fence(fence), holds);
+}
+
+/// Queued, with NOTIFY: the same with 0 for the fence and the holds.
+pub fn queued(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>) {
+    row(out, family, owner, 0, 0);
+}
+
+/// Held by another, or BLOCK ran out.
+pub fn not_granted(out: &mut impl ReplyWriter) {
+    out.null();
+}
+
+/// How the wait of a blocked client ended.
+pub fn wait_outcome(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, outcome: WaitOutcome) {
+    match outcome {
+        WaitOutcome::Granted { fence, holds } => grant(out, family, owner, fence, holds),
+        WaitOutcome::TimedOut => not_granted(out),
+        WaitOutcome::Cancelled => out.error(&errors::CANCELLED),
+        WaitOutcome::Superseded => out.error(&errors::SUPERSEDED),
+        WaitOutcome::Impossible(error) => out.error(&ErrorReply::from(error)),
+        WaitOutcome::TryAgain => out.error(&errors::TRY_AGAIN),
+        WaitOutcome::Demoted => out.error(&errors::DEMOTED),
+    }
+}
+
+#[inline]
+fn row(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, fence: i64, holds: u32) {
+    let has_holds = family != Family::Mutex;
+    out.array(if has_holds { 3 } else { 2 });
+    out.bytes(owner.as_bytes());
+    out.integer(fence);
+    if has_holds {
+        out.integer(i64::from(holds));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recorder::{record, Written};
+    use super::*;
+    use lock::value::claim::InvalidClaim;
+    use lock::value::outcome::KeyError;
+
+    const FAMILIES: [Family; 4] = [Family::Mutex, Family::Reentrant, Family::ReadWrite, Family::Semaphore];
+
+    fn owner() -> OwnerRef<'static> {
+        OwnerRef::new(b"t").unwrap()
+    }
+
+    fn fence() -> Fence {
+        Fence::new(7).unwrap()
+    }
+
+    /// What is expected of a grant or a queued request.
+    fn row(family: Family, fence: i64, holds: i64) -> Vec<Written> {
+        match family {
+            Family::Mutex => vec![Written::Array(2), "t".into(), fence.into()],
+            _ => vec![Written::Array(3), "t".into(), fence.into(), holds.into()],
+        }
+    }
+
+    #[test]
+    fn a_grant_tells_owner_and_fence_and_the_holds_of_all_but_a_mutex() {
+        for family in FAMILIES {
+            assert_eq!(record(|out| grant(out, family, owner(), fence(), 3)), row(family, 7, 3), "{family:?}");
+        }
+    }
+
+    #[test]
+    fn a_queued_request_has_no_fence_and_no_holds_yet() {
+        for family in FAMILIES {
+            assert_eq!(record(|out| queued(out, family, owner())), row(family, 0, 0), "{family:?}");
+        }
+    }
+
+    #[test]
+    fn no_grant_is_nil() {
+        assert_eq!(record(not_granted), [Written::Null]);
+    }
+
+    #[test]
+    fn a_wait_that_is_granted_is_told_like_a_grant() {
+        for family in FAMILIES {
+            let outcome = WaitOutcome::Granted { fence: fence(), holds: 3 };
+            assert_eq!(record(|out| wait_outcome(out, family, owner(), outcome)), row(family, 7, 3), "{family:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_that_ran_out_is_nil() {
+        assert_eq!(record(|out| wait_outcome(out, Family::Mutex, owner(), WaitOutcome::TimedOut)), [Written::Null]);
+    }
+
+    #[test]
+    fn every_other_end_of_a_wait_is_an_error() {
+        let cases = [
+            (WaitOutcome::Cancelled, errors::CANCELLED),
+            (WaitOutcome::Superseded, errors::SUPERSEDED),
+            (WaitOutcome::Demoted, errors::DEMOTED),
+            (WaitOutcome::TryAgain, errors::TRY_AGAIN),
+            (WaitOutcome::Impossible(KeyError::WrongType), errors::WRONG_TYPE),
+            (WaitOutcome::Impossible(KeyError::NoFence), errors::NO_FENCE),
+            (WaitOutcome::Impossible(InvalidClaim::OverLimit.into()), errors::OVER_LIMIT),
+        ];
+        for (outcome, error) in cases {
+            let written = record(|out| wait_outcome(out, Family::Mutex, owner(), outcome));
+            assert_eq!(written, [Written::Error(error.as_str().into())], "{outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How the arguments of a command are described to the server, for `COMMAND DOCS` and the hints of redis-cli.
+
+/// One argument.
+#[derive(Debug)]
+pub struct Arg {
+    /// In the documentation.
+    pub name: &'static str,
+    /// What it is.
+    pub form: Form,
+    /// The word that stands before it, or in its place.
+    pub token: Option<&'static str>,
+    /// Whether it may be left out.
+    pub is_optional: bool,
+    /// Whether it may be repeated.
+    pub is_multiple: bool,
+    /// What [`Form::OneOf`] and [`Form::Block`] consist of.
+    pub parts: &'static [Arg],
+}
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A key.
+    Key,
+    /// Any bytes.
+    Text,
+    /// An integer.
+    Integer,
+    /// The token itself, without a value.
+    Token,
+    /// One of the parts.
+    OneOf,
+    /// All of the parts, in this order.
+    Block,
+}
+
+const fn arg(name: &'static str, form: Form) -> Arg {
+    Arg { name, form, token: None, is_optional: false, is_multiple: false, parts: &[] }
+}
+
+const fn token(name: &'static str, token: &'static str, form: Form) -> Arg {
+    Arg { token: Some(token), ..arg(name, form) }
+}
+
+const fn optional(of: Arg) -> Arg {
+    Arg { is_optional: true, ..of }
+}
+
+const fn parts(name: &'static str, form: Form, parts: &'static [Arg]) -> Arg {
+    Arg { parts, ..arg(name, form) }
+}
+
+pub(crate) const KEY: Arg = arg("key", Form::Key);
+pub(crate) const NUMKEYS: Arg = arg("numkeys", Form::Integer);
+pub(crate) const KEYS: Arg = Arg { is_multiple: true, ..arg("key", Form::Key) };
+pub(crate) const TOKEN: Arg = arg("token", Form::Text);
+pub(crate) const OWNER: Arg = arg("owner", Form::Text);
+const MAKE_ONE: Arg = token("make-one", "*", Form::Token);
+pub(crate) const NEW_TOKEN: Arg = parts("token", Form::OneOf, &[TOKEN, MAKE_ONE]);
+pub(crate) const NEW_OWNER: Arg = parts("owner", Form::OneOf, &[OWNER, MAKE_ONE]);
+pub(crate) const MODE: Arg =
+    parts("mode", Form::OneOf, &[token("read", "READ", Form::Token), token("write", "WRITE", Form::Token)]);
+pub(crate) const HOLDS: Arg = optional(token("holds", "HOLDS", Form::Integer));
+pub(crate) const LIMIT: Arg = token("limit", "LIMIT", Form::Integer);
+pub(crate) const PERMITS: Arg = optional(parts(
+    "amount",
+    Form::OneOf,
+    &[token("permits", "PERMITS", Form::Integer), token("holds", "HOLDS", Form::Integer)],
+));
+pub(crate) const LEASE: Arg = optional(parts(
+    "lease",
+    Form::OneOf,
+    &[
+        token("seconds", "EX", Form::Integer),
+        token("milliseconds", "PX", Form::Integer),
+        token("persist", "PERSIST", Form::Token),
+    ],
+));
+pub(crate) const WAIT: Arg = optional(parts(
+    "wait",
+    Form::Block,
+    &[token("milliseconds", "BLOCK", Form::Integer), optional(token("channel", "NOTIFY", Form::Text))],
+));
+pub(crate) const SESSION: Arg = optional(token("session", "SESSION", Form::Token));
+pub(crate) const EFFECT: Arg = arg("effect", Form::Text);
+
+#[cfg(test)]
+impl Arg {
+    /// The fewest words that the argument takes.
+    pub(crate) fn least_words(&self) -> i32 {
+        match (self.is_optional, self.form, self.token) {
+            (true, _, _) => 0,
+            (false, Form::OneOf, _) => self.parts.iter().map(Arg::least_words).min().unwrap(),
+            (false, Form::Block, _) => self.parts.iter().map(Arg::least_words).sum(),
+            (false, Form::Token, _) | (false, _, None) => 1,
+            (false, _, Some(_)) => 2,
+        }
+    }
+}
+
+/// As redis-cli hints it.
+#[cfg(test)]
+impl std::fmt::Display for Arg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts = || self.parts.iter().map(Arg::to_string).collect::<Vec<_>>();
+        let hint = match (self.form, self.token) {
+            (Form::OneOf, _) => parts().join("|"),
+            (Form::Block, _) => parts().join(" "),
+            (Form::Token, Some(token)) => token.into(),
+            (_, Some(token)) => format!("{token} {}", self.name),
+            (_, None) => self.name.into(),
+        };
+        match (self.is_optional, self.is_multiple) {
+            (true, _) => write!(f, "[{hint}]"),
+            (false, true) => write!(f, "{hint} [{hint} ...]"),
+            (false, false) => write!(f, "{hint}"),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the rules need of the world around them: keys to store locks in, clients to answer, the time of the decision.
+//!
+//! The server is one host, the simulator of the tests another. The rules never know which.
+
+#[cfg(test)]
+pub(crate) mod simulated;
+
+use crate::key::{KeyRef, RequestId};
+use crate::value::fence::Fence;
+use crate::value::lock::{FirstGrant, Lock};
+use crate::value::outcome::KeyError;
+use crate::value::time::{Deadline, Now};
+
+/// All that a decision works with. The parts are apart, so that clients can be answered while a key is open.
+#[derive(Debug)]
+pub struct Host<'a, K, C> {
+    /// Where locks are stored.
+    pub keys: K,
+    /// Who waits for an answer.
+    pub clients: C,
+    /// When the decision is made.
+    pub now: &'a Now,
+}
+
+/// A keyspace. One key is open at a time: the entry borrows the keyspace.
+pub trait Keys {
+    /// An open key.
+    type Entry<'e>: Entry
+    where
+        Self: 'e;
+
+    /// Opens a key for reading and writing. A key whose time to live is over is free.
+    fn open<'e>(&'e mut self, key: KeyRef<'e>) -> Self::Entry<'e>;
+
+    /// Whether waiters of this key may be granted it.
+    fn gate(&mut self, key: KeyRef<'_>) -> Gate;
+
+    /// Whether this owner holds the key.
+    fn is_held_by(&mut self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        matches!(self.open(key).content(), Content::Lock(lock) if lock.is_held_by(owner))
+    }
+}
+
+/// An open key.
+pub trait Entry {
+    /// What is under the key.
+    fn content(&mut self) -> Content<'_>;
+
+    /// The key's own deadline.
+    fn until(&self) -> Deadline;
+
+    /// Stores the lock of a first grant under a key that is free.
+    fn create(&mut self, first: &FirstGrant<'_>);
+
+    /// The lock was changed in place; `until` is the key's new deadline, `None` leaves it.
+    fn update(&mut self, effect: Effect<'_>, until: Option<Deadline>);
+
+    /// Removes the key: nobody holds it.
+    fn remove(&mut self);
+}
+
+/// Those whose requests are queued.
+pub trait Clients {
+    /// Tells the one who waits how its request ended.
+    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery;
+}
+
+/// A client whose request may queue.
+pub trait Park: Clients {
+    /// The client's request was queued: it can be answered from now on. False: this client cannot wait.
+    fn park(&mut self, request: RequestId) -> bool;
+}
+
+/// What is under a key.
+#[derive(Debug)]
+pub enum Content<'a> {
+    /// Nothing.
+    Free,
+    /// A lock.
+    Lock(&'a mut Lock),
+    /// A value of another type.
+    Foreign,
+}
+
+/// Whether a waiter may be granted a key now, when no client's command asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It may.
+    Open,
+    /// The server refuses writes for now: ask again later.
+    Closed,
+    /// The key's slot is not, or not stably, this server's: its waiters have to ask again.
+    Elsewhere,
+}
+
+/// What changed in a stored lock, for replicas, watchers and the key's time to live.
+#[derive(Clone, Copy, Debug)]
+pub enum Effect<'a> {
+    /// This owner's hold is new or different. In a mutex it replaces the one before.
+    Hold(&'a [u8]),
+    /// This owner's lease is longer or shorter, and nothing else changed.
+    Renew(&'a [u8]),
+    /// This owner holds it no more.
+    Drop(&'a [u8]),
+    /// The semaphore's limit.
+    Limit,
+    /// The holders' deadlines follow what was done to the key's own.
+    Clamp,
+}
+
+/// How a request that waited came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// It holds the lock.
+    Granted {
+        /// Of the grant.
+        fence: Fence,
+        /// Holds of the mode asked for, or permits.
+        holds: u32,
+    },
+    /// BLOCK ran out.
+    TimedOut,
+    /// LOCK.CANCEL.
+    Cancelled,
+    /// The same request came again.
+    Superseded,
+    /// The request can never be granted on what the key has become.
+    Impossible(KeyError),
+    /// The key's slot moves: ask again, the cluster will say where.
+    TryAgain,
+    /// The server became a replica.
+    Demoted,
+}
+
+/// Whether the one who waited surely heard the outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It did, or nobody can tell.
+    Done,
+    /// To be confirmed by `LockManager::delivered` or refuted by `LockManager::undelivered`.
+    Pending,
+}

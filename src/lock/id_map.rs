@@ -1,0 +1,67 @@
+//! Tables by numbers that this module or the server gives out. Nobody outside can choose such numbers so that they
+//! collide; the hash with which std guards against that would be a tenth of all instructions of a hand-off, the
+//! kernel's left out.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A table by number.
+pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// A set of numbers.
+pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
+
+/// Spreads numbers over a table: those that follow each other, and addresses, which end in zeros.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IdHasher(u64);
+
+/// 2^64 divided by the golden ratio, as in Knuth's multiplicative hashing.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Hasher for IdHasher {
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(GOLDEN);
+    }
+
+    fn write_i32(&mut self, number: i32) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    /// Which variant of an enum it is.
+    fn write_isize(&mut self, number: isize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    /// A table looks at the lowest bits, which a multiplication leaves poor, and at the highest.
+    fn finish(&self) -> u64 {
+        let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(GOLDEN);
+        mixed ^ (mixed >> 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::BuildHasher;
+
+    /// With 1,024 numbers in 1,024 places about 63 % are taken by a perfect hash.
+    #[test]
+    fn numbers_in_a_row_and_addresses_are_spread() {
+        let mixer = BuildHasherDefault::<IdHasher>::default();
+        for step in [1, 16, 64, 192, 4096, 1 << 20] {
+            let hashes: Vec<u64> = (0..1024_u64).map(|n| mixer.hash_one(0x7f12_3400_0000 + n * step)).collect();
+            let lowest: HashSet<u64> = hashes.iter().map(|hash| hash & 1023).collect();
+            let highest: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
+            assert!(lowest.len() > 550, "{step}: {} of 1024 places", lowest.len());
+            assert!(highest.len() > 100, "{step}: {} of 128 tags", highest.len());
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The names of keys, clients and requests, as the rules keep them.
+
+use std::rc::Rc;
+
+/// A key of a database. Copies share the name: a hand-off makes several.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// The number of the database.
+    pub db: i32,
+    /// Any bytes.
+    pub name: Rc<[u8]>,
+}
+
+impl Key {
+    /// A copy of the name.
+    pub fn new(db: i32, name: &[u8]) -> Key {
+        Key { db, name: name.into() }
+    }
+
+    /// The same, borrowed.
+    pub fn as_ref(&self) -> KeyRef<'_> {
+        KeyRef { db: self.db, name: &self.name }
+    }
+}
+
+/// A key of a database, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRef<'a> {
+    /// The number of the database.
+    pub db: i32,
+    /// Any bytes.
+    pub name: &'a [u8],
+}
+
+impl KeyRef<'_> {
+    /// A copy to keep.
+    pub fn to_key(self) -> Key {
+        Key::new(self.db, self.name)
+    }
+}
+
+/// A client connection, by the server's number for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// A queued request, for as long as the process lives; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub(crate) u64);
+
+impl RequestId {
+    pub(crate) const FIRST: RequestId = RequestId(0);
+    pub(crate) const LAST: RequestId = RequestId(u64::MAX);
+}

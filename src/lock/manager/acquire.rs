@@ -1,0 +1,334 @@
+//! A request to acquire: granted, queued, or neither.
+
+use super::lock_manager::{LockError, LockManager, Timer};
+use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
+use crate::key::{ClientId, KeyRef, RequestId};
+use crate::queue::deadlock::{self, NewRequest};
+use crate::queue::precedence::has_turn;
+use crate::queue::request::{Arrival, Place, QueueId, Rank};
+use crate::value::claim::{InvalidClaim, LockRequest};
+use crate::value::lock::Lock;
+use crate::value::outcome::{Admission, Grant, KeyError};
+use crate::value::time::{Now, Timestamp};
+
+/// A request to acquire one or several locks of one database.
+#[derive(Clone, Copy, Debug)]
+pub struct AcquireRequest<'a> {
+    /// The number of the database.
+    pub db: i32,
+    /// Distinct; more than one only for mutexes.
+    pub names: &'a [&'a [u8]],
+    /// Who wants what, for how long.
+    pub request: LockRequest<'a>,
+    /// `None`: no waiting.
+    pub wait: Option<Wait>,
+    /// The connection that the grant is bound to.
+    pub session: Option<ClientId>,
+}
+
+/// How long a request may wait, and whether it may keep its place.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// `None`: for ever.
+    pub until: Option<Timestamp>,
+    /// Not for a token that the server made: nobody can retry it.
+    pub may_come_back: bool,
+}
+
+/// The answer to a request to acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// It holds what it asked for. Of several keys the grant of the first is told: they share the fence.
+    Granted(Grant),
+    /// It waits.
+    Queued(RequestId),
+    /// Held by another, or others wait.
+    NotGranted,
+}
+
+impl LockManager {
+    /// Decides a request to acquire.
+    ///
+    /// # Errors
+    /// Nothing was changed.
+    pub fn acquire<K: Keys, C: Park>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        request: AcquireRequest<'_>,
+    ) -> Result<Acquired, LockError> {
+        match request.names {
+            [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),
+            _ => self.acquire_several(host, &request),
+        }
+    }
+
+    /// One key is open from the decision to the end, unless others have to be inspected in between.
+    fn acquire_one<K: Keys, C: Park>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        request: &AcquireRequest<'_>,
+        key: KeyRef<'_>,
+    ) -> Result<Acquired, LockError> {
+        let AcquireRequest { request: lock_request, wait, session, .. } = *request;
+        let is_quiet = self.grace.is_none() && self.queues.id_of(key).is_none();
+        let mut entry = host.keys.open(key);
+        if let (true, Content::Free) = (is_quiet, entry.content()) {
+            return Ok(Acquired::Granted(self.create(host.now, key, &mut entry, &lock_request, session)?));
+        }
+        let admission = self.admission(host.now, key, &mut entry, &lock_request)?;
+        if admission != Admission::Wait {
+            if is_quiet {
+                let grant = self.grant_one(host.now, key, &mut entry, &lock_request, session)?;
+                return Ok(Acquired::Granted(grant));
+            }
+            drop(entry);
+            if self.turn_of(host, request, admission)? != Admission::Wait {
+                return self.grant_among_waiters(host, request);
+            }
+            entry = host.keys.open(key);
+        }
+        let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
+        let place = self.place_to_queue(request, rank_of(&mut entry, &lock_request))?;
+        let new = NewRequest { db: key.db, names: request.names, request: lock_request, place };
+        if deadlock::may_close_cycle(&self.queues, &new) {
+            drop(entry);
+            self.refuse_deadlock(host, &new)?;
+            entry = host.keys.open(key);
+        }
+        let Some(id) = self.enqueue(&mut host.clients, host.now, request, wait, place) else {
+            return Ok(Acquired::NotGranted);
+        };
+        let Some(queue) = self.queues.request(id).and_then(|queued| queued.queues.first().copied()) else {
+            return Ok(Acquired::Queued(id));
+        };
+        let is_new_limit = take_over_limit(&mut entry, lock_request.claim.limit());
+        self.watch_open(&mut entry, queue);
+        drop(entry);
+        if is_new_limit {
+            self.refuse_over_limit(host, queue);
+            self.serve(host, queue);
+        }
+        Ok(Acquired::Queued(id))
+    }
+
+    /// All or nothing.
+    fn acquire_several<K: Keys, C: Park>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        request: &AcquireRequest<'_>,
+    ) -> Result<Acquired, LockError> {
+        let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
+        let admission = self.admission_to_all(host, db, names, &lock_request)?;
+        if self.turn_of(host, request, admission)? != Admission::Wait {
+            return self.grant_among_waiters(host, request);
+        }
+        let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
+        let place = self.place_to_queue(request, Rank::Normal)?;
+        self.refuse_deadlock(host, &NewRequest { db, names, request: lock_request, place })?;
+        let Some(id) = self.enqueue(&mut host.clients, host.now, request, wait, place) else {
+            return Ok(Acquired::NotGranted);
+        };
+        let queues = self.queues.request(id).map(|queued| queued.queues.clone());
+        for queue in queues.into_iter().flatten() {
+            self.watch(host, queue);
+        }
+        Ok(Acquired::Queued(id))
+    }
+
+    /// What the lock under the key says of the claim, the queue left aside.
+    pub(super) fn admission<E: Entry>(
+        &mut self,
+        now: &Now,
+        key: KeyRef<'_>,
+        entry: &mut E,
+        request: &LockRequest<'_>,
+    ) -> Result<Admission, KeyError> {
+        self.settle(now, key, entry);
+        match entry.content() {
+            Content::Foreign => Err(KeyError::WrongType),
+            Content::Lock(lock) => Ok(lock.admission(request.owner.as_bytes(), &request.claim)?),
+            Content::Free => {
+                self.check_family_of_queue(key, request.claim.family())?;
+                Ok(Lock::Vacant.admission(request.owner.as_bytes(), &request.claim)?)
+            }
+        }
+    }
+
+    /// What all of the locks say together: one that makes it wait is enough, one that is new makes it a new grant.
+    fn admission_to_all<K: Keys, C>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        db: i32,
+        names: &[&[u8]],
+        request: &LockRequest<'_>,
+    ) -> Result<Admission, KeyError> {
+        let mut all = Admission::AlreadyHeld;
+        for name in names {
+            let key = KeyRef { db, name };
+            match self.admission(host.now, key, &mut host.keys.open(key), request)? {
+                Admission::Wait => all = Admission::Wait,
+                Admission::Admit if all == Admission::AlreadyHeld => all = Admission::Admit,
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes wait what no holder keeps from being granted, but those who came before or the grace do.
+    fn turn_of<K: Keys, C>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        request: &AcquireRequest<'_>,
+        admission: Admission,
+    ) -> Result<Admission, LockError> {
+        if admission != Admission::Admit {
+            return Ok(admission);
+        }
+        if !self.queues.is_empty() && !self.is_its_turn(host, request) {
+            return Ok(Admission::Wait);
+        }
+        let AcquireRequest { db, names, request: lock_request, .. } = *request;
+        if self.grace.is_running(host.now) && !holds_all(&mut host.keys, db, names, lock_request.owner.as_bytes()) {
+            return request.wait.map(|_| Admission::Wait).ok_or(LockError::Grace);
+        }
+        Ok(Admission::Admit)
+    }
+
+    /// Whether nobody is ahead whom the request must not overtake, on each of its keys that it does not hold yet.
+    fn is_its_turn<K: Keys, C>(&self, host: &mut Host<'_, K, C>, request: &AcquireRequest<'_>) -> bool {
+        let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
+        let owner = lock_request.owner.as_bytes();
+        let retried = wait.and_then(|_| self.queues.find_retried(db, names, &lock_request));
+        let place = retried.and_then(|id| self.queues.request(id)).map(|queued| queued.place);
+        names.iter().all(|name| {
+            let key = KeyRef { db, name };
+            let Some(queue) = self.queues.id_of(key) else { return true };
+            if names.len() > 1 && host.keys.is_held_by(key, owner) {
+                return true;
+            }
+            let place =
+                place.unwrap_or_else(|| self.queues.last_place(rank_of(&mut host.keys.open(key), &lock_request)));
+            has_turn(&self.queues, &mut host.keys, queue, place, owner)
+        })
+    }
+
+    /// Grants where others wait for one of the keys, or may, and serves them after it.
+    fn grant_among_waiters<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        request: &AcquireRequest<'_>,
+    ) -> Result<Acquired, LockError> {
+        let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
+        let grant = self.grant(host, db, names, &lock_request, session)?.first();
+        if self.queues.is_empty() {
+            return Ok(Acquired::Granted(grant));
+        }
+        if wait.is_some() {
+            if let Some(retried) = self.queues.find_retried(db, names, &lock_request) {
+                self.supersede(&mut host.clients, retried);
+            }
+        }
+        for name in names {
+            let Some(queue) = self.queues.id_of(KeyRef { db, name }) else { continue };
+            if lock_request.claim.limit().is_some_and(|limit| self.queues.set_limit(queue, limit)) {
+                self.refuse_over_limit(host, queue);
+            }
+            self.serve(host, queue);
+        }
+        Ok(Acquired::Granted(grant))
+    }
+
+    /// Where the request would stand: at the place of the one that it is a retry of, or behind those of its rank.
+    fn place_to_queue(&self, request: &AcquireRequest<'_>, rank: Rank) -> Result<Place, LockError> {
+        let retried = self.queues.find_retried(request.db, request.names, &request.request);
+        let retried = retried.and_then(|id| self.queues.request(id));
+        let needs_room = !retried.is_some_and(|queued| queued.is_present());
+        if needs_room && self.queues.waiters() >= self.limits.max_waiters {
+            return Err(LockError::MaxWaiters);
+        }
+        Ok(retried.map_or_else(|| self.queues.last_place(rank), |queued| queued.place))
+    }
+
+    /// Refuses a request whose waiting would never end.
+    fn refuse_deadlock<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &NewRequest<'_>) -> Result<(), LockError> {
+        match deadlock::find(&self.queues, &mut host.keys, host.now, new) {
+            Some(cycle) => Err(LockError::Deadlock(cycle)),
+            None => Ok(()),
+        }
+    }
+
+    /// Queues the request, in place of the one that it is a retry of. `None`: its client cannot wait.
+    fn enqueue<C: Park>(
+        &mut self,
+        clients: &mut C,
+        now: &Now,
+        request: &AcquireRequest<'_>,
+        wait: Wait,
+        place: Place,
+    ) -> Option<RequestId> {
+        let AcquireRequest { db, names, request: lock_request, session, .. } = *request;
+        if let Some(retried) = self.queues.find_retried(db, names, &lock_request) {
+            self.supersede(clients, retried);
+        }
+        let id = self.queues.enter(Arrival {
+            request: lock_request,
+            db,
+            names,
+            place,
+            since: now.timestamp(),
+            until: wait.until,
+            session,
+            may_come_back: wait.may_come_back,
+        });
+        if let Some(until) = wait.until {
+            self.timers.set(Timer::WaitEnds(id), until);
+        }
+        // Before anything can answer the request.
+        if !clients.park(id) {
+            self.remove(id);
+            return None;
+        }
+        Some(id)
+    }
+
+    /// Refuses the waiters that ask for more permits than the queue's limit.
+    fn refuse_over_limit<K, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) {
+        let Some((queue, limit)) = self.queues.get(queue).and_then(|queue| Some((queue, queue.limit?))) else { return };
+        let never_fits =
+            |id: &RequestId| self.queues.request(*id).is_some_and(|queued| queued.claim.count().number() > limit);
+        let ids: Vec<_> = queue.present().map(|(_, id)| id).filter(never_fits).collect();
+        for id in ids {
+            self.dismiss(&mut host.clients, id, WaitOutcome::Impossible(InvalidClaim::OverLimit.into()));
+        }
+    }
+
+    /// A retry has taken the place of this request over.
+    fn supersede<C: Clients>(&mut self, clients: &mut C, id: RequestId) {
+        if self.queues.request(id).is_some_and(|queued| queued.is_present()) {
+            clients.answer(id, WaitOutcome::Superseded);
+        }
+        self.remove(id);
+    }
+}
+
+/// Where a request stands among those who wait for an open key.
+fn rank_of<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Rank {
+    let owner = request.owner.as_bytes();
+    Rank::of_upgrade(matches!(entry.content(), Content::Lock(lock) if lock.is_upgrade(owner, &request.claim)))
+}
+
+/// The LIMIT of a queued request counts from now on: a larger one admits waiters, a smaller one refuses some. Whether it is
+/// another one.
+fn take_over_limit<E: Entry>(entry: &mut E, limit: Option<u32>) -> bool {
+    let (Some(limit), Content::Lock(lock)) = (limit, entry.content()) else { return false };
+    let is_new = lock.set_limit(limit);
+    if is_new {
+        entry.update(Effect::Limit, None);
+    }
+    is_new
+}
+
+/// Whether the owner holds every one of the keys.
+pub(super) fn holds_all<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], owner: &[u8]) -> bool {
+    names.iter().all(|name| keys.is_held_by(KeyRef { db, name }, owner))
+}

@@ -1,0 +1,157 @@
+//! What a grant does to stored locks.
+
+use super::lock_manager::LockManager;
+use crate::host::{Content, Effect, Entry, Host, Keys};
+use crate::key::{ClientId, KeyRef};
+use crate::value::claim::LockRequest;
+use crate::value::fence::Fence;
+use crate::value::lock::{FirstGrant, Lock};
+use crate::value::outcome::{Grant, KeyError};
+use crate::value::time::Now;
+
+impl LockManager {
+    /// Grants what is admissible: all names, with one fence.
+    pub(super) fn grant<K: Keys, C>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        db: i32,
+        names: &[&[u8]],
+        request: &LockRequest<'_>,
+        session: Option<ClientId>,
+    ) -> Result<Grants, KeyError> {
+        let mut grants = Grants::default();
+        if let [name] = names {
+            let key = KeyRef { db, name };
+            grants.push(self.grant_one(host.now, key, &mut host.keys.open(key), request, session)?);
+            return Ok(grants);
+        }
+        let fence = match common_fence(&mut host.keys, db, names, request) {
+            Some(fence) => fence,
+            None => self.next_fence(host.now)?,
+        };
+        for name in names {
+            let key = KeyRef { db, name };
+            grants.push(self.grant_key(host.now, key, &mut host.keys.open(key), request, fence, session)?);
+        }
+        self.deliveries.confirm(db, names, request.owner.as_bytes());
+        Ok(grants)
+    }
+
+    /// The same for one key, which is open.
+    pub(super) fn grant_one<E: Entry>(
+        &mut self,
+        now: &Now,
+        key: KeyRef<'_>,
+        entry: &mut E,
+        request: &LockRequest<'_>,
+        session: Option<ClientId>,
+    ) -> Result<Grant, KeyError> {
+        let kept = match entry.content() {
+            Content::Lock(lock) => lock.kept_fence(request.owner.as_bytes(), &request.claim),
+            _ => None,
+        };
+        let fence = match kept {
+            Some(fence) => fence,
+            None => self.next_fence(now)?,
+        };
+        let grant = self.grant_key(now, key, entry, request, fence, session)?;
+        self.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
+        Ok(grant)
+    }
+
+    /// The first grant on a free key that nobody waits for: all that an uncontended request is.
+    pub(super) fn create<E: Entry>(
+        &mut self,
+        now: &Now,
+        key: KeyRef<'_>,
+        entry: &mut E,
+        request: &LockRequest<'_>,
+        session: Option<ClientId>,
+    ) -> Result<Grant, KeyError> {
+        // A request that can never be granted uses no fence up.
+        Lock::Vacant.admission(request.owner.as_bytes(), &request.claim)?;
+        let first = FirstGrant::new(*request, self.next_fence(now)?, now.timestamp())?;
+        entry.create(&first);
+        if let Some(client) = session {
+            self.bind(now, client, key, request, first.grant().fence);
+        }
+        Ok(first.grant())
+    }
+
+    fn grant_key<E: Entry>(
+        &mut self,
+        now: &Now,
+        key: KeyRef<'_>,
+        entry: &mut E,
+        request: &LockRequest<'_>,
+        fence: Fence,
+        session: Option<ClientId>,
+    ) -> Result<Grant, KeyError> {
+        let owner = request.owner.as_bytes();
+        let key_until = entry.until();
+        let grant = match entry.content() {
+            Content::Free => {
+                let first = FirstGrant::new(*request, fence, now.timestamp())?;
+                entry.create(&first);
+                first.grant()
+            }
+            Content::Lock(lock) => {
+                let fence_before = lock.kept_fence(owner, &request.claim);
+                let asked = request.lease.from(now.timestamp());
+                let until = if lock.is_held_by(owner) { key_until } else { asked };
+                let (grant, until) = lock.admit(request, fence, now.timestamp(), until)?;
+                // A request sent again changes nothing but the deadline.
+                let is_retry = fence_before == Some(fence) && grant.holds_before == grant.holds;
+                let effect = if is_retry { Effect::Renew(owner) } else { Effect::Hold(owner) };
+                entry.update(effect, Some(until));
+                grant
+            }
+            Content::Foreign => return Err(KeyError::WrongType),
+        };
+        match session {
+            Some(client) => self.bind(now, client, key, request, fence),
+            None => self.renew_after_a_third(now, key, owner, request.lease),
+        }
+        Ok(grant)
+    }
+
+    fn next_fence(&mut self, now: &Now) -> Result<Fence, KeyError> {
+        self.fences.next(now.us()).ok_or(KeyError::NoFence)
+    }
+}
+
+/// The fence that the owner has on every one of the keys already, where the grant is not a new one.
+fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<Fence> {
+    let mut fences = names.iter().map(|name| match keys.open(KeyRef { db, name }).content() {
+        Content::Lock(lock) => lock.kept_fence(request.owner.as_bytes(), &request.claim),
+        _ => None,
+    });
+    let first = fences.next()??;
+    fences.all(|fence| fence == Some(first)).then_some(first)
+}
+
+/// What was granted on each key of a request; a single one needs no heap.
+#[derive(Debug, Default)]
+pub(super) struct Grants {
+    first: Option<Grant>,
+    more: Vec<Grant>,
+}
+
+impl Grants {
+    fn push(&mut self, grant: Grant) {
+        match self.first {
+            None => self.first = Some(grant),
+            Some(_) => self.more.push(grant),
+        }
+    }
+
+    /// That of the first key.
+    pub fn first(&self) -> Grant {
+        self.first.expect("a request names at least one key")
+    }
+
+    /// In the order of the keys.
+    pub fn into_iter(self) -> impl Iterator<Item = Grant> {
+        self.first.into_iter().chain(self.more)
+    }
+}

@@ -1,0 +1,329 @@
+//! Hand-offs: who of the waiters is granted a key that has come free, or admits more.
+//!
+//! Requests for this key alone are decided with the key open. A request for several keys opens each of them, one after
+//! the other, so the first key is closed before it.
+
+use super::acquire::holds_all;
+use super::deliveries::Delivery;
+use super::lock_manager::LockManager;
+use super::release::remove_if_vacant;
+use crate::host::{self, Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
+use crate::key::{Key, KeyRef, RequestId};
+use crate::queue::precedence::has_turn;
+use crate::queue::request::{QueueId, QueuedRequest};
+use crate::queue::wait_queue::WaitQueue;
+use crate::value::claim::{Family, LockRequest};
+use crate::value::outcome::{Admission, Grant, KeyError};
+use crate::value::owner::Owner;
+use crate::value::time::Now;
+
+/// What became of an attempt to serve a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    Granted,
+    /// It was told that its turn will never come.
+    Dismissed,
+    /// It has to wait; so have those behind it.
+    Stuck,
+}
+
+/// Whether those ahead of a request let it be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Come,
+    NotCome,
+}
+
+/// How to go on with a queue when its key has been closed.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// All that could be granted is granted.
+    Done,
+    /// The head wants several keys.
+    Head(RequestId),
+    /// This owner was granted a mutex, and has requests here that want other keys too.
+    RequestsOf(Owner),
+}
+
+impl LockManager {
+    /// The wait queue of a key that somebody waits for, and whether the waiters may be granted the key now.
+    pub(super) fn queue_and_gate<K: Keys, C>(
+        &self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+    ) -> Option<(QueueId, Gate)> {
+        let queue = self.queues.id_of(key)?;
+        let is_waited_for = self.queues.get(queue)?.waiters() > 0;
+        is_waited_for.then(|| (queue, host.keys.gate(key)))
+    }
+
+    /// What follows for a queue whose gate is not open: it is served later, or those who stand in it have to ask again.
+    pub(super) fn put_off<K, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, gate: Gate) {
+        match gate {
+            Gate::Open => {}
+            Gate::Closed => _ = self.due.insert(queue),
+            Gate::Elsewhere => self.dismiss_queue(host, queue, WaitOutcome::TryAgain),
+        }
+    }
+
+    /// Grants the key of a queue to the waiters that it admits, first come first served.
+    pub(super) fn serve<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) {
+        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
+        match self.queue_and_gate(host, key.as_ref()) {
+            Some((_, Gate::Open)) => {}
+            Some((_, gate)) => return self.put_off(host, queue, gate),
+            None => return,
+        }
+        let mut entry = host.keys.open(key.as_ref());
+        let next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
+        drop(entry);
+        self.serve_on(host, queue, next);
+    }
+
+    /// Grants an open key to the waiters for it alone, up to the first that has to wait or wants other keys too. A lock
+    /// that is vacant when that is done is removed.
+    pub(super) fn serve_open<E: Entry, C: Clients>(
+        &mut self,
+        entry: &mut E,
+        clients: &mut C,
+        now: &Now,
+        key: KeyRef<'_>,
+        queue: QueueId,
+    ) -> Next {
+        while let Some(id) = self.queues.get(queue).and_then(WaitQueue::first) {
+            let Some(head) = self.queues.request(id) else { break };
+            if head.has_several_keys() {
+                return Next::Head(id);
+            }
+            let owner = head.owner.clone();
+            match self.attempt(entry, clients, now, key, queue, id, Turn::Come) {
+                Attempt::Granted => {
+                    if let Some(next) = self.serve_owner_open(entry, clients, now, key, queue, owner) {
+                        return next;
+                    }
+                    // What has one holder has one now.
+                    if self.has_one_holder(queue) {
+                        break;
+                    }
+                }
+                Attempt::Dismissed => {}
+                Attempt::Stuck => break,
+            }
+        }
+        remove_if_vacant(entry);
+        self.watch_open(entry, queue);
+        Next::Done
+    }
+
+    /// In the same queue the owner that was just granted the key may stand once more: it reenters now, past everyone.
+    fn serve_owner_open<E: Entry, C: Clients>(
+        &mut self,
+        entry: &mut E,
+        clients: &mut C,
+        now: &Now,
+        key: KeyRef<'_>,
+        queue: QueueId,
+        owner: Owner,
+    ) -> Option<Next> {
+        for id in self.requests_in(queue, &owner) {
+            if self.queues.request(id).is_some_and(QueuedRequest::has_several_keys) {
+                return Some(Next::RequestsOf(owner));
+            }
+            // Only requests for several keys can be passed, and none is ahead: it is first, or its turn has not come.
+            let is_first = self.queues.get(queue).and_then(WaitQueue::first) == Some(id);
+            let turn = if is_first { Turn::Come } else { Turn::NotCome };
+            self.attempt(entry, clients, now, key, queue, id, turn);
+        }
+        None
+    }
+
+    /// Goes on where [`LockManager::serve_open`] had to close the key.
+    pub(super) fn serve_on<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, mut next: Next) {
+        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
+        loop {
+            match next {
+                Next::Done => return,
+                Next::RequestsOf(owner) => {
+                    self.serve_owners(host, queue, vec![owner]);
+                    break;
+                }
+                Next::Head(id) => {
+                    let Some(head) = self.queues.request(id).cloned() else { return };
+                    match self.attempt_several(host, queue, id) {
+                        Attempt::Granted => {
+                            self.serve_owners(host, queue, vec![head.owner]);
+                            break;
+                        }
+                        Attempt::Stuck => {
+                            let passing = self.owners_that_pass(host, &head);
+                            self.serve_owners(host, queue, passing);
+                            break;
+                        }
+                        Attempt::Dismissed => {}
+                    }
+                }
+            }
+            let mut entry = host.keys.open(key.as_ref());
+            next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
+        }
+        let mut entry = host.keys.open(key.as_ref());
+        remove_if_vacant(&mut entry);
+        self.watch_open(&mut entry, queue);
+    }
+
+    /// Serves the requests of these owners that stand in the queue, wherever they stand, if everyone ahead may be
+    /// passed.
+    fn serve_owners<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, owners: Vec<Owner>) {
+        for owner in owners {
+            for id in self.requests_in(queue, &owner) {
+                let Some(request) = self.queues.request(id) else { continue };
+                if request.has_several_keys() {
+                    self.attempt_several(host, queue, id);
+                    continue;
+                }
+                let has_turn = has_turn(&self.queues, &mut host.keys, queue, request.place, owner.as_bytes());
+                let turn = if has_turn { Turn::Come } else { Turn::NotCome };
+                let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
+                let mut entry = host.keys.open(key.as_ref());
+                self.attempt(&mut entry, &mut host.clients, host.now, key.as_ref(), queue, id, turn);
+            }
+        }
+    }
+
+    /// The owners that a stuck request for several keys waits for: they need not wait for it.
+    fn owners_that_pass<K: Keys, C>(&self, host: &mut Host<'_, K, C>, stuck: &QueuedRequest) -> Vec<Owner> {
+        let holder = |key: &Key| match host.keys.open(key.as_ref()).content() {
+            Content::Lock(lock) => lock.exclusive_owner().cloned(),
+            _ => None,
+        };
+        self.queues.keys_of(stuck).filter_map(holder).collect()
+    }
+
+    /// Grants an open key to one of its waiters, if it admits it.
+    #[allow(clippy::too_many_arguments)] // The parts of the host are apart while a key is open.
+    fn attempt<E: Entry, C: Clients>(
+        &mut self,
+        entry: &mut E,
+        clients: &mut C,
+        now: &Now,
+        key: KeyRef<'_>,
+        queue: QueueId,
+        id: RequestId,
+        turn: Turn,
+    ) -> Attempt {
+        let (Some(queued), Some(wait_queue)) = (self.queues.request(id), self.queues.get(queue)) else {
+            return Attempt::Dismissed;
+        };
+        let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
+        let request = LockRequest { owner: owner.as_ref(), claim: wait_queue.under_limit(queued.claim), lease };
+        match self.admission(now, key, entry, &request) {
+            Ok(Admission::AlreadyHeld) => {}
+            Ok(Admission::Admit) if turn == Turn::Come && !self.is_kept_by_grace(now, entry, &owner) => {}
+            Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
+            Err(error) => return self.dismiss_for(clients, id, error),
+        }
+        match self.grant_one(now, key, entry, &request, session) {
+            Err(error) => self.dismiss_for(clients, id, error),
+            Ok(grant) => {
+                let claim = request.claim;
+                self.remove(id);
+                self.deliver(clients, id, grant, || Delivery { owner, claim, grants: vec![(key.to_key(), grant)] });
+                Attempt::Granted
+            }
+        }
+    }
+
+    /// Grants all keys of a request for several, if all admit it.
+    fn attempt_several<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        queue: QueueId,
+        id: RequestId,
+    ) -> Attempt {
+        let Some(queued) = self.queues.request(id).cloned() else { return Attempt::Dismissed };
+        let (request, db) = (queued.request(), queued.db);
+        let keys: Vec<Key> = self.queues.keys_of(&queued).cloned().collect();
+        // Each of them has a slot that may be on its way, though they share one.
+        match keys.iter().map(|key| host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
+            None | Some(Gate::Open) => {}
+            Some(Gate::Closed) => {
+                self.due.insert(queue);
+                return Attempt::Stuck;
+            }
+            Some(Gate::Elsewhere) => {
+                self.dismiss(&mut host.clients, id, WaitOutcome::TryAgain);
+                return Attempt::Dismissed;
+            }
+        }
+        for (key, other) in keys.iter().zip(&queued.queues) {
+            let admission = self.admission(host.now, key.as_ref(), &mut host.keys.open(key.as_ref()), &request);
+            match admission {
+                Ok(Admission::AlreadyHeld) => {}
+                Ok(Admission::Admit)
+                    if has_turn(&self.queues, &mut host.keys, *other, queued.place, queued.owner.as_bytes()) => {}
+                Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
+                Err(error) => return self.dismiss_for(&mut host.clients, id, error),
+            }
+        }
+        let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
+        if self.grace.is_running(host.now) && !holds_all(&mut host.keys, db, &names, queued.owner.as_bytes()) {
+            return Attempt::Stuck;
+        }
+        match self.grant(host, db, &names, &request, queued.session) {
+            Err(error) => self.dismiss_for(&mut host.clients, id, error),
+            Ok(grants) => {
+                self.remove(id);
+                // In its other queues the same owner may stand once more: it reenters there now.
+                let others =
+                    queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());
+                self.due.extend(others);
+                let first = grants.first();
+                let (owner, claim) = (queued.owner, queued.claim);
+                self.deliver(&mut host.clients, id, first, || {
+                    let grants = keys.into_iter().zip(grants.into_iter()).collect();
+                    Delivery { owner, claim, grants }
+                });
+                Attempt::Granted
+            }
+        }
+    }
+
+    /// Tells a waiter that it was granted the lock.
+    fn deliver<C: Clients>(
+        &mut self,
+        clients: &mut C,
+        id: RequestId,
+        grant: Grant,
+        delivery: impl FnOnce() -> Delivery,
+    ) {
+        let outcome = WaitOutcome::Granted { fence: grant.fence, holds: grant.holds };
+        if clients.answer(id, outcome) == host::Delivery::Pending {
+            self.deliveries.sent(id, delivery());
+        }
+    }
+
+    /// The key has become something that this request cannot have.
+    fn dismiss_for<C: Clients>(&mut self, clients: &mut C, id: RequestId, error: KeyError) -> Attempt {
+        self.dismiss(clients, id, WaitOutcome::Impossible(error));
+        Attempt::Dismissed
+    }
+
+    fn is_kept_by_grace<E: Entry>(&mut self, now: &Now, entry: &mut E, owner: &Owner) -> bool {
+        let holds = |entry: &mut E| matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner.as_bytes()));
+        self.grace.is_running(now) && !holds(entry)
+    }
+
+    fn has_one_holder(&self, queue: QueueId) -> bool {
+        let queue = self.queues.get(queue);
+        queue.is_some_and(|queue| matches!(queue.family, Family::Mutex | Family::Reentrant))
+    }
+
+    /// The requests of an owner that wait in this queue.
+    fn requests_in(&self, queue: QueueId, owner: &Owner) -> Vec<RequestId> {
+        let Some(db) = self.queues.get(queue).map(|queue| queue.key.db) else { return Vec::new() };
+        let waits_here = |id: &RequestId| {
+            self.queues.request(*id).is_some_and(|queued| queued.is_present() && queued.stands_in(queue))
+        };
+        self.queues.requests_of(db, owner.as_bytes()).filter(waits_here).collect()
+    }
+}

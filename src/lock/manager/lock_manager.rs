@@ -1,0 +1,103 @@
+//! What the rules remember that is not stored with a key.
+//!
+//! Nothing is done in this folder but to decide: the [`Host`](crate::host::Host) stores, replicates and answers. What
+//! cannot be decided at once, because no write is allowed where it was noticed, is put down in `due` and decided by
+//! [`LockManager::drain`]. One road for every surprise.
+
+use super::bindings::{BindingId, Bindings};
+use super::deliveries::Deliveries;
+use super::grace::Grace;
+use super::timer_set::TimerSet;
+use crate::id_map::IdSet;
+use crate::key::{ClientId, KeyRef, RequestId};
+use crate::queue::deadlock::Edge;
+use crate::queue::queues::WaitQueues;
+use crate::queue::request::QueueId;
+use crate::value::claim::{Family, InvalidClaim};
+use crate::value::fence::FenceClock;
+use crate::value::outcome::KeyError;
+
+/// Everything of the rules that is not stored with a key.
+#[derive(Debug, Default)]
+pub struct LockManager {
+    /// Where fences come from.
+    pub fences: FenceClock,
+    /// The settings.
+    pub limits: Limits,
+    pub(super) grace: Grace,
+    pub(super) queues: WaitQueues,
+    pub(super) bindings: Bindings,
+    pub(super) timers: TimerSet<Timer>,
+    /// Wait queues to be served as soon as somebody may write.
+    pub(super) due: IdSet<QueueId>,
+    /// Connections that ended and whose holds are still to be taken from them.
+    pub(super) ended: IdSet<ClientId>,
+    pub(super) deliveries: Deliveries,
+}
+
+/// The settings that the rules know.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests that may wait, and places that may be kept.
+    pub max_waiters: usize,
+    /// Milliseconds that a place is kept; 0: not at all.
+    pub keep_place_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { max_waiters: 10_000, keep_place_ms: 1_000 }
+    }
+}
+
+/// What happens by itself at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// A client has waited long enough.
+    WaitEnds(RequestId),
+    /// A client stayed away too long.
+    PlaceEnds(RequestId),
+    /// A lease may have ended on a key that is waited for.
+    LeaseEnds(QueueId),
+    /// A third of a lease that is bound to a connection is over.
+    RenewalDue(BindingId),
+}
+
+/// Why a request is answered with an error. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockError {
+    /// A key cannot be granted to it.
+    Key(KeyError),
+    /// Waiting would never end: who waits for whom, on which key.
+    Deadlock(Vec<Edge>),
+    /// As many requests as may wait do so already.
+    MaxWaiters,
+    /// The server has just started or become the primary: nobody knows yet who held what.
+    Grace,
+}
+
+impl From<KeyError> for LockError {
+    fn from(error: KeyError) -> LockError {
+        LockError::Key(error)
+    }
+}
+
+impl LockManager {
+    /// Who waits.
+    pub fn queues(&self) -> &WaitQueues {
+        &self.queues
+    }
+
+    /// Which holds are bound to which connection.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// While anyone waits, a free key keeps the queue's family.
+    pub(super) fn check_family_of_queue(&self, key: KeyRef<'_>, family: Family) -> Result<(), InvalidClaim> {
+        match self.queues.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {
+            Some(queue) => Err(InvalidClaim::WrongFamily(queue.family)),
+            None => Ok(()),
+        }
+    }
+}

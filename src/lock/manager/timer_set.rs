@@ -1,0 +1,81 @@
+//! Timers by the time at which they fire: one structure for all of them, so that one timer of the host serves it.
+
+use std::collections::BTreeSet;
+use std::hash::Hash;
+
+use crate::id_map::IdMap;
+use crate::shrink;
+use crate::value::time::Timestamp;
+
+/// A set of timers, at most one for each subject.
+#[derive(Debug)]
+pub struct TimerSet<T> {
+    by_subject: IdMap<T, Timestamp>,
+    by_time: BTreeSet<(Timestamp, T)>,
+}
+
+impl<T: Copy + Ord + Hash> Default for TimerSet<T> {
+    fn default() -> Self {
+        TimerSet { by_subject: IdMap::default(), by_time: BTreeSet::new() }
+    }
+}
+
+impl<T: Copy + Ord + Hash> TimerSet<T> {
+    /// The subject's timer fires at `when`, and no more at the time set before.
+    pub fn set(&mut self, subject: T, when: Timestamp) {
+        if let Some(before) = self.by_subject.insert(subject, when) {
+            self.by_time.remove(&(before, subject));
+        }
+        self.by_time.insert((when, subject));
+    }
+
+    /// The timer fires at `when` at the latest. One that fires too early is harmless where its handler inspects the
+    /// state again, and cheaper than moving it at every step.
+    pub fn set_no_later(&mut self, subject: T, when: Timestamp) {
+        if self.by_subject.get(&subject).is_none_or(|before| *before > when) {
+            self.set(subject, when);
+        }
+    }
+
+    /// The subject has no timer any more.
+    pub fn clear(&mut self, subject: T) {
+        if let Some(when) = self.by_subject.remove(&subject) {
+            shrink::map(&mut self.by_subject);
+            self.by_time.remove(&(when, subject));
+        }
+    }
+
+    /// When the next one fires.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.by_time.first().map(|(when, _)| *when)
+    }
+
+    /// Takes out one whose time has come.
+    pub fn pop_due(&mut self, now: Timestamp) -> Option<T> {
+        let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
+        self.by_time.remove(&(when, subject));
+        self.by_subject.remove(&subject);
+        shrink::map(&mut self.by_subject);
+        Some(subject)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fires_in_the_order_of_time_and_once() {
+        let mut timers = TimerSet::default();
+        for (subject, ms) in [(1, 30), (2, 10), (3, 20), (2, 25)] {
+            timers.set(subject, Timestamp::from_ms(ms));
+        }
+        timers.set_no_later(1, Timestamp::from_ms(40));
+        timers.clear(3);
+        assert_eq!(timers.next(), Some(Timestamp::from_ms(25)));
+        assert_eq!(timers.pop_due(Timestamp::from_ms(24)), None);
+        assert_eq!(timers.pop_due(Timestamp::from_ms(30)), Some(2));
+        assert_eq!(timers.pop_due(Timestamp::from_ms(30)), Some(1));
+        assert_eq!(timers.next(), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! What happens by itself: timers that fire, and the drain of all that was put down.
+
+use super::deliveries::Delivery;
+use super::departure::Departure;
+use super::lock_manager::{LockManager, Timer};
+use super::release::End;
+use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
+use crate::queue::request::QueueId;
+use crate::value::time::Timestamp;
+
+/// Milliseconds after which a closed gate is asked again. No event of the server says that a pause has ended.
+pub const GATE_RETRY_MS: u64 = 10;
+
+impl LockManager {
+    /// The server has started or become the primary, and may have lost locks whose holders still work: for so long
+    /// nobody new is granted anything.
+    pub fn begin_grace(&mut self, since: Timestamp, grace_ms: u64) {
+        self.grace.begin(since, grace_ms);
+    }
+
+    /// The setting was changed while a grace may run: it ends sooner or later then, but none begins.
+    pub fn change_grace(&mut self, grace_ms: u64) {
+        if self.grace.change(grace_ms) {
+            self.due.extend(self.queues.iter().map(|(id, _)| id));
+        }
+    }
+
+    /// Whether [`LockManager::drain`] has something to do.
+    pub fn has_due(&self) -> bool {
+        !self.due.is_empty() || !self.ended.is_empty() || self.deliveries.has_lost()
+    }
+
+    /// When [`LockManager::tick`] has something to do.
+    pub fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.next()
+    }
+
+    /// Decides all that was put down. What a closed gate holds up stays.
+    pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
+        for delivery in self.deliveries.take_lost() {
+            self.take_back(host, delivery);
+        }
+        for client in std::mem::take(&mut self.ended) {
+            self.release_session(host, client);
+        }
+        for queue in std::mem::take(&mut self.due) {
+            self.serve(host, queue);
+        }
+    }
+
+    /// Handles the timers whose time has come, at most `most` of them, so that the server is not held up.
+    pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
+        // Otherwise those who wait for a held key would set a timer for its end again and again.
+        self.grace.end_if_over(host.now);
+        for _ in 0..most {
+            let Some(timer) = self.timers.pop_due(host.now.timestamp()) else { break };
+            match timer {
+                Timer::WaitEnds(id) => {
+                    host.clients.answer(id, WaitOutcome::TimedOut);
+                    self.leave(host.now, id, Departure::MayComeBack);
+                }
+                Timer::PlaceEnds(id) => self.remove(id),
+                Timer::LeaseEnds(queue) => _ = self.due.insert(queue),
+                Timer::RenewalDue(id) => self.renew_session(host, id),
+            }
+        }
+    }
+
+    /// Sees to it that a queue is served when the lease of its key ends, and notes who holds the key.
+    pub(super) fn watch<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) {
+        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
+        self.watch_open(&mut host.keys.open(key.as_ref()), queue);
+    }
+
+    /// The same, with the key open.
+    pub(super) fn watch_open<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
+        if self.queues.get(queue).is_none_or(|queue| queue.waiters() == 0) {
+            return;
+        }
+        if let Some(grace_ends) = self.grace.ends() {
+            self.timers.set_no_later(Timer::LeaseEnds(queue), grace_ends);
+        }
+        let until = entry.until();
+        match entry.content() {
+            Content::Lock(lock) => {
+                self.queues.note_holders(queue, Some(lock));
+                if let Some(end) = lock.first_deadline(until).timestamp() {
+                    self.timers.set_no_later(Timer::LeaseEnds(queue), end.plus_ms(1));
+                }
+            }
+            _ => self.queues.note_holders(queue, None),
+        }
+    }
+
+    /// Takes a grant back that nobody received; the next waiter has its turn.
+    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, delivery: Delivery) {
+        if delivery.grants.iter().any(|(key, _)| host.keys.gate(key.as_ref()) != Gate::Open) {
+            return self.deliveries.put_back(delivery);
+        }
+        let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
+        for (key, grant) in &delivery.grants {
+            // A key that holds no such lock any more has ended the hold itself.
+            _ = self.end_hold(host, key.as_ref(), End::Undelivered { owner, claim, grant });
+        }
+    }
+}

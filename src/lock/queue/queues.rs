@@ -1,0 +1,275 @@
+//! The wait queues of one server: who waits for which key, in which order.
+//!
+//! A request stands in the wait queue of each of its keys, at the place that its arrival gave it; one number for all
+//! queues, so that requests for several keys cannot cross. A request whose client is away for a moment keeps its place,
+//! but is passed over. Requests and their order are all that is here: who is admitted is decided in `manager`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use super::request::{Arrival, Place, QueueId, QueuedRequest, Rank};
+use super::wait_queue::WaitQueue;
+use super::waited_for::WaitedFor;
+use crate::id_map::IdMap;
+use crate::key::{Key, KeyRef, RequestId};
+use crate::shrink;
+use crate::value::claim::{Family, LockRequest};
+use crate::value::lock::Lock;
+use crate::value::owner::Owner;
+
+/// The queued requests of an owner, by the queue under which they are listed, so that a retry is found among thousands.
+type Listed = BTreeSet<(QueueId, RequestId)>;
+
+/// All wait queues of one server.
+#[derive(Debug, Default)]
+pub struct WaitQueues {
+    queues: IdMap<QueueId, WaitQueue>,
+    // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each time.
+    by_key: IdMap<i32, HashMap<Rc<[u8]>, QueueId>>,
+    requests: IdMap<RequestId, QueuedRequest>,
+    by_owner: IdMap<i32, HashMap<Owner, Listed>>,
+    /// Kept places, the one gone longest first.
+    away: BTreeMap<u64, RequestId>,
+    waited_for: WaitedFor,
+    last_number: u64,
+}
+
+/// What is there.
+impl WaitQueues {
+    /// Nobody waits and nobody has a place.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// How many requests wait; a kept place is no waiter.
+    pub fn waiters(&self) -> usize {
+        self.requests.len() - self.away.len()
+    }
+
+    /// How many places are kept.
+    pub fn kept_places(&self) -> usize {
+        self.away.len()
+    }
+
+    /// The id of a key's wait queue.
+    #[inline]
+    pub fn id_of(&self, key: KeyRef<'_>) -> Option<QueueId> {
+        if self.is_empty() {
+            return None;
+        }
+        self.by_key.get(&key.db).and_then(|names| names.get(key.name)).copied()
+    }
+
+    /// The wait queue of a key.
+    pub fn of_key(&self, key: KeyRef<'_>) -> Option<&WaitQueue> {
+        self.get(self.id_of(key)?)
+    }
+
+    /// A wait queue that is still there.
+    pub fn get(&self, id: QueueId) -> Option<&WaitQueue> {
+        self.queues.get(&id)
+    }
+
+    /// All of them, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (QueueId, &WaitQueue)> + '_ {
+        self.queues.iter().map(|(id, queue)| (*id, queue))
+    }
+
+    /// A request that is queued or keeps its place.
+    pub fn request(&self, id: RequestId) -> Option<&QueuedRequest> {
+        self.requests.get(&id)
+    }
+
+    /// All of them, in no particular order.
+    pub fn requests(&self) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
+        self.requests.iter().map(|(id, request)| (*id, request))
+    }
+
+    /// The keys that a request waits for, in the order of the request.
+    pub fn keys_of<'a>(&'a self, request: &'a QueuedRequest) -> impl Iterator<Item = &'a Key> + 'a {
+        request.queues.iter().filter_map(|id| self.queues.get(id)).map(|queue| &queue.key)
+    }
+
+    /// The queued requests of an owner, whether their clients are there or away.
+    pub fn requests_of(&self, db: i32, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
+        let listed = self.by_owner.get(&db).and_then(|owners| owners.get(owner));
+        listed.into_iter().flatten().map(|(_, id)| *id)
+    }
+
+    /// The queued request of which this one is a retry: same owner, keys, mode and number.
+    pub fn find_retried(&self, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<RequestId> {
+        let id_of = |name: &&[u8]| self.id_of(KeyRef { db, name });
+        let mut listed_under = id_of(names.first()?)?;
+        for name in names {
+            listed_under = listed_under.min(id_of(name)?);
+        }
+        let is_retried = |id: &RequestId| {
+            self.requests.get(id).is_some_and(|queued| {
+                queued.claim.family() == request.claim.family()
+                    && request.claim.is_retry_of(&queued.claim)
+                    && queued.queues.len() == names.len()
+                    && names.iter().filter_map(id_of).all(|queue| queued.stands_in(queue))
+            })
+        };
+        let listed = self.by_owner.get(&db)?.get(request.owner.as_bytes())?;
+        let range = (listed_under, RequestId::FIRST)..=(listed_under, RequestId::LAST);
+        listed.range(range).map(|(_, id)| *id).find(is_retried)
+    }
+
+    /// A place behind everyone who is there now.
+    pub fn last_place(&self, rank: Rank) -> Place {
+        Place { rank, arrival: self.last_number }
+    }
+
+    /// The request that has been away longest.
+    pub fn longest_away(&self) -> Option<RequestId> {
+        self.away.first_key_value().map(|(_, id)| *id)
+    }
+
+    /// Whether anybody may be waiting for this owner: false is certain, and spares the search for a deadlock. `holds`
+    /// tells whether the owner holds a key with many holders.
+    pub fn may_be_waited_for(&self, db: i32, owner: &[u8], mut holds: impl FnMut(&Key) -> bool) -> bool {
+        self.requests_of(db, owner).any(|id| self.requests.get(&id).is_some_and(QueuedRequest::is_present))
+            || self.waited_for.contains(db, owner)
+            || self
+                .waited_for
+                .with_many_holders(db)
+                .filter_map(|id| self.queues.get(&id))
+                .any(|queue| holds(&queue.key))
+    }
+
+    /// Whether nothing is left of those who waited.
+    #[cfg(test)]
+    pub fn is_clean(&self) -> bool {
+        self.by_key.values().all(HashMap::is_empty)
+            && self.requests.is_empty()
+            && self.by_owner.values().all(HashMap::is_empty)
+            && self.away.is_empty()
+            && self.waited_for.is_empty()
+    }
+}
+
+/// What changes.
+impl WaitQueues {
+    /// Puts a request into the wait queues of its keys.
+    pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
+        let Arrival { request, db, names, place, since, until, session, may_come_back } = arrival;
+        let id = RequestId(self.number());
+        let queues: Vec<_> =
+            names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.family())).collect();
+        for queue in &queues {
+            let queue = self.queues.get_mut(queue).expect("queue_for made it");
+            queue.present.insert(place, id);
+            queue.limit = request.claim.limit().or(queue.limit);
+        }
+        let listed_under = *queues.iter().min().expect("a request names at least one key");
+        let owner = request.owner.to_owner();
+        self.by_owner.entry(db).or_default().entry(owner.clone()).or_default().insert((listed_under, id));
+        let queued = QueuedRequest {
+            owner,
+            claim: request.claim,
+            lease: request.lease,
+            db,
+            queues,
+            place,
+            since,
+            until,
+            session,
+            may_come_back,
+            listed_under,
+            away: None,
+        };
+        self.requests.insert(id, queued);
+        id
+    }
+
+    /// Takes a request out for good, and the wait queues that are empty then.
+    pub fn leave(&mut self, id: RequestId) -> Option<QueuedRequest> {
+        let request = self.requests.remove(&id)?;
+        shrink::map(&mut self.requests);
+        if let Some(away) = request.away {
+            self.away.remove(&away);
+        }
+        for queue_id in &request.queues {
+            let Some(queue) = self.queues.get_mut(queue_id) else { continue };
+            match request.away {
+                Some(_) => queue.away -= 1,
+                None => _ = queue.present.remove(&request.place),
+            }
+            if queue.is_empty() {
+                self.close(*queue_id);
+            }
+        }
+        self.unlist(id, &request);
+        Some(request)
+    }
+
+    /// The client is away: the request keeps its place, but is passed over.
+    pub fn keep_place(&mut self, id: RequestId) {
+        let departure = self.number();
+        let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
+        request.away = Some(departure);
+        self.away.insert(departure, id);
+        for queue in &request.queues {
+            if let Some(queue) = self.queues.get_mut(queue) {
+                queue.present.remove(&request.place);
+                queue.away += 1;
+            }
+        }
+    }
+
+    /// Notes who holds the key of a queue, as far as [`WaitQueues::may_be_waited_for`] asks; `None`: nobody.
+    pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) {
+        if let Some(queue) = self.queues.get(&id) {
+            self.waited_for.note(id, queue.key.db, lock);
+        }
+    }
+
+    /// Sets the limit that counts for a semaphore's queue; whether it is another one.
+    pub fn set_limit(&mut self, id: QueueId, limit: u32) -> bool {
+        let queue = self.queues.get_mut(&id);
+        queue.is_some_and(|queue| queue.limit.replace(limit) != Some(limit))
+    }
+
+    fn queue_for(&mut self, key: KeyRef<'_>, family: Family) -> QueueId {
+        if let Some(id) = self.id_of(key) {
+            let queue = self.queues.get_mut(&id).expect("by_key names queues that exist");
+            // Only kept places are left: the family is the newcomer's.
+            if queue.present.is_empty() && queue.family != family {
+                queue.family = family;
+                queue.limit = None;
+            }
+            return id;
+        }
+        let (id, key) = (QueueId(self.number()), key.to_key());
+        self.by_key.entry(key.db).or_default().insert(key.name.clone(), id);
+        self.queues.insert(id, WaitQueue::new(key, family));
+        id
+    }
+
+    fn close(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.remove(&id) else { return };
+        shrink::map(&mut self.queues);
+        self.waited_for.forget(id, queue.key.db);
+        if let Some(names) = self.by_key.get_mut(&queue.key.db) {
+            names.remove(&queue.key.name);
+            shrink::map(names);
+        }
+    }
+
+    fn unlist(&mut self, id: RequestId, request: &QueuedRequest) {
+        let Some(owners) = self.by_owner.get_mut(&request.db) else { return };
+        let Some(listed) = owners.get_mut(request.owner.as_bytes()) else { return };
+        listed.remove(&(request.listed_under, id));
+        if listed.is_empty() {
+            owners.remove(request.owner.as_bytes());
+            shrink::map(owners);
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+}

@@ -1,0 +1,56 @@
+//! The wait queue of one key: its requests in the order of their places.
+
+use std::collections::BTreeMap;
+
+use super::request::Place;
+use crate::key::{Key, RequestId};
+use crate::value::claim::{Claim, Family};
+
+/// The wait queue of a key.
+#[derive(Debug)]
+pub struct WaitQueue {
+    /// The key that is waited for.
+    pub key: Key,
+    /// The family that a free key keeps while somebody waits.
+    pub family: Family,
+    /// The LIMIT of the newest request; `None` for what is no semaphore.
+    pub limit: Option<u32>,
+    pub(super) present: BTreeMap<Place, RequestId>,
+    /// Kept places.
+    pub(super) away: usize,
+}
+
+impl WaitQueue {
+    pub(super) fn new(key: Key, family: Family) -> WaitQueue {
+        WaitQueue { key, family, limit: None, present: BTreeMap::new(), away: 0 }
+    }
+
+    /// The requests whose clients are there, first come first.
+    pub fn present(&self) -> impl DoubleEndedIterator<Item = (Place, RequestId)> + '_ {
+        self.present.iter().map(|(place, id)| (*place, *id))
+    }
+
+    /// The head: the request whose turn is next.
+    pub fn first(&self) -> Option<RequestId> {
+        self.present.first_key_value().map(|(_, id)| *id)
+    }
+
+    /// The requests ahead of `place`, nearest first.
+    pub fn ahead_of(&self, place: Place) -> impl DoubleEndedIterator<Item = RequestId> + '_ {
+        self.present.range(..place).rev().map(|(_, id)| *id)
+    }
+
+    /// How many wait; a kept place is no waiter.
+    pub fn waiters(&self) -> usize {
+        self.present.len()
+    }
+
+    /// A queued claim as it counts now: under the LIMIT of the newest request.
+    pub fn under_limit(&self, claim: Claim) -> Claim {
+        claim.under_limit(self.limit)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.present.is_empty() && self.away == 0
+    }
+}

@@ -1,0 +1,258 @@
+//! What a request claims of a lock, and what a release gives back, for each of the four families.
+
+use super::owner::OwnerRef;
+use super::time::Lease;
+
+/// The family of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// One holder, once.
+    Mutex,
+    /// One holder, any number of times.
+    Reentrant,
+    /// Many readers or one writer.
+    ReadWrite,
+    /// Permits, up to a limit.
+    Semaphore,
+}
+
+impl Family {
+    /// The word that clients see as `kind`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Family::Mutex => "mutex",
+            Family::Reentrant => "reentrant",
+            Family::ReadWrite => "rw",
+            Family::Semaphore => "semaphore",
+        }
+    }
+}
+
+/// How a read/write lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Beside other readers.
+    Read,
+    /// Alone.
+    Write,
+}
+
+/// How many holds or permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// That many more (acquire) or fewer (release) than now.
+    Step(u32),
+    /// Exactly that many afterwards: safe to resend.
+    Exactly(u32),
+}
+
+impl Count {
+    /// The number that the request names.
+    pub fn number(self) -> u32 {
+        match self {
+            Count::Step(n) | Count::Exactly(n) => n,
+        }
+    }
+
+    /// The holds after an acquire.
+    pub(super) fn added_to(self, held: u32) -> Result<u32, InvalidClaim> {
+        match self {
+            Count::Step(n) => held.checked_add(n).ok_or(InvalidClaim::TooManyHolds),
+            Count::Exactly(n) if n < held => Err(InvalidClaim::HoldsMore(held)),
+            Count::Exactly(n) => Ok(n),
+        }
+    }
+
+    /// The holds after a release.
+    pub(super) fn taken_from(self, held: u32) -> Result<u32, InvalidClaim> {
+        match self {
+            Count::Step(n) => held.checked_sub(n).ok_or(InvalidClaim::HoldsFewer(held)),
+            Count::Exactly(n) if n > held => Err(InvalidClaim::HoldsFewer(held)),
+            Count::Exactly(n) => Ok(n),
+        }
+    }
+}
+
+/// What a request claims of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The mutex.
+    Mutex,
+    /// Holds of a reentrant mutex.
+    Reentrant(Count),
+    /// Holds of a read/write lock in a mode.
+    ReadWrite(Mode, Count),
+    /// Permits of a semaphore.
+    Permits {
+        /// At most that many are out; 1 or more.
+        limit: u32,
+        /// How many are claimed.
+        count: Count,
+    },
+}
+
+impl Claim {
+    /// The family that the claim belongs to.
+    pub fn family(&self) -> Family {
+        match self {
+            Claim::Mutex => Family::Mutex,
+            Claim::Reentrant(_) => Family::Reentrant,
+            Claim::ReadWrite(..) => Family::ReadWrite,
+            Claim::Permits { .. } => Family::Semaphore,
+        }
+    }
+
+    /// How a holder of this claim is shown: exclusive, read, write or permits.
+    pub fn mode_word(&self) -> &'static str {
+        match self {
+            Claim::Mutex | Claim::Reentrant(_) => "exclusive",
+            Claim::ReadWrite(Mode::Read, _) => "read",
+            Claim::ReadWrite(Mode::Write, _) => "write",
+            Claim::Permits { .. } => "permits",
+        }
+    }
+
+    /// How many holds or permits it names.
+    pub fn count(&self) -> Count {
+        match self {
+            Claim::Mutex => Count::Exactly(1),
+            Claim::Reentrant(count) | Claim::ReadWrite(_, count) | Claim::Permits { count, .. } => *count,
+        }
+    }
+
+    /// The LIMIT that it brings.
+    pub fn limit(&self) -> Option<u32> {
+        match self {
+            Claim::Permits { limit, .. } => Some(*limit),
+            _ => None,
+        }
+    }
+
+    /// The same claim under another LIMIT.
+    pub fn under_limit(self, limit: Option<u32>) -> Claim {
+        match (self, limit) {
+            (Claim::Permits { count, .. }, Some(limit)) => Claim::Permits { limit, count },
+            _ => self,
+        }
+    }
+
+    /// Whether it asks to read, beside other readers.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self, Claim::ReadWrite(Mode::Read, _))
+    }
+
+    /// Whether `other` is the same request sent again: the same mode and number; the limit may be a newer one.
+    pub fn is_retry_of(&self, other: &Claim) -> bool {
+        match (self, other) {
+            (Claim::Permits { count, .. }, Claim::Permits { count: before, .. }) => count == before,
+            _ => self == other,
+        }
+    }
+}
+
+/// What a release gives back of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Portion {
+    /// The mutex.
+    Mutex,
+    /// Holds of a reentrant mutex.
+    Reentrant(Count),
+    /// Holds of a read/write lock in a mode.
+    ReadWrite(Mode, Count),
+    /// Permits of a semaphore.
+    Permits(Count),
+}
+
+impl Portion {
+    /// The family that the portion belongs to.
+    pub fn family(&self) -> Family {
+        match self {
+            Portion::Mutex => Family::Mutex,
+            Portion::Reentrant(_) => Family::Reentrant,
+            Portion::ReadWrite(..) => Family::ReadWrite,
+            Portion::Permits(_) => Family::Semaphore,
+        }
+    }
+
+    /// What remains of `held` holds.
+    pub(super) fn taken_from(&self, held: u32) -> Result<u32, InvalidClaim> {
+        match self {
+            Portion::Mutex => Ok(0),
+            Portion::Reentrant(count) | Portion::ReadWrite(_, count) | Portion::Permits(count) => {
+                count.taken_from(held)
+            }
+        }
+    }
+}
+
+/// A claim by somebody for some time. The owner's bytes are borrowed: they are copied only where they are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct LockRequest<'a> {
+    /// Who shall hold.
+    pub owner: OwnerRef<'a>,
+    /// What it shall hold.
+    pub claim: Claim,
+    /// For how long.
+    pub lease: Lease,
+}
+
+/// Why a request makes no sense on the lock as it is. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidClaim {
+    /// The key holds a lock of that other family.
+    WrongFamily(Family),
+    /// `HOLDS n` to acquire, with more than n held: an acquire never takes away.
+    HoldsMore(u32),
+    /// `HOLDS n` to release, with fewer than n held, or more permits given back than held: a release never adds.
+    HoldsFewer(u32),
+    /// More than 2^32 - 1 holds.
+    TooManyHolds,
+    /// More permits than LIMIT would let out.
+    OverLimit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_adds_or_sets_and_never_takes_away() {
+        let cases = [
+            (Count::Step(2), 3, Ok(5)),
+            (Count::Step(1), u32::MAX, Err(InvalidClaim::TooManyHolds)),
+            (Count::Exactly(3), 3, Ok(3)),
+            (Count::Exactly(4), 3, Ok(4)),
+            (Count::Exactly(2), 3, Err(InvalidClaim::HoldsMore(3))),
+        ];
+        for (count, held, after) in cases {
+            assert_eq!(count.added_to(held), after, "{count:?} added to {held}");
+        }
+    }
+
+    #[test]
+    fn a_count_takes_away_or_sets_and_never_adds() {
+        let cases = [
+            (Count::Step(2), 3, Ok(1)),
+            (Count::Step(3), 3, Ok(0)),
+            (Count::Step(4), 3, Err(InvalidClaim::HoldsFewer(3))),
+            (Count::Exactly(0), 3, Ok(0)),
+            (Count::Exactly(3), 3, Ok(3)),
+            (Count::Exactly(4), 3, Err(InvalidClaim::HoldsFewer(3))),
+        ];
+        for (count, held, after) in cases {
+            assert_eq!(count.taken_from(held), after, "{count:?} taken from {held}");
+        }
+        assert_eq!(Portion::Mutex.taken_from(1), Ok(0));
+    }
+
+    #[test]
+    fn a_retry_has_the_same_mode_and_number() {
+        let permits = |limit, n| Claim::Permits { limit, count: Count::Step(n) };
+        assert!(permits(5, 2).is_retry_of(&permits(3, 2)), "the limit may be a newer one");
+        assert!(!permits(5, 2).is_retry_of(&permits(5, 1)));
+        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        assert!(read.is_retry_of(&read));
+        assert!(!read.is_retry_of(&Claim::ReadWrite(Mode::Write, Count::Step(1))));
+        assert!(!Claim::Reentrant(Count::Step(1)).is_retry_of(&Claim::Reentrant(Count::Exactly(1))));
+    }
+}

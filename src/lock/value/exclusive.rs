@@ -1,0 +1,116 @@
+//! The one holder of a mutex or reentrant mutex. Its deadline is the key's own time to live and stands nowhere else, so
+//! that EXPIRE, PTTL and the lease cannot disagree.
+
+use super::claim::{Claim, Family, InvalidClaim, LockRequest, Portion};
+use super::fence::Fence;
+use super::holders::Holder;
+use super::outcome::{Admission, Grant, Hold, Released};
+use super::owner::Owner;
+use super::time::{Deadline, Lease, Timestamp};
+
+/// The one holder of a mutex or reentrant mutex.
+#[derive(Clone, Debug)]
+pub struct Exclusive {
+    pub(super) owner: Owner,
+    pub(super) fence: Fence,
+    lease: Lease,
+    holds: u32,
+    is_reentrant: bool,
+}
+
+impl Exclusive {
+    /// The first grant.
+    #[inline]
+    pub(super) fn of_request(request: &LockRequest<'_>, fence: Fence) -> Exclusive {
+        Exclusive {
+            owner: request.owner.to_owner(),
+            fence,
+            lease: request.lease,
+            holds: request.claim.count().number(),
+            is_reentrant: request.claim.family() == Family::Reentrant,
+        }
+    }
+
+    /// From a file, a dump or an effect.
+    pub(super) fn of_holder(family: Family, holder: Holder) -> Exclusive {
+        Exclusive {
+            owner: holder.owner,
+            fence: holder.fence,
+            lease: holder.lease,
+            holds: holder.holds,
+            is_reentrant: family == Family::Reentrant,
+        }
+    }
+
+    pub(super) fn family(&self) -> Family {
+        if self.is_reentrant {
+            Family::Reentrant
+        } else {
+            Family::Mutex
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_held_by(&self, owner: &[u8]) -> bool {
+        self.owner.as_bytes() == owner
+    }
+
+    pub(super) fn hold(&self, key_until: Deadline) -> Hold<'_> {
+        Hold { owner: &self.owner, fence: self.fence, lease: self.lease, until: key_until, holds: self.holds, reads: 0 }
+    }
+
+    pub(super) fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
+        self.check_family(claim.family())?;
+        if !self.is_held_by(owner) {
+            return Ok(Admission::Wait);
+        }
+        if let Claim::Reentrant(count) = claim {
+            count.added_to(self.holds)?;
+        }
+        Ok(Admission::AlreadyHeld)
+    }
+
+    /// Grants once more what its holder has already; with the key's new deadline, which is never an earlier one.
+    pub(super) fn reenter(
+        &mut self,
+        request: &LockRequest<'_>,
+        fence: Fence,
+        now: Timestamp,
+        key_until: Deadline,
+    ) -> Result<(Grant, Deadline), InvalidClaim> {
+        let holds_before = self.holds;
+        if let Claim::Reentrant(count) = request.claim {
+            self.holds = count.added_to(holds_before)?;
+        }
+        self.lease = request.lease;
+        self.fence = fence;
+        Ok((Grant { fence, holds_before, holds: self.holds }, request.lease.from(now).max(key_until)))
+    }
+
+    /// Gives back a portion. With [`Released::Gone`] nobody holds it any more, and the caller drops it.
+    pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
+        self.check_family(portion.family())?;
+        if !self.is_held_by(owner) {
+            return Ok(Released::NotHeld);
+        }
+        let left = portion.taken_from(self.holds)?;
+        if left == 0 {
+            return Ok(Released::Gone);
+        }
+        let before = std::mem::replace(&mut self.holds, left);
+        Ok(if left == before { Released::Same(left) } else { Released::Fewer(left) })
+    }
+
+    pub(super) fn renew(&mut self, lease: Option<Lease>, now: Timestamp) -> Deadline {
+        self.lease = lease.unwrap_or(self.lease);
+        self.lease.from(now)
+    }
+
+    fn check_family(&self, asked: Family) -> Result<(), InvalidClaim> {
+        if asked == self.family() {
+            Ok(())
+        } else {
+            Err(InvalidClaim::WrongFamily(self.family()))
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Fencing tokens from a hybrid clock: `max(last + 1, now in microseconds)`.
+//!
+//! The wall clock carries them over lost data, failovers and slot moves; the last value, which is persisted and
+//! replicated, carries them over a clock that was set back. Never hand one out twice, never go back.
+
+use std::num::NonZeroU64;
+
+/// A fencing token: positive, below 2^53, so that JavaScript, Lua and JSON keep it whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(NonZeroU64);
+
+/// One more than the largest fence.
+const END: u64 = 1 << 53;
+
+impl Fence {
+    /// `None` where the number is no fence.
+    pub fn new(number: u64) -> Option<Fence> {
+        NonZeroU64::new(number).filter(|n| n.get() < END).map(Fence)
+    }
+
+    /// The number that clients see.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Whether it was made more than a day after `now_us` (microseconds since the epoch): no honest clock did that.
+    pub fn is_beyond_a_day(self, now_us: u64) -> bool {
+        self.get() > now_us.saturating_add(86_400_000_000)
+    }
+}
+
+/// The source of fences of one server.
+#[derive(Debug, Default)]
+pub struct FenceClock {
+    last: u64,
+}
+
+impl FenceClock {
+    /// The next fence; `now_us` is the wall clock in microseconds. `None` when the numbers below 2^53 are used up (the
+    /// year 2255, or a forged dump).
+    pub fn next(&mut self, now_us: u64) -> Option<Fence> {
+        let fence = Fence::new((self.last + 1).max(now_us))?;
+        self.last = fence.get();
+        Some(fence)
+    }
+
+    /// Everything that is handed out from now on is above `seen`: a fence that was loaded, restored or replicated.
+    pub fn raise(&mut self, seen: Fence) {
+        self.last = self.last.max(seen.get());
+    }
+
+    /// The last fence handed out or seen; `None` at the very start.
+    pub fn last(&self) -> Option<Fence> {
+        Fence::new(self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fences_grow_when_the_clock_stands_or_steps_back() {
+        let mut clock = FenceClock::default();
+        let mut last = 0;
+        for now_us in [50, 50, 51, 10, 0, 52, 1000] {
+            let fence = clock.next(now_us).unwrap().get();
+            assert!(fence > last);
+            last = fence;
+        }
+        assert_eq!(last, 1000);
+    }
+
+    #[test]
+    fn a_seen_fence_is_never_reached_again() {
+        let mut clock = FenceClock::default();
+        clock.raise(Fence::new(900).unwrap());
+        assert_eq!(clock.next(10).unwrap().get(), 901);
+        clock.raise(Fence::new(5).unwrap());
+        assert_eq!(clock.next(10).unwrap().get(), 902);
+    }
+
+    #[test]
+    fn the_numbers_end_below_two_to_the_53() {
+        let mut clock = FenceClock::default();
+        clock.raise(Fence::new(END - 1).unwrap());
+        assert_eq!(clock.next(10), None);
+        assert_eq!(Fence::new(END), None);
+        assert_eq!(Fence::new(0), None);
+    }
+}

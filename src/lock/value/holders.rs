@@ -1,0 +1,187 @@
+//! The holders of a shared lock: found by owner and by deadline without a walk, however many there are.
+//!
+//! A few are walked through, which is faster than any index; past `WALK` holders an index is kept.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::fence::Fence;
+use super::owner::Owner;
+use super::time::{Deadline, Lease};
+
+/// One owner's hold on a lock.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// Who holds.
+    pub owner: Owner,
+    /// Of the latest grant to this owner that was not merely reentered.
+    pub fence: Fence,
+    /// The length last asked for.
+    pub lease: Lease,
+    /// When the lease ends.
+    pub until: Deadline,
+    /// Exclusive or write holds, or permits.
+    pub holds: u32,
+    /// Read holds.
+    pub reads: u32,
+}
+
+/// So many holders are cheaper to walk through than to index.
+const WALK: usize = 16;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holders {
+    all: Vec<Holder>,
+    index: Option<Box<Index>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Index {
+    by_owner: HashMap<Owner, usize>,
+    by_until: BTreeSet<(Deadline, usize)>,
+}
+
+impl Holders {
+    /// All holders, in no particular order.
+    pub(super) fn as_slice(&self) -> &[Holder] {
+        &self.all
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Where this owner's hold stands, valid until the next change.
+    pub(super) fn position(&self, owner: &[u8]) -> Option<usize> {
+        match &self.index {
+            Some(index) => index.by_owner.get(owner).copied(),
+            None => self.all.iter().position(|h| h.owner.as_bytes() == owner),
+        }
+    }
+
+    pub(super) fn get(&self, owner: &[u8]) -> Option<&Holder> {
+        self.position(owner).and_then(|index| self.all.get(index))
+    }
+
+    /// Adds a holder whose owner is not among them yet.
+    pub(super) fn push(&mut self, holder: Holder) {
+        if let Some(index) = &mut self.index {
+            index.by_owner.insert(holder.owner.clone(), self.all.len());
+            index.by_until.insert((holder.until, self.all.len()));
+        }
+        self.all.push(holder);
+        if self.index.is_none() && self.all.len() > WALK {
+            self.index = Some(Box::new(self.make_index()));
+        }
+    }
+
+    /// Changes the holder at `position`, all but its owner.
+    pub(super) fn change(&mut self, position: usize, change: impl FnOnce(&mut Holder)) {
+        let holder = &mut self.all[position];
+        let before = holder.until;
+        change(holder);
+        if let Some(index) = &mut self.index {
+            index.by_until.remove(&(before, position));
+            index.by_until.insert((holder.until, position));
+        }
+    }
+
+    /// Takes out the holder at `position`; the last one moves to its place.
+    pub(super) fn remove(&mut self, position: usize) -> Holder {
+        let last = self.all.len() - 1;
+        let gone = self.all.swap_remove(position);
+        if self.all.len() <= WALK / 2 {
+            self.index = None;
+        }
+        if let Some(index) = &mut self.index {
+            index.by_owner.remove(gone.owner.as_bytes());
+            index.by_until.remove(&(gone.until, position));
+            if let Some(moved) = self.all.get(position) {
+                index.by_until.remove(&(moved.until, last));
+                index.by_until.insert((moved.until, position));
+                index.by_owner.insert(moved.owner.clone(), position);
+            }
+        }
+        gone
+    }
+
+    /// The holder whose lease ends first.
+    pub(super) fn first_to_end(&self) -> Option<usize> {
+        match &self.index {
+            Some(index) => index.by_until.first().map(|(_, position)| *position),
+            None => (0..self.all.len()).min_by_key(|position| self.all[*position].until),
+        }
+    }
+
+    /// The holder whose lease ends last.
+    pub(super) fn last_to_end(&self) -> Option<usize> {
+        match &self.index {
+            Some(index) => index.by_until.last().map(|(_, position)| *position),
+            None => (0..self.all.len()).max_by_key(|position| self.all[*position].until),
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let owners: usize = match &self.index {
+            // A walk over thousands of holders would make MEMORY USAGE slow: the first ones tell.
+            Some(_) => self.all.iter().take(WALK).map(|h| h.owner.heap_bytes()).sum::<usize>() / WALK * self.len(),
+            None => self.all.iter().map(|h| h.owner.heap_bytes()).sum(),
+        };
+        let index_entry = size_of::<(Owner, usize)>() + size_of::<(Deadline, usize)>() + 16;
+        let index = if self.index.is_some() { self.len() * index_entry } else { 0 };
+        self.all.capacity() * size_of::<Holder>() + owners + index
+    }
+
+    fn make_index(&self) -> Index {
+        let positions = || self.all.iter().enumerate();
+        Index {
+            by_owner: positions().map(|(position, h)| (h.owner.clone(), position)).collect(),
+            by_until: positions().map(|(position, h)| (h.until, position)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::time::Timestamp;
+    use proptest::prelude::*;
+
+    fn holder(name: u8, until: u64) -> Holder {
+        Holder {
+            owner: Owner::new(&[name]).unwrap(),
+            fence: Fence::new(1).unwrap(),
+            lease: Lease::Persist,
+            until: Deadline::At(Timestamp::from_ms(until)),
+            holds: 1,
+            reads: 0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_says_what_a_walk_would_say(steps in prop::collection::vec((0u8..60, 1u64..1000, 0u8..3), 1..400)) {
+            let mut holders = Holders::default();
+            for (name, until, what) in steps {
+                match (holders.position(&[name]), what) {
+                    (None, _) => holders.push(holder(name, until)),
+                    (Some(position), 0) => {
+                        holders.change(position, |h| h.until = Deadline::At(Timestamp::from_ms(until)))
+                    }
+                    (Some(position), _) => drop(holders.remove(position)),
+                }
+                let all = holders.as_slice();
+                for (position, h) in all.iter().enumerate() {
+                    prop_assert_eq!(holders.position(h.owner.as_bytes()), Some(position));
+                }
+                let untils = || all.iter().map(|h| h.until);
+                prop_assert_eq!(holders.first_to_end().map(|position| all[position].until), untils().min());
+                prop_assert_eq!(holders.last_to_end().map(|position| all[position].until), untils().max());
+            }
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! One lock: who holds it, and who else it would admit.
+//!
+//! | family      | admits a newcomer when                     | the holder itself may                                |
+//! | ----------- | ------------------------------------------ | ---------------------------------------------------- |
+//! | mutex       | nobody holds it                            | ask again: the same grant                            |
+//! | reentrant   | nobody holds it                            | reenter                                              |
+//! | rw, READ    | nobody writes                              | reenter; the writer may read as well                 |
+//! | rw, WRITE   | nobody holds it                            | reenter; the only reader may upgrade (a new grant)   |
+//! | semaphore   | the permits out and asked for fit LIMIT    | take more under the same rule                        |
+//!
+//! Mutex and reentrant mutex have one holder, whose deadline is the key's own time to live: such a lock is `Exclusive`
+//! and 64 bytes. The others are `Shared`: any number of holders, each with a deadline of its own. The queue is not
+//! here.
+
+use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Portion};
+use super::exclusive::Exclusive;
+use super::fence::Fence;
+use super::outcome::{Admission, Blockers, Grant, Hold, Released};
+use super::owner::Owner;
+use super::shared::{permits_admission, Shared};
+use super::time::{Deadline, Lease, Timestamp};
+
+/// The stored value of a key.
+#[derive(Clone, Debug)]
+pub enum Lock {
+    /// A mutex or reentrant mutex.
+    Exclusive(Exclusive),
+    /// A read/write lock or semaphore.
+    Shared(Box<Shared>),
+    /// Between a release and what follows in the same step: a hand-off or the end of the key. Never left in a key.
+    Vacant,
+}
+
+/// The first grant on a free key. The lock itself is made where it is going to stay, and not copied on the way.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstGrant<'a> {
+    request: LockRequest<'a>,
+    fence: Fence,
+    now: Timestamp,
+}
+
+impl<'a> FirstGrant<'a> {
+    /// An error where the claim could never be granted.
+    #[inline]
+    pub fn new(request: LockRequest<'a>, fence: Fence, now: Timestamp) -> Result<FirstGrant<'a>, InvalidClaim> {
+        Lock::Vacant.admission(request.owner.as_bytes(), &request.claim)?;
+        Ok(FirstGrant { request, fence, now })
+    }
+
+    /// The owner's bytes.
+    pub fn owner(&self) -> &'a [u8] {
+        self.request.owner.as_bytes()
+    }
+
+    /// When the key ends.
+    pub fn until(&self) -> Deadline {
+        self.request.lease.from(self.now)
+    }
+
+    /// What was granted.
+    pub fn grant(&self) -> Grant {
+        Grant { fence: self.fence, holds_before: 0, holds: self.request.claim.count().number() }
+    }
+
+    /// The lock with this one holder.
+    #[inline]
+    pub fn lock(&self) -> Lock {
+        let FirstGrant { request, fence, now } = self;
+        match request.claim {
+            Claim::Mutex | Claim::Reentrant(_) => Lock::Exclusive(Exclusive::of_request(request, *fence)),
+            Claim::ReadWrite(..) | Claim::Permits { .. } => {
+                let mut shared = Shared::new(request.claim.limit(), *fence);
+                shared.admit(request, *fence, *now).expect("any claim by a first holder can be counted");
+                Lock::Shared(Box::new(shared))
+            }
+        }
+    }
+}
+
+/// What the lock is, and who holds it.
+impl Lock {
+    /// The family; `None` while vacant.
+    pub fn family(&self) -> Option<Family> {
+        match self {
+            Lock::Exclusive(exclusive) => Some(exclusive.family()),
+            Lock::Shared(shared) => Some(shared.family()),
+            Lock::Vacant => None,
+        }
+    }
+
+    /// Nobody holds it.
+    pub fn is_vacant(&self) -> bool {
+        match self {
+            Lock::Exclusive(_) => false,
+            Lock::Shared(shared) => shared.holders.is_empty(),
+            Lock::Vacant => true,
+        }
+    }
+
+    /// Whether each holder has a deadline of its own.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Lock::Shared(_))
+    }
+
+    /// A semaphore's limit.
+    pub fn semaphore_limit(&self) -> Option<u32> {
+        match self {
+            Lock::Shared(shared) => shared.semaphore_limit(),
+            _ => None,
+        }
+    }
+
+    /// Sets a semaphore's limit; whether that changed anything.
+    pub fn set_limit(&mut self, limit: u32) -> bool {
+        match self {
+            Lock::Shared(shared) => shared.set_limit(limit),
+            _ => false,
+        }
+    }
+
+    /// The fence of the latest grant; `None` while vacant.
+    pub fn fence(&self) -> Option<Fence> {
+        match self {
+            Lock::Exclusive(exclusive) => Some(exclusive.fence),
+            Lock::Shared(shared) => Some(shared.fence),
+            Lock::Vacant => None,
+        }
+    }
+
+    /// How this owner holds it. `key_until` is the key's own deadline, which a mutex' holder has.
+    pub fn hold(&self, owner: &[u8], key_until: Deadline) -> Option<Hold<'_>> {
+        match self {
+            Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then(|| exclusive.hold(key_until)),
+            Lock::Shared(shared) => shared.holders.get(owner).map(|holder| shared.hold(holder, key_until)),
+            Lock::Vacant => None,
+        }
+    }
+
+    /// Whether this owner holds it.
+    #[inline]
+    pub fn is_held_by(&self, owner: &[u8]) -> bool {
+        match self {
+            Lock::Exclusive(exclusive) => exclusive.is_held_by(owner),
+            Lock::Shared(shared) => shared.holders.position(owner).is_some(),
+            Lock::Vacant => false,
+        }
+    }
+
+    /// Every hold, oldest grant first. Walks and sorts: for replies and dumps.
+    pub fn holds(&self, key_until: Deadline) -> Vec<Hold<'_>> {
+        match self {
+            Lock::Exclusive(exclusive) => vec![exclusive.hold(key_until)],
+            Lock::Shared(shared) => {
+                let all = shared.holders.as_slice().iter();
+                let mut holds: Vec<_> = all.map(|holder| shared.hold(holder, key_until)).collect();
+                holds.sort_by_key(|hold| hold.fence);
+                holds
+            }
+            Lock::Vacant => Vec::new(),
+        }
+    }
+
+    /// The owners that hold it, in no particular order; `None` where there are more than `few`.
+    pub fn owners_if_few(&self, few: usize) -> Option<Vec<Owner>> {
+        match self {
+            Lock::Exclusive(exclusive) => Some(vec![exclusive.owner.clone()]),
+            Lock::Shared(shared) if shared.holders.len() > few => None,
+            Lock::Shared(shared) => Some(shared.holders.as_slice().iter().map(|h| h.owner.clone()).collect()),
+            Lock::Vacant => Some(Vec::new()),
+        }
+    }
+
+    /// The one holder of a mutex or reentrant mutex.
+    pub fn exclusive_owner(&self) -> Option<&Owner> {
+        match self {
+            Lock::Exclusive(exclusive) => Some(&exclusive.owner),
+            _ => None,
+        }
+    }
+
+    /// Bytes of memory that the lock takes, its owners' included.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Lock>()
+            + match self {
+                Lock::Exclusive(exclusive) => exclusive.owner.heap_bytes(),
+                Lock::Shared(shared) => size_of::<Shared>() + shared.holders.heap_bytes(),
+                Lock::Vacant => 0,
+            }
+    }
+}
+
+/// When holds end.
+impl Lock {
+    /// When the key has to end: with the last of its holders. `None` for a mutex, whose holder ends with the key.
+    pub fn last_deadline(&self) -> Option<Deadline> {
+        match self {
+            Lock::Shared(shared) => shared.last_deadline(),
+            _ => None,
+        }
+    }
+
+    /// The next end of a lease: something may be free then.
+    pub fn first_deadline(&self, key_until: Deadline) -> Deadline {
+        match self {
+            Lock::Shared(shared) => shared.first_deadline(key_until),
+            _ => key_until,
+        }
+    }
+
+    /// Takes out the holders whose leases have ended, after [`Lock::clamp`]. A mutex has none: it ends with its key.
+    pub fn settle(&mut self, now: Timestamp) -> Vec<Owner> {
+        match self {
+            Lock::Shared(shared) => shared.settle(now),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes over what EXPIRE, PERSIST and the like did to the key: one holder ends with it, several end no later.
+    /// Reads no clock: replicas do it too. Whether that changed anything.
+    pub fn clamp(&mut self, key_until: Deadline) -> bool {
+        match self {
+            Lock::Shared(shared) => shared.clamp(key_until),
+            _ => false,
+        }
+    }
+
+    /// Starts the owner's lease again from now, with `lease` or the length it had. Returns the deadline that the key
+    /// gets; `None` when this owner does not hold it.
+    pub fn renew(&mut self, owner: &[u8], lease: Option<Lease>, now: Timestamp) -> Option<Deadline> {
+        match self {
+            Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then(|| exclusive.renew(lease, now)),
+            Lock::Shared(shared) => {
+                let position = shared.holders.position(owner)?;
+                shared.holders.change(position, |holder| {
+                    holder.lease = lease.unwrap_or(holder.lease);
+                    holder.until = holder.lease.from(now);
+                });
+                shared.last_deadline()
+            }
+            Lock::Vacant => None,
+        }
+    }
+}
+
+/// Admission and release.
+impl Lock {
+    /// What the lock says of a claim by this owner, after [`Lock::settle`]. The queue is asked elsewhere.
+    pub fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
+        match self {
+            Lock::Exclusive(exclusive) => exclusive.admission(owner, claim),
+            Lock::Shared(shared) => shared.admission(owner, claim),
+            Lock::Vacant => match claim {
+                Claim::Permits { limit, count } => permits_admission(0, 0, *limit, *count),
+                _ => Ok(Admission::Admit),
+            },
+        }
+    }
+
+    /// The holders that keep the claim waiting, those whose leases are over left out; none where [`Lock::admission`] says
+    /// anything else than [`Admission::Wait`], or where only the owner's own permits are in its way.
+    pub fn blockers<'a>(&'a self, owner: &'a [u8], claim: &'a Claim, now: Timestamp) -> Blockers<'a> {
+        if self.admission(owner, claim) != Ok(Admission::Wait) {
+            return Blockers::Each(Vec::new());
+        }
+        match self {
+            Lock::Exclusive(exclusive) => Blockers::Each(vec![&exclusive.owner]),
+            Lock::Shared(shared) => {
+                // The only holder ends with the key, which is there; several may have ended before it.
+                let until = |holder| shared.hold(holder, Deadline::Never).until;
+                let live = shared.blockers(owner, claim).filter(|holder| !until(*holder).is_over(now));
+                let owners = live.map(|holder| &holder.owner).collect();
+                match claim.family() {
+                    Family::Semaphore => Blockers::Together(owners),
+                    _ => Blockers::Each(owners),
+                }
+            }
+            Lock::Vacant => Blockers::Each(Vec::new()),
+        }
+    }
+
+    /// The fence that a grant of this claim keeps: the owner's own, unless it upgrades or is new.
+    pub fn kept_fence(&self, owner: &[u8], claim: &Claim) -> Option<Fence> {
+        match self {
+            Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then_some(exclusive.fence),
+            Lock::Shared(shared) => {
+                let holder = shared.holders.get(owner)?;
+                (!self.is_upgrade(owner, claim)).then_some(holder.fence)
+            }
+            Lock::Vacant => None,
+        }
+    }
+
+    /// Whether this claim is a reader's wish to write: it waits at the head of the queue.
+    pub fn is_upgrade(&self, owner: &[u8], claim: &Claim) -> bool {
+        match (self, claim) {
+            (Lock::Shared(shared), Claim::ReadWrite(Mode::Write, _)) => {
+                shared.holders.get(owner).is_some_and(|holder| holder.holds == 0 && holder.reads > 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// Grants what [`Lock::admission`] found admissible. Returns what was granted, and the deadline that the key gets.
+    pub fn admit(
+        &mut self,
+        request: &LockRequest<'_>,
+        fence: Fence,
+        now: Timestamp,
+        key_until: Deadline,
+    ) -> Result<(Grant, Deadline), InvalidClaim> {
+        match self {
+            Lock::Exclusive(exclusive) if exclusive.is_held_by(request.owner.as_bytes()) => {
+                exclusive.reenter(request, fence, now, key_until)
+            }
+            Lock::Shared(shared) => {
+                let grant = shared.admit(request, fence, now)?;
+                Ok((grant, shared.last_deadline().unwrap_or_else(|| request.lease.from(now))))
+            }
+            Lock::Exclusive(_) | Lock::Vacant => {
+                let first = FirstGrant { request: *request, fence, now };
+                *self = first.lock();
+                Ok((first.grant(), first.until()))
+            }
+        }
+    }
+
+    /// Gives back a portion. Leaves the lock vacant when the last holder goes.
+    pub fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
+        match self {
+            Lock::Exclusive(exclusive) => {
+                let released = exclusive.release(owner, portion)?;
+                if released == Released::Gone {
+                    *self = Lock::Vacant;
+                }
+                Ok(released)
+            }
+            Lock::Shared(shared) => shared.release(owner, portion),
+            Lock::Vacant => Ok(Released::NotHeld),
+        }
+    }
+
+    /// Takes all holds from this owner. Leaves the lock vacant when it was the last holder.
+    pub fn evict(&mut self, owner: &[u8]) -> Released {
+        match self {
+            Lock::Exclusive(exclusive) if exclusive.is_held_by(owner) => {
+                *self = Lock::Vacant;
+                Released::Gone
+            }
+            Lock::Shared(shared) => match shared.holders.position(owner) {
+                Some(position) => {
+                    shared.take_out(position);
+                    Released::Gone
+                }
+                None => Released::NotHeld,
+            },
+            _ => Released::NotHeld,
+        }
+    }
+
+    /// Takes a grant back that nobody received, if nothing came after it: the owner has again what it had before.
+    pub fn take_back(&mut self, owner: &[u8], claim: &Claim, grant: &Grant) -> Result<Released, InvalidClaim> {
+        let held = self.hold(owner, Deadline::Never);
+        let holds_now = held.map(|hold| (hold.fence, if claim.is_read() { hold.reads } else { hold.holds }));
+        if holds_now != Some((grant.fence, grant.holds)) {
+            return Ok(Released::NotHeld);
+        }
+        let as_before = super::claim::Count::Exactly(grant.holds_before);
+        let portion = match *claim {
+            Claim::Mutex if grant.holds_before > 0 => return Ok(Released::Same(grant.holds_before)),
+            Claim::Mutex => Portion::Mutex,
+            Claim::Reentrant(_) => Portion::Reentrant(as_before),
+            Claim::ReadWrite(mode, _) => Portion::ReadWrite(mode, as_before),
+            Claim::Permits { .. } => Portion::Permits(as_before),
+        };
+        self.release(owner, &portion)
+    }
+}

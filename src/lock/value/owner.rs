@@ -1,0 +1,119 @@
+//! The identity that holds or waits: 1 to 1,024 bytes, any bytes.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// What fits without a heap allocation. A UUID has 36; with 38 a mutex with its one holder is 64 bytes, one size class
+/// of jemalloc.
+const INLINE: usize = 38;
+
+/// The most bytes an owner may have.
+pub const MAX_OWNER: usize = 1024;
+
+/// An owner (token). Compared, ordered and hashed by its bytes.
+#[derive(Clone)]
+pub struct Owner(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    Inline { len: u8, bytes: [u8; INLINE] },
+    Heap(Box<[u8]>),
+}
+
+/// An owner, borrowed: 1 to 1,024 bytes that somebody else keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnerRef<'a>(&'a [u8]);
+
+impl<'a> OwnerRef<'a> {
+    /// `None` unless there are 1 to 1,024 bytes.
+    pub fn new(bytes: &'a [u8]) -> Option<OwnerRef<'a>> {
+        (1..=MAX_OWNER).contains(&bytes.len()).then_some(OwnerRef(bytes))
+    }
+
+    /// The bytes as the client sent them.
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// A copy to keep.
+    #[inline]
+    pub fn to_owner(self) -> Owner {
+        let bytes = self.0;
+        if bytes.len() > INLINE {
+            return Owner(Bytes::Heap(bytes.into()));
+        }
+        let mut inline = [0; INLINE];
+        inline[..bytes.len()].copy_from_slice(bytes);
+        Owner(Bytes::Inline { len: bytes.len() as u8, bytes: inline })
+    }
+}
+
+impl Owner {
+    /// `None` unless there are 1 to 1,024 bytes.
+    pub fn new(bytes: &[u8]) -> Option<Owner> {
+        OwnerRef::new(bytes).map(OwnerRef::to_owner)
+    }
+
+    /// The same, borrowed.
+    pub fn as_ref(&self) -> OwnerRef<'_> {
+        OwnerRef(self.as_bytes())
+    }
+
+    /// The bytes as the client sent them.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Bytes::Heap(bytes) => bytes,
+        }
+    }
+
+    /// Bytes on the heap beyond the value itself.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Bytes::Inline { .. } => 0,
+            Bytes::Heap(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Owner {}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state)
+    }
+}
+
+impl Borrow<[u8]> for Owner {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_bytes().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_every_length_that_is_allowed() {
+        for len in [1, 36, INLINE, INLINE + 1, MAX_OWNER] {
+            let bytes = vec![0xff; len];
+            assert_eq!(Owner::new(&bytes).unwrap().as_bytes(), bytes);
+        }
+        assert!(Owner::new(&[]).is_none());
+        assert!(Owner::new(&[0; MAX_OWNER + 1]).is_none());
+    }
+}

@@ -1,0 +1,191 @@
+//! Locks from elsewhere: out of a file or dump that may hold anything, or by the effects that a primary replicates.
+//!
+//! Whatever the bytes say, what is made here is a lock that could have come about by requests, and can be stored again.
+
+use super::claim::Family;
+use super::exclusive::Exclusive;
+use super::fence::Fence;
+use super::holders::Holder;
+use super::lock::Lock;
+use super::outcome::Hold;
+use super::shared::Shared;
+use super::time::Deadline;
+
+/// A lock's family with its limit, as files, effects and LOCK.INFO have it: 1 for a mutex, a semaphore's own, 0 for a
+/// read/write lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FamilyAndLimit {
+    /// The family.
+    pub family: Family,
+    /// How many may hold it, 0 for any number of readers.
+    pub limit: u32,
+}
+
+impl FamilyAndLimit {
+    /// `None` where no lock of the family has that limit.
+    pub fn new(family: Family, limit: u32) -> Option<FamilyAndLimit> {
+        let is_sound = match family {
+            Family::Mutex | Family::Reentrant => limit == 1,
+            Family::ReadWrite => limit == 0,
+            Family::Semaphore => limit > 0,
+        };
+        is_sound.then_some(FamilyAndLimit { family, limit })
+    }
+
+    /// That of a lock or wait queue; `semaphore_limit` where it is one.
+    pub fn of(family: Family, semaphore_limit: Option<u32>) -> FamilyAndLimit {
+        let limit = match family {
+            Family::Mutex | Family::Reentrant => 1,
+            Family::ReadWrite => 0,
+            Family::Semaphore => semaphore_limit.unwrap_or_default(),
+        };
+        FamilyAndLimit { family, limit }
+    }
+
+    fn semaphore_limit(self) -> Option<u32> {
+        (self.family == Family::Semaphore).then_some(self.limit)
+    }
+
+    fn is_exclusive(self) -> bool {
+        matches!(self.family, Family::Mutex | Family::Reentrant)
+    }
+
+    /// Whether somebody may hold such a lock so. What a client asks for always may; what bytes say need not.
+    fn allows(self, holder: &Holder) -> bool {
+        match self.family {
+            Family::Mutex => holder.holds == 1 && holder.reads == 0,
+            Family::Reentrant | Family::Semaphore => holder.holds > 0 && holder.reads == 0,
+            Family::ReadWrite => holder.holds > 0 || holder.reads > 0,
+        }
+    }
+}
+
+impl Lock {
+    /// The family with its limit; `None` while vacant.
+    pub fn family_and_limit(&self) -> Option<FamilyAndLimit> {
+        self.family().map(|family| FamilyAndLimit::of(family, self.semaphore_limit()))
+    }
+
+    /// Every hold as it is stored, oldest grant first: a mutex' deadline is the key's and not among them, the others'
+    /// are their own.
+    pub fn stored_holds(&self) -> Vec<Hold<'_>> {
+        let mut holds = self.holds(Deadline::Never);
+        if let Lock::Shared(shared) = self {
+            for hold in &mut holds {
+                hold.until = shared.holders.get(hold.owner.as_bytes()).map_or(hold.until, |holder| holder.until);
+            }
+        }
+        holds
+    }
+
+    /// The lock that these parts describe, if they make one.
+    pub fn from_parts(kind: FamilyAndLimit, fence: Fence, mut holders: Vec<Holder>) -> Option<Lock> {
+        if holders.is_empty() || !holders.iter().all(|holder| kind.allows(holder) && holder.fence <= fence) {
+            return None;
+        }
+        if kind.is_exclusive() {
+            let only = holders.pop().filter(|_| holders.is_empty())?;
+            return (only.fence == fence).then(|| Lock::Exclusive(Exclusive::of_holder(kind.family, only)));
+        }
+        let has_writer = || kind.family == Family::ReadWrite && holders.iter().any(|holder| holder.holds > 0);
+        if holders.len() > 1 && has_writer() {
+            return None;
+        }
+        let mut shared = Shared::new(kind.semaphore_limit(), fence);
+        for holder in holders {
+            if shared.holders.position(holder.owner.as_bytes()).is_some() {
+                return None;
+            }
+            shared.put(holder);
+        }
+        Some(Lock::Shared(Box::new(shared)))
+    }
+
+    /// This owner now holds it so, whatever was there before. A mutex has this one holder then, and so has a read/write
+    /// lock where one of them writes. False: these are no parts of such a lock, and nothing was changed.
+    pub fn apply_hold(&mut self, kind: FamilyAndLimit, holder: Holder) -> bool {
+        if !kind.allows(&holder) {
+            return false;
+        }
+        if kind.is_exclusive() {
+            *self = Lock::Exclusive(Exclusive::of_holder(kind.family, holder));
+            return true;
+        }
+        if self.family() != Some(kind.family) {
+            *self = Lock::Shared(Box::new(Shared::new(kind.semaphore_limit(), holder.fence)));
+        }
+        self.set_limit(kind.limit);
+        if let Lock::Shared(shared) = self {
+            if let Some(position) = shared.holders.position(holder.owner.as_bytes()) {
+                shared.take_out(position);
+            }
+            // No primary sends two writers; a file may hold anything.
+            let has_writer =
+                |shared: &Shared| holder.holds > 0 || shared.holders.as_slice().iter().any(|other| other.holds > 0);
+            while kind.family == Family::ReadWrite && !shared.holders.is_empty() && has_writer(shared) {
+                shared.take_out(0);
+            }
+            shared.put(holder);
+        }
+        true
+    }
+
+    /// The latest grant on the key had this fence, though its holder may have gone.
+    pub fn raise_fence(&mut self, fence: Fence) {
+        if let Lock::Shared(shared) = self {
+            shared.fence = shared.fence.max(fence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::owner::Owner;
+    use crate::value::time::Lease;
+    use proptest::prelude::*;
+
+    fn family() -> impl Strategy<Value = Family> {
+        prop_oneof![Just(Family::Mutex), Just(Family::Reentrant), Just(Family::ReadWrite), Just(Family::Semaphore)]
+    }
+
+    fn holder() -> impl Strategy<Value = Holder> {
+        (0..4u8, 1..99u64, 0..3u32, 0..3u32).prop_map(|(name, fence, holds, reads)| Holder {
+            owner: Owner::new(&[b'a' + name]).unwrap(),
+            fence: Fence::new(fence).unwrap(),
+            lease: Lease::Persist,
+            until: Deadline::Never,
+            holds,
+            reads,
+        })
+    }
+
+    proptest! {
+        /// Effects come from files too: whatever they say, what they leave can be stored and loaded again.
+        #[test]
+        fn any_effects_leave_a_lock_that_can_be_loaded(
+            effects in prop::collection::vec((family(), 0..3u32, holder(), any::<bool>()), 1..30)
+        ) {
+            let mut lock = Lock::Vacant;
+            for (family, limit, holder, drops) in effects {
+                let owner = holder.owner.clone();
+                lock.set_limit(limit);
+                match FamilyAndLimit::new(family, limit) {
+                    _ if drops => _ = lock.evict(owner.as_bytes()),
+                    Some(kind) => _ = lock.apply_hold(kind, holder),
+                    None => {}
+                }
+                let stored = lock.stored_holds().into_iter().map(|hold| Holder {
+                    owner: hold.owner.clone(),
+                    fence: hold.fence,
+                    lease: hold.lease,
+                    until: hold.until,
+                    holds: hold.holds,
+                    reads: hold.reads,
+                });
+                let loaded = |kind| Lock::from_parts(kind, lock.fence().unwrap(), stored.collect());
+                prop_assert!(lock.is_vacant() || lock.family_and_limit().and_then(loaded).is_some(), "{:?}", lock);
+            }
+        }
+    }
+}

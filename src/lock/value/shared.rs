@@ -1,0 +1,246 @@
+//! The holders of a read/write lock or semaphore: any number, each with a lease of its own, and whom else they admit.
+
+use super::claim::{Claim, Count, Family, InvalidClaim, LockRequest, Mode, Portion};
+use super::fence::Fence;
+use super::holders::{Holder, Holders};
+use super::outcome::{Admission, Grant, Hold, Released};
+use super::owner::Owner;
+use super::time::{Deadline, Timestamp};
+
+/// The holders of a read/write lock or semaphore.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    rule: SharingRule,
+    /// Of the latest grant.
+    pub(super) fence: Fence,
+    pub(super) holders: Holders,
+}
+
+/// Who may hold beside whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SharingRule {
+    /// Readers beside readers, a writer alone.
+    ReadWrite,
+    /// Permits up to a limit.
+    Permits {
+        limit: u32,
+        /// Permits that are out; more than the limit while a smaller one drains.
+        out: u64,
+    },
+}
+
+impl Holder {
+    /// Whether this hold of a read/write lock excludes the claim of that owner: the one rule that admission and the
+    /// deadlock search ask.
+    fn excludes(&self, owner: &[u8], claim: &Claim) -> bool {
+        self.owner.as_bytes() != owner && (self.holds > 0 || !claim.is_read())
+    }
+}
+
+impl Shared {
+    /// Without a holder yet. A semaphore has a limit, a read/write lock has none.
+    pub(super) fn new(semaphore_limit: Option<u32>, fence: Fence) -> Shared {
+        let rule = semaphore_limit.map_or(SharingRule::ReadWrite, |limit| SharingRule::Permits { limit, out: 0 });
+        Shared { rule, fence, holders: Holders::default() }
+    }
+
+    pub(super) fn family(&self) -> Family {
+        match self.rule {
+            SharingRule::ReadWrite => Family::ReadWrite,
+            SharingRule::Permits { .. } => Family::Semaphore,
+        }
+    }
+
+    pub(super) fn semaphore_limit(&self) -> Option<u32> {
+        match self.rule {
+            SharingRule::ReadWrite => None,
+            SharingRule::Permits { limit, .. } => Some(limit),
+        }
+    }
+
+    /// Sets a semaphore's limit; whether that changed anything.
+    pub(super) fn set_limit(&mut self, new: u32) -> bool {
+        match &mut self.rule {
+            SharingRule::Permits { limit, .. } if new > 0 => std::mem::replace(limit, new) != new,
+            _ => false,
+        }
+    }
+
+    /// Takes out the holders whose leases have ended.
+    pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Owner> {
+        let mut gone = Vec::new();
+        while let Some(first) = self.holders.first_to_end() {
+            if !self.holders.as_slice()[first].until.is_over(now) {
+                break;
+            }
+            gone.push(self.take_out(first).owner);
+        }
+        gone
+    }
+
+    /// One holder ends with the key, several end no later than it; whether that changed anything.
+    pub(super) fn clamp(&mut self, key_until: Deadline) -> bool {
+        let before = self.last_deadline();
+        if self.holders.len() == 1 {
+            self.holders.change(0, |holder| holder.until = key_until);
+            return before != Some(key_until);
+        }
+        while let Some(last) = self.holders.last_to_end() {
+            if self.holders.as_slice()[last].until <= key_until {
+                break;
+            }
+            self.holders.change(last, |holder| holder.until = key_until);
+        }
+        before > Some(key_until)
+    }
+
+    pub(super) fn first_deadline(&self, key_until: Deadline) -> Deadline {
+        let first = self.holders.first_to_end().and_then(|position| self.holders.as_slice().get(position));
+        first.map_or(key_until, |holder| self.hold(holder, key_until).until)
+    }
+
+    pub(super) fn last_deadline(&self) -> Option<Deadline> {
+        let last = self.holders.last_to_end().and_then(|position| self.holders.as_slice().get(position));
+        last.map(|holder| holder.until)
+    }
+
+    pub(super) fn hold<'a>(&self, holder: &'a Holder, key_until: Deadline) -> Hold<'a> {
+        let until = if self.holders.len() == 1 { key_until } else { holder.until.min(key_until) };
+        Hold {
+            owner: &holder.owner,
+            fence: holder.fence,
+            lease: holder.lease,
+            until,
+            holds: holder.holds,
+            reads: holder.reads,
+        }
+    }
+
+    pub(super) fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
+        let own = self.holders.get(owner);
+        let (holds, reads) = own.map_or((0, 0), |holder| (holder.holds, holder.reads));
+        match (claim, self.rule) {
+            (Claim::ReadWrite(mode, count), SharingRule::ReadWrite) => {
+                let (held, is_held) = match mode {
+                    Mode::Read => (reads, own.is_some()),
+                    Mode::Write => (holds, holds > 0),
+                };
+                count.added_to(held)?;
+                Ok(match (is_held, self.is_excluded(owner, claim)) {
+                    (true, _) => Admission::AlreadyHeld,
+                    (false, true) => Admission::Wait,
+                    (false, false) => Admission::Admit,
+                })
+            }
+            (Claim::Permits { limit, count }, SharingRule::Permits { out, .. }) => {
+                permits_admission(holds, out, *limit, *count)
+            }
+            _ => Err(InvalidClaim::WrongFamily(self.family())),
+        }
+    }
+
+    /// Whether a holder of a read/write lock excludes the claim. A writer is alone, and of two readers one is another
+    /// owner: the first two tell.
+    fn is_excluded(&self, owner: &[u8], claim: &Claim) -> bool {
+        self.holders.as_slice().iter().take(2).any(|holder| holder.excludes(owner, claim))
+    }
+
+    /// The holders that matter to a claim that has to wait: for a read/write lock those that exclude it, for a
+    /// semaphore all others.
+    pub(super) fn blockers<'a>(&'a self, owner: &'a [u8], claim: &'a Claim) -> impl Iterator<Item = &'a Holder> {
+        let shares_permits = matches!(self.rule, SharingRule::Permits { .. });
+        self.holders.as_slice().iter().filter(move |holder| match shares_permits {
+            true => holder.owner.as_bytes() != owner,
+            false => holder.excludes(owner, claim),
+        })
+    }
+
+    /// Grants what [`Shared::admission`] found admissible.
+    pub(super) fn admit(
+        &mut self,
+        request: &LockRequest<'_>,
+        fence: Fence,
+        now: Timestamp,
+    ) -> Result<Grant, InvalidClaim> {
+        let own = self.holders.position(request.owner.as_bytes());
+        let held = own.and_then(|position| self.holders.as_slice().get(position));
+        let reads = request.claim.is_read();
+        let holds_before = held.map_or(0, |holder| if reads { holder.reads } else { holder.holds });
+        let holds = request.claim.count().added_to(holds_before)?;
+        if let (SharingRule::Permits { limit, .. }, Some(new)) = (&mut self.rule, request.claim.limit()) {
+            *limit = new;
+        }
+        let mut holder = match own {
+            Some(position) => self.take_out(position),
+            None => Holder {
+                owner: request.owner.to_owner(),
+                fence,
+                lease: request.lease,
+                until: request.lease.from(now),
+                holds: 0,
+                reads: 0,
+            },
+        };
+        *(if reads { &mut holder.reads } else { &mut holder.holds }) = holds;
+        holder.fence = fence;
+        holder.lease = request.lease;
+        holder.until = holder.until.max(request.lease.from(now));
+        self.put(holder);
+        Ok(Grant { fence, holds_before, holds })
+    }
+
+    /// Gives back a portion. With [`Released::Gone`] the owner is taken out, and may have been the last.
+    pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
+        if portion.family() != self.family() {
+            return Err(InvalidClaim::WrongFamily(self.family()));
+        }
+        let Some(position) = self.holders.position(owner) else { return Ok(Released::NotHeld) };
+        let holder = &self.holders.as_slice()[position];
+        let reads = matches!(portion, Portion::ReadWrite(Mode::Read, _));
+        let (held, other) = if reads { (holder.reads, holder.holds) } else { (holder.holds, holder.reads) };
+        if held == 0 {
+            return Ok(Released::NotHeld);
+        }
+        let left = portion.taken_from(held)?;
+        if left == held {
+            return Ok(Released::Same(left));
+        }
+        let mut holder = self.take_out(position);
+        if left == 0 && other == 0 {
+            return Ok(Released::Gone);
+        }
+        *(if reads { &mut holder.reads } else { &mut holder.holds }) = left;
+        self.put(holder);
+        Ok(Released::Fewer(left))
+    }
+
+    pub(super) fn take_out(&mut self, position: usize) -> Holder {
+        let holder = self.holders.remove(position);
+        if let SharingRule::Permits { out, .. } = &mut self.rule {
+            *out -= u64::from(holder.holds);
+        }
+        holder
+    }
+
+    pub(super) fn put(&mut self, holder: Holder) {
+        if let SharingRule::Permits { out, .. } = &mut self.rule {
+            *out += u64::from(holder.holds);
+        }
+        self.fence = self.fence.max(holder.fence);
+        self.holders.push(holder);
+    }
+}
+
+/// What a semaphore says of a claim by an owner that holds `held` of the `out` permits.
+pub(super) fn permits_admission(held: u32, out: u64, limit: u32, count: Count) -> Result<Admission, InvalidClaim> {
+    let wanted = count.added_to(held)?;
+    if count.number() > limit {
+        return Err(InvalidClaim::OverLimit);
+    }
+    let fits = out - u64::from(held) + u64::from(wanted) <= u64::from(limit);
+    Ok(match (wanted == held, fits) {
+        (true, _) => Admission::AlreadyHeld,
+        (false, true) => Admission::Admit,
+        (false, false) => Admission::Wait,
+    })
+}

@@ -1,0 +1,163 @@
+//! Points in time and lengths of time. Nothing here reads a clock: `now` is always an argument.
+
+use std::cell::Cell;
+use std::num::NonZeroU64;
+
+/// A point in time: milliseconds since the Unix epoch, 1 to 2^63 - 1, which is what the server keeps a deadline in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(NonZeroU64);
+
+impl Timestamp {
+    /// The point `ms` milliseconds after the epoch; 0 counts as 1, what is later than the last as the last.
+    pub fn from_ms(ms: u64) -> Timestamp {
+        Timestamp(NonZeroU64::new(ms.min(i64::MAX as u64)).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// Milliseconds since the epoch.
+    pub fn ms(self) -> u64 {
+        self.0.get()
+    }
+
+    /// This point, `ms` milliseconds later.
+    pub fn plus_ms(self, ms: u64) -> Timestamp {
+        Timestamp::from_ms(self.ms().saturating_add(ms))
+    }
+
+    /// Milliseconds from `earlier` to here, 0 if it is not earlier.
+    pub fn ms_since(self, earlier: Timestamp) -> u64 {
+        self.ms().saturating_sub(earlier.ms())
+    }
+}
+
+/// The time of a decision: the wall clock, read once, and only by decisions that need it.
+#[derive(Debug)]
+pub struct Now {
+    clock: fn() -> u64,
+    us: Cell<Option<u64>>,
+}
+
+impl Now {
+    /// The moment at which `clock` (microseconds since the epoch) is read first.
+    pub fn by(clock: fn() -> u64) -> Now {
+        Now { clock, us: Cell::new(None) }
+    }
+
+    /// Microseconds since the epoch.
+    pub fn us(&self) -> u64 {
+        self.us.get().unwrap_or_else(|| {
+            let us = (self.clock)();
+            self.us.set(Some(us));
+            us
+        })
+    }
+
+    /// The same in milliseconds.
+    pub fn timestamp(&self) -> Timestamp {
+        Timestamp::from_ms(self.us() / 1000)
+    }
+}
+
+/// When a lease ends. Ordered: `Never` is the latest of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Deadline {
+    /// With this millisecond.
+    At(Timestamp),
+    /// Not by itself.
+    Never,
+}
+
+impl Deadline {
+    /// Over from the first millisecond after it, as the server's own expiry counts (`now > when`).
+    pub fn is_over(self, now: Timestamp) -> bool {
+        matches!(self, Deadline::At(timestamp) if now > timestamp)
+    }
+
+    /// The timestamp, if there is one.
+    pub fn timestamp(self) -> Option<Timestamp> {
+        match self {
+            Deadline::At(timestamp) => Some(timestamp),
+            Deadline::Never => None,
+        }
+    }
+
+    /// Milliseconds that are left, -1 for ever: what `PTTL` would say.
+    pub fn ttl_ms(self, now: Timestamp) -> i64 {
+        match self {
+            Deadline::At(timestamp) => i64::try_from(timestamp.ms_since(now)).unwrap_or(i64::MAX),
+            Deadline::Never => -1,
+        }
+    }
+}
+
+/// The length of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// That many milliseconds.
+    Ms(NonZeroU64),
+    /// Without a deadline.
+    Persist,
+}
+
+impl Lease {
+    /// When a lease of this length ends that starts now.
+    pub fn from(self, now: Timestamp) -> Deadline {
+        match self {
+            Lease::Ms(ms) => Deadline::At(now.plus_ms(ms.get())),
+            Lease::Persist => Deadline::Never,
+        }
+    }
+
+    /// Milliseconds, -1 for ever.
+    pub fn as_ms(self) -> i64 {
+        match self {
+            Lease::Ms(ms) => i64::try_from(ms.get()).unwrap_or(i64::MAX),
+            Lease::Persist => -1,
+        }
+    }
+
+    /// The reverse of [`Lease::as_ms`]; `None` for what it never returns.
+    pub fn from_ms(ms: i64) -> Option<Lease> {
+        match ms {
+            -1 => Some(Lease::Persist),
+            ms => u64::try_from(ms).ok().and_then(NonZeroU64::new).map(Lease::Ms),
+        }
+    }
+
+    /// Milliseconds from one renewal by the server to the next: a third of the lease, at least one.
+    pub fn third_ms(self) -> Option<u64> {
+        match self {
+            Lease::Ms(ms) => Some((ms.get() / 3).max(1)),
+            Lease::Persist => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_over_one_millisecond_after_its_deadline() {
+        let deadline = Lease::from_ms(10).unwrap().from(Timestamp::from_ms(100));
+        assert!(!deadline.is_over(Timestamp::from_ms(110)));
+        assert!(deadline.is_over(Timestamp::from_ms(111)));
+        assert!(!Deadline::Never.is_over(Timestamp::from_ms(u64::MAX)));
+        assert!(deadline < Deadline::Never);
+    }
+
+    #[test]
+    fn no_point_is_later_than_the_server_can_keep() {
+        let longest = Lease::from_ms(i64::MAX).unwrap().from(Timestamp::from_ms(u64::MAX));
+        assert_eq!(longest.timestamp().unwrap().ms(), i64::MAX as u64);
+    }
+
+    #[test]
+    fn only_minus_one_and_positive_numbers_are_lengths() {
+        for ms in [-1, 1, 30_000, i64::MAX] {
+            assert_eq!(Lease::from_ms(ms).unwrap().as_ms(), ms);
+        }
+        for ms in [0, -2, i64::MIN] {
+            assert_eq!(Lease::from_ms(ms), None);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Events: what happened where nothing may be written or decided. Callbacks note them; the next command or turn of the timer
+//! applies them before anything else, in their order.
+//!
+//! The server calls back from inside our own calls: `unlink2` out of an `OpenKey`, for one. So the state is borrowed once for a
+//! whole command, and a callback that comes in between notes an event instead.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use lock::key::{ClientId, Key, RequestId};
+use lock::value::fence::Fence;
+use lock::value::time::Timestamp;
+
+use crate::shell::ffi::blocked::BlockedId;
+use crate::shell::ffi::main_thread::MainThread;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The key was removed, replaced or renamed; the latest fence of the lock that it held.
+    KeyRemoved(Key, Fence),
+    /// The key's time to live was changed.
+    KeyTouched(Key),
+    /// Any key of the database, or of all, may have changed.
+    DbChanged(Option<i32>),
+    /// The connection has ended.
+    ClientGone(ClientId),
+    /// The client reads that it was granted the lock.
+    GrantDelivered(RequestId),
+    /// The client has gone before it could read that.
+    GrantUndelivered(RequestId),
+    /// `CLIENT UNBLOCK` has answered the blocked client.
+    Unblocked(BlockedId),
+    /// The server has unblocked the client: its connection ended, or `CLIENT UNBLOCK … ERROR`, or a demotion.
+    Disconnected(BlockedId),
+    /// The server became a replica.
+    Demoted,
+    /// The server started, loaded its data or became the primary.
+    Began(Timestamp),
+    /// A setting was changed.
+    Configured,
+}
+
+/// The memory of so many events is kept for the next ones.
+const MOST_KEPT: usize = 1024;
+
+static EVENTS: MainThread<RefCell<VecDeque<Event>>> = MainThread(RefCell::new(VecDeque::new()));
+static ANYBODY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+
+/// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.
+pub fn note(event: Event) {
+    EVENTS.0.borrow_mut().push_back(event);
+}
+
+/// Whether events wait to be applied.
+#[inline]
+pub fn is_any() -> bool {
+    !EVENTS.0.borrow().is_empty()
+}
+
+/// Takes the oldest event out.
+pub fn take_next() -> Option<Event> {
+    let mut events = EVENTS.0.borrow_mut();
+    let next = events.pop_front();
+    if next.is_none() && events.capacity() > MOST_KEPT {
+        *events = VecDeque::new();
+    }
+    next
+}
+
+/// Whether anybody waits or is bound to a connection: if not, what happens to keys and clients is nobody's concern.
+#[inline]
+pub fn concern_anybody() -> bool {
+    ANYBODY.0.get()
+}
+
+/// Sets what [`concern_anybody`] says.
+#[inline]
+pub fn set_concern_anybody(anybody: bool) {
+    ANYBODY.0.set(anybody);
+}

@@ -1,0 +1,66 @@
+//! The write gate: whether the server accepts a write now that no client asked for.
+//!
+//! A grant from the timer would get past every refusal that the server keeps for clients' commands, so the server is asked.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+
+use lock::host::Gate;
+use redis_module::raw;
+
+use crate::shell::ffi::call::call_as_script;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::string::Str;
+use crate::shell::replication::effect::APPLY;
+
+/// The argument of LOCK.APPLY with which the gate asks whether a write would be accepted.
+const PROBE: &CStr = c"PROBE";
+
+/// `EPERM`: with it the server answers a call for a key whose slot is not, or not stably, its own.
+const NOT_MY_SLOT: i32 = 1;
+
+static PROBING: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+static IN_CLUSTER: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+
+/// Which keys an answer of the gate holds for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldsFor {
+    /// The key that was asked for: others have other slots.
+    ThisKey,
+    /// All keys of the server.
+    EveryKey,
+}
+
+/// At the module's start: a server is in a cluster from its start to its end, or never.
+pub fn start(ctx: Ctx<'_>) {
+    IN_CLUSTER.0.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
+}
+
+/// Whether keys have slots that move.
+pub fn is_in_cluster() -> bool {
+    IN_CLUSTER.0.get()
+}
+
+/// Whether the LOCK.APPLY that runs now is the gate's own question.
+pub fn is_probing() -> bool {
+    PROBING.0.get()
+}
+
+/// Asks the server. It answers by running a command on the key, which must not be open meanwhile.
+pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
+    let flags = ctx.flags();
+    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || flags & loading != 0 || ctx.avoids_replica_traffic() {
+        return (Gate::Closed, HoldsFor::EveryKey);
+    }
+    let holds_for = if is_in_cluster() { HoldsFor::ThisKey } else { HoldsFor::EveryKey };
+    PROBING.0.set(true);
+    let accepted = call_as_script(ctx, APPLY, key, PROBE);
+    PROBING.0.set(false);
+    match accepted {
+        Ok(()) => (Gate::Open, holds_for),
+        Err(NOT_MY_SLOT) if is_in_cluster() => (Gate::Elsewhere, HoldsFor::ThisKey),
+        Err(_) => (Gate::Closed, holds_for),
+    }
+}

@@ -1,0 +1,88 @@
+//! What the server calls for a blocked client: its reply, `CLIENT UNBLOCK`, its end. Nothing is decided here: they note
+//! events.
+//!
+//! After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback and
+//! then `free`, or `free` alone when the client has gone; a grant that nobody received is passed on then.
+
+use std::ffi::{c_int, c_void};
+
+use command::reply::{self, ReplyWriter};
+use lock::host::WaitOutcome;
+use lock::key::RequestId;
+use lock::value::claim::Family;
+use lock::value::owner::Owner;
+use redis_module::raw;
+
+use crate::shell::background::events::{self, Event};
+use crate::shell::background::timer;
+use crate::shell::ffi::blocked::{BlockCallbacks, BlockedId};
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::guard::guard;
+
+/// What a blocked client is going to read.
+pub struct Ready {
+    /// Its request.
+    pub request: RequestId,
+    /// Who asked.
+    pub owner: Owner,
+    /// For a lock of which family.
+    pub family: Family,
+    /// How the request ended.
+    pub outcome: WaitOutcome,
+}
+
+/// Those of every blocked client of the module, which is unblocked with a [`Ready`] or nothing.
+pub const CALLBACKS: BlockCallbacks =
+    BlockCallbacks { reply: on_reply, timeout: on_timeout, free: on_free, disconnect: on_disconnect };
+
+unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::RedisModuleString, _: c_int) -> c_int {
+    guard("reply", || {
+        // SAFETY: the context of this callback.
+        let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
+        // SAFETY: as `CALLBACKS` says.
+        let Some(ready) = (unsafe { ctx.blocked_data::<Ready>() }) else { return };
+        let (request, outcome) = (ready.request, ready.outcome);
+        let (owner, family) = (ready.owner.clone(), ready.family);
+        reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome);
+        if matches!(outcome, WaitOutcome::Granted { .. }) {
+            events::note(Event::GrantDelivered(request));
+        }
+    });
+    raw::REDISMODULE_OK as c_int
+}
+
+/// `CLIENT UNBLOCK id`, the only time-out that the server itself can bring here.
+unsafe extern "C" fn on_timeout(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::RedisModuleString, _: c_int) -> c_int {
+    guard("timeout", || {
+        // SAFETY: the context of this callback.
+        let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
+        events::note(Event::Unblocked(ctx.blocked_id()));
+        ctx.null();
+        timer::wake();
+    });
+    raw::REDISMODULE_OK as c_int
+}
+
+/// The connection ended; or `CLIENT UNBLOCK id ERROR`, or the server became a replica: then the client lives, and keeps no
+/// place.
+unsafe extern "C" fn on_disconnect(_: *mut raw::RedisModuleCtx, blocked: *mut raw::RedisModuleBlockedClient) {
+    guard("disconnect", || {
+        events::note(Event::Disconnected(BlockedId::of(blocked)));
+        timer::wake();
+    });
+}
+
+unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
+    guard("free", || {
+        if data.is_null() {
+            return;
+        }
+        // SAFETY: as `CALLBACKS` says, and this is the last call that gets it; the context is that of this callback.
+        let (ready, ctx) = unsafe { (Box::from_raw(data.cast::<Ready>()), Ctx::new(ctx)) };
+        let is_granted = matches!(ready.outcome, WaitOutcome::Granted { .. });
+        if is_granted && ctx.is_some_and(Ctx::is_blocked_client_gone) {
+            events::note(Event::GrantUndelivered(ready.request));
+            timer::wake();
+        }
+    });
+}

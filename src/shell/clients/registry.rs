@@ -1,0 +1,169 @@
+//! Those whose requests are queued, by request.
+//!
+//! Every blocked client is unblocked exactly once: when its entry is taken out of `waiting`.
+
+use command::notification;
+use lock::host::{Clients, Delivery, WaitOutcome};
+use lock::id_map::{IdMap, IdSet};
+use lock::key::{ClientId, RequestId};
+use lock::manager::departure::Departure;
+use lock::manager::lock_manager::LockManager;
+use lock::shrink;
+use lock::value::claim::Family;
+use lock::value::owner::Owner;
+use lock::value::time::Now;
+
+use super::callbacks::Ready;
+use crate::shell::ffi::blocked::{BlockedClient, BlockedId};
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::server::{publish, Audience};
+
+/// Those who wait, by request.
+#[derive(Default)]
+pub struct WaitingClients {
+    waiting: IdMap<RequestId, WaitingClient>,
+    by_blocked: IdMap<BlockedId, RequestId>,
+    by_subscriber: IdMap<ClientId, IdSet<RequestId>>,
+    /// The connection of which the server said last that it ended. It says so right before it unblocks that client.
+    last_gone: Option<ClientId>,
+}
+
+/// One who waits.
+pub struct WaitingClient {
+    /// Its connection.
+    pub client: ClientId,
+    /// Who asked.
+    pub owner: Owner,
+    /// For a lock of which family.
+    pub family: Family,
+    /// By what it is answered.
+    pub answer_by: AnswerBy,
+}
+
+/// By what one who waits is answered.
+pub enum AnswerBy {
+    /// The reply to its command: it is blocked.
+    Reply(BlockedClient),
+    /// A message on a channel: it goes on meanwhile.
+    Message {
+        /// The channel.
+        channel: Vec<u8>,
+        /// The first key of the request.
+        key: Vec<u8>,
+        /// Whose subscribers get it.
+        audience: Audience,
+    },
+}
+
+impl WaitingClients {
+    /// The connection that waits by this request.
+    pub fn client_of(&self, request: RequestId) -> Option<ClientId> {
+        self.waiting.get(&request).map(|waiting| waiting.client)
+    }
+
+    /// Notes who waits by this request.
+    pub fn insert(&mut self, request: RequestId, waiting: WaitingClient) {
+        match &waiting.answer_by {
+            AnswerBy::Reply(blocked) => _ = self.by_blocked.insert(blocked.id(), request),
+            AnswerBy::Message { .. } => _ = self.by_subscriber.entry(waiting.client).or_default().insert(request),
+        }
+        self.waiting.insert(request, waiting);
+    }
+
+    /// A connection has ended: the requests of a subscriber may keep their places. Those of a blocked client follow by
+    /// [`WaitingClients::disconnected`].
+    pub fn client_gone(&mut self, manager: &mut LockManager, now: &Now, client: ClientId) {
+        self.last_gone = Some(client);
+        for request in self.by_subscriber.remove(&client).into_iter().flatten() {
+            self.waiting.remove(&request);
+            manager.leave(now, request, Departure::MayComeBack);
+        }
+    }
+
+    /// `CLIENT UNBLOCK` has answered the blocked client.
+    pub fn unblocked(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
+        if let Some((request, _)) = self.give_up(blocked) {
+            manager.leave(now, request, Departure::ForGood);
+        }
+    }
+
+    /// The server has unblocked the client: its connection ended, or the client lives and reads an error of the server's.
+    pub fn disconnected(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
+        let last_gone = self.last_gone;
+        if let Some((request, client)) = self.give_up(blocked) {
+            let departure = if last_gone == Some(client) { Departure::MayComeBack } else { Departure::ForGood };
+            manager.leave(now, request, departure);
+        }
+    }
+
+    /// Tells everyone that this server is no primary any more. The server has unblocked the blocked ones itself, or has not:
+    /// both are met. `ctx` publishes to the others.
+    pub fn demoted(&mut self, manager: &mut LockManager, ctx: Option<Ctx<'_>>) {
+        if let Some(ctx) = ctx {
+            manager.demote(&mut Answering { ctx, clients: self });
+        }
+    }
+
+    /// A blocked client that goes without an answer of ours: its request and its connection. None, if it was answered
+    /// before.
+    fn give_up(&mut self, blocked: BlockedId) -> Option<(RequestId, ClientId)> {
+        let request = self.by_blocked.get(&blocked).copied()?;
+        let waiting = self.take(request)?;
+        if let AnswerBy::Reply(blocked) = waiting.answer_by {
+            blocked.unblock::<Ready>(None);
+        }
+        Some((request, waiting.client))
+    }
+
+    fn take(&mut self, request: RequestId) -> Option<WaitingClient> {
+        let waiting = self.waiting.remove(&request)?;
+        shrink::map(&mut self.waiting);
+        match &waiting.answer_by {
+            AnswerBy::Reply(blocked) => {
+                self.by_blocked.remove(&blocked.id());
+                shrink::map(&mut self.by_blocked);
+            }
+            AnswerBy::Message { .. } => self.unsubscribe(waiting.client, request),
+        }
+        Some(waiting)
+    }
+
+    fn unsubscribe(&mut self, client: ClientId, request: RequestId) {
+        if let Some(requests) = self.by_subscriber.get_mut(&client) {
+            requests.remove(&request);
+            shrink::set(requests);
+            if requests.is_empty() {
+                self.by_subscriber.remove(&client);
+            }
+        }
+    }
+}
+
+/// The clients of the rules: those who wait, and a context to publish with.
+pub struct Answering<'a> {
+    /// Of the callback that is running.
+    pub ctx: Ctx<'a>,
+    /// Those who wait.
+    pub clients: &'a mut WaitingClients,
+}
+
+impl Clients for Answering<'_> {
+    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+        let Some(waiting) = self.clients.take(request) else { return Delivery::Done };
+        let WaitingClient { owner, family, .. } = waiting;
+        match waiting.answer_by {
+            AnswerBy::Reply(blocked) => {
+                blocked.unblock(Some(Box::new(Ready { request, owner, family, outcome })));
+                match outcome {
+                    WaitOutcome::Granted { .. } => Delivery::Pending,
+                    _ => Delivery::Done,
+                }
+            }
+            AnswerBy::Message { channel, key, audience } => {
+                let message = notification::message(&key, owner.as_bytes(), outcome);
+                publish(self.ctx, &channel, &message, audience);
+                Delivery::Done
+            }
+        }
+    }
+}

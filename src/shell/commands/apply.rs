@@ -1,0 +1,87 @@
+//! `LOCK.APPLY key …`: an effect from the primary or the append-only file. Refused to every client.
+
+use command::errors::{self, ErrorReply};
+use lock::value::fence::Fence;
+use lock::value::holders::Holder;
+use lock::value::lock::Lock;
+use lock::value::replicated::FamilyAndLimit;
+use redis_module::raw;
+
+use super::dispatch::Arguments;
+use crate::shell::background::gate;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::string::Str;
+use crate::shell::keyspace::lock_key::LockKey;
+use crate::shell::replication::effect::{decode, Received};
+use crate::shell::state;
+
+/// Runs the command.
+pub fn run(ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    if gate::is_probing() {
+        ctx.reply_ok();
+        return Ok(());
+    }
+    let trusted = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
+    if !ctx.has_flag(trusted) {
+        return Err(errors::APPLY_IS_INTERNAL);
+    }
+    apply(ctx, args.strings[1], decode(&args.bytes[2..]).ok_or(errors::SYNTAX)?);
+    // What a replica was told, it tells its own replicas and its own append-only file.
+    ctx.replicate_verbatim();
+    ctx.reply_ok();
+    Ok(())
+}
+
+fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
+    // SAFETY: the command that runs opens no other key.
+    let mut key = unsafe { LockKey::open(ctx, name) };
+    match effect {
+        Received::Hold(kind, holder) => {
+            raise_fences(holder.fence);
+            apply_hold(&mut key, kind, holder);
+            ctx.signal_modified(name);
+        }
+        Received::Drop(owner) => {
+            let Some(lock) = key.lock() else { return };
+            lock.evict(owner.as_bytes());
+            if lock.is_vacant() {
+                key.remove();
+            } else if let Some(until) = lock.last_deadline() {
+                key.set_until(until);
+            }
+            ctx.signal_modified(name);
+        }
+        Received::Limit(limit) => {
+            let Some(lock) = key.lock() else { return };
+            lock.set_limit(limit);
+            ctx.signal_modified(name);
+        }
+        Received::Fence(fence) => {
+            let Some(lock) = key.lock() else { return };
+            lock.raise_fence(fence);
+            raise_fences(fence);
+        }
+        Received::Clamp => {
+            let until = key.until();
+            if let Some(lock) = key.lock() {
+                lock.clamp(until);
+            }
+        }
+    }
+}
+
+fn apply_hold(key: &mut LockKey<'_>, kind: FamilyAndLimit, holder: Holder) {
+    let until = holder.until;
+    if key.lock().is_none() {
+        key.set(|| Lock::Vacant);
+    }
+    let Some(lock) = key.lock() else { return };
+    lock.apply_hold(kind, holder);
+    let until = lock.last_deadline().unwrap_or(until);
+    key.set_until(until);
+}
+
+/// Fences of our own grants will be above it.
+fn raise_fences(fence: Fence) {
+    state::borrow(|state, _| state.manager.fences.raise(fence));
+}

@@ -1,0 +1,82 @@
+//! How a command comes in: its arguments are taken from the server, its arity is checked, its kind is found.
+
+use std::ffi::c_int;
+
+use command::catalog::{Action, CATALOG, COUNT};
+use command::errors::{self, ErrorReply};
+use command::parse::several_key_arguments;
+use command::reply::ReplyWriter;
+use redis_module::raw;
+use seq_macro::seq;
+use smallvec::SmallVec;
+
+use super::{acquire, apply, cancel, inspect, release, renew};
+use crate::shell::ffi::command_info::CommandEntry;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::string::{arguments, Str};
+
+// The server passes no data to a command's function, so each command of the catalog has one of its own.
+seq!(INDEX in 0..20 {
+    /// The entry of every command of the catalog, in its order.
+    pub const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
+});
+
+/// So many arguments need no heap.
+const FEW: usize = 16;
+
+/// A command's arguments, its name the first.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// As the server passed them.
+    pub strings: &'a [Str<'a>],
+    /// Their bytes, in the same order.
+    pub bytes: &'a [&'a [u8]],
+}
+
+unsafe extern "C" fn enter<const INDEX: usize>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the context and the arguments of the command that is running.
+    let (Some(mut ctx), strings) = (unsafe { (Ctx::new(ctx), arguments(argv, argc)) }) else {
+        return raw::REDISMODULE_ERR as c_int;
+    };
+    let ran = guard(CATALOG[INDEX].name, || {
+        let mut bytes = SmallVec::<[&[u8]; FEW]>::new();
+        bytes.push(CATALOG[INDEX].name.as_bytes());
+        bytes.extend(strings.iter().skip(1).map(|string| string.bytes()));
+        let args = Arguments { strings, bytes: &bytes };
+        if let Err(error) = dispatch(CATALOG[INDEX].action, CATALOG[INDEX].arity, ctx, args) {
+            ctx.error(&error);
+        }
+    });
+    if ran.is_none() {
+        ctx.error(&errors::INTERNAL_ERROR);
+    }
+    raw::REDISMODULE_OK as c_int
+}
+
+#[inline(always)]
+fn dispatch(action: Action, arity: i32, ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    if action.takes_several_keys() && ctx.asks_for_keys() {
+        several_key_arguments(args.bytes).for_each(|position| ctx.tell_key(position));
+        return Ok(());
+    }
+    let least = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
+    if args.bytes.len() < least || (arity > 0 && args.bytes.len() > least) {
+        ctx.reply_wrong_arity();
+        return Ok(());
+    }
+    match action {
+        Action::Acquire(prefix) => acquire::run(prefix, ctx, args),
+        Action::Release(prefix) => release::run(prefix, ctx, args),
+        Action::Renew(prefix) => renew::run(prefix, ctx, args),
+        Action::Cancel => cancel::run(ctx, args),
+        Action::Held => inspect::held(ctx, args),
+        Action::Info => inspect::info(ctx, args),
+        Action::Waiters => inspect::waiters(ctx, args),
+        Action::Apply => apply::run(ctx, args),
+    }
+}

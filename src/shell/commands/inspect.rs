@@ -1,0 +1,101 @@
+//! The commands that only inspect: LOCK.HELD, LOCK.INFO, LOCK.WAITERS. They change nothing, also where something has expired.
+
+use command::errors::{self, ErrorReply};
+use command::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
+use lock::key::{KeyRef, RequestId};
+use lock::queue::request::QueuedRequest;
+use lock::value::replicated::FamilyAndLimit;
+
+use super::dispatch::Arguments;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::server::client_address;
+use crate::shell::ffi::string::Str;
+use crate::shell::keyspace::lock_key::{ReadContent, ReadKey};
+use crate::shell::state::State;
+use crate::shell::{clock, turn};
+
+/// The key, opened for reading; `None`: nothing is there, or it has expired.
+fn open<'c>(ctx: Ctx<'c>, key: Str<'_>) -> Result<Option<ReadKey<'c>>, ErrorReply> {
+    // SAFETY: the command that runs opens no other key.
+    match unsafe { ReadKey::open(ctx, key) } {
+        ReadContent::Lock(key) => Ok(Some(key)),
+        ReadContent::Free => Ok(None),
+        ReadContent::Foreign => Err(errors::WRONG_TYPE),
+    }
+}
+
+/// `LOCK.HELD key token`
+pub fn held(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    let now = clock::now();
+    let key = open(ctx, args.strings[1])?;
+    let hold = key.as_ref().and_then(|key| key.lock().hold(args.bytes[2], key.until()));
+    let hold = hold.filter(|hold| !hold.until.is_over(now.timestamp()));
+    reply::held(&mut ctx, hold.as_ref(), now.timestamp());
+    Ok(())
+}
+
+/// `LOCK.INFO key`
+pub fn info(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    turn::of_inspection(|state, now| {
+        let name = KeyRef { db: ctx.db(), name: args.bytes[1] };
+        let key = open(ctx, args.strings[1])?;
+        let queue = state.manager.queues().of_key(name).filter(|queue| queue.waiters() > 0);
+        let held = key.as_ref().and_then(|key| held_info(state, name, key, now.timestamp()));
+        let family_and_limit = match (&held, queue) {
+            (Some((kind, _)), _) => Some(*kind),
+            (None, Some(queue)) => Some(FamilyAndLimit::of(queue.family, queue.limit)),
+            (None, None) => None,
+        };
+        let waiters = queue.map_or(0, |queue| queue.waiters());
+        let held = held.map(|(_, held)| held);
+        let info = family_and_limit.map(|family_and_limit| LockInfo { family_and_limit, held, waiters });
+        reply::info(&mut ctx, info.as_ref(), now.timestamp());
+        Ok(())
+    })?
+}
+
+fn held_info<'a>(
+    state: &State,
+    name: KeyRef<'_>,
+    key: &'a ReadKey<'_>,
+    now: lock::value::time::Timestamp,
+) -> Option<(FamilyAndLimit, HeldInfo<'a>)> {
+    let (lock, until) = (key.lock(), key.until());
+    let holds = lock.holds(until).into_iter().filter(|hold| !hold.until.is_over(now));
+    let holders: Vec<_> = holds
+        .map(|hold| {
+            let session = state.manager.bindings().client_of(name, hold.owner.as_bytes());
+            HolderInfo { hold, session }
+        })
+        .collect();
+    if holders.is_empty() {
+        return None;
+    }
+    Some((lock.family_and_limit()?, HeldInfo { fence: lock.fence()?, until, holders }))
+}
+
+/// `LOCK.WAITERS key`
+pub fn waiters(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    turn::of_inspection(|state, now| {
+        open(ctx, args.strings[1])?;
+        let queues = state.manager.queues();
+        let queue = queues.of_key(KeyRef { db: ctx.db(), name: args.bytes[1] });
+        let ids = queue.into_iter().flat_map(|queue| queue.present());
+        let waiting: Vec<_> = ids.filter_map(|(_, id)| Some((id, queues.request(id)?))).collect();
+        let infos = waiting.into_iter().map(|(id, request)| waiter_info(state, id, request));
+        reply::waiters(&mut ctx, infos, now.timestamp());
+        Ok(())
+    })?
+}
+
+fn waiter_info<'a>(state: &State, id: RequestId, request: &'a QueuedRequest) -> WaiterInfo<'a> {
+    let client = state.clients.client_of(id);
+    WaiterInfo {
+        owner: request.owner.as_ref(),
+        claim: request.claim,
+        client,
+        address: client.map(|client| client_address(client.0)).unwrap_or_default(),
+        since: request.since,
+        until: request.until,
+    }
+}

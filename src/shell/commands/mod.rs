@@ -1,0 +1,21 @@
+//! The commands: one file for each kind, from the server's arguments to the reply.
+//!
+//! | file           | question                                                       |
+//! | -------------- | -------------------------------------------------------------- |
+//! | `registration` | how does the server learn the commands                         |
+//! | `dispatch`     | how does a command come in                                     |
+//! | `acquire`      | `*.ACQUIRE`                                                    |
+//! | `release`      | `*.RELEASE`                                                    |
+//! | `renew`        | `*.RENEW`                                                      |
+//! | `cancel`       | `LOCK.CANCEL`                                                  |
+//! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                       |
+//! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file      |
+
+mod acquire;
+mod apply;
+mod cancel;
+mod dispatch;
+mod inspect;
+pub mod registration;
+mod release;
+mod renew;

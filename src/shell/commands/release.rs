@@ -1,0 +1,40 @@
+//! `*.RELEASE`: gives back, and hands over to who waits.
+
+use command::errors::ErrorReply;
+use command::name::Prefix;
+use command::parse::ReleaseCommand;
+use command::reply;
+use lock::key::KeyRef;
+use lock::value::outcome::{KeyError, Released};
+
+use super::acquire::key_arguments;
+use super::dispatch::Arguments;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::{settings, turn};
+
+/// Runs the command.
+pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    let command = ReleaseCommand::parse(prefix, args.bytes, settings::leases())?;
+    let (names, portion, owner) = (command.keys, &command.portion, command.owner.as_bytes());
+    let keys = key_arguments(prefix, names, args);
+    if let (false, [name]) = (prefix.takes_several_keys(), names) {
+        let released = turn::of_command(ctx, keys, None, |manager, host| {
+            let key = KeyRef { db: host.keys.db(), name };
+            manager.release(host, key, owner, portion)
+        })?;
+        reply::released(&mut ctx, prefix.family(), released?);
+        return Ok(());
+    }
+    let released = turn::of_command(ctx, keys, None, |manager, host| {
+        let db = host.keys.db();
+        manager.check_family(host, db, names, prefix.family())?;
+        let mut count = 0;
+        for name in names {
+            let released = manager.release(host, KeyRef { db, name }, owner, portion)?;
+            count += usize::from(released == Released::Gone);
+        }
+        Ok::<_, KeyError>(count)
+    })?;
+    reply::released_keys(&mut ctx, released?);
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Blocked clients. Every blocked client has to be unblocked exactly once: the type sees to "at most", whoever keeps it to
+//! "at least".
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+use redis_module::raw;
+
+use super::api;
+use super::context::Ctx;
+
+/// What the server calls for a blocked client.
+pub struct BlockCallbacks {
+    /// Its reply is to be written.
+    pub reply: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
+    /// `CLIENT UNBLOCK`, the only time-out that the server itself can bring.
+    pub timeout: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
+    /// The last call: what the client was unblocked with is to be freed.
+    pub free: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void),
+    /// The client was unblocked without us.
+    pub disconnect: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient),
+}
+
+/// A client that is blocked.
+#[derive(Debug)]
+#[must_use = "every blocked client has to be unblocked"]
+pub struct BlockedClient(*mut raw::RedisModuleBlockedClient);
+
+/// Which blocked client a callback is about. Unique among those that are not unblocked yet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BlockedId(usize);
+
+impl BlockedClient {
+    /// Names it to the callbacks.
+    pub fn id(&self) -> BlockedId {
+        BlockedId::of(self.0)
+    }
+
+    /// Unblocks the client; the callbacks get `data`, and the last of them, `free`, owns it.
+    pub fn unblock<T>(self, data: Option<Box<T>>) {
+        let data = data.map_or(null_mut(), Box::into_raw);
+        // SAFETY: the handle came from `block` and is consumed here, so it was not unblocked yet.
+        unsafe { api!(RedisModule_UnblockClient(self.0, data.cast())) };
+    }
+}
+
+impl BlockedId {
+    /// Of the handle that a callback got.
+    pub fn of(blocked: *mut raw::RedisModuleBlockedClient) -> BlockedId {
+        BlockedId(blocked as usize)
+    }
+}
+
+impl Ctx<'_> {
+    /// Blocks the client without a time-out of the server's: on 7.0 those are exact to 100 ms only, and can end a client in
+    /// the turn in which it was unblocked. Ask first whether the client may block. `None`: the server refuses.
+    pub fn block(self, callbacks: &BlockCallbacks) -> Option<BlockedClient> {
+        let BlockCallbacks { reply, timeout, free, disconnect } = *callbacks;
+        // SAFETY: the callbacks are functions of this module, which is never unloaded while clients are blocked.
+        unsafe {
+            let blocked = api!(RedisModule_BlockClient(self.raw(), Some(reply), Some(timeout), Some(free), 0));
+            if blocked.is_null() {
+                return None;
+            }
+            api!(RedisModule_SetDisconnectCallback(blocked, Some(disconnect)));
+            Some(BlockedClient(blocked))
+        }
+    }
+
+    /// The blocked client that a reply or timeout callback is about.
+    pub fn blocked_id(self) -> BlockedId {
+        // SAFETY: the context is valid.
+        BlockedId::of(unsafe { api!(RedisModule_GetBlockedClientHandle(self.raw())) })
+    }
+
+    /// In the reply callback: what the client was unblocked with.
+    ///
+    /// # Safety
+    /// The blocked client was unblocked with a `Box<T>` or nothing, and the context is that of its reply callback.
+    pub unsafe fn blocked_data<T>(&self) -> Option<&T> {
+        // SAFETY: `free`, which owns the data, comes later; the caller vouches for the type.
+        unsafe { api!(RedisModule_GetBlockedClientPrivateData(self.raw())).cast::<T>().as_ref() }
+    }
+
+    /// In the free callback: whether the client was gone before its reply.
+    pub fn is_blocked_client_gone(self) -> bool {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_BlockedClientDisconnected(self.raw())) != 0 }
+    }
+}

@@ -1,0 +1,166 @@
+//! Registering a command: its name, flags, categories, keys and documentation.
+
+use std::ffi::{c_char, c_int, CStr, CString};
+use std::ptr::{null, null_mut};
+
+use command::catalog::{Access, Arg, Command, Form};
+use redis_module::raw;
+
+use super::api;
+use super::context::Ctx;
+
+/// What the server calls for a command.
+pub type CommandEntry =
+    unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+
+static INFO_VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
+    version: 1,
+    sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+    sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+    sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+};
+
+/// Whether the server knows the ACL category now. Not on 7.0, where modules cannot add one.
+pub fn add_acl_category(ctx: Ctx<'_>, category: &CStr) -> bool {
+    // SAFETY: the name ends with a NUL; the pointer is probed.
+    unsafe { raw::RedisModule_AddACLCategory.is_some_and(|add| add(ctx.raw(), category.as_ptr()) == 0) }
+}
+
+/// Registers a command; only while the module is being loaded. `since`: the version of the module since which it is there.
+/// `None`: the server refuses it.
+pub fn register(
+    ctx: Ctx<'_>,
+    command: &Command,
+    entry: CommandEntry,
+    since: &CStr,
+    has_acl_category: bool,
+) -> Option<()> {
+    // Redis names its commands in small letters, and says them so in its errors.
+    let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
+    let flags = CString::new(command.flags).ok()?;
+    // SAFETY: the strings end with a NUL and are copied; the entry is a function of this module.
+    let registered = unsafe {
+        let created = api!(RedisModule_CreateCommand(ctx.raw(), name.as_ptr(), Some(entry), flags.as_ptr(), 1, 1, 1));
+        if created != raw::REDISMODULE_OK as c_int {
+            return None;
+        }
+        api!(RedisModule_GetCommand(ctx.raw(), name.as_ptr()))
+    };
+    if registered.is_null() {
+        return None;
+    }
+    // SAFETY: the pointer is read on the main thread, after the server has filled it.
+    let set_categories = unsafe { raw::RedisModule_SetCommandACLCategories };
+    if let (true, Some(set)) = (has_acl_category, set_categories) {
+        let categories = CString::new(command.categories).ok()?;
+        // SAFETY: the command was just created; the string ends with a NUL and is copied.
+        if unsafe { set(registered, categories.as_ptr()) } != raw::REDISMODULE_OK as c_int {
+            return None;
+        }
+    }
+    let mut texts = Texts::default();
+    // SAFETY: plain data, of which zero is the end mark.
+    let mut keys = [key_spec(command), unsafe { std::mem::zeroed() }];
+    let mut args = texts.args(command.args)?;
+    let info = raw::RedisModuleCommandInfo {
+        version: &raw const INFO_VERSION,
+        summary: texts.keep(command.summary)?,
+        complexity: texts.keep(command.complexity)?,
+        since: since.as_ptr(),
+        history: null_mut(),
+        tips: null(),
+        arity: command.arity,
+        key_specs: keys.as_mut_ptr(),
+        args: args.as_mut_ptr(),
+    };
+    // SAFETY: the server copies everything; `texts`, `keys` and `args` live until then.
+    let set = unsafe { api!(RedisModule_SetCommandInfo(registered, &info)) };
+    (set == raw::REDISMODULE_OK as c_int).then_some(())
+}
+
+/// Where the command's keys stand, and what it does to them.
+fn key_spec(command: &Command) -> raw::RedisModuleCommandKeySpec {
+    // SAFETY: plain data, of which zero is a valid value.
+    let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
+    let flags = match command.access {
+        Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Access::Update => {
+            raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
+        }
+        Access::Delete => {
+            raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_DELETE
+        }
+    };
+    spec.flags = u64::from(flags);
+    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    spec.bs.index.pos = 1;
+    if command.action.takes_several_keys() {
+        spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+        spec.fk.keynum =
+            raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
+    } else {
+        spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+        spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
+    }
+    spec
+}
+
+/// Keeps what the structures of the API point to until the server has copied it.
+#[derive(Default)]
+struct Texts {
+    texts: Vec<CString>,
+    parts: Vec<Vec<raw::RedisModuleCommandArg>>,
+}
+
+impl Texts {
+    fn keep(&mut self, text: &str) -> Option<*const c_char> {
+        let text = CString::new(text).ok()?;
+        let start = text.as_ptr();
+        self.texts.push(text);
+        Some(start)
+    }
+
+    /// The arguments as the API wants them: an array that ends with an empty one.
+    fn args(&mut self, args: &[Arg]) -> Option<Vec<raw::RedisModuleCommandArg>> {
+        let mut all = args.iter().map(|arg| self.arg(arg)).collect::<Option<Vec<_>>>()?;
+        // SAFETY: plain data, of which zero is the end mark.
+        all.push(unsafe { std::mem::zeroed() });
+        Some(all)
+    }
+
+    fn arg(&mut self, arg: &Arg) -> Option<raw::RedisModuleCommandArg> {
+        let subargs = match arg.parts {
+            [] => null_mut(),
+            parts => {
+                let mut parts = self.args(parts)?;
+                let start = parts.as_mut_ptr();
+                self.parts.push(parts);
+                start
+            }
+        };
+        let optional = if arg.is_optional { raw::REDISMODULE_CMD_ARG_OPTIONAL } else { 0 };
+        let multiple = if arg.is_multiple { raw::REDISMODULE_CMD_ARG_MULTIPLE } else { 0 };
+        Some(raw::RedisModuleCommandArg {
+            name: self.keep(arg.name)?,
+            type_: match arg.form {
+                Form::Key => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
+                Form::Text => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+                Form::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+                Form::Token => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+                Form::OneOf => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
+                Form::Block => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+            },
+            key_spec_index: if arg.form == Form::Key { 0 } else { -1 },
+            token: match arg.token {
+                Some(token) => self.keep(token)?,
+                None => null(),
+            },
+            summary: null(),
+            since: null(),
+            flags: (optional | multiple) as c_int,
+            deprecated_since: null(),
+            subargs,
+            display_text: null(),
+        })
+    }
+}

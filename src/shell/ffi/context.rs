@@ -1,0 +1,96 @@
+//! The context of a callback: who calls, in which database, with which flags.
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use redis_module::raw;
+
+use super::string::{OwnedStr, Str};
+use super::{api, guard};
+
+/// The context of a callback, for as long as it runs.
+#[derive(Clone, Copy)]
+pub struct Ctx<'c> {
+    ctx: NonNull<raw::RedisModuleCtx>,
+    callback: PhantomData<&'c ()>,
+}
+
+impl<'c> Ctx<'c> {
+    /// `None` for a null pointer.
+    ///
+    /// # Safety
+    /// `ctx` is what the server passed to the callback that is running, or a context that the module made, and is valid
+    /// for `'c`.
+    pub unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Option<Ctx<'c>> {
+        Some(Ctx { ctx: NonNull::new(ctx)?, callback: PhantomData })
+    }
+
+    /// For calls of the API.
+    pub fn raw(self) -> *mut raw::RedisModuleCtx {
+        self.ctx.as_ptr()
+    }
+
+    /// What the context's client and the server are: `REDISMODULE_CTX_FLAGS_…`. Costs the server a look at its memory and
+    /// its threads: not for a path that every request takes.
+    pub fn flags(self) -> u32 {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_GetContextFlags(self.raw())) as u32 }
+    }
+
+    /// Whether one of these flags is set.
+    pub fn has_flag(self, flags: u32) -> bool {
+        self.flags() & flags != 0
+    }
+
+    /// The server's number for the client; in a script that of the script's own.
+    pub fn client_id(self) -> u64 {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_GetClientId(self.raw())) }
+    }
+
+    /// The selected database.
+    pub fn db(self) -> i32 {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_GetSelectedDb(self.raw())) }
+    }
+
+    /// Selects a database. Only on the context of a timer: elsewhere it would change the client's own database.
+    pub fn select_db(self, db: i32) {
+        // SAFETY: the context is valid; a database that is out of range is refused.
+        unsafe { api!(RedisModule_SelectDb(self.raw(), db)) };
+    }
+
+    /// Tells WATCH and client-side caching that the key has changed.
+    pub fn signal_modified(self, key: Str<'_>) {
+        // SAFETY: both are valid.
+        unsafe { api!(RedisModule_SignalModifiedKey(self.raw(), key.raw())) };
+    }
+
+    /// A string object with these bytes.
+    pub fn string(self, bytes: &[u8]) -> OwnedStr<'c> {
+        OwnedStr::new(self, bytes)
+    }
+
+    /// A warning in the server's log.
+    pub fn warn(self, message: &str) {
+        guard::log(self.raw(), message);
+    }
+
+    /// Whether the server may not send replication traffic now: a pause, a failover, a shutdown.
+    pub fn avoids_replica_traffic(self) -> bool {
+        // SAFETY: takes nothing.
+        unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
+    }
+
+    /// Whether the server does not run the command, but asks where its keys stand.
+    pub fn asks_for_keys(self) -> bool {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_IsKeysPositionRequest(self.raw())) != 0 }
+    }
+
+    /// Answers that question with one argument's position.
+    pub fn tell_key(self, position: usize) {
+        // SAFETY: the context is valid, and the server has asked.
+        unsafe { api!(RedisModule_KeyAtPos(self.raw(), position as i32)) };
+    }
+}

@@ -1,0 +1,105 @@
+//! An open key.
+
+use std::ffi::{c_int, c_longlong, c_void};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use redis_module::raw;
+
+use super::api;
+use super::context::Ctx;
+use super::string::Str;
+
+/// An open key; closed when dropped.
+pub struct OpenKey<'c> {
+    key: NonNull<raw::RedisModuleKey>,
+    callback: PhantomData<&'c ()>,
+}
+
+/// What is under an open key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawContent {
+    /// Nothing.
+    Empty,
+    /// A value of our type.
+    Ours(NonNull<c_void>),
+    /// A value of another type.
+    Foreign,
+}
+
+impl<'c> OpenKey<'c> {
+    /// Opens for reading and writing. An expired key is deleted by that, which notifies and calls `unlink2` inside.
+    pub fn write(ctx: Ctx<'c>, name: Str<'_>) -> OpenKey<'c> {
+        let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
+        // SAFETY: both are valid.
+        let key = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode)) };
+        let key = NonNull::new(key).expect("a key that is opened for writing is never null");
+        OpenKey { key, callback: PhantomData }
+    }
+
+    /// Opens for reading; `None` where there is nothing, or nothing that has not expired.
+    pub fn read(ctx: Ctx<'c>, name: Str<'_>) -> Option<OpenKey<'c>> {
+        // SAFETY: both are valid.
+        let key = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), raw::REDISMODULE_READ as c_int)) };
+        Some(OpenKey { key: NonNull::new(key)?, callback: PhantomData })
+    }
+
+    /// What is there; `ours` is the server's handle of our data type.
+    pub fn content(&self, ours: *mut raw::RedisModuleType) -> RawContent {
+        // SAFETY: the key is open; a value of our type is a pointer that we stored.
+        unsafe {
+            if api!(RedisModule_ModuleTypeGetType(self.raw())) == ours {
+                if let Some(value) = NonNull::new(api!(RedisModule_ModuleTypeGetValue(self.raw()))) {
+                    return RawContent::Ours(value);
+                }
+            }
+            match api!(RedisModule_KeyType(self.raw())) {
+                kind if kind == raw::REDISMODULE_KEYTYPE_EMPTY as c_int => RawContent::Empty,
+                _ => RawContent::Foreign,
+            }
+        }
+    }
+
+    /// Stores a value of our type, without a time to live, in place of what was there.
+    ///
+    /// # Safety
+    /// The key is open for writing; `value` is what the data type's `free` takes, and nobody else frees it.
+    pub unsafe fn set(&self, ours: *mut raw::RedisModuleType, value: NonNull<c_void>) {
+        // SAFETY: the caller vouches for it.
+        unsafe { api!(RedisModule_ModuleTypeSetValue(self.raw(), ours, value.as_ptr())) };
+    }
+
+    /// Deletes the key and frees its value.
+    ///
+    /// # Safety
+    /// The key is open for writing, and nobody refers to its value any more.
+    pub unsafe fn delete(&self) {
+        // SAFETY: the caller vouches for it.
+        unsafe { api!(RedisModule_DeleteKey(self.raw())) };
+    }
+
+    /// When the key ends, in ms since the epoch; `None`: never.
+    pub fn expire_at_ms(&self) -> Option<u64> {
+        // SAFETY: the key is open.
+        u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw())) }).ok()
+    }
+
+    /// Sets when the key ends, in ms since the epoch; `None`: never. Does nothing to a key that is open for reading.
+    pub fn set_expire_at_ms(&self, when: Option<u64>) {
+        let never = raw::REDISMODULE_NO_EXPIRE as c_longlong;
+        let when = when.map_or(never, |when| c_longlong::try_from(when).unwrap_or(c_longlong::MAX));
+        // SAFETY: the key is open.
+        unsafe { api!(RedisModule_SetAbsExpire(self.raw(), when)) };
+    }
+
+    fn raw(&self) -> *mut raw::RedisModuleKey {
+        self.key.as_ptr()
+    }
+}
+
+impl Drop for OpenKey<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the key is open, and nobody else closes it.
+        unsafe { api!(RedisModule_CloseKey(self.raw())) };
+    }
+}

@@ -1,0 +1,45 @@
+//! The module API behind safe, typed wrappers: with the callbacks that the server calls, the only unsafe code. Nothing here
+//! decides anything.
+//!
+//! | file            | question                                                                |
+//! | --------------- | ----------------------------------------------------------------------- |
+//! | `context`       | what does the server say of the callback that is running                |
+//! | `string`        | what are the arguments                                                  |
+//! | `reply`         | how is a reply written                                                  |
+//! | `key`           | how is a key opened, stored, expired, deleted                           |
+//! | `blocked`       | how is a client blocked and unblocked, exactly once                     |
+//! | `timer`         | how is a timer made, and the event loop woken                           |
+//! | `replicate`     | how is an effect sent to replicas and the append-only file              |
+//! | `call`          | how is a command of the server's own called                             |
+//! | `server`        | what does the server know of itself and of clients; channels            |
+//! | `rdb`           | how are bytes written into a dump and read out of it                    |
+//! | `command_info`  | how is a command registered and described                               |
+//! | `main_thread`   | which values does only the main thread touch                            |
+//! | `guard`         | how is a panic kept from leaving through C                              |
+//!
+//! The crate `redis-module` has wrappers of its own. They are passed by where they allocate or retain for each argument
+//! (`decode_args`), block a client without callbacks, free a timer's data as another type (`stop_timer`), or hand out
+//! `&mut` without a borrow check (`RedisGILGuard`); a hot path and exactly one unblocking each need more than that.
+
+pub mod blocked;
+pub mod call;
+pub mod command_info;
+pub mod context;
+pub mod guard;
+pub mod key;
+pub mod main_thread;
+pub mod rdb;
+pub mod replicate;
+pub mod reply;
+pub mod server;
+pub mod string;
+pub mod timer;
+
+/// Calls a function of the API that every supported server has. The server fills the pointers before anything of the module
+/// runs, so a missing one is a server older than 7.0.
+macro_rules! api {
+    ($name:ident($($arg:expr),* $(,)?)) => {
+        redis_module::raw::$name.expect(concat!(stringify!($name), " is there since Redis 7.0"))($($arg),*)
+    };
+}
+pub(super) use api;

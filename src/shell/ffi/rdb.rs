@@ -1,0 +1,66 @@
+//! Dumps: RDB files, DUMP and RESTORE, replication snapshots. What is read may be anything.
+
+use std::ffi::c_char;
+
+use redis_module::raw;
+
+use super::api;
+use super::context::Ctx;
+
+/// A dump that is being written or read by the callback that is running.
+#[derive(Clone, Copy)]
+pub struct Rdb(*mut raw::RedisModuleIO);
+
+impl Rdb {
+    /// # Safety
+    /// The server passed it to the callback that is running. Errors are announced to be handled
+    /// (`REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`).
+    pub unsafe fn new(rdb: *mut raw::RedisModuleIO) -> Rdb {
+        Rdb(rdb)
+    }
+
+    /// Writes a string.
+    pub fn save_bytes(self, bytes: &[u8]) {
+        // SAFETY: the server copies the bytes.
+        unsafe { api!(RedisModule_SaveStringBuffer(self.0, bytes.as_ptr().cast::<c_char>(), bytes.len())) };
+    }
+
+    /// Writes a number.
+    pub fn save_unsigned(self, number: u64) {
+        // SAFETY: the dump is being written.
+        unsafe { api!(RedisModule_SaveUnsigned(self.0, number)) };
+    }
+
+    /// Reads a string, copied; `None` where the dump is cut short.
+    pub fn load_bytes(self) -> Option<Vec<u8>> {
+        let mut len = 0;
+        // SAFETY: the buffer is ours to free.
+        unsafe {
+            let start = api!(RedisModule_LoadStringBuffer(self.0, &mut len));
+            if start.is_null() {
+                return None;
+            }
+            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), len).to_vec();
+            api!(RedisModule_Free(start.cast()));
+            (!self.is_broken()).then_some(bytes)
+        }
+    }
+
+    /// Reads a number; `None` where the dump is cut short.
+    pub fn load_unsigned(self) -> Option<u64> {
+        // SAFETY: the dump is being read.
+        let number = unsafe { api!(RedisModule_LoadUnsigned(self.0)) };
+        (!self.is_broken()).then_some(number)
+    }
+
+    /// The context of the load or save.
+    pub fn context(&self) -> Option<Ctx<'_>> {
+        // SAFETY: the context belongs to the callback that is running.
+        unsafe { Ctx::new(api!(RedisModule_GetContextFromIO(self.0))) }
+    }
+
+    fn is_broken(self) -> bool {
+        // SAFETY: the dump is being read.
+        unsafe { api!(RedisModule_IsIOError(self.0)) != 0 }
+    }
+}

@@ -1,0 +1,84 @@
+//! String objects of the server: arguments of a command, names of keys, and strings of our own.
+
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use redis_module::raw;
+
+use super::api;
+use super::context::Ctx;
+
+/// A string object of the server that is neither freed nor changed for `'s`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Str<'s> {
+    string: NonNull<raw::RedisModuleString>,
+    owner: PhantomData<&'s ()>,
+}
+
+/// A string object of our own, freed when dropped.
+pub struct OwnedStr<'c> {
+    ctx: Ctx<'c>,
+    string: NonNull<raw::RedisModuleString>,
+}
+
+impl<'s> Str<'s> {
+    /// `None` for a null pointer.
+    ///
+    /// # Safety
+    /// The string is neither freed nor changed for `'s`.
+    pub unsafe fn new(string: *mut raw::RedisModuleString) -> Option<Str<'s>> {
+        Some(Str { string: NonNull::new(string)?, owner: PhantomData })
+    }
+
+    /// For calls of the API.
+    pub fn raw(self) -> *mut raw::RedisModuleString {
+        self.string.as_ptr()
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn bytes(self) -> &'s [u8] {
+        let mut len = 0;
+        // SAFETY: the string is valid and unchanged for 's, and so are its bytes.
+        unsafe {
+            let start = api!(RedisModule_StringPtrLen(self.raw(), &mut len));
+            match NonNull::new(start.cast_mut()) {
+                Some(start) => std::slice::from_raw_parts(start.as_ptr().cast(), len),
+                None => &[],
+            }
+        }
+    }
+}
+
+/// The arguments of a command, its name the first.
+///
+/// # Safety
+/// The server passed both to the command that is running: its arguments are neither freed nor changed for `'c`, and none of
+/// them is null.
+pub unsafe fn arguments<'c>(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'c [Str<'c>] {
+    let len = usize::try_from(argc).unwrap_or(0);
+    // SAFETY: `Str` is a transparent wrapper of a pointer that is not null; the caller vouches for the rest.
+    unsafe { std::slice::from_raw_parts(argv.cast::<Str<'c>>(), len) }
+}
+
+impl<'c> OwnedStr<'c> {
+    pub(super) fn new(ctx: Ctx<'c>, bytes: &[u8]) -> OwnedStr<'c> {
+        // SAFETY: the server copies the bytes; it ends itself rather than to return null.
+        let string = unsafe { api!(RedisModule_CreateString(ctx.raw(), bytes.as_ptr().cast(), bytes.len())) };
+        OwnedStr { ctx, string: NonNull::new(string).expect("the server never returns null") }
+    }
+
+    /// The string, borrowed.
+    pub fn as_str(&self) -> Str<'_> {
+        Str { string: self.string, owner: PhantomData }
+    }
+}
+
+impl Drop for OwnedStr<'_> {
+    fn drop(&mut self) {
+        // SAFETY: we own one reference.
+        unsafe { api!(RedisModule_FreeString(self.ctx.raw(), self.string.as_ptr())) };
+    }
+}

@@ -1,0 +1,182 @@
+//! What the server asks of the data type `redislock`: save, load, rewrite, free, unlink, digest.
+//!
+//! COPY is refused by leaving its callback out: two keys with one grant would be two locks with one fence.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::{null_mut, NonNull};
+
+use lock::key::Key;
+use lock::value::fence::Fence;
+use lock::value::lock::Lock;
+use redis_module::native_types::RedisType;
+use redis_module::raw;
+
+use super::{codec, lock_memory};
+use crate::shell::background::events::{self, Event};
+use crate::shell::background::timer;
+use crate::shell::clock;
+use crate::shell::ffi::api;
+use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::rdb::Rdb;
+use crate::shell::ffi::replicate::AofRewrite;
+use crate::shell::ffi::string::Str;
+use crate::shell::replication::emit;
+use crate::shell::state;
+
+/// The data type, as `TYPE` and `SCAN … TYPE` name it.
+pub static REDISLOCK: RedisType = RedisType::new(
+    "redislock",
+    codec::VERSION,
+    raw::RedisModuleTypeMethods {
+        version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,
+        rdb_load: Some(load),
+        rdb_save: Some(save),
+        aof_rewrite: Some(rewrite),
+        mem_usage: Some(memory),
+        digest: Some(digest),
+        free: Some(free),
+        aux_load: Some(load_fence),
+        aux_save: Some(save_fence),
+        aux_save_triggers: raw::Aux::Before as c_int,
+        free_effort: None,
+        unlink: None,
+        copy: None,
+        defrag: None,
+        mem_usage2: None,
+        free_effort2: None,
+        unlink2: Some(unlink),
+        copy2: None,
+        // Without a fence nothing is saved, so that the file loads where the module is not.
+        aux_save2: Some(save_fence_if_any),
+    },
+);
+
+unsafe extern "C" fn save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
+    guard("rdb_save", || {
+        // SAFETY: the server passes a value of our type and what it is to be written to.
+        let (lock, rdb) = unsafe { (value.cast::<Lock>().as_ref(), Rdb::new(rdb)) };
+        rdb.save_bytes(&lock.and_then(codec::encode).unwrap_or_default());
+    });
+}
+
+unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    guard("rdb_load", || {
+        // SAFETY: the server passes what is to be read.
+        let rdb = unsafe { Rdb::new(rdb) };
+        if version != codec::VERSION {
+            return null_mut();
+        }
+        let lock = rdb.load_bytes().and_then(|bytes| codec::decode(&bytes));
+        let Some((lock, fence)) = lock.and_then(|lock| lock.fence().map(|fence| (lock, fence))) else {
+            return null_mut();
+        };
+        if is_restored_here(rdb) && fence.is_beyond_a_day(clock::now().us()) {
+            return null_mut();
+        }
+        state::borrow(|state, _| state.manager.fences.raise(fence));
+        Box::into_raw(Box::new(lock)).cast()
+    })
+    .unwrap_or(null_mut())
+}
+
+/// Whether this is a RESTORE by a client of this server, and not the server's own data or its primary's.
+fn is_restored_here(rdb: Rdb) -> bool {
+    let not_here = raw::REDISMODULE_CTX_FLAGS_LOADING
+        | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING
+        | raw::REDISMODULE_CTX_FLAGS_SLAVE;
+    rdb.context().is_some_and(|ctx| !ctx.has_flag(not_here))
+}
+
+unsafe extern "C" fn rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+    guard("aof_rewrite", || {
+        // SAFETY: the server passes the file, the key and a value of our type.
+        unsafe {
+            if let (Some(key), Some(lock)) = (Str::new(key), value.cast::<Lock>().as_ref()) {
+                emit::rewrite(AofRewrite::new(aof), key, lock);
+            }
+        }
+    });
+}
+
+unsafe extern "C" fn memory(value: *const c_void) -> usize {
+    // SAFETY: the server passes a value of our type.
+    guard("mem_usage", || unsafe { value.cast::<Lock>().as_ref() }.map_or(0, Lock::memory_bytes)).unwrap_or(0)
+}
+
+/// Two servers with the same holders have the same digest, in whatever order they came.
+unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    guard("digest", || {
+        // SAFETY: the server passes a value of our type.
+        let Some(lock) = (unsafe { value.cast::<Lock>().as_ref() }) else { return };
+        for hold in lock.stored_holds() {
+            let numbers = format!("{}:{}:{}:{}", hold.fence.get(), hold.holds, hold.reads, hold.lease.as_ms());
+            for bytes in [hold.owner.as_bytes(), numbers.as_bytes()] {
+                // SAFETY: the server reads the bytes now.
+                unsafe {
+                    api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast::<c_char>(), bytes.len()))
+                };
+            }
+            // SAFETY: the digest is valid.
+            unsafe { api!(RedisModule_DigestEndSequence(digest)) };
+        }
+    });
+}
+
+/// May run on another thread, and for values that never were in the keyspace: touches nothing but the value.
+unsafe extern "C" fn free(value: *mut c_void) {
+    let Some(lock) = NonNull::new(value.cast::<Lock>()) else { return };
+    // SAFETY: the server passes a value that `LockKey::set` or `load` gave it, and forgets it.
+    guard("free", || unsafe { lock_memory::free(lock) });
+}
+
+/// A key of ours leaves the keyspace, whatever the reason: DEL, expiry, eviction, overwriting, RENAME, MIGRATE.
+unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
+    if !events::concern_anybody() || lock_memory::is_removing(value) {
+        return;
+    }
+    guard("unlink", || {
+        // SAFETY: the context is valid for this call; key and database are those of the value, which is of our type and
+        // not freed yet.
+        let (name, db, lock) = unsafe {
+            (
+                Str::new(api!(RedisModule_GetKeyNameFromOptCtx(ctx)).cast_mut()),
+                api!(RedisModule_GetDbIdFromOptCtx(ctx)),
+                value.cast::<Lock>().as_ref(),
+            )
+        };
+        if let (Some(name), Some(last)) = (name, lock.and_then(Lock::fence)) {
+            events::note(Event::KeyRemoved(Key::new(db, name.bytes()), last));
+            timer::wake();
+        }
+    });
+}
+
+unsafe extern "C" fn save_fence(rdb: *mut raw::RedisModuleIO, _: c_int) {
+    guard("aux_save", || {
+        let fence = state::peek(|state| state.manager.fences.last()).flatten().map_or(0, Fence::get);
+        // SAFETY: the server passes what is to be written to.
+        unsafe { Rdb::new(rdb) }.save_unsigned(fence);
+    });
+}
+
+unsafe extern "C" fn save_fence_if_any(rdb: *mut raw::RedisModuleIO, when: c_int) {
+    let any = guard("aux_save2", || state::peek(|state| state.manager.fences.last()).flatten());
+    if any.flatten().is_some() {
+        // SAFETY: as we were called.
+        unsafe { save_fence(rdb, when) };
+    }
+}
+
+unsafe extern "C" fn load_fence(rdb: *mut raw::RedisModuleIO, version: c_int, _: c_int) -> c_int {
+    guard("aux_load", || {
+        // SAFETY: the server passes what is to be read.
+        let rdb = unsafe { Rdb::new(rdb) };
+        let number = (version == codec::VERSION).then(|| rdb.load_unsigned()).flatten();
+        let Some(number) = number else { return raw::REDISMODULE_ERR as c_int };
+        if let Some(fence) = Fence::new(number) {
+            state::borrow(|state, _| state.manager.fences.raise(fence));
+        }
+        raw::REDISMODULE_OK as c_int
+    })
+    .unwrap_or(raw::REDISMODULE_ERR as c_int)
+}

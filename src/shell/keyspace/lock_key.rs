@@ -1,0 +1,125 @@
+//! An open key and the lock under it. A reference to the lock never outlives the key's being open.
+
+use std::ptr::NonNull;
+
+use lock::host::Content;
+use lock::value::lock::Lock;
+use lock::value::time::{Deadline, Timestamp};
+
+use super::lock_memory;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::key::{OpenKey, RawContent};
+use crate::shell::ffi::string::Str;
+
+/// A key that is open for reading and writing.
+pub struct LockKey<'c> {
+    key: OpenKey<'c>,
+    content: RawContent,
+}
+
+impl<'c> LockKey<'c> {
+    /// Opens a key.
+    ///
+    /// # Safety
+    /// No other `LockKey` or [`ReadKey`] of the same key is open before this one is dropped.
+    #[inline]
+    pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> LockKey<'c> {
+        let key = OpenKey::write(ctx, name);
+        let content = key.content(lock_memory::data_type());
+        LockKey { key, content }
+    }
+
+    /// What is under the key.
+    #[inline]
+    pub fn content(&mut self) -> Content<'_> {
+        match self.content {
+            RawContent::Empty => Content::Free,
+            RawContent::Foreign => Content::Foreign,
+            // SAFETY: values of our type are locks, and this is the only reference to it: the key is open once, and we are
+            // borrowed for as long as it lives.
+            RawContent::Ours(value) => Content::Lock(unsafe { value.cast::<Lock>().as_mut() }),
+        }
+    }
+
+    /// The lock under the key, if there is one.
+    pub fn lock(&mut self) -> Option<&mut Lock> {
+        match self.content() {
+            Content::Lock(lock) => Some(lock),
+            Content::Free | Content::Foreign => None,
+        }
+    }
+
+    /// Stores a lock in place of what was there, without a time to live.
+    #[inline]
+    pub fn set(&mut self, lock: impl FnOnce() -> Lock) {
+        let value = lock_memory::keep(lock).cast();
+        // SAFETY: the key is open for writing, and the server owns the lock from now on.
+        unsafe { self.key.set(lock_memory::data_type(), value) };
+        self.content = RawContent::Ours(value);
+    }
+
+    /// Removes the key and frees its lock.
+    pub fn remove(&mut self) {
+        if let RawContent::Ours(value) = std::mem::replace(&mut self.content, RawContent::Empty) {
+            // SAFETY: the key is open for writing; references to its lock borrow us, so there are none.
+            unsafe { lock_memory::remove(&self.key, value.cast()) };
+        }
+    }
+
+    /// When the key ends.
+    pub fn until(&self) -> Deadline {
+        until(&self.key)
+    }
+
+    /// Sets when the key ends.
+    #[inline]
+    pub fn set_until(&mut self, until: Deadline) {
+        self.key.set_expire_at_ms(until.timestamp().map(Timestamp::ms));
+    }
+}
+
+/// A key that holds a lock, open for reading.
+pub struct ReadKey<'c> {
+    key: OpenKey<'c>,
+    lock: NonNull<Lock>,
+}
+
+/// What is under a key that was opened for reading.
+pub enum ReadContent<'c> {
+    /// Nothing, or nothing that has not expired.
+    Free,
+    /// A lock.
+    Lock(ReadKey<'c>),
+    /// A value of another type.
+    Foreign,
+}
+
+impl<'c> ReadKey<'c> {
+    /// Opens a key for reading.
+    ///
+    /// # Safety
+    /// No [`LockKey`] of the same key is open before what is returned is dropped.
+    pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> ReadContent<'c> {
+        let Some(key) = OpenKey::read(ctx, name) else { return ReadContent::Free };
+        match key.content(lock_memory::data_type()) {
+            RawContent::Ours(value) => ReadContent::Lock(ReadKey { key, lock: value.cast() }),
+            RawContent::Empty => ReadContent::Free,
+            RawContent::Foreign => ReadContent::Foreign,
+        }
+    }
+
+    /// The lock under the key.
+    pub fn lock(&self) -> &Lock {
+        // SAFETY: values of our type are locks; the key is open, and nobody else has it open for writing.
+        unsafe { self.lock.as_ref() }
+    }
+
+    /// When the key ends.
+    pub fn until(&self) -> Deadline {
+        until(&self.key)
+    }
+}
+
+fn until(key: &OpenKey<'_>) -> Deadline {
+    key.expire_at_ms().map_or(Deadline::Never, |ms| Deadline::At(Timestamp::from_ms(ms)))
+}

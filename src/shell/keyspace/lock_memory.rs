@@ -1,0 +1,81 @@
+//! The memory of stored locks: 64 bytes each, made where the server can keep them.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::ptr::{null_mut, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use lock::value::lock::Lock;
+use redis_module::raw;
+
+use crate::shell::ffi::key::OpenKey;
+use crate::shell::ffi::main_thread::MainThread;
+
+/// The server's handle of our data type.
+static TYPE: MainThread<Cell<*mut raw::RedisModuleType>> = MainThread(Cell::new(null_mut()));
+
+/// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal; those of
+/// other locks may come from anywhere, `free` from another thread too.
+static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
+
+/// The memory of locks that were removed, for the next ones: the server's allocator counts what it gives and takes, which
+/// would cost an uncontended pair 2 %.
+static SPARES: MainThread<RefCell<Vec<NonNull<Lock>>>> = MainThread(RefCell::new(Vec::new()));
+
+/// So many are kept, of 64 bytes each.
+const MOST_SPARES: usize = 1024;
+
+/// At the module's start, when the data type was registered.
+pub fn start(data_type: *mut raw::RedisModuleType) {
+    TYPE.0.set(data_type);
+}
+
+/// The server's handle of our data type.
+#[inline]
+pub fn data_type() -> *mut raw::RedisModuleType {
+    TYPE.0.get()
+}
+
+/// A lock, made where the server can keep it. Whoever gets it hands it to the server, or it leaks.
+#[inline]
+pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
+    let spare = SPARES.0.borrow_mut().pop();
+    let memory = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
+    // SAFETY: it is memory for a lock, without one in it.
+    unsafe { memory.write(lock()) };
+    memory
+}
+
+/// Removes a key whose lock nobody holds any more. What follows from that the caller knows: `unlink` takes no notice.
+///
+/// # Safety
+/// The key is open for writing, `lock` is its value, and nobody refers to it any more.
+pub unsafe fn remove(key: &OpenKey<'_>, lock: NonNull<Lock>) {
+    REMOVING.store(lock.as_ptr(), Ordering::Relaxed);
+    // SAFETY: the caller vouches for it.
+    unsafe { key.delete() };
+    REMOVING.store(null_mut(), Ordering::Relaxed);
+}
+
+/// Whether the module itself removes this value now.
+pub fn is_removing(value: *const c_void) -> bool {
+    REMOVING.load(Ordering::Relaxed).cast_const().cast() == value
+}
+
+/// Frees a lock, or keeps its memory. May run on another thread, and for values that never were in the keyspace.
+///
+/// # Safety
+/// The lock came from [`keep`] or a `Box`, and the server has forgotten it.
+pub unsafe fn free(lock: NonNull<Lock>) {
+    // Nobody else has this very lock: it is the main thread, inside `remove`.
+    if is_removing(lock.as_ptr().cast()) {
+        let mut spares = SPARES.0.borrow_mut();
+        if spares.len() < MOST_SPARES {
+            // SAFETY: the lock is ours.
+            unsafe { lock.drop_in_place() };
+            return spares.push(lock);
+        }
+    }
+    // SAFETY: as above.
+    drop(unsafe { Box::from_raw(lock.as_ptr()) });
+}

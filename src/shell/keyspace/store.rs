@@ -1,0 +1,175 @@
+//! The server's keyspace as the rules see it: opens keys, stores, expires, replicates, signals.
+
+use lock::host::{Content, Effect, Entry, Gate, Keys};
+use lock::key::KeyRef;
+use lock::value::lock::FirstGrant;
+use lock::value::time::Deadline;
+
+use super::lock_key::LockKey;
+use crate::shell::background::gate::{self, HoldsFor};
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::string::{OwnedStr, Str};
+use crate::shell::replication::emit::{self, Scope};
+
+/// The key arguments of a command and their bytes: their string objects need not be made anew.
+#[derive(Clone, Copy, Default)]
+pub struct KeyArguments<'a> {
+    /// As the server passed them.
+    pub strings: &'a [Str<'a>],
+    /// Their bytes, in the same order.
+    pub names: &'a [&'a [u8]],
+}
+
+/// The keyspace of a command or of a turn of the timer.
+pub struct Store<'a> {
+    ctx: Ctx<'a>,
+    scope: Scope,
+    db: i32,
+    arguments: KeyArguments<'a>,
+    /// What the gate said in this turn of the timer, where it is the same for all keys.
+    gate: Option<Gate>,
+    was_refused: bool,
+}
+
+impl<'a> Store<'a> {
+    /// # Safety
+    /// It is the only one in the callback that is running, and no key that it opens is open otherwise meanwhile.
+    pub unsafe fn of_command(ctx: Ctx<'a>, arguments: KeyArguments<'a>) -> Store<'a> {
+        Store { ctx, scope: Scope::Command, db: ctx.db(), arguments, gate: None, was_refused: false }
+    }
+
+    /// # Safety
+    /// As [`Store::of_command`].
+    pub unsafe fn of_timer(ctx: Ctx<'a>) -> Store<'a> {
+        let arguments = KeyArguments::default();
+        Store { ctx, scope: Scope::Timer, db: ctx.db(), arguments, gate: None, was_refused: false }
+    }
+
+    /// Whether the gate was found closed for some key: what is due then has to wait.
+    pub fn was_refused(&self) -> bool {
+        self.was_refused
+    }
+
+    /// The database that the command works in.
+    pub fn db(&self) -> i32 {
+        self.db
+    }
+
+    fn select(&mut self, db: i32) {
+        if db != self.db && self.scope == Scope::Timer {
+            self.ctx.select_db(db);
+            self.db = db;
+        }
+    }
+}
+
+impl Keys for Store<'_> {
+    type Entry<'e>
+        = StoredKey<'e>
+    where
+        Self: 'e;
+
+    #[inline]
+    fn open<'e>(&'e mut self, key: KeyRef<'e>) -> StoredKey<'e> {
+        self.select(key.db);
+        let KeyArguments { strings, names } = self.arguments;
+        let name = match names.iter().position(|name| *name == key.name).and_then(|index| strings.get(index)) {
+            Some(argument) => Name::Argument(*argument),
+            None => Name::Own(self.ctx.string(key.name)),
+        };
+        // SAFETY: one key is open at a time, because it borrows the store, which is the only one.
+        let lock_key = unsafe { LockKey::open(self.ctx, name.as_str()) };
+        StoredKey { lock_key, name, ctx: self.ctx, scope: self.scope }
+    }
+
+    fn gate(&mut self, key: KeyRef<'_>) -> Gate {
+        // The server accepted a command for its own keys; of others in a cluster it knows nothing yet.
+        if self.scope == Scope::Command && (!gate::is_in_cluster() || self.arguments.names.contains(&key.name)) {
+            // Only a transaction that paused the server itself comes here during a pause.
+            return if self.ctx.avoids_replica_traffic() { Gate::Closed } else { Gate::Open };
+        }
+        if let Some(gate) = self.gate {
+            return gate;
+        }
+        self.select(key.db);
+        let name = self.ctx.string(key.name);
+        let (gate, holds_for) = gate::ask(self.ctx, name.as_str());
+        if holds_for == HoldsFor::EveryKey {
+            self.gate = Some(gate);
+        }
+        self.was_refused |= gate == Gate::Closed;
+        gate
+    }
+}
+
+/// A key of the store, open for the rules.
+pub struct StoredKey<'e> {
+    // Closed before its name is freed.
+    lock_key: LockKey<'e>,
+    name: Name<'e>,
+    ctx: Ctx<'e>,
+    scope: Scope,
+}
+
+enum Name<'e> {
+    Argument(Str<'e>),
+    Own(OwnedStr<'e>),
+}
+
+impl Name<'_> {
+    fn as_str(&self) -> Str<'_> {
+        match self {
+            Name::Argument(name) => *name,
+            Name::Own(name) => name.as_str(),
+        }
+    }
+}
+
+impl Entry for StoredKey<'_> {
+    #[inline]
+    fn content(&mut self) -> Content<'_> {
+        self.lock_key.content()
+    }
+
+    fn until(&self) -> Deadline {
+        self.lock_key.until()
+    }
+
+    fn create(&mut self, first: &FirstGrant<'_>) {
+        self.lock_key.set(|| first.lock());
+        if first.until() != Deadline::Never {
+            self.lock_key.set_until(first.until());
+        }
+        if let Content::Lock(lock) = self.lock_key.content() {
+            emit::send_hold(self.ctx, self.scope, self.name.as_str(), lock, first.owner(), first.until());
+        }
+        self.ctx.signal_modified(self.name.as_str());
+    }
+
+    fn update(&mut self, effect: Effect<'_>, until: Option<Deadline>) {
+        let (ctx, scope, name) = (self.ctx, self.scope, self.name.as_str());
+        let until = match until {
+            Some(until) => {
+                self.lock_key.set_until(until);
+                until
+            }
+            None => self.lock_key.until(),
+        };
+        let Content::Lock(lock) = self.lock_key.content() else { return };
+        match effect {
+            Effect::Hold(owner) | Effect::Renew(owner) => emit::send_hold(ctx, scope, name, lock, owner, until),
+            Effect::Drop(owner) => emit::send_drop(ctx, name, owner),
+            Effect::Limit => emit::send_limit(ctx, name, lock),
+            Effect::Clamp => emit::send_clamp(ctx, name),
+        }
+        if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
+            ctx.signal_modified(name);
+        }
+    }
+
+    fn remove(&mut self) {
+        self.lock_key.remove();
+        emit::send_removal(self.ctx, self.scope, self.name.as_str());
+        self.ctx.signal_modified(self.name.as_str());
+    }
+}

@@ -1,0 +1,98 @@
+//! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command and the timer take this
+//! road.
+
+use std::ffi::c_void;
+
+use command::errors::{self, ErrorReply};
+use lock::host::Host;
+use lock::manager::lock_manager::LockManager;
+use lock::manager::timers::GATE_RETRY_MS;
+use lock::value::time::Now;
+use redis_module::raw;
+
+use super::background::{events, timer};
+use super::clients::parking::{NewWaiter, Parking};
+use super::clients::registry::Answering;
+use super::ffi::context::Ctx;
+use super::ffi::guard::guard;
+use super::keyspace::store::{KeyArguments, Store};
+use super::state::{self, State};
+
+/// So many timers at the most are handled in one turn of the server, so that clients are not held up.
+const TIMERS_A_TURN: usize = 1_000;
+
+/// What the rules work with during a command.
+pub type CommandHost<'a> = Host<'a, Store<'a>, Parking<'a>>;
+
+/// A turn on behalf of a command with these keys; `waiter` is its client, if it may wait.
+///
+/// # Errors
+/// The state is in use: a command inside a callback inside a command.
+#[inline]
+pub fn of_command<'c, R>(
+    ctx: Ctx<'c>,
+    arguments: KeyArguments<'c>,
+    waiter: Option<NewWaiter<'c>>,
+    decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
+) -> Result<R, ErrorReply> {
+    let decided = state::borrow(|state, now| {
+        let State { manager, clients } = state;
+        // SAFETY: the state is borrowed, so no other turn has a store.
+        let keys = unsafe { Store::of_command(ctx, arguments) };
+        let mut host = Host { keys, clients: Parking { answering: Answering { ctx, clients }, waiter }, now };
+        let result = decide(manager, &mut host);
+        schedule(manager, now);
+        result
+    });
+    decided.ok_or(errors::BUSY)
+}
+
+/// A turn that only inspects.
+///
+/// # Errors
+/// As [`of_command`].
+pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, ErrorReply> {
+    let inspected = state::borrow(|state, now| {
+        let result = inspect(state, now);
+        schedule(&state.manager, now);
+        result
+    });
+    inspected.ok_or(errors::BUSY)
+}
+
+/// A turn of the timer: decides what no command asked for. Whatever ends a lock outside the module's own commands comes
+/// here, where writing is allowed, unless the server refuses writes at the moment; then it comes here again after a while,
+/// because no event says that a pause has ended.
+///
+/// # Safety
+/// To be called by the server only, as the callback of the one timer.
+pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
+    timer::fired();
+    guard("timer", || {
+        // SAFETY: the context of this callback.
+        let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
+        state::borrow(|state, now| {
+            let State { manager, clients } = state;
+            // SAFETY: the state is borrowed, so no other turn has a store.
+            let keys = unsafe { Store::of_timer(ctx) };
+            let mut host = Host { keys, clients: Answering { ctx, clients }, now };
+            manager.tick(&mut host, TIMERS_A_TURN);
+            manager.drain(&mut host);
+            if manager.has_due() && host.keys.was_refused() {
+                timer::arm(now, now.timestamp().plus_ms(GATE_RETRY_MS));
+            } else {
+                schedule(manager, now);
+            }
+        });
+    });
+}
+
+/// Arms the timer for what is to happen next by itself.
+#[inline]
+fn schedule(manager: &LockManager, now: &Now) {
+    if manager.has_due() || events::is_any() {
+        timer::arm(now, now.timestamp());
+    } else if let Some(next) = manager.next_timer() {
+        timer::arm(now, next);
+    }
+}
