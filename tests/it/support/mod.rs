@@ -8,6 +8,7 @@ mod client;
 mod dice;
 pub mod families;
 mod server;
+pub mod skip;
 mod stopwatch;
 mod value;
 mod wait;
