@@ -25,4 +25,5 @@ mod sessions;
 mod several;
 mod stored;
 mod support;
+mod upgrade;
 mod waiting;
