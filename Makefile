@@ -16,7 +16,7 @@ MODULE_DIR = $(PREFIX)/lib/redis/modules
 # Hundreds of clients need more open files than the 256 that macOS gives a shell.
 MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 
-.PHONY: help setup build run test servers lint install demo bench bench-quick
+.PHONY: help setup build run test test-all servers lint install demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis faketime
 	cargo build --release
 	@$(MANY_FILES); echo cargo test --release --workspace; cargo test --release --workspace
+
+test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
+	@scripts/setup compiler libclang redis faketime
+	@$(MANY_FILES); scripts/test-all
 
 servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
 	@scripts/servers
