@@ -22,7 +22,7 @@ help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install all that is missing here (apt-get or Homebrew)
-	@scripts/setup compiler libclang redis faketime lint
+	@scripts/setup compiler libclang redis cli faketime lint
 
 build: ## the release module
 	@scripts/setup compiler libclang
@@ -32,7 +32,7 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
 
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
-	@scripts/setup compiler libclang redis faketime
+	@scripts/setup compiler libclang redis cli faketime
 	cargo build --release
 	@$(MANY_FILES); echo cargo test --release --workspace; cargo test --release --workspace
 

@@ -16,6 +16,7 @@ mod leaving;
 mod mutex;
 mod notify;
 mod predecessors;
+mod readme;
 mod reentrant;
 mod replication;
 mod reshard;

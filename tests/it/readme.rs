@@ -1,0 +1,284 @@
+//! README.md and redis.conf.example are tests: their sessions are typed into a real redis-cli, and what they name is
+//! looked up on a real server.
+//!
+//! A session of README.md is a fenced block without a language. Lines that begin with the prompt `127.0.0.1:6379> ` (or
+//! `127.0.0.1:6379(TX)> ` inside MULTI) are typed; the lines below are the reply, as redis-cli prints it. One redis-cli
+//! serves all blocks, in their order, so a block goes on where the one before it ended. Every character must agree,
+//! except what varies from run to run: see [`varies`].
+//!
+//! What a reader does not see stands in comments right above the block, one to a line, and is done in that order:
+//!
+//!     <!-- replay: TERMINAL> COMMAND -->             typed into another redis-cli; an error fails the test
+//!     <!-- replay: TERMINAL waits> COMMAND -->       the same, and the server must block that client
+//!     <!-- replay: TERMINAL listens> COMMAND -->     the same, for SUBSCRIBE
+//!     <!-- replay: pause 4000 ms -->
+//!
+//! or says something about the block:
+//!
+//!     <!-- replay: at most ttl 30000, remaining 5000 -->             bounds, in ms, of what varies in it
+//!     <!-- replay: resp3 -->                                         it is typed into `redis-cli -3`
+//!     <!-- replay: TERMINAL prints -->                               it is what this terminal prints unasked
+//!     <!-- replay: meanwhile, after 1500 ms, TERMINAL> COMMAND -->   typed while its command with BLOCK waits
+//!
+//! The same TERMINAL is the same connection throughout the file.
+
+mod blocks;
+mod replay;
+mod terminal;
+mod varies;
+
+use crate::support::Server;
+use blocks::{blocks, Block};
+use replay::Replay;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+const README: &str = include_str!("../../README.md");
+const EXAMPLE_CONF: &str = include_str!("../../redis.conf.example");
+
+const COLUMNS: usize = 120;
+
+#[test]
+fn the_sessions_are_what_redis_cli_prints() {
+    let server = Server::start();
+    let mut replay = Replay::new(&server);
+    let mut sessions = 0;
+    for block in blocks(README) {
+        match block.language {
+            "" => {
+                replay.block(&block);
+                sessions += 1;
+            }
+            "python" | "sql" => assert!(block.directives.is_empty(), "line {}: nothing is replayed here", block.line),
+            other => panic!("line {}: a block of {other}, which no test reads", block.line),
+        }
+    }
+    assert!(sessions > 10, "only {sessions} sessions were found");
+}
+
+#[test]
+fn every_command_that_readme_names_exists_and_it_names_them_all() {
+    let missing_yet = README.split_once("- Not there yet:").expect("README tells what is not there yet").1;
+    let missing_yet = commands_in(missing_yet.split("\n- ").next().unwrap_or_default());
+    let named = commands_in(README);
+    let server = Server::start();
+    let mut client = server.client3();
+    for command in &named {
+        let info = client.cmd(&["COMMAND", "INFO", command]);
+        let exists = !info.items()[0].is_nil();
+        assert_eq!(exists, !missing_yet.contains(command), "{command}");
+    }
+    let all = client.run("COMMAND LIST FILTERBY MODULE lock");
+    for command in all.items().iter().map(|name| name.text().to_uppercase()) {
+        // LOCK.APPLY is refused to every client.
+        assert!(named.contains(&command) || command == "LOCK.APPLY", "README does not name {command}");
+    }
+}
+
+#[test]
+fn every_setting_of_readme_has_the_default_that_it_says() {
+    let server = Server::start();
+    let all = server.client().run("CONFIG GET lock.*");
+    let mut there: Vec<(&str, &str)> = all.pairs().iter().map(|(name, value)| (name.text(), value.text())).collect();
+    let rows = README.lines().filter(|line| line.starts_with("| lock."));
+    let mut told: Vec<(&str, &str)> = rows.map(|row| (cell(row, 0), cell(row, 1))).collect();
+    there.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, there);
+}
+
+/// The harness gives every server its own port, address and no snapshots: their defaults cannot be seen.
+const SET_BY_THE_HARNESS: &[&str] = &["port", "bind", "save"];
+
+#[test]
+fn every_setting_of_the_example_exists_and_has_the_default_that_its_comment_says() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut ours = 0;
+    for setting in settings(EXAMPLE_CONF) {
+        let reply = client.cmd(&["CONFIG", "GET", setting.name]);
+        assert_eq!(reply.pairs().len(), 1, "{} is no setting of the server", setting.name);
+        let Some(told) = setting.default else { panic!("no \"Default: …\" above {}", setting.name) };
+        if !SET_BY_THE_HARNESS.contains(&setting.name) {
+            let default = reply.get(setting.name).text();
+            assert_eq!(told, if default.is_empty() { "empty" } else { default }, "{}", setting.name);
+        }
+        if setting.name.starts_with("lock.") {
+            assert_eq!(setting.value, told, "{}: the example keeps the default", setting.name);
+            ours += 1;
+        }
+    }
+    assert_eq!(ours, client.run("CONFIG GET lock.*").pairs().len(), "the example has all of the module's settings");
+}
+
+#[test]
+fn a_server_starts_on_the_example() {
+    let lines = EXAMPLE_CONF.lines().filter(|line| !line.starts_with("bind ") && !line.starts_with("port "));
+    let server = lines.fold(Server::builder(), |builder, line| builder.config(line)).start();
+    let mut client = server.client();
+    for line in EXAMPLE_CONF.lines().filter(|line| line.starts_with("lock.")) {
+        let (name, value) = line.split_once(' ').expect("a name and a value");
+        assert_eq!(client.cmd(&["CONFIG", "GET", name]).get(name).text(), value);
+    }
+    client.run("LOCK.ACQUIRE k a").fence();
+}
+
+#[test]
+fn a_lock_has_the_size_that_readme_says() {
+    let server = Server::start();
+    let mut client = server.client();
+    let version = server.info("server").text("redis_version").to_string();
+    let allocator = server.info("memory").text("mem_allocator").to_string();
+    // The server that README measured: others keep keys in another way, other allocators round otherwise.
+    if !version.starts_with("7.0.") || !allocator.starts_with("jemalloc") {
+        eprintln!("not checked on {version} with {allocator}");
+        return;
+    }
+    let before = server.info("memory").number("used_memory");
+    let make = "for i = 1, 1000 do redis.call('LOCK.ACQUIRE', string.format('lock:%07d', i), ARGV[1], 'EX', 300) end";
+    client.cmd(&["EVAL", make, "0", "0615c124-43c5-4ca6-bf89-a6986fb23e07"]);
+    let in_all = (server.info("memory").number("used_memory") - before) / 1000;
+    let row = |name: &str| {
+        let row = README.lines().find(|line| line.starts_with(&format!("| {name}")));
+        row.unwrap_or_else(|| panic!("README has no row {name}"))
+    };
+    let counted: i64 = cell(row("locked key, as `MEMORY USAGE` counts"), 1).parse().expect("bytes");
+    let stored: i64 = cell(row("stored lock"), 1).parse().expect("bytes");
+    assert_eq!(client.run("MEMORY USAGE lock:0000001").int(), counted);
+    // As the row says: the stored lock, 16 bytes of the key's name and 24 of its dict entry.
+    assert_eq!(counted, stored + 16 + 24);
+    assert!(row("locked key, in all").contains("240 at 1,000"));
+    assert!((216..=264).contains(&in_all), "{in_all} bytes per locked key, and README says 240");
+}
+
+#[test]
+fn every_link_of_readme_leads_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let headings: Vec<&str> = README.lines().filter_map(|line| line.strip_prefix("##")).collect();
+    let anchors: Vec<String> = headings.iter().map(|title| anchor(title.trim_start_matches('#'))).collect();
+    let targets: Vec<&str> = README.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    for target in &targets {
+        match target.strip_prefix('#') {
+            Some(name) => assert!(anchors.iter().any(|anchor| anchor == name), "no heading for {target}"),
+            None if target.starts_with("https://") => {}
+            None => assert!(root.join(target).exists(), "no file {target}"),
+        }
+    }
+    for anchor in anchors.iter().filter(|anchor| *anchor != "contents") {
+        assert!(targets.contains(&format!("#{anchor}").as_str()), "the contents do not name #{anchor}");
+    }
+}
+
+/// Tables cannot be wrapped.
+#[test]
+fn lines_end_at_column_120() {
+    let reasons = include_str!("../../docs/benchmarks/why.md");
+    for (file, text) in [("README.md", README), ("redis.conf.example", EXAMPLE_CONF), ("why.md", reasons)] {
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with('|')) {
+            assert!(line.chars().count() <= COLUMNS, "{file}, line {number}: {line}");
+        }
+    }
+}
+
+/// Where there is a Python with redis-py. Neither is needed for anything else here, so nothing installs them.
+#[test]
+fn the_python_example_runs() {
+    if !matches!(python("import redis"), Some(Ok(_))) {
+        eprintln!("not checked: no python3 with redis-py");
+        return;
+    }
+    let example = the_block_of("python");
+    let server = Server::start();
+    let here = example.replace("redis.Redis()", &format!("redis.Redis(port={})", server.port()));
+    assert_ne!(here, example, "the example connects to the default port");
+    let printed = python(&here).expect("there is a python3").expect("the example runs");
+    assert!(printed.starts_with("working under fence ") && printed.lines().count() == 1, "{printed}");
+    assert_eq!(server.client().run("DBSIZE").int(), 0, "it releases the lock");
+    server.client().run("LOCK.ACQUIRE tickets:1 another PX 60000").fence();
+    let refused = python(&here.replace("4000", "1")).expect("there is a python3").expect_err("it is refused");
+    assert!(refused.contains("somebody else holds the lock"), "{refused}");
+}
+
+/// Where there is a Python, in the database that it comes with.
+#[test]
+fn the_sql_example_keeps_an_older_grant_away() {
+    let script = format!(
+        "import sqlite3\n\
+         db = sqlite3.connect(':memory:')\n\
+         db.execute('CREATE TABLE account (id, balance, fence)')\n\
+         db.execute('INSERT INTO account VALUES (7, 100, 0)')\n\
+         update = '''{}'''\n\
+         for balance, fence in [(90, 2), (80, 1), (70, 2), (60, 3)]:\n    \
+             print(db.execute(update, dict(id=7, balance=balance, fence=fence)).rowcount)\n\
+         print(db.execute('SELECT balance, fence FROM account').fetchone())",
+        the_block_of("sql")
+    );
+    match python(&script) {
+        Some(printed) => assert_eq!(printed.expect("the example runs"), "1\n0\n0\n1\n(60, 3)\n"),
+        None => eprintln!("not checked: no python3"),
+    }
+}
+
+/// The one block in this language.
+fn the_block_of(language: &str) -> String {
+    let blocks: Vec<Block> = blocks(README).into_iter().filter(|block| block.language == language).collect();
+    let [block] = blocks.as_slice() else { panic!("{} blocks of {language}", blocks.len()) };
+    block.lines.join("\n")
+}
+
+/// The module's commands that are named: `LOCK.ACQUIRE`, `SEM.RELEASE`, …
+fn commands_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|letter: char| !letter.is_ascii_uppercase() && letter != '.');
+    let is_command = |word: &str| match word.split_once('.') {
+        Some((family, action)) => ["LOCK", "RLOCK", "RWLOCK", "SEM", "MLOCK"].contains(&family) && !action.is_empty(),
+        None => false,
+    };
+    words.map(|word| word.trim_end_matches('.')).filter(|word| is_command(word)).map(String::from).collect()
+}
+
+/// A cell of a row of a table, from 0.
+fn cell(row: &str, column: usize) -> &str {
+    row.split('|').nth(column + 1).unwrap_or_default().trim()
+}
+
+/// How GitHub names a heading: letters and digits in lower case, hyphens for spaces, nothing for all else.
+fn anchor(heading: &str) -> String {
+    let letters = heading.trim().to_lowercase();
+    let letters = letters.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    letters.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+}
+
+/// A line of redis.conf, and what the comment above it calls its default.
+struct Setting<'a> {
+    name: &'a str,
+    value: &'a str,
+    default: Option<&'a str>,
+}
+
+/// A setting that the example leaves to the server.
+const INACTIVE: &[&str] = &["# maxmemory "];
+
+/// All lines with a setting. A comment ends at an empty line.
+fn settings(text: &str) -> impl Iterator<Item = Setting<'_>> {
+    let mut default = None;
+    text.lines().filter_map(move |line| {
+        let line = if INACTIVE.iter().any(|inactive| line.starts_with(inactive)) { &line[2..] } else { line };
+        if let Some(comment) = line.strip_prefix('#') {
+            let rest = comment.split_once("Default: ").map(|(_, rest)| rest);
+            // A sentence in which the value may have a word of explanation behind it.
+            default = rest.and_then(|rest| rest.split(['.', ',', '(']).next()).map(str::trim).or(default);
+            return None;
+        }
+        let told = default.take();
+        let (name, value) = line.split_once(' ')?;
+        Some(Setting { name, value, default: told })
+    })
+}
+
+/// What a script printed, or its complaint; nothing where there is no Python.
+fn python(script: &str) -> Option<Result<String, String>> {
+    let run = Command::new("python3").args(["-c", script]).output().ok()?;
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    Some(if run.status.success() { Ok(text(&run.stdout)) } else { Err(text(&run.stderr)) })
+}

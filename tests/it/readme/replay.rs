@@ -1,0 +1,139 @@
+//! Types the sessions, block by block, and compares what comes with what is written.
+
+use super::blocks::{session, Block, Directive};
+use super::terminal::Terminal;
+use super::varies::{is_elapsed, About, Masks};
+use crate::support::waiting::{client_field, is_blocked};
+use crate::support::{until, Client, Server};
+use std::collections::HashMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// All terminals, from the first block to the last.
+pub struct Replay<'a> {
+    server: &'a Server,
+    observer: Client,
+    terminals: HashMap<String, Terminal>,
+    masks: Masks,
+    begun: Instant,
+}
+
+/// The names of the reader's own terminals: no directive can name them.
+const READER: &str = "the reader's";
+const READER_RESP3: &str = "the reader's, -3";
+
+impl<'a> Replay<'a> {
+    pub fn new(server: &'a Server) -> Replay<'a> {
+        let terminals = [
+            (READER.to_string(), Terminal::open(server, &[])),
+            (READER_RESP3.to_string(), Terminal::open(server, &["-3"])),
+        ];
+        Replay {
+            server,
+            observer: server.client(),
+            terminals: terminals.into(),
+            masks: Masks::default(),
+            begun: Instant::now(),
+        }
+    }
+
+    pub fn block(&mut self, block: &Block) {
+        let mut reader = READER;
+        let mut prints = None;
+        let mut meanwhile = None;
+        let mut about = About::default();
+        for directive in &block.directives {
+            match directive {
+                Directive::Types { terminal, command } => self.types(terminal, command),
+                Directive::Waits { terminal, command } => {
+                    self.terminal(terminal).begin(command);
+                    self.until_blocked(terminal, command);
+                }
+                Directive::Listens { terminal, command } => {
+                    let terminal = self.terminal(terminal);
+                    terminal.enter(command);
+                    // The confirmation: "subscribe", the channel, and how many there are.
+                    terminal.read_to(|line| line.starts_with("3) "));
+                }
+                Directive::Meanwhile { after, terminal, command } => meanwhile = Some((*after, *terminal, *command)),
+                Directive::Pause(time) => thread::sleep(*time),
+                Directive::AtMost(bounds) => {
+                    about.at_most = bounds.iter().map(|(name, most)| (name.to_string(), *most)).collect();
+                }
+                Directive::Resp3 => reader = READER_RESP3,
+                Directive::Prints(terminal) => prints = Some(*terminal),
+            }
+        }
+        if let Some(name) = prints {
+            let terminal = self.terminal(name);
+            let came: Vec<String> = block.lines.iter().map(|_| terminal.read_line()).collect();
+            about.command = name.to_string();
+            return self.compare(block.line + 1, &block.lines, &came, &about);
+        }
+        for (line, command, written) in session(block) {
+            // A written UUID stands for the one that came.
+            let typed = self.masks.fill(command);
+            about.command = command.to_string();
+            about.waited = wait_of(command);
+            self.terminal(reader).begin(&typed);
+            if let Some((after, terminal, command)) = meanwhile.take_if(|_| about.waited > Duration::ZERO) {
+                self.until_blocked(reader, &typed);
+                thread::sleep(after);
+                self.types(terminal, command);
+                about.waited = after;
+            }
+            let mut came = self.terminal(reader).finish();
+            // On a busy machine a command that does not wait may take half a second too: then redis-cli prints the time.
+            if about.waited.is_zero() && came.last().is_some_and(|line| is_elapsed(line)) {
+                came.pop();
+            }
+            self.compare(line, &written, &came, &about);
+        }
+        assert!(meanwhile.is_none(), "line {}: no command waits for what is to come meanwhile", block.line);
+    }
+
+    fn terminal(&mut self, name: &str) -> &mut Terminal {
+        let server = self.server;
+        self.terminals.entry(name.to_string()).or_insert_with(|| Terminal::open(server, &[]))
+    }
+
+    /// Types a command of a directive, which must not fail.
+    fn types(&mut self, terminal: &str, command: &str) {
+        let reply = self.terminal(terminal).answer(command);
+        assert!(!reply.concat().starts_with("(error)"), "{terminal}> {command}: {reply:?}");
+    }
+
+    fn until_blocked(&mut self, terminal: &str, command: &str) {
+        let id = self.terminal(terminal).id;
+        until(&format!("`{command}` waits"), || is_blocked(&mut self.observer, id));
+    }
+
+    /// Compares what came with the lines of README.md that begin at this number.
+    fn compare(&mut self, first: usize, written: &[&str], came: &[String], about: &About) {
+        let list = self.observer.run("CLIENT LIST").text().to_string();
+        let about = About { clients: clients(&list), age: self.begun.elapsed(), ..about.clone() };
+        let said = came.join("\n");
+        assert_eq!(came.len(), written.len(), "README.md, line {first}: `{}` printed\n{said}", about.command);
+        for (number, (written, came)) in (first..).zip(written.iter().zip(came)) {
+            if let Err(why) = self.masks.compare(written, came, &about) {
+                panic!("README.md, line {number}: `{}` printed\n{said}\nand not\n{written}\n({why})", about.command);
+            }
+        }
+    }
+}
+
+/// How long a command may wait at most; zero where it does not block, or for ever.
+fn wait_of(command: &str) -> Duration {
+    let time = command.split_once(" BLOCK ").map(|(_, rest)| rest).filter(|rest| !rest.contains("NOTIFY"));
+    let time = time.and_then(|rest| rest.split(' ').next()?.parse().ok());
+    time.map_or(Duration::ZERO, Duration::from_millis)
+}
+
+/// Ids and ports of all connections.
+fn clients(list: &str) -> Vec<(String, String)> {
+    let client = |line: &str| {
+        let port = client_field(line, "addr")?.rsplit(':').next()?;
+        Some((client_field(line, "id")?.to_string(), port.to_string()))
+    };
+    list.lines().filter_map(client).collect()
+}

@@ -1,0 +1,267 @@
+//! What may differ between a reply that is written and one that came: as little as possible.
+
+use crate::support::LIMIT;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// What varies from run to run. Where README.md writes the same again, the same must come again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Varies {
+    /// A random UUID; the same throughout the file.
+    Uuid,
+    /// Larger than every fence before it in the file; 16 digits.
+    Fence,
+    /// The id of a connection that is there.
+    Client,
+    /// The port of a connection that is there.
+    Port,
+    /// ttl and remaining: above 0, at most what the block's comment says.
+    Left(&'static str),
+    /// age and waited: no longer than the replay runs.
+    Past,
+    /// How long redis-cli waited for the reply: at least as long as the server had it wait.
+    Elapsed,
+}
+
+/// What is known where a reply is compared.
+#[derive(Clone, Default)]
+pub struct About {
+    pub command: String,
+    pub at_most: HashMap<String, u64>,
+    /// How long the command waited at least.
+    pub waited: Duration,
+    /// How long the replay runs.
+    pub age: Duration,
+    pub clients: Vec<(String, String)>,
+}
+
+impl About {
+    fn example(command: &str) -> About {
+        About {
+            command: command.into(),
+            at_most: [("ttl".into(), 30_000)].into(),
+            waited: Duration::from_millis(1500),
+            age: Duration::from_millis(1000),
+            clients: vec![("7".into(), "6".into())],
+        }
+    }
+}
+
+/// What came for what is written, so far.
+#[derive(Default)]
+pub struct Masks {
+    came_for: HashMap<String, String>,
+    /// The last fence that is written, and the last that came.
+    last_fence: (u64, u64),
+}
+
+impl Masks {
+    /// A command with the UUIDs that came in place of those that are written.
+    pub fn fill(&self, command: &str) -> String {
+        let uuids = self.came_for.iter().filter(|(written, _)| is_uuid(written));
+        uuids.fold(command.to_string(), |command, (written, came)| command.replace(written, came))
+    }
+
+    /// Whether a line that came is the line that is written, but for what varies.
+    pub fn compare(&mut self, written: &str, came: &str, about: &About) -> Result<(), String> {
+        // redis-cli prints a blank after `=>` where a list follows; editors take it away.
+        let (written, came) = (written.trim_end(), came.trim_end());
+        let Some((place, varies)) = find_varying(written, &about.command) else {
+            return if written == came { Ok(()) } else { Err("nothing in this line varies".into()) };
+        };
+        let value =
+            came.strip_prefix(&written[..place.start]).and_then(|rest| rest.strip_suffix(&written[place.end..]));
+        let value = value.ok_or_else(|| format!("only {} varies", &written[place.clone()]))?;
+        self.judge(varies, &written[place], value, about)
+    }
+
+    fn judge(&mut self, varies: Varies, written: &str, came: &str, about: &About) -> Result<(), String> {
+        match varies {
+            Varies::Uuid => check(is_uuid(came), "no random UUID")?,
+            Varies::Client => check(about.clients.iter().any(|(id, _)| id == came), "no client's id")?,
+            Varies::Port => check(about.clients.iter().any(|(_, port)| port == came), "no client's port")?,
+            Varies::Fence => return self.judge_fence(written, came),
+            Varies::Left(name) => {
+                let most = *about.at_most.get(name).ok_or(format!("the block has no `at most {name}`"))?;
+                let fits = |number: &str| Ok::<_, String>((1..=most).contains(&whole(number)?));
+                check(fits(written)? && fits(came)?, "not between 1 and the bound")?;
+                return Ok(());
+            }
+            Varies::Past => return check(u128::from(whole(came)?) <= about.age.as_millis(), "before the replay began"),
+            Varies::Elapsed => {
+                // As redis-cli rounds it.
+                let least = about.waited.as_secs_f64() - 0.01;
+                let fits = |time: &str| time.parse().is_ok_and(|s: f64| s >= least && s < LIMIT.as_secs_f64());
+                return check(fits(written) && fits(came), "shorter than the wait");
+            }
+        }
+        self.bind(written, came)
+    }
+
+    /// A fence that was there before is the same as before; a new one is larger, here as there.
+    fn judge_fence(&mut self, written: &str, came: &str) -> Result<(), String> {
+        if self.came_for.contains_key(written) {
+            return self.bind(written, came);
+        }
+        let fences = (whole(written)?, whole(came)?);
+        check(fences.0 > self.last_fence.0, "README's fences do not grow")?;
+        check(fences.1 > self.last_fence.1, "fences do not grow")?;
+        check(fences.1 < 1 << 53, "not below 2^53")?;
+        self.last_fence = fences;
+        self.bind(written, came)
+    }
+
+    /// One that is written stands for one that came, and for no other.
+    fn bind(&mut self, written: &str, came: &str) -> Result<(), String> {
+        match self.came_for.get(written) {
+            Some(before) => check(before == came, &format!("{before} came before")),
+            None => {
+                check(!self.came_for.values().any(|other| other == came), "it came for something else before")?;
+                self.came_for.insert(written.into(), came.into());
+                Ok(())
+            }
+        }
+    }
+}
+
+fn check(is_right: bool, why: &str) -> Result<(), String> {
+    if is_right {
+        Ok(())
+    } else {
+        Err(why.into())
+    }
+}
+
+fn whole(number: &str) -> Result<u64, String> {
+    number.parse().map_err(|_| format!("{number} is no number"))
+}
+
+/// What varies in a line of a reply, and where. Negative numbers have a meaning of their own and do not vary.
+fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
+    if let Some(start) = (0..line.len()).find(|start| line.get(*start..start + 36).is_some_and(is_uuid)) {
+        return Some((start..start + 36, Varies::Uuid));
+    }
+    let fence = (0..line.len()).map(|start| digits_at(line, start)).find(|digits| digits.len() == 16);
+    if let Some(place) = fence {
+        return Some((place, Varies::Fence));
+    }
+    let fields = [
+        ("\"ttl\" => (integer) ", Varies::Left("ttl")),
+        ("\"remaining\" => (integer) ", Varies::Left("remaining")),
+        ("\"age\" => (integer) ", Varies::Past),
+        ("\"waited\" => (integer) ", Varies::Past),
+        ("\"client\" => (integer) ", Varies::Client),
+        ("\"addr\" => \"127.0.0.1:", Varies::Port),
+    ];
+    let named = fields.into_iter().find_map(|(name, varies)| Some((line.find(name)? + name.len(), varies)));
+    let of_command = || match command.split(' ').next() {
+        Some("PTTL") => line.starts_with("(integer) ").then_some(("(integer) ".len(), Varies::Left("ttl"))),
+        Some("LOCK.HELD") => line.starts_with("3) (integer) ").then_some(("3) (integer) ".len(), Varies::Left("ttl"))),
+        _ => None,
+    };
+    if let Some((start, varies)) = named.or_else(of_command) {
+        let place = digits_at(line, start);
+        return (!place.is_empty()).then_some((place, varies));
+    }
+    is_elapsed(line).then(|| (1..line.len() - "s)".len(), Varies::Elapsed))
+}
+
+/// `(1.53s)`
+pub fn is_elapsed(line: &str) -> bool {
+    let seconds = line.strip_prefix('(').and_then(|rest| rest.strip_suffix("s)"));
+    seconds.is_some_and(|time| time.parse::<f64>().is_ok())
+}
+
+/// The digits that begin here.
+fn digits_at(line: &str, start: usize) -> Range<usize> {
+    let digits = line.as_bytes()[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    start..start + digits
+}
+
+/// A random UUID, version 4.
+fn is_uuid(text: &str) -> bool {
+    let form = |(at, letter): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => letter == b'-',
+        14 => letter == b'4',
+        19 => b"89ab".contains(&letter),
+        _ => letter.is_ascii_digit() || (b'a'..=b'f').contains(&letter),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(form)
+}
+
+#[test]
+fn only_what_varies_may_differ() {
+    const UUID: &str = "1) \"0615c124-43c5-4ca6-bf89-a6986fb23e07\"";
+    const TTL: &str = "4# \"ttl\" => (integer) 28949";
+    let replies = [
+        ("GET", "(integer) 1", &["(integer) 1"][..], &["(integer) 0", "(integer) 10", "1", "(nil)"][..]),
+        ("GET", "(nil)", &["(nil)"], &["nil", ""]),
+        ("LOCK.INFO", "5# \"holders\" =>", &["5# \"holders\" => "], &["5# \"holder\" => "]),
+        (
+            "LOCK.ACQUIRE",
+            UUID,
+            &["1) \"3e0a65f7-63c1-4c5c-9d9a-4b1f7ab44d8e\""],
+            &["1) \"3e0a65f7-63c1-1c5c-9d9a-4b1f7ab44d8e\"", "1) \"worker-1\"", "2) \"3e0a65f7\""],
+        ),
+        (
+            "LOCK.ACQUIRE",
+            "2) (integer) 1795233976145581",
+            &["2) (integer) 1795294463028405"],
+            &["2) (integer) 1695294463028405", "2) (integer) 9795294463028405", "2) (integer) 0", "2) (nil)"],
+        ),
+        (
+            "LOCK.INFO",
+            TTL,
+            &["4# \"ttl\" => (integer) 1"],
+            &["4# \"ttl\" => (integer) 0", "4# \"ttl\" => (integer) 30001"],
+        ),
+        ("LOCK.INFO", "4# \"ttl\" => (integer) -1", &["4# \"ttl\" => (integer) -1"], &["4# \"ttl\" => (integer) 5"]),
+        ("PTTL", "(integer) 17", &["(integer) 30000"], &["(integer) -2", "(integer) 0", "(integer) 30001"]),
+        ("LOCK.HELD", "3) (integer) 17", &["3) (integer) 18"], &["3) (integer) -1", "3) (integer) 30001"]),
+        ("LOCK.HELD", "2) (integer) 1", &["2) (integer) 1"], &["2) (integer) 2"]),
+        ("LOCK.INFO", "7# \"age\" => (integer) 1", &["7# \"age\" => (integer) 900"], &["7# \"age\" => (integer) 1001"]),
+        (
+            "LOCK.INFO",
+            "8# \"session\" => (integer) 0",
+            &["8# \"session\" => (integer) 0"],
+            &["8# \"session\" => (integer) 7"],
+        ),
+        ("LOCK.WAITERS", "\"client\" => (integer) 1", &["\"client\" => (integer) 7"], &["\"client\" => (integer) 8"]),
+        (
+            "LOCK.WAITERS",
+            "\"addr\" => \"127.0.0.1:5\"",
+            &["\"addr\" => \"127.0.0.1:6\""],
+            &["\"addr\" => \"127.0.0.1:8\""],
+        ),
+        ("LOCK.ACQUIRE", "(1.53s)", &["(1.50s)", "(2.10s)"], &["(1.40s)", "(99.00s)", "(1.53)"]),
+    ];
+    for (command, written, right, wrong) in replies {
+        let compare = |came: &str| {
+            let mut masks = Masks { last_fence: (1_700_000_000_000_000, 1_700_000_000_000_000), ..Masks::default() };
+            masks.compare(written, came, &About::example(command))
+        };
+        for came in right {
+            assert_eq!(compare(came), Ok(()), "{written} may be {came}");
+        }
+        for came in wrong {
+            assert!(compare(came).is_err(), "{written} must not be {came}");
+        }
+    }
+}
+
+#[test]
+fn what_is_repeated_must_repeat() {
+    let about = About::example("LOCK.ACQUIRE");
+    let mut masks = Masks::default();
+    let mut fence = |written: &str, came: &str| {
+        masks.compare(&format!("2) (integer) {written}"), &format!("2) (integer) {came}"), &about).is_ok()
+    };
+    assert!(fence("1795233976145581", "1795294463028405"));
+    assert!(fence("1795233976145581", "1795294463028405"), "the same again");
+    assert!(!fence("1795233976145581", "1795294463028406"), "another for the same");
+    assert!(!fence("1795233976145582", "1795294463028405"), "the same for another");
+    assert!(!fence("1795233976145582", "1795294463028404"), "smaller than the one before");
+    assert!(!fence("1795233976145580", "1795294463028406"), "larger, where README has a smaller one");
+    assert!(fence("1795233976145582", "1795294463028406"));
+}
