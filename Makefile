@@ -37,7 +37,7 @@ test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@$(MANY_FILES); echo cargo test --release --workspace; cargo test --release --workspace
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
-	@scripts/setup compiler libclang redis faketime
+	@scripts/setup compiler libclang redis cli faketime
 	@$(MANY_FILES); scripts/test-all
 
 servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
