@@ -6,7 +6,7 @@
 //! - `REDIS_LOCK_CHURN_SEED`: the random numbers of a run that failed
 
 use crate::support::waiting::*;
-use crate::support::{until, Client, Server, Value};
+use crate::support::{until, Client, Reply, Server};
 use std::collections::HashSet;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -98,7 +98,7 @@ fn memory_when_all_have_gone(server: &Server, client: &mut Client) -> i64 {
     for db in [1, 0] {
         client.run(&format!("SELECT {db}"));
         for key in keys() {
-            until(&format!("{key} has no queue"), || client.cmd(&["LOCK.WAITERS", &key]) == Value::Array(vec![]));
+            until(&format!("{key} has no queue"), || client.cmd(&["LOCK.WAITERS", &key]) == Reply::Array(vec![]));
             let info = client.cmd(&["LOCK.INFO", &key]);
             assert!(info.is_nil() || info.get("waiters").int() == 0, "{info:?}");
         }
@@ -214,16 +214,16 @@ impl Worker<'_> {
             return;
         }
         // It may have been killed: then there is no reply, and nothing to see.
-        let Ok(Value::Array(grant)) = guest.client.try_read(Duration::ZERO) else {
+        let Ok(Reply::Array(grant)) = guest.client.try_read(Duration::ZERO) else {
             return;
         };
-        let Value::Int(fence) = grant[1] else {
+        let Reply::Int(fence) = grant[1] else {
             panic!("no grant: {grant:?}");
         };
         if fence == 0 {
             return;
         }
-        if guest.unique && grant[0] == Value::bulk(&guest.owner) {
+        if guest.unique && grant[0] == Reply::bulk(&guest.owner) {
             self.fences.push(fence);
         }
         if self.random.below(2) == 0 {
@@ -256,7 +256,7 @@ fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
 
 fn disturb_a_waiter(client: &mut Client, key: &str, way: u64, random: &mut Random) {
     let waiters = client.cmd(&["LOCK.WAITERS", key]);
-    let Value::Array(waiters) = waiters else {
+    let Reply::Array(waiters) = waiters else {
         return;
     };
     if waiters.is_empty() {

@@ -1,7 +1,7 @@
 //! Deadlocks are refused, not suffered: who would close a circle is told so, and nobody else notices.
 
 use crate::support::waiting::*;
-use crate::support::{Client, Value};
+use crate::support::{Client, Reply};
 use std::time::Duration;
 
 /// The request is refused with an error that names `owners`, nobody is queued for `key` by it, and the client may
@@ -59,8 +59,8 @@ fn a_circle_over_both_families_is_refused() {
     client.run("RLOCK.ACQUIRE reentrant bob HOLDS 2 PX 60000");
     let mut alice = Waiter::park(&server, "RLOCK.ACQUIRE reentrant alice BLOCK 0");
     assert_deadlock(&mut client, "LOCK.ACQUIRE mutex bob BLOCK 0", &["alice", "bob"]);
-    assert_eq!(client.run("RLOCK.RELEASE reentrant bob HOLDS 0"), Value::Int(0));
-    assert_eq!(alice.reply().items()[0], Value::bulk("alice"));
+    assert_eq!(client.run("RLOCK.RELEASE reentrant bob HOLDS 0"), Reply::Int(0));
+    assert_eq!(alice.reply().items()[0], Reply::bulk("alice"));
 
     // And the other way round: who waits for a mutex, holding a reentrant lock.
     hold(&mut client, "mutex2", "bob");
@@ -132,8 +132,8 @@ fn without_block_a_circle_is_only_a_refusal() {
     hold(&mut client, "x", "alice");
     hold(&mut client, "y", "bob");
     let [_alice] = line_up(&server, "y", ["alice"]);
-    assert_eq!(client.run("LOCK.ACQUIRE x bob"), Value::NullArray);
-    assert_eq!(multi(&mut client, &["LOCK.ACQUIRE x bob BLOCK 0"]), [Value::NullArray]);
+    assert_eq!(client.run("LOCK.ACQUIRE x bob"), Reply::NullArray);
+    assert_eq!(multi(&mut client, &["LOCK.ACQUIRE x bob BLOCK 0"]), [Reply::NullArray]);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn who_waits_without_blocking_is_part_of_circles() {
     let mut client = server.client();
     hold(&mut client, "x", "alice");
     hold(&mut client, "y", "bob");
-    assert_eq!(client.run("LOCK.ACQUIRE y alice BLOCK 0 NOTIFY ch").items()[1], Value::Int(0));
+    assert_eq!(client.run("LOCK.ACQUIRE y alice BLOCK 0 NOTIFY ch").items()[1], Reply::Int(0));
     assert_deadlock(&mut client, "LOCK.ACQUIRE x bob BLOCK 0", &["alice", "bob"]);
     assert_deadlock(&mut client, "LOCK.ACQUIRE x bob BLOCK 0 NOTIFY ch", &["alice", "bob"]);
 }
@@ -154,7 +154,7 @@ fn who_has_left_closes_no_circle() {
     client.run("CONFIG SET lock.keep-place 60000");
     hold(&mut client, "x", "alice");
     hold(&mut client, "y", "bob");
-    assert_eq!(client.run("LOCK.ACQUIRE y alice BLOCK 1"), Value::NullArray);
+    assert_eq!(client.run("LOCK.ACQUIRE y alice BLOCK 1"), Reply::NullArray);
     let [mut bob] = line_up(&server, "x", ["bob"]);
     bob.assert_silent();
     // Alice has kept its place, but coming back would close the circle now.
@@ -211,7 +211,7 @@ fn names_in_the_error_are_quoted_and_cut() {
     assert!(error.starts_with("DEADLOCK "), "{error}");
     assert!(error.len() < 800, "{} bytes", error.len());
     assert!(error.contains("xxxx"), "{error}");
-    assert_eq!(client.run("PING"), Value::Status("PONG".into()), "one reply, on one line");
+    assert_eq!(client.run("PING"), Reply::Status("PONG".into()), "one reply, on one line");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn among_a_thousand_waiters_a_circle_is_found_and_a_chain_is_not_taken_for_one()
     hold(&mut client, "k", "holder");
     hold(&mut client, "x", "alice");
     for n in 0..1000 {
-        assert_eq!(client.run(&format!("LOCK.ACQUIRE k owner-{n} BLOCK 0 NOTIFY ch")).items()[1], Value::Int(0));
+        assert_eq!(client.run(&format!("LOCK.ACQUIRE k owner-{n} BLOCK 0 NOTIFY ch")).items()[1], Reply::Int(0));
     }
     let [_alice] = line_up(&server, "k", ["alice"]);
     assert_deadlock(&mut client, "LOCK.ACQUIRE x owner-500 BLOCK 0", &["alice", "owner-500"]);

@@ -1,6 +1,6 @@
 //! What the server says about the module: flags, keys, syntax, settings, permissions.
 
-use crate::support::{assert_just_began, Client, Server, Value};
+use crate::support::{assert_just_began, Client, Reply, Server};
 
 const ACQUIRES: &[&str] = &["LOCK.ACQUIRE", "RLOCK.ACQUIRE"];
 const RELEASES_AND_RENEWS: &[&str] = &["LOCK.RELEASE", "LOCK.RENEW", "RLOCK.RELEASE", "RLOCK.RENEW"];
@@ -51,10 +51,10 @@ fn the_key_is_declared() {
             "LOCK.INFO" => client.run("COMMAND GETKEYS LOCK.INFO k"),
             _ => client.cmd(&["COMMAND", "GETKEYS", command, "k", "owner"]),
         };
-        assert_eq!(keys, Value::Array(vec![Value::bulk("k")]), "{command}");
+        assert_eq!(keys, Reply::Array(vec![Reply::bulk("k")]), "{command}");
     }
     let keys = client.run("COMMAND GETKEYS LOCK.ACQUIRE k t PX 5000 BLOCK 10 NOTIFY channel SESSION");
-    assert_eq!(keys, Value::Array(vec![Value::bulk("k")]));
+    assert_eq!(keys, Reply::Array(vec![Reply::bulk("k")]));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn key_permissions_are_enforced() {
 }
 
 /// The tokens and names in the arguments of a command's documentation, at every depth.
-fn argument_words(arguments: &Value, words: &mut Vec<String>) {
+fn argument_words(arguments: &Reply, words: &mut Vec<String>) {
     for argument in arguments.items() {
         for (field, value) in argument.pairs() {
             match field.text() {
@@ -166,7 +166,7 @@ fn settings_come_from_the_configuration_file() {
 fn settings_change_while_the_server_runs() {
     let server = Server::start();
     let mut client = server.client();
-    assert_eq!(client.run("CONFIG SET lock.default-lease 200000"), Value::ok());
+    assert_eq!(client.run("CONFIG SET lock.default-lease 200000"), Reply::ok());
     assert_eq!(setting(&mut client, "lock.default-lease"), "200000");
     client.run("LOCK.ACQUIRE k a").fence();
     assert_just_began(client.pttl("k"), 200_000);

@@ -2,7 +2,7 @@
 //! caused it, or the error that says why there can be none.
 
 use crate::support::waiting::*;
-use crate::support::{in_sync, until, Client, Server, Value, LIMIT};
+use crate::support::{in_sync, until, Client, Reply, Server, LIMIT};
 use std::time::{Duration, Instant};
 
 /// `a` holds `k`, `b` and `c` wait. When `end` has run, `b` holds it and `c` still waits; when it has run again for
@@ -29,43 +29,43 @@ fn assert_wakes_the_next(end: impl Fn(&mut Client)) {
 
 #[test]
 fn del_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("DEL k"), Value::Int(1)));
+    assert_wakes_the_next(|client| assert_eq!(client.run("DEL k"), Reply::Int(1)));
 }
 
 #[test]
 fn unlink_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("UNLINK k"), Value::Int(1)));
+    assert_wakes_the_next(|client| assert_eq!(client.run("UNLINK k"), Reply::Int(1)));
 }
 
 #[test]
 fn flushdb_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHDB SYNC"), Value::ok()));
+    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHDB SYNC"), Reply::ok()));
 }
 
 #[test]
 fn flushdb_async_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHDB ASYNC"), Value::ok()));
+    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHDB ASYNC"), Reply::ok()));
 }
 
 #[test]
 fn flushall_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHALL SYNC"), Value::ok()));
+    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHALL SYNC"), Reply::ok()));
 }
 
 #[test]
 fn flushall_async_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHALL ASYNC"), Value::ok()));
+    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHALL ASYNC"), Reply::ok()));
 }
 
 #[test]
 fn pexpire_with_a_time_that_is_past_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("PEXPIRE k -1"), Value::Int(1)));
-    assert_wakes_the_next(|client| assert_eq!(client.run("EXPIREAT k 1"), Value::Int(1)));
+    assert_wakes_the_next(|client| assert_eq!(client.run("PEXPIRE k -1"), Reply::Int(1)));
+    assert_wakes_the_next(|client| assert_eq!(client.run("EXPIREAT k 1"), Reply::Int(1)));
 }
 
 #[test]
 fn pexpire_shorter_wakes_the_next_when_that_time_is_over() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("PEXPIRE k 50"), Value::Int(1)));
+    assert_wakes_the_next(|client| assert_eq!(client.run("PEXPIRE k 50"), Reply::Int(1)));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_release_in_a_transaction_wakes_the_next() {
     assert_wakes_the_next(|client| {
         let holder = holders(client, "k").remove(0);
         let release = format!("LOCK.RELEASE k {holder}");
-        assert_eq!(multi(client, &[&release, &release]), [Value::Int(1), Value::Int(0)]);
+        assert_eq!(multi(client, &[&release, &release]), [Reply::Int(1), Reply::Int(0)]);
     });
 }
 
@@ -82,7 +82,7 @@ fn a_release_in_a_script_wakes_the_next() {
     assert_wakes_the_next(|client| {
         let holder = holders(client, "k").remove(0);
         let script = "return redis.call('LOCK.RELEASE', KEYS[1], ARGV[1])";
-        assert_eq!(client.cmd(&["EVAL", script, "1", "k", &holder]), Value::Int(1));
+        assert_eq!(client.cmd(&["EVAL", script, "1", "k", &holder]), Reply::Int(1));
     });
 }
 
@@ -91,7 +91,7 @@ fn rename_wakes_the_next_and_takes_the_lock_along() {
     assert_wakes_the_next(|client| {
         let holder = holders(client, "k");
         client.run("DEL elsewhere");
-        assert_eq!(client.run("RENAME k elsewhere"), Value::ok());
+        assert_eq!(client.run("RENAME k elsewhere"), Reply::ok());
         assert_eq!(holders(client, "elsewhere"), holder);
     });
 }
@@ -100,7 +100,7 @@ fn rename_wakes_the_next_and_takes_the_lock_along() {
 fn renamenx_wakes_the_next() {
     assert_wakes_the_next(|client| {
         client.run("DEL elsewhere");
-        assert_eq!(client.run("RENAMENX k elsewhere"), Value::Int(1));
+        assert_eq!(client.run("RENAMENX k elsewhere"), Reply::Int(1));
     });
 }
 
@@ -109,7 +109,7 @@ fn move_wakes_the_next_and_takes_the_lock_along() {
     assert_wakes_the_next(|client| {
         let holder = holders(client, "k");
         let replies = client.pipeline(&["SELECT 1", "DEL k", "SELECT 0", "MOVE k 1", "SELECT 1"]);
-        assert_eq!(replies[3], Value::Int(1));
+        assert_eq!(replies[3], Reply::Int(1));
         assert_eq!(holders(client, "k"), holder);
         client.run("SELECT 0");
     });
@@ -117,7 +117,7 @@ fn move_wakes_the_next_and_takes_the_lock_along() {
 
 #[test]
 fn a_store_command_whose_empty_result_removes_the_key_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("SINTERSTORE k nothing here"), Value::Int(0)));
+    assert_wakes_the_next(|client| assert_eq!(client.run("SINTERSTORE k nothing here"), Reply::Int(0)));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn restore_of_a_lock_that_has_long_expired_wakes_the_next() {
         client.run("LOCK.ACQUIRE other x PX 60000");
         let dump = client.run("DUMP other");
         let reply = client.cmd(&[b"RESTORE" as &[u8], b"k", b"1", dump.bytes(), b"REPLACE", b"ABSTTL"]);
-        assert_eq!(reply, Value::ok());
+        assert_eq!(reply, Reply::ok());
     });
 }
 
@@ -175,7 +175,7 @@ mod lease_ends {
             assert!(fence > last);
             last = fence;
         }
-        until("the last lease has ended too", || client.run("EXISTS k") == Value::Int(0));
+        until("the last lease has ended too", || client.run("EXISTS k") == Reply::Int(0));
         assert_nobody_waits(&server, &["k"]);
     }
 
@@ -188,7 +188,7 @@ mod lease_ends {
             let start = Instant::now();
             client.run(&format!("LOCK.ACQUIRE {key} a PX {lease}"));
             let reply = client.run(&format!("LOCK.ACQUIRE {key} b BLOCK 0"));
-            assert_eq!(reply.items()[0], Value::bulk("b"));
+            assert_eq!(reply.items()[0], Reply::bulk("b"));
             assert!(ms_since(start) >= lease, "{lease} ms were {:?}", start.elapsed());
         }
     }
@@ -232,8 +232,8 @@ mod lease_ends {
         client.run("RLOCK.ACQUIRE k a HOLDS 5 PX 60000");
         let mut b = Waiter::park(&server, "RLOCK.ACQUIRE k b BLOCK 0");
         client.run("RLOCK.RENEW k a PX 80");
-        assert_eq!(b.reply().items()[2], Value::Int(1));
-        assert_eq!(client.run("RLOCK.RELEASE k a"), Value::Int(-1));
+        assert_eq!(b.reply().items()[2], Reply::Int(1));
+        assert_eq!(client.run("RLOCK.RELEASE k a"), Reply::Int(-1));
         assert_eq!(holders(&mut client, "k"), ["b"]);
     }
 
@@ -255,7 +255,7 @@ mod lease_ends {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let [mut b] = line_up(&server, "k", ["b"]);
-        assert_eq!(multi(&mut client, &["PEXPIRE k 60", "PERSIST k"])[1], Value::Int(1));
+        assert_eq!(multi(&mut client, &["PEXPIRE k 60", "PERSIST k"])[1], Reply::Int(1));
         b.assert_silent_for(A_WHILE);
         assert_eq!(holders(&mut client, "k"), ["a"]);
         client.run("PEXPIRE k 20");
@@ -272,8 +272,8 @@ mod lease_ends {
             let mut b = Waiter::park(&server, &format!("{acquire} k b PX 60000 BLOCK 0"));
             let start = Instant::now();
             let renewals = [60, 300].map(|lease| format!("{renew} k a PX {lease}"));
-            assert_eq!(multi(&mut client, &[&renewals[0], &renewals[1]]), [Value::Int(1), Value::Int(1)]);
-            assert_eq!(b.client.read().items()[0], Value::bulk("b"));
+            assert_eq!(multi(&mut client, &[&renewals[0], &renewals[1]]), [Reply::Int(1), Reply::Int(1)]);
+            assert_eq!(b.client.read().items()[0], Reply::bulk("b"));
             assert!(ms_since(start) >= 300, "{:?}", start.elapsed());
         }
     }
@@ -286,7 +286,7 @@ mod lease_ends {
         let [mut b] = line_up(&server, "k", ["b"]);
         let start = Instant::now();
         multi(&mut client, &["LOCK.RENEW k a PX 50", "LOCK.ACQUIRE k a PX 300"]);
-        assert_eq!(b.client.read().items()[0], Value::bulk("b"));
+        assert_eq!(b.client.read().items()[0], Reply::bulk("b"));
         assert!(ms_since(start) >= 300, "{:?}", start.elapsed());
     }
 }
@@ -314,8 +314,8 @@ mod moved_and_overwritten {
     #[test]
     fn a_key_that_becomes_a_string_tells_its_waiters_wrongtype() {
         assert_tells_all_waiters(WRONG_TYPE, |client| {
-            assert_eq!(client.run("SET k v"), Value::ok());
-            assert_eq!(client.run("GET k"), Value::bulk("v"));
+            assert_eq!(client.run("SET k v"), Reply::ok());
+            assert_eq!(client.run("GET k"), Reply::bulk("v"));
         });
     }
 
@@ -323,21 +323,21 @@ mod moved_and_overwritten {
     fn every_way_of_overwriting_tells_them() {
         assert_tells_all_waiters(WRONG_TYPE, |client| {
             client.run("SET s v");
-            assert_eq!(client.run("RENAME s k"), Value::ok());
+            assert_eq!(client.run("RENAME s k"), Reply::ok());
         });
         assert_tells_all_waiters(WRONG_TYPE, |client| {
             client.run("SET s v");
-            assert_eq!(client.run("COPY s k REPLACE"), Value::Int(1));
+            assert_eq!(client.run("COPY s k REPLACE"), Reply::Int(1));
         });
         assert_tells_all_waiters(WRONG_TYPE, |client| {
             client.run("SADD s v");
-            assert_eq!(client.run("SUNIONSTORE k s"), Value::Int(1));
+            assert_eq!(client.run("SUNIONSTORE k s"), Reply::Int(1));
         });
         assert_tells_all_waiters(WRONG_TYPE, |client| {
             client.run("SET s v");
             let dump = client.run("DUMP s");
             let reply = client.cmd(&[b"RESTORE" as &[u8], b"k", b"0", dump.bytes(), b"REPLACE"]);
-            assert_eq!(reply, Value::ok());
+            assert_eq!(reply, Reply::ok());
         });
         assert_tells_all_waiters(WRONG_TYPE, |client| {
             multi(client, &["DEL k", "LPUSH k v"]);
@@ -354,13 +354,13 @@ mod moved_and_overwritten {
     fn a_key_that_becomes_another_family_tells_them_wrongkind() {
         assert_tells_all_waiters("WRONGKIND ", |client| {
             client.run("RLOCK.ACQUIRE r x");
-            assert_eq!(client.run("RENAME r k"), Value::ok());
+            assert_eq!(client.run("RENAME r k"), Reply::ok());
         });
         assert_tells_all_waiters("WRONGKIND ", |client| {
             client.run("RLOCK.ACQUIRE r x");
             let dump = client.run("DUMP r");
             let reply = client.cmd(&[b"RESTORE" as &[u8], b"k", b"60000", dump.bytes(), b"REPLACE"]);
-            assert_eq!(reply, Value::ok());
+            assert_eq!(reply, Reply::ok());
         });
     }
 
@@ -372,10 +372,10 @@ mod moved_and_overwritten {
         let [mut b] = line_up(&server, "k", ["b"]);
         client.run("SET k v PX 60000");
         assert!(b.reply().is_error());
-        assert_eq!(client.run("GET k"), Value::bulk("v"));
+        assert_eq!(client.run("GET k"), Reply::bulk("v"));
         assert!(client.run("PTTL k").int() > 0);
         client.run("DEL k");
-        assert_eq!(client.run("EXISTS k"), Value::Int(0), "who was told is no waiter any more");
+        assert_eq!(client.run("EXISTS k"), Reply::Int(0), "who was told is no waiter any more");
     }
 
     #[test]
@@ -387,11 +387,11 @@ mod moved_and_overwritten {
         let [mut b] = line_up(&server, "k", ["b"]);
         let dump = client.run("DUMP other");
         let reply = client.cmd(&[b"RESTORE" as &[u8], b"k", b"60000", dump.bytes(), b"REPLACE"]);
-        assert_eq!(reply, Value::ok());
+        assert_eq!(reply, Reply::ok());
         b.assert_silent_for(A_WHILE);
         assert_eq!(holders(&mut client, "k"), ["x"]);
         assert_eq!(queue(&mut client, "k"), ["b"]);
-        assert_eq!(client.run("LOCK.RELEASE k x"), Value::Int(1));
+        assert_eq!(client.run("LOCK.RELEASE k x"), Reply::Int(1));
         b.granted("b");
     }
 
@@ -417,11 +417,11 @@ mod moved_and_overwritten {
         hold(&mut client, "target", "x");
         let [mut b] = line_up(&server, "k", ["b"]);
         let [mut y] = line_up(&server, "target", ["y"]);
-        assert_eq!(client.run("RENAME k target"), Value::ok());
+        assert_eq!(client.run("RENAME k target"), Reply::ok());
         b.granted("b");
         y.assert_silent_for(A_WHILE);
         assert_eq!(holders(&mut client, "target"), ["a"]);
-        assert_eq!(client.run("LOCK.RELEASE target a"), Value::Int(1));
+        assert_eq!(client.run("LOCK.RELEASE target a"), Reply::Int(1));
         y.granted("y");
     }
 
@@ -433,7 +433,7 @@ mod moved_and_overwritten {
         let [mut y] = line_up(&server, "target", ["y"]);
         let start = Instant::now();
         multi(&mut client, &["LOCK.ACQUIRE k a PX 150", "RENAME k target"]);
-        assert_eq!(y.client.read().items()[0], Value::bulk("y"));
+        assert_eq!(y.client.read().items()[0], Reply::bulk("y"));
         assert!(ms_since(start) >= 150, "{:?}", start.elapsed());
     }
 
@@ -446,9 +446,9 @@ mod moved_and_overwritten {
         let start = Instant::now();
         multi(&mut client, &["LOCK.ACQUIRE k a PX 400", "MOVE k 1"]);
         let mut b = Waiter::ask_over(in_one, &server, "LOCK.ACQUIRE k b BLOCK 0");
-        assert_eq!(b.client.read().items()[0], Value::bulk("b"));
+        assert_eq!(b.client.read().items()[0], Reply::bulk("b"));
         assert!(ms_since(start) >= 400, "{:?}", start.elapsed());
-        assert_eq!(client.run("EXISTS k"), Value::Int(0));
+        assert_eq!(client.run("EXISTS k"), Reply::Int(0));
     }
 
     #[test]
@@ -471,7 +471,7 @@ mod moved_and_overwritten {
         let mut b1 = Waiter::park_over(in_one(), &server, "LOCK.ACQUIRE both b1 BLOCK 0");
         let mut c1 = Waiter::park_over(in_one(), &server, "LOCK.ACQUIRE only1 c1 BLOCK 0");
 
-        assert_eq!(zero.run("SWAPDB 0 1"), Value::ok());
+        assert_eq!(zero.run("SWAPDB 0 1"), Reply::ok());
         c0.granted("c0");
         c1.granted("c1");
         assert_eq!(holders(&mut zero, "only0"), ["c0"]);
@@ -484,9 +484,9 @@ mod moved_and_overwritten {
         assert_eq!(holders(&mut zero, "both"), ["a1"]);
         assert_eq!(queue(&mut zero, "both"), ["b0"], "the client did not change its database");
         assert_eq!(queue(&mut one, "both"), ["b1"]);
-        assert_eq!(one.run("LOCK.RELEASE both a0"), Value::Int(1));
+        assert_eq!(one.run("LOCK.RELEASE both a0"), Reply::Int(1));
         b1.granted("b1");
-        assert_eq!(zero.run("LOCK.RELEASE both a1"), Value::Int(1));
+        assert_eq!(zero.run("LOCK.RELEASE both a1"), Reply::Int(1));
         b0.granted("b0");
     }
 
@@ -516,7 +516,7 @@ mod moved_and_overwritten {
         hold(&mut client, "k", "a");
         let [mut b] = line_up(&server, "k", ["b"]);
         let replies = client.pipeline(&["SELECT 1", "SET x y", "FLUSHDB", "SELECT 0"]);
-        assert_eq!(replies[2], Value::ok());
+        assert_eq!(replies[2], Reply::ok());
         b.assert_silent_for(A_WHILE);
         assert_eq!(holders(&mut client, "k"), ["a"]);
     }
@@ -552,12 +552,12 @@ mod at_the_same_moment {
             if kill_first {
                 lines.reverse();
             }
-            assert_eq!(multi(&mut client, &lines), [Value::Int(1), Value::Int(1)]);
+            assert_eq!(multi(&mut client, &lines), [Reply::Int(1), Reply::Int(1)]);
             c.granted("c");
             assert_eq!(holders(&mut client, "k"), ["c"]);
             assert_nobody_waits(&server, &["k"]);
             client.run("LOCK.RELEASE k c");
-            assert_eq!(client.run("EXISTS k"), Value::Int(0));
+            assert_eq!(client.run("EXISTS k"), Reply::Int(0));
         }
     }
 
@@ -583,7 +583,7 @@ mod at_the_same_moment {
         let [b, c] = line_up(&server, "k", ["b", "c"]);
         let kills = [&b, &c].map(|dead| format!("CLIENT KILL ID {}", dead.id));
         multi(&mut client, &["LOCK.RELEASE k a", &kills[0], &kills[1]]);
-        until("the lock is free", || client.run("EXISTS k") == Value::Int(0));
+        until("the lock is free", || client.run("EXISTS k") == Reply::Int(0));
         assert!(client.run("LOCK.ACQUIRE k z").fence() > 0);
         assert_nobody_waits(&server, &["k"]);
     }
@@ -601,7 +601,7 @@ mod at_the_same_moment {
             c.granted("c");
             assert_eq!(holders(&mut client, "k"), ["c"]);
         } else {
-            assert_eq!(reply.items()[0], Value::bulk("b"));
+            assert_eq!(reply.items()[0], Reply::bulk("b"));
             assert_eq!(holders(&mut client, "k"), ["b"]);
         }
     }
@@ -613,9 +613,9 @@ mod at_the_same_moment {
         hold(&mut client, "k", "a");
         let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
         let replies = multi(&mut client, &["LOCK.RELEASE k a", "LOCK.CANCEL k b"]);
-        assert_eq!(replies[1], Value::Int(0), "b does not wait any more, it holds");
+        assert_eq!(replies[1], Reply::Int(0), "b does not wait any more, it holds");
         b.granted("b");
-        assert_eq!(client.run("PING"), Value::Status("PONG".into()));
+        assert_eq!(client.run("PING"), Reply::Status("PONG".into()));
         c.assert_silent();
     }
 
@@ -666,7 +666,7 @@ mod at_the_same_moment {
             client.run(&format!("PEXPIRE {key} 40"));
             let mut sleeper = put_to_sleep(&server, Duration::from_millis(120));
             client.send_line(&format!("LOCK.RELEASE {key} a"));
-            assert_eq!(sleeper.read(), Value::ok());
+            assert_eq!(sleeper.read(), Reply::ok());
             client.read();
             b.granted("b");
             c.assert_silent_for(Duration::from_millis(30));
@@ -697,13 +697,13 @@ mod at_the_same_moment {
                 std::hint::spin_loop();
             }
             released += client.run(&format!("LOCK.RELEASE {key} a")).int();
-            assert_eq!(b.read().items()[0], Value::bulk("b"));
+            assert_eq!(b.read().items()[0], Reply::bulk("b"));
             assert_eq!(holders(&mut client, &key), ["b"]);
             assert_eq!(queue(&mut client, &key), ["c"]);
             client.run(&format!("LOCK.RELEASE {key} b"));
-            assert_eq!(c.read().items()[0], Value::bulk("c"));
+            assert_eq!(c.read().items()[0], Reply::bulk("c"));
             client.run(&format!("LOCK.RELEASE {key} c"));
-            assert_eq!(client.run(&format!("EXISTS {key}")), Value::Int(0));
+            assert_eq!(client.run(&format!("EXISTS {key}")), Reply::Int(0));
         }
         assert!(released > 0, "some releases came before the end");
     }
@@ -721,7 +721,7 @@ mod at_the_same_moment {
             let mut sleeper = put_to_sleep(&server, Duration::from_millis(250));
             client.send_line(&format!("LOCK.RELEASE {key} a"));
             sleeper.read();
-            assert_eq!(client.read(), Value::Int(1));
+            assert_eq!(client.read(), Reply::Int(1));
             assert_truth_was_told(&mut client, &key, &mut b, &mut c);
         }
     }
@@ -800,12 +800,12 @@ mod many {
         server.wait_blocked(1000);
         let next: Vec<String> = keys.iter().map(|key| queue(&mut client, key).remove(0)).collect();
 
-        assert_eq!(client.run("FLUSHALL ASYNC"), Value::ok());
+        assert_eq!(client.run("FLUSHALL ASYNC"), Reply::ok());
         let mut fences = Vec::new();
         for (n, key) in keys.iter().enumerate() {
             let winner = usize::from(next[n] == "c");
             let grant = waiters[n][winner].read();
-            assert_eq!(grant.items()[0], Value::bulk(&next[n]));
+            assert_eq!(grant.items()[0], Reply::bulk(&next[n]));
             fences.push(grant.fence());
             assert_eq!(holders(&mut client, key), [next[n].clone()]);
             assert_eq!(queue(&mut client, key).len(), 1);
@@ -815,7 +815,7 @@ mod many {
         fences.dedup();
         assert_eq!(fences.len(), 500, "no fence twice");
 
-        assert_eq!(client.run("FLUSHALL ASYNC"), Value::ok());
+        assert_eq!(client.run("FLUSHALL ASYNC"), Reply::ok());
         for (n, pair) in waiters.iter_mut().enumerate() {
             let other = usize::from(next[n] == "b");
             assert!(pair[other].read().fence() > 0);
@@ -834,9 +834,9 @@ mod many {
         }
         server.wait_blocked(1000);
         let order = queue(&mut client, "k");
-        assert_eq!(client.run("FLUSHALL ASYNC"), Value::ok());
+        assert_eq!(client.run("FLUSHALL ASYNC"), Reply::ok());
         let first: usize = order[0].parse().expect("owners are numbers");
-        assert_eq!(waiters[first].read().items()[0], Value::bulk(&order[0]));
+        assert_eq!(waiters[first].read().items()[0], Reply::bulk(&order[0]));
         assert_eq!(queue(&mut client, "k"), order[1..]);
         assert_eq!(server.blocked_clients(), 999);
     }
@@ -906,7 +906,7 @@ mod replication {
             assert_eq!(all_locks(&server), all_locks(&replica), "{ending}");
             let held = format!("kept-{n}");
             client.run("LOCK.CANCEL k c");
-            assert_eq!(client.run(&format!("RENAME k {held}")), Value::ok());
+            assert_eq!(client.run(&format!("RENAME k {held}")), Reply::ok());
             client.run(&format!("DEL elsewhere {}", if n % 2 == 0 { held.as_str() } else { "nothing" }));
             client.pipeline(&["SELECT 1", "DEL k", "SELECT 2", "DEL k", "SELECT 0"]);
         }

@@ -2,7 +2,7 @@
 
 use crate::support::families::{each_way, held, rows, Way, WAYS};
 use crate::support::waiting::*;
-use crate::support::{until, Client, Dice, Server, Value};
+use crate::support::{until, Client, Reply, Rng, Server};
 use serde_json::{json, Value as Json};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,19 +20,19 @@ mod queueing {
     fn a_release_hands_over_in_one_step_and_in_order() {
         each_way(quiet, |way, server, client| {
             let first = way.hold(client, "k", "a");
-            assert_eq!(client.run(&way.acquire("k", "z")), Value::NullArray);
+            assert_eq!(client.run(&way.acquire("k", "z")), Reply::NullArray);
             let (mut b, mut c) = (wait_for(way, server, "k", "b"), wait_for(way, server, "k", "c"));
             let replies = multi(client, &[&way.release("k", "a"), "EXISTS k", "LOCK.HELD k b", &way.acquire("k", "z")]);
-            assert_eq!(replies[1], Value::Int(1), "{way:?}: the lock was free in between");
-            assert_eq!(replies[3], Value::NullArray, "{way:?}");
+            assert_eq!(replies[1], Reply::Int(1), "{way:?}: the lock was free in between");
+            assert_eq!(replies[3], Reply::NullArray, "{way:?}");
             let second = b.granted("b");
-            assert_eq!(replies[2].items()[0], Value::Int(second), "{way:?}");
+            assert_eq!(replies[2].items()[0], Reply::Int(second), "{way:?}");
             assert!(second > first);
             c.assert_silent();
             way.give_back(client, "k", "b");
             assert!(c.granted("c") > second);
             way.give_back(client, "k", "c");
-            assert_eq!(client.run("DBSIZE"), Value::Int(0), "{way:?}");
+            assert_eq!(client.run("DBSIZE"), Reply::Int(0), "{way:?}");
             assert_nobody_waits(server, &["k"]);
         });
     }
@@ -46,9 +46,9 @@ mod queueing {
             way.give_back(client, "k", "a");
             let grant = b.reply();
             assert_eq!(grant.items().len(), if way.has_holds { 3 } else { 2 }, "{way:?}");
-            assert_eq!(grant.items()[0], Value::bulk("b"));
+            assert_eq!(grant.items()[0], Reply::bulk("b"));
             let mut resp3 = server.client3();
-            assert_eq!(resp3.run(&format!("{} BLOCK 5", way.acquire("k", "c"))), Value::Null, "{way:?}");
+            assert_eq!(resp3.run(&format!("{} BLOCK 5", way.acquire("k", "c"))), Reply::Null, "{way:?}");
         });
     }
 
@@ -58,7 +58,7 @@ mod queueing {
             way.hold(client, "k", "a");
             let start = Instant::now();
             client.send_line(&format!("{} BLOCK 60", way.acquire("k", "b")));
-            assert_eq!(client.read_soon(Duration::from_millis(60) + SOON), Some(Value::NullArray), "{way:?}");
+            assert_eq!(client.read_soon(Duration::from_millis(60) + SOON), Some(Reply::NullArray), "{way:?}");
             assert!(ms_since(start) >= 60, "{way:?}: {:?}", start.elapsed());
             assert_nobody_waits(server, &["k"]);
         });
@@ -111,12 +111,12 @@ mod queueing {
             let mut b = wait_for(way, server, "k", "b");
             let newcomer = way.acquire("k", "z");
             let replies = multi(client, &["DEL k k:too", "EXISTS k", &newcomer, "LOCK.INFO k", &way.acquire("k", "a")]);
-            assert_eq!(replies[1], Value::Int(0), "{way:?}");
-            assert_eq!(replies[2], Value::NullArray, "{way:?}");
-            assert_eq!(replies[3].get("kind"), &Value::bulk(way.kind));
-            assert_eq!(replies[3].get("ttl"), &Value::Int(-2), "{way:?}: free but waited for");
-            assert_eq!(replies[3].get("waiters"), &Value::Int(1));
-            assert_eq!(replies[4], Value::NullArray, "{way:?}: nor does who held it before");
+            assert_eq!(replies[1], Reply::Int(0), "{way:?}");
+            assert_eq!(replies[2], Reply::NullArray, "{way:?}");
+            assert_eq!(replies[3].get("kind"), &Reply::bulk(way.kind));
+            assert_eq!(replies[3].get("ttl"), &Reply::Int(-2), "{way:?}: free but waited for");
+            assert_eq!(replies[3].get("waiters"), &Reply::Int(1));
+            assert_eq!(replies[4], Reply::NullArray, "{way:?}: nor does who held it before");
             b.granted("b");
         });
     }
@@ -131,7 +131,7 @@ mod queueing {
                 client.run(&format!("{} PX 20", way.renew(&key, "a")));
                 let newcomer = way.acquire(&key, "z");
                 while b.client.read_within(Duration::ZERO).is_none() {
-                    assert_eq!(client.run(&newcomer), Value::NullArray, "{way:?}");
+                    assert_eq!(client.run(&newcomer), Reply::NullArray, "{way:?}");
                 }
                 assert_eq!(holders(client, &key), ["b"], "{way:?}");
             }
@@ -149,7 +149,7 @@ mod queueing {
             let mut three = Waiter::park(&server, &format!("{acquire} HOLDS 3 PX 60000 BLOCK 0"));
             let mut one = Waiter::park(&server, &format!("{acquire} HOLDS 1 PX 60000 BLOCK 0"));
             client.run("DEL k");
-            assert_eq!(three.reply().items()[2], Value::Int(3), "{family}");
+            assert_eq!(three.reply().items()[2], Reply::Int(3), "{family}");
             let reply = one.only_reply();
             // An acquire never takes away; nothing of this is about a limit.
             assert!(reply.error().starts_with("ERR ") && reply.error().contains("holds 3"), "{family}: {reply:?}");
@@ -181,16 +181,16 @@ mod queueing {
         each_way(quiet, |way, server, client| {
             way.hold(client, "k", "a");
             let line = format!("{} BLOCK 0", way.acquire("k", "b"));
-            assert_eq!(multi(client, &[&line]), [Value::NullArray], "{way:?}");
+            assert_eq!(multi(client, &[&line]), [Reply::NullArray], "{way:?}");
             let script = "return redis.call(unpack(ARGV)) and 'granted' or 'refused'";
             let in_script: Vec<&str> = ["EVAL", script, "0"].into_iter().chain(line.split(' ')).collect();
-            assert_eq!(client.cmd(&in_script), Value::bulk("refused"), "{way:?}");
+            assert_eq!(client.cmd(&in_script), Reply::bulk("refused"), "{way:?}");
             for option in [&["SESSION"][..], &["BLOCK", "0", "NOTIFY", "ch"]] {
                 let request = way.acquire("free", "b");
                 let line: Vec<&str> =
                     ["EVAL", script, "0"].into_iter().chain(request.split(' ')).chain(option.iter().copied()).collect();
                 assert!(client.cmd(&line).is_error(), "{way:?} {option:?}");
-                assert_eq!(client.run("EXISTS free"), Value::Int(0));
+                assert_eq!(client.run("EXISTS free"), Reply::Int(0));
             }
             assert_nobody_waits(server, &["k"]);
         });
@@ -202,13 +202,13 @@ mod queueing {
             way.hold(client, "k", "a");
             let mut waiters = ["b", "c", "d", "e"].map(|owner| wait_for(way, server, "k", owner));
             client.run(&format!("CLIENT UNBLOCK {}", waiters[0].id));
-            assert_eq!(waiters[0].only_reply(), Value::NullArray, "{way:?}");
+            assert_eq!(waiters[0].only_reply(), Reply::NullArray, "{way:?}");
             client.run(&format!("CLIENT UNBLOCK {} ERROR", waiters[1].id));
             assert!(waiters[1].only_reply().error().starts_with("UNBLOCKED "), "{way:?}");
-            assert_eq!(client.run("LOCK.CANCEL k d"), Value::Int(1));
-            assert_eq!(waiters[2].only_reply(), Value::Error("UNBLOCKED cancelled".into()), "{way:?}");
-            assert_eq!(client.run("LOCK.CANCEL k d"), Value::Int(0), "{way:?}");
-            assert_eq!(client.run("LOCK.CANCEL k a"), Value::Int(0), "{way:?}: a holder waits for nothing");
+            assert_eq!(client.run("LOCK.CANCEL k d"), Reply::Int(1));
+            assert_eq!(waiters[2].only_reply(), Reply::Error("UNBLOCKED cancelled".into()), "{way:?}");
+            assert_eq!(client.run("LOCK.CANCEL k d"), Reply::Int(0), "{way:?}");
+            assert_eq!(client.run("LOCK.CANCEL k a"), Reply::Int(0), "{way:?}: a holder waits for nothing");
             assert_eq!(queue(client, "k"), ["e"]);
             way.give_back(client, "k", "a");
             waiters[3].granted("e");
@@ -238,7 +238,7 @@ mod queueing {
             let mut older = wait_for(way, server, "k", "b");
             let mut c = wait_for(way, server, "k", "c");
             let mut newer = wait_for(way, server, "k", "b");
-            let superseded = Value::Error("UNBLOCKED superseded by a newer request".into());
+            let superseded = Reply::Error("UNBLOCKED superseded by a newer request".into());
             assert_eq!(older.only_reply(), superseded, "{way:?}");
             assert_eq!(queue(client, "k"), ["b", "c"], "{way:?}");
             way.give_back(client, "k", "a");
@@ -253,7 +253,7 @@ mod queueing {
             client.run("CONFIG SET lock.keep-place 60000");
             way.hold(client, "k", "a");
             let short = format!("{} {LONG} BLOCK 1", way.acquire("k", "b"));
-            assert_eq!(client.run(&short), Value::NullArray);
+            assert_eq!(client.run(&short), Reply::NullArray);
             let mut c = wait_for(way, server, "k", "c");
             drop(wait_for(way, server, "k", "d"));
             until_queue(client, "k", &["c"]);
@@ -266,7 +266,7 @@ mod queueing {
             c.assert_silent();
 
             client.run("CONFIG SET lock.keep-place 30");
-            assert_eq!(client.run(&format!("{} BLOCK 1", way.acquire("k", "x"))), Value::NullArray);
+            assert_eq!(client.run(&format!("{} BLOCK 1", way.acquire("k", "x"))), Reply::NullArray);
             let_pass(Duration::from_millis(100));
             let _y = wait_for(way, server, "k", "y");
             let _x = wait_for(way, server, "k", "x");
@@ -279,10 +279,10 @@ mod queueing {
         each_way(quiet, |way, server, client| {
             client.run("CONFIG SET lock.keep-place 60000");
             way.hold(client, "k", "a");
-            assert_eq!(client.run(&format!("{} BLOCK 1", way.acquire("k", "b"))), Value::NullArray);
-            assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Value::Int(0), "{way:?}");
+            assert_eq!(client.run(&format!("{} BLOCK 1", way.acquire("k", "b"))), Reply::NullArray);
+            assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Reply::Int(0), "{way:?}");
             way.give_back(client, "k", "a");
-            assert_eq!(client.run("DBSIZE"), Value::Int(0), "{way:?}");
+            assert_eq!(client.run("DBSIZE"), Reply::Int(0), "{way:?}");
             way.hold(client, "k", "z");
             let mut c = wait_for(way, server, "k", "c");
             way.give_back(client, "k", "z");
@@ -311,22 +311,22 @@ mod queueing {
             let b = wait_for(way, server, "k", "b");
             client.run(&format!("{} BLOCK 50000 NOTIFY ch", way.acquire("k", "c")));
             let info = client.run("LOCK.INFO k");
-            assert_eq!(info.get("kind"), &Value::bulk(way.kind));
-            assert_eq!(info.get("limit"), &Value::Int(i64::from(way.kind != "rw")), "{way:?}");
-            assert_eq!(info.get("fence"), &Value::Int(fence));
-            assert_eq!(info.get("waiters"), &Value::Int(2));
+            assert_eq!(info.get("kind"), &Reply::bulk(way.kind));
+            assert_eq!(info.get("limit"), &Reply::Int(i64::from(way.kind != "rw")), "{way:?}");
+            assert_eq!(info.get("fence"), &Reply::Int(fence));
+            assert_eq!(info.get("waiters"), &Reply::Int(2));
             assert_eq!(rows(client, "k"), [("a".into(), way.mode.into(), 1)]);
             let waiters = client.run("LOCK.WAITERS k");
             let [first, second] = waiters.items() else { panic!("{waiters:?}") };
             for (waiter, owner, id) in [(first, "b", b.id), (second, "c", client.id())] {
                 let names: Vec<&str> = waiter.pairs().iter().map(|(name, _)| name.text()).collect();
                 assert_eq!(names, ["owner", "mode", "permits", "client", "addr", "waited", "remaining"]);
-                assert_eq!(waiter.get("owner"), &Value::bulk(owner));
-                assert_eq!(waiter.get("mode"), &Value::bulk(way.mode), "{way:?}");
-                assert_eq!(waiter.get("permits"), &Value::Int(1));
-                assert_eq!(waiter.get("client"), &Value::Int(id), "{way:?}");
+                assert_eq!(waiter.get("owner"), &Reply::bulk(owner));
+                assert_eq!(waiter.get("mode"), &Reply::bulk(way.mode), "{way:?}");
+                assert_eq!(waiter.get("permits"), &Reply::Int(1));
+                assert_eq!(waiter.get("client"), &Reply::Int(id), "{way:?}");
             }
-            assert_eq!(first.get("remaining"), &Value::Int(-1));
+            assert_eq!(first.get("remaining"), &Reply::Int(-1));
             assert!((1..=50_000).contains(&second.get("remaining").int()));
         });
     }
@@ -387,7 +387,7 @@ mod notify {
     #[track_caller]
     fn subscribe(server: &Server) -> Client {
         let mut news = server.client();
-        assert_eq!(news.run("SUBSCRIBE ch").items()[0], Value::bulk("subscribe"));
+        assert_eq!(news.run("SUBSCRIBE ch").items()[0], Reply::bulk("subscribe"));
         news
     }
 
@@ -445,7 +445,7 @@ mod notify {
             queue_up(way, client, "b", "BLOCK 30");
             assert_outcome(way, &next(&mut news), "b", "timeout");
             queue_up(way, client, "c", "BLOCK 0");
-            assert_eq!(client.run("LOCK.CANCEL k c"), Value::Int(1));
+            assert_eq!(client.run("LOCK.CANCEL k c"), Reply::Int(1));
             assert_outcome(way, &next(&mut news), "c", "cancelled");
             queue_up(way, client, "d", "BLOCK 0");
             client.run("SET k v");
@@ -468,7 +468,7 @@ mod notify {
         client.run("RWLOCK.ACQUIRE k a WRITE PX 60000");
         for n in 0..20 {
             let line = format!("RWLOCK.ACQUIRE k r{n} READ HOLDS 2 PX 60000 BLOCK 0 NOTIFY ch");
-            assert_eq!(client.run(&line).items()[1], Value::Int(0));
+            assert_eq!(client.run(&line).items()[1], Reply::Int(0));
         }
         client.run("RWLOCK.RELEASE k a WRITE");
         let mut last = 0;
@@ -490,7 +490,7 @@ mod notify {
         client.run("SEM.ACQUIRE k a LIMIT 1 PX 60000");
         for (owner, limit) in [("b", 1), ("c", 3)] {
             let line = format!("SEM.ACQUIRE k {owner} LIMIT {limit} PX 60000 BLOCK 0 NOTIFY ch");
-            assert_eq!(client.run(&line).items()[1], Value::Int(0));
+            assert_eq!(client.run(&line).items()[1], Reply::Int(0));
         }
         for owner in ["b", "c"] {
             let message = next(&mut news);
@@ -530,7 +530,7 @@ mod sessions {
         each_way(quiet, |way, server, client| {
             let mut session = server.client();
             session.run(&format!("{} PX 60000 SESSION", way.acquire("k", "a"))).fence();
-            assert_eq!(client.run("LOCK.INFO k").get("holders").items()[0].get("session"), &Value::Int(session.id()));
+            assert_eq!(client.run("LOCK.INFO k").get("holders").items()[0].get("session"), &Reply::Int(session.id()));
             let mut b = wait_for(way, server, "k", "b");
             drop(session);
             b.granted("b");
@@ -585,10 +585,10 @@ mod sessions {
             assert_eq!(session(client), new.id(), "{way:?}");
             old.run("LOCK.ACQUIRE last x SESSION");
             drop(old);
-            until("the old connection's locks are gone", || client.run("EXISTS last") == Value::Int(0));
+            until("the old connection's locks are gone", || client.run("EXISTS last") == Reply::Int(0));
             assert_eq!(holders(client, "k"), ["a"], "{way:?}");
             drop(new);
-            until("the lock is free", || client.run("EXISTS k") == Value::Int(0));
+            until("the lock is free", || client.run("EXISTS k") == Reply::Int(0));
         });
     }
 
@@ -602,7 +602,7 @@ mod sessions {
             way.give_back(&mut client, key, "a");
             b.granted("b");
             let info = client.cmd(&["LOCK.INFO", key]);
-            assert_eq!(info.get("holders").items()[0].get("session"), &Value::Int(b.id), "{way:?}");
+            assert_eq!(info.get("holders").items()[0].get("session"), &Reply::Int(b.id), "{way:?}");
             b
         });
         let mut waiters = each_key(|way, key| wait_for(way, &server, key, "c"));
@@ -644,7 +644,7 @@ mod sessions {
         permits.granted("next");
         several.granted("next");
         writer.assert_silent();
-        until("y and nested are free", || client.run("EXISTS y nested") == Value::Int(0));
+        until("y and nested are free", || client.run("EXISTS y nested") == Reply::Int(0));
         assert_eq!(rows(&mut client, "rw"), [("other".into(), "read".into(), 1)]);
         assert_eq!(rows(&mut client, "sem").len(), 2);
         client.run("RWLOCK.RELEASE rw other READ");
@@ -685,16 +685,16 @@ mod sessions {
         let mut client = server.client();
         let mut session = server.client();
         each_key(|way, key| session.run(&format!("{} {BRIEF} SESSION", way.acquire(key, "a"))).fence());
-        assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
+        assert_eq!(client.run("DEBUG RELOAD"), Reply::ok());
         each_key(|way, key| {
             let info = client.cmd(&["LOCK.INFO", key]);
-            assert_eq!(info.get("holders").items()[0].get("session"), &Value::Int(0), "{way:?}");
+            assert_eq!(info.get("holders").items()[0].get("session"), &Reply::Int(0), "{way:?}");
         });
         each_key(|way, key| {
             until(&format!("it ends with its lease: {way:?}"), || client.cmd(&["LOCK.HELD", key, "a"]).is_nil());
         });
         // Still there: its end is not what ended the locks.
-        assert_eq!(session.run("PING"), Value::Status("PONG".into()));
+        assert_eq!(session.run("PING"), Reply::Status("PONG".into()));
     }
 }
 
@@ -758,7 +758,7 @@ mod deadlocks {
         let mut writer = Waiter::park(&server, "RWLOCK.ACQUIRE k owner WRITE PX 60000 BLOCK 0");
         assert_deadlock(&mut client, "LOCK.ACQUIRE m reader BLOCK 0", &["reader", "owner"]);
         // The other way round.
-        assert_eq!(client.run("LOCK.CANCEL k owner"), Value::Int(1));
+        assert_eq!(client.run("LOCK.CANCEL k owner"), Reply::Int(1));
         writer.reply();
         let [mut reader] = line_up(&server, "m", ["reader"]);
         assert_deadlock(&mut client, "RWLOCK.ACQUIRE k owner WRITE BLOCK 0", &["reader", "owner"]);
@@ -853,7 +853,7 @@ mod deadlocks {
         each_way(quiet, |way, server, client| {
             way.hold(client, "x", "alice");
             hold(client, "m", "bob");
-            assert_eq!(client.run("LOCK.ACQUIRE m alice BLOCK 1"), Value::NullArray);
+            assert_eq!(client.run("LOCK.ACQUIRE m alice BLOCK 1"), Reply::NullArray);
             let mut bob = wait_for(way, server, "x", "bob");
             way.give_back(client, "x", "alice");
             bob.granted("bob");
@@ -873,7 +873,7 @@ mod together {
     fn at_random_nobody_is_where_it_must_not_be() {
         let server = Server::start();
         let port = server.port();
-        let seed = Dice::new(1121).seed();
+        let seed = Rng::new(1121).seed();
         thread::scope(|scope| {
             let clients: Vec<_> =
                 (0..CLIENTS).map(|number| scope.spawn(move || visit_at_random(port, seed, number))).collect();
@@ -883,21 +883,21 @@ mod together {
         });
         let mut client = server.client();
         for counter in ["readers", "writers", "permits", "x", "y", "z"] {
-            assert_eq!(client.run(&format!("GET in:{counter}")), Value::bulk("0"), "{counter}");
+            assert_eq!(client.run(&format!("GET in:{counter}")), Reply::bulk("0"), "{counter}");
         }
         assert_nobody_waits(&server, &["rw", "sem", "x", "y", "z"]);
-        assert_eq!(client.run("EXISTS rw sem x y z"), Value::Int(0), "everything was given back");
+        assert_eq!(client.run("EXISTS rw sem x y z"), Reply::Int(0), "everything was given back");
     }
 
     fn visit_at_random(port: u16, seed: u64, number: usize) {
         let mut client = Client::connect(port);
-        let mut dice = Dice::new(seed.wrapping_mul(31).wrapping_add(number as u64));
+        let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(number as u64));
         for _ in 0..ROUNDS {
-            match dice.below(5) {
+            match rng.below(5) {
                 0 | 1 => read(&mut client, number),
                 2 => write(&mut client, number),
-                3 => take_permits(&mut client, &mut dice, number),
-                _ => take_mutexes(&mut client, &mut dice, number),
+                3 => take_permits(&mut client, &mut rng, number),
+                _ => take_mutexes(&mut client, &mut rng, number),
             }
         }
     }
@@ -908,12 +908,12 @@ mod together {
     fn at_random_no_waiter_is_left_behind_a_lock_that_would_admit_it() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut dice = Dice::new(411);
-        let seed = dice.seed();
+        let mut rng = Rng::new(411);
+        let seed = rng.seed();
         client.run("CONFIG SET lock.keep-place 20");
         let mut waited = 0;
         for round in 0..150 {
-            let lines: Vec<String> = (0..40).map(|_| random_line(&mut dice)).collect();
+            let lines: Vec<String> = (0..40).map(|_| random_line(&mut rng)).collect();
             client.pipeline(&lines);
             let mut watch = client.stopwatch();
             while let Some(who) = left_behind(&mut client) {
@@ -924,27 +924,27 @@ mod together {
         assert!(waited > 150, "somebody waited: {waited}");
     }
 
-    fn random_line(dice: &mut Dice) -> String {
-        let owner = dice.below(6);
-        let lease = *dice.pick(&["PX 15", "PX 40", "PX 60000", "PX 60000", "PX 60000"]);
-        let wait = *dice.pick(&["BLOCK 0 NOTIFY ch", "BLOCK 0 NOTIFY ch", "BLOCK 10 NOTIFY ch", ""]);
-        let mode = *dice.pick(&["READ", "READ", "WRITE"]);
-        let permits = 1 + dice.below(4);
-        match dice.below(24) {
+    fn random_line(rng: &mut Rng) -> String {
+        let owner = rng.below(6);
+        let lease = *rng.pick(&["PX 15", "PX 40", "PX 60000", "PX 60000", "PX 60000"]);
+        let wait = *rng.pick(&["BLOCK 0 NOTIFY ch", "BLOCK 0 NOTIFY ch", "BLOCK 10 NOTIFY ch", ""]);
+        let mode = *rng.pick(&["READ", "READ", "WRITE"]);
+        let permits = 1 + rng.below(4);
+        match rng.below(24) {
             0..=3 => format!("RWLOCK.ACQUIRE rw o{owner} {mode} {lease} {wait}"),
             4..=6 => format!("RWLOCK.RELEASE rw o{owner} {mode}"),
-            7..=9 => format!("SEM.ACQUIRE sem o{owner} LIMIT {} PERMITS {permits} {lease} {wait}", 4 + dice.below(3)),
-            10 | 11 => format!("SEM.RELEASE sem o{owner} HOLDS {}", dice.below(2)),
+            7..=9 => format!("SEM.ACQUIRE sem o{owner} LIMIT {} PERMITS {permits} {lease} {wait}", 4 + rng.below(3)),
+            10 | 11 => format!("SEM.RELEASE sem o{owner} HOLDS {}", rng.below(2)),
             // Those who want both have names of their own, by which they are known in the queue.
             12..=14 => format!("MLOCK.ACQUIRE 2 x y both{owner} {lease} {wait}"),
             15 => format!("LOCK.ACQUIRE x o{owner} {lease} {wait}"),
             16 => format!("LOCK.ACQUIRE y o{owner} {lease} {wait}"),
-            17 | 18 => format!("MLOCK.RELEASE 2 x y {}{owner}", dice.pick(&["o", "both"])),
-            19 => format!("LOCK.RELEASE {} both{owner}", dice.pick(&["x", "y"])),
-            20 => format!("LOCK.CANCEL {} o{owner}", dice.pick(&["rw", "sem", "x", "y"])),
+            17 | 18 => format!("MLOCK.RELEASE 2 x y {}{owner}", rng.pick(&["o", "both"])),
+            19 => format!("LOCK.RELEASE {} both{owner}", rng.pick(&["x", "y"])),
+            20 => format!("LOCK.CANCEL {} o{owner}", rng.pick(&["rw", "sem", "x", "y"])),
             21 => format!("LOCK.CANCEL x both{owner}"),
-            22 => format!("PEXPIRE {} {}", dice.pick(&["rw", "sem", "x", "y"]), dice.pick(&[1, 20, 90_000])),
-            _ => format!("DEL {}", dice.pick(&["rw", "sem", "x", "y"])),
+            22 => format!("PEXPIRE {} {}", rng.pick(&["rw", "sem", "x", "y"]), rng.pick(&[1, 20, 90_000])),
+            _ => format!("DEL {}", rng.pick(&["rw", "sem", "x", "y"])),
         }
     }
 
@@ -980,8 +980,8 @@ mod together {
     }
 
     impl Seen {
-        fn of(info: &Value, waiters: &Value) -> Seen {
-            let row = |row: &Value, count: &str| {
+        fn of(info: &Reply, waiters: &Reply) -> Seen {
+            let row = |row: &Reply, count: &str| {
                 (row.get("owner").text().to_string(), row.get("mode").text().to_string(), row.get(count).int())
             };
             let (limit, holders) = match info.is_nil() {
@@ -1003,49 +1003,49 @@ mod together {
     fn read(client: &mut Client, number: usize) {
         assert!(client.run(&format!("RWLOCK.ACQUIRE rw o{number} READ PX 60000 BLOCK 20000")).fence() > 0);
         let inside = client.pipeline(&["INCR in:readers", "GET in:writers"]);
-        assert!(matches!(inside[1], Value::NullBulk) || inside[1] == Value::bulk("0"), "a reader beside a writer");
+        assert!(matches!(inside[1], Reply::NullBulk) || inside[1] == Reply::bulk("0"), "a reader beside a writer");
         let upgrade = client.run(&format!("RWLOCK.ACQUIRE rw o{number} WRITE PX 60000 BLOCK 3"));
-        if let Value::Array(_) = upgrade {
-            assert_eq!(client.pipeline(&["INCR in:writers", "GET in:readers", "DECR in:writers"])[1], Value::bulk("1"));
-            assert_eq!(client.run(&format!("RWLOCK.RELEASE rw o{number} WRITE")), Value::Int(0));
+        if let Reply::Array(_) = upgrade {
+            assert_eq!(client.pipeline(&["INCR in:writers", "GET in:readers", "DECR in:writers"])[1], Reply::bulk("1"));
+            assert_eq!(client.run(&format!("RWLOCK.RELEASE rw o{number} WRITE")), Reply::Int(0));
         } else {
             assert!(upgrade.is_nil() || upgrade.error().starts_with("DEADLOCK "), "{upgrade:?}");
         }
         client.run("DECR in:readers");
-        assert_eq!(client.run(&format!("RWLOCK.RELEASE rw o{number} READ")), Value::Int(0));
+        assert_eq!(client.run(&format!("RWLOCK.RELEASE rw o{number} READ")), Reply::Int(0));
     }
 
     fn write(client: &mut Client, number: usize) {
         assert!(client.run(&format!("RWLOCK.ACQUIRE rw o{number} WRITE PX 60000 BLOCK 20000")).fence() > 0);
         let inside = client.pipeline(&["INCR in:writers", "GET in:readers"]);
-        assert_eq!(inside[0], Value::Int(1), "two writers");
-        assert!(matches!(inside[1], Value::NullBulk) || inside[1] == Value::bulk("0"), "a writer beside readers");
+        assert_eq!(inside[0], Reply::Int(1), "two writers");
+        assert!(matches!(inside[1], Reply::NullBulk) || inside[1] == Reply::bulk("0"), "a writer beside readers");
         client.run("DECR in:writers");
-        assert_eq!(client.run(&format!("RWLOCK.RELEASE rw o{number} WRITE")), Value::Int(0));
+        assert_eq!(client.run(&format!("RWLOCK.RELEASE rw o{number} WRITE")), Reply::Int(0));
     }
 
-    fn take_permits(client: &mut Client, dice: &mut Dice, number: usize) {
-        let permits = 1 + dice.below(5);
+    fn take_permits(client: &mut Client, rng: &mut Rng, number: usize) {
+        let permits = 1 + rng.below(5);
         let line = format!("SEM.ACQUIRE sem o{number} LIMIT 5 PERMITS {permits} PX 60000 BLOCK 20000");
         assert_eq!(client.run(&line).items()[2].int(), permits as i64);
         assert!(client.run(&format!("INCRBY in:permits {permits}")).int() <= 5, "more permits than the limit");
         client.run(&format!("DECRBY in:permits {permits}"));
-        assert_eq!(client.run(&format!("SEM.RELEASE sem o{number} HOLDS 0")), Value::Int(0));
+        assert_eq!(client.run(&format!("SEM.RELEASE sem o{number} HOLDS 0")), Reply::Int(0));
     }
 
     /// Two of three at once, or one alone.
-    fn take_mutexes(client: &mut Client, dice: &mut Dice, number: usize) {
-        let names = *dice.pick(&["x y", "y z", "z x", "y"]);
+    fn take_mutexes(client: &mut Client, rng: &mut Rng, number: usize) {
+        let names = *rng.pick(&["x y", "y z", "z x", "y"]);
         let keys: Vec<&str> = names.split(' ').collect();
         let line = format!("MLOCK.ACQUIRE {} {names} o{number} PX 60000 BLOCK 20000", keys.len());
         assert!(client.run(&line).fence() > 0);
         for key in &keys {
-            assert_eq!(client.run(&format!("INCR in:{key}")), Value::Int(1), "two hold {key}");
+            assert_eq!(client.run(&format!("INCR in:{key}")), Reply::Int(1), "two hold {key}");
         }
         for key in &keys {
             client.run(&format!("DECR in:{key}"));
         }
         let released = client.run(&format!("MLOCK.RELEASE {} {names} o{number}", keys.len()));
-        assert_eq!(released, Value::Int(keys.len() as i64));
+        assert_eq!(released, Reply::Int(keys.len() as i64));
     }
 }

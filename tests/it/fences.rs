@@ -1,7 +1,7 @@
 //! A fence grows with every grant, whatever happens to the server: that is what makes a late holder harmless.
 
 use crate::support::skip::skips_shifted_clock;
-use crate::support::{in_sync, Client, Server, Value};
+use crate::support::{in_sync, Client, Reply, Server};
 
 /// Grants enough that a fence that merely counts would be seen.
 const GRANTS: usize = 20;
@@ -53,7 +53,7 @@ fn fences_grow_within_one_transaction_and_one_script() {
     let mut client = server.client();
     client.pipeline(&["MULTI", "LOCK.ACQUIRE a t", "LOCK.ACQUIRE b t", "LOCK.ACQUIRE c t"]);
     let replies = client.run("EXEC");
-    let fences: Vec<i64> = replies.items().iter().map(Value::fence).collect();
+    let fences: Vec<i64> = replies.items().iter().map(Reply::fence).collect();
     assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "{fences:?}");
 
     let script = "local fences = {} \
@@ -63,7 +63,7 @@ fn fences_grow_within_one_transaction_and_one_script() {
         end \
         return fences";
     let reply = client.cmd(&["EVAL", script, "1", "k"]);
-    let in_script: Vec<i64> = reply.items().iter().map(Value::int).collect();
+    let in_script: Vec<i64> = reply.items().iter().map(Reply::int).collect();
     assert!(in_script[0] > fences[2]);
     assert!(in_script.windows(2).all(|pair| pair[0] < pair[1]), "{in_script:?}");
 }
@@ -99,7 +99,7 @@ fn fences_grow_over_the_promotion_of_a_replica() {
     in_sync(&master, &replica);
     master.kill();
     let mut client = replica.client();
-    assert_eq!(client.run("REPLICAOF NO ONE"), Value::ok());
+    assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
     assert!(next_fence(&mut client) > last);
 }
 
@@ -108,7 +108,7 @@ mod with_a_shifted_clock {
     use super::*;
 
     /// A lock that was granted on a server whose clock is shifted, and its fence. `None`: the test is skipped.
-    fn lock_from(clock: &str) -> Option<(Value, i64)> {
+    fn lock_from(clock: &str) -> Option<(Reply, i64)> {
         if skips_shifted_clock() {
             return None;
         }
@@ -118,7 +118,7 @@ mod with_a_shifted_clock {
         Some((client.run("DUMP k"), fence))
     }
 
-    fn restore(client: &mut Client, key: &str, payload: &Value) -> Value {
+    fn restore(client: &mut Client, key: &str, payload: &Reply) -> Reply {
         client.cmd(&[b"RESTORE", key.as_bytes(), b"0", payload.bytes()])
     }
 
@@ -129,7 +129,7 @@ mod with_a_shifted_clock {
         let mut client = server.client();
         let last = next_fence(&mut client);
         assert!(older < last);
-        assert_eq!(restore(&mut client, "k", &payload), Value::ok());
+        assert_eq!(restore(&mut client, "k", &payload), Reply::ok());
         assert_eq!(client.run("LOCK.HELD k a").items()[0].int(), older, "the restored grant keeps its own");
         assert!(next_fence(&mut client) > last);
     }
@@ -140,7 +140,7 @@ mod with_a_shifted_clock {
         let server = Server::start();
         let mut client = server.client();
         assert!(next_fence(&mut client) < newer);
-        assert_eq!(restore(&mut client, "k", &payload), Value::ok());
+        assert_eq!(restore(&mut client, "k", &payload), Reply::ok());
         assert!(next_fence(&mut client) > newer);
         client.run("LOCK.RELEASE k a");
         assert!(client.run("LOCK.ACQUIRE k b").fence() > newer);
@@ -190,7 +190,7 @@ mod with_a_shifted_clock {
     }
 
     fn save_rdb(server: &Server) {
-        assert_eq!(server.client().run("SAVE"), Value::ok());
+        assert_eq!(server.client().run("SAVE"), Reply::ok());
     }
 
     fn rewrite_aof(server: &Server) {

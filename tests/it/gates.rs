@@ -3,7 +3,7 @@
 //! never see, or one that ends the server by assertion.
 
 use crate::support::waiting::*;
-use crate::support::{in_sync, until, Client, Server, Value};
+use crate::support::{in_sync, until, Client, Reply, Server};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ impl Scene {
 
     /// Closes the gate by these commands and lets the lease end behind it: nothing may happen. Returns their replies.
     #[track_caller]
-    fn assert_nothing_is_granted_after(&mut self, close: &[&str]) -> Vec<Value> {
+    fn assert_nothing_is_granted_after(&mut self, close: &[&str]) -> Vec<Reply> {
         // In one journey: the lease must not end before the gate is closed.
         let mut replies = self.client.pipeline(&[&["PEXPIRE k 100"], close].concat());
         self.assert_nothing_is_granted();
@@ -99,7 +99,7 @@ mod client_pause {
         newcomer.send_line("LOCK.ACQUIRE k z");
         server.wait_blocked(3);
         scene.client.run("CLIENT UNPAUSE");
-        assert_eq!(newcomer.read(), Value::NullArray);
+        assert_eq!(newcomer.read(), Reply::NullArray);
         scene.b.granted("b");
         scene.c.assert_silent();
     }
@@ -116,7 +116,7 @@ mod client_pause {
         scene.assert_granted_after(|client| {
             client.run("CLIENT UNPAUSE");
         });
-        assert_eq!(holder.read(), Value::Int(1));
+        assert_eq!(holder.read(), Reply::Int(1));
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod client_pause {
         assert_eq!(holders(&mut client, "unwanted"), ["a"]);
         client.run("CLIENT UNPAUSE");
         b.granted("b");
-        until("the other lock is free", || client.run("EXISTS unwanted") == Value::Int(0));
+        until("the other lock is free", || client.run("EXISTS unwanted") == Reply::Int(0));
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod client_pause {
         let fence = replies[0].fence();
         until_renewed(&mut client, "k");
         until_renewed(&mut client, "k");
-        assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+        assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod client_pause {
         let start = Instant::now();
         let mut b = Waiter::ask(&server, "LOCK.ACQUIRE k b BLOCK 200");
         client.run("CLIENT PAUSE 60000 WRITE");
-        assert_eq!(b.reply_within(Duration::from_millis(200) + SOON), Value::NullArray);
+        assert_eq!(b.reply_within(Duration::from_millis(200) + SOON), Reply::NullArray);
         assert!(ms_since(start) >= 200);
     }
 
@@ -180,7 +180,7 @@ mod client_pause {
         let server = Server::start();
         let mut scene = Scene::of(&server);
         let replies = scene.client.pipeline(&["FLUSHALL ASYNC", "CLIENT PAUSE 60000 WRITE"]);
-        assert_eq!(replies, [Value::ok(), Value::ok()]);
+        assert_eq!(replies, [Reply::ok(), Reply::ok()]);
         scene.assert_nothing_is_granted();
         scene.assert_granted_after(|client| {
             client.run("CLIENT UNPAUSE");
@@ -200,10 +200,10 @@ mod failover {
         in_sync(&server, &replica);
         // Until it is killed when the test is over.
         let _sleeper = put_to_sleep(&replica, FOR_EVER);
-        assert_eq!(scene.assert_nothing_is_granted_after(&["FAILOVER"]), [Value::ok()]);
+        assert_eq!(scene.assert_nothing_is_granted_after(&["FAILOVER"]), [Reply::ok()]);
         assert_eq!(server.info("replication").text("master_failover_state"), "waiting-for-sync");
         scene.assert_granted_after(|client| {
-            assert_eq!(client.run("FAILOVER ABORT"), Value::ok());
+            assert_eq!(client.run("FAILOVER ABORT"), Reply::ok());
         });
     }
 
@@ -215,16 +215,16 @@ mod failover {
         let fence = hold(&mut client, "k", "a");
         let mut waiters = line_up(&server, "k", ["b", "c"]);
         in_sync(&server, &replica);
-        assert_eq!(client.run("FAILOVER"), Value::ok());
+        assert_eq!(client.run("FAILOVER"), Reply::ok());
         for waiter in &mut waiters {
             let reply = waiter.client.read();
             assert!(reply.is_error(), "{reply:?}");
         }
         until("the replica is the primary", || replica.info("replication").text("role") == "master");
         let mut client = replica.client();
-        assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+        assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
         let [mut b] = line_up(&replica, "k", ["b"]);
-        assert_eq!(client.run("LOCK.RELEASE k a"), Value::Int(1));
+        assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
         assert!(b.granted("b") > fence);
         in_sync(&replica, &server);
         assert_eq!(all_locks(&server), all_locks(&replica));
@@ -240,7 +240,7 @@ mod refused_writes {
         let server = Server::start();
         let mut scene = Scene::of(&server);
         let replies = scene.assert_nothing_is_granted_after(&["CONFIG SET min-replicas-to-write 1", "SET x y"]);
-        assert_eq!(replies[0], Value::ok());
+        assert_eq!(replies[0], Reply::ok());
         assert!(replies[1].error().starts_with("NOREPLICAS "));
         scene.assert_granted_after(|client| {
             client.run("CONFIG SET min-replicas-to-write 0");
@@ -303,7 +303,7 @@ mod refused_writes {
         let [c] = line_up(&server, "k", ["c"]);
         client.run("CONFIG SET min-replicas-to-write 1");
         drop(c);
-        assert_eq!(b.reply_within(Duration::from_millis(200) + SOON), Value::NullArray);
+        assert_eq!(b.reply_within(Duration::from_millis(200) + SOON), Reply::NullArray);
         assert!(ms_since(start) >= 200);
         assert_nobody_waits(&server, &["k"]);
     }
@@ -317,7 +317,7 @@ mod reload {
         let server = Server::start();
         let mut scene = Scene::of(&server);
         let before = all_locks(&server);
-        assert_eq!(scene.client.run("DEBUG RELOAD"), Value::ok());
+        assert_eq!(scene.client.run("DEBUG RELOAD"), Reply::ok());
         scene.b.assert_silent_for(A_WHILE);
         assert_eq!(all_locks(&server), before);
         assert_eq!(queue(&mut scene.client, "k"), ["b", "c"]);
@@ -331,7 +331,7 @@ mod reload {
         let server = Server::start();
         let mut scene = Scene::of(&server);
         scene.client.run("PEXPIRE k 150");
-        assert_eq!(scene.client.run("DEBUG RELOAD"), Value::ok());
+        assert_eq!(scene.client.run("DEBUG RELOAD"), Reply::ok());
         scene.assert_granted_after(|_| ());
     }
 
@@ -340,11 +340,11 @@ mod reload {
         let server = Server::builder().config("save 3600 1000").start();
         let mut client = server.client();
         hold(&mut client, "old", "a");
-        assert_eq!(client.run("SAVE"), Value::ok());
+        assert_eq!(client.run("SAVE"), Reply::ok());
         let [mut o] = line_up(&server, "old", ["o"]);
         let mut scene = Scene::of(&server);
         // Loads what was saved before k was.
-        assert_eq!(scene.client.run("DEBUG RELOAD NOSAVE"), Value::ok());
+        assert_eq!(scene.client.run("DEBUG RELOAD NOSAVE"), Reply::ok());
         scene.assert_granted_after(|_| ());
         o.assert_silent();
         assert_eq!(holders(&mut scene.client, "old"), ["a"]);
@@ -355,7 +355,7 @@ mod reload {
         let server = plain_aof(Server::builder()).start();
         let mut scene = Scene::of(&server);
         let before = all_locks(&server);
-        assert_eq!(scene.client.run("DEBUG LOADAOF"), Value::ok());
+        assert_eq!(scene.client.run("DEBUG LOADAOF"), Reply::ok());
         scene.b.assert_silent_for(A_WHILE);
         assert_eq!(all_locks(&server), before);
         scene.assert_granted_after(|client| {
@@ -370,7 +370,7 @@ mod reload {
         hold(&mut client, "k", "a");
         client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 0 NOTIFY ch");
         let [mut c] = line_up(&server, "k", ["c"]);
-        assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
+        assert_eq!(client.run("DEBUG RELOAD"), Reply::ok());
         assert_eq!(queue(&mut client, "k"), ["b", "c"]);
         client.run("LOCK.RELEASE k a");
         assert_eq!(holders(&mut client, "k"), ["b"]);
@@ -413,8 +413,8 @@ mod roles {
         drop(server);
         let mut client = replica.client();
         until("the lease has ended", || client.run("LOCK.INFO k").is_nil());
-        assert_eq!(client.run("DBSIZE"), Value::Int(1), "hidden, not deleted");
-        assert_eq!(client.run("REPLICAOF NO ONE"), Value::ok());
+        assert_eq!(client.run("DBSIZE"), Reply::Int(1), "hidden, not deleted");
+        assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
         assert!(client.run("LOCK.ACQUIRE k z PX 60000").fence() > 0);
         let [mut y] = line_up(&replica, "k", ["y"]);
         client.run("LOCK.RELEASE k z");
@@ -437,11 +437,11 @@ mod shutdown {
         let mut stopper = server.client();
         // The replica has not got this, and so the shutdown waits.
         stopper.send_raw(b"PEXPIRE k 100\r\nSHUTDOWN\r\n");
-        assert_eq!(stopper.read(), Value::Int(1));
+        assert_eq!(stopper.read(), Reply::Int(1));
         server.wait_blocked(3);
         scene.assert_nothing_is_granted();
         scene.assert_granted_after(|client| {
-            assert_eq!(client.run("SHUTDOWN ABORT"), Value::ok());
+            assert_eq!(client.run("SHUTDOWN ABORT"), Reply::ok());
         });
         assert!(stopper.read().is_error());
     }

@@ -3,7 +3,7 @@
 
 use crate::support::families::{held, left, rows, until_ended};
 use crate::support::waiting::*;
-use crate::support::{assert_just_began, in_sync, until, Client, Dice, Server, Value};
+use crate::support::{assert_just_began, in_sync, until, Client, Reply, Rng, Server};
 use std::time::{Duration, Instant};
 
 /// The keys of [`take_locks`].
@@ -27,31 +27,31 @@ fn take_locks(client: &mut Client) {
     }
 }
 
-fn stored(client: &mut Client) -> Vec<(Value, Value)> {
+fn stored(client: &mut Client) -> Vec<(Reply, Reply)> {
     KEYS.iter().map(|key| client.stored(key)).collect()
 }
 
 /// What must still hold wherever [`take_locks`] has come to.
 #[track_caller]
 fn assert_locks_still_work(client: &mut Client) {
-    assert_eq!(client.run("LOCK.INFO permits").get("limit"), &Value::Int(8));
+    assert_eq!(client.run("LOCK.INFO permits").get("limit"), &Reply::Int(8));
     assert!(client.run("SEM.ACQUIRE permits d LIMIT 8").is_nil(), "eight permits are out");
-    assert_eq!(client.run("SEM.RELEASE permits a PERMITS 2"), Value::Int(2));
-    assert_eq!(client.run("SEM.ACQUIRE permits d LIMIT 8 PERMITS 2").items()[2], Value::Int(2));
+    assert_eq!(client.run("SEM.RELEASE permits a PERMITS 2"), Reply::Int(2));
+    assert_eq!(client.run("SEM.ACQUIRE permits d LIMIT 8 PERMITS 2").items()[2], Reply::Int(2));
     assert!(client.run("SEM.ACQUIRE permits e LIMIT 8").is_nil());
 
     assert!(client.run("RWLOCK.ACQUIRE readers a WRITE").is_nil());
-    assert_eq!(client.run("RWLOCK.RELEASE readers a READ"), Value::Int(1));
-    assert_eq!(client.run("RWLOCK.RELEASE readers b READ"), Value::Int(0));
+    assert_eq!(client.run("RWLOCK.RELEASE readers a READ"), Reply::Int(1));
+    assert_eq!(client.run("RWLOCK.RELEASE readers b READ"), Reply::Int(0));
     assert_just_began(client.pttl("readers"), 600_000);
-    assert_eq!(client.run("RWLOCK.RELEASE readers c READ"), Value::Int(0));
+    assert_eq!(client.run("RWLOCK.RELEASE readers c READ"), Reply::Int(0));
     assert!(client.run("RWLOCK.ACQUIRE readers a WRITE").fence() > 0, "the only reader");
 
     assert!(client.run("RWLOCK.ACQUIRE writer b READ").is_nil());
-    assert_eq!(client.run("RWLOCK.RELEASE writer a WRITE HOLDS 0"), Value::Int(0));
+    assert_eq!(client.run("RWLOCK.RELEASE writer a WRITE HOLDS 0"), Reply::Int(0));
     assert!(client.run("RWLOCK.ACQUIRE writer b READ").fence() > 0);
-    assert_eq!(client.run("RWLOCK.RELEASE writer a READ"), Value::Int(2));
-    assert_eq!(client.run("MLOCK.RELEASE 2 mutex mutex2 a"), Value::Int(2));
+    assert_eq!(client.run("RWLOCK.RELEASE writer a READ"), Reply::Int(2));
+    assert_eq!(client.run("MLOCK.RELEASE 2 mutex mutex2 a"), Reply::Int(2));
 }
 
 mod persistence {
@@ -63,7 +63,7 @@ mod persistence {
         let mut client = server.client();
         take_locks(&mut client);
         let before = stored(&mut client);
-        assert_eq!(client.run("SAVE"), Value::ok());
+        assert_eq!(client.run("SAVE"), Reply::ok());
         server.kill();
         server.restart();
         let mut client = server.client();
@@ -77,7 +77,7 @@ mod persistence {
         let mut client = server.client();
         take_locks(&mut client);
         let before = stored(&mut client);
-        assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
+        assert_eq!(client.run("DEBUG RELOAD"), Reply::ok());
         assert_eq!(stored(&mut client), before);
         assert_locks_still_work(&mut client);
     }
@@ -123,7 +123,7 @@ mod persistence {
             // -1 as PEXPIRETIME's answer is 0 as RESTORE's argument: none.
             let deadline = deadline.int().max(0).to_string();
             let restore: [&[u8]; 5] = [b"RESTORE", key.as_bytes(), deadline.as_bytes(), dump.bytes(), b"ABSTTL"];
-            assert_eq!(theirs.cmd(&restore), Value::ok(), "{key}");
+            assert_eq!(theirs.cmd(&restore), Reply::ok(), "{key}");
         }
         assert_eq!(stored(&mut theirs), stored(&mut ours));
         assert_locks_still_work(&mut theirs);
@@ -135,11 +135,11 @@ mod persistence {
         let mut client = server.client();
         take_locks(&mut client);
         let dump = client.run("DUMP readers");
-        assert_eq!(client.cmd(&[b"RESTORE" as &[u8], b"copy", b"0", dump.bytes()]), Value::ok());
+        assert_eq!(client.cmd(&[b"RESTORE" as &[u8], b"copy", b"0", dump.bytes()]), Reply::ok());
         for (owner, ms) in [("a", 600_000), ("b", 700_000), ("c", 90_000)] {
             assert_just_began(left(&mut client, "copy", owner), ms);
         }
-        assert_eq!(client.cmd(&[b"RESTORE" as &[u8], b"copy", b"50000", dump.bytes(), b"REPLACE"]), Value::ok());
+        assert_eq!(client.cmd(&[b"RESTORE" as &[u8], b"copy", b"50000", dump.bytes(), b"REPLACE"]), Reply::ok());
         for owner in ["a", "b", "c"] {
             assert_just_began(left(&mut client, "copy", owner), 50_000);
         }
@@ -163,9 +163,9 @@ mod persistence {
             let mut client = server.client();
             assert_eq!(holders(&mut client, "readers"), ["a", "c"], "{mode}");
             assert_eq!(holders(&mut client, "permits"), ["b", "c"], "{mode}");
-            assert_eq!(client.run("SEM.ACQUIRE permits d LIMIT 8 PERMITS 4").items()[2], Value::Int(4));
+            assert_eq!(client.run("SEM.ACQUIRE permits d LIMIT 8 PERMITS 4").items()[2], Reply::Int(4));
             assert!(client.run("SEM.ACQUIRE permits d LIMIT 8").is_nil());
-            assert_eq!(client.run("RWLOCK.RELEASE readers b READ"), Value::Int(-1));
+            assert_eq!(client.run("RWLOCK.RELEASE readers b READ"), Reply::Int(-1));
         }
     }
 }
@@ -195,7 +195,7 @@ mod replication {
             assert_same(&master, &replica, "k", line);
         }
         let key = client.stored("k");
-        assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
+        assert_eq!(client.run("DEBUG RELOAD"), Reply::ok());
         assert_eq!(client.stored("k"), key);
     }
 
@@ -357,11 +357,11 @@ mod replication {
     fn after_random_schedules_over_all_families_replica_and_aof_agree_with_the_master() {
         let mut master = Server::builder().appendonly().config("appendfsync no").start();
         let replica = Server::builder().replica_of(&master).start();
-        let mut dice = Dice::new(20_261_121);
-        let seed = dice.seed();
+        let mut rng = Rng::new(20_261_121);
+        let seed = rng.seed();
         let mut client = master.client();
         for round in 0..60 {
-            let lines: Vec<String> = (0..100).map(|_| random_line(&mut dice)).collect();
+            let lines: Vec<String> = (0..100).map(|_| random_line(&mut rng)).collect();
             client.pipeline(&lines);
             in_sync(&master, &replica);
             let (mut ours, mut theirs) = (master.client(), replica.client());
@@ -380,14 +380,14 @@ mod replication {
     const RANDOM_KEYS: [&str; 5] = ["m1", "m2", "rw", "rw2", "sem"];
 
     /// Mostly what somebody would do, sometimes what nobody should; no lease ends meanwhile.
-    fn random_line(dice: &mut Dice) -> String {
-        let owner = *dice.pick(&["a", "b", "c", "d"]);
-        let mode = *dice.pick(&["READ", "READ", "READ", "WRITE"]);
-        let rw = *dice.pick(&["rw", "rw2"]);
-        let lease = *dice.pick(&["PX 100000", "PX 200000", "PX 300000", "EX 400", "PERSIST", ""]);
-        let count = 1 + dice.below(3);
-        let limit = 3 + dice.below(4);
-        match dice.below(20) {
+    fn random_line(rng: &mut Rng) -> String {
+        let owner = *rng.pick(&["a", "b", "c", "d"]);
+        let mode = *rng.pick(&["READ", "READ", "READ", "WRITE"]);
+        let rw = *rng.pick(&["rw", "rw2"]);
+        let lease = *rng.pick(&["PX 100000", "PX 200000", "PX 300000", "EX 400", "PERSIST", ""]);
+        let count = 1 + rng.below(3);
+        let limit = 3 + rng.below(4);
+        match rng.below(20) {
             0..=3 => format!("RWLOCK.ACQUIRE {rw} {owner} {mode} {lease}"),
             4 => format!("RWLOCK.ACQUIRE {rw} {owner} {mode} HOLDS {count} {lease}"),
             5 | 6 => format!("RWLOCK.RELEASE {rw} {owner} {mode}"),
@@ -402,10 +402,10 @@ mod replication {
             17 => format!("MLOCK.RELEASE {count} {} {owner}", ["m1", "m2", "m3"][..count].join(" ")),
             18 => format!("RWLOCK.ACQUIRE {rw} {owner} {mode} {lease} BLOCK 0 NOTIFY ch"),
             _ => {
-                let key = *dice.pick(&RANDOM_KEYS);
-                match dice.below(6) {
+                let key = *rng.pick(&RANDOM_KEYS);
+                match rng.below(6) {
                     0 => format!("PERSIST {key}"),
-                    1 => format!("PEXPIRE {key} {}", 50_000 + dice.below(400_000)),
+                    1 => format!("PEXPIRE {key} {}", 50_000 + rng.below(400_000)),
                     2 => format!("LOCK.CANCEL {key} {owner}"),
                     3 => format!("PEXPIRE {key} 600000"),
                     4 => "RENAME rw rw2".into(),
@@ -463,10 +463,10 @@ mod promotion {
         until_ended(&mut client, "sem", "short");
         client.run("REPLICAOF NO ONE");
         assert_eq!(holders(&mut client, "rw"), ["long"]);
-        assert_eq!(client.run("RWLOCK.RELEASE rw short READ"), Value::Int(-1));
+        assert_eq!(client.run("RWLOCK.RELEASE rw short READ"), Reply::Int(-1));
         assert!(client.run("RWLOCK.ACQUIRE rw long WRITE").fence() > 0, "the only reader");
-        assert_eq!(client.run("SEM.RENEW sem short"), Value::Int(0));
-        assert_eq!(client.run("SEM.ACQUIRE sem next LIMIT 3 PERMITS 2").items()[2], Value::Int(2));
+        assert_eq!(client.run("SEM.RENEW sem short"), Reply::Int(0));
+        assert_eq!(client.run("SEM.ACQUIRE sem next LIMIT 3 PERMITS 2").items()[2], Reply::Int(2));
     }
 
     #[test]
@@ -536,16 +536,16 @@ mod expire_and_persist {
             client.run("DEL k");
             client.run(&format!("{acquire} PX 60000"));
             for ms in [20_000, 300_000] {
-                assert_eq!(client.run(&format!("PEXPIRE k {ms}")), Value::Int(1));
+                assert_eq!(client.run(&format!("PEXPIRE k {ms}")), Reply::Int(1));
                 assert_just_began(left(&mut client, "k", "a"), ms);
                 assert_just_began(client.run("LOCK.INFO k").get("ttl").int(), ms);
             }
-            assert_eq!(client.run("EXPIRE k 40"), Value::Int(1));
+            assert_eq!(client.run("EXPIRE k 40"), Reply::Int(1));
             assert_just_began(client.run("TTL k").int() * 1000, 40_000);
             assert_just_began(left(&mut client, "k", "a"), 40_000);
-            assert_eq!(client.run("PERSIST k"), Value::Int(1));
+            assert_eq!(client.run("PERSIST k"), Reply::Int(1));
             assert_eq!(left(&mut client, "k", "a"), -1, "{acquire}");
-            assert_eq!(client.run("EXPIREAT k 1"), Value::Int(1));
+            assert_eq!(client.run("EXPIREAT k 1"), Reply::Int(1));
             assert!(client.run("LOCK.INFO k").is_nil(), "{acquire}");
         }
     }
@@ -568,10 +568,10 @@ mod expire_and_persist {
         let server = Server::start();
         let mut client = server.client();
         two_readers(&mut client);
-        assert_eq!(client.run("PEXPIRE k 75000"), Value::Int(1));
+        assert_eq!(client.run("PEXPIRE k 75000"), Reply::Int(1));
         assert_just_began(left(&mut client, "k", "a"), 60_000);
         assert_just_began(left(&mut client, "k", "b"), 75_000);
-        assert_eq!(client.run("PEXPIRE k 20000"), Value::Int(1));
+        assert_eq!(client.run("PEXPIRE k 20000"), Reply::Int(1));
         for owner in ["a", "b"] {
             assert_just_began(left(&mut client, "k", owner), 20_000);
         }
@@ -589,7 +589,7 @@ mod expire_and_persist {
         w.granted_within("w", Duration::from_millis(150) + SOON);
         assert!(ms_since(start) >= 150, "{:?}", start.elapsed());
         assert_eq!(rows(&mut client, "k"), [("w".into(), "write".into(), 1)]);
-        assert_eq!(client.run("RWLOCK.RELEASE k a READ"), Value::Int(-1));
+        assert_eq!(client.run("RWLOCK.RELEASE k a READ"), Reply::Int(-1));
     }
 
     #[test]
@@ -598,7 +598,7 @@ mod expire_and_persist {
         let mut client = server.client();
         two_readers(&mut client);
         for line in ["PEXPIRE k 500000", "PERSIST k"] {
-            assert_eq!(client.run(line), Value::Int(1));
+            assert_eq!(client.run(line), Reply::Int(1));
             assert_just_began(left(&mut client, "k", "a"), 60_000);
             assert_just_began(left(&mut client, "k", "b"), 90_000);
         }
@@ -612,7 +612,7 @@ mod expire_and_persist {
         client.run("SEM.ACQUIRE k a LIMIT 2 PX 60000");
         client.run("SEM.ACQUIRE k b LIMIT 2 PX 60000");
         let mut next = Waiter::park(&server, "SEM.ACQUIRE k next LIMIT 2 PX 60000 BLOCK 0");
-        assert_eq!(multi(&mut client, &["SEM.RENEW k a PX 200", "PERSIST k"]), [Value::Int(1), Value::Int(1)]);
+        assert_eq!(multi(&mut client, &["SEM.RENEW k a PX 200", "PERSIST k"]), [Reply::Int(1), Reply::Int(1)]);
         next.granted_within("next", Duration::from_millis(200) + SOON);
         assert_eq!(holders(&mut client, "k"), ["b", "next"]);
     }
@@ -622,7 +622,7 @@ mod expire_and_persist {
         let server = quiet().start();
         let mut client = server.client();
         let lines = ["SEM.ACQUIRE k a LIMIT 2 PX 40", "SEM.ACQUIRE k b LIMIT 2 PX 60", "PERSIST k"];
-        assert_eq!(multi(&mut client, &lines)[2], Value::Int(1));
+        assert_eq!(multi(&mut client, &lines)[2], Reply::Int(1));
         until_ended(&mut client, "k", "b");
         assert!(client.run("LOCK.INFO k").is_nil());
         assert!(client.run("LOCK.ACQUIRE k z").fence() > 0, "of any family");
@@ -654,7 +654,7 @@ mod expire_and_persist {
         let mut client = server.client();
         two_readers(&mut client);
         client.run("PEXPIRE k 20000");
-        assert_eq!(client.run("RWLOCK.RENEW k a"), Value::Int(1));
+        assert_eq!(client.run("RWLOCK.RENEW k a"), Reply::Int(1));
         assert_just_began(left(&mut client, "k", "a"), 60_000);
         assert_just_began(left(&mut client, "k", "b"), 20_000);
         assert_just_began(client.pttl("k"), 60_000);
@@ -759,7 +759,7 @@ mod cost {
             assert!(told * 2 > measured && told < measured * 2, "{key}: {told} told, {measured} measured");
             let each = usize::try_from(told).expect("bytes") / count;
             assert!((50..500).contains(&each), "{each} bytes for a holder of {key}");
-            assert_eq!(client.run(&format!("DEL {key}")), Value::Int(1));
+            assert_eq!(client.run(&format!("DEL {key}")), Reply::Int(1));
             until("the memory is back", || used(&server) - before < measured / 10);
         }
     }
@@ -798,7 +798,7 @@ mod cost {
         client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
         assert!(client.run("SEM.ACQUIRE k last LIMIT 1000000 PX 60000").fence() > 0);
         let mut all = Waiter::ask(&server, "SEM.ACQUIRE k all LIMIT 1000000 PERMITS 999999 BLOCK 0");
-        assert_eq!(all.client.read().items()[2], Value::Int(999_999));
+        assert_eq!(all.client.read().items()[2], Reply::Int(999_999));
         assert_eq!(holders(&mut client, "k"), ["last", "all"]);
         assert!(held(&mut client, "k", "owner-77").is_none());
     }

@@ -1,7 +1,7 @@
 //! Whatever bytes arrive, as arguments or as a RESTORE payload, the server stays up and the locks of others stay as
 //! they are. A failure names the seed; `LOCK_TEST_SEED` repeats it.
 
-use crate::support::{Client, Dice, Server, Value};
+use crate::support::{Client, Reply, Rng, Server};
 
 const ARGUMENT_LISTS: usize = 10_000;
 const PAYLOADS: usize = 10_000;
@@ -14,7 +14,7 @@ const GUARDED: &[&str] = &["guarded:mutex", "guarded:forever", "guarded:nested"]
 
 struct Guard {
     run_id: String,
-    stored: Vec<(Value, Value)>,
+    stored: Vec<(Reply, Reply)>,
 }
 
 impl Guard {
@@ -95,26 +95,26 @@ const WORDS: &[&str] = &[
     "k:*",
 ];
 
-fn random_argument(dice: &mut Dice) -> Vec<u8> {
-    match dice.below(20) {
+fn random_argument(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(20) {
         0 => {
-            let length = *dice.pick(&[1, 2, 16, 1023, 1024, 1025, 3000]);
-            dice.bytes(length)
+            let length = *rng.pick(&[1, 2, 16, 1023, 1024, 1025, 3000]);
+            rng.bytes(length)
         }
-        1 => dice.next().to_string().into_bytes(),
-        _ => dice.pick(WORDS).as_bytes().to_vec(),
+        1 => rng.next().to_string().into_bytes(),
+        _ => rng.pick(WORDS).as_bytes().to_vec(),
     }
 }
 
 /// Mostly a well-formed beginning, so that more than the first check is reached.
-fn random_request(dice: &mut Dice, command: &str) -> Vec<Vec<u8>> {
+fn random_request(rng: &mut Rng, command: &str) -> Vec<Vec<u8>> {
     let mut request = vec![command.as_bytes().to_vec()];
-    if !dice.one_in(5) {
-        request.push(dice.pick(&["k1", "k2", "k3", "mutex", "nested", "string", "2"]).as_bytes().to_vec());
-        request.push(dice.pick(&["a", "b", "c", "*", "k1"]).as_bytes().to_vec());
+    if !rng.one_in(5) {
+        request.push(rng.pick(&["k1", "k2", "k3", "mutex", "nested", "string", "2"]).as_bytes().to_vec());
+        request.push(rng.pick(&["a", "b", "c", "*", "k1"]).as_bytes().to_vec());
     }
-    for _ in 0..dice.below(8) {
-        request.push(random_argument(dice));
+    for _ in 0..rng.below(8) {
+        request.push(random_argument(rng));
     }
     shorten_waits(&mut request);
     request
@@ -145,18 +145,18 @@ fn random_arguments_of_every_command_leave_the_server_up_and_its_locks_intact() 
     let mut server = Server::start();
     let guard = Guard::new(&server);
     let commands = module_commands(&mut server.client());
-    let mut dice = Dice::new(1);
-    let seed = dice.seed();
+    let mut rng = Rng::new(1);
+    let seed = rng.seed();
     for command in &commands {
         let mut client = server.client();
-        if dice.one_in(2) {
+        if rng.one_in(2) {
             client = client.into_resp3();
         }
         let mut sent = 0;
         while sent < ARGUMENT_LISTS {
             // A little of everything lies around for them to meet.
             let mut batch: Vec<Vec<Vec<u8>>> = SCENERY.iter().map(|line| words(line)).collect();
-            batch.extend((0..BATCH).map(|_| random_request(&mut dice, command)));
+            batch.extend((0..BATCH).map(|_| random_request(&mut rng, command)));
             for request in &batch {
                 client.send(request);
             }
@@ -218,26 +218,26 @@ fn seal(mut payload: Vec<u8>) -> Vec<u8> {
 }
 
 /// Damages the value, hardly ever the header: a foreign type never reaches the module.
-fn mutate(dice: &mut Dice, original: &[u8], other: &[u8]) -> Vec<u8> {
+fn mutate(rng: &mut Rng, original: &[u8], other: &[u8]) -> Vec<u8> {
     let mut body = original[..original.len() - FOOTER].to_vec();
     let footer = &original[original.len() - FOOTER..];
-    for _ in 0..1 + dice.below(4) {
-        let first = if dice.one_in(50) { 1 } else { HEADER.min(body.len()) };
-        let at = first + dice.below(body.len().saturating_sub(first).max(1));
+    for _ in 0..1 + rng.below(4) {
+        let first = if rng.one_in(50) { 1 } else { HEADER.min(body.len()) };
+        let at = first + rng.below(body.len().saturating_sub(first).max(1));
         if at >= body.len() {
             break;
         }
-        match dice.below(8) {
-            0 => body[at] ^= 1 << dice.below(8),
-            1 => body[at] = *dice.pick(&[0, 1, 2, 0x3f, 0x40, 0x7f, 0x80, 0x81, 0xc0, 0xfe, 0xff]),
-            2 => body[at] = dice.next().to_le_bytes()[0],
+        match rng.below(8) {
+            0 => body[at] ^= 1 << rng.below(8),
+            1 => body[at] = *rng.pick(&[0, 1, 2, 0x3f, 0x40, 0x7f, 0x80, 0x81, 0xc0, 0xfe, 0xff]),
+            2 => body[at] = rng.next().to_le_bytes()[0],
             3 => body.truncate(at),
             4 => {
                 body.remove(at);
             }
             5 => {
-                let length = 1 + dice.below(9);
-                let extra = dice.bytes(length);
+                let length = 1 + rng.below(9);
+                let extra = rng.bytes(length);
                 body.splice(at..at, extra);
             }
             6 => {
@@ -270,13 +270,13 @@ fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
     let guard = Guard::new(&server);
     let mut client = server.client();
     let originals = payloads(&mut client);
-    let mut dice = Dice::new(2);
-    let seed = dice.seed();
+    let mut rng = Rng::new(2);
+    let seed = rng.seed();
     let (mut accepted, mut refused) = (0, 0);
     for number in 0..PAYLOADS {
-        let original = dice.pick(&originals).clone();
-        let payload = mutate(&mut dice, &original, originals[number % originals.len()].as_slice());
-        let ttl = *dice.pick(&[&b"0"[..], b"1000", b"600000"]);
+        let original = rng.pick(&originals).clone();
+        let payload = mutate(&mut rng, &original, originals[number % originals.len()].as_slice());
+        let ttl = *rng.pick(&[&b"0"[..], b"1000", b"600000"]);
         match restore_and_use(&mut client, &payload, ttl) {
             Ok(true) => accepted += 1,
             Ok(false) => refused += 1,
@@ -285,7 +285,7 @@ fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
         if number % 1000 == 999 {
             guard.assert_untouched(&mut server, &format!("payload {number}, seed {seed}"));
             // What was accepted and lies around must be something that the server can save and load.
-            assert_eq!(client.run("DEBUG RELOAD"), Value::ok(), "payload {number}, seed {seed}");
+            assert_eq!(client.run("DEBUG RELOAD"), Reply::ok(), "payload {number}, seed {seed}");
             guard.assert_untouched(&mut server, &format!("payload {number}, seed {seed}"));
         }
     }
@@ -337,5 +337,5 @@ fn a_payload_of_another_type_or_module_is_refused() {
         assert!(reply.is_error(), "{}", wrong.escape_ascii());
         assert_eq!(client.run("EXISTS k").int(), 0);
     }
-    assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Value::ok());
+    assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Reply::ok());
 }

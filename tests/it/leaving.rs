@@ -1,7 +1,7 @@
 //! Every way a waiter can go, and that nothing of it stays behind.
 
 use crate::support::waiting::*;
-use crate::support::{until, Client, Server, Value};
+use crate::support::{until, Client, Reply, Server};
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Wa
     until_queue(&mut client, "k", &["c", "d"]);
     server.wait_blocked(2);
     if let Some(mut told) = told {
-        assert_eq!(told.client.run("PING"), Value::Status("PONG".into()), "it can go on");
+        assert_eq!(told.client.run("PING"), Reply::Status("PONG".into()), "it can go on");
     }
     assert_eq!(holders(&mut client, "k"), ["a"], "nobody is granted it by that");
     client.run("LOCK.RELEASE k a");
@@ -27,7 +27,7 @@ fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Wa
     d.granted("d");
     client.run("LOCK.RELEASE k d");
     assert_nobody_waits(&server, &["k"]);
-    assert_eq!(client.run("EXISTS k"), Value::Int(0));
+    assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_client_that_disconnects_leaves_the_queue() {
 #[test]
 fn a_client_that_is_killed_leaves_the_queue() {
     assert_the_next_moves_up(|client, mut b| {
-        assert_eq!(client.run(&format!("CLIENT KILL ID {}", b.id)), Value::Int(1));
+        assert_eq!(client.run(&format!("CLIENT KILL ID {}", b.id)), Reply::Int(1));
         let mut watch = b.client.stopwatch();
         assert!(b.client.try_read_by(&mut watch, SOON).is_err_and(|end| end.kind() != ErrorKind::TimedOut));
         None
@@ -51,9 +51,9 @@ fn a_client_that_is_killed_leaves_the_queue() {
 #[test]
 fn client_unblock_answers_nil() {
     assert_the_next_moves_up(|client, mut b| {
-        assert_eq!(client.run(&format!("CLIENT UNBLOCK {}", b.id)), Value::Int(1));
-        assert_eq!(b.only_reply(), Value::NullArray);
-        assert_eq!(client.run(&format!("CLIENT UNBLOCK {} TIMEOUT", b.id)), Value::Int(0), "not twice");
+        assert_eq!(client.run(&format!("CLIENT UNBLOCK {}", b.id)), Reply::Int(1));
+        assert_eq!(b.only_reply(), Reply::NullArray);
+        assert_eq!(client.run(&format!("CLIENT UNBLOCK {} TIMEOUT", b.id)), Reply::Int(0), "not twice");
         Some(b)
     });
 }
@@ -61,10 +61,10 @@ fn client_unblock_answers_nil() {
 #[test]
 fn client_unblock_error_answers_unblocked() {
     assert_the_next_moves_up(|client, mut b| {
-        assert_eq!(client.run(&format!("CLIENT UNBLOCK {} ERROR", b.id)), Value::Int(1));
+        assert_eq!(client.run(&format!("CLIENT UNBLOCK {} ERROR", b.id)), Reply::Int(1));
         let reply = b.only_reply();
         assert!(reply.error().starts_with("UNBLOCKED "), "{reply:?}");
-        assert_eq!(client.run(&format!("CLIENT UNBLOCK {} ERROR", b.id)), Value::Int(0), "not twice");
+        assert_eq!(client.run(&format!("CLIENT UNBLOCK {} ERROR", b.id)), Reply::Int(0), "not twice");
         Some(b)
     });
 }
@@ -72,9 +72,9 @@ fn client_unblock_error_answers_unblocked() {
 #[test]
 fn lock_cancel_answers_unblocked_cancelled() {
     assert_the_next_moves_up(|client, mut b| {
-        assert_eq!(client.run("LOCK.CANCEL k b"), Value::Int(1));
-        assert_eq!(b.only_reply(), Value::Error("UNBLOCKED cancelled".into()));
-        assert_eq!(client.run("LOCK.CANCEL k b"), Value::Int(0), "not twice");
+        assert_eq!(client.run("LOCK.CANCEL k b"), Reply::Int(1));
+        assert_eq!(b.only_reply(), Reply::Error("UNBLOCKED cancelled".into()));
+        assert_eq!(client.run("LOCK.CANCEL k b"), Reply::Int(0), "not twice");
         Some(b)
     });
 }
@@ -84,11 +84,11 @@ fn two_unblocks_in_one_step_answer_once() {
     assert_the_next_moves_up(|client, mut b| {
         let unblock = format!("CLIENT UNBLOCK {}", b.id);
         let replies = multi(client, &["LOCK.CANCEL k b", "LOCK.CANCEL k b", &unblock]);
-        assert_eq!(replies[..2], [Value::Int(1), Value::Int(0)]);
+        assert_eq!(replies[..2], [Reply::Int(1), Reply::Int(0)]);
         // The server may or may not find it still blocked; there is one answer all the same, or, on servers that lose
         // the answer of a client that is unblocked twice in one turn, none.
         if let Some(reply) = b.client.read_soon(SOON) {
-            assert_eq!(reply, Value::Error("UNBLOCKED cancelled".into()));
+            assert_eq!(reply, Reply::Error("UNBLOCKED cancelled".into()));
         }
         Some(b)
     });
@@ -110,10 +110,10 @@ fn a_client_whose_user_is_deleted_leaves_the_queue() {
     client.run("ACL SETUSER u on nopass ~* &* +@all");
     hold(&mut client, "k", "a");
     let mut b = server.client();
-    assert_eq!(b.run("AUTH u x"), Value::ok());
+    assert_eq!(b.run("AUTH u x"), Reply::ok());
     let b = Waiter::park_over(b, &server, "LOCK.ACQUIRE k b BLOCK 0");
     let [mut c] = line_up(&server, "k", ["c"]);
-    assert_eq!(client.run("ACL DELUSER u"), Value::Int(1));
+    assert_eq!(client.run("ACL DELUSER u"), Reply::Int(1));
     until_queue(&mut client, "k", &["c"]);
     client.run("LOCK.RELEASE k a");
     c.granted("c");
@@ -153,8 +153,8 @@ fn a_hundred_waiters_that_are_killed_at_once_leave_nothing() {
     // Only those that wait: this connection speaks for the others.
     assert!(client.run("CLIENT KILL TYPE normal SKIPME yes").int() >= 100);
     assert_nobody_waits(&server, &["k"]);
-    assert_eq!(client.run("LOCK.RELEASE k a"), Value::Int(1));
-    assert_eq!(client.run("EXISTS k"), Value::Int(0));
+    assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
+    assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
 
 #[test]
@@ -166,9 +166,9 @@ fn a_waiter_whose_lock_ends_after_it_left_is_not_granted_it() {
     drop(b);
     until_queue(&mut client, "k", &[]);
     client.run("PEXPIRE k 30");
-    until("the lease has ended", || client.run("EXISTS k") == Value::Int(0));
+    until("the lease has ended", || client.run("EXISTS k") == Reply::Int(0));
     let_pass(Duration::from_millis(50));
-    assert_eq!(client.run("EXISTS k"), Value::Int(0));
+    assert_eq!(client.run("EXISTS k"), Reply::Int(0));
     assert!(client.run("LOCK.INFO k").is_nil());
 }
 
@@ -183,11 +183,11 @@ mod cancel {
         hold(&mut client, "k2", "a");
         let [mut b] = line_up(&server, "k", ["b"]);
         let [mut b2] = line_up(&server, "k2", ["b"]);
-        assert_eq!(client.run("LOCK.CANCEL k a"), Value::Int(0), "a holds it and does not wait");
-        assert_eq!(client.run("LOCK.CANCEL k z"), Value::Int(0));
-        assert_eq!(client.run("LOCK.CANCEL nothing b"), Value::Int(0));
+        assert_eq!(client.run("LOCK.CANCEL k a"), Reply::Int(0), "a holds it and does not wait");
+        assert_eq!(client.run("LOCK.CANCEL k z"), Reply::Int(0));
+        assert_eq!(client.run("LOCK.CANCEL nothing b"), Reply::Int(0));
         b.assert_silent();
-        assert_eq!(client.run("LOCK.CANCEL k2 b"), Value::Int(1));
+        assert_eq!(client.run("LOCK.CANCEL k2 b"), Reply::Int(1));
         assert!(b2.reply().is_error());
         b.assert_silent();
         assert_eq!(holders(&mut client, "k2"), ["a"]);
@@ -200,8 +200,8 @@ mod cancel {
         let mut client = server.client();
         client.run("RLOCK.ACQUIRE k a");
         let mut b = Waiter::park(&server, "RLOCK.ACQUIRE k b BLOCK 0");
-        assert_eq!(client.run("LOCK.CANCEL k b"), Value::Int(1));
-        assert_eq!(b.only_reply(), Value::Error("UNBLOCKED cancelled".into()));
+        assert_eq!(client.run("LOCK.CANCEL k b"), Reply::Int(1));
+        assert_eq!(b.only_reply(), Reply::Error("UNBLOCKED cancelled".into()));
     }
 
     #[test]
@@ -210,10 +210,10 @@ mod cancel {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
-        assert_eq!(multi(&mut client, &["LOCK.CANCEL k b"]), [Value::Int(1)]);
+        assert_eq!(multi(&mut client, &["LOCK.CANCEL k b"]), [Reply::Int(1)]);
         assert!(b.only_reply().is_error());
         let script = "return redis.call('LOCK.CANCEL', KEYS[1], 'c')";
-        assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Value::Int(1));
+        assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Reply::Int(1));
         assert!(c.only_reply().is_error());
     }
 
@@ -251,14 +251,14 @@ mod server_goes {
         client.run("RLOCK.ACQUIRE r a");
         let mut waiters = Vec::from(line_up(&server, "k", ["b", "c"]));
         waiters.push(Waiter::park(&server, "RLOCK.ACQUIRE r b BLOCK 0"));
-        assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {}", master.port())), Value::ok());
+        assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {}", master.port())), Reply::ok());
         for waiter in &mut waiters {
             let reply = waiter.reply();
             assert!(reply.is_error(), "{reply:?}");
         }
         server.wait_blocked(0);
         crate::support::in_sync(&master, &server);
-        assert_eq!(server.client().run("LOCK.INFO k"), Value::NullArray);
+        assert_eq!(server.client().run("LOCK.INFO k"), Reply::NullArray);
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod server_goes {
         server.wait_blocked(0);
         drop(waiters);
         crate::support::in_sync(&master, &server);
-        assert_eq!(client.run("REPLICAOF NO ONE"), Value::ok());
+        assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
         assert_nobody_waits(&server, &["k"]);
         assert!(client.run("LOCK.ACQUIRE k z PX 60000").fence() > 0);
         let [mut y] = line_up(&server, "k", ["y"]);
@@ -296,7 +296,7 @@ mod server_goes {
         assert!(!server.log().contains("REDIS BUG REPORT"), "{}", server.log());
         server.restart();
         let mut client = server.client();
-        assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence), "held as before");
+        assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence), "held as before");
         assert_nobody_waits(&server, &["k"]);
     }
 }

@@ -1,6 +1,6 @@
 //! What LOCK.ACQUIRE, LOCK.RELEASE, LOCK.RENEW, LOCK.HELD and LOCK.INFO promise.
 
-use crate::support::{assert_just_began, each_protocol, until, Client, Server, Value};
+use crate::support::{assert_just_began, each_protocol, until, Client, Reply, Server};
 use std::time::Instant;
 
 const DEFAULT_LEASE_MS: i64 = 30_000;
@@ -36,7 +36,7 @@ fn one_token_holds_until_it_releases() {
 #[test]
 fn a_refusal_is_a_null_array_in_resp2_and_the_null_in_resp3() {
     let server = Server::start();
-    for (mut client, nil) in [(server.client(), Value::NullArray), (server.client3(), Value::Null)] {
+    for (mut client, nil) in [(server.client(), Reply::NullArray), (server.client3(), Reply::Null)] {
         client.run("LOCK.ACQUIRE k a");
         assert_eq!(client.run("LOCK.ACQUIRE k b"), nil);
         assert_eq!(client.run("LOCK.ACQUIRE k *"), nil);
@@ -50,11 +50,11 @@ fn a_refusal_is_a_null_array_in_resp2_and_the_null_in_resp3() {
 fn the_token_and_the_fence_come_as_string_and_integer() {
     each_protocol(|client| {
         let granted = client.run("LOCK.ACQUIRE k a");
-        let Value::Array(parts) = &granted else { panic!("{granted:?}") };
-        assert!(matches!(parts.as_slice(), [Value::Bulk(_), Value::Int(_)]), "{granted:?}");
+        let Reply::Array(parts) = &granted else { panic!("{granted:?}") };
+        assert!(matches!(parts.as_slice(), [Reply::Bulk(_), Reply::Int(_)]), "{granted:?}");
         let held = client.run("LOCK.HELD k a");
-        let Value::Array(parts) = &held else { panic!("{held:?}") };
-        assert!(matches!(parts.as_slice(), [Value::Int(_), Value::Int(1), Value::Int(_)]), "{held:?}");
+        let Reply::Array(parts) = &held else { panic!("{held:?}") };
+        assert!(matches!(parts.as_slice(), [Reply::Int(_), Reply::Int(1), Reply::Int(_)]), "{held:?}");
     });
 }
 
@@ -177,7 +177,7 @@ fn max_lease_can_be_lowered_and_then_refuses_locks_for_ever() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE old a PERSIST").fence();
-    assert_eq!(client.run("CONFIG SET lock.max-lease 60000"), Value::ok());
+    assert_eq!(client.run("CONFIG SET lock.max-lease 60000"), Reply::ok());
     client.run("LOCK.ACQUIRE k a PX 60000").fence();
     let before = client.stored("k");
     for line in
@@ -330,7 +330,7 @@ fn a_lock_can_be_deleted_like_any_key() {
     }
     for line in ["FLUSHDB", "FLUSHALL", "SET k v"] {
         client.run("LOCK.ACQUIRE k a").fence();
-        assert_eq!(client.run(line), Value::ok());
+        assert_eq!(client.run(line), Reply::ok());
     }
     assert_eq!(client.run("LOCK.ACQUIRE k a").error(), WRONGTYPE);
 }
@@ -548,9 +548,9 @@ fn info_shows_the_lock_in_a_fixed_order() {
 fn info_is_a_map_in_resp3_and_a_flat_array_in_resp2() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k a");
-    let Value::Array(flat) = server.client().run("LOCK.INFO k") else { panic!("an array in RESP2") };
+    let Reply::Array(flat) = server.client().run("LOCK.INFO k") else { panic!("an array in RESP2") };
     assert_eq!(flat.len(), 12);
-    let Value::Map(fields) = server.client3().run("LOCK.INFO k") else { panic!("a map in RESP3") };
+    let Reply::Map(fields) = server.client3().run("LOCK.INFO k") else { panic!("a map in RESP3") };
     assert_eq!(fields.len(), 6);
 }
 

@@ -1,7 +1,7 @@
 //! Waiting without blocking: one connection queues for many, and learns by messages what became of each request.
 
 use crate::support::waiting::*;
-use crate::support::{until, Client, Server, Value};
+use crate::support::{until, Client, Reply, Server};
 use serde_json::{json, Value as Json};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ impl News {
     #[track_caller]
     fn of(server: &Server) -> News {
         let mut client = server.client();
-        assert_eq!(client.run("SUBSCRIBE ch").items()[0], Value::bulk("subscribe"));
+        assert_eq!(client.run("SUBSCRIBE ch").items()[0], Reply::bulk("subscribe"));
         News { client }
     }
 
@@ -28,14 +28,14 @@ impl News {
     fn next_within(&mut self, limit: Duration) -> Json {
         let message = self.client.read_soon(limit).expect("a message comes");
         let parts = message.items();
-        assert_eq!(parts[..2], [Value::bulk("message"), Value::bulk("ch")]);
+        assert_eq!(parts[..2], [Reply::bulk("message"), Reply::bulk("ch")]);
         serde_json::from_slice(parts[2].bytes()).expect("messages are JSON")
     }
 
     /// Fails if any message was published before this call: the next one that comes is this call's own.
     #[track_caller]
     fn assert_none(&mut self, publisher: &mut Client) {
-        assert_eq!(publisher.run("PUBLISH ch 0"), Value::Int(1));
+        assert_eq!(publisher.run("PUBLISH ch 0"), Reply::Int(1));
         assert_eq!(self.next(), json!(0));
     }
 }
@@ -45,7 +45,7 @@ impl News {
 fn queue_up(client: &mut Client, line: &str) {
     let reply = client.run(&format!("{line} NOTIFY ch"));
     let owner = line.split(' ').nth(2).expect("an owner");
-    assert_eq!(reply.items()[..2], [Value::bulk(owner), Value::Int(0)], "queued");
+    assert_eq!(reply.items()[..2], [Reply::bulk(owner), Reply::Int(0)], "queued");
 }
 
 /// Asserts all that every message about `owner` and `k` says, and its outcome.
@@ -65,9 +65,9 @@ mod requests {
         hold(&mut client, "k", "a");
         client.run("RLOCK.ACQUIRE r a");
         let queued = client.run("LOCK.ACQUIRE k b BLOCK 0 NOTIFY ch");
-        assert_eq!(queued, Value::Array(vec![Value::bulk("b"), Value::Int(0)]));
+        assert_eq!(queued, Reply::Array(vec![Reply::bulk("b"), Reply::Int(0)]));
         let queued = client.run("RLOCK.ACQUIRE r b BLOCK 0 NOTIFY ch");
-        assert_eq!(queued, Value::Array(vec![Value::bulk("b"), Value::Int(0), Value::Int(0)]));
+        assert_eq!(queued, Reply::Array(vec![Reply::bulk("b"), Reply::Int(0), Reply::Int(0)]));
         assert_eq!(server.blocked_clients(), 0);
         assert_eq!(queue(&mut client, "k"), ["b"]);
         assert_eq!(queue(&mut client, "r"), ["b"]);
@@ -91,7 +91,7 @@ mod requests {
         let mut news = News::of(&server);
         let reply = client.run("LOCK.ACQUIRE k * BLOCK 0 NOTIFY ch");
         let owner = reply.items()[0].text();
-        assert_eq!((owner.len(), &reply.items()[1]), (36, &Value::Int(0)));
+        assert_eq!((owner.len(), &reply.items()[1]), (36, &Reply::Int(0)));
         assert_eq!(queue(&mut client, "k"), [owner]);
         client.run("LOCK.RELEASE k a");
         assert_outcome(&news.next(), owner, "granted");
@@ -102,8 +102,8 @@ mod requests {
         let server = quiet().start();
         let mut client = server.client();
         let line = "LOCK.ACQUIRE k b NOTIFY ch";
-        assert_eq!(client.run(line), Value::Error("ERR syntax error".into()));
-        assert_eq!(client.run("EXISTS k"), Value::Int(0));
+        assert_eq!(client.run(line), Reply::Error("ERR syntax error".into()));
+        assert_eq!(client.run("EXISTS k"), Reply::Int(0));
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod requests {
             assert!(fence > last);
             last = fence;
         }
-        assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Value::Int(1));
+        assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Reply::Int(1));
         news.assert_none(&mut client);
     }
 
@@ -160,10 +160,10 @@ mod requests {
         let mut other = server.client();
         queue_up(&mut other, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
         assert_eq!(queue(&mut client, "k"), ["b", "c"]);
-        assert_eq!(client.run("LOCK.WAITERS k").items()[0].get("client"), &Value::Int(other.id()));
+        assert_eq!(client.run("LOCK.WAITERS k").items()[0].get("client"), &Reply::Int(other.id()));
         client.run("LOCK.RELEASE k a");
         let mut grants = 0;
-        assert_eq!(client.run("PUBLISH ch 0"), Value::Int(1));
+        assert_eq!(client.run("PUBLISH ch 0"), Reply::Int(1));
         loop {
             let message = news.next();
             if message == json!(0) {
@@ -183,7 +183,7 @@ mod requests {
         hold(&mut client, "k", "a");
         let [mut b] = line_up(&server, "k", ["b"]);
         queue_up(&mut client, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
-        assert_eq!(b.only_reply(), Value::Error("UNBLOCKED superseded by a newer request".into()));
+        assert_eq!(b.only_reply(), Reply::Error("UNBLOCKED superseded by a newer request".into()));
         client.run("LOCK.RELEASE k a");
         assert_outcome(&news.next(), "b", "granted");
     }
@@ -256,7 +256,7 @@ mod outcomes {
             assert_eq!(queue(&mut client, "k"), [""; 0]);
         }
         client.run("LOCK.RELEASE k a");
-        assert_eq!(client.run("EXISTS k"), Value::Int(0));
+        assert_eq!(client.run("EXISTS k"), Reply::Int(0));
         news.assert_none(&mut client);
     }
 
@@ -267,9 +267,9 @@ mod outcomes {
         let mut news = News::of(&server);
         hold(&mut client, "k", "a");
         queue_up(&mut client, "LOCK.ACQUIRE k b BLOCK 0");
-        assert_eq!(client.run("LOCK.CANCEL k b"), Value::Int(1));
+        assert_eq!(client.run("LOCK.CANCEL k b"), Reply::Int(1));
         assert_outcome(&news.next(), "b", "cancelled");
-        assert_eq!(client.run("LOCK.CANCEL k b"), Value::Int(0));
+        assert_eq!(client.run("LOCK.CANCEL k b"), Reply::Int(0));
         client.run("LOCK.RELEASE k a");
         news.assert_none(&mut client);
     }
@@ -318,8 +318,8 @@ mod outcomes {
         };
         request(&mut client, b"a", &[]).fence();
         let queued = request(&mut client, owner, &[b"BLOCK", b"0", b"NOTIFY", b"ch"]);
-        assert_eq!(queued.items()[1], Value::Int(0));
-        assert_eq!(client.cmd(&[b"LOCK.RELEASE" as &[u8], key, b"a"]), Value::Int(1));
+        assert_eq!(queued.items()[1], Reply::Int(0));
+        assert_eq!(client.cmd(&[b"LOCK.RELEASE" as &[u8], key, b"a"]), Reply::Int(1));
         let message = news.next();
         assert_eq!(message["key"], json!({"base64": "/wBr"}));
         assert_eq!(message["token"], json!({"base64": "YsM="}));
@@ -402,15 +402,15 @@ mod connections {
         hold(&mut client, "k", "a");
         let mut asker = server.client();
         let reply = asker.run("LOCK.ACQUIRE k b PX 2000 BLOCK 0 NOTIFY ch SESSION");
-        assert_eq!(reply.items()[1], Value::Int(0));
+        assert_eq!(reply.items()[1], Reply::Int(0));
         client.run("LOCK.RELEASE k a");
         assert_outcome(&news.next(), "b", "granted");
         until_renewed(&mut client, "k");
         until_renewed(&mut client, "k");
         let info = client.run("LOCK.INFO k");
-        assert_eq!(info.get("holders").items()[0].get("session"), &Value::Int(asker.id()));
+        assert_eq!(info.get("holders").items()[0].get("session"), &Reply::Int(asker.id()));
         drop(asker);
-        until("it is released", || client.run("EXISTS k") == Value::Int(0));
+        until("it is released", || client.run("EXISTS k") == Reply::Int(0));
     }
 
     #[test]
@@ -420,16 +420,16 @@ mod connections {
         client.run("ACL SETUSER u on nopass ~* +@all resetchannels &ch &mine:*");
         hold(&mut client, "k", "a");
         let mut user = server.client();
-        assert_eq!(user.run("AUTH u x"), Value::ok());
+        assert_eq!(user.run("AUTH u x"), Reply::ok());
         for line in ["LOCK.ACQUIRE k b BLOCK 0 NOTIFY other", "LOCK.ACQUIRE free b BLOCK 0 NOTIFY other"] {
             let refused = user.run(line);
             assert!(refused.error().starts_with("NOPERM "), "{refused:?}");
         }
         assert_eq!(queue(&mut client, "k"), [""; 0]);
-        assert_eq!(client.run("EXISTS free"), Value::Int(0), "an error changes nothing");
+        assert_eq!(client.run("EXISTS free"), Reply::Int(0), "an error changes nothing");
         for channel in ["ch", "mine:1"] {
             let reply = user.run(&format!("LOCK.ACQUIRE k {channel} BLOCK 0 NOTIFY {channel}"));
-            assert_eq!(reply.items()[1], Value::Int(0));
+            assert_eq!(reply.items()[1], Reply::Int(0));
         }
     }
 
@@ -444,6 +444,6 @@ mod connections {
         client.cmd(&[b"LOCK.ACQUIRE" as &[u8], b"k", b"b", b"BLOCK", b"0", b"NOTIFY", channel]);
         client.run("LOCK.RELEASE k a");
         let message = news.read_soon(SOON).expect("a message comes");
-        assert_eq!(message.items()[1], Value::bulk(channel));
+        assert_eq!(message.items()[1], Reply::bulk(channel));
     }
 }

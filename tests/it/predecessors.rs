@@ -6,7 +6,7 @@
 //! 4. The Lua mutex and the Lua reentrant hash, with a watchdog and results that can be told apart.
 //! 5. A lock object whose late release must not free the next owner's lock.
 
-use crate::support::{assert_just_began, until, Client, Server, Value, LIMIT};
+use crate::support::{assert_just_began, until, Client, Reply, Server, LIMIT};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -49,7 +49,7 @@ fn buy_ticket(client: &mut Client, buyer: &str) {
 }
 
 fn open_the_sale(server: &Server) {
-    assert_eq!(server.client().run(&format!("SET tickets {TICKETS}")), Value::ok());
+    assert_eq!(server.client().run(&format!("SET tickets {TICKETS}")), Reply::ok());
 }
 
 fn assert_sold_out_exactly(server: &Server) {

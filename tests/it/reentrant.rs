@@ -1,6 +1,6 @@
 //! What RLOCK.ACQUIRE, RLOCK.RELEASE and RLOCK.RENEW promise beyond the mutex.
 
-use crate::support::{assert_just_began, each_protocol, until, Server, Value};
+use crate::support::{assert_just_began, each_protocol, until, Reply, Server};
 
 const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -11,7 +11,7 @@ fn every_acquire_of_the_holder_adds_a_hold_and_every_release_takes_one() {
     each_protocol(|client| {
         let first = client.run("RLOCK.ACQUIRE k a");
         let fence = first.fence();
-        assert_eq!(first, Value::Array(vec![Value::bulk("a"), Value::Int(fence), Value::Int(1)]));
+        assert_eq!(first, Reply::Array(vec![Reply::bulk("a"), Reply::Int(fence), Reply::Int(1)]));
         for holds in 2..=3 {
             let deeper = client.run("RLOCK.ACQUIRE k a");
             assert_eq!(deeper.fence(), fence, "the fence of the first hold stays");
@@ -33,9 +33,9 @@ fn every_acquire_of_the_holder_adds_a_hold_and_every_release_takes_one() {
 fn refusals_are_nil_in_both_protocols() {
     let server = Server::start();
     server.client().run("RLOCK.ACQUIRE k a");
-    assert_eq!(server.client().run("RLOCK.ACQUIRE k b"), Value::NullArray);
-    assert_eq!(server.client3().run("RLOCK.ACQUIRE k b"), Value::Null);
-    assert_eq!(server.client3().run("RLOCK.ACQUIRE k *"), Value::Null);
+    assert_eq!(server.client().run("RLOCK.ACQUIRE k b"), Reply::NullArray);
+    assert_eq!(server.client3().run("RLOCK.ACQUIRE k b"), Reply::Null);
+    assert_eq!(server.client3().run("RLOCK.ACQUIRE k *"), Reply::Null);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What one server decides, its replicas and its AOF repeat: effects with absolute deadlines, never requests.
 
-use crate::support::{in_sync, until, Client, Server, Value};
+use crate::support::{in_sync, until, Client, Reply, Server};
 use std::fs;
 
 /// A master and a replica that is connected to it.
@@ -250,7 +250,7 @@ fn an_aof_that_is_turned_on_later_has_every_lock() {
     let mut server = Server::builder().config("appendfsync always").start();
     let mut client = server.client();
     let keys = take_many(&mut client);
-    assert_eq!(client.run("CONFIG SET appendonly yes"), Value::ok());
+    assert_eq!(client.run("CONFIG SET appendonly yes"), Reply::ok());
     // While the first AOF is being written, and after it.
     client.run("LOCK.ACQUIRE during a PX 600000");
     server.wait_aof_rewritten();
@@ -288,8 +288,8 @@ fn appended_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
         .map(|file| file.expect("a file").path())
         .find(|path| path.to_string_lossy().ends_with(".incr.aof"))
         .expect("an incremental AOF");
-    let commands = Value::parse_all(&fs::read(incremental).expect("an AOF"));
-    let words = |command: &Value| command.items().iter().map(|word| word.bytes().to_vec()).collect();
+    let commands = Reply::parse_all(&fs::read(incremental).expect("an AOF"));
+    let words = |command: &Reply| command.items().iter().map(|word| word.bytes().to_vec()).collect();
     commands.iter().map(words).collect()
 }
 

@@ -2,7 +2,7 @@
 //! grants it to nobody any more.
 
 use crate::support::waiting::*;
-use crate::support::{until, Info, Server, Value, LIMIT};
+use crate::support::{until, Info, Reply, Server, LIMIT};
 use std::time::Duration;
 
 /// Two nodes, all slots on the first.
@@ -18,7 +18,7 @@ impl Cluster {
         let target = Server::builder().cluster().start();
         let bus = source.client().run("CONFIG GET cluster-port");
         let meet = format!("CLUSTER MEET 127.0.0.1 {} {}", source.port(), bus.get("cluster-port").text());
-        assert_eq!(target.client().run(&meet), Value::ok());
+        assert_eq!(target.client().run(&meet), Reply::ok());
         for node in [&source, &target] {
             until_cluster(node, "ok", 2);
         }
@@ -67,7 +67,7 @@ fn until_cluster(node: &Server, state: &str, known: i64) {
 
 #[track_caller]
 fn expect_ok(node: &Server, line: &str) {
-    assert_eq!(node.client().run(line), Value::ok(), "{line}");
+    assert_eq!(node.client().run(line), Reply::ok(), "{line}");
 }
 
 #[track_caller]
@@ -82,7 +82,7 @@ fn slot(node: &Server, key: &str) -> i64 {
 
 /// What a waiter may be told when its slot is on its way or has gone.
 #[track_caller]
-fn assert_sent_away(reply: &Value) {
+fn assert_sent_away(reply: &Reply) {
     let error = reply.error();
     assert!(error.starts_with("MOVED ") || error.starts_with("TRYAGAIN "), "{error}");
 }
@@ -104,12 +104,12 @@ fn waiters_follow_a_lock_whose_slot_moves() {
         assert_sent_away(&waiter.client.read());
     }
     let moved = format!("MOVED {} 127.0.0.1:{}", slot(&cluster.source, "k"), cluster.target.port());
-    assert_eq!(waiters[0].client.run("LOCK.ACQUIRE k b BLOCK 0"), Value::Error(moved), "a retry finds the way");
+    assert_eq!(waiters[0].client.run("LOCK.ACQUIRE k b BLOCK 0"), Reply::Error(moved), "a retry finds the way");
 
-    assert_eq!(target.run("LOCK.HELD k a").items()[0], Value::Int(fence), "the lock moved with its fence");
+    assert_eq!(target.run("LOCK.HELD k a").items()[0], Reply::Int(fence), "the lock moved with its fence");
     let [mut b] = line_up(&cluster.target, "k", ["b"]);
     b.assert_silent_for(A_WHILE);
-    assert_eq!(target.run("LOCK.RELEASE k a"), Value::Int(1));
+    assert_eq!(target.run("LOCK.RELEASE k a"), Reply::Int(1));
     assert!(b.granted("b") > fence);
 
     stays.assert_silent();
@@ -129,7 +129,7 @@ fn a_lock_that_has_left_is_not_granted_a_second_time_at_its_source() {
     // The slot still belongs to the source, where the key is gone: it looks like any lock that has ended.
     let mut target = cluster.target.client();
     target.run("ASKING");
-    assert_eq!(target.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+    assert_eq!(target.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
     for waiter in &mut waiters {
         if let Some(reply) = waiter.client.read_within(A_WHILE) {
             assert_sent_away(&reply);
@@ -138,8 +138,8 @@ fn a_lock_that_has_left_is_not_granted_a_second_time_at_its_source() {
     cluster.finish_to_move("k");
     cluster.source.wait_blocked(0);
     assert_eq!(holders(&mut target, "k"), ["a"]);
-    assert_eq!(target.run("DBSIZE"), Value::Int(1));
-    assert_eq!(source.run("DBSIZE"), Value::Int(0));
+    assert_eq!(target.run("DBSIZE"), Reply::Int(1));
+    assert_eq!(source.run("DBSIZE"), Reply::Int(0));
 }
 
 #[test]
@@ -151,17 +151,17 @@ fn requests_that_wait_without_blocking_are_told_that_the_slot_moved() {
     let mut news = cluster.source.client3();
     news.send_line("SSUBSCRIBE {k}news");
     let subscribed = news.next_push(LIMIT).expect("subscribed");
-    assert_eq!(subscribed.items()[0], Value::bulk("ssubscribe"));
+    assert_eq!(subscribed.items()[0], Reply::bulk("ssubscribe"));
 
     let reply = source.run("LOCK.ACQUIRE {k} b BLOCK 0 NOTIFY elsewhere");
     assert!(reply.is_error(), "a channel of another slot: {reply:?}");
     for owner in ["b", "c"] {
         let reply = source.run(&format!("LOCK.ACQUIRE {{k}} {owner} PX 60000 BLOCK 0 NOTIFY {{k}}news"));
-        assert_eq!(reply.items()[1], Value::Int(0));
+        assert_eq!(reply.items()[1], Reply::Int(0));
     }
     let mut next = || {
         let push = news.next_push(Duration::from_secs(5)).expect("a message comes");
-        assert_eq!(push.items()[..2], [Value::bulk("smessage"), Value::bulk("{k}news")]);
+        assert_eq!(push.items()[..2], [Reply::bulk("smessage"), Reply::bulk("{k}news")]);
         serde_json::from_slice::<serde_json::Value>(push.items()[2].bytes()).expect("messages are JSON")
     };
     source.run("LOCK.RELEASE {k} a");
@@ -185,12 +185,12 @@ fn while_the_cluster_is_down_nobody_is_granted_anything() {
     let other = (slot(&server, "k") + 1) % 16_384;
     // In one journey: the lease must not end before the cluster is down.
     let replies = client.pipeline(&["PEXPIRE k 300".into(), format!("CLUSTER DELSLOTS {other}")]);
-    assert_eq!(replies, [Value::Int(1), Value::ok()]);
+    assert_eq!(replies, [Reply::Int(1), Reply::ok()]);
     until_cluster(&server, "fail", 1);
     assert!(client.run("LOCK.ACQUIRE k z").error().starts_with("CLUSTERDOWN "));
     let told = b.client.read_within(Duration::from_millis(600));
-    let is_sent_away = |reply: &Value| match reply {
-        Value::Error(error) => error.starts_with("CLUSTERDOWN ") || error.starts_with("TRYAGAIN "),
+    let is_sent_away = |reply: &Reply| match reply {
+        Reply::Error(error) => error.starts_with("CLUSTERDOWN ") || error.starts_with("TRYAGAIN "),
         _ => false,
     };
     assert!(told.as_ref().is_none_or(is_sent_away), "{told:?}");
@@ -201,5 +201,5 @@ fn while_the_cluster_is_down_nobody_is_granted_anything() {
     let grant = if is_sent_away(&reply) { b.client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 5000") } else { reply };
     assert!(grant.fence() > 0);
     assert_eq!(holders(&mut client, "k"), ["b"]);
-    assert_eq!(client.run("LOCK.ACQUIRE k z"), Value::NullArray);
+    assert_eq!(client.run("LOCK.ACQUIRE k z"), Reply::NullArray);
 }

@@ -2,7 +2,7 @@
 
 use crate::support::families::{held, lease, left, rows, until_ended};
 use crate::support::waiting::*;
-use crate::support::{assert_just_began, each_protocol, until, Client, Server, Value};
+use crate::support::{assert_just_began, each_protocol, until, Client, Reply, Server};
 use std::time::{Duration, Instant};
 
 const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -36,7 +36,7 @@ fn writer(server: &Server, owner: &str) -> Waiter {
 /// `RWLOCK.RELEASE k …` leaves this many holds of the mode.
 #[track_caller]
 fn release(client: &mut Client, owner_and_mode: &str, left: i64) {
-    assert_eq!(client.run(&format!("RWLOCK.RELEASE k {owner_and_mode}")), Value::Int(left), "{owner_and_mode}");
+    assert_eq!(client.run(&format!("RWLOCK.RELEASE k {owner_and_mode}")), Reply::Int(left), "{owner_and_mode}");
 }
 
 /// What [`rows`] says of one hold.
@@ -52,9 +52,9 @@ mod replies {
         each_protocol(|client| {
             let grant = client.run("RWLOCK.ACQUIRE k a READ");
             let fence = grant.fence();
-            assert_eq!(grant, Value::Array(vec![Value::bulk("a"), Value::Int(fence), Value::Int(1)]));
+            assert_eq!(grant, Reply::Array(vec![Reply::bulk("a"), Reply::Int(fence), Reply::Int(1)]));
             let grant = client.run("RWLOCK.ACQUIRE w a WRITE HOLDS 3");
-            assert_eq!(grant, Value::Array(vec![Value::bulk("a"), Value::Int(grant.fence()), Value::Int(3)]));
+            assert_eq!(grant, Reply::Array(vec![Reply::bulk("a"), Reply::Int(grant.fence()), Reply::Int(3)]));
             assert!(grant.fence() > fence);
         });
     }
@@ -66,10 +66,10 @@ mod replies {
         client.run("RWLOCK.ACQUIRE read a READ");
         client.run("RWLOCK.ACQUIRE written a WRITE");
         for line in ["RWLOCK.ACQUIRE read b WRITE", "RWLOCK.ACQUIRE written b WRITE", "RWLOCK.ACQUIRE written b READ"] {
-            assert_eq!(client.run(line), Value::NullArray, "{line}");
-            assert_eq!(resp3.run(line), Value::Null, "{line}");
-            assert_eq!(client.run(&format!("{line} BLOCK 1")), Value::NullArray, "{line}");
-            assert_eq!(resp3.run(&format!("{line} BLOCK 1")), Value::Null, "{line}");
+            assert_eq!(client.run(line), Reply::NullArray, "{line}");
+            assert_eq!(resp3.run(line), Reply::Null, "{line}");
+            assert_eq!(client.run(&format!("{line} BLOCK 1")), Reply::NullArray, "{line}");
+            assert_eq!(resp3.run(&format!("{line} BLOCK 1")), Reply::Null, "{line}");
         }
         assert_eq!(
             (holders(&mut client, "read"), holders(&mut client, "written")),
@@ -88,7 +88,7 @@ mod replies {
             release(client, "a WRITE", -1);
             release(client, "a READ", 1);
             release(client, "a READ", 0);
-            assert_eq!(client.run("EXISTS k"), Value::Int(0));
+            assert_eq!(client.run("EXISTS k"), Reply::Int(0));
             release(client, "a READ", -1);
         });
     }
@@ -110,12 +110,12 @@ mod replies {
     fn a_renewal_answers_1_or_0() {
         each_protocol(|client| {
             read(client, "a");
-            assert_eq!(client.run("RWLOCK.RENEW k a PX 200000"), Value::Int(1));
+            assert_eq!(client.run("RWLOCK.RENEW k a PX 200000"), Reply::Int(1));
             assert_just_began(client.pttl("k"), 200_000);
-            assert_eq!(client.run("RWLOCK.RENEW k b PX 500000"), Value::Int(0));
-            assert_eq!(client.run("RWLOCK.RENEW free b"), Value::Int(0));
+            assert_eq!(client.run("RWLOCK.RENEW k b PX 500000"), Reply::Int(0));
+            assert_eq!(client.run("RWLOCK.RENEW free b"), Reply::Int(0));
             assert_just_began(client.pttl("k"), 200_000);
-            assert_eq!(client.run("RWLOCK.RENEW k a PERSIST"), Value::Int(1));
+            assert_eq!(client.run("RWLOCK.RENEW k a PERSIST"), Reply::Int(1));
             assert_eq!(client.pttl("k"), -1);
         });
     }
@@ -139,8 +139,8 @@ mod replies {
         each_protocol(|client| {
             assert!(client.run("rwlock.Acquire k a read hOLDS 2 block 5 px 60000").fence() > 0);
             assert_eq!(rows(client, "k"), [row("a", "read", 2)]);
-            assert_eq!(client.run("RwLock.Renew k a eX 60"), Value::Int(1));
-            assert_eq!(client.run("rwlock.release k a Read holds 0"), Value::Int(0));
+            assert_eq!(client.run("RwLock.Renew k a eX 60"), Reply::Int(1));
+            assert_eq!(client.run("rwlock.release k a Read holds 0"), Reply::Int(0));
         });
     }
 
@@ -149,10 +149,10 @@ mod replies {
         let server = Server::start();
         let mut client = server.client();
         read(&mut client, "a");
-        assert_eq!(client.run("TYPE k"), Value::Status("redislock".into()));
-        assert_eq!(client.run("EXISTS k"), Value::Int(1));
+        assert_eq!(client.run("TYPE k"), Reply::Status("redislock".into()));
+        assert_eq!(client.run("EXISTS k"), Reply::Int(1));
         release(&mut client, "a READ", 0);
-        assert_eq!(client.run("EXISTS k"), Value::Int(0), "it exists only while somebody holds it");
+        assert_eq!(client.run("EXISTS k"), Reply::Int(0), "it exists only while somebody holds it");
     }
 
     #[test]
@@ -203,13 +203,13 @@ mod errors {
                 ("RWLOCK.RELEASE k a READ HOLDS -1", NOT_AN_INTEGER),
             ];
             for (line, error) in cases {
-                assert_eq!(client.run(line), Value::Error(error.into()), "{line}");
+                assert_eq!(client.run(line), Reply::Error(error.into()), "{line}");
                 assert_eq!(client.stored("k"), before, "{line}");
             }
             assert!(client.run("RWLOCK.ACQUIRE k b READ HOLDS 0").error().starts_with("ERR "), "n is at least 1");
             assert!(client.run("RWLOCK.ACQUIRE free b READ HOLDS 0").error().starts_with("ERR "));
             assert_eq!(client.stored("k"), before);
-            assert_eq!(client.run("EXISTS free"), Value::Int(0));
+            assert_eq!(client.run("EXISTS free"), Reply::Int(0));
         });
     }
 
@@ -223,9 +223,9 @@ mod errors {
                 "RWLOCK.RELEASE s a READ",
                 "RWLOCK.RENEW s a",
             ] {
-                assert_eq!(client.run(line), Value::Error(WRONGTYPE.into()), "{line}");
+                assert_eq!(client.run(line), Reply::Error(WRONGTYPE.into()), "{line}");
             }
-            assert_eq!(client.run("GET s"), Value::bulk("v"));
+            assert_eq!(client.run("GET s"), Reply::bulk("v"));
         });
     }
 
@@ -258,7 +258,7 @@ mod errors {
             }
             let after: Vec<_> = ["k", "mutex", "nested", "permits"].map(|key| client.stored(key)).into();
             assert_eq!(after, before);
-            assert_eq!(client.run("EXISTS free"), Value::Int(0));
+            assert_eq!(client.run("EXISTS free"), Reply::Int(0));
         });
     }
 
@@ -271,9 +271,9 @@ mod errors {
         let replies = multi(&mut client, &["DEL k", "SEM.ACQUIRE k z LIMIT 1", "LOCK.ACQUIRE k z", "LOCK.INFO k"]);
         assert!(replies[1].error().starts_with("WRONGKIND "), "{replies:?}");
         assert!(replies[2].error().starts_with("WRONGKIND "), "{replies:?}");
-        assert_eq!(replies[3].get("kind"), &Value::bulk("rw"));
-        assert_eq!(replies[3].get("limit"), &Value::Int(0));
-        assert_eq!(replies[3].get("ttl"), &Value::Int(-2));
+        assert_eq!(replies[3].get("kind"), &Reply::bulk("rw"));
+        assert_eq!(replies[3].get("limit"), &Reply::Int(0));
+        assert_eq!(replies[3].get("ttl"), &Reply::Int(-2));
         w.granted("w");
     }
 }
@@ -288,14 +288,14 @@ mod admission {
             assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "a fence for each, and they grow");
             assert!(client.run("RWLOCK.ACQUIRE k w WRITE").is_nil());
             let info = client.run("LOCK.INFO k");
-            assert_eq!(info.get("fence"), &Value::Int(fences[99]), "that of the latest grant");
+            assert_eq!(info.get("fence"), &Reply::Int(fences[99]), "that of the latest grant");
             assert_eq!(info.get("holders").items().len(), 100);
             for (n, fence) in fences.iter().enumerate() {
                 assert!(client.run("RWLOCK.ACQUIRE k w WRITE").is_nil());
                 assert_eq!(held(client, "k", &format!("r{n}")).map(|held| held.0), Some(*fence));
                 release(client, &format!("r{n} READ"), 0);
             }
-            assert_eq!(client.run("EXISTS k"), Value::Int(0));
+            assert_eq!(client.run("EXISTS k"), Reply::Int(0));
             assert!(write(client, "w") > fences[99]);
         });
     }
@@ -365,9 +365,9 @@ mod admission {
             let before = client.run("RWLOCK.ACQUIRE k a READ HOLDS 2").fence();
             let upgrade = client.run("RWLOCK.ACQUIRE k a WRITE");
             assert!(upgrade.fence() > before, "an upgrade is a new grant");
-            assert_eq!(upgrade.items()[2], Value::Int(1), "holds of that mode");
+            assert_eq!(upgrade.items()[2], Reply::Int(1), "holds of that mode");
             assert_eq!(held(client, "k", "a").map(|held| (held.0, held.1)), Some((upgrade.fence(), 3)));
-            assert_eq!(client.run("LOCK.INFO k").get("fence"), &Value::Int(upgrade.fence()));
+            assert_eq!(client.run("LOCK.INFO k").get("fence"), &Reply::Int(upgrade.fence()));
             assert_eq!(rows(client, "k"), [row("a", "write", 1), row("a", "read", 2)]);
             assert!(client.run("RWLOCK.ACQUIRE k b READ").is_nil());
             assert_eq!(read(client, "a"), upgrade.fence(), "deeper is no new grant");
@@ -423,7 +423,7 @@ mod holds {
                 }
                 assert_eq!(client.run(&format!("RWLOCK.ACQUIRE k a {mode}")).items()[2].int(), 3);
                 release(client, &format!("a {mode} HOLDS 0"), 0);
-                assert_eq!(client.run("EXISTS k"), Value::Int(0));
+                assert_eq!(client.run("EXISTS k"), Reply::Int(0));
                 assert!(!client.run(&format!("RWLOCK.RELEASE k a {mode} HOLDS 0")).is_error(), "that too, again");
             }
         });
@@ -469,9 +469,9 @@ mod holds {
         let mut b = Waiter::park(&server, "RWLOCK.ACQUIRE k b READ HOLDS 4 PX 60000 BLOCK 0");
         let mut c = Waiter::park(&server, "RWLOCK.ACQUIRE k c WRITE HOLDS 2 PX 60000 BLOCK 0");
         release(&mut client, "a WRITE", 0);
-        assert_eq!(b.reply().items()[2], Value::Int(4));
+        assert_eq!(b.reply().items()[2], Reply::Int(4));
         release(&mut client, "b READ HOLDS 0", 0);
-        assert_eq!(c.reply().items()[2], Value::Int(2));
+        assert_eq!(c.reply().items()[2], Reply::Int(2));
         assert_eq!(rows(&mut client, "k"), [row("c", "write", 2)]);
     }
 }
@@ -511,7 +511,7 @@ mod leases {
             }
             release(client, "a READ", 0);
             assert_just_began(left(client, "k", "a"), 90_000);
-            assert_eq!(client.run("RWLOCK.RENEW k a PX 40000"), Value::Int(1));
+            assert_eq!(client.run("RWLOCK.RENEW k a PX 40000"), Reply::Int(1));
             client.run("RWLOCK.ACQUIRE k a READ PX 1000");
             release(client, "a WRITE", 0);
             assert_just_began(left(client, "k", "a"), 40_000);
@@ -540,14 +540,14 @@ mod leases {
         each_protocol(|client| {
             client.run("RWLOCK.ACQUIRE k a READ PX 50000");
             client.run("RWLOCK.ACQUIRE k b READ PX 90000");
-            assert_eq!(client.run("RWLOCK.RENEW k a PX 300000"), Value::Int(1));
+            assert_eq!(client.run("RWLOCK.RENEW k a PX 300000"), Reply::Int(1));
             assert_just_began(left(client, "k", "a"), 300_000);
             assert_just_began(left(client, "k", "b"), 90_000);
             assert_just_began(client.pttl("k"), 300_000);
-            assert_eq!(client.run("RWLOCK.RENEW k a PX 20000"), Value::Int(1));
+            assert_eq!(client.run("RWLOCK.RENEW k a PX 20000"), Reply::Int(1));
             assert_just_began(left(client, "k", "a"), 20_000);
             assert_just_began(client.pttl("k"), 90_000);
-            assert_eq!(client.run("RWLOCK.RENEW k a"), Value::Int(1), "with the length last given");
+            assert_eq!(client.run("RWLOCK.RENEW k a"), Reply::Int(1), "with the length last given");
             assert_just_began(left(client, "k", "a"), 20_000);
         });
     }
@@ -559,10 +559,10 @@ mod leases {
             client.run("RWLOCK.ACQUIRE k long READ PX 60000");
             until_ended(client, "k", "short");
             assert_eq!(rows(client, "k"), [row("long", "read", 1)]);
-            assert_eq!(client.run("RWLOCK.RENEW k short"), Value::Int(0));
+            assert_eq!(client.run("RWLOCK.RENEW k short"), Reply::Int(0));
             release(client, "short READ", -1);
             let again = client.run("RWLOCK.ACQUIRE k short READ PX 60000");
-            assert_eq!(again.items()[2], Value::Int(1), "a first hold, not a third");
+            assert_eq!(again.items()[2], Reply::Int(1), "a first hold, not a third");
             assert!(again.fence() > held(client, "k", "long").expect("it reads").0);
         });
     }
@@ -588,7 +588,7 @@ mod leases {
             until_ended(client, "k", "a");
             release(client, "a WRITE", -1);
             release(client, "a READ", -1);
-            assert_eq!(client.run("RWLOCK.ACQUIRE k b WRITE").items()[2], Value::Int(1));
+            assert_eq!(client.run("RWLOCK.ACQUIRE k b WRITE").items()[2], Reply::Int(1));
         });
     }
 }
@@ -638,7 +638,7 @@ mod queueing {
         let mut w = writer(&server, "w");
         assert_eq!(read(&mut client, "a"), a);
         let deeper = client.run("RWLOCK.ACQUIRE k b READ HOLDS 5 BLOCK 1000 PX 60000");
-        assert_eq!(deeper.items()[2], Value::Int(5));
+        assert_eq!(deeper.items()[2], Reply::Int(5));
         assert_eq!(queue(&mut client, "k"), ["w"]);
         w.assert_silent();
         release(&mut client, "a READ HOLDS 0", 0);
@@ -671,7 +671,7 @@ mod queueing {
 
         let replies = multi(&mut client, &["RWLOCK.RELEASE k a WRITE", "LOCK.INFO k"]);
         assert_eq!(replies[1].get("holders").items().len(), 3, "in one step");
-        assert_eq!(replies[1].get("waiters"), &Value::Int(3));
+        assert_eq!(replies[1].get("waiters"), &Reply::Int(3));
         for (waiter, owner) in first.iter_mut().zip(["r1", "r2", "r3"]) {
             let fence = waiter.granted(owner);
             assert!(fence > last, "each its own fence, in the order of the queue");
@@ -698,7 +698,7 @@ mod queueing {
         let mut client = server.client();
         write(&mut client, "a");
         let lines: Vec<String> = (0..2000).map(|n| format!("RWLOCK.ACQUIRE k r{n} READ BLOCK 0 NOTIFY ch")).collect();
-        assert!(client.pipeline(&lines).iter().all(|reply| reply.items()[1] == Value::Int(0)));
+        assert!(client.pipeline(&lines).iter().all(|reply| reply.items()[1] == Reply::Int(0)));
         let replies = multi(&mut client, &["RWLOCK.RELEASE k a WRITE", "LOCK.INFO k"]);
         let owners = replies[1].get("holders").items().iter().map(|held| held.get("owner").text());
         assert!(owners.eq((0..2000).map(|n| format!("r{n}"))), "all of them, in the order of the queue");
@@ -832,7 +832,7 @@ mod upgrades {
         let mut a = writer(&server, "a");
         assert!(client.run("RWLOCK.ACQUIRE k r READ").is_nil());
         let mut r = reader(&server, "r");
-        assert_eq!(client.run("RWLOCK.ACQUIRE k a READ PX 60000").items()[2], Value::Int(2), "itself it goes deeper");
+        assert_eq!(client.run("RWLOCK.ACQUIRE k a READ PX 60000").items()[2], Reply::Int(2), "itself it goes deeper");
         release(&mut client, "b READ", 0);
         a.granted("a");
         release(&mut client, "a READ HOLDS 0", 0);
@@ -907,8 +907,8 @@ mod upgrades {
         read(&mut client, "a");
         read(&mut client, "b");
         let mut a = writer(&server, "a");
-        assert_eq!(client.run("LOCK.CANCEL k a"), Value::Int(1));
-        assert_eq!(a.only_reply(), Value::Error("UNBLOCKED cancelled".into()));
+        assert_eq!(client.run("LOCK.CANCEL k a"), Reply::Int(1));
+        assert_eq!(a.only_reply(), Reply::Error("UNBLOCKED cancelled".into()));
         assert_eq!(rows(&mut client, "k"), [row("a", "read", 1), row("b", "read", 1)], "it reads on");
         let mut b = writer(&server, "b");
         release(&mut client, "a READ", 0);
@@ -921,7 +921,7 @@ mod upgrades {
         let mut client = server.client();
         let fence = read(&mut client, "a");
         read(&mut client, "b");
-        assert_eq!(client.run("RWLOCK.ACQUIRE k a WRITE BLOCK 20"), Value::NullArray);
+        assert_eq!(client.run("RWLOCK.ACQUIRE k a WRITE BLOCK 20"), Reply::NullArray);
         assert_eq!(held(&mut client, "k", "a").map(|held| (held.0, held.1)), Some((fence, 1)));
     }
 
@@ -984,19 +984,19 @@ mod leaving {
     #[test]
     fn a_cancelled_writer_lets_the_readers_behind_it_in_at_once() {
         assert_lets_readers_in(|client, mut w| {
-            assert_eq!(client.run("LOCK.CANCEL k w"), Value::Int(1));
-            assert_eq!(w.only_reply(), Value::Error("UNBLOCKED cancelled".into()));
+            assert_eq!(client.run("LOCK.CANCEL k w"), Reply::Int(1));
+            assert_eq!(w.only_reply(), Reply::Error("UNBLOCKED cancelled".into()));
         });
     }
 
     #[test]
     fn client_unblock_of_a_writer_lets_the_readers_behind_it_in_at_once() {
         assert_lets_readers_in(|client, mut w| {
-            assert_eq!(client.run(&format!("CLIENT UNBLOCK {}", w.id)), Value::Int(1));
-            assert_eq!(w.only_reply(), Value::NullArray);
+            assert_eq!(client.run(&format!("CLIENT UNBLOCK {}", w.id)), Reply::Int(1));
+            assert_eq!(w.only_reply(), Reply::NullArray);
         });
         assert_lets_readers_in(|client, mut w| {
-            assert_eq!(client.run(&format!("CLIENT UNBLOCK {} ERROR", w.id)), Value::Int(1));
+            assert_eq!(client.run(&format!("CLIENT UNBLOCK {} ERROR", w.id)), Reply::Int(1));
             assert!(w.only_reply().error().starts_with("UNBLOCKED "));
         });
     }
@@ -1005,7 +1005,7 @@ mod leaving {
     fn a_writer_whose_client_goes_away_lets_the_readers_behind_it_in_at_once() {
         assert_lets_readers_in(|_, w| drop(w));
         assert_lets_readers_in(|client, w| {
-            assert_eq!(client.run(&format!("CLIENT KILL ID {}", w.id)), Value::Int(1));
+            assert_eq!(client.run(&format!("CLIENT KILL ID {}", w.id)), Reply::Int(1));
         });
     }
 
@@ -1022,7 +1022,7 @@ mod leaving {
             reader.granted_within(owner, Duration::from_millis(400) + SOON);
         }
         assert!(ms_since(start) >= 400, "{:?}", start.elapsed());
-        assert_eq!(w.only_reply(), Value::NullArray);
+        assert_eq!(w.only_reply(), Reply::NullArray);
     }
 
     #[test]
@@ -1033,7 +1033,7 @@ mod leaving {
         let mut older = writer(&server, "w");
         let mut r = reader(&server, "r");
         let mut newer = writer(&server, "w");
-        assert_eq!(older.only_reply(), Value::Error("UNBLOCKED superseded by a newer request".into()));
+        assert_eq!(older.only_reply(), Reply::Error("UNBLOCKED superseded by a newer request".into()));
         assert_eq!(queue(&mut client, "k"), ["w", "r"]);
         r.assert_silent_for(A_WHILE);
         release(&mut client, "a READ", 0);
@@ -1075,7 +1075,7 @@ mod leaving {
         let mut client = server.client();
         client.run("CONFIG SET lock.keep-place 60000");
         read(&mut client, "a");
-        assert_eq!(client.run("RWLOCK.ACQUIRE k w WRITE PX 60000 BLOCK 1"), Value::NullArray);
+        assert_eq!(client.run("RWLOCK.ACQUIRE k w WRITE PX 60000 BLOCK 1"), Reply::NullArray);
         assert!(read(&mut client, "r") > 0, "who is away holds nobody up");
         let mut late = writer(&server, "late");
         let mut w = writer(&server, "w");
@@ -1129,8 +1129,8 @@ mod ends {
         client.run("RWLOCK.ACQUIRE k b READ PX 50");
         let mut w = writer(&server, "w");
         let start = Instant::now();
-        assert_eq!(multi(&mut client, &["RWLOCK.RENEW k a PX 100", "RWLOCK.RENEW k a PX 400"])[1], Value::Int(1));
-        assert_eq!(w.client.read().items()[0], Value::bulk("w"));
+        assert_eq!(multi(&mut client, &["RWLOCK.RENEW k a PX 100", "RWLOCK.RENEW k a PX 400"])[1], Reply::Int(1));
+        assert_eq!(w.client.read().items()[0], Reply::bulk("w"));
         assert!(ms_since(start) >= 400, "{:?}", start.elapsed());
     }
 
@@ -1154,9 +1154,9 @@ mod ends {
         read(&mut client, "b");
         let mut w = writer(&server, "w");
         let replies = multi(&mut client, &["DEL k", "RWLOCK.ACQUIRE k z READ", "EXISTS k", "RWLOCK.ACQUIRE k a WRITE"]);
-        assert_eq!(replies[1], Value::NullArray);
-        assert_eq!(replies[2], Value::Int(0));
-        assert_eq!(replies[3], Value::NullArray, "who held it before is a newcomer");
+        assert_eq!(replies[1], Reply::NullArray);
+        assert_eq!(replies[2], Reply::Int(0));
+        assert_eq!(replies[3], Reply::NullArray, "who held it before is a newcomer");
         w.granted("w");
         release(&mut client, "a READ", -1);
         release(&mut client, "b READ", -1);
@@ -1169,7 +1169,7 @@ mod ends {
         write(&mut client, "a");
         let mut readers = ["r1", "r2"].map(|owner| reader(&server, owner));
         let mut w = writer(&server, "w");
-        assert_eq!(client.run("DEL k"), Value::Int(1));
+        assert_eq!(client.run("DEL k"), Reply::Int(1));
         readers[0].granted("r1");
         readers[1].granted("r2");
         w.assert_silent();
@@ -1183,11 +1183,11 @@ mod ends {
         read(&mut client, "b");
         let mut w = writer(&server, "w");
         let before = client.run("DUMP k");
-        assert_eq!(client.run("RENAME k elsewhere"), Value::ok());
+        assert_eq!(client.run("RENAME k elsewhere"), Reply::ok());
         w.granted("w");
         assert_eq!(client.run("DUMP elsewhere"), before);
         assert_eq!(rows(&mut client, "elsewhere"), [row("a", "read", 1), row("b", "read", 1)]);
-        assert_eq!(client.run("RWLOCK.RELEASE elsewhere a READ"), Value::Int(0));
+        assert_eq!(client.run("RWLOCK.RELEASE elsewhere a READ"), Reply::Int(0));
     }
 }
 
@@ -1202,24 +1202,24 @@ mod looking {
             let info = client.run("LOCK.INFO k");
             let names: Vec<&str> = info.pairs().iter().map(|(name, _)| name.text()).collect();
             assert_eq!(names, ["kind", "limit", "fence", "ttl", "holders", "waiters"]);
-            assert_eq!(info.get("kind"), &Value::bulk("rw"));
-            assert_eq!(info.get("limit"), &Value::Int(0));
-            assert_eq!(info.get("fence"), &Value::Int(b));
+            assert_eq!(info.get("kind"), &Reply::bulk("rw"));
+            assert_eq!(info.get("limit"), &Reply::Int(0));
+            assert_eq!(info.get("fence"), &Reply::Int(b));
             assert_just_began(info.get("ttl").int(), 90_000);
-            assert_eq!(info.get("waiters"), &Value::Int(0));
+            assert_eq!(info.get("waiters"), &Reply::Int(0));
             let id = client.id();
             let expected = [("a", 2, a, 60_000, 0), ("b", 1, b, 90_000, id)];
             for (held, (owner, holds, fence, lease, session)) in info.get("holders").items().iter().zip(expected) {
                 let names: Vec<&str> = held.pairs().iter().map(|(name, _)| name.text()).collect();
                 assert_eq!(names, ["owner", "mode", "holds", "fence", "ttl", "lease", "age", "session"]);
-                assert_eq!(held.get("owner"), &Value::bulk(owner));
-                assert_eq!(held.get("mode"), &Value::bulk("read"));
-                assert_eq!(held.get("holds"), &Value::Int(holds));
-                assert_eq!(held.get("fence"), &Value::Int(fence));
+                assert_eq!(held.get("owner"), &Reply::bulk(owner));
+                assert_eq!(held.get("mode"), &Reply::bulk("read"));
+                assert_eq!(held.get("holds"), &Reply::Int(holds));
+                assert_eq!(held.get("fence"), &Reply::Int(fence));
                 assert_just_began(held.get("ttl").int(), lease);
-                assert_eq!(held.get("lease"), &Value::Int(lease));
+                assert_eq!(held.get("lease"), &Reply::Int(lease));
                 assert!((0..10_000).contains(&held.get("age").int()));
-                assert_eq!(held.get("session"), &Value::Int(session));
+                assert_eq!(held.get("session"), &Reply::Int(session));
             }
         });
     }
@@ -1233,8 +1233,8 @@ mod looking {
         let waiters = client.run("LOCK.WAITERS k");
         let modes: Vec<&str> = waiters.items().iter().map(|waiter| waiter.get("mode").text()).collect();
         assert_eq!(modes, ["write", "read"]);
-        assert!(waiters.items().iter().all(|waiter| waiter.get("permits") == &Value::Int(1)));
-        assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Value::Int(2));
+        assert!(waiters.items().iter().all(|waiter| waiter.get("permits") == &Reply::Int(1)));
+        assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Reply::Int(2));
     }
 
     fn survives_watch(client: &mut Client, watcher: &mut Client, line: &str) -> bool {

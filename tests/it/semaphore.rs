@@ -2,7 +2,7 @@
 
 use crate::support::families::{held, lease, left, rows, until_ended};
 use crate::support::waiting::*;
-use crate::support::{assert_just_began, each_protocol, until, Client, Server, Value};
+use crate::support::{assert_just_began, each_protocol, until, Client, Reply, Server};
 use std::time::{Duration, Instant};
 
 const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -24,7 +24,7 @@ fn wait_for(server: &Server, what: &str) -> Waiter {
 /// `SEM.RELEASE k …` leaves its owner so many permits.
 #[track_caller]
 fn release(client: &mut Client, what: &str, left: i64) {
-    assert_eq!(client.run(&format!("SEM.RELEASE k {what}")), Value::Int(left), "{what}");
+    assert_eq!(client.run(&format!("SEM.RELEASE k {what}")), Reply::Int(left), "{what}");
 }
 
 /// Asserts who has how many permits of `k`, oldest grant first.
@@ -47,10 +47,10 @@ mod replies {
         each_protocol(|client| {
             let grant = client.run("SEM.ACQUIRE k a LIMIT 5");
             let fence = grant.fence();
-            assert_eq!(grant, Value::Array(vec![Value::bulk("a"), Value::Int(fence), Value::Int(1)]), "1 if left out");
-            assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 5 PERMITS 2").items()[2], Value::Int(3));
+            assert_eq!(grant, Reply::Array(vec![Reply::bulk("a"), Reply::Int(fence), Reply::Int(1)]), "1 if left out");
+            assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 5 PERMITS 2").items()[2], Reply::Int(3));
             let other = client.run("SEM.ACQUIRE k b LIMIT 5 PERMITS 2");
-            assert_eq!(other, Value::Array(vec![Value::bulk("b"), Value::Int(other.fence()), Value::Int(2)]));
+            assert_eq!(other, Reply::Array(vec![Reply::bulk("b"), Reply::Int(other.fence()), Reply::Int(2)]));
             assert!(other.fence() > fence);
             assert_out(client, &[("a", 3), ("b", 2)]);
         });
@@ -63,8 +63,8 @@ mod replies {
         take(&mut client, "a LIMIT 3 PERMITS 2");
         let before = client.stored("k");
         for line in ["b LIMIT 3 PERMITS 2", "b LIMIT 3 HOLDS 3", "b LIMIT 3 PERMITS 2 BLOCK 1", "a LIMIT 3 PERMITS 2"] {
-            assert_eq!(client.run(&format!("SEM.ACQUIRE k {line}")), Value::NullArray, "{line}");
-            assert_eq!(resp3.run(&format!("SEM.ACQUIRE k {line}")), Value::Null, "{line}");
+            assert_eq!(client.run(&format!("SEM.ACQUIRE k {line}")), Reply::NullArray, "{line}");
+            assert_eq!(resp3.run(&format!("SEM.ACQUIRE k {line}")), Reply::Null, "{line}");
         }
         assert_eq!(client.stored("k"), before);
     }
@@ -80,7 +80,7 @@ mod replies {
             release(client, "b", -1);
             release(client, "a HOLDS 1", 1);
             release(client, "a HOLDS 0", 0);
-            assert_eq!(client.run("EXISTS k"), Value::Int(0));
+            assert_eq!(client.run("EXISTS k"), Reply::Int(0));
             release(client, "a", -1);
         });
     }
@@ -101,11 +101,11 @@ mod replies {
     fn a_renewal_answers_1_or_0() {
         each_protocol(|client| {
             take(client, "a LIMIT 2");
-            assert_eq!(client.run("SEM.RENEW k a PX 200000"), Value::Int(1));
+            assert_eq!(client.run("SEM.RENEW k a PX 200000"), Reply::Int(1));
             assert_just_began(client.pttl("k"), 200_000);
-            assert_eq!(client.run("SEM.RENEW k b"), Value::Int(0));
-            assert_eq!(client.run("SEM.RENEW free b"), Value::Int(0));
-            assert_eq!(client.run("SEM.RENEW k a PERSIST"), Value::Int(1));
+            assert_eq!(client.run("SEM.RENEW k b"), Reply::Int(0));
+            assert_eq!(client.run("SEM.RENEW free b"), Reply::Int(0));
+            assert_eq!(client.run("SEM.RENEW k a PERSIST"), Reply::Int(1));
             assert_eq!(client.pttl("k"), -1);
         });
     }
@@ -126,8 +126,8 @@ mod replies {
     fn names_are_case_insensitive_and_options_come_in_any_order() {
         each_protocol(|client| {
             assert!(client.run("sem.acquire k a pX 60000 pErmits 2 block 5 limit 3").fence() > 0);
-            assert_eq!(client.run("Sem.Renew k a ex 60"), Value::Int(1));
-            assert_eq!(client.run("SEM.release k a permits 2"), Value::Int(0));
+            assert_eq!(client.run("Sem.Renew k a ex 60"), Reply::Int(1));
+            assert_eq!(client.run("SEM.release k a permits 2"), Reply::Int(0));
         });
     }
 }
@@ -163,7 +163,7 @@ mod errors {
                 ("SEM.RENEW k a PX -5", "ERR invalid expire time in 'sem.renew' command"),
             ];
             for (line, error) in cases {
-                assert_eq!(client.run(line), Value::Error(error.into()), "{line}");
+                assert_eq!(client.run(line), Reply::Error(error.into()), "{line}");
                 assert_eq!(client.stored("k"), before, "{line}");
             }
         });
@@ -186,9 +186,9 @@ mod errors {
                 "SEM.ACQUIRE k a LIMIT 5 HOLDS 0",
             ] {
                 assert!(client.run(line).error().starts_with("ERR "), "{line}");
-                assert_eq!(client.run("EXISTS k"), Value::Int(0), "{line}");
+                assert_eq!(client.run("EXISTS k"), Reply::Int(0), "{line}");
             }
-            assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 1000000 PERMITS 1000000").items()[2], Value::Int(1_000_000));
+            assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 1000000 PERMITS 1000000").items()[2], Reply::Int(1_000_000));
             assert!(client.run("SEM.ACQUIRE k b LIMIT 1000000").is_nil());
             release(client, "a PERMITS 999999", 1);
             release(client, "a PERMITS 1", 0);
@@ -230,7 +230,7 @@ mod errors {
             }
             let after: Vec<_> = ["mutex", "nested", "rw"].map(|key| client.stored(key)).into();
             assert_eq!(after, before);
-            assert_eq!(client.run("GET s"), Value::bulk("v"));
+            assert_eq!(client.run("GET s"), Reply::bulk("v"));
         });
     }
 }
@@ -259,11 +259,11 @@ mod permits {
         each_protocol(|client| {
             take(client, "a LIMIT 6 PERMITS 2");
             take(client, "b LIMIT 6");
-            assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 6 PERMITS 3").items()[2], Value::Int(5));
+            assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 6 PERMITS 3").items()[2], Reply::Int(5));
             assert!(client.run("SEM.ACQUIRE k a LIMIT 6").is_nil());
             assert_eq!(held(client, "k", "a").map(|held| held.1), Some(5));
             release(client, "a PERMITS 4", 1);
-            assert_eq!(client.run("SEM.ACQUIRE k b LIMIT 6 PERMITS 4").items()[2], Value::Int(5));
+            assert_eq!(client.run("SEM.ACQUIRE k b LIMIT 6 PERMITS 4").items()[2], Reply::Int(5));
         });
     }
 
@@ -271,7 +271,7 @@ mod permits {
     fn holds_says_how_many_and_can_be_sent_again() {
         each_protocol(|client| {
             let first = client.run("SEM.ACQUIRE k a LIMIT 5 HOLDS 3");
-            assert_eq!(first.items()[2], Value::Int(3));
+            assert_eq!(first.items()[2], Reply::Int(3));
             assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 5 HOLDS 3"), first);
             assert_out(client, &[("a", 3)]);
             take(client, "b LIMIT 5 HOLDS 2");
@@ -281,7 +281,7 @@ mod permits {
                 release(client, "a HOLDS 1", 1);
             }
             assert_out(client, &[("a", 1), ("b", 2)]);
-            assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 5 HOLDS 3").items()[2], Value::Int(3));
+            assert_eq!(client.run("SEM.ACQUIRE k a LIMIT 5 HOLDS 3").items()[2], Reply::Int(3));
             let before = client.stored("k");
             assert!(client.run("SEM.ACQUIRE k a LIMIT 5 HOLDS 2").error().starts_with("ERR "), "it takes none away");
             assert!(client.run("SEM.RELEASE k a HOLDS 4").error().starts_with("ERR "), "it adds none");
@@ -302,7 +302,7 @@ mod permits {
             assert_eq!(held(&mut client, "k", &format!("o{n}")).map(|held| held.0), Some(fence));
             last = fence;
         }
-        assert_eq!(client.run("LOCK.INFO k").get("fence"), &Value::Int(last));
+        assert_eq!(client.run("LOCK.INFO k").get("fence"), &Reply::Int(last));
     }
 }
 
@@ -347,11 +347,11 @@ mod limits {
         let before = client.stored("k");
         let reply = client.run("SEM.ACQUIRE k a LIMIT 5 PERMITS 3 BLOCK 0");
         assert!(reply.error().starts_with("DEADLOCK "), "{reply:?}");
-        assert_eq!(client.run("CONFIG SET lock.max-waiters 0"), Value::ok());
+        assert_eq!(client.run("CONFIG SET lock.max-waiters 0"), Reply::ok());
         let reply = client.run("SEM.ACQUIRE k c LIMIT 1 BLOCK 0");
         assert!(reply.error().starts_with("MAXWAITERS "), "{reply:?}");
-        assert_eq!(client.run("SEM.ACQUIRE k c LIMIT 1 BLOCK -1"), Value::Error("ERR timeout is negative".into()));
-        assert_eq!(multi(&mut client, &["SEM.ACQUIRE k c LIMIT 9 PERMITS 9 BLOCK 0"]), [Value::NullArray]);
+        assert_eq!(client.run("SEM.ACQUIRE k c LIMIT 1 BLOCK -1"), Reply::Error("ERR timeout is negative".into()));
+        assert_eq!(multi(&mut client, &["SEM.ACQUIRE k c LIMIT 9 PERMITS 9 BLOCK 0"]), [Reply::NullArray]);
         assert_eq!(client.stored("k"), before);
         assert_eq!(limit(&mut client), 4);
     }
@@ -530,7 +530,7 @@ mod queueing {
             small.assert_silent();
             release(&mut client, &format!("o{n}"), 0);
         }
-        assert_eq!(large.reply().items()[2], Value::Int(4));
+        assert_eq!(large.reply().items()[2], Reply::Int(4));
         small.assert_silent();
         release(&mut client, "large", 3);
         small.granted("small");
@@ -551,7 +551,7 @@ mod queueing {
         b.granted("b");
         more.assert_silent();
         release(&mut client, "b", 1);
-        assert_eq!(more.reply().items()[2], Value::Int(3));
+        assert_eq!(more.reply().items()[2], Reply::Int(3));
         assert_out(&mut client, &[("x", 3), ("b", 1)]);
     }
 
@@ -585,7 +585,7 @@ mod queueing {
             let id = large.id.to_string();
             let (words, last) = leave.rsplit_once(' ').expect("words");
             let last = if last == "ID" { id.as_str() } else { last };
-            assert_eq!(client.run(&format!("{words} {last}")), Value::Int(1), "{leave}");
+            assert_eq!(client.run(&format!("{words} {last}")), Reply::Int(1), "{leave}");
             small.granted("small");
             assert_nobody_waits(&server, &["k"]);
         }
@@ -599,7 +599,7 @@ mod queueing {
         let mut large = Waiter::ask(&server, "SEM.ACQUIRE k large LIMIT 3 PERMITS 2 BLOCK 300");
         let mut small = Waiter::ask(&server, "SEM.ACQUIRE k small LIMIT 3 PX 60000 BLOCK 0");
         small.granted_within("small", Duration::from_millis(300) + SOON);
-        assert_eq!(large.only_reply(), Value::NullArray);
+        assert_eq!(large.only_reply(), Reply::NullArray);
     }
 
     #[test]
@@ -610,10 +610,10 @@ mod queueing {
         let mut older = wait_for(&server, "b LIMIT 3 PERMITS 2");
         let _c = wait_for(&server, "c LIMIT 3");
         let mut newer = wait_for(&server, "b LIMIT 3 PERMITS 2");
-        assert_eq!(older.only_reply(), Value::Error("UNBLOCKED superseded by a newer request".into()));
+        assert_eq!(older.only_reply(), Reply::Error("UNBLOCKED superseded by a newer request".into()));
         assert_eq!(queue(&mut client, "k"), ["b", "c"]);
         release(&mut client, "a HOLDS 0", 0);
-        assert_eq!(newer.reply().items()[2], Value::Int(2));
+        assert_eq!(newer.reply().items()[2], Reply::Int(2));
     }
 
     #[test]
@@ -628,8 +628,8 @@ mod queueing {
         let permits: Vec<i64> = waiters.items().iter().map(|waiter| waiter.get("permits").int()).collect();
         assert_eq!(permits, [2, 1]);
         release(&mut client, "a HOLDS 0", 0);
-        assert_eq!(two.reply().items()[2], Value::Int(2));
-        assert_eq!(one.reply().items()[2], Value::Int(3));
+        assert_eq!(two.reply().items()[2], Reply::Int(2));
+        assert_eq!(one.reply().items()[2], Reply::Int(3));
     }
 
     #[test]
@@ -640,7 +640,7 @@ mod queueing {
         let gone = wait_for(&server, "gone LIMIT 3 PERMITS 2");
         let mut next = wait_for(&server, "next LIMIT 3 PERMITS 3");
         multi(&mut client, &["SEM.RELEASE k a HOLDS 0", &format!("CLIENT KILL ID {}", gone.id)]);
-        assert_eq!(next.reply().items()[2], Value::Int(3));
+        assert_eq!(next.reply().items()[2], Reply::Int(3));
         assert_out(&mut client, &[("next", 3)]);
     }
 
@@ -666,10 +666,10 @@ mod queueing {
         let mut waiters = ["c", "d", "e"].map(|owner| wait_for(&server, &format!("{owner} LIMIT 3 PERMITS 1")));
         let mut large = wait_for(&server, "large LIMIT 3 PERMITS 3");
         let replies = multi(&mut client, &["DEL k", "SEM.ACQUIRE k z LIMIT 3", "LOCK.INFO k"]);
-        assert_eq!(replies[1], Value::NullArray);
-        assert_eq!(replies[2].get("kind"), &Value::bulk("semaphore"));
-        assert_eq!(replies[2].get("limit"), &Value::Int(3));
-        assert_eq!(replies[2].get("ttl"), &Value::Int(-2));
+        assert_eq!(replies[1], Reply::NullArray);
+        assert_eq!(replies[2].get("kind"), &Reply::bulk("semaphore"));
+        assert_eq!(replies[2].get("limit"), &Reply::Int(3));
+        assert_eq!(replies[2].get("ttl"), &Reply::Int(-2));
         for (waiter, owner) in waiters.iter_mut().zip(["c", "d", "e"]) {
             waiter.granted(owner);
         }
@@ -691,7 +691,7 @@ mod leases {
                 assert_eq!(lease(client, "k", owner), ms);
             }
             assert_just_began(client.pttl("k"), 200_000);
-            assert_eq!(client.run("SEM.RENEW k b PX 30000"), Value::Int(1));
+            assert_eq!(client.run("SEM.RENEW k b PX 30000"), Reply::Int(1));
             assert_just_began(client.pttl("k"), 50_000);
             release(client, "a", 0);
             assert_just_began(client.pttl("k"), 30_000);
@@ -720,7 +720,7 @@ mod leases {
             until_ended(client, "k", "short");
             assert_out(client, &[("long", 1)]);
             release(client, "short", -1);
-            assert_eq!(client.run("SEM.RENEW k short"), Value::Int(0));
+            assert_eq!(client.run("SEM.RENEW k short"), Reply::Int(0));
             take(client, "b LIMIT 3 PERMITS 2");
             assert!(client.run("SEM.ACQUIRE k short LIMIT 3").is_nil());
         });
@@ -754,7 +754,7 @@ mod leases {
         client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
         let mut large = Waiter::ask(&server, "SEM.ACQUIRE k large LIMIT 200 PERMITS 200 PX 60000 BLOCK 0");
         let reply = large.reply_within(Duration::from_secs(1) + SOON);
-        assert_eq!(reply.items()[2], Value::Int(200));
+        assert_eq!(reply.items()[2], Reply::Int(200));
         assert!(ms_since(start) >= 399, "the last lease ends after 399 ms, not {:?}", start.elapsed());
         assert_out(&mut client, &[("large", 200)]);
     }
@@ -785,7 +785,7 @@ mod stuck {
         let [_a] = line_up(&server, "m", ["a"]);
         // b may end, and give c its permit.
         let mut c = wait_for(&server, "c LIMIT 2");
-        assert_eq!(client.run("LOCK.CANCEL k c"), Value::Int(1));
+        assert_eq!(client.run("LOCK.CANCEL k c"), Reply::Int(1));
         c.reply();
         let [_b] = line_up(&server, "m", ["b"]);
         let reply = client.run("SEM.ACQUIRE k c LIMIT 2 BLOCK 0");
@@ -807,7 +807,7 @@ mod stuck {
         assert!(reply.error().starts_with("DEADLOCK "), "{reply:?}");
         a.assert_silent();
         release(&mut client, "b", 0);
-        assert_eq!(a.reply().items()[2], Value::Int(2));
+        assert_eq!(a.reply().items()[2], Reply::Int(2));
     }
 }
 
@@ -821,27 +821,27 @@ mod looking {
             let b = client.run("SEM.ACQUIRE k b LIMIT 7 PERMITS 3 PX 90000 SESSION").fence();
             client.run("SEM.ACQUIRE k c LIMIT 7 PERMITS 5 BLOCK 50000 NOTIFY ch");
             let info = client.run("LOCK.INFO k");
-            assert_eq!(info.get("kind"), &Value::bulk("semaphore"));
-            assert_eq!(info.get("limit"), &Value::Int(7));
-            assert_eq!(info.get("fence"), &Value::Int(b));
+            assert_eq!(info.get("kind"), &Reply::bulk("semaphore"));
+            assert_eq!(info.get("limit"), &Reply::Int(7));
+            assert_eq!(info.get("fence"), &Reply::Int(b));
             assert_just_began(info.get("ttl").int(), 90_000);
-            assert_eq!(info.get("waiters"), &Value::Int(1));
+            assert_eq!(info.get("waiters"), &Reply::Int(1));
             let id = client.id();
             let expected = [("a", 4, a, 60_000, 0), ("b", 3, b, 90_000, id)];
             assert_eq!(info.get("holders").items().len(), expected.len());
             for (held, (owner, permits, fence, lease, session)) in info.get("holders").items().iter().zip(expected) {
-                assert_eq!(held.get("owner"), &Value::bulk(owner));
-                assert_eq!(held.get("mode"), &Value::bulk("permits"));
-                assert_eq!(held.get("holds"), &Value::Int(permits));
-                assert_eq!(held.get("fence"), &Value::Int(fence));
+                assert_eq!(held.get("owner"), &Reply::bulk(owner));
+                assert_eq!(held.get("mode"), &Reply::bulk("permits"));
+                assert_eq!(held.get("holds"), &Reply::Int(permits));
+                assert_eq!(held.get("fence"), &Reply::Int(fence));
                 assert_just_began(held.get("ttl").int(), lease);
-                assert_eq!(held.get("lease"), &Value::Int(lease));
-                assert_eq!(held.get("session"), &Value::Int(session));
+                assert_eq!(held.get("lease"), &Reply::Int(lease));
+                assert_eq!(held.get("session"), &Reply::Int(session));
             }
             let waiters = client.run("LOCK.WAITERS k");
             let c = &waiters.items()[0];
-            assert_eq!((c.get("owner"), c.get("mode")), (&Value::bulk("c"), &Value::bulk("permits")));
-            assert_eq!((c.get("permits"), c.get("client")), (&Value::Int(5), &Value::Int(id)));
+            assert_eq!((c.get("owner"), c.get("mode")), (&Reply::bulk("c"), &Reply::bulk("permits")));
+            assert_eq!((c.get("permits"), c.get("client")), (&Reply::Int(5), &Reply::Int(id)));
             assert!((1..=50_000).contains(&c.get("remaining").int()));
         });
     }
@@ -882,7 +882,7 @@ mod looking {
         let mut client = server.client();
         client.run("SEM.ACQUIRE k a LIMIT 2 PX 40");
         client.run("SEM.ACQUIRE k b LIMIT 2 PX 80");
-        until("the key is gone", || client.run("EXISTS k") == Value::Int(0));
+        until("the key is gone", || client.run("EXISTS k") == Reply::Int(0));
         assert!(client.run("LOCK.INFO k").is_nil());
     }
 }

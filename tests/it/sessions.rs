@@ -2,7 +2,7 @@
 //! the connection ends, and nobody needs a watchdog.
 
 use crate::support::waiting::*;
-use crate::support::{in_sync, until, Client, Server, Value};
+use crate::support::{in_sync, until, Client, Reply, Server};
 use std::time::Duration;
 
 /// The id of the connection that the only holder of `key` is bound to, 0 for none.
@@ -17,7 +17,7 @@ const BRIEF_MS: i64 = 2000;
 
 /// What TIME answers, in milliseconds.
 #[track_caller]
-fn milliseconds(time: &Value) -> i64 {
+fn milliseconds(time: &Reply) -> i64 {
     let [seconds, micros] = [0, 1].map(|at| time.items()[at].text().parse::<i64>().expect("a number"));
     seconds * 1000 + micros / 1000
 }
@@ -30,7 +30,7 @@ fn assert_freed_soon(client: &mut Client, key: &str) {
         client.send(&["EXISTS", key]);
         let exists = client.read_by(&mut watch, SOON).expect("an answer in time");
         assert!(watch.elapsed() < SOON, "not within {SOON:?}");
-        exists == Value::Int(0)
+        exists == Reply::Int(0)
     });
 }
 
@@ -64,7 +64,7 @@ mod renewal {
             assert!((LEASE / 3..=2 * LEASE / 3).contains(&after), "renewed after {after} ms of {LEASE}");
             (deadline, looked) = (renewed, renewed - LEASE);
         }
-        assert_eq!(client.run("LOCK.HELD k a").items()[0], Value::Int(fence));
+        assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
     }
 
     /// When `k` ends and what time it is, both in milliseconds of the server's clock.
@@ -122,7 +122,7 @@ mod renewal {
         let server = quiet().start();
         let mut session = server.client();
         session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
-        assert_eq!(session.run(&format!("LOCK.RENEW k a {BRIEF}")), Value::Int(1));
+        assert_eq!(session.run(&format!("LOCK.RENEW k a {BRIEF}")), Reply::Int(1));
         until_renewed(&mut session, "k");
         let left = session.run("PTTL k").int();
         assert!((1..=BRIEF_MS).contains(&left), "{left}");
@@ -153,13 +153,13 @@ mod end {
             session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
             let [mut b] = line_up(&server, "k", ["b"]);
             match end {
-                "QUIT" => assert_eq!(session.run("QUIT"), Value::ok()),
-                "KILL" => assert_eq!(client.run(&format!("CLIENT KILL ID {}", session.id())), Value::Int(1)),
+                "QUIT" => assert_eq!(session.run("QUIT"), Reply::ok()),
+                "KILL" => assert_eq!(client.run(&format!("CLIENT KILL ID {}", session.id())), Reply::Int(1)),
                 _ => drop(session),
             }
             b.granted("b");
             client.run("LOCK.RELEASE k b");
-            assert_eq!(client.run("EXISTS k"), Value::Int(0));
+            assert_eq!(client.run("EXISTS k"), Reply::Int(0));
         }
     }
 
@@ -351,7 +351,7 @@ mod binding {
         client.run("LOCK.ACQUIRE k a PX 20");
         let_pass(Duration::from_millis(40));
         let mut b = server.client();
-        assert_eq!(b.run(&format!("LOCK.ACQUIRE k b {BRIEF} SESSION")).items()[0], Value::bulk("b"));
+        assert_eq!(b.run(&format!("LOCK.ACQUIRE k b {BRIEF} SESSION")).items()[0], Reply::bulk("b"));
         assert_eq!(session(&mut client, "k"), b.id());
         until_renewed(&mut client, "k");
         until_renewed(&mut client, "k");
@@ -389,9 +389,9 @@ mod binding {
         let server = quiet().start();
         let mut client = server.client();
         for line in ["LOCK.ACQUIRE k a PERSIST SESSION", "RLOCK.ACQUIRE k a SESSION PERSIST"] {
-            assert_eq!(client.run(line), Value::Error("ERR syntax error".into()));
+            assert_eq!(client.run(line), Reply::Error("ERR syntax error".into()));
         }
-        assert_eq!(client.run("EXISTS k"), Value::Int(0));
+        assert_eq!(client.run("EXISTS k"), Reply::Int(0));
     }
 }
 
@@ -415,14 +415,14 @@ mod never_stored {
             format!("PEXPIRETIME {key}"),
         ]);
         assert!(!replies[1].is_error(), "{replies:?}");
-        assert_eq!(replies[3].get("holders").items()[0].get("session"), &Value::Int(0));
+        assert_eq!(replies[3].get("holders").items()[0].get("session"), &Reply::Int(0));
         let deadline = replies[4].int();
         drop(holder);
         until_gone(&mut client, id);
         client.run(&format!("SELECT {db}"));
         let replies = multi(&mut client, &[&format!("EXISTS {key}"), "TIME"]);
         assert!(
-            replies[0] == Value::Int(1) || milliseconds(&replies[1]) >= deadline,
+            replies[0] == Reply::Int(1) || milliseconds(&replies[1]) >= deadline,
             "the connection's end released a lock that was not bound to it any more"
         );
         let mut in_db = server.client();

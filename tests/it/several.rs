@@ -2,7 +2,7 @@
 
 use crate::support::families::{held, left};
 use crate::support::waiting::*;
-use crate::support::{assert_just_began, each_protocol, until, Client, Dice, Server, Value};
+use crate::support::{assert_just_began, each_protocol, until, Client, Reply, Rng, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn wait_for(server: &Server, keys_and_owner: &str) -> Waiter {
 #[track_caller]
 fn release(client: &mut Client, keys_and_owner: &str, released: i64) {
     let line = format!("MLOCK.RELEASE {}", counted(keys_and_owner));
-    assert_eq!(client.run(&line), Value::Int(released), "{line}");
+    assert_eq!(client.run(&line), Reply::Int(released), "{line}");
 }
 
 /// Puts numkeys in front.
@@ -50,10 +50,10 @@ mod replies {
         each_protocol(|client| {
             let grant = client.run("MLOCK.ACQUIRE 3 x y z a");
             let fence = grant.fence();
-            assert_eq!(grant, Value::Array(vec![Value::bulk("a"), Value::Int(fence)]));
+            assert_eq!(grant, Reply::Array(vec![Reply::bulk("a"), Reply::Int(fence)]));
             for key in ["x", "y", "z"] {
                 let info = client.cmd(&["LOCK.INFO", key]);
-                assert_eq!((info.get("kind"), info.get("fence")), (&Value::bulk("mutex"), &Value::Int(fence)), "{key}");
+                assert_eq!((info.get("kind"), info.get("fence")), (&Reply::bulk("mutex"), &Reply::Int(fence)), "{key}");
                 assert_eq!(held(client, key, "a").map(|held| (held.0, held.1)), Some((fence, 1)));
                 assert_just_began(client.pttl(key), 30_000);
             }
@@ -68,9 +68,9 @@ mod replies {
         let (mut client, mut resp3) = (server.client(), server.client3());
         hold(&mut client, "y", "other");
         for line in ["MLOCK.ACQUIRE 3 x y z a", "MLOCK.ACQUIRE 2 y x *", "MLOCK.ACQUIRE 2 x y a BLOCK 1"] {
-            assert_eq!(client.run(line), Value::NullArray, "{line}");
-            assert_eq!(resp3.run(line), Value::Null, "{line}");
-            assert_eq!(client.run("DBSIZE"), Value::Int(1), "{line}");
+            assert_eq!(client.run(line), Reply::NullArray, "{line}");
+            assert_eq!(resp3.run(line), Reply::Null, "{line}");
+            assert_eq!(client.run("DBSIZE"), Reply::Int(1), "{line}");
         }
         assert_held(&mut client, &[("y", "other")]);
     }
@@ -94,7 +94,7 @@ mod replies {
         each_protocol(|client| {
             take(client, "x y a");
             hold(client, "other", "b");
-            assert_eq!(client.run("MLOCK.RENEW 2 x y a PX 200000"), Value::Int(1));
+            assert_eq!(client.run("MLOCK.RENEW 2 x y a PX 200000"), Reply::Int(1));
             for key in ["x", "y"] {
                 assert_just_began(client.pttl(key), 200_000);
             }
@@ -105,11 +105,11 @@ mod replies {
                 "MLOCK.RENEW 2 x y b PX 500000",
                 "MLOCK.RENEW 1 free a",
             ] {
-                assert_eq!(client.run(line), Value::Int(0), "{line}");
+                assert_eq!(client.run(line), Reply::Int(0), "{line}");
             }
             let after: Vec<_> = ["x", "y", "other"].map(|key| client.stored(key)).into();
             assert_eq!(after, before, "none was changed");
-            assert_eq!(client.run("MLOCK.RENEW 1 y a PERSIST"), Value::Int(1));
+            assert_eq!(client.run("MLOCK.RENEW 1 y a PERSIST"), Reply::Int(1));
             assert_eq!(client.pttl("y"), -1);
         });
     }
@@ -128,8 +128,8 @@ mod replies {
     fn names_are_case_insensitive_and_options_come_in_any_order() {
         each_protocol(|client| {
             assert!(client.run("mlock.Acquire 2 x y a block 5 pX 60000").fence() > 0);
-            assert_eq!(client.run("Mlock.Renew 2 x y a eX 60"), Value::Int(1));
-            assert_eq!(client.run("mlock.RELEASE 2 x y a"), Value::Int(2));
+            assert_eq!(client.run("Mlock.Renew 2 x y a eX 60"), Reply::Int(1));
+            assert_eq!(client.run("mlock.RELEASE 2 x y a"), Reply::Int(2));
         });
     }
 
@@ -139,12 +139,12 @@ mod replies {
             let keys: Vec<String> = (0..129).map(|n| format!("k{n}")).collect();
             let most = keys[..128].join(" ");
             let fence = client.run(&format!("MLOCK.ACQUIRE 128 {most} a")).fence();
-            assert_eq!(client.run("DBSIZE"), Value::Int(128));
+            assert_eq!(client.run("DBSIZE"), Reply::Int(128));
             assert_eq!(held(client, "k127", "a").map(|held| held.0), Some(fence));
-            assert_eq!(client.run(&format!("MLOCK.RENEW 128 {most} a")), Value::Int(1));
-            assert_eq!(client.run(&format!("MLOCK.RELEASE 128 {most} a")), Value::Int(128));
+            assert_eq!(client.run(&format!("MLOCK.RENEW 128 {most} a")), Reply::Int(1));
+            assert_eq!(client.run(&format!("MLOCK.RELEASE 128 {most} a")), Reply::Int(128));
             assert!(client.run(&format!("MLOCK.ACQUIRE 129 {} a", keys.join(" "))).is_error());
-            assert_eq!(client.run("DBSIZE"), Value::Int(0));
+            assert_eq!(client.run("DBSIZE"), Reply::Int(0));
         });
     }
 
@@ -156,7 +156,7 @@ mod replies {
             ["MLOCK.ACQUIRE 2 x y a PX 5000 BLOCK 0 NOTIFY ch", "MLOCK.RELEASE 2 x y a", "MLOCK.RENEW 2 x y a PX 5000"]
         {
             let keys = client.run(&format!("COMMAND GETKEYS {line}"));
-            assert_eq!(keys, Value::Array(vec![Value::bulk("x"), Value::bulk("y")]), "{line}");
+            assert_eq!(keys, Reply::Array(vec![Reply::bulk("x"), Reply::bulk("y")]), "{line}");
         }
         client.run("ACL SETUSER limited on nopass +@all ~x ~y*");
         client.run("AUTH limited any");
@@ -172,7 +172,7 @@ mod replies {
         until("the cluster is up", || client.run("CLUSTER INFO").text().contains("cluster_state:ok"));
         assert!(client.run("MLOCK.ACQUIRE 2 {t}x {t}y a").fence() > 0);
         assert!(client.run("MLOCK.ACQUIRE 2 x y a").error().starts_with("CROSSSLOT "));
-        assert_eq!(client.run("MLOCK.RELEASE 2 {t}x {t}y a"), Value::Int(2));
+        assert_eq!(client.run("MLOCK.RELEASE 2 {t}x {t}y a"), Reply::Int(2));
     }
 }
 
@@ -198,7 +198,7 @@ mod errors {
                 ("MLOCK.RELEASE 1 held a PX 5000", SYNTAX),
             ];
             for (line, error) in cases {
-                assert_eq!(client.run(line), Value::Error(error.into()), "{line}");
+                assert_eq!(client.run(line), Reply::Error(error.into()), "{line}");
             }
             for line in [
                 "MLOCK.ACQUIRE 0 x a",
@@ -214,7 +214,7 @@ mod errors {
                 assert!(client.run(line).error().starts_with("ERR "), "{line}");
             }
             assert_eq!(client.stored("held"), before);
-            assert_eq!(client.run("DBSIZE"), Value::Int(1));
+            assert_eq!(client.run("DBSIZE"), Reply::Int(1));
         });
     }
 
@@ -224,7 +224,7 @@ mod errors {
             for line in ["MLOCK.ACQUIRE 2 x x a", "MLOCK.ACQUIRE 3 x y x a", "MLOCK.ACQUIRE 2 x x a BLOCK 0"] {
                 assert!(client.run(line).error().starts_with("ERR "), "{line}");
             }
-            assert_eq!(client.run("DBSIZE"), Value::Int(0));
+            assert_eq!(client.run("DBSIZE"), Reply::Int(0));
             take(client, "x y a");
             for line in ["MLOCK.RELEASE 2 x x a", "MLOCK.RENEW 3 x y y a PX 5000"] {
                 assert!(client.run(line).error().starts_with("ERR "), "{line}");
@@ -259,7 +259,7 @@ mod errors {
             }
             let after: Vec<_> = all.map(|key| client.stored(key)).into();
             assert_eq!(after, before);
-            assert_eq!(client.run("EXISTS free"), Value::Int(0));
+            assert_eq!(client.run("EXISTS free"), Reply::Int(0));
         });
     }
 
@@ -269,7 +269,7 @@ mod errors {
             client.run("SET string v");
             hold(client, "x", "other");
             for keys in ["x string", "string x"] {
-                assert_eq!(client.run(&format!("MLOCK.ACQUIRE 2 {keys} a BLOCK 0")), Value::Error(WRONGTYPE.into()));
+                assert_eq!(client.run(&format!("MLOCK.ACQUIRE 2 {keys} a BLOCK 0")), Reply::Error(WRONGTYPE.into()));
             }
         });
     }
@@ -290,7 +290,7 @@ mod grants {
             let wider = take(client, "z y x a");
             assert!(wider > fence);
             for key in ["x", "y", "z"] {
-                assert_eq!(client.cmd(&["LOCK.INFO", key]).get("fence"), &Value::Int(wider), "{key}");
+                assert_eq!(client.cmd(&["LOCK.INFO", key]).get("fence"), &Reply::Int(wider), "{key}");
             }
         });
     }
@@ -322,7 +322,7 @@ mod grants {
                 assert_just_began(client.pttl(key), 200_000);
             }
             release(client, "x y a", 2);
-            assert_eq!(client.run("DBSIZE"), Value::Int(0), "one release frees them");
+            assert_eq!(client.run("DBSIZE"), Reply::Int(0), "one release frees them");
         });
     }
 
@@ -351,13 +351,13 @@ mod grants {
     fn lock_release_frees_one_of_them() {
         each_protocol(|client| {
             let fence = take(client, "x y z a");
-            assert_eq!(client.run("LOCK.RELEASE y a"), Value::Int(1));
+            assert_eq!(client.run("LOCK.RELEASE y a"), Reply::Int(1));
             assert_held(client, &[("x", "a"), ("y", ""), ("z", "a")]);
             assert!(hold(client, "y", "b") > fence);
             assert!(client.run("MLOCK.ACQUIRE 3 x y z a").is_nil());
             assert_eq!(held(client, "x", "a").map(|held| held.0), Some(fence), "nothing was changed");
-            assert_eq!(client.run("MLOCK.RENEW 3 x y z a"), Value::Int(0));
-            assert_eq!(client.run("LOCK.RENEW x a PX 90000"), Value::Int(1));
+            assert_eq!(client.run("MLOCK.RENEW 3 x y z a"), Reply::Int(0));
+            assert_eq!(client.run("LOCK.RENEW x a PX 90000"), Reply::Int(1));
             release(client, "x y z a", 2);
             assert_held(client, &[("y", "b")]);
         });
@@ -369,7 +369,7 @@ mod grants {
         let mut client = server.client();
         take(&mut client, "x y a");
         client.run("PEXPIRE x 40");
-        until("x is free", || client.run("EXISTS x") == Value::Int(0));
+        until("x is free", || client.run("EXISTS x") == Reply::Int(0));
         assert_held(&mut client, &[("y", "a")]);
     }
 
@@ -379,10 +379,10 @@ mod grants {
         let mut client = server.client();
         let replies = multi(&mut client, &["MLOCK.ACQUIRE 2 x y a BLOCK 0", "MLOCK.ACQUIRE 2 y z b BLOCK 0"]);
         assert!(replies[0].fence() > 0);
-        assert_eq!(replies[1], Value::NullArray);
+        assert_eq!(replies[1], Reply::NullArray);
         let script = "return redis.call('MLOCK.ACQUIRE', 2, KEYS[1], KEYS[2], 'b', 'BLOCK', 0) and 'yes' or 'no'";
-        assert_eq!(client.cmd(&["EVAL", script, "2", "y", "z"]), Value::bulk("no"));
-        assert_eq!(client.cmd(&["EVAL", script, "2", "v", "w"]), Value::bulk("yes"));
+        assert_eq!(client.cmd(&["EVAL", script, "2", "y", "z"]), Reply::bulk("no"));
+        assert_eq!(client.cmd(&["EVAL", script, "2", "v", "w"]), Reply::bulk("yes"));
     }
 }
 
@@ -397,15 +397,15 @@ mod waiting {
             hold(&mut client, key, "a");
         }
         let mut b = wait_for(&server, "x y z b");
-        assert_eq!(client.run("LOCK.RELEASE y a"), Value::Int(1));
+        assert_eq!(client.run("LOCK.RELEASE y a"), Reply::Int(1));
         assert_held(&mut client, &[("x", "a"), ("y", ""), ("z", "a")]);
-        assert_eq!(client.run("LOCK.RELEASE x a"), Value::Int(1));
+        assert_eq!(client.run("LOCK.RELEASE x a"), Reply::Int(1));
         b.assert_silent();
         assert_held(&mut client, &[("x", ""), ("y", ""), ("z", "a")]);
         let replies = multi(&mut client, &["LOCK.RELEASE z a", "LOCK.HELD x b", "LOCK.HELD y b", "LOCK.HELD z b"]);
         let fence = b.granted("b");
         for reply in &replies[1..] {
-            assert_eq!(reply.items()[0], Value::Int(fence), "one step, one fence");
+            assert_eq!(reply.items()[0], Reply::Int(fence), "one step, one fence");
         }
         assert_nobody_waits(&server, &["x", "y", "z"]);
     }
@@ -416,8 +416,8 @@ mod waiting {
         let mut client = server.client();
         hold(&mut client, "x", "a");
         let mut b = wait_for(&server, "x y b");
-        assert_eq!(client.run("LOCK.ACQUIRE y z"), Value::NullArray, "y is free, but b came first");
-        assert_eq!(client.run("MLOCK.ACQUIRE 2 y w z"), Value::NullArray);
+        assert_eq!(client.run("LOCK.ACQUIRE y z"), Reply::NullArray, "y is free, but b came first");
+        assert_eq!(client.run("MLOCK.ACQUIRE 2 y w z"), Reply::NullArray);
         let [mut z] = line_up(&server, "y", ["z"]);
         for key in ["x", "y"] {
             assert_eq!(queue(&mut client, key)[0], "b");
@@ -473,7 +473,7 @@ mod waiting {
         hold(&mut client, "x", "a");
         let mut b = wait_for(&server, "x y b");
         assert!(client.run("LOCK.ACQUIRE y a PX 60000").fence() > 0, "a has x, so b cannot go on without a");
-        assert_eq!(client.run("LOCK.ACQUIRE y z"), Value::NullArray, "nobody else passes");
+        assert_eq!(client.run("LOCK.ACQUIRE y z"), Reply::NullArray, "nobody else passes");
         b.assert_silent();
         client.run("LOCK.RELEASE x a");
         b.assert_silent();
@@ -628,7 +628,7 @@ mod waiting {
         hold(&mut client, "y", "b");
         let mut a = wait_for(&server, "x y a");
         client.run("LOCK.RENEW x a PX 100");
-        until("its own lease has ended", || client.run("EXISTS x") == Value::Int(0));
+        until("its own lease has ended", || client.run("EXISTS x") == Reply::Int(0));
         assert!(client.run("LOCK.ACQUIRE x z").is_nil(), "it keeps its turn there");
         client.run("LOCK.RELEASE y b");
         a.granted("a");
@@ -653,15 +653,15 @@ mod waiting {
         hold(&mut client, "x", "a");
         let _b = wait_for(&server, "x y b");
         let info = client.run("LOCK.INFO y");
-        assert_eq!(info.get("kind"), &Value::bulk("mutex"));
-        assert_eq!(info.get("ttl"), &Value::Int(-2), "free but waited for");
-        assert_eq!(info.get("holders"), &Value::Array(vec![]));
+        assert_eq!(info.get("kind"), &Reply::bulk("mutex"));
+        assert_eq!(info.get("ttl"), &Reply::Int(-2), "free but waited for");
+        assert_eq!(info.get("holders"), &Reply::Array(vec![]));
         for key in ["x", "y"] {
-            assert_eq!(client.cmd(&["LOCK.INFO", key]).get("waiters"), &Value::Int(1), "{key}");
+            assert_eq!(client.cmd(&["LOCK.INFO", key]).get("waiters"), &Reply::Int(1), "{key}");
             let waiters = client.cmd(&["LOCK.WAITERS", key]);
             let waiter = &waiters.items()[0];
-            assert_eq!((waiter.get("owner"), waiter.get("mode")), (&Value::bulk("b"), &Value::bulk("exclusive")));
-            assert_eq!(waiter.get("permits"), &Value::Int(1));
+            assert_eq!((waiter.get("owner"), waiter.get("mode")), (&Reply::bulk("b"), &Reply::bulk("exclusive")));
+            assert_eq!(waiter.get("permits"), &Reply::Int(1));
         }
         assert!(client.run("RLOCK.ACQUIRE y z").error().starts_with("WRONGKIND "), "it keeps the queue's family");
     }
@@ -681,7 +681,7 @@ mod waiting {
             assert!(reply.error().starts_with(error), "{reply:?}");
             c.granted("c");
             assert_nobody_waits(&server, &["y", "z"]);
-            assert_eq!(client.run("EXISTS y"), Value::Int(0));
+            assert_eq!(client.run("EXISTS y"), Reply::Int(0));
         }
     }
 
@@ -696,7 +696,7 @@ mod waiting {
             let [mut c] = line_up(&server, "z", ["c"]);
             let [mut d] = line_up(&server, "y", ["d"]);
             let line = if leave.starts_with("CLIENT") { format!("{leave} {}", b.id) } else { leave.to_string() };
-            assert_eq!(client.run(&line), Value::Int(1), "{line}");
+            assert_eq!(client.run(&line), Reply::Int(1), "{line}");
             c.granted("c");
             d.granted("d");
             assert_nobody_waits(&server, &["x", "y", "z"]);
@@ -711,7 +711,7 @@ mod waiting {
         let start = Instant::now();
         let mut b = Waiter::ask(&server, "MLOCK.ACQUIRE 2 x y b BLOCK 300");
         let mut c = Waiter::ask(&server, &format!("LOCK.ACQUIRE y c {LONG} BLOCK 0"));
-        assert_eq!(b.client.read(), Value::NullArray);
+        assert_eq!(b.client.read(), Reply::NullArray);
         assert!(ms_since(start) >= 300);
         c.granted("c");
         assert_nobody_waits(&server, &["x", "y"]);
@@ -725,7 +725,7 @@ mod waiting {
         let mut older = wait_for(&server, "x y b");
         let [_c] = line_up(&server, "y", ["c"]);
         let mut newer = wait_for(&server, "y x b");
-        assert_eq!(older.only_reply(), Value::Error("UNBLOCKED superseded by a newer request".into()));
+        assert_eq!(older.only_reply(), Reply::Error("UNBLOCKED superseded by a newer request".into()));
         assert_eq!(queue(&mut client, "y"), ["b", "c"]);
         client.run("LOCK.RELEASE x a");
         newer.granted("b");
@@ -754,7 +754,7 @@ mod waiting {
         client.run("CONFIG SET lock.keep-place 60000");
         hold(&mut client, "x", "a");
         hold(&mut client, "y", "a");
-        assert_eq!(client.run("MLOCK.ACQUIRE 2 x y b PX 60000 BLOCK 1"), Value::NullArray);
+        assert_eq!(client.run("MLOCK.ACQUIRE 2 x y b PX 60000 BLOCK 1"), Reply::NullArray);
         let [mut c] = line_up(&server, "x", ["c"]);
         let [mut d] = line_up(&server, "y", ["d"]);
         let mut b = wait_for(&server, "x y b");
@@ -789,7 +789,7 @@ mod waiting {
         multi(&mut client, &["LOCK.RELEASE x a", &format!("CLIENT KILL ID {}", b.id)]);
         c.granted("c");
         d.granted("d");
-        until("z is free", || client.run("EXISTS z") == Value::Int(0));
+        until("z is free", || client.run("EXISTS z") == Reply::Int(0));
         assert_nobody_waits(&server, &["x", "y", "z"]);
     }
 
@@ -813,7 +813,7 @@ mod waiting {
         hold(&mut client, "x", "a");
         let mut b = wait_for(&server, "x y b");
         assert!(client.run("MLOCK.ACQUIRE 2 x y b").is_nil());
-        assert_eq!(client.run("LOCK.WAITERS y").items()[0].get("client"), &Value::Int(b.id));
+        assert_eq!(client.run("LOCK.WAITERS y").items()[0].get("client"), &Reply::Int(b.id));
         b.assert_silent();
     }
 }
@@ -832,10 +832,10 @@ mod stored {
         let mut b = wait_for(&server, "x y z b");
         release(&mut client, "x y z a", 3);
         b.granted("b");
-        assert_eq!(client.run("MLOCK.RENEW 3 x y z b PX 90000"), Value::Int(1));
+        assert_eq!(client.run("MLOCK.RENEW 3 x y z b PX 90000"), Reply::Int(1));
         // And one that no command makes: the leases end.
         let mut c = wait_for(&server, "x y z c");
-        assert_eq!(client.run("MLOCK.RENEW 3 x y z b PX 50"), Value::Int(1));
+        assert_eq!(client.run("MLOCK.RENEW 3 x y z b PX 50"), Reply::Int(1));
         c.granted("c");
         in_sync(&server, &replica);
         assert_eq!(all_locks(&server), all_locks(&replica));
@@ -882,7 +882,7 @@ mod stored {
         let mut b = wait_for(&server, "y x b");
         drop(session);
         b.granted("b");
-        until("z is free", || client.run("EXISTS z") == Value::Int(0));
+        until("z is free", || client.run("EXISTS z") == Reply::Int(0));
     }
 }
 
@@ -896,18 +896,18 @@ fn random_pairs_and_triples_never_overlap_and_never_stand_still() {
     let server = Server::start();
     let port = server.port();
     let done = AtomicBool::new(false);
-    let dice = Dice::new(4);
-    let seed = dice.seed();
+    let rng = Rng::new(4);
+    let seed = rng.seed();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 scope.spawn(move || {
                     let mut client = Client::connect(port);
-                    let mut dice = Dice::new(seed.wrapping_add(number as u64));
+                    let mut rng = Rng::new(seed.wrapping_add(number as u64));
                     // Some take one more, so that all take exactly as many as promised.
                     let mine = TAKEN / CLIENTS + usize::from(number < TAKEN % CLIENTS);
                     for _ in 0..mine {
-                        take_random_keys(&mut client, &mut dice, number, KEYS);
+                        take_random_keys(&mut client, &mut rng, number, KEYS);
                     }
                 })
             })
@@ -920,20 +920,20 @@ fn random_pairs_and_triples_never_overlap_and_never_stand_still() {
     });
 
     let mut client = server.client();
-    assert_eq!(client.run("GET taken"), Value::bulk(TAKEN.to_string()));
+    assert_eq!(client.run("GET taken"), Reply::bulk(TAKEN.to_string()));
     for key in 0..KEYS {
-        assert_eq!(client.run(&format!("GET inside:{key}")), Value::bulk("0"), "key {key}");
-        assert_eq!(client.run(&format!("EXISTS {{s}}:{key}")), Value::Int(0));
+        assert_eq!(client.run(&format!("GET inside:{key}")), Reply::bulk("0"), "key {key}");
+        assert_eq!(client.run(&format!("EXISTS {{s}}:{key}")), Reply::Int(0));
     }
     assert_eq!(server.blocked_clients(), 0);
 }
 
 /// Takes two or three keys, counts itself in and out of each of them, and gives them back.
-fn take_random_keys(client: &mut Client, dice: &mut Dice, number: usize, keys: usize) {
-    let count = 2 + dice.below(2);
+fn take_random_keys(client: &mut Client, rng: &mut Rng, number: usize, keys: usize) {
+    let count = 2 + rng.below(2);
     let mut chosen: Vec<usize> = Vec::new();
     while chosen.len() < count {
-        let key = dice.below(keys);
+        let key = rng.below(keys);
         if !chosen.contains(&key) {
             chosen.push(key);
         }
@@ -950,10 +950,10 @@ fn take_random_keys(client: &mut Client, dice: &mut Dice, number: usize, keys: u
     // In two journeys, so that others have a chance to get in between.
     let (entered, left) = lines.split_at(count);
     for reply in client.pipeline(entered) {
-        assert_eq!(reply, Value::Int(1), "somebody else is inside");
+        assert_eq!(reply, Reply::Int(1), "somebody else is inside");
     }
     let replies = client.pipeline(left);
-    assert!(replies[1..=count].iter().all(|reply| *reply == Value::Int(0)), "{replies:?}");
+    assert!(replies[1..=count].iter().all(|reply| *reply == Reply::Int(0)), "{replies:?}");
     assert_eq!(replies[count + 1].int(), count as i64);
 }
 

@@ -1,6 +1,6 @@
 //! A lock is a value of the keyspace: it is saved, loaded, moved, measured and watched like any other.
 
-use crate::support::{assert_just_began, until, Client, Server, Value};
+use crate::support::{assert_just_began, until, Client, Reply, Server};
 use std::time::Duration;
 
 /// Locks of every shape that is stored; each has its own key.
@@ -23,7 +23,7 @@ fn take_locks(client: &mut Client) {
 }
 
 /// All that is stored, byte by byte.
-fn stored(client: &mut Client) -> Vec<(Value, Value)> {
+fn stored(client: &mut Client) -> Vec<(Reply, Reply)> {
     KEYS.iter().map(|key| client.stored(key)).collect()
 }
 
@@ -48,7 +48,7 @@ fn the_type_has_a_name_and_scan_finds_it() {
         assert_eq!(client.cmd(&["TYPE", key]).text(), "redislock");
     }
     let page = client.run("SCAN 0 COUNT 1000 TYPE redislock");
-    let mut found: Vec<&str> = page.items()[1].items().iter().map(Value::text).collect();
+    let mut found: Vec<&str> = page.items()[1].items().iter().map(Reply::text).collect();
     found.sort_unstable();
     let mut expected = KEYS.to_vec();
     expected.sort_unstable();
@@ -61,7 +61,7 @@ fn an_rdb_keeps_locks() {
     let mut client = server.client();
     take_locks(&mut client);
     let before = stored(&mut client);
-    assert_eq!(client.run("SAVE"), Value::ok());
+    assert_eq!(client.run("SAVE"), Reply::ok());
     server.kill();
     server.restart();
     let mut client = server.client();
@@ -75,7 +75,7 @@ fn debug_reload_keeps_locks() {
     let mut client = server.client();
     take_locks(&mut client);
     let before = stored(&mut client);
-    assert_eq!(client.run("DEBUG RELOAD"), Value::ok());
+    assert_eq!(client.run("DEBUG RELOAD"), Reply::ok());
     assert_eq!(stored(&mut client), before);
     assert_locks_still_work(&mut client);
 }
@@ -133,7 +133,7 @@ fn a_lease_ends_while_the_server_is_down() {
         let mut server = Server::builder().config(config).clock("+0").start();
         let mut client = server.client();
         take_locks(&mut client);
-        assert_eq!(client.run("SAVE"), Value::ok());
+        assert_eq!(client.run("SAVE"), Reply::ok());
         server.stop();
         server.set_clock("+1h");
         server.restart();
@@ -153,7 +153,7 @@ fn dump_and_restore_carry_a_lock_to_another_server() {
         let payload = from.cmd(&["DUMP", key]);
         let deadline = from.cmd(&["PEXPIRETIME", key]).int().max(0).to_string();
         let restored = to.cmd(&[b"RESTORE", key.as_bytes(), deadline.as_bytes(), payload.bytes(), b"ABSTTL"]);
-        assert_eq!(restored, Value::ok(), "{key}");
+        assert_eq!(restored, Reply::ok(), "{key}");
         assert_eq!(to.stored(key), from.stored(key));
     }
     assert_locks_still_work(&mut to);
@@ -169,7 +169,7 @@ fn the_time_to_live_of_a_restore_is_the_lease() {
         let payload = client.cmd(&["DUMP", key]);
         for (ttl, expected) in [("0", -1), ("200000", 200_000)] {
             let restored = client.cmd(&[b"RESTORE", key.as_bytes(), ttl.as_bytes(), payload.bytes(), b"REPLACE"]);
-            assert_eq!(restored, Value::ok());
+            assert_eq!(restored, Reply::ok());
             let held = client.cmd(&["LOCK.HELD", key, "a"]).items()[2].int();
             let shown = client.cmd(&["LOCK.INFO", key]).get("ttl").int();
             if expected == -1 {
@@ -191,7 +191,7 @@ fn a_restored_lock_lies_beside_the_one_it_came_from() {
     let busy = client.cmd(&[&b"RESTORE"[..], b"k", b"0", payload.bytes()]);
     assert!(busy.error().starts_with("BUSYKEY "));
     client.run("LOCK.RELEASE k a");
-    assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k2", b"60000", payload.bytes()]), Value::ok());
+    assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k2", b"60000", payload.bytes()]), Reply::ok());
     assert_eq!(client.run("LOCK.HELD k2 a").items()[0].int(), fence);
     assert!(client.run("LOCK.ACQUIRE k b").fence() > fence);
     assert_eq!(client.run("LOCK.RELEASE k2 a").int(), 1);
@@ -203,7 +203,7 @@ fn rename_and_move_take_the_lock_along() {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a PX 600000");
     let (value, deadline) = client.stored("k");
-    assert_eq!(client.run("RENAME k renamed"), Value::ok());
+    assert_eq!(client.run("RENAME k renamed"), Reply::ok());
     assert_eq!(client.stored("renamed"), (value.clone(), deadline.clone()));
     let next = client.run("LOCK.ACQUIRE k b").fence();
 
@@ -223,7 +223,7 @@ fn rename_over_a_lock_ends_it() {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a");
     client.run("LOCK.ACQUIRE other b");
-    assert_eq!(client.run("RENAME other k"), Value::ok());
+    assert_eq!(client.run("RENAME other k"), Reply::ok());
     assert!(client.run("LOCK.HELD k a").is_nil());
     assert!(!client.run("LOCK.HELD k b").is_nil());
 }
@@ -378,7 +378,7 @@ fn a_tracking_reader_is_told_when_the_lock_changes_hands() {
 fn assert_invalidated(reader: &mut Client, why: &str) {
     let push = reader.next_push(Duration::from_secs(10)).unwrap_or_else(|| panic!("no invalidation: {why}"));
     assert_eq!(push.items()[0].text(), "invalidate", "{why}");
-    assert_eq!(push.items()[1].items(), [Value::bulk("k")], "{why}");
+    assert_eq!(push.items()[1].items(), [Reply::bulk("k")], "{why}");
 }
 
 #[test]

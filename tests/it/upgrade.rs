@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::support::skip::{skip, skips_shifted_clock};
-use crate::support::{Builder, Client, Server, Value};
+use crate::support::{Builder, Client, Reply, Server};
 
 /// Leases in the files never end, or so late: the first of January of these years, in ms.
 const IN_2100: i64 = 4_102_444_800_000;
@@ -88,7 +88,7 @@ fn every_dump_is_restored(files: &Files) {
         client.run(&format!("SELECT {}", dump.db));
         let until = dump.until.to_string();
         let reply = client.cmd(&[b"RESTORE", dump.key.as_bytes(), until.as_bytes(), &dump.payload, b"ABSTTL"]);
-        assert_eq!(reply, Value::ok(), "{}", dump.key);
+        assert_eq!(reply, Reply::ok(), "{}", dump.key);
     }
     assert_all_there(&server, files);
 }
@@ -278,7 +278,7 @@ fn effects(folder: &Path) -> Vec<Vec<String>> {
     let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file").path());
     let commands = files
         .filter(|path| path.extension().is_some_and(|extension| extension == "aof"))
-        .flat_map(|path| Value::parse_all(&fs::read(path).expect("an append-only file")));
+        .flat_map(|path| Reply::parse_all(&fs::read(path).expect("an append-only file")));
     let words = commands
         .map(|command| command.items().iter().map(|word| word.bytes().escape_ascii().to_string()).collect::<Vec<_>>());
     words.filter(|words| words[0] == "LOCK.APPLY").collect()
@@ -350,9 +350,9 @@ fn describe_all(server: &Server) -> Vec<String> {
     lines
 }
 
-fn describe(value: &Value) -> String {
+fn describe(value: &Reply) -> String {
     match value {
-        Value::Int(number) => number.to_string(),
+        Reply::Int(number) => number.to_string(),
         words => words.bytes().escape_ascii().to_string(),
     }
 }
@@ -464,7 +464,7 @@ fn write_the_files_of_0_1_0() {
     let locks = describe_all(&server).join("\n");
     fs::write(folder.join("locks"), format!("{locks}\nlast-fence {last_fence}\n")).expect("written");
 
-    assert_eq!(client.run("SAVE"), Value::ok());
+    assert_eq!(client.run("SAVE"), Reply::ok());
     fs::copy(server.dir().join("dump.rdb"), folder.join("dump.rdb")).expect("a copy");
 
     let mut dumps = String::new();

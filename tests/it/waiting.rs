@@ -1,7 +1,7 @@
 //! The queue: who waits, in which order they are served, and what a retry or a newcomer finds.
 
 use crate::support::waiting::*;
-use crate::support::{until, Client, Server, Value, LIMIT};
+use crate::support::{until, Client, Reply, Server, LIMIT};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -11,8 +11,8 @@ fn without_block_nothing_waits() {
     hold(&mut client, "k", "a");
     client.run("RLOCK.ACQUIRE r a");
 
-    assert_eq!(client.run("LOCK.ACQUIRE k b"), Value::NullArray);
-    assert_eq!(client.run("RLOCK.ACQUIRE r b"), Value::NullArray);
+    assert_eq!(client.run("LOCK.ACQUIRE k b"), Reply::NullArray);
+    assert_eq!(client.run("RLOCK.ACQUIRE r b"), Reply::NullArray);
     assert_nobody_waits(&server, &["k", "r"]);
 }
 
@@ -21,10 +21,10 @@ fn a_free_lock_is_granted_without_waiting() {
     let server = quiet().start();
     let mut client = server.client();
     let grant = client.run("LOCK.ACQUIRE k a BLOCK 0");
-    assert_eq!(grant.items()[0], Value::bulk("a"));
+    assert_eq!(grant.items()[0], Reply::bulk("a"));
     assert!(grant.fence() > 0);
     let grant = client.run("RLOCK.ACQUIRE r a HOLDS 2 BLOCK 0");
-    assert_eq!(grant.items()[2], Value::Int(2));
+    assert_eq!(grant.items()[2], Reply::Int(2));
 }
 
 #[test]
@@ -35,18 +35,18 @@ fn a_release_hands_over_in_one_step() {
     let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
 
     let replies = multi(&mut client, &["LOCK.RELEASE k a", "EXISTS k", "LOCK.HELD k b", "LOCK.WAITERS k"]);
-    assert_eq!(replies[0], Value::Int(1));
-    assert_eq!(replies[1], Value::Int(1), "the lock was free in between");
+    assert_eq!(replies[0], Reply::Int(1));
+    assert_eq!(replies[1], Reply::Int(1), "the lock was free in between");
     let second = replies[2].items()[0].int();
     assert_eq!(replies[3].items().len(), 1);
 
     assert_eq!(b.granted("b"), second, "the reply carries the finished grant");
     assert!(second > first);
     c.assert_silent();
-    assert_eq!(client.run("LOCK.RELEASE k b"), Value::Int(1));
+    assert_eq!(client.run("LOCK.RELEASE k b"), Reply::Int(1));
     assert!(c.granted("c") > second);
-    assert_eq!(client.run("LOCK.RELEASE k c"), Value::Int(1));
-    assert_eq!(client.run("EXISTS k"), Value::Int(0));
+    assert_eq!(client.run("LOCK.RELEASE k c"), Reply::Int(1));
+    assert_eq!(client.run("EXISTS k"), Reply::Int(0));
     assert_nobody_waits(&server, &["k"]);
 }
 
@@ -57,14 +57,14 @@ fn a_waiter_of_a_reentrant_lock_gets_it_when_the_last_hold_is_given_back() {
     client.run("RLOCK.ACQUIRE k a HOLDS 2");
     let mut b = Waiter::park(&server, "RLOCK.ACQUIRE k b HOLDS 3 BLOCK 0");
 
-    assert_eq!(client.run("RLOCK.RELEASE k a"), Value::Int(1));
+    assert_eq!(client.run("RLOCK.RELEASE k a"), Reply::Int(1));
     assert_eq!(queue(&mut client, "k"), ["b"]);
     b.assert_silent();
-    assert_eq!(client.run("RLOCK.RELEASE k a"), Value::Int(0));
+    assert_eq!(client.run("RLOCK.RELEASE k a"), Reply::Int(0));
     let grant = b.reply();
-    assert_eq!(grant.items()[0], Value::bulk("b"));
-    assert_eq!(grant.items()[2], Value::Int(3));
-    assert_eq!(client.run("LOCK.HELD k b").items()[1], Value::Int(3));
+    assert_eq!(grant.items()[0], Reply::bulk("b"));
+    assert_eq!(grant.items()[2], Reply::Int(3));
+    assert_eq!(client.run("LOCK.HELD k b").items()[1], Reply::Int(3));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn who_holds_a_mutex_is_answered_at_once_while_others_wait() {
 
 /// `ttl` was asked for in the very step of the grant.
 #[track_caller]
-fn assert_whole_lease(ttl: &Value, lease: i64) {
+fn assert_whole_lease(ttl: &Reply, lease: i64) {
     assert!((lease - 200..=lease).contains(&ttl.int()), "{ttl:?} ms are left of {lease}");
 }
 
@@ -117,7 +117,7 @@ fn a_waiter_that_names_no_lease_gets_the_default_one() {
     let mut c = Waiter::park(&server, "LOCK.ACQUIRE k c PERSIST BLOCK 0");
     assert_whole_lease(&multi(&mut client, &["LOCK.RELEASE k a", "PTTL k"])[1], 30_000);
     b.granted("b");
-    assert_eq!(multi(&mut client, &["LOCK.RELEASE k b", "PTTL k"])[1], Value::Int(-1));
+    assert_eq!(multi(&mut client, &["LOCK.RELEASE k b", "PTTL k"])[1], Reply::Int(-1));
     c.granted("c");
 }
 
@@ -133,7 +133,7 @@ fn fifty_waiters_are_served_strictly_first_come_first_served() {
 
     let mut holder = "first";
     for (n, owner) in owners.iter().enumerate() {
-        assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Value::Int(1));
+        assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Reply::Int(1));
         let fence = waiters[n].granted(owner);
         assert!(fence > last, "fences grow");
         assert_eq!(queue(&mut client, "k"), owners[n + 1..]);
@@ -149,10 +149,10 @@ fn newcomers_pipelined_behind_a_release_do_not_get_in_between() {
     let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
     let replies =
         a.pipeline(&["LOCK.RELEASE k a", "LOCK.ACQUIRE k a", "LOCK.ACQUIRE k z", "LOCK.ACQUIRE k y BLOCK 1 NOTIFY ch"]);
-    assert_eq!(replies[0], Value::Int(1));
-    assert_eq!(replies[1], Value::NullArray);
-    assert_eq!(replies[2], Value::NullArray);
-    assert_eq!(replies[3].items()[1], Value::Int(0), "queued behind c");
+    assert_eq!(replies[0], Reply::Int(1));
+    assert_eq!(replies[1], Reply::NullArray);
+    assert_eq!(replies[2], Reply::NullArray);
+    assert_eq!(replies[3].items()[1], Reply::Int(0), "queued behind c");
     b.granted("b");
     c.assert_silent();
     assert_eq!(holders(&mut a, "k"), ["b"]);
@@ -170,9 +170,9 @@ fn a_waiter_pipelined_behind_a_release_goes_to_the_end_of_the_queue() {
     until_queue(&mut client, "k", &["c", "a"]);
     client.run("LOCK.RELEASE k b");
     c.granted("c");
-    assert_eq!(a.read(), Value::Int(1));
+    assert_eq!(a.read(), Reply::Int(1));
     client.run("LOCK.RELEASE k c");
-    assert_eq!(a.read().items()[0], Value::bulk("a"));
+    assert_eq!(a.read().items()[0], Reply::bulk("a"));
 }
 
 #[test]
@@ -185,16 +185,16 @@ fn after_a_removal_the_queue_still_goes_first() {
         &mut client,
         &["DEL k", "EXISTS k", "LOCK.ACQUIRE k z", "LOCK.INFO k", "LOCK.ACQUIRE k a", "LOCK.ACQUIRE k z BLOCK 0"],
     );
-    assert_eq!(replies[0], Value::Int(1));
-    assert_eq!(replies[1], Value::Int(0));
-    assert_eq!(replies[2], Value::NullArray);
+    assert_eq!(replies[0], Reply::Int(1));
+    assert_eq!(replies[1], Reply::Int(0));
+    assert_eq!(replies[2], Reply::NullArray);
     let info = &replies[3];
-    assert_eq!(info.get("kind"), &Value::bulk("mutex"));
-    assert_eq!(info.get("ttl"), &Value::Int(-2), "free but waited for");
-    assert_eq!(info.get("holders"), &Value::Array(vec![]));
-    assert_eq!(info.get("waiters"), &Value::Int(1));
-    assert_eq!(replies[4], Value::NullArray, "nor does who held it before");
-    assert_eq!(replies[5], Value::NullArray);
+    assert_eq!(info.get("kind"), &Reply::bulk("mutex"));
+    assert_eq!(info.get("ttl"), &Reply::Int(-2), "free but waited for");
+    assert_eq!(info.get("holders"), &Reply::Array(vec![]));
+    assert_eq!(info.get("waiters"), &Reply::Int(1));
+    assert_eq!(replies[4], Reply::NullArray, "nor does who held it before");
+    assert_eq!(replies[5], Reply::NullArray);
     b.granted("b");
 }
 
@@ -206,7 +206,7 @@ fn a_script_that_removes_a_lock_does_not_get_it_before_the_queue() {
     let [mut b] = line_up(&server, "k", ["b"]);
     let script =
         "redis.call('UNLINK', KEYS[1]); return redis.call('LOCK.ACQUIRE', KEYS[1], 'z') and 'mine' or 'refused'";
-    assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Value::bulk("refused"));
+    assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Reply::bulk("refused"));
     b.granted("b");
 }
 
@@ -232,7 +232,7 @@ fn a_newcomer_finds_the_queue_first_when_a_lease_has_just_ended() {
         client.run(&format!("LOCK.RENEW {key} a PX 20"));
         // Ask all the time: somewhere in here the lease ends, and the newcomer is the first to see it.
         while b.client.read_within(Duration::ZERO).is_none() {
-            assert_eq!(client.run(&format!("LOCK.ACQUIRE {key} z")), Value::NullArray);
+            assert_eq!(client.run(&format!("LOCK.ACQUIRE {key} z")), Reply::NullArray);
         }
         assert_eq!(holders(&mut client, &key), ["b"]);
     }
@@ -244,12 +244,12 @@ fn inside_multi_and_scripts_block_is_ignored() {
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let replies = multi(&mut client, &["LOCK.ACQUIRE k b BLOCK 0", "LOCK.ACQUIRE free b BLOCK 0"]);
-    assert_eq!(replies[0], Value::NullArray);
+    assert_eq!(replies[0], Reply::NullArray);
     assert!(replies[1].fence() > 0);
 
     let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'b', 'BLOCK', 0) and 'granted' or 'refused'";
-    assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Value::bulk("refused"));
-    assert_eq!(client.cmd(&["EVAL", script, "1", "free2"]), Value::bulk("granted"));
+    assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Reply::bulk("refused"));
+    assert_eq!(client.cmd(&["EVAL", script, "1", "free2"]), Reply::bulk("granted"));
     assert_nobody_waits(&server, &["k"]);
 }
 
@@ -262,7 +262,7 @@ fn in_a_script_session_and_notify_are_errors() {
         let reply = client.cmd(&["EVAL", &script, "1", "k"]);
         assert!(reply.is_error(), "{options}: {reply:?}");
     }
-    assert_eq!(client.run("EXISTS k"), Value::Int(0), "an error changes nothing");
+    assert_eq!(client.run("EXISTS k"), Reply::Int(0), "an error changes nothing");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn block_0_waits_for_ever() {
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let [mut b] = line_up(&server, "k", ["b"]);
-    assert_eq!(client.run("LOCK.WAITERS k").items()[0].get("remaining"), &Value::Int(-1));
+    assert_eq!(client.run("LOCK.WAITERS k").items()[0].get("remaining"), &Reply::Int(-1));
     b.assert_silent_for(A_WHILE);
 }
 
@@ -290,7 +290,7 @@ fn a_time_to_wait_is_checked_in_the_servers_words() {
         ("LOCK.ACQUIRE k b BLOCK 10 SESSION SESSION", "ERR syntax error"),
     ];
     for (line, error) in cases {
-        assert_eq!(client.run(line), Value::Error(error.into()), "{line}");
+        assert_eq!(client.run(line), Reply::Error(error.into()), "{line}");
     }
     for line in ["LOCK.ACQUIRE k b BLOCK soon", "LOCK.ACQUIRE k b BLOCK 1.5"] {
         assert!(client.run(line).error().contains("is not an integer or out of range"), "{line}");
@@ -308,12 +308,12 @@ fn whose_time_runs_out_gets_nil_and_never_too_early() {
         let start = Instant::now();
         client.send_line(&format!("LOCK.ACQUIRE k b BLOCK {wait}"));
         let reply = client.read_soon(Duration::from_millis(wait) + SOON);
-        assert_eq!(reply, Some(Value::NullArray), "{wait} ms");
+        assert_eq!(reply, Some(Reply::NullArray), "{wait} ms");
         assert!(ms_since(start) >= u128::from(wait), "{wait} ms were {:?}", start.elapsed());
     }
     let mut resp3 = server.client3();
-    assert_eq!(resp3.run("LOCK.ACQUIRE k b BLOCK 10"), Value::Null);
-    assert_eq!(resp3.run("RLOCK.ACQUIRE x b BLOCK 10").items()[0], Value::bulk("b"));
+    assert_eq!(resp3.run("LOCK.ACQUIRE k b BLOCK 10"), Reply::Null);
+    assert_eq!(resp3.run("RLOCK.ACQUIRE x b BLOCK 10").items()[0], Reply::bulk("b"));
     assert_nobody_waits(&server, &["k"]);
 }
 
@@ -347,12 +347,12 @@ fn many_time_outs_at_once_are_all_answered() {
         waiter.send_line(&format!("LOCK.ACQUIRE k owner-{n} BLOCK {}", 200 + n % 5));
     }
     for waiter in &mut waiters {
-        assert_eq!(waiter.read(), Value::NullArray);
+        assert_eq!(waiter.read(), Reply::NullArray);
         assert!(ms_since(start) >= 200);
     }
     assert_nobody_waits(&server, &["k"]);
-    assert_eq!(client.run("LOCK.RELEASE k a"), Value::Int(1));
-    assert_eq!(client.run("EXISTS k"), Value::Int(0));
+    assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
+    assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn what_a_waiter_has_pipelined_runs_after_its_reply() {
     hold(&mut client, "k2", "a");
     client.run("LOCK.RELEASE k a");
     let fence = b.read().fence();
-    assert_eq!(b.read().items()[0], Value::Int(fence));
+    assert_eq!(b.read().items()[0], Reply::Int(fence));
     until_queue(&mut client, "k2", &["b"]);
     client.run("LOCK.RELEASE k2 a");
     assert!(b.read().fence() > fence);
@@ -383,7 +383,7 @@ fn a_waiter_that_speaks_resp3_is_granted_like_any() {
     client.run("LOCK.RELEASE k a");
     client.run("RLOCK.RELEASE r a");
     b.granted("b");
-    assert_eq!(c.reply().items()[2], Value::Int(1));
+    assert_eq!(c.reply().items()[2], Reply::Int(1));
 }
 
 #[test]
@@ -417,8 +417,8 @@ fn a_key_of_another_type_or_family_is_no_place_to_wait() {
     client.run("SET s x");
     client.run("RLOCK.ACQUIRE r a");
     let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    assert_eq!(client.run("LOCK.ACQUIRE s b BLOCK 0"), Value::Error(wrong_type.into()));
-    assert_eq!(client.run("LOCK.WAITERS s"), Value::Error(wrong_type.into()));
+    assert_eq!(client.run("LOCK.ACQUIRE s b BLOCK 0"), Reply::Error(wrong_type.into()));
+    assert_eq!(client.run("LOCK.WAITERS s"), Reply::Error(wrong_type.into()));
     assert!(client.run("LOCK.ACQUIRE r b BLOCK 0").error().starts_with("WRONGKIND "));
     assert_nobody_waits(&server, &["r"]);
 }
@@ -434,7 +434,7 @@ fn watch_trips_on_a_hand_off() {
     client.run("LOCK.RELEASE k a");
     b.granted("b");
     let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
-    assert_eq!(replies[2], Value::NullArray);
+    assert_eq!(replies[2], Reply::NullArray);
 }
 
 #[test]
@@ -448,7 +448,7 @@ fn watch_trips_on_a_grant_that_no_command_made() {
     watcher.pipeline(&["LOCK.RENEW k a PX 60", "WATCH k"]);
     b.granted("b");
     let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
-    assert_eq!(replies[2], Value::NullArray);
+    assert_eq!(replies[2], Reply::NullArray);
 }
 
 mod star {
@@ -466,7 +466,7 @@ mod star {
 
         let mut holder = "a".to_string();
         for (waiter, owner) in waiters.iter_mut().zip(&queued) {
-            assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Value::Int(1));
+            assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Reply::Int(1));
             assert_eq!(owner.len(), 36, "a UUID: {owner}");
             waiter.granted(owner);
             holder = owner.clone();
@@ -504,10 +504,10 @@ mod retries {
         let [mut newer] = line_up(&server, "k", ["b"]);
 
         let superseded = older.only_reply();
-        assert_eq!(superseded, Value::Error("UNBLOCKED superseded by a newer request".into()));
+        assert_eq!(superseded, Reply::Error("UNBLOCKED superseded by a newer request".into()));
         assert_eq!(queue(&mut client, "k"), ["b", "c"]);
         let first = &client.run("LOCK.WAITERS k").items()[0].clone();
-        assert_eq!(first.get("client"), &Value::Int(newer.id));
+        assert_eq!(first.get("client"), &Reply::Int(newer.id));
 
         client.run("LOCK.RELEASE k a");
         newer.granted("b");
@@ -548,9 +548,9 @@ mod retries {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let [mut b, _c] = line_up(&server, "k", ["b", "c"]);
-        assert_eq!(client.run("LOCK.ACQUIRE k b PX 60000"), Value::NullArray);
+        assert_eq!(client.run("LOCK.ACQUIRE k b PX 60000"), Reply::NullArray);
         assert_eq!(queue(&mut client, "k"), ["b", "c"]);
-        assert_eq!(client.run("LOCK.WAITERS k").items()[0].get("client"), &Value::Int(b.id));
+        assert_eq!(client.run("LOCK.WAITERS k").items()[0].get("client"), &Reply::Int(b.id));
         client.run("LOCK.RELEASE k a");
         b.granted("b");
     }
@@ -580,7 +580,7 @@ mod kept_places {
     fn server() -> (Server, Client) {
         let server = quiet().start();
         let mut client = server.client();
-        assert_eq!(client.run(KEEP), Value::ok());
+        assert_eq!(client.run(KEEP), Reply::ok());
         hold(&mut client, "k", "a");
         (server, client)
     }
@@ -588,7 +588,7 @@ mod kept_places {
     /// `owner` waits so shortly that it has left when this returns.
     fn wait_in_vain(client: &mut Client, owner: &str) {
         let reply = client.run(&format!("LOCK.ACQUIRE k {owner} {LONG} BLOCK 1"));
-        assert_eq!(reply, Value::NullArray);
+        assert_eq!(reply, Reply::NullArray);
     }
 
     #[test]
@@ -640,7 +640,7 @@ mod kept_places {
         let (server, mut client) = server();
         wait_in_vain(&mut client, "b");
         let [mut c] = line_up(&server, "k", ["c"]);
-        assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Value::Int(1));
+        assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Reply::Int(1));
         client.run("LOCK.RELEASE k a");
         c.granted("c");
         let [mut b] = line_up(&server, "k", ["b"]);
@@ -655,7 +655,7 @@ mod kept_places {
         let (server, mut client) = server();
         wait_in_vain(&mut client, "b");
         client.run("LOCK.RELEASE k a");
-        assert_eq!(client.run("EXISTS k"), Value::Int(0));
+        assert_eq!(client.run("EXISTS k"), Reply::Int(0));
         assert!(client.run("LOCK.INFO k").is_nil());
         assert!(client.run("LOCK.ACQUIRE k z PX 60000").fence() > 0);
         let [mut c] = line_up(&server, "k", ["c"]);
@@ -670,7 +670,7 @@ mod kept_places {
     fn nobody_else_takes_it() {
         let (server, mut client) = server();
         client.run("RLOCK.ACQUIRE r a PX 60000");
-        assert_eq!(client.run("RLOCK.ACQUIRE r b HOLDS 2 BLOCK 1"), Value::NullArray);
+        assert_eq!(client.run("RLOCK.ACQUIRE r b HOLDS 2 BLOCK 1"), Reply::NullArray);
         let _c = Waiter::park(&server, "RLOCK.ACQUIRE r c BLOCK 0");
         let _other = Waiter::park(&server, "RLOCK.ACQUIRE r x HOLDS 2 BLOCK 0");
         assert_eq!(queue(&mut client, "r"), ["c", "x"]);
@@ -693,7 +693,7 @@ mod kept_places {
     fn a_place_lasts_a_second_unless_configured_otherwise() {
         let server = quiet().start();
         let reply = server.client().run("CONFIG GET lock.keep-place");
-        assert_eq!(reply.get("lock.keep-place"), &Value::bulk("1000"));
+        assert_eq!(reply.get("lock.keep-place"), &Reply::bulk("1000"));
     }
 
     #[test]
@@ -724,7 +724,7 @@ mod kept_places {
         wait_in_vain(&mut client, "b");
         client.run("LOCK.RELEASE k a");
         assert!(client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 10").fence() > 0);
-        assert_eq!(client.run("LOCK.RELEASE k b"), Value::Int(1));
+        assert_eq!(client.run("LOCK.RELEASE k b"), Reply::Int(1));
         hold(&mut client, "k", "a");
         let [_c] = line_up(&server, "k", ["c"]);
         let [_b] = line_up(&server, "k", ["b"]);
@@ -753,7 +753,7 @@ mod max_waiters {
                 assert!(reply.error().starts_with("MAXWAITERS "), "{line}: {reply:?}");
             }
         }
-        assert_eq!(client.run("LOCK.ACQUIRE k d"), Value::NullArray, "without BLOCK it never counts");
+        assert_eq!(client.run("LOCK.ACQUIRE k d"), Reply::NullArray, "without BLOCK it never counts");
         assert_eq!(queue(&mut client, "k"), ["b"]);
         b.assert_silent();
 
@@ -797,7 +797,7 @@ mod max_waiters {
         hold(&mut client, "k", "a");
         for n in 0..5 {
             let reply = client.run(&format!("LOCK.ACQUIRE k owner-{n} BLOCK 1"));
-            assert_eq!(reply, Value::NullArray);
+            assert_eq!(reply, Reply::NullArray);
         }
         for n in 5..10 {
             drop(Waiter::park(&server, &format!("LOCK.ACQUIRE k owner-{n} BLOCK 0")));
@@ -825,18 +825,18 @@ mod lock_waiters {
         for waiter in waiters {
             let names: Vec<&str> = waiter.pairs().iter().map(|(name, _)| name.text()).collect();
             assert_eq!(names, ["owner", "mode", "permits", "client", "addr", "waited", "remaining"]);
-            assert_eq!(waiter.get("mode"), &Value::bulk("exclusive"));
-            assert_eq!(waiter.get("permits"), &Value::Int(1));
+            assert_eq!(waiter.get("mode"), &Reply::bulk("exclusive"));
+            assert_eq!(waiter.get("permits"), &Reply::Int(1));
             assert!(waiter.get("waited").int() >= 20);
         }
         assert_eq!(queue(&mut client, "k"), ["b", "c", "d"]);
-        assert_eq!(waiters[0].get("client"), &Value::Int(b.id));
-        assert_eq!(waiters[0].get("remaining"), &Value::Int(-1));
+        assert_eq!(waiters[0].get("client"), &Reply::Int(b.id));
+        assert_eq!(waiters[0].get("remaining"), &Reply::Int(-1));
         let list = client.run(&format!("CLIENT LIST ID {}", b.id));
         assert_eq!(Some(waiters[0].get("addr").text()), client_field(list.text(), "addr"));
         let remaining = waiters[1].get("remaining").int();
         assert!((1..=49_980).contains(&remaining), "{remaining}");
-        assert_eq!(waiters[2].get("client"), &Value::Int(client.id()));
+        assert_eq!(waiters[2].get("client"), &Reply::Int(client.id()));
     }
 
     #[test]
@@ -846,16 +846,16 @@ mod lock_waiters {
         hold(&mut client, "k", "a");
         let [_b] = line_up(&server, "k", ["b"]);
         let reply = client.run("LOCK.WAITERS k");
-        assert!(matches!(reply.items()[0], Value::Map(_)), "{reply:?}");
+        assert!(matches!(reply.items()[0], Reply::Map(_)), "{reply:?}");
     }
 
     #[test]
     fn it_is_empty_where_nobody_waits() {
         let server = quiet().start();
         let mut client = server.client();
-        assert_eq!(client.run("LOCK.WAITERS k"), Value::Array(vec![]));
+        assert_eq!(client.run("LOCK.WAITERS k"), Reply::Array(vec![]));
         hold(&mut client, "k", "a");
-        assert_eq!(client.run("LOCK.WAITERS k"), Value::Array(vec![]));
+        assert_eq!(client.run("LOCK.WAITERS k"), Reply::Array(vec![]));
     }
 
     #[test]
@@ -867,7 +867,7 @@ mod lock_waiters {
         crate::support::in_sync(&server, &replica);
         let mut client = replica.client();
         assert_eq!(holders(&mut client, "k"), ["a"]);
-        assert_eq!(client.run("LOCK.WAITERS k"), Value::Array(vec![]));
+        assert_eq!(client.run("LOCK.WAITERS k"), Reply::Array(vec![]));
         assert!(client.run("LOCK.ACQUIRE k z BLOCK 0").error().starts_with("READONLY "));
     }
 
@@ -882,9 +882,9 @@ mod lock_waiters {
         waiter.send(&request);
         server.wait_blocked(1);
         let reply = client.run("LOCK.WAITERS k");
-        assert_eq!(reply.items()[0].get("owner"), &Value::bulk(owner));
+        assert_eq!(reply.items()[0].get("owner"), &Reply::bulk(owner));
         client.run("LOCK.RELEASE k a");
-        assert_eq!(waiter.read().items()[0], Value::bulk(owner));
+        assert_eq!(waiter.read().items()[0], Reply::bulk(owner));
     }
 }
 
@@ -906,9 +906,9 @@ mod waiting_and_replication {
         let mut asleep = put_to_sleep(&replica, Duration::from_millis(2500));
         client.run("LOCK.RELEASE k a");
         b.granted("b");
-        assert_eq!(b.client.run("WAIT 1 50"), Value::Int(0));
-        assert_eq!(asleep.read(), Value::ok());
-        assert_eq!(b.client.run("WAIT 1 20000"), Value::Int(1));
+        assert_eq!(b.client.run("WAIT 1 50"), Reply::Int(0));
+        assert_eq!(asleep.read(), Reply::ok());
+        assert_eq!(b.client.run("WAIT 1 20000"), Reply::Int(1));
         assert_eq!(holders(&mut replica.client(), "k"), ["b"]);
     }
 

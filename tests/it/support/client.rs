@@ -2,7 +2,7 @@
 //! replies can be awaited with a limit, and every kind of reply stays what it was on the wire.
 
 use super::stopwatch::TICK;
-use super::{Stopwatch, Value, LIMIT};
+use super::{Reply, Stopwatch, LIMIT};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub struct Client {
     stream: BufReader<TcpStream>,
     /// RESP3 push messages (invalidations, published messages) that came while a reply was awaited.
-    pushes: VecDeque<Value>,
+    pushes: VecDeque<Reply>,
     /// The process at the other end, where it is known.
     server: Option<u32>,
 }
@@ -41,26 +41,26 @@ impl Client {
     #[track_caller]
     pub fn into_resp3(mut self) -> Client {
         let hello = self.run("HELLO 3");
-        assert!(matches!(hello, Value::Map(_)), "HELLO 3: {hello:?}");
+        assert!(matches!(hello, Reply::Map(_)), "HELLO 3: {hello:?}");
         self
     }
 
     /// Sends one command and returns its reply, be it an error. Arguments are any bytes.
     #[track_caller]
-    pub fn cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
+    pub fn cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Reply {
         self.send(args);
         self.read()
     }
 
     /// [`Client::cmd`] with the arguments as words of a line.
     #[track_caller]
-    pub fn run(&mut self, line: &str) -> Value {
+    pub fn run(&mut self, line: &str) -> Reply {
         self.send_line(line);
         self.read()
     }
 
     /// [`Client::cmd`] where the connection may break: the server is starting or ending.
-    pub fn try_cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Value> {
+    pub fn try_cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         self.stream.get_mut().write_all(&encode(args))?;
         self.try_read(LIMIT)
     }
@@ -85,7 +85,7 @@ impl Client {
 
     /// Sends all lines at once, then reads all replies.
     #[track_caller]
-    pub fn pipeline<L: AsRef<str>>(&mut self, lines: &[L]) -> Vec<Value> {
+    pub fn pipeline<L: AsRef<str>>(&mut self, lines: &[L]) -> Vec<Reply> {
         let mut requests = Vec::new();
         for line in lines {
             let words: Vec<&str> = line.as_ref().split_whitespace().collect();
@@ -97,7 +97,7 @@ impl Client {
 
     /// The next reply; fails the test when none comes within [`LIMIT`] or the connection ends.
     #[track_caller]
-    pub fn read(&mut self) -> Value {
+    pub fn read(&mut self) -> Reply {
         match self.try_read(LIMIT) {
             Ok(value) => value,
             Err(error) => panic!("no reply: {error}"),
@@ -106,7 +106,7 @@ impl Client {
 
     /// The next reply, or nothing when the server stays silent for `limit`.
     #[track_caller]
-    pub fn read_within(&mut self, limit: Duration) -> Option<Value> {
+    pub fn read_within(&mut self, limit: Duration) -> Option<Reply> {
         match self.try_read(limit) {
             Ok(value) => Some(value),
             Err(error) if error.kind() == ErrorKind::TimedOut => None,
@@ -117,14 +117,14 @@ impl Client {
     /// The next reply, or nothing when the server has had `limit` for it and stayed silent. For what must come in time:
     /// see [`Stopwatch`].
     #[track_caller]
-    pub fn read_soon(&mut self, limit: Duration) -> Option<Value> {
+    pub fn read_soon(&mut self, limit: Duration) -> Option<Reply> {
         let mut watch = self.stopwatch();
         self.read_by(&mut watch, limit)
     }
 
     /// [`Client::read_soon`] by a watch that has run before.
     #[track_caller]
-    pub fn read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> Option<Value> {
+    pub fn read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> Option<Reply> {
         match self.try_read_by(watch, limit) {
             Ok(value) => Some(value),
             Err(error) if error.kind() == ErrorKind::TimedOut => None,
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// [`Client::read_by`] where the connection may end.
-    pub fn try_read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> io::Result<Value> {
+    pub fn try_read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> io::Result<Reply> {
         loop {
             match self.try_read(TICK) {
                 Err(error) if error.kind() == ErrorKind::TimedOut && watch.elapsed() < limit => {}
@@ -153,11 +153,11 @@ impl Client {
     }
 
     /// The next reply, or `TimedOut`, or how the connection ended. Push messages are set aside.
-    pub fn try_read(&mut self, limit: Duration) -> io::Result<Value> {
+    pub fn try_read(&mut self, limit: Duration) -> io::Result<Reply> {
         let deadline = Instant::now() + limit;
         loop {
             match self.read_any(deadline)? {
-                push @ Value::Push(_) => self.pushes.push_back(push),
+                push @ Reply::Push(_) => self.pushes.push_back(push),
                 reply => return Ok(reply),
             }
         }
@@ -165,12 +165,12 @@ impl Client {
 
     /// The next RESP3 push message, or nothing when none comes within `limit`. For connections with no reply pending.
     #[track_caller]
-    pub fn next_push(&mut self, limit: Duration) -> Option<Value> {
+    pub fn next_push(&mut self, limit: Duration) -> Option<Reply> {
         if let Some(push) = self.pushes.pop_front() {
             return Some(push);
         }
         match self.read_any(Instant::now() + limit) {
-            Ok(push @ Value::Push(_)) => Some(push),
+            Ok(push @ Reply::Push(_)) => Some(push),
             Ok(reply) => panic!("a reply where only pushes were expected: {reply:?}"),
             Err(error) if error.kind() == ErrorKind::TimedOut => None,
             Err(error) => panic!("the connection broke: {error}"),
@@ -185,7 +185,7 @@ impl Client {
 
     /// Everything that is stored under a key: the value, byte by byte, and the key's deadline.
     #[track_caller]
-    pub fn stored(&mut self, key: &str) -> (Value, Value) {
+    pub fn stored(&mut self, key: &str) -> (Reply, Reply) {
         (self.cmd(&["DUMP", key]), self.cmd(&["PEXPIRETIME", key]))
     }
 
@@ -196,7 +196,7 @@ impl Client {
     }
 
     /// Waits for the first byte only: a reply that has begun is read to its end.
-    fn read_any(&mut self, deadline: Instant) -> io::Result<Value> {
+    fn read_any(&mut self, deadline: Instant) -> io::Result<Reply> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             self.limit_reads(left.max(SHORTEST))?;
@@ -211,7 +211,7 @@ impl Client {
             }
         }
         self.limit_reads(LIMIT)?;
-        Value::read(&mut self.stream)
+        Reply::read(&mut self.stream)
     }
 
     fn limit_reads(&self, limit: Duration) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! What the families have in common: one promise, asked of each of them, and holders that are several.
 
-use super::{until, Client, Server, Value};
+use super::{until, Client, Reply, Server};
 
 /// A way to hold a key so that nobody else can.
 #[derive(Clone, Copy, Debug)]
@@ -75,12 +75,12 @@ impl Way {
     }
 
     /// The reply to a request that is queued and does not block.
-    pub fn queued(&self, owner: &str) -> Value {
-        let mut reply = vec![Value::bulk(owner), Value::Int(0)];
+    pub fn queued(&self, owner: &str) -> Reply {
+        let mut reply = vec![Reply::bulk(owner), Reply::Int(0)];
         if self.has_holds {
-            reply.push(Value::Int(0));
+            reply.push(Reply::Int(0));
         }
-        Value::Array(reply)
+        Reply::Array(reply)
     }
 
     /// Gives `key` to `owner` for a long time.
@@ -121,7 +121,7 @@ pub fn rows(client: &mut Client, key: &str) -> Vec<(String, String, i64)> {
     if info.is_nil() {
         return Vec::new();
     }
-    let row = |held: &Value| {
+    let row = |held: &Reply| {
         (held.get("owner").text().to_string(), held.get("mode").text().to_string(), held.get("holds").int())
     };
     info.get("holders").items().iter().map(row).collect()

@@ -5,20 +5,20 @@
 #![allow(dead_code, unused_imports)]
 
 mod client;
-mod dice;
 pub mod families;
+mod reply;
+mod rng;
 mod server;
 pub mod skip;
 mod stopwatch;
-mod value;
 mod wait;
 pub mod waiting;
 
 pub use client::Client;
-pub use dice::Dice;
+pub use reply::Reply;
+pub use rng::Rng;
 pub use server::{Builder, Info, Server};
 pub use stopwatch::Stopwatch;
-pub use value::Value;
 pub use wait::{in_sync, until, LIMIT};
 
 /// Runs the test over RESP2 and over RESP3, each on a fresh server.

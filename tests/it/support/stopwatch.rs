@@ -56,7 +56,7 @@ fn look(process: Option<u32>) -> (bool, Duration) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Server, Value};
+    use super::super::{Reply, Server};
     use super::*;
     use std::process::Command;
     use std::thread;
@@ -89,7 +89,7 @@ mod tests {
             thread::sleep(3 * LIMIT);
             signal("-CONT");
         });
-        assert_eq!(client.read_soon(LIMIT), Some(Value::Status("PONG".into())));
+        assert_eq!(client.read_soon(LIMIT), Some(Reply::Status("PONG".into())));
         goes_on.join().expect("it goes on");
     }
 }

@@ -1,6 +1,6 @@
 //! Clients that wait for locks, and what a server shows of the queues they stand in.
 
-use super::{until, Builder, Client, Server, Value};
+use super::{until, Builder, Client, Reply, Server};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::thread;
@@ -75,13 +75,13 @@ impl Waiter {
 
     /// The reply, which must come now.
     #[track_caller]
-    pub fn reply(&mut self) -> Value {
+    pub fn reply(&mut self) -> Reply {
         self.reply_within(SOON)
     }
 
     /// The reply, which must come before the server has had this long for it.
     #[track_caller]
-    pub fn reply_within(&mut self, limit: Duration) -> Value {
+    pub fn reply_within(&mut self, limit: Duration) -> Reply {
         match self.client.read_soon(limit) {
             Some(reply) => reply,
             None => panic!("no reply within {limit:?}"),
@@ -99,7 +99,7 @@ impl Waiter {
     pub fn granted_within(&mut self, owner: &str, limit: Duration) -> i64 {
         let reply = self.reply_within(limit);
         assert!(
-            matches!(&reply, Value::Array(grant) if grant[0] == Value::bulk(owner)),
+            matches!(&reply, Reply::Array(grant) if grant[0] == Reply::bulk(owner)),
             "expected a grant to {owner}, got {reply:?}"
         );
         reply.fence()
@@ -121,9 +121,9 @@ impl Waiter {
 
     /// Takes the reply that the server owes, and asserts that it owes no second one.
     #[track_caller]
-    pub fn only_reply(&mut self) -> Value {
+    pub fn only_reply(&mut self) -> Reply {
         let reply = self.reply();
-        assert_eq!(self.client.run("PING"), Value::Status("PONG".into()), "after {reply:?}");
+        assert_eq!(self.client.run("PING"), Reply::Status("PONG".into()), "after {reply:?}");
         reply
     }
 }
@@ -201,12 +201,12 @@ pub fn until_gone(observer: &mut Client, id: i64) {
 
 /// Runs `lines` in one transaction and returns their replies.
 #[track_caller]
-pub fn multi(client: &mut Client, lines: &[&str]) -> Vec<Value> {
+pub fn multi(client: &mut Client, lines: &[&str]) -> Vec<Reply> {
     let all: Vec<&str> = [&["MULTI"], lines, &["EXEC"]].concat();
     let mut replies = client.pipeline(&all);
     let results = replies.pop().expect("EXEC answers");
     for (line, queued) in lines.iter().zip(&replies[1..]) {
-        assert_eq!(*queued, Value::Status("QUEUED".into()), "{line}");
+        assert_eq!(*queued, Reply::Status("QUEUED".into()), "{line}");
     }
     results.items().to_vec()
 }
@@ -249,7 +249,7 @@ pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
     until("the server sleeps", || {
         // While nobody looked it may have woken up again.
         if sleeper.is_answered() {
-            assert_eq!(sleeper.read(), Value::ok());
+            assert_eq!(sleeper.read(), Reply::ok());
             sleeper.send_line(&sleep);
         }
         probe.send_line("PING");
@@ -278,7 +278,7 @@ pub fn aof(server: &Server) -> Vec<Vec<Vec<u8>>> {
     for path in files {
         let mut file = BufReader::new(File::open(path).expect("the AOF opens"));
         while !file.fill_buf().expect("the AOF is readable").is_empty() {
-            let command = Value::read(&mut file).expect("the AOF holds commands");
+            let command = Reply::read(&mut file).expect("the AOF holds commands");
             commands.push(command.items().iter().map(|arg| arg.bytes().to_vec()).collect());
         }
     }

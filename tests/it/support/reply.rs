@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, BufRead, Error, ErrorKind};
 
 #[derive(Clone, PartialEq)]
-pub enum Value {
+pub enum Reply {
     /// `_`, RESP3 only.
     Null,
     /// `*-1`, RESP2 only.
@@ -16,37 +16,37 @@ pub enum Value {
     Error(String),
     Int(i64),
     Bulk(Vec<u8>),
-    Array(Vec<Value>),
-    Map(Vec<(Value, Value)>),
-    Set(Vec<Value>),
-    Push(Vec<Value>),
+    Array(Vec<Reply>),
+    Map(Vec<(Reply, Reply)>),
+    Set(Vec<Reply>),
+    Push(Vec<Reply>),
     Double(f64),
     Bool(bool),
 }
 
-impl Value {
-    pub fn ok() -> Value {
-        Value::Status("OK".into())
+impl Reply {
+    pub fn ok() -> Reply {
+        Reply::Status("OK".into())
     }
 
-    pub fn bulk(bytes: impl AsRef<[u8]>) -> Value {
-        Value::Bulk(bytes.as_ref().to_vec())
+    pub fn bulk(bytes: impl AsRef<[u8]>) -> Reply {
+        Reply::Bulk(bytes.as_ref().to_vec())
     }
 
     /// The contract's nil: a null array in RESP2, the null in RESP3. A null bulk string is none.
     pub fn is_nil(&self) -> bool {
-        matches!(self, Value::Null | Value::NullArray)
+        matches!(self, Reply::Null | Reply::NullArray)
     }
 
     pub fn is_error(&self) -> bool {
-        matches!(self, Value::Error(_))
+        matches!(self, Reply::Error(_))
     }
 
     /// The error's words, with its code.
     #[track_caller]
     pub fn error(&self) -> &str {
         match self {
-            Value::Error(words) => words,
+            Reply::Error(words) => words,
             other => panic!("expected an error, got {other:?}"),
         }
     }
@@ -54,7 +54,7 @@ impl Value {
     #[track_caller]
     pub fn int(&self) -> i64 {
         match self {
-            Value::Int(number) => *number,
+            Reply::Int(number) => *number,
             other => panic!("expected an integer, got {other:?}"),
         }
     }
@@ -62,8 +62,8 @@ impl Value {
     #[track_caller]
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Value::Bulk(bytes) => bytes,
-            Value::Status(words) => words.as_bytes(),
+            Reply::Bulk(bytes) => bytes,
+            Reply::Status(words) => words.as_bytes(),
             other => panic!("expected a string, got {other:?}"),
         }
     }
@@ -76,9 +76,9 @@ impl Value {
 
     /// The elements of an array, a set or a push.
     #[track_caller]
-    pub fn items(&self) -> &[Value] {
+    pub fn items(&self) -> &[Reply] {
         match self {
-            Value::Array(items) | Value::Set(items) | Value::Push(items) => items,
+            Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => items,
             other => panic!("expected an array, got {other:?}"),
         }
     }
@@ -93,17 +93,17 @@ impl Value {
 
     /// The pairs of a map, in order: a RESP3 map or RESP2's flat array.
     #[track_caller]
-    pub fn pairs(&self) -> Vec<(&Value, &Value)> {
+    pub fn pairs(&self) -> Vec<(&Reply, &Reply)> {
         match self {
-            Value::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
-            Value::Array(flat) if flat.len() % 2 == 0 => flat.chunks(2).map(|pair| (&pair[0], &pair[1])).collect(),
+            Reply::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
+            Reply::Array(flat) if flat.len() % 2 == 0 => flat.chunks(2).map(|pair| (&pair[0], &pair[1])).collect(),
             other => panic!("expected a map, got {other:?}"),
         }
     }
 
     /// One field of a map.
     #[track_caller]
-    pub fn get(&self, field: &str) -> &Value {
+    pub fn get(&self, field: &str) -> &Reply {
         self.pairs()
             .into_iter()
             .find(|(name, _)| name.bytes() == field.as_bytes())
@@ -113,37 +113,37 @@ impl Value {
 
     /// Every value in these bytes, which end with a whole one: an AOF is written in the same form as the wire.
     #[track_caller]
-    pub fn parse_all(mut bytes: &[u8]) -> Vec<Value> {
+    pub fn parse_all(mut bytes: &[u8]) -> Vec<Reply> {
         let mut values = Vec::new();
         while !bytes.is_empty() {
-            values.push(Value::read(&mut bytes).expect("whole values"));
+            values.push(Reply::read(&mut bytes).expect("whole values"));
         }
         values
     }
 
     /// Reads one whole reply.
-    pub(super) fn read(from: &mut impl BufRead) -> io::Result<Value> {
+    pub(super) fn read(from: &mut impl BufRead) -> io::Result<Reply> {
         let line = read_line(from)?;
         let (kind, rest) = line.split_at(1);
         Ok(match kind {
-            "+" => Value::Status(rest.into()),
-            "-" => Value::Error(rest.into()),
-            ":" => Value::Int(parse(rest)?),
-            "(" => Value::Status(rest.into()),
-            "," => Value::Double(parse(rest)?),
-            "#" => Value::Bool(rest == "t"),
-            "_" => Value::Null,
-            "$" if rest == "-1" => Value::NullBulk,
-            "*" if rest == "-1" => Value::NullArray,
-            "$" => Value::Bulk(read_bulk(from, parse(rest)?)?),
+            "+" => Reply::Status(rest.into()),
+            "-" => Reply::Error(rest.into()),
+            ":" => Reply::Int(parse(rest)?),
+            "(" => Reply::Status(rest.into()),
+            "," => Reply::Double(parse(rest)?),
+            "#" => Reply::Bool(rest == "t"),
+            "_" => Reply::Null,
+            "$" if rest == "-1" => Reply::NullBulk,
+            "*" if rest == "-1" => Reply::NullArray,
+            "$" => Reply::Bulk(read_bulk(from, parse(rest)?)?),
             // Verbatim strings carry their format in front: `txt:`.
-            "=" => Value::Bulk(read_bulk(from, parse(rest)?)?.split_off(4)),
-            "*" => Value::Array(read_items(from, parse(rest)?)?),
-            "~" => Value::Set(read_items(from, parse(rest)?)?),
-            ">" => Value::Push(read_items(from, parse(rest)?)?),
+            "=" => Reply::Bulk(read_bulk(from, parse(rest)?)?.split_off(4)),
+            "*" => Reply::Array(read_items(from, parse(rest)?)?),
+            "~" => Reply::Set(read_items(from, parse(rest)?)?),
+            ">" => Reply::Push(read_items(from, parse(rest)?)?),
             "%" => {
                 let flat = read_items(from, 2 * parse::<usize>(rest)?)?;
-                Value::Map(pair_up(flat))
+                Reply::Map(pair_up(flat))
             }
             _ => return Err(Error::new(ErrorKind::InvalidData, line)),
         })
@@ -151,22 +151,22 @@ impl Value {
 }
 
 /// Strings as text: failures are read by people.
-impl fmt::Debug for Value {
+impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Null => write!(f, "_"),
-            Value::NullArray => write!(f, "*-1"),
-            Value::NullBulk => write!(f, "$-1"),
-            Value::Status(words) => write!(f, "+{words}"),
-            Value::Error(words) => write!(f, "-{words}"),
-            Value::Int(number) => write!(f, "{number}"),
-            Value::Bulk(bytes) => write!(f, "\"{}\"", bytes.escape_ascii()),
-            Value::Array(items) => f.debug_list().entries(items).finish(),
-            Value::Map(pairs) => f.debug_map().entries(pairs.iter().map(|(name, value)| (name, value))).finish(),
-            Value::Set(items) => f.debug_set().entries(items).finish(),
-            Value::Push(items) => write!(f, ">{items:?}"),
-            Value::Double(number) => write!(f, "{number}"),
-            Value::Bool(truth) => write!(f, "{truth}"),
+            Reply::Null => write!(f, "_"),
+            Reply::NullArray => write!(f, "*-1"),
+            Reply::NullBulk => write!(f, "$-1"),
+            Reply::Status(words) => write!(f, "+{words}"),
+            Reply::Error(words) => write!(f, "-{words}"),
+            Reply::Int(number) => write!(f, "{number}"),
+            Reply::Bulk(bytes) => write!(f, "\"{}\"", bytes.escape_ascii()),
+            Reply::Array(items) => f.debug_list().entries(items).finish(),
+            Reply::Map(pairs) => f.debug_map().entries(pairs.iter().map(|(name, value)| (name, value))).finish(),
+            Reply::Set(items) => f.debug_set().entries(items).finish(),
+            Reply::Push(items) => write!(f, ">{items:?}"),
+            Reply::Double(number) => write!(f, "{number}"),
+            Reply::Bool(truth) => write!(f, "{truth}"),
         }
     }
 }
@@ -191,11 +191,11 @@ fn read_bulk(from: &mut impl BufRead, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn read_items(from: &mut impl BufRead, count: usize) -> io::Result<Vec<Value>> {
-    (0..count).map(|_| Value::read(from)).collect()
+fn read_items(from: &mut impl BufRead, count: usize) -> io::Result<Vec<Reply>> {
+    (0..count).map(|_| Reply::read(from)).collect()
 }
 
-fn pair_up(flat: Vec<Value>) -> Vec<(Value, Value)> {
+fn pair_up(flat: Vec<Reply>) -> Vec<(Reply, Reply)> {
     let mut flat = flat.into_iter();
     let mut pairs = Vec::new();
     while let (Some(name), Some(value)) = (flat.next(), flat.next()) {

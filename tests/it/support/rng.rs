@@ -1,16 +1,16 @@
 //! Random choices that can be repeated: everything follows from the seed (SplitMix64).
 
-pub struct Dice {
+pub struct Rng {
     seed: u64,
     state: u64,
 }
 
-impl Dice {
+impl Rng {
     /// The seed is the given one, or `LOCK_TEST_SEED` where a failure is to be repeated with another.
-    pub fn new(seed: u64) -> Dice {
+    pub fn new(seed: u64) -> Rng {
         let chosen = std::env::var("LOCK_TEST_SEED").ok();
         let seed = chosen.map_or(seed, |seed| seed.parse().expect("LOCK_TEST_SEED is a number"));
-        Dice { seed, state: seed }
+        Rng { seed, state: seed }
     }
 
     pub fn seed(&self) -> u64 {
