@@ -101,7 +101,7 @@ fn random_argument(rng: &mut Rng) -> Vec<u8> {
             let length = *rng.pick(&[1, 2, 16, 1023, 1024, 1025, 3000]);
             rng.bytes(length)
         }
-        1 => rng.next().to_string().into_bytes(),
+        1 => rng.next_u64().to_string().into_bytes(),
         _ => rng.pick(WORDS).as_bytes().to_vec(),
     }
 }
@@ -230,7 +230,7 @@ fn mutate(rng: &mut Rng, original: &[u8], other: &[u8]) -> Vec<u8> {
         match rng.below(8) {
             0 => body[at] ^= 1 << rng.below(8),
             1 => body[at] = *rng.pick(&[0, 1, 2, 0x3f, 0x40, 0x7f, 0x80, 0x81, 0xc0, 0xfe, 0xff]),
-            2 => body[at] = rng.next().to_le_bytes()[0],
+            2 => body[at] = rng.next_u64().to_le_bytes()[0],
             3 => body.truncate(at),
             4 => {
                 body.remove(at);

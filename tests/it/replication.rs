@@ -1,6 +1,6 @@
 //! What one server decides, its replicas and its AOF repeat: effects with absolute deadlines, never requests.
 
-use crate::support::{in_sync, until, Client, Reply, Server};
+use crate::support::{decode_all, in_sync, until, Client, Reply, Server};
 use std::fs;
 
 /// A master and a replica that is connected to it.
@@ -288,7 +288,7 @@ fn appended_commands(server: &Server) -> Vec<Vec<Vec<u8>>> {
         .map(|file| file.expect("a file").path())
         .find(|path| path.to_string_lossy().ends_with(".incr.aof"))
         .expect("an incremental AOF");
-    let commands = Reply::parse_all(&fs::read(incremental).expect("an AOF"));
+    let commands = decode_all(&fs::read(incremental).expect("an AOF")).expect("commands");
     let words = |command: &Reply| command.items().iter().map(|word| word.bytes().to_vec()).collect();
     commands.iter().map(words).collect()
 }

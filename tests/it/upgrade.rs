@@ -278,7 +278,7 @@ fn effects(folder: &Path) -> Vec<Vec<String>> {
     let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file").path());
     let commands = files
         .filter(|path| path.extension().is_some_and(|extension| extension == "aof"))
-        .flat_map(|path| Reply::parse_all(&fs::read(path).expect("an append-only file")));
+        .flat_map(|path| ::support::decode_all(&fs::read(path).expect("an append-only file")).expect("whole commands"));
     let words = commands
         .map(|command| command.items().iter().map(|word| word.bytes().escape_ascii().to_string()).collect::<Vec<_>>());
     words.filter(|words| words[0] == "LOCK.APPLY").collect()

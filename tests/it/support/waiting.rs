@@ -1,8 +1,7 @@
 //! Clients that wait for locks, and what a server shows of the queues they stand in.
 
-use super::{until, Builder, Client, Reply, Server};
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use super::{decode_all, until, Builder, Client, Reply, Server};
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -168,12 +167,6 @@ pub fn until_queue(client: &mut Client, key: &str, owners: &[&str]) {
     until(&format!("{owners:?} wait for {key}"), || queue(client, key) == owners);
 }
 
-/// Waits until `owner` alone holds `key`.
-#[track_caller]
-pub fn until_held(client: &mut Client, key: &str, owner: &str) {
-    until(&format!("{owner} holds {key}"), || holders(client, key) == [owner]);
-}
-
 /// Waits until the deadline of `key` is a later one, by a renewal: the lease must not end meanwhile.
 #[track_caller]
 pub fn until_renewed(client: &mut Client, key: &str) {
@@ -276,9 +269,7 @@ pub fn aof(server: &Server) -> Vec<Vec<Vec<u8>>> {
     files.sort();
     let mut commands = Vec::new();
     for path in files {
-        let mut file = BufReader::new(File::open(path).expect("the AOF opens"));
-        while !file.fill_buf().expect("the AOF is readable").is_empty() {
-            let command = Reply::read(&mut file).expect("the AOF holds commands");
+        for command in decode_all(&fs::read(path).expect("the AOF is readable")).expect("the AOF holds commands") {
             commands.push(command.items().iter().map(|arg| arg.bytes().to_vec()).collect());
         }
     }

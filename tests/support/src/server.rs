@@ -1,21 +1,19 @@
 //! A real server of the test's own: in a directory of its own, on a port of its own, gone when the test is over,
 //! however it ends.
 
-use super::{until, Client};
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
+
 use tempfile::TempDir;
 
-/// Ports are taken from below the range out of which systems pick the ports of outgoing connections (32768 on Linux,
-/// 49152 on macOS), so that no client of another test ever sits on the port of a server that restarts.
-const FIRST_PORT: u16 = 12_000;
-const PORTS: u16 = 20_000;
+use crate::client::Client;
+use crate::info::Info;
+use crate::module::built_module;
+use crate::process::{die_with_parent, faketime, free_port};
+use crate::wait::{until, LIMIT};
 
 /// How often to look for another port when someone else was quicker.
 const ATTEMPTS: usize = 20;
@@ -23,13 +21,34 @@ const ATTEMPTS: usize = 20;
 /// How a server is to be started.
 #[derive(Clone)]
 pub struct Builder {
-    module: Option<String>,
+    program: PathBuf,
+    module: Module,
+    module_args: String,
     config: Vec<String>,
-    env: Vec<(String, String)>,
     clock: Option<String>,
 }
 
+/// What a server loads.
+#[derive(Clone)]
+enum Module {
+    Built,
+    At(PathBuf),
+    None,
+}
+
 impl Builder {
+    /// Another program than `REDIS_SERVER`, or than `redis-server` from the path.
+    pub fn program(mut self, name: impl Into<PathBuf>) -> Builder {
+        self.program = name.into();
+        self
+    }
+
+    /// Another build of the module than [`built_module`].
+    pub fn module(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.module = Module::At(path.into());
+        self
+    }
+
     /// Adds a line of redis.conf. Later lines win.
     pub fn config(mut self, line: impl Into<String>) -> Builder {
         self.config.push(line.into());
@@ -38,18 +57,13 @@ impl Builder {
 
     /// Arguments on the loadmodule line.
     pub fn module_args(mut self, args: impl Into<String>) -> Builder {
-        self.module = Some(args.into());
+        self.module_args = args.into();
         self
     }
 
     /// A plain server, without the module.
     pub fn no_module(mut self) -> Builder {
-        self.module = None;
-        self
-    }
-
-    pub fn env(mut self, name: &str, value: &str) -> Builder {
-        self.env.push((name.into(), value.into()));
+        self.module = Module::None;
         self
     }
 
@@ -86,12 +100,12 @@ impl Builder {
 
     /// Starts it, or returns the log of the server that refused to start.
     pub fn try_start(self) -> Result<Server, String> {
-        let mut server =
-            Server { dir: TempDir::new().expect("a temporary directory"), port: 0, builder: self, child: None };
+        let dir = tempfile::Builder::new().prefix("redis-lock-").tempdir().expect("a temporary directory");
+        let mut server = Server { dir, port: 0, builder: self, child: None };
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
             server.port = free_port();
-            if server.try_launch() {
+            if server.try_launch().map_err(|error| error.to_string())? {
                 return Ok(server);
             }
             log = server.log();
@@ -120,7 +134,13 @@ impl Server {
     }
 
     pub fn builder() -> Builder {
-        Builder { module: Some(String::new()), config: Vec::new(), env: Vec::new(), clock: None }
+        Builder {
+            program: std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into()).into(),
+            module: Module::Built,
+            module_args: String::new(),
+            config: Vec::new(),
+            clock: None,
+        }
     }
 
     pub fn port(&self) -> u16 {
@@ -190,7 +210,7 @@ impl Server {
         let mut client = self.client();
         client.send_line("SHUTDOWN");
         // A refusal (a failed save, say) is a reply; success is the end of the connection.
-        if let Ok(refusal) = client.try_read(super::LIMIT) {
+        if let Ok(refusal) = client.try_read(LIMIT) {
             panic!("SHUTDOWN: {refusal:?}\n{}", self.log());
         }
         if let Some(mut child) = self.child.take() {
@@ -202,7 +222,7 @@ impl Server {
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "the server still runs");
-        if !self.try_launch() {
+        if !self.try_launch().expect("the program is still there") {
             panic!("the server did not start again; its log:\n{}", self.log());
         }
     }
@@ -239,8 +259,8 @@ impl Server {
     }
 
     /// Starts the process and waits until it answers; false when it ended instead.
-    fn try_launch(&mut self) -> bool {
-        self.child = Some(self.spawn());
+    fn try_launch(&mut self) -> io::Result<bool> {
+        self.child = Some(self.spawn()?);
         let mut ready = false;
         until("the server answers", || {
             if !self.is_alive() {
@@ -250,7 +270,7 @@ impl Server {
             ready = self.answers().unwrap_or(false);
             ready
         });
-        ready
+        Ok(ready)
     }
 
     /// Whether this very process accepts commands: somebody else's server may have been quicker on the port. An error
@@ -263,18 +283,22 @@ impl Server {
         Ok(is_ours && !client.try_cmd(&["PING"])?.is_error())
     }
 
-    fn spawn(&self) -> Child {
+    fn spawn(&self) -> io::Result<Child> {
+        let mut program = self.builder.program.clone();
+        if program.components().nth(1).is_some() {
+            // A path, not a name to search for; the server runs in a directory of its own.
+            program = path::absolute(program)?;
+        }
         let config = self.dir().join("redis.conf");
         fs::write(&config, self.config()).expect("the configuration is written");
         let log = File::options().create(true).append(true).open(self.dir().join("log")).expect("the log opens");
-        let mut command = Command::new(server_binary());
+        let mut command = Command::new(&program);
         command
             .arg(&config)
             .current_dir(self.dir())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log opens twice"))
-            .stderr(log)
-            .envs(self.builder.env.iter().map(|(name, value)| (name, value)));
+            .stderr(log);
         if let Some(offset) = &self.builder.clock {
             self.write_clock(offset);
             command
@@ -287,7 +311,7 @@ impl Server {
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         die_with_parent(&mut command);
-        command.spawn().unwrap_or_else(|error| panic!("{}: {error}", server_binary().display()))
+        command.spawn().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))
     }
 
     fn config(&self) -> String {
@@ -300,8 +324,15 @@ impl Server {
             // A replica that has just connected is not made to wait for others that might come.
             "repl-diskless-sync-delay 0".into(),
         ];
-        if let Some(args) = &self.builder.module {
-            lines.push(format!("loadmodule {} {args}", module().display()));
+        let module = match &self.builder.module {
+            Module::Built => Some(built_module().expect("the module is built: cargo build --release")),
+            Module::At(path) => Some(path.clone()),
+            Module::None => None,
+        };
+        if let Some(module) = module {
+            // The server runs in a directory of its own.
+            let module = path::absolute(module).expect("the path of a module");
+            lines.push(format!("loadmodule {} {}", module.display(), self.builder.module_args));
         }
         lines.extend(self.builder.config.iter().cloned());
         lines.join("\n") + "\n"
@@ -330,85 +361,3 @@ impl Drop for Server {
         }
     }
 }
-
-/// What INFO said.
-pub struct Info(HashMap<String, String>);
-
-impl Info {
-    pub fn parse(text: &str) -> Info {
-        let fields = text.lines().filter_map(|line| line.split_once(':'));
-        Info(fields.map(|(name, value)| (name.to_string(), value.to_string())).collect())
-    }
-
-    #[track_caller]
-    pub fn text(&self, field: &str) -> &str {
-        self.find(field).unwrap_or_else(|| panic!("INFO has no field {field}: {:?}", self.0))
-    }
-
-    #[track_caller]
-    pub fn number(&self, field: &str) -> i64 {
-        let text = self.text(field);
-        text.parse().unwrap_or_else(|_| panic!("{field} is no number: {text}"))
-    }
-
-    pub fn find(&self, field: &str) -> Option<&str> {
-        self.0.get(field).map(String::as_str)
-    }
-}
-
-/// `REDIS_SERVER`, or `redis-server` from the path.
-fn server_binary() -> PathBuf {
-    std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into()).into()
-}
-
-/// `REDIS_LOCK_MODULE`, or what cargo has built beside this test.
-fn module() -> PathBuf {
-    if let Some(path) = std::env::var_os("REDIS_LOCK_MODULE") {
-        return path.into();
-    }
-    let test = std::env::current_exe().expect("a test knows where it is");
-    let built = test.parent().and_then(Path::parent).expect("cargo puts tests into target/<profile>/deps");
-    built.join(format!("libredis_lock{}", std::env::consts::DLL_SUFFIX))
-}
-
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test binaries that run side by side start their search at different places.
-    let start = u16::try_from(std::process::id() % u32::from(PORTS)).expect("it is below PORTS");
-    for _ in 0..PORTS {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = FIRST_PORT + start.wrapping_add(step.wrapping_mul(7)) % PORTS;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no free port");
-}
-
-/// Where Debian keeps libfaketime, whatever the machine.
-fn faketime() -> PathBuf {
-    let folders = fs::read_dir("/usr/lib").expect("/usr/lib is there");
-    folders
-        .filter_map(|folder| Some(folder.ok()?.path().join("faketime/libfaketime.so.1")))
-        .find(|library| library.exists())
-        .expect("libfaketime is installed (Debian, Ubuntu: apt install faketime)")
-}
-
-/// Nothing may stay behind, not even when the test process is killed and can drop nothing.
-#[cfg(target_os = "linux")]
-fn die_with_parent(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: prctl is a bare system call: it neither allocates nor takes a lock, so it may run between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
-                Ok(())
-            } else {
-                Err(io::Error::last_os_error())
-            }
-        });
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn die_with_parent(_: &mut Command) {}

@@ -2,7 +2,6 @@
 //! contract says which one a refusal is.
 
 use std::fmt;
-use std::io::{self, BufRead, Error, ErrorKind};
 
 #[derive(Clone, PartialEq)]
 pub enum Reply {
@@ -38,15 +37,25 @@ impl Reply {
         matches!(self, Reply::Null | Reply::NullArray)
     }
 
+    /// Any of the three nulls: what a command answers for a key that is not there.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Reply::Null | Reply::NullArray | Reply::NullBulk)
+    }
+
+    /// Whether it is this bulk string.
+    pub fn is_bulk(&self, text: &str) -> bool {
+        matches!(self, Reply::Bulk(bytes) if bytes == text.as_bytes())
+    }
+
     pub fn is_error(&self) -> bool {
         matches!(self, Reply::Error(_))
     }
 
-    /// The error's words, with its code.
+    /// The whole error reply, with its code.
     #[track_caller]
     pub fn error(&self) -> &str {
         match self {
-            Reply::Error(words) => words,
+            Reply::Error(text) => text,
             other => panic!("expected an error, got {other:?}"),
         }
     }
@@ -63,7 +72,7 @@ impl Reply {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Reply::Bulk(bytes) => bytes,
-            Reply::Status(words) => words.as_bytes(),
+            Reply::Status(text) => text.as_bytes(),
             other => panic!("expected a string, got {other:?}"),
         }
     }
@@ -110,44 +119,6 @@ impl Reply {
             .unwrap_or_else(|| panic!("no field {field} in {self:?}"))
             .1
     }
-
-    /// Every value in these bytes, which end with a whole one: an AOF is written in the same form as the wire.
-    #[track_caller]
-    pub fn parse_all(mut bytes: &[u8]) -> Vec<Reply> {
-        let mut values = Vec::new();
-        while !bytes.is_empty() {
-            values.push(Reply::read(&mut bytes).expect("whole values"));
-        }
-        values
-    }
-
-    /// Reads one whole reply.
-    pub(super) fn read(from: &mut impl BufRead) -> io::Result<Reply> {
-        let line = read_line(from)?;
-        let (kind, rest) = line.split_at(1);
-        Ok(match kind {
-            "+" => Reply::Status(rest.into()),
-            "-" => Reply::Error(rest.into()),
-            ":" => Reply::Int(parse(rest)?),
-            "(" => Reply::Status(rest.into()),
-            "," => Reply::Double(parse(rest)?),
-            "#" => Reply::Bool(rest == "t"),
-            "_" => Reply::Null,
-            "$" if rest == "-1" => Reply::NullBulk,
-            "*" if rest == "-1" => Reply::NullArray,
-            "$" => Reply::Bulk(read_bulk(from, parse(rest)?)?),
-            // Verbatim strings carry their format in front: `txt:`.
-            "=" => Reply::Bulk(read_bulk(from, parse(rest)?)?.split_off(4)),
-            "*" => Reply::Array(read_items(from, parse(rest)?)?),
-            "~" => Reply::Set(read_items(from, parse(rest)?)?),
-            ">" => Reply::Push(read_items(from, parse(rest)?)?),
-            "%" => {
-                let flat = read_items(from, 2 * parse::<usize>(rest)?)?;
-                Reply::Map(pair_up(flat))
-            }
-            _ => return Err(Error::new(ErrorKind::InvalidData, line)),
-        })
-    }
 }
 
 /// Strings as text: failures are read by people.
@@ -157,8 +128,8 @@ impl fmt::Debug for Reply {
             Reply::Null => write!(f, "_"),
             Reply::NullArray => write!(f, "*-1"),
             Reply::NullBulk => write!(f, "$-1"),
-            Reply::Status(words) => write!(f, "+{words}"),
-            Reply::Error(words) => write!(f, "-{words}"),
+            Reply::Status(text) => write!(f, "+{text}"),
+            Reply::Error(text) => write!(f, "-{text}"),
             Reply::Int(number) => write!(f, "{number}"),
             Reply::Bulk(bytes) => write!(f, "\"{}\"", bytes.escape_ascii()),
             Reply::Array(items) => f.debug_list().entries(items).finish(),
@@ -169,41 +140,4 @@ impl fmt::Debug for Reply {
             Reply::Bool(truth) => write!(f, "{truth}"),
         }
     }
-}
-
-fn read_line(from: &mut impl BufRead) -> io::Result<String> {
-    let mut line = Vec::new();
-    from.read_until(b'\n', &mut line)?;
-    if !line.ends_with(b"\r\n") {
-        return Err(ErrorKind::UnexpectedEof.into());
-    }
-    line.truncate(line.len() - 2);
-    if line.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidData, "an empty line"));
-    }
-    Ok(String::from_utf8_lossy(&line).into_owned())
-}
-
-fn read_bulk(from: &mut impl BufRead, length: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; length + 2];
-    from.read_exact(&mut bytes)?;
-    bytes.truncate(length);
-    Ok(bytes)
-}
-
-fn read_items(from: &mut impl BufRead, count: usize) -> io::Result<Vec<Reply>> {
-    (0..count).map(|_| Reply::read(from)).collect()
-}
-
-fn pair_up(flat: Vec<Reply>) -> Vec<(Reply, Reply)> {
-    let mut flat = flat.into_iter();
-    let mut pairs = Vec::new();
-    while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
-        pairs.push((name, value));
-    }
-    pairs
-}
-
-fn parse<T: std::str::FromStr>(text: &str) -> io::Result<T> {
-    text.parse().map_err(|_| Error::new(ErrorKind::InvalidData, text))
 }

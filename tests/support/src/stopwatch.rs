@@ -11,12 +11,12 @@ const CPU_TICK: Duration = Duration::from_millis(10);
 
 /// Counts how long a server has had for what it owes: the time in which it slept or worked while the test watched.
 ///
-/// A busy machine takes hundreds of milliseconds away at any point, from one process or from all of them, and a bound in
-/// plain time fails then. What is taken away does not count here. A forgotten wake-up is something else: it lets the
+/// A busy machine takes hundreds of milliseconds away at any point, from one process or from all of them, and a bound
+/// in plain time fails then. What is taken away does not count here. A forgotten wake-up is something else: it lets the
 /// server sleep on, and a careless one lets it work for too long; every millisecond of that counts. So one attempt is
 /// enough, and the bound can be a tight one.
 ///
-/// It has to be looked at every [`TICK`]: what lies between two looks counts as two ticks at most.
+/// It has to be looked at every `TICK`: what lies between two looks counts as two ticks at most.
 pub struct Stopwatch {
     /// The server's process; without one only the test's own standing still is left out.
     server: Option<u32>,
@@ -52,44 +52,4 @@ fn look(process: Option<u32>) -> (bool, Duration) {
     let cpu_ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok()).unwrap_or(0);
     let sleeps = fields.first().is_none_or(|state| *state == "S");
     (sleeps, CPU_TICK * (cpu_ticks(11) + cpu_ticks(12)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Reply, Server};
-    use super::*;
-    use std::process::Command;
-    use std::thread;
-
-    const LIMIT: Duration = Duration::from_millis(200);
-
-    #[test]
-    fn a_server_that_sleeps_on_or_works_on_is_late() {
-        for line in [&["BLPOP", "nothing", "0"][..], &["EVAL", "while true do end", "0"]] {
-            let server = Server::start();
-            let mut client = server.client();
-            client.send(line);
-            assert_eq!(client.read_soon(LIMIT), None, "{line:?}");
-        }
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_server_that_stands_still_is_not() {
-        let server = Server::start();
-        let pid = server.pid();
-        let signal = move |name: &str| {
-            let kill = Command::new("kill").args([name, &pid.to_string()]).status().expect("there is a kill");
-            assert!(kill.success(), "{name}");
-        };
-        let mut client = server.client();
-        signal("-STOP");
-        client.send_line("PING");
-        let goes_on = thread::spawn(move || {
-            thread::sleep(3 * LIMIT);
-            signal("-CONT");
-        });
-        assert_eq!(client.read_soon(LIMIT), Some(Reply::Status("PONG".into())));
-        goes_on.join().expect("it goes on");
-    }
 }

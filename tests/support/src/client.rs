@@ -1,18 +1,22 @@
 //! A connection that speaks RESP2 or RESP3 and hides nothing: commands can be sent without waiting for the reply,
 //! replies can be awaited with a limit, and every kind of reply stays what it was on the wire.
 
-use super::stopwatch::TICK;
-use super::{Reply, Stopwatch, LIMIT};
 use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+
+use crate::reply::Reply;
+use crate::resp::{encode, Inbox, Pipeline};
+use crate::stopwatch::{Stopwatch, TICK};
+use crate::wait::LIMIT;
 
 /// Timers and sockets round: the shortest time limit that a socket takes.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    stream: TcpStream,
+    inbox: Inbox,
     /// RESP3 push messages (invalidations, published messages) that came while a reply was awaited.
     pushes: VecDeque<Reply>,
     /// The process at the other end, where it is known.
@@ -28,7 +32,7 @@ impl Client {
     pub fn try_connect(port: u16) -> io::Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream: BufReader::new(stream), pushes: VecDeque::new(), server: None })
+        Ok(Client { stream, inbox: Inbox::default(), pushes: VecDeque::new(), server: None })
     }
 
     /// Tells which process is at the other end, so that it can be seen whether it stands still.
@@ -61,37 +65,35 @@ impl Client {
 
     /// [`Client::cmd`] where the connection may break: the server is starting or ending.
     pub fn try_cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
-        self.stream.get_mut().write_all(&encode(args))?;
+        self.stream.write_all(&encoded(args))?;
         self.try_read(LIMIT)
     }
 
     /// Sends one command without waiting for its reply.
     #[track_caller]
     pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) {
-        let request = encode(args);
-        self.send_raw(&request);
+        self.send_raw(&encoded(args));
     }
 
     #[track_caller]
     pub fn send_line(&mut self, line: &str) {
-        self.send(&line.split_whitespace().collect::<Vec<_>>());
+        self.send(&words(line));
     }
 
     /// Sends bytes as they are: a pipeline that was encoded before, or half a command.
     #[track_caller]
     pub fn send_raw(&mut self, bytes: &[u8]) {
-        self.stream.get_mut().write_all(bytes).expect("the server reads");
+        self.stream.write_all(bytes).expect("the server reads");
     }
 
     /// Sends all lines at once, then reads all replies.
     #[track_caller]
     pub fn pipeline<L: AsRef<str>>(&mut self, lines: &[L]) -> Vec<Reply> {
-        let mut requests = Vec::new();
+        let mut pipeline = Pipeline::default();
         for line in lines {
-            let words: Vec<&str> = line.as_ref().split_whitespace().collect();
-            requests.extend(encode(&words));
+            pipeline.push(&words(line.as_ref()));
         }
-        self.send_raw(&requests);
+        self.send_raw(&pipeline.bytes);
         lines.iter().map(|_| self.read()).collect()
     }
 
@@ -99,7 +101,7 @@ impl Client {
     #[track_caller]
     pub fn read(&mut self) -> Reply {
         match self.try_read(LIMIT) {
-            Ok(value) => value,
+            Ok(reply) => reply,
             Err(error) => panic!("no reply: {error}"),
         }
     }
@@ -108,7 +110,7 @@ impl Client {
     #[track_caller]
     pub fn read_within(&mut self, limit: Duration) -> Option<Reply> {
         match self.try_read(limit) {
-            Ok(value) => Some(value),
+            Ok(reply) => Some(reply),
             Err(error) if error.kind() == ErrorKind::TimedOut => None,
             Err(error) => panic!("the connection broke: {error}"),
         }
@@ -126,7 +128,7 @@ impl Client {
     #[track_caller]
     pub fn read_by(&mut self, watch: &mut Stopwatch, limit: Duration) -> Option<Reply> {
         match self.try_read_by(watch, limit) {
-            Ok(value) => Some(value),
+            Ok(reply) => Some(reply),
             Err(error) if error.kind() == ErrorKind::TimedOut => None,
             Err(error) => panic!("the connection broke: {error}"),
         }
@@ -149,7 +151,12 @@ impl Client {
 
     /// Whether a reply, or the end of the connection, is there to be read.
     pub fn is_answered(&mut self) -> bool {
-        self.limit_reads(SHORTEST).is_err() || self.stream.fill_buf().is_ok()
+        let is_silent = |error: io::Error| {
+            matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+        };
+        !self.inbox.is_empty()
+            || self.limit_reads(SHORTEST).is_err()
+            || !self.inbox.fill(&mut self.stream).is_err_and(is_silent)
     }
 
     /// The next reply, or `TimedOut`, or how the connection ended. Push messages are set aside.
@@ -195,37 +202,40 @@ impl Client {
         self.cmd(&["PTTL", key]).int()
     }
 
-    /// Waits for the first byte only: a reply that has begun is read to its end.
     fn read_any(&mut self, deadline: Instant) -> io::Result<Reply> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            self.limit_reads(left.max(SHORTEST))?;
-            match self.stream.fill_buf() {
-                Ok([]) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => break,
-                // A stopped and continued process, in the middle of its waiting.
+            if let Some(reply) = self.inbox.next()? {
+                return Ok(reply);
+            }
+            // A reply that has begun is read to its end.
+            let limit = match self.inbox.is_empty() {
+                true => deadline.saturating_duration_since(Instant::now()).max(SHORTEST),
+                false => LIMIT,
+            };
+            self.limit_reads(limit)?;
+            match self.inbox.fill(&mut self.stream) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                // The process was stopped and continued while it waited.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The two names that systems have for the same thing.
+                // Systems call the end of a time limit by one name or the other.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
                 Err(error) => return Err(error),
             }
         }
-        self.limit_reads(LIMIT)?;
-        Reply::read(&mut self.stream)
     }
 
     fn limit_reads(&self, limit: Duration) -> io::Result<()> {
-        self.stream.get_ref().set_read_timeout(Some(limit))
+        self.stream.set_read_timeout(Some(limit))
     }
 }
 
-fn encode<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
-    let mut request = format!("*{}\r\n", args.len()).into_bytes();
-    for arg in args {
-        let arg = arg.as_ref();
-        request.extend(format!("${}\r\n", arg.len()).into_bytes());
-        request.extend(arg);
-        request.extend(b"\r\n");
-    }
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn encoded<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
+    let mut request = Vec::new();
+    encode(&mut request, args);
     request
 }

@@ -1,6 +1,5 @@
 //! Waiting for observed state, always with an overall limit.
 
-use super::Server;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,16 +14,4 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(started.elapsed() < LIMIT, "waited {LIMIT:?} in vain until {what}");
         thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Waits until `replica` has applied everything that `master` has written so far.
-#[track_caller]
-pub fn in_sync(master: &Server, replica: &Server) {
-    until("the replica is in sync", || {
-        let followed = replica.info("replication");
-        let offset = master.info("replication").number("master_repl_offset");
-        followed.text("role") == "slave"
-            && followed.text("master_link_status") == "up"
-            && followed.number("slave_repl_offset") >= offset
-    });
 }

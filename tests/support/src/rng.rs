@@ -17,7 +17,7 @@ impl Rng {
         self.seed
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,7 +27,7 @@ impl Rng {
 
     /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).expect("it is below a usize")
+        usize::try_from(self.next_u64() % end as u64).expect("it is below a usize")
     }
 
     /// One of the choices.
@@ -35,12 +35,12 @@ impl Rng {
         &choices[self.below(choices.len())]
     }
 
-    /// True in one of `n` throws.
+    /// True in one of `n` cases.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next().to_le_bytes()[0]).collect()
+        (0..length).map(|_| self.next_u64().to_le_bytes()[0]).collect()
     }
 }

@@ -1,0 +1,113 @@
+//! A connection for measuring: it blocks its thread, for latencies, or shares it with thousands of others. The same code
+//! of a client runs on both, so both are written as futures; those of a blocking connection are always ready.
+
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::rc::Rc;
+
+use async_io::Async;
+use futures_lite::future::block_on;
+use futures_lite::AsyncWriteExt;
+
+use crate::reply::Reply;
+use crate::resp::{encode, Inbox, Pipeline};
+
+enum Stream {
+    Blocking(TcpStream),
+    Shared(Async<TcpStream>),
+}
+
+pub struct Connection {
+    stream: Stream,
+    inbox: Inbox,
+    outbox: Vec<u8>,
+    /// Counts the commands that are sent; connections may share one counter.
+    pub sent: Rc<Cell<u64>>,
+}
+
+impl Connection {
+    /// A connection that blocks its thread.
+    pub fn connect(port: u16) -> io::Result<Connection> {
+        let stream = TcpStream::connect(address(port))?;
+        stream.set_nodelay(true)?;
+        Ok(Self::over(Stream::Blocking(stream)))
+    }
+
+    /// A connection that waits without its thread.
+    pub async fn connect_shared(port: u16) -> io::Result<Connection> {
+        let stream = Async::<TcpStream>::connect(address(port)).await?;
+        stream.get_ref().set_nodelay(true)?;
+        Ok(Self::over(Stream::Shared(stream)))
+    }
+
+    fn over(stream: Stream) -> Connection {
+        Connection { stream, inbox: Inbox::default(), outbox: Vec::new(), sent: Rc::default() }
+    }
+
+    /// One command and its reply, for connections that block.
+    pub fn command(&mut self, args: &[&str]) -> io::Result<Reply> {
+        block_on(self.call(args))
+    }
+
+    /// One command and its reply.
+    pub async fn call(&mut self, args: &[&str]) -> io::Result<Reply> {
+        self.send(args).await?;
+        self.receive().await
+    }
+
+    /// One command, whose reply is still to be received.
+    pub async fn send(&mut self, args: &[&str]) -> io::Result<()> {
+        self.outbox.clear();
+        encode(&mut self.outbox, args);
+        self.sent.set(self.sent.get() + 1);
+        match &mut self.stream {
+            Stream::Blocking(stream) => stream.write_all(&self.outbox),
+            Stream::Shared(stream) => stream.write_all(&self.outbox).await,
+        }
+    }
+
+    /// The next reply, or the next message of a subscription.
+    pub async fn receive(&mut self) -> io::Result<Reply> {
+        loop {
+            if let Some(reply) = self.inbox.next()? {
+                return Ok(reply);
+            }
+            let length = match &mut self.stream {
+                Stream::Blocking(stream) => self.inbox.fill(stream)?,
+                Stream::Shared(stream) => stream.read_with(|stream| self.inbox.fill(stream)).await?,
+            };
+            if length == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Sends the whole pipeline, receives every reply, and hands each to `check`. For connections that block.
+    pub fn pipeline(&mut self, pipeline: &Pipeline, mut check: impl FnMut(usize, Reply)) -> io::Result<()> {
+        self.sent.set(self.sent.get() + pipeline.commands as u64);
+        let Stream::Blocking(stream) = &mut self.stream else {
+            panic!("pipelines run on connections that block");
+        };
+        stream.write_all(&pipeline.bytes)?;
+        for index in 0..pipeline.commands {
+            check(index, block_on(self.receive())?);
+        }
+        Ok(())
+    }
+
+    /// [`Connection::pipeline`] where no reply but an error matters.
+    pub fn run(&mut self, pipeline: &Pipeline) -> io::Result<()> {
+        let mut refused = None;
+        self.pipeline(pipeline, |_, reply| {
+            if let Reply::Error(text) = reply {
+                refused.get_or_insert(text);
+            }
+        })?;
+        refused.map_or(Ok(()), |text| Err(io::Error::other(text)))
+    }
+}
+
+fn address(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}

@@ -1,0 +1,30 @@
+//! What the integration tests, the benchmarks and the demo share: a [`Server`] of their own, a [`Client`] that speaks
+//! RESP to it, a [`Connection`] where thousands share a thread, random numbers, and ways to wait for what can be observed.
+//!
+//! Nothing in here sleeps for luck, nothing pretends to be Redis, and nothing knows how the module works inside.
+
+mod client;
+mod connection;
+mod info;
+mod module;
+mod process;
+mod replication;
+mod reply;
+mod resp;
+mod rng;
+mod server;
+mod stopwatch;
+mod wait;
+
+pub use client::Client;
+pub use connection::Connection;
+pub use info::Info;
+pub use module::built_module;
+pub use process::raise_file_limit;
+pub use replication::in_sync;
+pub use reply::Reply;
+pub use resp::{decode_all, Pipeline};
+pub use rng::Rng;
+pub use server::{Builder, Server};
+pub use stopwatch::Stopwatch;
+pub use wait::{until, LIMIT};

@@ -1,0 +1,78 @@
+//! What a server's process needs from the system: a free port, an end that comes with ours, open files, libfaketime.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Ports are taken from below the range out of which systems pick the ports of outgoing connections (32768 on Linux,
+/// 49152 on macOS), so that no client of another test ever sits on the port of a server that restarts.
+const FIRST_PORT: u16 = 12_000;
+const PORTS: u16 = 20_000;
+
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Programs that run side by side start their search at different places.
+    let start = u16::try_from(std::process::id() % u32::from(PORTS)).expect("it is below PORTS");
+    for _ in 0..PORTS {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST_PORT + start.wrapping_add(step.wrapping_mul(7)) % PORTS;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port");
+}
+
+/// On Linux the kernel kills the process when the thread that started it ends, even where nothing can be dropped any
+/// more. Elsewhere the owner's `Drop` has to do.
+#[cfg(target_os = "linux")]
+pub fn die_with_parent(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: prctl is a bare system call: it neither allocates nor takes a lock, so it may run between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn die_with_parent(_: &mut Command) {}
+
+/// Raises this process's limit of open files as far as it goes, for servers that it starts too. Returns the limit.
+pub fn raise_file_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes one rlimit, which outlives it.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max.min(65_536), ..limit };
+    // SAFETY: the call reads one rlimit, which outlives it.
+    match check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raised) }) {
+        Ok(()) => Ok(raised.rlim_cur),
+        // macOS allows less than it says; what there was stays.
+        Err(_) => Ok(limit.rlim_cur),
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Where Debian keeps libfaketime, whatever the machine.
+pub fn faketime() -> PathBuf {
+    let folders = fs::read_dir("/usr/lib").expect("/usr/lib is there");
+    folders
+        .filter_map(|folder| Some(folder.ok()?.path().join("faketime/libfaketime.so.1")))
+        .find(|library| library.exists())
+        .expect("libfaketime is installed (Debian, Ubuntu: apt install faketime)")
+}

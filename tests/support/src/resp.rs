@@ -1,0 +1,208 @@
+//! The wire: commands encoded, replies decoded, RESP2 and RESP3. No sockets: blocking and shared connections both use it.
+
+use std::io::{self, Error, ErrorKind, Read};
+
+use crate::reply::Reply;
+
+/// Commands encoded ahead of time, with the number of replies that they will bring.
+#[derive(Clone, Default)]
+pub struct Pipeline {
+    pub bytes: Vec<u8>,
+    pub commands: usize,
+}
+
+impl Pipeline {
+    pub fn push<A: AsRef<[u8]>>(&mut self, args: &[A]) {
+        encode(&mut self.bytes, args);
+        self.commands += 1;
+    }
+
+    pub fn append(&mut self, other: &Pipeline) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.commands += other.commands;
+    }
+}
+
+/// Received bytes that have not been read as replies yet.
+#[derive(Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    /// What comes before has been read.
+    start: usize,
+}
+
+impl Inbox {
+    /// Whether no reply has begun.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    /// The next reply; none while it is incomplete.
+    pub fn next(&mut self) -> io::Result<Option<Reply>> {
+        let Some((reply, length)) = decode(&self.bytes[self.start..])? else { return Ok(None) };
+        self.start += length;
+        Ok(Some(reply))
+    }
+
+    /// Receives some bytes, 0 at the end of the connection.
+    ///
+    /// The buffer is a local of this function, so that it is no part of the futures of ten thousand connections.
+    pub fn fill(&mut self, mut from: impl Read) -> io::Result<usize> {
+        let mut chunk = [0; 16 * 1024];
+        let length = from.read(&mut chunk)?;
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        self.bytes.extend_from_slice(&chunk[..length]);
+        Ok(length)
+    }
+}
+
+pub fn encode<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
+    out.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
+    for arg in args {
+        let arg = arg.as_ref();
+        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Every reply in these bytes, which end with a whole one.
+pub fn decode_all(mut bytes: &[u8]) -> io::Result<Vec<Reply>> {
+    let mut replies = Vec::new();
+    while !bytes.is_empty() {
+        let (reply, length) = decode(bytes)?.ok_or(ErrorKind::UnexpectedEof)?;
+        replies.push(reply);
+        bytes = &bytes[length..];
+    }
+    Ok(replies)
+}
+
+/// The first reply in `bytes` and its length, or none while it is incomplete. `InvalidData` for what is no RESP.
+fn decode(bytes: &[u8]) -> io::Result<Option<(Reply, usize)>> {
+    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+    let next = end + 1;
+    let [kind, line @ .., b'\r', b'\n'] = &bytes[..next] else { return Err(invalid(&bytes[..next])) };
+    let reply = match kind {
+        b'+' | b'(' => Reply::Status(text(line)),
+        b'-' => Reply::Error(text(line)),
+        b':' => Reply::Int(parse(line)?),
+        b',' => Reply::Double(parse(line)?),
+        b'#' => Reply::Bool(line == b"t"),
+        b'_' => Reply::Null,
+        b'$' if line == b"-1" => Reply::NullBulk,
+        b'*' if line == b"-1" => Reply::NullArray,
+        b'$' => return Ok(bulk(bytes, next, parse(line)?).map(|(bytes, end)| (Reply::Bulk(bytes.to_vec()), end))),
+        b'=' => {
+            let Some((verbatim, end)) = bulk(bytes, next, parse(line)?) else { return Ok(None) };
+            // The format stands in front: `txt:`.
+            let text = verbatim.get(4..).ok_or_else(|| invalid(verbatim))?;
+            return Ok(Some((Reply::Bulk(text.to_vec()), end)));
+        }
+        b'*' => return Ok(items(bytes, next, parse(line)?)?.map(|(items, end)| (Reply::Array(items), end))),
+        b'~' => return Ok(items(bytes, next, parse(line)?)?.map(|(items, end)| (Reply::Set(items), end))),
+        b'>' => return Ok(items(bytes, next, parse(line)?)?.map(|(items, end)| (Reply::Push(items), end))),
+        b'%' => {
+            let flat = items(bytes, next, 2 * parse::<usize>(line)?)?;
+            return Ok(flat.map(|(flat, end)| (Reply::Map(pair_up(flat)), end)));
+        }
+        _ => return Err(invalid(&bytes[..next])),
+    };
+    Ok(Some((reply, next)))
+}
+
+/// `length` bytes from `start` on, and where the next reply begins.
+fn bulk(bytes: &[u8], start: usize, length: usize) -> Option<(&[u8], usize)> {
+    let end = start + length;
+    bytes.get(..end + 2).map(|bytes| (&bytes[start..end], end + 2))
+}
+
+/// `count` replies from `start` on, and where the next one begins.
+fn items(bytes: &[u8], start: usize, count: usize) -> io::Result<Option<(Vec<Reply>, usize)>> {
+    let mut end = start;
+    let mut items = Vec::with_capacity(count);
+    for _ in 0..count {
+        let Some((item, length)) = decode(&bytes[end..])? else { return Ok(None) };
+        items.push(item);
+        end += length;
+    }
+    Ok(Some((items, end)))
+}
+
+fn pair_up(flat: Vec<Reply>) -> Vec<(Reply, Reply)> {
+    let mut flat = flat.into_iter();
+    let mut pairs = Vec::new();
+    while let (Some(name), Some(value)) = (flat.next(), flat.next()) {
+        pairs.push((name, value));
+    }
+    pairs
+}
+
+fn text(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).into_owned()
+}
+
+fn parse<T: std::str::FromStr>(line: &[u8]) -> io::Result<T> {
+    let number = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+    number.ok_or_else(|| invalid(line))
+}
+
+fn invalid(bytes: &[u8]) -> Error {
+    Error::new(ErrorKind::InvalidData, format!("no RESP: {}", bytes.escape_ascii()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two replies of every kind, one of RESP3's, as they come over the wire, and what they are.
+    const WIRE: &[u8] =
+        b"+OK\r\n-ERR no\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*-1\r\n*2\r\n:1\r\n*0\r\n_\r\n,1.5\r\n#t\r\n#f\r\n(12\r\n\
+        =7\r\ntxt:abc\r\n~1\r\n:1\r\n>1\r\n+p\r\n%1\r\n+k\r\n$0\r\n\r\n";
+
+    fn replies() -> Vec<Reply> {
+        vec![
+            Reply::ok(),
+            Reply::Error("ERR no".into()),
+            Reply::Int(-7),
+            Reply::bulk("a\r\n"),
+            Reply::NullBulk,
+            Reply::NullArray,
+            Reply::Array(vec![Reply::Int(1), Reply::Array(Vec::new())]),
+            Reply::Null,
+            Reply::Double(1.5),
+            Reply::Bool(true),
+            Reply::Bool(false),
+            Reply::Status("12".into()),
+            Reply::bulk("abc"),
+            Reply::Set(vec![Reply::Int(1)]),
+            Reply::Push(vec![Reply::Status("p".into())]),
+            Reply::Map(vec![(Reply::Status("k".into()), Reply::bulk(""))]),
+        ]
+    }
+
+    #[test]
+    fn every_kind_of_reply_is_decoded() {
+        assert_eq!(decode_all(WIRE).expect("RESP"), replies());
+    }
+
+    #[test]
+    fn replies_that_come_byte_by_byte_are_decoded() {
+        let mut inbox = Inbox::default();
+        let mut decoded = Vec::new();
+        for byte in WIRE {
+            inbox.fill(&[*byte][..]).expect("a slice can be read");
+            decoded.extend(inbox.next().expect("RESP"));
+        }
+        assert_eq!(decoded, replies());
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_resp_is_an_error() {
+        for wrong in [&b"\r\n"[..], b"+\n", b"?1\r\n", b":x\r\n", b"$-2\r\n", b"=1\r\na\r\n", b"*1\r\n?\r\n"] {
+            let error = decode(wrong).expect_err("no RESP");
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{}", wrong.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The stopwatch counts the time that a server has, and no other.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use support::{Reply, Server};
+
+const LIMIT: Duration = Duration::from_millis(200);
+
+#[test]
+fn a_server_that_sleeps_on_or_works_on_is_late() {
+    for line in [&["BLPOP", "nothing", "0"][..], &["EVAL", "while true do end", "0"]] {
+        let server = Server::builder().no_module().start();
+        let mut client = server.client();
+        client.send(line);
+        assert_eq!(client.read_soon(LIMIT), None, "{line:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_that_stands_still_is_not_late() {
+    let server = Server::builder().no_module().start();
+    let pid = server.pid();
+    let signal = move |name: &str| {
+        let kill = Command::new("kill").args([name, &pid.to_string()]).status().expect("there is a kill");
+        assert!(kill.success(), "{name}");
+    };
+    let mut client = server.client();
+    signal("-STOP");
+    client.send_line("PING");
+    let goes_on = thread::spawn(move || {
+        thread::sleep(3 * LIMIT);
+        signal("-CONT");
+    });
+    assert_eq!(client.read_soon(LIMIT), Some(Reply::Status("PONG".into())));
+    goes_on.join().expect("it goes on");
+}
