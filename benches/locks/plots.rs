@@ -7,7 +7,6 @@ use std::path::Path;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::report::{Bar, Line, Plot};
 use crate::stats::digits;
 
 const WIDTH: u32 = 900;
@@ -23,6 +22,24 @@ const OTHERS: [RGBColor; 6] = [
     RGBColor(180, 140, 60),
     RGBColor(90, 90, 90),
 ];
+
+pub enum Plot {
+    Bars { file: &'static str, title: &'static str, unit: &'static str, bars: Vec<Bar> },
+    Lines { file: &'static str, title: &'static str, x: &'static str, y: &'static str, lines: Vec<Line> },
+}
+
+pub struct Bar {
+    pub label: &'static str,
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+pub struct Line {
+    pub label: String,
+    /// Both axes are logarithmic.
+    pub points: Vec<(f64, f64)>,
+}
 
 /// Draws into `directory` and returns the file's name.
 pub fn draw(directory: &Path, plot: &Plot, version: &str) -> io::Result<String> {

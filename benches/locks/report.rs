@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use crate::plots;
+use crate::plots::{self, Plot};
 use crate::rivals;
 use crate::stats::{digits, Figure, Scale};
 
@@ -157,24 +157,6 @@ impl Verdict {
     fn terms(&self) -> String {
         format!("{}, target {}", self.result(), self.target())
     }
-}
-
-pub enum Plot {
-    Bars { file: &'static str, title: &'static str, unit: &'static str, bars: Vec<Bar> },
-    Lines { file: &'static str, title: &'static str, x: &'static str, y: &'static str, lines: Vec<Line> },
-}
-
-pub struct Bar {
-    pub label: &'static str,
-    pub value: f64,
-    pub low: f64,
-    pub high: f64,
-}
-
-pub struct Line {
-    pub label: String,
-    /// Both axes are logarithmic.
-    pub points: Vec<(f64, f64)>,
 }
 
 /// All that was measured on one server.

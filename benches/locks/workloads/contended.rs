@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{present, Plan, Ready};
 use crate::crowd::{contend, Outcome, Scene};
-use crate::report::{Bar, Plot, Section, Verdict};
+use crate::plots::{Bar, Plot};
+use crate::report::{Section, Verdict};
 use crate::rivals::{self, Order, Rival};
 use crate::server::Server;
 use crate::stats::{digits, Figure};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{names, present, Plan};
 use crate::client::Client;
-use crate::report::{Line, Plot, Section, Verdict};
+use crate::plots::{Line, Plot};
+use crate::report::{Section, Verdict};
 use crate::resp::{Reply, Wire};
 use crate::rivals::{self, Pair, Rival};
 use crate::server::{Recipe, Server};

@@ -10,7 +10,8 @@ use hdrhistogram::Histogram;
 
 use super::{names, present, Plan};
 use crate::client::Client;
-use crate::report::{Bar, Plot, Section, Verdict};
+use crate::plots::{Bar, Plot};
+use crate::report::{Section, Verdict};
 use crate::resp::{Reply, Wire};
 use crate::rivals::{self, Pair, Rival, Seat};
 use crate::server::Server;

@@ -10,7 +10,8 @@ use async_io::{block_on, Timer};
 use hdrhistogram::Histogram;
 
 use super::{named, present, Plan};
-use crate::report::{Bar, Plot, Section, Verdict};
+use crate::plots::{Bar, Plot};
+use crate::report::{Section, Verdict};
 use crate::rivals::{self, Rival, Seat};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
