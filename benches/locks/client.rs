@@ -11,7 +11,7 @@ use async_io::Async;
 use futures_lite::future::block_on;
 use futures_lite::AsyncWriteExt;
 
-use crate::resp::{decode, encode, Reply, Wire};
+use crate::resp::{decode, encode, Pipeline, Reply};
 
 enum Link {
     Blocking(TcpStream),
@@ -82,14 +82,14 @@ impl Client {
         }
     }
 
-    /// Sends all of `wire`, receives every reply, and hands each to `check`. For connections that block.
-    pub fn pipeline(&mut self, wire: &Wire, mut check: impl FnMut(usize, Reply)) -> io::Result<()> {
-        self.sent.set(self.sent.get() + wire.commands as u64);
+    /// Sends all of `pipeline`, receives every reply, and hands each to `check`. For connections that block.
+    pub fn pipeline(&mut self, pipeline: &Pipeline, mut check: impl FnMut(usize, Reply)) -> io::Result<()> {
+        self.sent.set(self.sent.get() + pipeline.commands as u64);
         let Link::Blocking(stream) = &mut self.link else {
             panic!("pipelines run on connections that block");
         };
-        stream.write_all(&wire.bytes)?;
-        for index in 0..wire.commands {
+        stream.write_all(&pipeline.bytes)?;
+        for index in 0..pipeline.commands {
             check(index, block_on(self.receive())?);
         }
         Ok(())

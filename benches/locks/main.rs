@@ -9,7 +9,7 @@
 //! A timing never fails the run. A reply that is not what a lock should answer does.
 
 mod client;
-mod crowd;
+mod clients;
 mod plots;
 mod report;
 mod resp;
@@ -25,7 +25,7 @@ use std::time::Instant;
 use report::{Chapter, Section};
 use server::{Recipe, Server};
 use stats::Scale;
-use workloads::{bystander, bytes, contended, growth, memory, pair, wakeup, Plan};
+use workloads::{bytes, contended, growth, memory, ordinary_keys, pair, wakeup, Plan};
 
 type Workload = fn(&Plan) -> io::Result<Section>;
 
@@ -42,7 +42,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("memory-waiters", memory::waiters),
     ("bytes", bytes::per_pair),
     ("families", pair::families),
-    ("bystander", bystander::ordinary_keys),
+    ("ordinary-keys", ordinary_keys::beside_locks),
 ];
 
 struct Options {

@@ -33,12 +33,12 @@ impl Reply {
 
 /// Commands encoded ahead of time, with the number of replies that they will bring.
 #[derive(Default, Clone)]
-pub struct Wire {
+pub struct Pipeline {
     pub bytes: Vec<u8>,
     pub commands: usize,
 }
 
-impl Wire {
+impl Pipeline {
     pub fn push(&mut self, args: &[&str]) {
         encode(&mut self.bytes, args);
         self.commands += 1;

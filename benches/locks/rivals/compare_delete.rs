@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, Locker, Names, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Names, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -23,7 +23,7 @@ pub const DELIFEQ: Rival = Rival {
         pair.release.push(&delifeq(names));
     },
     freed: |reply| reply.integer() == Some(1),
-    open: Some(|seat| Box::pin(open(seat, |names| delifeq(names).to_vec()))),
+    open: Some(|config| Box::pin(open(config, |names| delifeq(names).to_vec()))),
 };
 
 pub const DELEX: Rival = Rival {
@@ -37,7 +37,7 @@ pub const DELEX: Rival = Rival {
         pair.release.push(&delex(names));
     },
     freed: |reply| reply.integer() == Some(1),
-    open: Some(|seat| Box::pin(open(seat, |names| delex(names).to_vec()))),
+    open: Some(|config| Box::pin(open(config, |names| delex(names).to_vec()))),
 };
 
 pub const SET_IFEQ: Rival = Rival {
@@ -53,7 +53,7 @@ pub const SET_IFEQ: Rival = Rival {
         pair.release.push(&set_ifeq(names));
     },
     freed: |reply| matches!(reply, Reply::Status(_)),
-    open: Some(|seat| Box::pin(open(seat, |names| set_ifeq(names).to_vec()))),
+    open: Some(|config| Box::pin(open(config, |names| set_ifeq(names).to_vec()))),
 };
 
 fn set(names: &Names) -> [&str; 6] {
@@ -74,18 +74,18 @@ fn set_ifeq(names: &Names) -> [&str; 7] {
 
 struct CompareDelete {
     client: Client,
-    seat: Seat,
+    config: ClientConfig,
     release: fn(&Names) -> Vec<&str>,
 }
 
-async fn open(seat: Seat, release: fn(&Names) -> Vec<&str>) -> io::Result<Box<dyn Locker>> {
-    Ok(Box::new(CompareDelete { client: seat.connect().await?, seat, release }))
+async fn open(config: ClientConfig, release: fn(&Names) -> Vec<&str>) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(CompareDelete { client: config.connect().await?, config, release }))
 }
 
 impl Locker for CompareDelete {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            while self.client.call(&set(&self.seat.names)).await?.is_nil() {
+            while self.client.call(&set(&self.config.names)).await?.is_nil() {
                 Timer::after(Duration::from_millis(1)).await;
             }
             Ok(())
@@ -94,7 +94,7 @@ impl Locker for CompareDelete {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            match self.client.call(&(self.release)(&self.seat.names)).await? {
+            match self.client.call(&(self.release)(&self.config.names)).await? {
                 Reply::Integer(1) | Reply::Status(_) => Ok(()),
                 other => Err(lost("SET NX PX", &other)),
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, Locker, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -27,24 +27,24 @@ pub const COUNTER: Rival = Rival {
         pair.release.push(&["DEL", &names.key, &count]);
     },
     freed: |reply| reply.integer() == Some(2),
-    open: Some(|seat| Box::pin(open(seat))),
+    open: Some(|config| Box::pin(open(config))),
 };
 
 struct Counter {
     client: Client,
-    seat: Seat,
+    config: ClientConfig,
     count: String,
 }
 
-async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    let count = format!("{}:count", seat.names.key);
-    Ok(Box::new(Counter { client: seat.connect().await?, seat, count }))
+async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    let count = format!("{}:count", config.names.key);
+    Ok(Box::new(Counter { client: config.connect().await?, config, count }))
 }
 
 impl Locker for Counter {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             loop {
                 let set = ["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms];
                 let taken = !self.client.call(&set).await?.is_nil();
@@ -60,7 +60,7 @@ impl Locker for Counter {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             let holder = self.client.call(&["GET", &names.key]).await?;
             if !holder.is(&names.token) {
                 return Err(lost("the counter lock", &holder));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, Locker, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -33,22 +33,22 @@ pub const LUA_MUTEX: Rival = Rival {
         pair.release.push(&["EVALSHA", &names.scripts[1], "1", &names.key, &names.token]);
     },
     freed: |reply| reply.integer() == Some(1),
-    open: Some(|seat| Box::pin(open(seat))),
+    open: Some(|config| Box::pin(open(config))),
 };
 
 struct LuaMutex {
     client: Client,
-    seat: Seat,
+    config: ClientConfig,
 }
 
-async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    Ok(Box::new(LuaMutex { client: seat.connect().await?, seat }))
+async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(LuaMutex { client: config.connect().await?, config }))
 }
 
 impl Locker for LuaMutex {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.token, &names.lease_ms];
             while self.client.call(&acquire).await? != Reply::Integer(1) {
                 Timer::after(Duration::from_millis(1)).await;
@@ -59,7 +59,7 @@ impl Locker for LuaMutex {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             match self.client.call(&["EVALSHA", &names.scripts[1], "1", &names.key, &names.token]).await? {
                 Reply::Integer(1) => Ok(()),
                 other => Err(lost("the Lua mutex", &other)),

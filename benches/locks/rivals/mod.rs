@@ -25,7 +25,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::client::Client;
-use crate::resp::{Reply, Wire};
+use crate::resp::{Pipeline, Reply};
 use crate::server::Server;
 
 /// The lease of every lock in a workload that does not mean it to end, in ms.
@@ -66,14 +66,14 @@ pub struct Rival {
     /// Whether the last reply of a pair says that the lock was freed.
     pub freed: fn(&Reply) -> bool,
     /// None for floors, which are no locks.
-    pub open: Option<fn(Seat) -> Opening>,
+    pub open: Option<fn(ClientConfig) -> Opening>,
 }
 
 /// One acquire and one release.
 #[derive(Default)]
 pub struct Pair {
-    pub acquire: Wire,
-    pub release: Wire,
+    pub acquire: Pipeline,
+    pub release: Pipeline,
 }
 
 /// What a rival is given to name its things with.
@@ -89,7 +89,7 @@ pub struct Names {
 }
 
 /// Where one client sits.
-pub struct Seat {
+pub struct ClientConfig {
     pub port: u16,
     pub names: Names,
     /// Shares its thread with other clients.
@@ -98,7 +98,7 @@ pub struct Seat {
     pub sent: Rc<Cell<u64>>,
 }
 
-impl Seat {
+impl ClientConfig {
     pub async fn connect(&self) -> io::Result<Client> {
         let mut client =
             if self.shared { Client::connect_shared(self.port).await? } else { Client::connect(self.port)? };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{lost, Locker, Names, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Names, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -140,24 +140,24 @@ const fn rival<F: Family>() -> Rival {
             pair.release.push(&F::release(names));
         },
         freed: |reply| *reply == F::FREED,
-        open: Some(|seat| Box::pin(open::<F>(seat))),
+        open: Some(|config| Box::pin(open::<F>(config))),
     }
 }
 
 struct Waiter<F> {
     client: Client,
-    seat: Seat,
+    config: ClientConfig,
     family: std::marker::PhantomData<F>,
 }
 
-async fn open<F: Family>(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    Ok(Box::new(Waiter::<F> { client: seat.connect().await?, seat, family: std::marker::PhantomData }))
+async fn open<F: Family>(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(Waiter::<F> { client: config.connect().await?, config, family: std::marker::PhantomData }))
 }
 
 impl<F: Family> Locker for Waiter<F> {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let mut acquire = F::acquire(&self.seat.names);
+            let mut acquire = F::acquire(&self.config.names);
             acquire.extend(["BLOCK", "0"]);
             match self.client.call(&acquire).await? {
                 Reply::Array(_) => Ok(()),
@@ -168,7 +168,7 @@ impl<F: Family> Locker for Waiter<F> {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let reply = self.client.call(&F::release(&self.seat.names)).await?;
+            let reply = self.client.call(&F::release(&self.config.names)).await?;
             if reply == F::FREED {
                 Ok(())
             } else {

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::{lost, Locker, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -31,24 +31,24 @@ pub const PYTHON_REDIS_LOCK: Rival = Rival {
         pair.release.push(&["DEL", &signal]);
     },
     freed: |reply| reply.integer() == Some(1),
-    open: Some(|seat| Box::pin(open(seat))),
+    open: Some(|config| Box::pin(open(config))),
 };
 
 struct PythonRedisLock {
     client: Client,
-    seat: Seat,
+    config: ClientConfig,
     signal: String,
 }
 
-async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    let signal = format!("{}:signal", seat.names.key);
-    Ok(Box::new(PythonRedisLock { client: seat.connect().await?, seat, signal }))
+async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    let signal = format!("{}:signal", config.names.key);
+    Ok(Box::new(PythonRedisLock { client: config.connect().await?, config, signal }))
 }
 
 impl Locker for PythonRedisLock {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             if self.client.call(&["GET", &names.key]).await?.is(&names.token) {
                 return Err(io::Error::other("python-redis-lock is not reentrant"));
             }
@@ -62,7 +62,7 @@ impl Locker for PythonRedisLock {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             let release = ["EVALSHA", &names.scripts[0], "2", &names.key, &self.signal, &names.token];
             match self.client.call(&release).await? {
                 Reply::Integer(0) => self.client.call(&["DEL", &self.signal]).await.map(drop),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_io::Timer;
 use futures_lite::future;
 
-use super::{lost, Locker, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -43,25 +43,25 @@ pub const REDISSON: Rival = Rival {
         pair.release.push(&["EVALSHA", &names.scripts[1], "2", &names.key, &channel, "0", &names.lease_ms, &names.token]);
     },
     freed: |reply| reply.integer() == Some(1),
-    open: Some(|seat| Box::pin(open(seat))),
+    open: Some(|config| Box::pin(open(config))),
 };
 
 struct Redisson {
     client: Client,
     subscriber: Client,
     channel: String,
-    seat: Seat,
+    config: ClientConfig,
 }
 
-async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    let channel = format!("redisson_lock__channel:{{{}}}", seat.names.key);
-    Ok(Box::new(Redisson { client: seat.connect().await?, subscriber: seat.connect().await?, channel, seat }))
+async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    let channel = format!("redisson_lock__channel:{{{}}}", config.names.key);
+    Ok(Box::new(Redisson { client: config.connect().await?, subscriber: config.connect().await?, channel, config }))
 }
 
 impl Redisson {
     /// None when the lock is held now, else for how long it is not worth while to ask again.
     async fn attempt(&mut self) -> io::Result<Option<Duration>> {
-        let names = &self.seat.names;
+        let names = &self.config.names;
         let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.lease_ms, &names.token];
         Ok(match self.client.call(&acquire).await? {
             Reply::Integer(left_ms) => Some(Duration::from_millis(left_ms.max(0).unsigned_abs())),
@@ -86,7 +86,7 @@ impl Locker for Redisson {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             let release =
                 ["EVALSHA", &names.scripts[1], "2", &names.key, &self.channel, "0", &names.lease_ms, &names.token];
             match self.client.call(&release).await? {

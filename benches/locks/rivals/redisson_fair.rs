@@ -7,7 +7,7 @@ use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::redisson::{await_message, unsubscribe};
-use super::{lost, Locker, Names, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Names, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -88,7 +88,7 @@ pub const REDISSON_FAIR: Rival = Rival {
         pair.release.push(&release(names, &keys, &now));
     },
     freed: |reply| reply.integer() == Some(1),
-    open: Some(|seat| Box::pin(open(seat))),
+    open: Some(|config| Box::pin(open(config))),
 };
 
 struct Keys {
@@ -130,18 +130,18 @@ struct RedissonFair {
     client: Client,
     subscriber: Client,
     keys: Keys,
-    seat: Seat,
+    config: ClientConfig,
 }
 
-async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    let keys = Keys::of(&seat.names);
-    Ok(Box::new(RedissonFair { client: seat.connect().await?, subscriber: seat.connect().await?, keys, seat }))
+async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    let keys = Keys::of(&config.names);
+    Ok(Box::new(RedissonFair { client: config.connect().await?, subscriber: config.connect().await?, keys, config }))
 }
 
 impl RedissonFair {
     async fn attempt(&mut self) -> io::Result<Option<Duration>> {
         let now = now_ms();
-        Ok(match self.client.call(&acquire(&self.seat.names, &self.keys, &now)).await? {
+        Ok(match self.client.call(&acquire(&self.config.names, &self.keys, &now)).await? {
             Reply::Integer(left_ms) => Some(Duration::from_millis(left_ms.max(0).unsigned_abs())),
             Reply::Error(words) => return Err(io::Error::other(words)),
             _ => None,
@@ -166,7 +166,7 @@ impl Locker for RedissonFair {
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
             let now = now_ms();
-            match self.client.call(&release(&self.seat.names, &self.keys, &now)).await? {
+            match self.client.call(&release(&self.config.names, &self.keys, &now)).await? {
                 Reply::Integer(1) => Ok(()),
                 other => Err(lost("Redisson's fair lock", &other)),
             }

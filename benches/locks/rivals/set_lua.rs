@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, Locker, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -23,22 +23,22 @@ pub const SET_LUA: Rival = Rival {
         pair.release.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]);
     },
     freed: |reply| reply.integer() == Some(1),
-    open: Some(|seat| Box::pin(open(seat))),
+    open: Some(|config| Box::pin(open(config))),
 };
 
 struct SetLua {
     client: Client,
-    seat: Seat,
+    config: ClientConfig,
 }
 
-async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    Ok(Box::new(SetLua { client: seat.connect().await?, seat }))
+async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(SetLua { client: config.connect().await?, config }))
 }
 
 impl Locker for SetLua {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             let set = ["SET", &names.key, &names.token, "NX", "EX", &names.lease_seconds];
             while self.client.call(&set).await?.is_nil() {
                 Timer::after(Duration::from_millis(1)).await;
@@ -49,7 +49,7 @@ impl Locker for SetLua {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             match self.client.call(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]).await? {
                 Reply::Integer(1) => Ok(()),
                 other => Err(lost("SET NX EX", &other)),

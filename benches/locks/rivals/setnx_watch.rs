@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, Locker, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Order, Rival, Step};
 use crate::client::Client;
 use crate::resp::Reply;
 
@@ -28,22 +28,22 @@ pub const SETNX_WATCH: Rival = Rival {
         pair.release.push(&["EXEC"]);
     },
     freed: |reply| matches!(reply, Reply::Array(_)),
-    open: Some(|seat| Box::pin(open(seat))),
+    open: Some(|config| Box::pin(open(config))),
 };
 
 struct SetnxWatch {
     client: Client,
-    seat: Seat,
+    config: ClientConfig,
 }
 
-async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    Ok(Box::new(SetnxWatch { client: seat.connect().await?, seat }))
+async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    Ok(Box::new(SetnxWatch { client: config.connect().await?, config }))
 }
 
 impl Locker for SetnxWatch {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             loop {
                 let taken = self.client.call(&["SETNX", &names.key, &names.token]).await?;
                 if taken == Reply::Integer(1) {
@@ -60,7 +60,7 @@ impl Locker for SetnxWatch {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             loop {
                 self.client.call(&["WATCH", &names.key]).await?;
                 let holder = self.client.call(&["GET", &names.key]).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, Locker, Order, Rival, Seat, Step};
+use super::{lost, ClientConfig, Locker, Order, Rival, Step};
 use crate::client::Client;
 
 pub const TWO_KEYS: Rival = Rival {
@@ -25,24 +25,24 @@ pub const TWO_KEYS: Rival = Rival {
         pair.release.push(&["DEL", &owner, &names.key]);
     },
     freed: |reply| reply.integer() == Some(2),
-    open: Some(|seat| Box::pin(open(seat))),
+    open: Some(|config| Box::pin(open(config))),
 };
 
 struct TwoKeys {
     client: Client,
-    seat: Seat,
+    config: ClientConfig,
     owner: String,
 }
 
-async fn open(seat: Seat) -> io::Result<Box<dyn Locker>> {
-    let owner = format!("{}:owner", seat.names.key);
-    Ok(Box::new(TwoKeys { client: seat.connect().await?, seat, owner }))
+async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+    let owner = format!("{}:owner", config.names.key);
+    Ok(Box::new(TwoKeys { client: config.connect().await?, config, owner }))
 }
 
 impl Locker for TwoKeys {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             loop {
                 if self.client.call(&["GET", &names.key]).await?.is_nil() {
                     let set = ["SET", &names.key, "1", "NX", "PX", &names.lease_ms];
@@ -58,7 +58,7 @@ impl Locker for TwoKeys {
 
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let names = &self.seat.names;
+            let names = &self.config.names;
             let holder = self.client.call(&["GET", &self.owner]).await?;
             if !holder.is(&names.token) {
                 return Err(lost("the lock of two keys", &holder));

@@ -65,9 +65,9 @@ fn bytes(server: &mut Server, client: &mut Client, rival: &Rival, scripts: &Rc<[
     for index in 0..PAIRS {
         (rival.pair)(&mut pair, &names(index, scripts));
     }
-    for wire in [&pair.acquire, &pair.release] {
+    for pipeline in [&pair.acquire, &pair.release] {
         let mut refused = None;
-        client.pipeline(wire, |_, reply| {
+        client.pipeline(pipeline, |_, reply| {
             if let Reply::Error(words) = reply {
                 refused.get_or_insert(words);
             }

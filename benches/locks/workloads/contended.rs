@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::{present, Plan, Ready};
-use crate::crowd::{contend, Outcome, Scene};
+use crate::clients::{contend, Contention, Outcome};
 use crate::plots::{Bar, Plot};
 use crate::report::{Section, Verdict};
 use crate::rivals::{self, Order, Rival};
@@ -49,8 +49,8 @@ impl Rounds {
 }
 
 pub fn no_hold(plan: &Plan) -> io::Result<Section> {
-    let scene = Scene::new(CLIENTS, Duration::ZERO, plan.time(1500, 400));
-    let (mut section, all) = run(plan, scene, "Contended, 48 clients, no hold", "contended-0")?;
+    let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(1500, 400));
+    let (mut section, all) = run(plan, contention, "Contended, 48 clients, no hold", "contended-0")?;
     let Some(ours) = find(&all, &rivals::LOCK) else { return Ok(section) };
     let rate = ours.each(Outcome::per_second);
     let fair: Vec<&Rounds> = all.iter().filter(|way| way.rival.order == Order::Queue && !module(way.rival)).collect();
@@ -73,8 +73,8 @@ pub fn no_hold(plan: &Plan) -> io::Result<Section> {
 }
 
 pub fn short_hold(plan: &Plan) -> io::Result<Section> {
-    let scene = Scene::new(CLIENTS, Duration::from_millis(10), plan.time(2000, 500));
-    let (mut section, all) = run(plan, scene, "Contended, 48 clients, held for 10 ms", "contended-10")?;
+    let contention = Contention::new(CLIENTS, Duration::from_millis(10), plan.time(2000, 500));
+    let (mut section, all) = run(plan, contention, "Contended, 48 clients, held for 10 ms", "contended-10")?;
     let pair = find(&all, &rivals::LOCK).zip(find(&all, &rivals::SET_LUA));
     let ratio = pair.map(|(ours, poller)| {
         Figure::of_ratios(&ours.each(Outcome::cpu_us_per_handoff), &poller.each(Outcome::cpu_us_per_handoff))
@@ -85,12 +85,12 @@ pub fn short_hold(plan: &Plan) -> io::Result<Section> {
 
 /// How evenly the grants fall over ten seconds.
 pub fn fairness(plan: &Plan) -> io::Result<Section> {
-    let scene = Scene::new(CLIENTS, Duration::ZERO, plan.time(10_000, 2000));
+    let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(10_000, 2000));
     let mut section = Section::new(
         "Fairness: 48 clients, no hold",
         &format!(
             "As above, for {} s: the grants of the client that got the fewest and of the one that got the most.",
-            scene.time.as_secs()
+            contention.time.as_secs()
         ),
         &["way", "most over fewest", "fewest", "most"],
     );
@@ -98,7 +98,7 @@ pub fn fairness(plan: &Plan) -> io::Result<Section> {
     let ways: &[&Rival] = &[&rivals::LOCK, &rivals::PYTHON_REDIS_LOCK, &rivals::REDISSON_FAIR, &rivals::SET_LUA];
     let (here, missing) = present(&mut server, ways)?;
     for (rival, scripts) in &here {
-        let outcome = contend(&mut server, rival, scripts, scene)?;
+        let outcome = contend(&mut server, rival, scripts, contention)?;
         let spread = outcome.spread() * 100.0;
         let shown = if outcome.fewest == 0 { "somebody got none".to_owned() } else { format!("+{} %", digits(spread)) };
         section.row([rival.name.to_owned(), shown, outcome.fewest.to_string(), outcome.most.to_string()]);
@@ -114,10 +114,10 @@ pub fn fairness(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-fn run(plan: &Plan, scene: Scene, title: &str, file: &'static str) -> io::Result<(Section, Vec<Rounds>)> {
+fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> io::Result<(Section, Vec<Rounds>)> {
     let mut server = Server::start(&plan.recipe)?;
     let (here, missing) = present(&mut server, rivals::LOCKS)?;
-    let all = take_turns(&mut server, &here, scene, plan.scale.pick(3, 1))?;
+    let all = take_turns(&mut server, &here, contention, plan.scale.pick(3, 1))?;
 
     let mut section = Section::new(title, METHOD, COLUMNS);
     let ours = find(&all, &rivals::LOCK).map(|way| way.each(Outcome::per_second));
@@ -154,11 +154,11 @@ fn run(plan: &Plan, scene: Scene, title: &str, file: &'static str) -> io::Result
     Ok((section, all))
 }
 
-fn take_turns(server: &mut Server, ways: &[Ready], scene: Scene, rounds: usize) -> io::Result<Vec<Rounds>> {
+fn take_turns(server: &mut Server, ways: &[Ready], contention: Contention, rounds: usize) -> io::Result<Vec<Rounds>> {
     let mut all: Vec<Rounds> = ways.iter().map(|(rival, _)| Rounds { rival, outcomes: Vec::new() }).collect();
     for _ in 0..rounds {
         for ((rival, scripts), way) in ways.iter().zip(&mut all) {
-            way.outcomes.push(contend(server, rival, scripts, scene)?);
+            way.outcomes.push(contend(server, rival, scripts, contention)?);
         }
     }
     Ok(all)

@@ -7,10 +7,10 @@ use async_io::{block_on, Timer};
 
 use super::{present, Plan};
 use crate::client::Client;
-use crate::crowd::{contend, Outcome, Scene, WarmUp};
+use crate::clients::{contend, Contention, Outcome, WarmUp};
 use crate::plots::{Line, Plot};
 use crate::report::{Section, Verdict};
-use crate::resp::{Reply, Wire};
+use crate::resp::{Pipeline, Reply};
 use crate::rivals::{self, Rival};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
@@ -85,14 +85,14 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     for _ in 0..plan.scale.pick(3, 1) {
         for (curve, who) in &mut curves {
             for (place, waiters) in curve.sizes.iter().enumerate() {
-                let mut scene = Scene::new(waiters + 1, Duration::ZERO, plan.time(1000, 300));
-                scene.warm_up = WarmUp::Lap;
-                scene.nested = matches!(who, Who::NestedCrowd(_));
+                let mut contention = Contention::new(waiters + 1, Duration::ZERO, plan.time(1000, 300));
+                contention.warm_up = WarmUp::Lap;
+                contention.nested = matches!(who, Who::NestedCrowd(_));
                 let (us, rate) = match who {
-                    Who::Floor => ping_in_turn(&mut server, scene)?,
+                    Who::Floor => ping_in_turn(&mut server, contention)?,
                     Who::Crowd(way) | Who::NestedCrowd(way) => {
                         let (rival, scripts) = &here[*way];
-                        let outcome = contend(&mut server, rival, scripts, scene)?;
+                        let outcome = contend(&mut server, rival, scripts, contention)?;
                         (outcome.cpu_us_per_handoff(), outcome.per_second())
                     }
                 };
@@ -136,10 +136,10 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
 }
 
 /// Every connection sends two commands, then the next one does.
-fn ping_in_turn(server: &mut Server, scene: Scene) -> io::Result<(f64, f64)> {
+fn ping_in_turn(server: &mut Server, contention: Contention) -> io::Result<(f64, f64)> {
     block_on(async {
         let mut clients = Vec::new();
-        for _ in 0..scene.clients {
+        for _ in 0..contention.clients {
             clients.push(Client::connect_shared(server.port).await?);
         }
         for client in &mut clients {
@@ -149,7 +149,7 @@ fn ping_in_turn(server: &mut Server, scene: Scene) -> io::Result<(f64, f64)> {
         let start = Instant::now();
         let mut turns = 0;
         // Whole laps, so that every connection is as warm as in the queue of a lock.
-        while start.elapsed() < scene.time {
+        while start.elapsed() < contention.time {
             for client in &mut clients {
                 client.call(&["PING"]).await?;
                 client.call(&["PING"]).await?;
@@ -184,8 +184,8 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
         section.missing(&missing);
         return Ok(section);
     };
-    let mut scene = Scene::new(48, Duration::ZERO, plan.time(1000, 300));
-    scene.warm_up = WarmUp::Lap;
+    let mut contention = Contention::new(48, Duration::ZERO, plan.time(1000, 300));
+    contention.warm_up = WarmUp::Lap;
     let mut curve = Curve::new(rivals::LOCK.name, &sizes);
     let mut parked = Vec::new();
     // Each size is paired with a reading of none right beside it, because the others cannot be taken away again.
@@ -196,8 +196,8 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
         let mut readings: Vec<Outcome> = Vec::new();
         let mut bases = Vec::new();
         for _ in 0..plan.scale.pick(3, 1) {
-            bases.push(contend(&mut baseline, rival, scripts, scene)?.cpu_us_per_handoff());
-            readings.push(contend(&mut server, rival, scripts, scene)?);
+            bases.push(contend(&mut baseline, rival, scripts, contention)?.cpu_us_per_handoff());
+            readings.push(contend(&mut server, rival, scripts, contention)?);
         }
         curve.us[place] = readings.iter().map(Outcome::cpu_us_per_handoff).collect();
         curve.rates[place] = readings.iter().map(Outcome::per_second).collect();
@@ -220,7 +220,7 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
 
 /// Lets the crowd of bystanders grow to `size`: each lock has a holder without a connection and a waiter with one.
 fn park(server: &mut Server, parked: &mut Vec<Client>, size: usize) -> io::Result<()> {
-    let mut holders = Wire::default();
+    let mut holders = Pipeline::default();
     let from = parked.len();
     for index in from..size {
         holders.push(&["LOCK.ACQUIRE", &format!("other:{index}"), "holder", "PX", "3600000"]);

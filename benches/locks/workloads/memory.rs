@@ -7,7 +7,7 @@ use super::{names, present, Plan};
 use crate::client::Client;
 use crate::plots::{Line, Plot};
 use crate::report::{Section, Verdict};
-use crate::resp::{Reply, Wire};
+use crate::resp::{Pipeline, Reply};
 use crate::rivals::{self, Pair, Rival};
 use crate::server::{Recipe, Server};
 use crate::stats::{digits, Figure};
@@ -174,14 +174,14 @@ fn blocked(server: &mut Server, count: usize, command: impl Fn(usize) -> Vec<Str
 fn notified(server: &mut Server, count: usize) -> io::Result<Option<f64>> {
     let mut client = Client::connect(server.port)?;
     client.command(&["PING"])?;
-    let mut wire = Wire::default();
+    let mut pipeline = Pipeline::default();
     for index in 0..count {
         let token = names(index, &Vec::new().into()).token;
-        wire.push(&["LOCK.ACQUIRE", "held", &token, "BLOCK", "3600000", "NOTIFY", "channel"]);
+        pipeline.push(&["LOCK.ACQUIRE", "held", &token, "BLOCK", "3600000", "NOTIFY", "channel"]);
     }
     let before = server.info_number("memory", "used_memory")?;
     let mut refused = false;
-    client.pipeline(&wire, |_, reply| refused |= matches!(reply, Reply::Error(_)))?;
+    client.pipeline(&pipeline, |_, reply| refused |= matches!(reply, Reply::Error(_)))?;
     let each = (server.info_number("memory", "used_memory")? - before) / count as f64;
     drop(client);
     await_connections(server, 1)?;
@@ -195,9 +195,9 @@ fn await_connections(server: &mut Server, count: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn fine(client: &mut Client, wire: &Wire) -> io::Result<()> {
+fn fine(client: &mut Client, pipeline: &Pipeline) -> io::Result<()> {
     let mut refused = None;
-    client.pipeline(wire, |_, reply| {
+    client.pipeline(pipeline, |_, reply| {
         if matches!(reply, Reply::Error(_) | Reply::Nil) {
             refused.get_or_insert(reply);
         }

@@ -1,10 +1,10 @@
 //! One file for each question that the benchmark asks.
 
-pub mod bystander;
 pub mod bytes;
 pub mod contended;
 pub mod growth;
 pub mod memory;
+pub mod ordinary_keys;
 pub mod pair;
 pub mod wakeup;
 

@@ -12,8 +12,8 @@ use super::{names, present, Plan};
 use crate::client::Client;
 use crate::plots::{Bar, Plot};
 use crate::report::{Section, Verdict};
-use crate::resp::{Reply, Wire};
-use crate::rivals::{self, Pair, Rival, Seat};
+use crate::resp::{Pipeline, Reply};
+use crate::rivals::{self, ClientConfig, Pair, Rival};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -181,7 +181,7 @@ fn free_all(server: &mut Server) -> io::Result<()> {
 
 /// A pipeline of one pair for each key, ready to send.
 struct Batch {
-    wire: Wire,
+    pipeline: Pipeline,
     /// From here on the replies are those of releases.
     releases: usize,
     replies_per_release: usize,
@@ -195,12 +195,12 @@ impl Batch {
         for index in 0..KEYS {
             (rival.pair)(&mut pair, &names(index, scripts));
         }
-        let mut wire = pair.acquire;
-        let releases = wire.commands;
-        wire.bytes.extend_from_slice(&pair.release.bytes);
-        wire.commands += pair.release.commands;
+        let mut pipeline = pair.acquire;
+        let releases = pipeline.commands;
+        pipeline.bytes.extend_from_slice(&pair.release.bytes);
+        pipeline.commands += pair.release.commands;
         Batch {
-            wire,
+            pipeline,
             releases,
             replies_per_release: pair.release.commands / KEYS,
             freed: rival.freed,
@@ -210,7 +210,7 @@ impl Batch {
 
     fn run(&self, client: &mut Client) -> io::Result<()> {
         let mut wrong = None;
-        client.pipeline(&self.wire, |index, reply| {
+        client.pipeline(&self.pipeline, |index, reply| {
             let last_of_release = index >= self.releases && (index - self.releases + 1) % self.replies_per_release == 0;
             let fine = !matches!(reply, Reply::Error(_)) && (!last_of_release || (self.freed)(&reply));
             if !fine {
@@ -237,8 +237,8 @@ pub fn one_at_a_time(plan: &Plan) -> io::Result<Section> {
     let mut lockers = Vec::new();
     for (rival, scripts) in &here {
         let open = rival.open.expect("only floors cannot be opened");
-        let seat = Seat { port: server.port, names: names(0, scripts), shared: false, sent: Rc::default() };
-        lockers.push((rival, block_on(open(seat))?, Histogram::<u64>::new(3).expect("three digits")));
+        let config = ClientConfig { port: server.port, names: names(0, scripts), shared: false, sent: Rc::default() };
+        lockers.push((rival, block_on(open(config))?, Histogram::<u64>::new(3).expect("three digits")));
     }
     let rounds = plan.scale.pick(20, 5);
     let pairs = plan.scale.pick(400, 100);

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use super::{named, present, Plan};
 use crate::plots::{Bar, Plot};
 use crate::report::{Section, Verdict};
-use crate::rivals::{self, Rival, Seat};
+use crate::rivals::{self, ClientConfig, Rival};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -99,14 +99,14 @@ fn ends(
     block_on(async {
         let mut tasks = Vec::new();
         for lock in 0..locks {
-            let seat = |owner| Seat {
+            let config = |owner| ClientConfig {
                 port: server.port,
                 names: named(format!("wake:{round}:{lock}"), owner, LEASE.as_millis() as u32, scripts),
                 shared: true,
                 sent: Rc::default(),
             };
-            let mut holder = open(seat(1)).await?;
-            let mut waiter = open(seat(2)).await?;
+            let mut holder = open(config(1)).await?;
+            let mut waiter = open(config(2)).await?;
             let (late, early, error) = (&late, &early, &error);
             tasks.push(executor.spawn(async move {
                 let outcome: io::Result<()> = async {

@@ -13,13 +13,13 @@ use async_executor::LocalExecutor;
 use async_io::{block_on, Timer};
 use hdrhistogram::Histogram;
 
-use crate::rivals::{Locker, Rival, Seat, LEASE_MS};
+use crate::rivals::{ClientConfig, Locker, Rival, LEASE_MS};
 use crate::server::Server;
 use crate::workloads::named;
 
 /// What a crowd does.
 #[derive(Clone, Copy)]
-pub struct Scene {
+pub struct Contention {
     pub clients: usize,
     /// How long each holds the lock. Zero: not at all.
     pub hold: Duration,
@@ -30,9 +30,9 @@ pub struct Scene {
     pub nested: bool,
 }
 
-impl Scene {
-    pub fn new(clients: usize, hold: Duration, time: Duration) -> Scene {
-        Scene { clients, hold, time, warm_up: WarmUp::Time, nested: false }
+impl Contention {
+    pub fn new(clients: usize, hold: Duration, time: Duration) -> Contention {
+        Contention { clients, hold, time, warm_up: WarmUp::Time, nested: false }
     }
 }
 
@@ -87,7 +87,7 @@ impl Outcome {
 }
 
 /// What the clients of one crowd share.
-struct Board {
+struct Counters {
     holder: Cell<Option<usize>>,
     last_holder: Cell<Option<usize>>,
     handoffs: Cell<u64>,
@@ -98,9 +98,9 @@ struct Board {
     error: RefCell<Option<io::Error>>,
 }
 
-impl Board {
-    fn new(clients: usize) -> Board {
-        Board {
+impl Counters {
+    fn new(clients: usize) -> Counters {
+        Counters {
             holder: Cell::new(None),
             last_holder: Cell::new(None),
             handoffs: Cell::new(0),
@@ -131,85 +131,94 @@ impl Board {
     }
 }
 
-/// Lets `scene.clients` clients take one lock over and over.
-pub fn contend(server: &mut Server, rival: &Rival, scripts: &Rc<[String]>, scene: Scene) -> io::Result<Outcome> {
+/// Lets `contention.clients` clients take one lock over and over.
+pub fn contend(
+    server: &mut Server,
+    rival: &Rival,
+    scripts: &Rc<[String]>,
+    contention: Contention,
+) -> io::Result<Outcome> {
     // A key and owners of its own, because the crowd leaves without giving its lock back, and its places are kept.
     static CROWDS: AtomicUsize = AtomicUsize::new(0);
     let crowd = CROWDS.fetch_add(1, Ordering::Relaxed);
     let key = format!("lock:contended:{crowd}");
     let names = |client: usize| named(key.clone(), crowd * 100_000 + client, LEASE_MS, scripts);
-    if scene.nested {
-        for client in 0..scene.clients {
+    if contention.nested {
+        for client in 0..contention.clients {
             server.must(&["LOCK.ACQUIRE", &format!("{key}:own:{client}"), &names(client).token, "PX", "600000"])?;
         }
     }
     let others = server.info_number("clients", "connected_clients")?;
     let open = rival.open.expect("only locks have crowds");
-    let board = Rc::new(Board::new(scene.clients));
+    let counters = Rc::new(Counters::new(contention.clients));
     let outcome = block_on(async {
         let mut lockers = Vec::new();
-        for client in 0..scene.clients {
-            let seat = Seat { port: server.port, names: names(client), shared: true, sent: board.sent.clone() };
-            lockers.push(open(seat).await?);
+        for client in 0..contention.clients {
+            let config =
+                ClientConfig { port: server.port, names: names(client), shared: true, sent: counters.sent.clone() };
+            lockers.push(open(config).await?);
         }
         let executor = LocalExecutor::new();
         for (client, locker) in lockers.into_iter().enumerate() {
-            executor.spawn(compete(client, locker, scene.hold, board.clone())).detach();
+            executor.spawn(compete(client, locker, contention.hold, counters.clone())).detach();
         }
-        executor.run(count(server, scene, &board)).await
+        executor.run(count(server, contention, &counters)).await
         // Dropping the executor drops the clients and their connections, whatever they wait for.
     })?;
-    if let Some(error) = board.error.take() {
+    if let Some(error) = counters.error.take() {
         return Err(io::Error::other(format!("{}: {error}", rival.name)));
     }
     await_departure(server, others)?;
     Ok(outcome)
 }
 
-async fn compete(client: usize, mut locker: Box<dyn Locker>, hold: Duration, board: Rc<Board>) {
+async fn compete(client: usize, mut locker: Box<dyn Locker>, hold: Duration, counters: Rc<Counters>) {
     let outcome: io::Result<()> = async {
         loop {
             let asked = Instant::now();
             locker.acquire().await?;
-            board.granted(client, asked.elapsed());
+            counters.granted(client, asked.elapsed());
             if !hold.is_zero() {
                 Timer::after(hold).await;
             }
             // The lock may be with the next client before the reply to the release is back.
-            board.holder.set(None);
+            counters.holder.set(None);
             locker.release().await?;
         }
     }
     .await;
     if let Err(error) = outcome {
-        board.error.borrow_mut().get_or_insert(error);
+        counters.error.borrow_mut().get_or_insert(error);
     }
 }
 
-async fn count(server: &mut Server, scene: Scene, board: &Board) -> io::Result<Outcome> {
-    Timer::after(scene.time / 5).await;
-    while scene.warm_up == WarmUp::Lap && board.grants.borrow().contains(&0) && board.error.borrow().is_none() {
+async fn count(server: &mut Server, contention: Contention, counters: &Counters) -> io::Result<Outcome> {
+    Timer::after(contention.time / 5).await;
+    while contention.warm_up == WarmUp::Lap
+        && counters.grants.borrow().contains(&0)
+        && counters.error.borrow().is_none()
+    {
         Timer::after(Duration::from_millis(10)).await;
     }
-    board.clear();
-    let sent_before = board.sent.get();
+    counters.clear();
+    let sent_before = counters.sent.get();
     let start = Instant::now();
     let cpu_before = server.cpu_us()?;
-    Timer::after(scene.time).await;
+    Timer::after(contention.time).await;
     let seconds = start.elapsed().as_secs_f64();
     let server_cpu_us = server.cpu_us()? - cpu_before;
-    let sent = board.sent.get();
-    let grants = board.grants.borrow();
+    let sent = counters.sent.get();
+    let grants = counters.grants.borrow();
     Ok(Outcome {
         seconds,
         grants: grants.iter().sum(),
-        handoffs: board.handoffs.get(),
+        handoffs: counters.handoffs.get(),
         commands: sent - sent_before,
         server_cpu_us,
-        waits: board.waits.borrow().clone(),
+        waits: counters.waits.borrow().clone(),
         fewest: grants.iter().copied().min().unwrap_or(0),
         most: grants.iter().copied().max().unwrap_or(0),
-        overlaps: board.overlaps.get(),
+        overlaps: counters.overlaps.get(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{names, Plan};
 use crate::client::Client;
 use crate::report::{Section, Verdict};
-use crate::resp::{Reply, Wire};
+use crate::resp::{Pipeline, Reply};
 use crate::rivals::LEASE_MS;
 use crate::server::Server;
 use crate::stats::Figure;
@@ -14,9 +14,9 @@ use crate::stats::Figure;
 const SLICE: usize = 10_000;
 
 /// Adds a command on one key.
-type Push = fn(&mut Wire, &str);
+type Push = fn(&mut Pipeline, &str);
 
-pub fn ordinary_keys(plan: &Plan) -> io::Result<Section> {
+pub fn beside_locks(plan: &Plan) -> io::Result<Section> {
     let (keys, locks, bound) = plan.scale.pick((1_000_000, 100_000, 1000), (100_000, 10_000, 100));
     let mut section = Section::new(
         "Ordinary keys beside many locks",
@@ -38,16 +38,16 @@ pub fn ordinary_keys(plan: &Plan) -> io::Result<Section> {
     let module = std::path::absolute(module)?.to_string_lossy().into_owned();
 
     let commands: [(&str, Push); 3] = [
-        ("SET", |wire, key| wire.push(&["SET", key, "value"])),
-        ("EXPIRE", |wire, key| wire.push(&["EXPIRE", key, "3600"])),
-        ("DEL", |wire, key| wire.push(&["DEL", key])),
+        ("SET", |pipeline, key| pipeline.push(&["SET", key, "value"])),
+        ("EXPIRE", |pipeline, key| pipeline.push(&["EXPIRE", key, "3600"])),
+        ("DEL", |pipeline, key| pipeline.push(&["DEL", key])),
     ];
-    let wires = commands.map(|(_, push)| {
-        let mut wire = Wire::default();
+    let pipelines = commands.map(|(_, push)| {
+        let mut pipeline = Pipeline::default();
         for index in 0..SLICE {
-            push(&mut wire, &format!("passing:{index}"));
+            push(&mut pipeline, &format!("passing:{index}"));
         }
-        wire
+        pipeline
     });
     let recipe = plan.recipe.clone().without_module().option("--save", "").option("--enable-module-command", "yes");
     let rounds = plan.scale.pick(16, 8);
@@ -58,14 +58,14 @@ pub fn ordinary_keys(plan: &Plan) -> io::Result<Section> {
         let mut bare = Side::start(Server::start(&recipe)?, keys, bound)?;
         ours.add_strings(locks)?;
         bare.add_strings(locks)?;
-        let before = compare(&mut ours, &mut bare, &wires, rounds)?;
+        let before = compare(&mut ours, &mut bare, &pipelines, rounds)?;
         ours.drop_strings(locks)?;
         bare.drop_strings(locks)?;
         ours.server.must(&["MODULE", "LOAD", &module])?;
         ours.add_locks(locks)?;
         bare.add_strings(locks)?;
-        let after = compare(&mut ours, &mut bare, &wires, rounds)?;
-        for which in 0..wires.len() {
+        let after = compare(&mut ours, &mut bare, &pipelines, rounds)?;
+        for which in 0..pipelines.len() {
             changes[which].push(after[which].ratio() / before[which].ratio());
             costs[which].0.push(after[which].median_of_ours());
             costs[which].1.push(before[which].median_of_ours());
@@ -101,17 +101,17 @@ impl Readings {
 }
 
 /// Lets both servers run each of the commands, in turn.
-fn compare(ours: &mut Side, bare: &mut Side, wires: &[Wire; 3], rounds: usize) -> io::Result<[Readings; 3]> {
+fn compare(ours: &mut Side, bare: &mut Side, pipelines: &[Pipeline; 3], rounds: usize) -> io::Result<[Readings; 3]> {
     let mut readings: [Readings; 3] = Default::default();
     for round in 0..=rounds {
-        for (wire, readings) in wires.iter().zip(&mut readings) {
+        for (pipeline, readings) in pipelines.iter().zip(&mut readings) {
             // Who goes first alternates, or the second would always find a warmer client.
             let (one, other) = if round % 2 == 0 {
-                let one = ours.spend(wire)?;
-                (one, bare.spend(wire)?)
+                let one = ours.spend(pipeline)?;
+                (one, bare.spend(pipeline)?)
             } else {
-                let other = bare.spend(wire)?;
-                (ours.spend(wire)?, other)
+                let other = bare.spend(pipeline)?;
+                (ours.spend(pipeline)?, other)
             };
             if round > 0 {
                 readings.ours.push(one);
@@ -133,30 +133,30 @@ struct Side {
 impl Side {
     fn start(server: Server, keys: usize, sessions: usize) -> io::Result<Side> {
         let mut client = Client::connect(server.port)?;
-        fill(&mut client, 0..keys, |wire, index| wire.push(&["SET", &format!("other:{index}"), "value"]))?;
+        fill(&mut client, 0..keys, |pipeline, index| pipeline.push(&["SET", &format!("other:{index}"), "value"]))?;
         let sessions = (0..sessions).map(|_| Client::connect(server.port)).collect::<io::Result<_>>()?;
         Ok(Side { server, client, sessions })
     }
 
     fn add_strings(&mut self, count: usize) -> io::Result<()> {
         let scripts = Vec::new().into();
-        fill(&mut self.client, 0..count, |wire, index| {
+        fill(&mut self.client, 0..count, |pipeline, index| {
             let names = names(index, &scripts);
-            wire.push(&["SET", &names.key, &names.token, "PX", "3600000"]);
+            pipeline.push(&["SET", &names.key, &names.token, "PX", "3600000"]);
         })
     }
 
     fn drop_strings(&mut self, count: usize) -> io::Result<()> {
         let scripts = Vec::new().into();
-        fill(&mut self.client, 0..count, |wire, index| wire.push(&["DEL", &names(index, &scripts).key]))
+        fill(&mut self.client, 0..count, |pipeline, index| pipeline.push(&["DEL", &names(index, &scripts).key]))
     }
 
     /// As many locks of the same names, the first of them bound to the sessions.
     fn add_locks(&mut self, count: usize) -> io::Result<()> {
         let scripts = Vec::new().into();
-        fill(&mut self.client, self.sessions.len()..count, |wire, index| {
+        fill(&mut self.client, self.sessions.len()..count, |pipeline, index| {
             let names = names(index, &scripts);
-            wire.push(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", "3600000"]);
+            pipeline.push(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", "3600000"]);
         })?;
         let lease_ms = LEASE_MS.to_string();
         for (index, session) in self.sessions.iter_mut().enumerate() {
@@ -170,26 +170,26 @@ impl Side {
     }
 
     /// CPU per command of one pipeline, in microseconds.
-    fn spend(&mut self, wire: &Wire) -> io::Result<f64> {
+    fn spend(&mut self, pipeline: &Pipeline) -> io::Result<f64> {
         let before = self.server.cpu_us()?;
-        run(&mut self.client, wire)?;
-        Ok((self.server.cpu_us()? - before) / wire.commands as f64)
+        run(&mut self.client, pipeline)?;
+        Ok((self.server.cpu_us()? - before) / pipeline.commands as f64)
     }
 }
 
 /// Sends one command for each index, a slice at a time.
-fn fill(client: &mut Client, indices: Range<usize>, push: impl Fn(&mut Wire, usize)) -> io::Result<()> {
+fn fill(client: &mut Client, indices: Range<usize>, push: impl Fn(&mut Pipeline, usize)) -> io::Result<()> {
     for from in indices.clone().step_by(SLICE) {
-        let mut wire = Wire::default();
-        (from..indices.end.min(from + SLICE)).for_each(|index| push(&mut wire, index));
-        run(client, &wire)?;
+        let mut pipeline = Pipeline::default();
+        (from..indices.end.min(from + SLICE)).for_each(|index| push(&mut pipeline, index));
+        run(client, &pipeline)?;
     }
     Ok(())
 }
 
-fn run(client: &mut Client, wire: &Wire) -> io::Result<()> {
+fn run(client: &mut Client, pipeline: &Pipeline) -> io::Result<()> {
     let mut refused = None;
-    client.pipeline(wire, |_, reply| {
+    client.pipeline(pipeline, |_, reply| {
         if let Reply::Error(words) = reply {
             refused.get_or_insert(words);
         }
