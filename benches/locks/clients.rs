@@ -13,9 +13,8 @@ use async_executor::LocalExecutor;
 use async_io::{block_on, Timer};
 use hdrhistogram::Histogram;
 
-use crate::rivals::{ClientConfig, Locker, Rival, LEASE_MS};
+use crate::rivals::{ClientConfig, Locker, Names, Rival, Threading, LEASE_MS};
 use crate::server::Server;
-use crate::workloads::named;
 
 /// What a crowd does.
 #[derive(Clone, Copy)]
@@ -142,7 +141,7 @@ pub fn contend(
     static CROWDS: AtomicUsize = AtomicUsize::new(0);
     let crowd = CROWDS.fetch_add(1, Ordering::Relaxed);
     let key = format!("lock:contended:{crowd}");
-    let names = |client: usize| named(key.clone(), crowd * 100_000 + client, LEASE_MS, scripts);
+    let names = |client: usize| Names::new(key.clone(), crowd * 100_000 + client, LEASE_MS, scripts);
     if contention.nested {
         for client in 0..contention.clients {
             server.must(&["LOCK.ACQUIRE", &format!("{key}:own:{client}"), &names(client).token, "PX", "600000"])?;
@@ -154,8 +153,12 @@ pub fn contend(
     let outcome = block_on(async {
         let mut lockers = Vec::new();
         for client in 0..contention.clients {
-            let config =
-                ClientConfig { port: server.port, names: names(client), shared: true, sent: counters.sent.clone() };
+            let config = ClientConfig {
+                port: server.port(),
+                names: names(client),
+                threading: Threading::Shared,
+                sent: counters.sent.clone(),
+            };
             lockers.push(open(config).await?);
         }
         let executor = LocalExecutor::new();

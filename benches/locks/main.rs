@@ -8,11 +8,9 @@
 //!
 //! A timing never fails the run. A reply that is not what a lock should answer does.
 
-mod client;
 mod clients;
 mod plots;
 mod report;
-mod resp;
 mod rivals;
 mod server;
 mod stats;
@@ -23,9 +21,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use report::{Chapter, Section};
-use server::{Recipe, Server};
+use server::{stock, Server};
 use stats::Scale;
-use workloads::{bytes, contended, growth, memory, ordinary_keys, pair, wakeup, Plan};
+use workloads::plan::Plan;
+use workloads::{bytes, contended, growth, memory, ordinary_keys, pair, wakeup};
 
 type Workload = fn(&Plan) -> io::Result<Section>;
 
@@ -63,9 +62,9 @@ fn main() -> std::process::ExitCode {
 
 fn run() -> io::Result<()> {
     let options = options()?;
-    let files = server::raise_file_limit();
+    let files = support::raise_file_limit()?;
     let servers = std::env::var("SERVERS").unwrap_or_else(|_| "redis-server".to_owned());
-    let module = module();
+    let module = support::built_module();
     let machine = machine();
     println!("{machine}; {files} open files allowed");
     match &module {
@@ -76,10 +75,10 @@ fn run() -> io::Result<()> {
     let start = Instant::now();
     let mut chapters = Vec::new();
     for binary in servers.split(',').filter(|path| !path.is_empty()) {
-        let recipe = Recipe::new(Path::new(binary), module.as_deref());
-        let version = Server::start(&recipe)?.version()?;
+        let builder = stock(Path::new(binary), module.as_deref());
+        let version = Server::start(&builder)?.info("server")?.version();
         println!("\n{version} ({binary})");
-        let plan = Plan { recipe, scale: options.scale, files };
+        let plan = Plan { builder, module: module.clone(), scale: options.scale, files };
         let mut sections = Vec::new();
         for (name, run) in WORKLOADS {
             if options.only.as_ref().is_some_and(|word| !name.contains(word.as_str())) {
@@ -120,17 +119,6 @@ fn options() -> io::Result<Options> {
         options.docs = Some("docs".into());
     }
     Ok(options)
-}
-
-/// `REDIS_LOCK_MODULE`, or the library that the same build put two folders above this program.
-fn module() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("REDIS_LOCK_MODULE") {
-        return Some(path.into());
-    }
-    let program = std::env::current_exe().ok()?;
-    let extension = if cfg!(target_os = "macos") { "dylib" } else { "so" };
-    let beside = program.parent()?.parent()?.join("libredis_lock").with_extension(extension);
-    beside.exists().then_some(beside)
 }
 
 /// The processor and the system, for the reader who compares.

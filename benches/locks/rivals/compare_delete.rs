@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, ClientConfig, Locker, Names, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::names::Names;
+use super::rival::{Order, Rival};
 
 pub const DELIFEQ: Rival = Rival {
     name: "SET NX PX, DELIFEQ (1 ms)",
@@ -22,7 +24,7 @@ pub const DELIFEQ: Rival = Rival {
         pair.acquire.push(&set(names));
         pair.release.push(&delifeq(names));
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config, |names| delifeq(names).to_vec()))),
 };
 
@@ -36,7 +38,7 @@ pub const DELEX: Rival = Rival {
         pair.acquire.push(&set(names));
         pair.release.push(&delex(names));
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config, |names| delex(names).to_vec()))),
 };
 
@@ -73,7 +75,7 @@ fn set_ifeq(names: &Names) -> [&str; 7] {
 }
 
 struct CompareDelete {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
     release: fn(&Names) -> Vec<&str>,
 }
@@ -85,7 +87,7 @@ async fn open(config: ClientConfig, release: fn(&Names) -> Vec<&str>) -> io::Res
 impl Locker for CompareDelete {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            while self.client.call(&set(&self.config.names)).await?.is_nil() {
+            while self.client.call(&set(&self.config.names)).await?.is_null() {
                 Timer::after(Duration::from_millis(1)).await;
             }
             Ok(())
@@ -95,7 +97,7 @@ impl Locker for CompareDelete {
     fn release(&mut self) -> Step<'_, ()> {
         Box::pin(async {
             match self.client.call(&(self.release)(&self.config.names)).await? {
-                Reply::Integer(1) | Reply::Status(_) => Ok(()),
+                Reply::Int(1) | Reply::Status(_) => Ok(()),
                 other => Err(lost("SET NX PX", &other)),
             }
         })

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
 
 pub const COUNTER: Rival = Rival {
     name: "counter lock (1 ms)",
@@ -26,12 +27,12 @@ pub const COUNTER: Rival = Rival {
         pair.release.push(&["DECR", &count]);
         pair.release.push(&["DEL", &names.key, &count]);
     },
-    freed: |reply| reply.integer() == Some(2),
+    freed: |reply| *reply == Reply::Int(2),
     open: Some(|config| Box::pin(open(config))),
 };
 
 struct Counter {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
     count: String,
 }
@@ -47,8 +48,8 @@ impl Locker for Counter {
             let names = &self.config.names;
             loop {
                 let set = ["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms];
-                let taken = !self.client.call(&set).await?.is_nil();
-                if taken || self.client.call(&["GET", &names.key]).await?.is(&names.token) {
+                let taken = !self.client.call(&set).await?.is_null();
+                if taken || self.client.call(&["GET", &names.key]).await?.is_bulk(&names.token) {
                     self.client.call(&["INCR", &self.count]).await?;
                     self.client.call(&["PEXPIRE", &self.count, &names.lease_ms]).await?;
                     return Ok(());
@@ -62,10 +63,10 @@ impl Locker for Counter {
         Box::pin(async {
             let names = &self.config.names;
             let holder = self.client.call(&["GET", &names.key]).await?;
-            if !holder.is(&names.token) {
+            if !holder.is_bulk(&names.token) {
                 return Err(lost("the counter lock", &holder));
             }
-            if self.client.call(&["DECR", &self.count]).await? == Reply::Integer(0) {
+            if self.client.call(&["DECR", &self.count]).await? == Reply::Int(0) {
                 self.client.call(&["DEL", &names.key, &self.count]).await?;
             }
             Ok(())

@@ -1,7 +1,9 @@
 //! What any pair costs at least: two commands that do nothing, and two that keep a key without asking whose it is.
 
-use super::{Names, Order, Pair, Rival};
-use crate::resp::Reply;
+use support::Reply;
+
+use super::names::Names;
+use super::rival::{Order, Pair, Rival};
 
 pub const PING: Rival = Rival {
     name: "PING, PING",
@@ -27,6 +29,6 @@ pub const SET_DEL: Rival = Rival {
         pair.acquire.push(&["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms]);
         pair.release.push(&["DEL", &names.key]);
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: None,
 };

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
 
 const ACQUIRE: &str = "\
 if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
@@ -33,12 +34,12 @@ pub const LUA_HASH: Rival = Rival {
         pair.acquire.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token, &names.lease_ms]);
         pair.release.push(&["EVALSHA", &names.scripts[1], "1", &names.key, &names.token, &names.lease_ms]);
     },
-    freed: |reply| reply.integer() == Some(0),
+    freed: |reply| *reply == Reply::Int(0),
     open: Some(|config| Box::pin(open(config))),
 };
 
 struct LuaHash {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
 }
 
@@ -51,7 +52,7 @@ impl Locker for LuaHash {
         Box::pin(async {
             let names = &self.config.names;
             let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.token, &names.lease_ms];
-            while self.client.call(&acquire).await? != Reply::Integer(1) {
+            while self.client.call(&acquire).await? != Reply::Int(1) {
                 Timer::after(Duration::from_millis(1)).await;
             }
             Ok(())
@@ -66,7 +67,7 @@ impl Locker for LuaHash {
                 .call(&["EVALSHA", &names.scripts[1], "1", &names.key, &names.token, &names.lease_ms])
                 .await?
             {
-                Reply::Integer(0) => Ok(()),
+                Reply::Int(0) => Ok(()),
                 other => Err(lost("the Lua hash", &other)),
             }
         })

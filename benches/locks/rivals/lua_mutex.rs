@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
 
 const ACQUIRE: &str = "\
 if redis.call('exists', KEYS[1]) == 1 then return 0 end
@@ -32,12 +33,12 @@ pub const LUA_MUTEX: Rival = Rival {
         pair.acquire.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token, &names.lease_ms]);
         pair.release.push(&["EVALSHA", &names.scripts[1], "1", &names.key, &names.token]);
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config))),
 };
 
 struct LuaMutex {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
 }
 
@@ -50,7 +51,7 @@ impl Locker for LuaMutex {
         Box::pin(async {
             let names = &self.config.names;
             let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.token, &names.lease_ms];
-            while self.client.call(&acquire).await? != Reply::Integer(1) {
+            while self.client.call(&acquire).await? != Reply::Int(1) {
                 Timer::after(Duration::from_millis(1)).await;
             }
             Ok(())
@@ -61,7 +62,7 @@ impl Locker for LuaMutex {
         Box::pin(async {
             let names = &self.config.names;
             match self.client.call(&["EVALSHA", &names.scripts[1], "1", &names.key, &names.token]).await? {
-                Reply::Integer(1) => Ok(()),
+                Reply::Int(1) => Ok(()),
                 other => Err(lost("the Lua mutex", &other)),
             }
         })

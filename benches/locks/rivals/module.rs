@@ -2,9 +2,11 @@
 
 use std::io;
 
-use super::{lost, ClientConfig, Locker, Names, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::names::Names;
+use super::rival::{Order, Rival};
 
 pub const LOCK: Rival = rival::<Mutex>();
 pub const RLOCK: Rival = rival::<Reentrant>();
@@ -32,7 +34,7 @@ impl Family for Mutex {
     const NAME: &'static str = "LOCK";
     const HOW: &'static str = "LOCK.ACQUIRE, with BLOCK 0 where it waits; LOCK.RELEASE";
     const PROBE: &'static [&'static str] = &["LOCK.RELEASE", "probe", "nobody"];
-    const FREED: Reply = Reply::Integer(1);
+    const FREED: Reply = Reply::Int(1);
 
     fn acquire(names: &Names) -> Vec<&str> {
         vec!["LOCK.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]
@@ -49,7 +51,7 @@ impl Family for Reentrant {
     const NAME: &'static str = "RLOCK";
     const HOW: &'static str = "RLOCK.ACQUIRE, with BLOCK 0 where it waits; RLOCK.RELEASE";
     const PROBE: &'static [&'static str] = &["RLOCK.RELEASE", "probe", "nobody"];
-    const FREED: Reply = Reply::Integer(0);
+    const FREED: Reply = Reply::Int(0);
 
     fn acquire(names: &Names) -> Vec<&str> {
         vec!["RLOCK.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]
@@ -66,7 +68,7 @@ impl Family for Read {
     const NAME: &'static str = "RWLOCK READ";
     const HOW: &'static str = "RWLOCK.ACQUIRE … READ; RWLOCK.RELEASE … READ";
     const PROBE: &'static [&'static str] = &["RWLOCK.RELEASE", "probe", "nobody", "READ"];
-    const FREED: Reply = Reply::Integer(0);
+    const FREED: Reply = Reply::Int(0);
 
     fn acquire(names: &Names) -> Vec<&str> {
         vec!["RWLOCK.ACQUIRE", &names.key, &names.token, "READ", "PX", &names.lease_ms]
@@ -83,7 +85,7 @@ impl Family for Write {
     const NAME: &'static str = "RWLOCK WRITE";
     const HOW: &'static str = "RWLOCK.ACQUIRE … WRITE; RWLOCK.RELEASE … WRITE";
     const PROBE: &'static [&'static str] = &["RWLOCK.RELEASE", "probe", "nobody", "WRITE"];
-    const FREED: Reply = Reply::Integer(0);
+    const FREED: Reply = Reply::Int(0);
 
     fn acquire(names: &Names) -> Vec<&str> {
         vec!["RWLOCK.ACQUIRE", &names.key, &names.token, "WRITE", "PX", &names.lease_ms]
@@ -100,7 +102,7 @@ impl Family for Semaphore {
     const NAME: &'static str = "SEM";
     const HOW: &'static str = "SEM.ACQUIRE … LIMIT 1; SEM.RELEASE";
     const PROBE: &'static [&'static str] = &["SEM.RELEASE", "probe", "nobody"];
-    const FREED: Reply = Reply::Integer(0);
+    const FREED: Reply = Reply::Int(0);
 
     fn acquire(names: &Names) -> Vec<&str> {
         vec!["SEM.ACQUIRE", &names.key, &names.token, "LIMIT", "1", "PX", &names.lease_ms]
@@ -117,7 +119,7 @@ impl Family for Several {
     const NAME: &'static str = "MLOCK of one key";
     const HOW: &'static str = "MLOCK.ACQUIRE 1 …; MLOCK.RELEASE 1 …";
     const PROBE: &'static [&'static str] = &["MLOCK.RELEASE", "1", "probe", "nobody"];
-    const FREED: Reply = Reply::Integer(1);
+    const FREED: Reply = Reply::Int(1);
 
     fn acquire(names: &Names) -> Vec<&str> {
         vec!["MLOCK.ACQUIRE", "1", &names.key, &names.token, "PX", &names.lease_ms]
@@ -145,7 +147,7 @@ const fn rival<F: Family>() -> Rival {
 }
 
 struct Waiter<F> {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
     family: std::marker::PhantomData<F>,
 }

@@ -5,9 +5,10 @@
 
 use std::io;
 
-use super::{lost, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
 
 /// 0 released, 1 not the owner.
 const RELEASE: &str = "\
@@ -30,12 +31,12 @@ pub const PYTHON_REDIS_LOCK: Rival = Rival {
         pair.release.push(&["EVALSHA", &names.scripts[0], "2", &names.key, &signal, &names.token]);
         pair.release.push(&["DEL", &signal]);
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config))),
 };
 
 struct PythonRedisLock {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
     signal: String,
 }
@@ -49,11 +50,11 @@ impl Locker for PythonRedisLock {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
             let names = &self.config.names;
-            if self.client.call(&["GET", &names.key]).await?.is(&names.token) {
+            if self.client.call(&["GET", &names.key]).await?.is_bulk(&names.token) {
                 return Err(io::Error::other("python-redis-lock is not reentrant"));
             }
             let set = ["SET", &names.key, &names.token, "NX", "EX", &names.lease_seconds];
-            while self.client.call(&set).await?.is_nil() {
+            while self.client.call(&set).await?.is_null() {
                 self.client.call(&["BLPOP", &self.signal, &names.lease_seconds]).await?;
             }
             Ok(())
@@ -65,7 +66,7 @@ impl Locker for PythonRedisLock {
             let names = &self.config.names;
             let release = ["EVALSHA", &names.scripts[0], "2", &names.key, &self.signal, &names.token];
             match self.client.call(&release).await? {
-                Reply::Integer(0) => self.client.call(&["DEL", &self.signal]).await.map(drop),
+                Reply::Int(0) => self.client.call(&["DEL", &self.signal]).await.map(drop),
                 other => Err(lost("python-redis-lock", &other)),
             }
         })

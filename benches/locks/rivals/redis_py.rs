@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, set_lua, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
+use super::set_lua;
 
 pub const REDIS_PY: Rival = Rival {
     name: "redis-py Lock (100 ms)",
@@ -19,12 +21,12 @@ pub const REDIS_PY: Rival = Rival {
         pair.acquire.push(&["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms]);
         pair.release.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]);
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config))),
 };
 
 struct RedisPy {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
 }
 
@@ -37,7 +39,7 @@ impl Locker for RedisPy {
         Box::pin(async {
             let names = &self.config.names;
             let set = ["SET", &names.key, &names.token, "NX", "PX", &names.lease_ms];
-            while self.client.call(&set).await?.is_nil() {
+            while self.client.call(&set).await?.is_null() {
                 Timer::after(Duration::from_millis(100)).await;
             }
             Ok(())
@@ -48,7 +50,7 @@ impl Locker for RedisPy {
         Box::pin(async {
             let names = &self.config.names;
             match self.client.call(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]).await? {
-                Reply::Integer(1) => Ok(()),
+                Reply::Int(1) => Ok(()),
                 other => Err(lost("redis-py's Lock", &other)),
             }
         })

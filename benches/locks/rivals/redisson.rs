@@ -9,9 +9,10 @@ use std::time::Duration;
 use async_io::Timer;
 use futures_lite::future;
 
-use super::{lost, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
 
 /// Nil where the caller holds the lock now, else the milliseconds that the holder has left.
 const ACQUIRE: &str = "\
@@ -42,13 +43,13 @@ pub const REDISSON: Rival = Rival {
         pair.acquire.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.lease_ms, &names.token]);
         pair.release.push(&["EVALSHA", &names.scripts[1], "2", &names.key, &channel, "0", &names.lease_ms, &names.token]);
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config))),
 };
 
 struct Redisson {
-    client: Client,
-    subscriber: Client,
+    client: Connection,
+    subscriber: Connection,
     channel: String,
     config: ClientConfig,
 }
@@ -64,7 +65,7 @@ impl Redisson {
         let names = &self.config.names;
         let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.lease_ms, &names.token];
         Ok(match self.client.call(&acquire).await? {
-            Reply::Integer(left_ms) => Some(Duration::from_millis(left_ms.max(0).unsigned_abs())),
+            Reply::Int(left_ms) => Some(Duration::from_millis(left_ms.max(0).unsigned_abs())),
             _ => None,
         })
     }
@@ -90,7 +91,7 @@ impl Locker for Redisson {
             let release =
                 ["EVALSHA", &names.scripts[1], "2", &names.key, &self.channel, "0", &names.lease_ms, &names.token];
             match self.client.call(&release).await? {
-                Reply::Integer(1) => Ok(()),
+                Reply::Int(1) => Ok(()),
                 other => Err(lost("Redisson's lock", &other)),
             }
         })
@@ -98,7 +99,7 @@ impl Locker for Redisson {
 }
 
 /// Waits for one message of the subscription, at most for as long as the holder's lease lasts.
-pub async fn await_message(subscriber: &mut Client, patience: Duration) -> io::Result<()> {
+pub async fn await_message(subscriber: &mut Connection, patience: Duration) -> io::Result<()> {
     let message = async { subscriber.receive().await.map(drop) };
     let lease_end = async {
         Timer::after(patience).await;
@@ -108,11 +109,11 @@ pub async fn await_message(subscriber: &mut Client, patience: Duration) -> io::R
 }
 
 /// Leaves the channel, past the messages that were still under way.
-pub async fn unsubscribe(subscriber: &mut Client, channel: &str) -> io::Result<()> {
+pub async fn unsubscribe(subscriber: &mut Connection, channel: &str) -> io::Result<()> {
     subscriber.send(&["UNSUBSCRIBE", channel]).await?;
     loop {
         if let Reply::Array(parts) = subscriber.receive().await? {
-            if parts.first().is_some_and(|kind| kind.is("unsubscribe")) {
+            if parts.first().is_some_and(|kind| kind.is_bulk("unsubscribe")) {
                 return Ok(());
             }
         }

@@ -6,10 +6,12 @@
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::names::Names;
 use super::redisson::{await_message, unsubscribe};
-use super::{lost, ClientConfig, Locker, Names, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use super::rival::{Order, Rival};
 
 const WAIT_MS: &str = "300000";
 
@@ -87,7 +89,7 @@ pub const REDISSON_FAIR: Rival = Rival {
         pair.acquire.push(&acquire(names, &keys, &now));
         pair.release.push(&release(names, &keys, &now));
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config))),
 };
 
@@ -127,8 +129,8 @@ fn now_ms() -> String {
 }
 
 struct RedissonFair {
-    client: Client,
-    subscriber: Client,
+    client: Connection,
+    subscriber: Connection,
     keys: Keys,
     config: ClientConfig,
 }
@@ -142,7 +144,7 @@ impl RedissonFair {
     async fn attempt(&mut self) -> io::Result<Option<Duration>> {
         let now = now_ms();
         Ok(match self.client.call(&acquire(&self.config.names, &self.keys, &now)).await? {
-            Reply::Integer(left_ms) => Some(Duration::from_millis(left_ms.max(0).unsigned_abs())),
+            Reply::Int(left_ms) => Some(Duration::from_millis(left_ms.max(0).unsigned_abs())),
             Reply::Error(words) => return Err(io::Error::other(words)),
             _ => None,
         })
@@ -167,7 +169,7 @@ impl Locker for RedissonFair {
         Box::pin(async {
             let now = now_ms();
             match self.client.call(&release(&self.config.names, &self.keys, &now)).await? {
-                Reply::Integer(1) => Ok(()),
+                Reply::Int(1) => Ok(()),
                 other => Err(lost("Redisson's fair lock", &other)),
             }
         })

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
 
 pub const RELEASE: &str =
     "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('del', KEYS[1])";
@@ -22,12 +23,12 @@ pub const SET_LUA: Rival = Rival {
         pair.acquire.push(&["SET", &names.key, &names.token, "NX", "EX", &names.lease_seconds]);
         pair.release.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]);
     },
-    freed: |reply| reply.integer() == Some(1),
+    freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config))),
 };
 
 struct SetLua {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
 }
 
@@ -40,7 +41,7 @@ impl Locker for SetLua {
         Box::pin(async {
             let names = &self.config.names;
             let set = ["SET", &names.key, &names.token, "NX", "EX", &names.lease_seconds];
-            while self.client.call(&set).await?.is_nil() {
+            while self.client.call(&set).await?.is_null() {
                 Timer::after(Duration::from_millis(1)).await;
             }
             Ok(())
@@ -51,7 +52,7 @@ impl Locker for SetLua {
         Box::pin(async {
             let names = &self.config.names;
             match self.client.call(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.token]).await? {
-                Reply::Integer(1) => Ok(()),
+                Reply::Int(1) => Ok(()),
                 other => Err(lost("SET NX EX", &other)),
             }
         })

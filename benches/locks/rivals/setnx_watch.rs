@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
-use crate::resp::Reply;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
 
 pub const SETNX_WATCH: Rival = Rival {
     name: "SETNX, EXPIRE, WATCH (1 ms)",
@@ -32,7 +33,7 @@ pub const SETNX_WATCH: Rival = Rival {
 };
 
 struct SetnxWatch {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
 }
 
@@ -46,11 +47,11 @@ impl Locker for SetnxWatch {
             let names = &self.config.names;
             loop {
                 let taken = self.client.call(&["SETNX", &names.key, &names.token]).await?;
-                if taken == Reply::Integer(1) {
+                if taken == Reply::Int(1) {
                     self.client.call(&["EXPIRE", &names.key, &names.lease_seconds]).await?;
                     return Ok(());
                 }
-                if self.client.call(&["TTL", &names.key]).await? == Reply::Integer(-1) {
+                if self.client.call(&["TTL", &names.key]).await? == Reply::Int(-1) {
                     self.client.call(&["EXPIRE", &names.key, &names.lease_seconds]).await?;
                 }
                 Timer::after(Duration::from_millis(1)).await;
@@ -64,7 +65,7 @@ impl Locker for SetnxWatch {
             loop {
                 self.client.call(&["WATCH", &names.key]).await?;
                 let holder = self.client.call(&["GET", &names.key]).await?;
-                if !holder.is(&names.token) {
+                if !holder.is_bulk(&names.token) {
                     self.client.call(&["UNWATCH"]).await?;
                     return Err(lost("SETNX", &holder));
                 }
@@ -74,7 +75,7 @@ impl Locker for SetnxWatch {
                 self.client.send(&["EXEC"]).await?;
                 self.client.receive().await?;
                 self.client.receive().await?;
-                if !self.client.receive().await?.is_nil() {
+                if !self.client.receive().await?.is_null() {
                     return Ok(());
                 }
             }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use async_io::Timer;
 
-use super::{lost, ClientConfig, Locker, Order, Rival, Step};
-use crate::client::Client;
+use support::{Connection, Reply};
+
+use super::locker::{lost, ClientConfig, Locker, Step};
+use super::rival::{Order, Rival};
 
 pub const TWO_KEYS: Rival = Rival {
     name: "two keys with GET checks (1 ms)",
@@ -24,12 +26,12 @@ pub const TWO_KEYS: Rival = Rival {
         pair.release.push(&["GET", &owner]);
         pair.release.push(&["DEL", &owner, &names.key]);
     },
-    freed: |reply| reply.integer() == Some(2),
+    freed: |reply| *reply == Reply::Int(2),
     open: Some(|config| Box::pin(open(config))),
 };
 
 struct TwoKeys {
-    client: Client,
+    client: Connection,
     config: ClientConfig,
     owner: String,
 }
@@ -44,9 +46,9 @@ impl Locker for TwoKeys {
         Box::pin(async {
             let names = &self.config.names;
             loop {
-                if self.client.call(&["GET", &names.key]).await?.is_nil() {
+                if self.client.call(&["GET", &names.key]).await?.is_null() {
                     let set = ["SET", &names.key, "1", "NX", "PX", &names.lease_ms];
-                    if !self.client.call(&set).await?.is_nil() {
+                    if !self.client.call(&set).await?.is_null() {
                         self.client.call(&["SET", &self.owner, &names.token, "PX", &names.lease_ms]).await?;
                         return Ok(());
                     }
@@ -60,7 +62,7 @@ impl Locker for TwoKeys {
         Box::pin(async {
             let names = &self.config.names;
             let holder = self.client.call(&["GET", &self.owner]).await?;
-            if !holder.is(&names.token) {
+            if !holder.is_bulk(&names.token) {
                 return Err(lost("the lock of two keys", &holder));
             }
             self.client.call(&["DEL", &self.owner, &names.key]).await?;

@@ -4,11 +4,11 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{names, present, Plan};
-use crate::client::Client;
+use support::Connection;
+
+use super::plan::Plan;
 use crate::report::Section;
-use crate::resp::Reply;
-use crate::rivals::{self, Pair, Rival};
+use crate::rivals::{self, prepare, Names, Pair, Rival};
 use crate::server::Server;
 use crate::stats::digits;
 
@@ -41,14 +41,14 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
          of 36. The offset counts what replicas are sent, the size what the file grows by.",
         &["way", "replicated, to SET NX PX + DEL", "replicated bytes", "AOF bytes"],
     );
-    let mut primary = Server::start(&plan.recipe.clone().option("--appendonly", "yes"))?;
-    let mut replica = Server::start(&plan.recipe)?;
-    replica.must(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()])?;
-    while replica.info("replication")?.lines().all(|line| line != "master_link_status:up") {
+    let mut primary = Server::start(&plan.builder.clone().config("appendonly yes"))?;
+    let mut replica = Server::start(&plan.builder)?;
+    replica.must(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()])?;
+    while replica.info("replication")?.find("master_link_status") != Some("up") {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let (here, missing) = present(&mut primary, WAYS)?;
-    let mut client = Client::connect(primary.port)?;
+    let (here, missing) = prepare(&mut primary, WAYS)?;
+    let mut client = Connection::connect(primary.port())?;
     let mut floor = None;
     for (rival, scripts) in &here {
         let (replicated, appended) = bytes(&mut primary, &mut client, rival, scripts)?;
@@ -59,22 +59,19 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-fn bytes(server: &mut Server, client: &mut Client, rival: &Rival, scripts: &Rc<[String]>) -> io::Result<(f64, f64)> {
+fn bytes(
+    server: &mut Server,
+    client: &mut Connection,
+    rival: &Rival,
+    scripts: &Rc<[String]>,
+) -> io::Result<(f64, f64)> {
     let before = written(server)?;
     let mut pair = Pair::default();
     for index in 0..PAIRS {
-        (rival.pair)(&mut pair, &names(index, scripts));
+        (rival.pair)(&mut pair, &Names::numbered(index, scripts));
     }
     for pipeline in [&pair.acquire, &pair.release] {
-        let mut refused = None;
-        client.pipeline(pipeline, |_, reply| {
-            if let Reply::Error(words) = reply {
-                refused.get_or_insert(words);
-            }
-        })?;
-        if let Some(words) = refused {
-            return Err(io::Error::other(format!("{}: {words}", rival.name)));
-        }
+        client.run(pipeline).map_err(|error| io::Error::other(format!("{}: {error}", rival.name)))?;
     }
     let after = written(server)?;
     Ok(((after.0 - before.0) / PAIRS as f64, (after.1 - before.1) / PAIRS as f64))

@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use super::{present, Plan, Ready};
+use super::plan::Plan;
 use crate::clients::{contend, Contention, Outcome};
 use crate::plots::{Bar, Plot};
 use crate::report::{Section, Verdict};
-use crate::rivals::{self, Order, Rival};
+use crate::rivals::{self, prepare, Order, Ready, Rival};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -94,9 +94,9 @@ pub fn fairness(plan: &Plan) -> io::Result<Section> {
         ),
         &["way", "most over fewest", "fewest", "most"],
     );
-    let mut server = Server::start(&plan.recipe)?;
+    let mut server = Server::start(&plan.builder)?;
     let ways: &[&Rival] = &[&rivals::LOCK, &rivals::PYTHON_REDIS_LOCK, &rivals::REDISSON_FAIR, &rivals::SET_LUA];
-    let (here, missing) = present(&mut server, ways)?;
+    let (here, missing) = prepare(&mut server, ways)?;
     for (rival, scripts) in &here {
         let outcome = contend(&mut server, rival, scripts, contention)?;
         let spread = outcome.spread() * 100.0;
@@ -115,8 +115,8 @@ pub fn fairness(plan: &Plan) -> io::Result<Section> {
 }
 
 fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> io::Result<(Section, Vec<Rounds>)> {
-    let mut server = Server::start(&plan.recipe)?;
-    let (here, missing) = present(&mut server, rivals::LOCKS)?;
+    let mut server = Server::start(&plan.builder)?;
+    let (here, missing) = prepare(&mut server, rivals::LOCKS)?;
     let all = take_turns(&mut server, &here, contention, plan.scale.pick(3, 1))?;
 
     let mut section = Section::new(title, METHOD, COLUMNS);

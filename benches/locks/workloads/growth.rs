@@ -4,14 +4,13 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use async_io::{block_on, Timer};
+use support::{Connection, Pipeline, Reply};
 
-use super::{present, Plan};
-use crate::client::Client;
+use super::plan::Plan;
 use crate::clients::{contend, Contention, Outcome, WarmUp};
 use crate::plots::{Line, Plot};
 use crate::report::{Section, Verdict};
-use crate::resp::{Pipeline, Reply};
-use crate::rivals::{self, Rival};
+use crate::rivals::{self, prepare, Rival};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -65,11 +64,11 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let signalled = fits(plan.scale.pick(&[10, 100, 1000, 10_000], &[10, 1000]), 1);
     let fair = fits(plan.scale.pick(&[10, 100, 1000], &[10, 100]), 2);
 
-    let mut server = Server::start(&plan.recipe)?;
+    let mut server = Server::start(&plan.builder)?;
     // Ten thousand are the default's limit, and a client that has just been dropped still counts.
     let _ = server.command(&["CONFIG", "SET", "lock.max-waiters", "30000"])?;
     let ways: &[&Rival] = &[&rivals::LOCK, &rivals::PYTHON_REDIS_LOCK, &rivals::REDISSON_FAIR];
-    let (here, missing) = present(&mut server, ways)?;
+    let (here, missing) = prepare(&mut server, ways)?;
     let mut curves = vec![(Curve::new(FLOOR, &all), Who::Floor)];
     for (way, (rival, _)) in here.iter().enumerate() {
         let sizes = match rival.name {
@@ -140,7 +139,7 @@ fn ping_in_turn(server: &mut Server, contention: Contention) -> io::Result<(f64,
     block_on(async {
         let mut clients = Vec::new();
         for _ in 0..contention.clients {
-            clients.push(Client::connect_shared(server.port).await?);
+            clients.push(Connection::connect_shared(server.port()).await?);
         }
         for client in &mut clients {
             client.call(&["PING"]).await?;
@@ -177,9 +176,9 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
         .copied()
         .filter(|size| *size <= room)
         .collect();
-    let mut server = Server::start(&plan.recipe)?;
+    let mut server = Server::start(&plan.builder)?;
     let _ = server.command(&["CONFIG", "SET", "lock.max-waiters", "30000"])?;
-    let (here, missing) = present(&mut server, &[&rivals::LOCK])?;
+    let (here, missing) = prepare(&mut server, &[&rivals::LOCK])?;
     let Some((rival, scripts)) = here.first() else {
         section.missing(&missing);
         return Ok(section);
@@ -189,7 +188,7 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
     let mut curve = Curve::new(rivals::LOCK.name, &sizes);
     let mut parked = Vec::new();
     // Each size is paired with a reading of none right beside it, because the others cannot be taken away again.
-    let mut baseline = Server::start(&plan.recipe)?;
+    let mut baseline = Server::start(&plan.builder)?;
     let mut base = Vec::new();
     for (place, size) in sizes.iter().enumerate() {
         park(&mut server, &mut parked, *size)?;
@@ -219,13 +218,13 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
 }
 
 /// Lets the crowd of bystanders grow to `size`: each lock has a holder without a connection and a waiter with one.
-fn park(server: &mut Server, parked: &mut Vec<Client>, size: usize) -> io::Result<()> {
+fn park(server: &mut Server, parked: &mut Vec<Connection>, size: usize) -> io::Result<()> {
     let mut holders = Pipeline::default();
     let from = parked.len();
     for index in from..size {
         holders.push(&["LOCK.ACQUIRE", &format!("other:{index}"), "holder", "PX", "3600000"]);
     }
-    let mut client = Client::connect(server.port)?;
+    let mut client = Connection::connect(server.port())?;
     let mut refused = None;
     client.pipeline(&holders, |_, reply| {
         if !matches!(reply, Reply::Array(_)) {
@@ -237,7 +236,7 @@ fn park(server: &mut Server, parked: &mut Vec<Client>, size: usize) -> io::Resul
     }
     block_on(async {
         for index in from..size {
-            let mut waiter = Client::connect_shared(server.port).await?;
+            let mut waiter = Connection::connect_shared(server.port()).await?;
             waiter.send(&["LOCK.ACQUIRE", &format!("other:{index}"), "waiter", "BLOCK", "0"]).await?;
             parked.push(waiter);
         }

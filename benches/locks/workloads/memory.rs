@@ -3,21 +3,21 @@
 use std::io;
 use std::time::Duration;
 
-use super::{names, present, Plan};
-use crate::client::Client;
+use support::{Builder, Connection, Pipeline, Reply};
+
+use super::plan::Plan;
 use crate::plots::{Line, Plot};
 use crate::report::{Section, Verdict};
-use crate::resp::{Pipeline, Reply};
-use crate::rivals::{self, Pair, Rival};
-use crate::server::{Recipe, Server};
+use crate::rivals::{self, prepare, Names, Pair, Rival};
+use crate::server::Server;
 use crate::stats::{digits, Figure};
 
 const WAYS: &[&Rival] =
     &[&rivals::LOCK, &rivals::RLOCK, &rivals::SET_DEL, &rivals::LUA_HASH, &rivals::COUNTER, &rivals::TWO_KEYS];
 
 /// A snapshot's fork would copy pages while they are counted.
-fn without_snapshots(plan: &Plan) -> Recipe {
-    plan.recipe.clone().option("--save", "")
+fn without_snapshots(plan: &Plan) -> Builder {
+    plan.builder.clone().config("save \"\"")
 }
 
 pub fn locks(plan: &Plan) -> io::Result<Section> {
@@ -32,16 +32,16 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
          than a thousand drown in the buffers of the connection that makes them). No snapshots.",
         &columns,
     );
-    let recipe = without_snapshots(plan);
+    let builder = without_snapshots(plan);
     let mut all = Vec::new();
     for rival in WAYS {
-        let mut server = Server::start(&recipe)?;
-        let (here, missing) = present(&mut server, &[rival])?;
+        let mut server = Server::start(&builder)?;
+        let (here, missing) = prepare(&mut server, &[rival])?;
         let Some((rival, scripts)) = here.first() else {
             section.missing(&missing);
             continue;
         };
-        let mut client = Client::connect(server.port)?;
+        let mut client = Connection::connect(server.port())?;
         client.command(&["PING"])?;
         let empty = server.info_number("memory", "used_memory")?;
         let mut per_lock = Vec::new();
@@ -50,14 +50,14 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
             while made < *size {
                 let mut pair = Pair::default();
                 for index in made..made + 1000 {
-                    (rival.pair)(&mut pair, &names(index, scripts));
+                    (rival.pair)(&mut pair, &Names::numbered(index, scripts));
                 }
                 made += 1000;
-                fine(&mut client, &pair.acquire)?;
+                client.run(&pair.acquire)?;
             }
             per_lock.push((server.info_number("memory", "used_memory")? - empty) / made as f64);
         }
-        let usage = usage_of_one(&mut server, &names(0, scripts).key)?;
+        let usage = usage_of_one(&mut server, &Names::numbered(0, scripts).key)?;
         all.push((*rival, usage, per_lock));
     }
 
@@ -94,7 +94,9 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
 fn usage_of_one(server: &mut Server, key: &str) -> io::Result<f64> {
     let mut sum = 0;
     for part in [key.to_owned(), format!("{key}:count"), format!("{key}:owner")] {
-        sum += server.must(&["MEMORY", "USAGE", &part])?.integer().unwrap_or(0);
+        if let Reply::Int(bytes) = server.must(&["MEMORY", "USAGE", &part])? {
+            sum += bytes;
+        }
     }
     Ok(sum as f64)
 }
@@ -113,7 +115,7 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
 
     let before = server.info_number("memory", "used_memory")?;
     let connection = {
-        let _crowd = connect(&mut server, count)?;
+        let _clients = connect(&mut server, count)?;
         (server.info_number("memory", "used_memory")? - before) / count as f64
     };
     await_connections(&mut server, 1)?;
@@ -143,20 +145,20 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-fn connect(server: &mut Server, count: usize) -> io::Result<Vec<Client>> {
-    let mut crowd = Vec::new();
+fn connect(server: &mut Server, count: usize) -> io::Result<Vec<Connection>> {
+    let mut clients = Vec::new();
     for _ in 0..count {
-        let mut client = Client::connect(server.port)?;
+        let mut client = Connection::connect(server.port())?;
         client.command(&["PING"])?;
-        crowd.push(client);
+        clients.push(client);
     }
-    Ok(crowd)
+    Ok(clients)
 }
 
 fn blocked(server: &mut Server, count: usize, command: impl Fn(usize) -> Vec<String>) -> io::Result<f64> {
-    let mut crowd = connect(server, count)?;
+    let mut clients = connect(server, count)?;
     let before = server.info_number("memory", "used_memory")?;
-    for (index, client) in crowd.iter_mut().enumerate() {
+    for (index, client) in clients.iter_mut().enumerate() {
         let command = command(index);
         let args: Vec<&str> = command.iter().map(String::as_str).collect();
         futures_lite::future::block_on(client.send(&args))?;
@@ -165,18 +167,18 @@ fn blocked(server: &mut Server, count: usize, command: impl Fn(usize) -> Vec<Str
         std::thread::sleep(Duration::from_millis(1));
     }
     let each = (server.info_number("memory", "used_memory")? - before) / count as f64;
-    drop(crowd);
+    drop(clients);
     await_connections(server, 1)?;
     Ok(each)
 }
 
 /// None where the module does not know NOTIFY yet.
 fn notified(server: &mut Server, count: usize) -> io::Result<Option<f64>> {
-    let mut client = Client::connect(server.port)?;
+    let mut client = Connection::connect(server.port())?;
     client.command(&["PING"])?;
     let mut pipeline = Pipeline::default();
     for index in 0..count {
-        let token = names(index, &Vec::new().into()).token;
+        let token = Names::numbered(index, &Vec::new().into()).token;
         pipeline.push(&["LOCK.ACQUIRE", "held", &token, "BLOCK", "3600000", "NOTIFY", "channel"]);
     }
     let before = server.info_number("memory", "used_memory")?;
@@ -193,18 +195,4 @@ fn await_connections(server: &mut Server, count: usize) -> io::Result<()> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
-}
-
-fn fine(client: &mut Client, pipeline: &Pipeline) -> io::Result<()> {
-    let mut refused = None;
-    client.pipeline(pipeline, |_, reply| {
-        if matches!(reply, Reply::Error(_) | Reply::Nil) {
-            refused.get_or_insert(reply);
-        }
-    })?;
-    match refused {
-        // Where GET comes first, nil is what it should answer.
-        Some(Reply::Error(words)) => Err(io::Error::other(words)),
-        _ => Ok(()),
-    }
 }

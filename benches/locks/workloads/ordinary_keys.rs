@@ -3,11 +3,11 @@
 use std::io;
 use std::ops::Range;
 
-use super::{names, Plan};
-use crate::client::Client;
+use support::{Connection, Pipeline, Reply};
+
+use super::plan::Plan;
 use crate::report::{Section, Verdict};
-use crate::resp::{Pipeline, Reply};
-use crate::rivals::LEASE_MS;
+use crate::rivals::{Names, LEASE_MS};
 use crate::server::Server;
 use crate::stats::Figure;
 
@@ -31,7 +31,7 @@ pub fn beside_locks(plan: &Plan) -> io::Result<Section> {
         ),
         &["command", "CPU with the module to without", "µs with", "µs without"],
     );
-    let Some(module) = &plan.recipe.module else {
+    let Some(module) = &plan.module else {
         section.missing(&["LOCK"]);
         return Ok(section);
     };
@@ -49,13 +49,13 @@ pub fn beside_locks(plan: &Plan) -> io::Result<Section> {
         }
         pipeline
     });
-    let recipe = plan.recipe.clone().without_module().option("--save", "").option("--enable-module-command", "yes");
+    let builder = plan.builder.clone().no_module().config("save \"\"").config("enable-module-command yes");
     let rounds = plan.scale.pick(16, 8);
     let mut changes = [const { Vec::new() }; 3];
     let mut costs = [const { (Vec::new(), Vec::new()) }; 3];
     for _ in 0..plan.scale.pick(7, 2) {
-        let mut ours = Side::start(Server::start(&recipe)?, keys, bound)?;
-        let mut bare = Side::start(Server::start(&recipe)?, keys, bound)?;
+        let mut ours = Side::start(Server::start(&builder)?, keys, bound)?;
+        let mut bare = Side::start(Server::start(&builder)?, keys, bound)?;
         ours.add_strings(locks)?;
         bare.add_strings(locks)?;
         let before = compare(&mut ours, &mut bare, &pipelines, rounds)?;
@@ -125,42 +125,44 @@ fn compare(ours: &mut Side, bare: &mut Side, pipelines: &[Pipeline; 3], rounds: 
 /// One server and those who keep it busy.
 struct Side {
     server: Server,
-    client: Client,
+    client: Connection,
     /// Idle, but a lock may be bound to each.
-    sessions: Vec<Client>,
+    sessions: Vec<Connection>,
 }
 
 impl Side {
     fn start(server: Server, keys: usize, sessions: usize) -> io::Result<Side> {
-        let mut client = Client::connect(server.port)?;
+        let mut client = Connection::connect(server.port())?;
         fill(&mut client, 0..keys, |pipeline, index| pipeline.push(&["SET", &format!("other:{index}"), "value"]))?;
-        let sessions = (0..sessions).map(|_| Client::connect(server.port)).collect::<io::Result<_>>()?;
+        let sessions = (0..sessions).map(|_| Connection::connect(server.port())).collect::<io::Result<_>>()?;
         Ok(Side { server, client, sessions })
     }
 
     fn add_strings(&mut self, count: usize) -> io::Result<()> {
         let scripts = Vec::new().into();
         fill(&mut self.client, 0..count, |pipeline, index| {
-            let names = names(index, &scripts);
+            let names = Names::numbered(index, &scripts);
             pipeline.push(&["SET", &names.key, &names.token, "PX", "3600000"]);
         })
     }
 
     fn drop_strings(&mut self, count: usize) -> io::Result<()> {
         let scripts = Vec::new().into();
-        fill(&mut self.client, 0..count, |pipeline, index| pipeline.push(&["DEL", &names(index, &scripts).key]))
+        fill(&mut self.client, 0..count, |pipeline, index| {
+            pipeline.push(&["DEL", &Names::numbered(index, &scripts).key])
+        })
     }
 
     /// As many locks of the same names, the first of them bound to the sessions.
     fn add_locks(&mut self, count: usize) -> io::Result<()> {
         let scripts = Vec::new().into();
         fill(&mut self.client, self.sessions.len()..count, |pipeline, index| {
-            let names = names(index, &scripts);
+            let names = Names::numbered(index, &scripts);
             pipeline.push(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", "3600000"]);
         })?;
         let lease_ms = LEASE_MS.to_string();
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            let names = names(index, &scripts);
+            let names = Names::numbered(index, &scripts);
             let reply = session.command(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", &lease_ms, "SESSION"])?;
             if let Reply::Error(words) = reply {
                 return Err(io::Error::other(words));
@@ -172,27 +174,17 @@ impl Side {
     /// CPU per command of one pipeline, in microseconds.
     fn spend(&mut self, pipeline: &Pipeline) -> io::Result<f64> {
         let before = self.server.cpu_us()?;
-        run(&mut self.client, pipeline)?;
+        self.client.run(pipeline)?;
         Ok((self.server.cpu_us()? - before) / pipeline.commands as f64)
     }
 }
 
 /// Sends one command for each index, a slice at a time.
-fn fill(client: &mut Client, indices: Range<usize>, push: impl Fn(&mut Pipeline, usize)) -> io::Result<()> {
+fn fill(client: &mut Connection, indices: Range<usize>, push: impl Fn(&mut Pipeline, usize)) -> io::Result<()> {
     for from in indices.clone().step_by(SLICE) {
         let mut pipeline = Pipeline::default();
         (from..indices.end.min(from + SLICE)).for_each(|index| push(&mut pipeline, index));
-        run(client, &pipeline)?;
+        client.run(&pipeline)?;
     }
     Ok(())
-}
-
-fn run(client: &mut Client, pipeline: &Pipeline) -> io::Result<()> {
-    let mut refused = None;
-    client.pipeline(pipeline, |_, reply| {
-        if let Reply::Error(words) = reply {
-            refused.get_or_insert(words);
-        }
-    })?;
-    refused.map_or(Ok(()), |words| Err(io::Error::other(words)))
 }

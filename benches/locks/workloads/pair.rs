@@ -7,13 +7,12 @@ use std::time::Instant;
 
 use futures_lite::future::block_on;
 use hdrhistogram::Histogram;
+use support::{Connection, Pipeline, Reply};
 
-use super::{names, present, Plan};
-use crate::client::Client;
+use super::plan::Plan;
 use crate::plots::{Bar, Plot};
 use crate::report::{Section, Verdict};
-use crate::resp::{Pipeline, Reply};
-use crate::rivals::{self, ClientConfig, Pair, Rival};
+use crate::rivals::{self, prepare, ClientConfig, Names, Pair, Rival, Threading};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -59,7 +58,7 @@ struct Readings {
 }
 
 pub fn pipelined(plan: &Plan) -> io::Result<Section> {
-    let mut server = Server::start(&plan.recipe)?;
+    let mut server = Server::start(&plan.builder)?;
     let (readings, missing) = measure(&mut server, PAIRS, plan.scale.pick(101, 15))?;
     let find = |rival: &Rival| readings.iter().find(|entry| entry.rival.name == rival.name);
     let floor = find(&rivals::SET_DEL).expect("every server has SET and DEL");
@@ -97,7 +96,7 @@ pub fn pipelined(plan: &Plan) -> io::Result<Section> {
 fn duel(plan: &Plan, ours: &'static Rival, theirs: &'static Rival) -> io::Result<Figure> {
     let mut us = [Vec::new(), Vec::new()];
     for _ in 0..plan.scale.pick(5, 2) {
-        let mut server = Server::start(&plan.recipe)?;
+        let mut server = Server::start(&plan.builder)?;
         let (readings, _) = measure(&mut server, &[ours, theirs], plan.scale.pick(25, 12))?;
         us.iter_mut().zip(readings).for_each(|(us, reading)| us.extend(reading.us));
     }
@@ -113,7 +112,7 @@ pub fn families(plan: &Plan) -> io::Result<Section> {
         "As above, one holder each; the ratio is to the mutex.",
         &["family", "CPU to the mutex", "µs of server CPU per pair"],
     );
-    let mut server = Server::start(&plan.recipe)?;
+    let mut server = Server::start(&plan.builder)?;
     let (readings, missing) = measure(&mut server, FAMILIES, plan.scale.pick(101, 15))?;
     let mutex = readings.iter().find(|entry| entry.rival.name == rivals::LOCK.name);
     let Some(mutex) = mutex else {
@@ -149,8 +148,8 @@ fn measure(
     rivals: &[&'static Rival],
     rounds: usize,
 ) -> io::Result<(Vec<Readings>, Vec<&'static str>)> {
-    let (here, missing) = present(server, rivals)?;
-    let mut client = Client::connect(server.port)?;
+    let (here, missing) = prepare(server, rivals)?;
+    let mut client = Connection::connect(server.port())?;
     let batch_of: Vec<Batch> = here.iter().map(|(rival, scripts)| Batch::of(rival, scripts)).collect();
     let mut readings: Vec<Readings> = here.iter().map(|(rival, _)| Readings { rival, us: Vec::new() }).collect();
     for round in 0..=rounds {
@@ -174,8 +173,8 @@ fn measure(
 
 /// Waits until the last lock of a round is gone, for those that can only shorten its lease.
 fn free_all(server: &mut Server) -> io::Result<()> {
-    let last = names(KEYS - 1, &Vec::new().into()).key;
-    while server.must(&["EXISTS", &last])? != Reply::Integer(0) {}
+    let last = Names::numbered(KEYS - 1, &Vec::new().into()).key;
+    while server.must(&["EXISTS", &last])? != Reply::Int(0) {}
     Ok(())
 }
 
@@ -193,7 +192,7 @@ impl Batch {
     fn of(rival: &Rival, scripts: &Rc<[String]>) -> Batch {
         let mut pair = Pair::default();
         for index in 0..KEYS {
-            (rival.pair)(&mut pair, &names(index, scripts));
+            (rival.pair)(&mut pair, &Names::numbered(index, scripts));
         }
         let mut pipeline = pair.acquire;
         let releases = pipeline.commands;
@@ -208,7 +207,7 @@ impl Batch {
         }
     }
 
-    fn run(&self, client: &mut Client) -> io::Result<()> {
+    fn run(&self, client: &mut Connection) -> io::Result<()> {
         let mut wrong = None;
         client.pipeline(&self.pipeline, |index, reply| {
             let last_of_release = index >= self.releases && (index - self.releases + 1) % self.replies_per_release == 0;
@@ -226,18 +225,23 @@ impl Batch {
 
 fn commands(rival: &Rival) -> usize {
     let mut pair = Pair::default();
-    (rival.pair)(&mut pair, &names(0, &vec![String::new(); 2].into()));
+    (rival.pair)(&mut pair, &Names::numbered(0, &vec![String::new(); 2].into()));
     pair.acquire.commands + pair.release.commands
 }
 
 /// One connection, one lock, no contention: how long an acquire and its release take.
 pub fn one_at_a_time(plan: &Plan) -> io::Result<Section> {
-    let mut server = Server::start(&plan.recipe)?;
-    let (here, missing) = present(&mut server, rivals::LOCKS)?;
+    let mut server = Server::start(&plan.builder)?;
+    let (here, missing) = prepare(&mut server, rivals::LOCKS)?;
     let mut lockers = Vec::new();
     for (rival, scripts) in &here {
         let open = rival.open.expect("only floors cannot be opened");
-        let config = ClientConfig { port: server.port, names: names(0, scripts), shared: false, sent: Rc::default() };
+        let config = ClientConfig {
+            port: server.port(),
+            names: Names::numbered(0, scripts),
+            threading: Threading::Own,
+            sent: Rc::default(),
+        };
         lockers.push((rival, block_on(open(config))?, Histogram::<u64>::new(3).expect("three digits")));
     }
     let rounds = plan.scale.pick(20, 5);

@@ -9,10 +9,10 @@ use async_executor::LocalExecutor;
 use async_io::{block_on, Timer};
 use hdrhistogram::Histogram;
 
-use super::{named, present, Plan};
+use super::plan::Plan;
 use crate::plots::{Bar, Plot};
 use crate::report::{Section, Verdict};
-use crate::rivals::{self, ClientConfig, Rival};
+use crate::rivals::{self, prepare, ClientConfig, Names, Rival, Threading};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -27,7 +27,7 @@ pub fn lease_end(plan: &Plan) -> io::Result<Section> {
          counts whole milliseconds, which alone makes up to one.",
         &["way", "p50 to LOCK", "late p50 ms", "p99 ms", "p99.9 ms", "most ms", "ends"],
     );
-    let mut server = Server::start(&plan.recipe)?;
+    let mut server = Server::start(&plan.builder)?;
     let ways: &[&Rival] = &[
         &rivals::LOCK,
         &rivals::RLOCK,
@@ -37,7 +37,7 @@ pub fn lease_end(plan: &Plan) -> io::Result<Section> {
         &rivals::REDISSON,
         &rivals::REDISSON_FAIR,
     ];
-    let (here, missing) = present(&mut server, ways)?;
+    let (here, missing) = prepare(&mut server, ways)?;
     let mut all = Vec::new();
     for (rival, scripts) in &here {
         let ours = rival.name == rivals::LOCK.name;
@@ -100,9 +100,9 @@ fn ends(
         let mut tasks = Vec::new();
         for lock in 0..locks {
             let config = |owner| ClientConfig {
-                port: server.port,
-                names: named(format!("wake:{round}:{lock}"), owner, LEASE.as_millis() as u32, scripts),
-                shared: true,
+                port: server.port(),
+                names: Names::new(format!("wake:{round}:{lock}"), owner, LEASE.as_millis() as u32, scripts),
+                threading: Threading::Shared,
                 sent: Rc::default(),
             };
             let mut holder = open(config(1)).await?;

@@ -1,0 +1,57 @@
+//! One client that takes and gives back one lock, over connections that block or share their thread.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use support::{Connection, Reply};
+
+use super::names::Names;
+
+pub type Step<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + 'a>>;
+
+/// A client that is still connecting.
+pub type Opening = Step<'static, Box<dyn Locker>>;
+
+pub trait Locker {
+    /// Resolves when the lock is held.
+    fn acquire(&mut self) -> Step<'_, ()>;
+    /// Gives the lock back. An error if it was not held any more.
+    fn release(&mut self) -> Step<'_, ()>;
+}
+
+/// What one client connects to, and with which names.
+pub struct ClientConfig {
+    pub port: u16,
+    pub names: Names,
+    pub threading: Threading,
+    /// Counts the commands that are sent, on all connections.
+    pub sent: Rc<Cell<u64>>,
+}
+
+/// Whose thread a client waits on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Threading {
+    /// Its own, which blocks.
+    Own,
+    /// One that it shares with other clients.
+    Shared,
+}
+
+impl ClientConfig {
+    pub async fn connect(&self) -> io::Result<Connection> {
+        let mut client = match self.threading {
+            Threading::Own => Connection::connect(self.port)?,
+            Threading::Shared => Connection::connect_shared(self.port).await?,
+        };
+        client.sent = self.sent.clone();
+        Ok(client)
+    }
+}
+
+/// The error of a release that found its lock gone.
+pub fn lost(what: &str, reply: &Reply) -> io::Error {
+    io::Error::other(format!("{what} lost its lock: {reply:?}"))
+}

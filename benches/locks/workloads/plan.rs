@@ -1,0 +1,25 @@
+//! What every workload is told: the servers to start, and how much of everything to do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use support::Builder;
+
+use crate::stats::Scale;
+
+pub struct Plan {
+    /// The server as it comes, with the module.
+    pub builder: Builder,
+    /// The module, where there is one.
+    pub module: Option<PathBuf>,
+    pub scale: Scale,
+    /// How many files this process, and a server that it starts, may have open.
+    pub files: u64,
+}
+
+impl Plan {
+    /// How long something runs, in ms.
+    pub fn time(&self, full_ms: u64, quick_ms: u64) -> Duration {
+        Duration::from_millis(self.scale.pick(full_ms, quick_ms))
+    }
+}
