@@ -8,6 +8,7 @@
 //!
 //! A timing never fails the run. A reply that is not what a lock should answer does.
 
+mod batch;
 mod clients;
 mod plots;
 mod report;
@@ -24,13 +25,13 @@ use report::{Chapter, Section};
 use server::{stock, Server};
 use stats::Scale;
 use workloads::plan::Plan;
-use workloads::{bytes, contended, growth, memory, ordinary_keys, pair, wakeup};
+use workloads::{bytes, contended, growth, latency, memory, ordinary_keys, pair, wakeup};
 
 type Workload = fn(&Plan) -> io::Result<Section>;
 
 const WORKLOADS: &[(&str, Workload)] = &[
     ("pair", pair::pipelined),
-    ("latency", pair::one_at_a_time),
+    ("latency", latency::one_at_a_time),
     ("contended", contended::no_hold),
     ("contended-10ms", contended::short_hold),
     ("fairness", contended::fairness),

@@ -3,6 +3,7 @@
 pub mod bytes;
 pub mod contended;
 pub mod growth;
+pub mod latency;
 pub mod memory;
 pub mod ordinary_keys;
 pub mod pair;

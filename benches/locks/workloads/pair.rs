@@ -1,25 +1,17 @@
-//! (1) What one uncontended acquire and release costs the server, when the commands come in pipelines over 1,000 keys on
-//! one connection, and how long it takes when they come one at a time.
+//! (1) What one uncontended acquire and release costs the server, in pipelines over 1,000 keys on one connection; (7) the
+//! same for each family.
 
 use std::io;
-use std::rc::Rc;
-use std::time::Instant;
 
-use futures_lite::future::block_on;
-use hdrhistogram::Histogram;
-use support::{Connection, Pipeline, Reply};
+use support::Connection;
 
 use super::plan::Plan;
+use crate::batch::{Batch, KEYS};
 use crate::plots::{Bar, Plot};
 use crate::report::{Section, Verdict};
-use crate::rivals::{self, prepare, ClientConfig, Names, Pair, Rival, Threading};
+use crate::rivals::{self, prepare, Names, Pair, Rival};
 use crate::server::Server;
-use crate::stats::{digits, Figure};
-
-const KEYS: usize = 1000;
-/// Pipelines between two readings of the CPU: long enough for the reading itself not to count, short enough for what
-/// is compared to run within the same few milliseconds.
-const BATCHES: usize = 4;
+use crate::stats::Figure;
 
 /// Every way to pair, in the order of the table.
 const PAIRS: &[&Rival] = &[
@@ -85,15 +77,15 @@ pub fn pipelined(plan: &Plan) -> io::Result<Section> {
 
     for (what, ours, theirs, limit) in TARGETS {
         let both_there = find(ours).is_some() && find(theirs).is_some();
-        let measured = if both_there { Some(duel(plan, ours, theirs)?) } else { None };
+        let measured = if both_there { Some(side_by_side(plan, ours, theirs)?) } else { None };
         section.verdicts.push(Verdict::at_most(what, *limit, measured));
     }
     Ok(section)
 }
 
-/// What one pair costs to the other: A, B, B, A, with nothing in between. On several servers, because where the memory of one
-/// happens to lie moves the ratio by some hundredths.
-fn duel(plan: &Plan, ours: &'static Rival, theirs: &'static Rival) -> io::Result<Figure> {
+/// What one pair costs to the other: A, B, B, A, with nothing in between. On several servers, because where the memory
+/// of one happens to lie moves the ratio by some hundredths.
+fn side_by_side(plan: &Plan, ours: &'static Rival, theirs: &'static Rival) -> io::Result<Figure> {
     let mut us = [Vec::new(), Vec::new()];
     for _ in 0..plan.scale.pick(5, 2) {
         let mut server = Server::start(&plan.builder)?;
@@ -156,128 +148,18 @@ fn measure(
         for turn in 0..readings.len() {
             // Every round starts with another way, so that none always runs behind the same neighbour.
             let which = (turn + round) % readings.len();
-            let before = server.cpu_us()?;
-            for _ in 0..BATCHES {
-                batch_of[which].run(&mut client)?;
-            }
-            let spent = server.cpu_us()? - before;
-            free_all(server)?;
+            let us = batch_of[which].cpu_us_per_pair(server, &mut client)?;
             // The first round warms up.
             if round > 0 {
-                readings[which].us.push(spent / (BATCHES * KEYS) as f64);
+                readings[which].us.push(us);
             }
         }
     }
     Ok((readings, missing))
 }
 
-/// Waits until the last lock of a round is gone, for those that can only shorten its lease.
-fn free_all(server: &mut Server) -> io::Result<()> {
-    let last = Names::numbered(KEYS - 1, &Vec::new().into()).key;
-    while server.must(&["EXISTS", &last])? != Reply::Int(0) {}
-    Ok(())
-}
-
-/// A pipeline of one pair for each key, ready to send.
-struct Batch {
-    pipeline: Pipeline,
-    /// From here on the replies are those of releases.
-    releases: usize,
-    replies_per_release: usize,
-    freed: fn(&Reply) -> bool,
-    name: &'static str,
-}
-
-impl Batch {
-    fn of(rival: &Rival, scripts: &Rc<[String]>) -> Batch {
-        let mut pair = Pair::default();
-        for index in 0..KEYS {
-            (rival.pair)(&mut pair, &Names::numbered(index, scripts));
-        }
-        let mut pipeline = pair.acquire;
-        let releases = pipeline.commands;
-        pipeline.bytes.extend_from_slice(&pair.release.bytes);
-        pipeline.commands += pair.release.commands;
-        Batch {
-            pipeline,
-            releases,
-            replies_per_release: pair.release.commands / KEYS,
-            freed: rival.freed,
-            name: rival.name,
-        }
-    }
-
-    fn run(&self, client: &mut Connection) -> io::Result<()> {
-        let mut wrong = None;
-        client.pipeline(&self.pipeline, |index, reply| {
-            let last_of_release = index >= self.releases && (index - self.releases + 1) % self.replies_per_release == 0;
-            let fine = !matches!(reply, Reply::Error(_)) && (!last_of_release || (self.freed)(&reply));
-            if !fine {
-                wrong.get_or_insert((index, reply));
-            }
-        })?;
-        match wrong {
-            None => Ok(()),
-            Some((index, reply)) => Err(io::Error::other(format!("{}: reply {index} is {reply:?}", self.name))),
-        }
-    }
-}
-
 fn commands(rival: &Rival) -> usize {
     let mut pair = Pair::default();
     (rival.pair)(&mut pair, &Names::numbered(0, &vec![String::new(); 2].into()));
     pair.acquire.commands + pair.release.commands
-}
-
-/// One connection, one lock, no contention: how long an acquire and its release take.
-pub fn one_at_a_time(plan: &Plan) -> io::Result<Section> {
-    let mut server = Server::start(&plan.builder)?;
-    let (here, missing) = prepare(&mut server, rivals::LOCKS)?;
-    let mut lockers = Vec::new();
-    for (rival, scripts) in &here {
-        let open = rival.open.expect("only floors cannot be opened");
-        let config = ClientConfig {
-            port: server.port(),
-            names: Names::numbered(0, scripts),
-            threading: Threading::Own,
-            sent: Rc::default(),
-        };
-        lockers.push((rival, block_on(open(config))?, Histogram::<u64>::new(3).expect("three digits")));
-    }
-    let rounds = plan.scale.pick(20, 5);
-    let pairs = plan.scale.pick(400, 100);
-    for round in 0..=rounds {
-        let count = lockers.len();
-        for turn in 0..count {
-            let (_, locker, histogram) = &mut lockers[(turn + round) % count];
-            for _ in 0..pairs {
-                let start = Instant::now();
-                block_on(locker.acquire())?;
-                block_on(locker.release())?;
-                if round > 0 {
-                    histogram.record(start.elapsed().as_nanos() as u64).expect("the histogram grows");
-                }
-            }
-            server.must(&["FLUSHALL"])?;
-        }
-    }
-
-    let mut section = Section::new(
-        "Uncontended pair, one at a time: latency",
-        "One connection takes and frees one lock and waits for each reply, over the loopback interface.",
-        &["way", "p50 to LOCK", "p50 µs", "p99 µs", "p99.9 µs"],
-    );
-    let ours = lockers.iter().find(|(rival, ..)| rival.name == rivals::LOCK.name);
-    let ours = ours.map(|(_, _, histogram)| histogram.value_at_quantile(0.5) as f64);
-    let mut bars = Vec::new();
-    for (rival, _, histogram) in &lockers {
-        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-        let ratio = ours.map_or("no module".to_owned(), |ours| digits(us(0.5) * 1000.0 / ours));
-        section.row([rival.name.to_owned(), ratio, digits(us(0.5)), digits(us(0.99)), digits(us(0.999))]);
-        bars.push(Bar { label: rival.name, value: us(0.5), low: us(0.25), high: us(0.75) });
-    }
-    section.missing(&missing);
-    section.plot =
-        Some(Plot::Bars { file: "pair-latency", title: "Latency of an uncontended pair", unit: "µs", bars });
-    Ok(section)
 }
