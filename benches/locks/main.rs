@@ -1,10 +1,6 @@
 //! The module measured beside every way people lock with Redis today: one command, one table, one document.
 //!
-//!     cargo bench --bench locks -- [--quick] [--only WORD] [--docs DIRECTORY]
-//!
-//! It starts its own servers: `redis-server` from the PATH, or each of `SERVERS=path,path`. The module is that of
-//! `REDIS_LOCK_MODULE`, or the one built beside this program; without any, the rivals run alone. `--only` runs the workloads whose name
-//! contains the word. The full run writes docs/benchmarks.md; others write only where `--docs` says so.
+//! `cargo bench --bench locks -- --help` says how to run it. It starts its own servers, and they end with it.
 //!
 //! A timing never fails the run. A reply that is not what a lock should answer does.
 
@@ -25,7 +21,21 @@ use report::{Chapter, Section};
 use server::{stock, Server};
 use stats::Scale;
 use workloads::plan::Plan;
-use workloads::{bytes, contended, growth, latency, memory, ordinary_keys, pair, wakeup};
+use workloads::{base, bytes, contended, growth, latency, memory, ordinary_keys, pair, wakeup};
+
+const USAGE: &str = "\
+cargo bench --bench locks -- [--quick] [--only WORD] [--docs DIRECTORY]
+
+  --quick            everything in small
+  --only WORD        the workloads whose name contains the word
+  --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/benchmarks.md, others nothing
+
+  SERVERS=path,path           each of these servers; redis-server from the PATH without it
+  REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; with neither, the rivals run alone
+  REDIS_LOCK_BASE=path        another build of the module: the workload `base` runs the pair and the hand-off of both in
+                              turn and shows the ratios; add --only base for nothing else
+
+Workloads:";
 
 type Workload = fn(&Plan) -> io::Result<Section>;
 
@@ -43,6 +53,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("bytes", bytes::per_pair),
     ("families", pair::families),
     ("ordinary-keys", ordinary_keys::beside_locks),
+    ("base", base::beside_base),
 ];
 
 struct Options {
@@ -62,35 +73,34 @@ fn main() -> std::process::ExitCode {
 }
 
 fn run() -> io::Result<()> {
-    let options = options()?;
+    let Some(options) = options()? else {
+        let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
+        println!("{USAGE} {}", names.join(", "));
+        return Ok(());
+    };
     let files = support::raise_file_limit()?;
     let servers = std::env::var("SERVERS").unwrap_or_else(|_| "redis-server".to_owned());
     let module = support::built_module();
+    let base = std::env::var_os("REDIS_LOCK_BASE").map(PathBuf::from);
     let machine = machine();
     println!("{machine}; {files} open files allowed");
     match &module {
         Some(path) => println!("module: {}", path.display()),
         None => println!("module: none, the rivals run alone"),
     }
+    if let Some(path) = &base {
+        println!("base: {}", path.display());
+    }
 
     let start = Instant::now();
     let mut chapters = Vec::new();
-    for binary in servers.split(',').filter(|path| !path.is_empty()) {
-        let builder = stock(Path::new(binary), module.as_deref());
+    for program in servers.split(',').filter(|path| !path.is_empty()) {
+        let builder = stock(Path::new(program), module.as_deref());
         let version = Server::start(&builder)?.info("server")?.version();
-        println!("\n{version} ({binary})");
-        let plan = Plan { builder, module: module.clone(), scale: options.scale, files };
-        let mut sections = Vec::new();
-        for (name, run) in WORKLOADS {
-            if options.only.as_ref().is_some_and(|word| !name.contains(word.as_str())) {
-                continue;
-            }
-            let begun = Instant::now();
-            let section = run(&plan).map_err(|error| io::Error::other(format!("{name} on {version}: {error}")))?;
-            report::print(&section);
-            println!("  [{name}: {:.0} s]", begun.elapsed().as_secs_f64());
-            sections.push(section);
-        }
+        println!("\n{version} ({program})");
+        let plan = Plan { builder, module: module.clone(), base: base.clone(), scale: options.scale, files };
+        let sections =
+            run_workloads(&plan, &options).map_err(|error| io::Error::other(format!("on {version}: {error}")))?;
         chapters.push(Chapter { version, sections });
     }
     println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
@@ -102,7 +112,25 @@ fn run() -> io::Result<()> {
     Ok(())
 }
 
-fn options() -> io::Result<Options> {
+/// Runs those that are asked for on one server, and prints what each has measured.
+fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
+    let mut sections = Vec::new();
+    for (name, run) in WORKLOADS {
+        let is_wanted = options.only.as_ref().is_none_or(|word| name.contains(word.as_str()));
+        if !is_wanted || (*name == "base" && plan.base.is_none()) {
+            continue;
+        }
+        let start = Instant::now();
+        let section = run(plan).map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+        report::print(&section);
+        println!("  [{name}: {:.0} s]", start.elapsed().as_secs_f64());
+        sections.push(section);
+    }
+    Ok(sections)
+}
+
+/// None where they ask for help.
+fn options() -> io::Result<Option<Options>> {
     let mut options = Options { scale: Scale::Full, only: None, docs: None };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -113,13 +141,14 @@ fn options() -> io::Result<Options> {
             "--docs" => options.docs = Some(value()?.into()),
             // Cargo adds this to every benchmark.
             "--bench" => {}
-            other => return Err(io::Error::other(format!("unknown option {other}; see benches/locks/main.rs"))),
+            "--help" => return Ok(None),
+            other => return Err(io::Error::other(format!("unknown option {other}; see --help"))),
         }
     }
     if options.docs.is_none() && options.only.is_none() && options.scale == Scale::Full {
         options.docs = Some("docs".into());
     }
-    Ok(options)
+    Ok(Some(options))
 }
 
 /// The processor and the system, for the reader who compares.

@@ -1,5 +1,6 @@
 //! One file for each question that the benchmark asks.
 
+pub mod base;
 pub mod bytes;
 pub mod contended;
 pub mod growth;

@@ -12,6 +12,8 @@ pub struct Plan {
     pub builder: Builder,
     /// The module, where there is one.
     pub module: Option<PathBuf>,
+    /// Another build of it, to be compared with.
+    pub base: Option<PathBuf>,
     pub scale: Scale,
     /// How many files this process, and a server that it starts, may have open.
     pub files: u64,
