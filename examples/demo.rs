@@ -1,9 +1,9 @@
 //! Ten tickets, 500 buyers at once, three times: no lock, a polled `SET NX PX` lock, and `LOCK.ACQUIRE … BLOCK`.
 //!
-//! `make demo` runs it. Every buyer is a client of a stock library (the crate `redis`) on a TCP connection of its own, and
-//! all of them are connected before the sale opens. The server is a private one, on a free port, and gone afterwards: a
-//! sale begins with FLUSHALL, so it never talks to a server that it did not start. It fails (exit 1) when a round under a
-//! lock does not sell exactly the ten tickets.
+//! `make demo` runs it. Every buyer is a client of a stock library (the crate `redis`) on a TCP connection of its own,
+//! and all of them are connected before the sale opens. The server is a private one, on a free port, and gone
+//! afterwards: a sale begins with FLUSHALL, so it never talks to a server that it did not start. It fails (exit 1) when
+//! a round under a lock does not sell exactly the ten tickets.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! Many clients that fight for one lock, all in one thread.
 //!
-//! One thread carries them because the machine's other core belongs to the server: what a client costs must not be
-//! taken from what is measured. Every way gets the same clients.
+//! One thread runs them, because the machine's other core belongs to the server: clients on more threads would take
+//! time from the server that is measured. Every way gets the same clients.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -16,16 +16,16 @@ use hdrhistogram::Histogram;
 use crate::rivals::{ClientConfig, Locker, Names, Rival, Threading, LEASE_MS};
 use crate::server::Server;
 
-/// What a crowd does.
+/// How many clients want one lock, and for how long.
 #[derive(Clone, Copy)]
 pub struct Contention {
     pub clients: usize,
-    /// How long each holds the lock. Zero: not at all.
+    /// How long each holds the lock. Zero: released at once.
     pub hold: Duration,
     /// Counted time.
     pub time: Duration,
     pub warm_up: WarmUp,
-    /// Each holds one more of the module's locks all the while, for which nobody waits.
+    /// Whether each client also holds another of the module's locks, for which nobody waits.
     pub nested: bool,
 }
 
@@ -44,16 +44,16 @@ pub enum WarmUp {
     Lap,
 }
 
-/// What it did in the counted time.
+/// What the clients did in the counted time.
 pub struct Outcome {
     pub seconds: f64,
-    /// Times that the lock was got.
+    /// Every time that a client got the lock.
     pub grants: u64,
-    /// Those of them that found it with another client before: a client that gets its own lock again hands nothing over.
+    /// Grants to another client than the one before: a client that gets its own lock again hands nothing over.
     pub handoffs: u64,
     pub commands: u64,
     pub server_cpu_us: f64,
-    /// Nanoseconds from asking to having.
+    /// Nanoseconds from the request to the grant.
     pub waits: Histogram<u64>,
     /// Grants of the client that got the fewest and of the one that got the most.
     pub fewest: u64,
@@ -79,13 +79,13 @@ impl Outcome {
         self.commands as f64 / self.handoffs as f64
     }
 
-    /// How far the most lies above the fewest.
+    /// How far the most lies above the fewest: 0.01 is one per cent.
     pub fn spread(&self) -> f64 {
         self.most as f64 / self.fewest as f64 - 1.0
     }
 }
 
-/// What the clients of one crowd share.
+/// What all clients count together.
 struct Counters {
     holder: Cell<Option<usize>>,
     last_holder: Cell<Option<usize>>,
@@ -122,7 +122,7 @@ impl Counters {
         self.waits.borrow_mut().record(waited.as_nanos() as u64).expect("the histogram grows");
     }
 
-    /// Forgets what was counted while the crowd warmed up.
+    /// Forgets what was counted during the warm-up.
     fn clear(&self) {
         self.handoffs.set(0);
         self.grants.borrow_mut().fill(0);
@@ -137,18 +137,18 @@ pub fn contend(
     scripts: &Rc<[String]>,
     contention: Contention,
 ) -> io::Result<Outcome> {
-    // A key and owners of its own, because the crowd leaves without giving its lock back, and its places are kept.
-    static CROWDS: AtomicUsize = AtomicUsize::new(0);
-    let crowd = CROWDS.fetch_add(1, Ordering::Relaxed);
-    let key = format!("lock:contended:{crowd}");
-    let names = |client: usize| Names::new(key.clone(), crowd * 100_000 + client, LEASE_MS, scripts);
+    // A new key and new owners each time: the clients end without releasing the lock, and their places are kept.
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let key = format!("lock:contended:{run}");
+    let names = |client: usize| Names::new(key.clone(), run * 100_000 + client, LEASE_MS, scripts);
     if contention.nested {
         for client in 0..contention.clients {
             server.must(&["LOCK.ACQUIRE", &format!("{key}:own:{client}"), &names(client).token, "PX", "600000"])?;
         }
     }
     let others = server.info_number("clients", "connected_clients")?;
-    let open = rival.open.expect("only locks have crowds");
+    let open = rival.open.expect("only locks are contended");
     let counters = Rc::new(Counters::new(contention.clients));
     let outcome = block_on(async {
         let mut lockers = Vec::new();
@@ -225,7 +225,7 @@ async fn count(server: &mut Server, contention: Contention, counters: &Counters)
     })
 }
 
-/// Waits until the server has noticed that the crowd is gone.
+/// Waits until the server has noticed that the clients are gone.
 fn await_departure(server: &mut Server, others: f64) -> io::Result<()> {
     while server.info_number("clients", "connected_clients")? > others {
         std::thread::sleep(Duration::from_millis(1));

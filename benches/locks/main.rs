@@ -9,6 +9,8 @@ mod clients;
 mod plots;
 mod report;
 mod rivals;
+mod scale;
+mod section;
 mod server;
 mod stats;
 mod workloads;
@@ -17,9 +19,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use report::{Chapter, Section};
+use report::Chapter;
+use scale::Scale;
+use section::Section;
 use server::{stock, Server};
-use stats::Scale;
 use workloads::plan::Plan;
 use workloads::{base, bytes, contended, growth, latency, memory, ordinary_keys, pair, wakeup};
 
@@ -31,7 +34,7 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--docs DIRECTORY]
   --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
-  REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; with neither, the rivals run alone
+  REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; the rivals run alone without
   REDIS_LOCK_BASE=path        another build of the module: the workload `base` runs the pair and the hand-off of both in
                               turn and shows the ratios; add --only base for nothing else
 

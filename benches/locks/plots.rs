@@ -66,9 +66,9 @@ fn draw_bars(path: &Path, title: &str, unit: &str, bars: &[Bar]) -> Result<(), B
     let height = TOP + STEP * i32::try_from(bars.len())? + 16;
     let root = SVGBackend::new(path, (WIDTH, u32::try_from(height)?)).into_drawing_area();
     root.fill(&WHITE)?;
-    let words = |size: i32, pos| ("sans-serif", size).into_text_style(&root).color(&INK).pos(pos);
+    let style = |size: i32, pos| ("sans-serif", size).into_text_style(&root).color(&INK).pos(pos);
     let left = Pos::new(HPos::Left, VPos::Center);
-    root.draw(&Text::new(format!("{title} ({unit})"), (16, 26), words(19, left)))?;
+    root.draw(&Text::new(format!("{title} ({unit})"), (16, 26), style(19, left)))?;
 
     let most = bars.iter().map(|bar| bar.high.max(bar.value)).fold(f64::MIN_POSITIVE, f64::max);
     let room = f64::from(i32::try_from(WIDTH)? - LEFT - RIGHT);
@@ -76,12 +76,12 @@ fn draw_bars(path: &Path, title: &str, unit: &str, bars: &[Bar]) -> Result<(), B
     for (row, bar) in bars.iter().enumerate() {
         let y = TOP + STEP * i32::try_from(row)? + STEP / 2;
         let color = if ours(bar.label) { OURS } else { THEIRS };
-        let name = words(14, Pos::new(HPos::Right, VPos::Center));
+        let name = style(14, Pos::new(HPos::Right, VPos::Center));
         root.draw(&Text::new(bar.label, (LEFT - 10, y), name))?;
         root.draw(&Rectangle::new([(LEFT, y - 8), (at(bar.value).max(LEFT + 1), y + 8)], color.filled()))?;
         root.draw(&PathElement::new(vec![(at(bar.low), y), (at(bar.high), y)], INK.stroke_width(1)))?;
         let end = at(bar.high.max(bar.value)) + 8;
-        root.draw(&Text::new(digits(bar.value), (end, y), words(14, left)))?;
+        root.draw(&Text::new(digits(bar.value), (end, y), style(14, left)))?;
     }
     root.present()?;
     Ok(())

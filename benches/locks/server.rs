@@ -1,7 +1,7 @@
 //! The server that is measured, and a control connection to it that carries nothing that is measured.
 //!
-//! It runs with the stock configuration (stock save points, no AOF) except for what a workload names, so that the figures
-//! are those of a server as people run it.
+//! It runs with the stock configuration (stock save points, no AOF) except for what a workload names, so that the
+//! figures are those of a server as people run it.
 
 use std::io;
 use std::path::Path;

@@ -1,21 +1,4 @@
-//! Medians and spreads of a few dozen readings, and how much of everything to do.
-
-/// How large the workloads are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
-    Full,
-    /// Everything once, in small: it shows that the benchmark works, and roughly where the figures lie.
-    Quick,
-}
-
-impl Scale {
-    pub fn pick<T>(self, full: T, quick: T) -> T {
-        match self {
-            Scale::Full => full,
-            Scale::Quick => quick,
-        }
-    }
-}
+//! Medians and spreads of a few dozen readings.
 
 /// A median between its quartiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,19 +21,18 @@ impl Figure {
         Figure { low: at(0.25), median: at(0.5), high: at(0.75) }
     }
 
-    /// Of readings taken in pairs: each is compared with its partner of the same round before the median is taken, so
-    /// that what slows a whole round down cancels out.
+    /// Of the ratios of readings that were taken in the same round: what slows a whole round down cancels out.
     pub fn of_ratios(readings: &[f64], to: &[f64]) -> Figure {
         Figure::of(readings.iter().zip(to).map(|(reading, base)| reading / base).collect())
     }
 
-    /// With as many digits as the spread deserves.
+    /// `12 (11 to 13)`: the median and the quartiles.
     pub fn show(&self) -> String {
         format!("{} ({} to {})", digits(self.median), digits(self.low), digits(self.high))
     }
 }
 
-/// Three digits that count.
+/// Three significant digits, as far as they are needed.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {

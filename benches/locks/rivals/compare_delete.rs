@@ -1,7 +1,7 @@
 //! `SET NX PX` released by the newer servers' own compare-and-delete, polled at 1 ms.
 //!
-//! Valkey 9 has DELIFEQ, Redis 8.4 has DELEX; Valkey 8.1 and Redis 8.4 have SET … IFEQ, which can only shorten the lease
-//! of what it may not delete: its lock is free a millisecond later.
+//! Valkey 9 has DELIFEQ, Redis 8.4 has DELEX. Valkey 8.1 and Redis 8.4 have SET … IFEQ: it cannot delete, but shorten
+//! the lease to a millisecond.
 
 use std::io;
 use std::time::Duration;
@@ -49,8 +49,7 @@ pub const SET_IFEQ: Rival = Rival {
     probe: &["SET", "probe", "nobody", "IFEQ", "nobody", "PX", "1"],
     scripts: &[],
     pair: |pair, names| {
-        // The same key would still be there in the next round: this pair cleans up with what it has, at no cost of a
-        // command more, by taking the lock without NX.
+        // Without NX: the key of the round before may still be there for a millisecond.
         pair.acquire.push(&["SET", &names.key, &names.token, "PX", &names.lease_ms]);
         pair.release.push(&set_ifeq(names));
     },

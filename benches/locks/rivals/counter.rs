@@ -14,7 +14,8 @@ use super::rival::{Order, Rival};
 
 pub const COUNTER: Rival = Rival {
     name: "counter lock (1 ms)",
-    how: "SET NX PX for the owner and INCR for its holds, retried every millisecond with a GET; released by GET, DECR and DEL of both",
+    how: "SET NX PX for the owner and INCR for its holds, retried every millisecond with a GET; \
+          released by GET, DECR and DEL of both",
     order: Order::Luck,
     probe: &[],
     scripts: &[],

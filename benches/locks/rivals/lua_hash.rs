@@ -26,7 +26,8 @@ return 0";
 
 pub const LUA_HASH: Rival = Rival {
     name: "Lua reentrant hash (1 ms)",
-    how: "a script of EXISTS, HEXISTS, HINCRBY and PEXPIRE, retried every millisecond; released by one of HEXISTS, HINCRBY and DEL",
+    how: "a script of EXISTS, HEXISTS, HINCRBY and PEXPIRE, retried every millisecond; \
+          released by one of HEXISTS, HINCRBY and DEL",
     order: Order::Luck,
     probe: &[],
     scripts: &[ACQUIRE, RELEASE],

@@ -1,8 +1,8 @@
 //! The ways people lock with Redis, each as its users run it: the same commands in the same order with the same
 //! sleeps. Where a rival has a choice, it gets the one that is kinder to it (scripts by EVALSHA, loaded before).
 //!
-//! A rival comes in two forms. A pair is the bytes of one uncontended acquire and release, for pipelines. A locker is
-//! one client that takes and gives back one lock among many.
+//! Each rival has two forms: a pair, the bytes of one uncontended acquire and release, for pipelines; and a locker, one
+//! of many clients that want one lock.
 
 mod compare_delete;
 mod counter;

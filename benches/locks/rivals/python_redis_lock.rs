@@ -20,7 +20,8 @@ return 0";
 
 pub const PYTHON_REDIS_LOCK: Rival = Rival {
     name: "python-redis-lock (BLPOP)",
-    how: "GET, SET NX EX, BLPOP of a signal, SET NX EX again; released by a script of GET, DEL, LPUSH, DEL, and a DEL of the signal",
+    how: "GET, SET NX EX, BLPOP of a signal, SET NX EX again; \
+          released by a script of GET, DEL, LPUSH, DEL, and a DEL of the signal",
     order: Order::Queue,
     probe: &[],
     scripts: &[RELEASE],

@@ -12,6 +12,7 @@ use futures_lite::future;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
+use super::names::Names;
 use super::rival::{Order, Rival};
 
 /// Nil where the caller holds the lock now, else the milliseconds that the holder has left.
@@ -34,14 +35,16 @@ return 1";
 
 pub const REDISSON: Rival = Rival {
     name: "Redisson (pub/sub)",
-    how: "a script on a hash, SUBSCRIBE, the script again after each message, UNSUBSCRIBE; released by a script that publishes",
+    how: "a script on a hash, SUBSCRIBE, the script again after each message, UNSUBSCRIBE; \
+          released by a script that publishes",
     order: Order::Luck,
     probe: &[],
     scripts: &[ACQUIRE, RELEASE],
     pair: |pair, names| {
         let channel = format!("redisson_lock__channel:{{{}}}", names.key);
         pair.acquire.push(&["EVALSHA", &names.scripts[0], "1", &names.key, &names.lease_ms, &names.token]);
-        pair.release.push(&["EVALSHA", &names.scripts[1], "2", &names.key, &channel, "0", &names.lease_ms, &names.token]);
+        let Names { key, token, lease_ms, scripts, .. } = names;
+        pair.release.push(&["EVALSHA", &scripts[1], "2", key, &channel, "0", lease_ms, token]);
     },
     freed: |reply| *reply == Reply::Int(1),
     open: Some(|config| Box::pin(open(config))),
@@ -60,7 +63,7 @@ async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
 }
 
 impl Redisson {
-    /// None when the lock is held now, else for how long it is not worth while to ask again.
+    /// None when the client has the lock now, else how long the holder's lease lasts.
     async fn attempt(&mut self) -> io::Result<Option<Duration>> {
         let names = &self.config.names;
         let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.lease_ms, &names.token];

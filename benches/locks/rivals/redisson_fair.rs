@@ -79,7 +79,8 @@ return 1";
 
 pub const REDISSON_FAIR: Rival = Rival {
     name: "Redisson fair (list, zset)",
-    how: "a script on a hash, a list and a sorted set, SUBSCRIBE to one's own channel, the script again, UNSUBSCRIBE; released by a script that publishes to the first",
+    how: "a script on a hash, a list and a sorted set, SUBSCRIBE to one's own channel, the script again, UNSUBSCRIBE; \
+          released by a script that publishes to the first",
     order: Order::Queue,
     probe: &[],
     scripts: &[ACQUIRE, RELEASE],
@@ -145,7 +146,7 @@ impl RedissonFair {
         let now = now_ms();
         Ok(match self.client.call(&acquire(&self.config.names, &self.keys, &now)).await? {
             Reply::Int(left_ms) => Some(Duration::from_millis(left_ms.max(0).unsigned_abs())),
-            Reply::Error(words) => return Err(io::Error::other(words)),
+            Reply::Error(text) => return Err(io::Error::other(text)),
             _ => None,
         })
     }

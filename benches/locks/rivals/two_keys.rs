@@ -14,7 +14,8 @@ use super::rival::{Order, Rival};
 
 pub const TWO_KEYS: Rival = Rival {
     name: "two keys with GET checks (1 ms)",
-    how: "GET, SET NX PX of the lock, SET PX of the owner, retried every millisecond; released by GET of the owner and DEL of both",
+    how: "GET, SET NX PX of the lock, SET PX of the owner, retried every millisecond; \
+          released by GET of the owner and DEL of both",
     order: Order::Luck,
     probe: &[],
     scripts: &[],

@@ -11,8 +11,8 @@ use support::Connection;
 use super::plan::Plan;
 use crate::batch::Batch;
 use crate::clients::{contend, Contention};
-use crate::report::Section;
 use crate::rivals::{self, prepare, ClientConfig, Locker, Names, Ready, Rival, Threading};
+use crate::section::Section;
 use crate::server::Server;
 use crate::stats::Figure;
 
@@ -30,8 +30,8 @@ pub fn beside_base(plan: &Plan) -> io::Result<Section> {
     };
     let mut section = Section::new(
         "The module beside another build of it",
-        "Two servers, one with the module and one with the base, do the same in turn, A, B, B, A, so that what slows the \
-         machine down for a while slows both. Ratios are taken within a round; the table gives their median and \
+        "Two servers, one with the module and one with the base, do the same in turn, A, B, B, A, so that what slows \
+         the machine down for a while slows both. Ratios are taken within a round; the table gives their median and \
          quartiles, over several pairs of servers, because the place of a server's memory moves its cost by some \
          hundredths. A build beside itself gives 0.98 to 1.03 on a busy machine.",
         &["what", "module to base", "module", "module (base)"],

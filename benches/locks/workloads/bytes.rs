@@ -7,8 +7,8 @@ use std::time::Duration;
 use support::Connection;
 
 use super::plan::Plan;
-use crate::report::Section;
 use crate::rivals::{self, prepare, Names, Pair, Rival};
+use crate::section::Section;
 use crate::server::Server;
 use crate::stats::digits;
 
@@ -37,8 +37,8 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     ];
     let mut section = Section::new(
         "Replication and AOF bytes per pair",
-        "A server with a replica in sync and the append-only file switched on; 5,000 uncontended pairs each, keys of 12 bytes and owners \
-         of 36. The offset counts what replicas are sent, the size what the file grows by.",
+        "A server with a replica in sync and the append-only file switched on; 5,000 uncontended pairs each, keys of \
+         12 bytes and owners of 36. The offset counts what replicas are sent, the size what the file grows by.",
         &["way", "replicated, to SET NX PX + DEL", "replicated bytes", "AOF bytes"],
     );
     let mut primary = Server::start(&plan.builder.clone().config("appendonly yes"))?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::plan::Plan;
 use crate::clients::{contend, Contention, Outcome};
 use crate::plots::{Bar, Plot};
-use crate::report::{Section, Verdict};
 use crate::rivals::{self, prepare, Order, Ready, Rival};
+use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -27,10 +27,11 @@ const COLUMNS: &[&str] = &[
     "grants of a client, fewest to most",
 ];
 
-const METHOD: &str = "48 connections take and free one lock over and over, each waiting for its replies. A hand-off is a grant to \
-    another client than before: a poller that frees the lock and takes it again at once, past everybody who sleeps, has a grant but \
-    hands nothing over. Commands are those that clients send, polls included. The ways take turns on one server; figures \
-    are medians over the rounds.";
+const METHOD: &str =
+    "48 connections take and free one lock over and over, each waiting for its replies. A hand-off is \
+    a grant to another client than before: a poller that frees the lock and takes it again at once, past everybody who \
+    sleeps, has a grant but hands nothing over. Commands are those that clients send, polls included. The ways take \
+    turns on one server; figures are medians over the rounds.";
 
 /// Every round of one way.
 struct Rounds {

@@ -9,19 +9,20 @@ use support::{Connection, Pipeline, Reply};
 use super::plan::Plan;
 use crate::clients::{contend, Contention, Outcome, WarmUp};
 use crate::plots::{Line, Plot};
-use crate::report::{Section, Verdict};
 use crate::rivals::{self, prepare, Rival};
+use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
 const FLOOR: &str = "two PINGs by each connection in turn";
 const NESTED: &str = "LOCK, each waiter holds another lock";
 
-/// Whose cost a curve shows.
+/// Whose cost a curve shows; a way is named by its place among those that the server can run.
 enum Who {
     Floor,
-    Crowd(usize),
-    NestedCrowd(usize),
+    Clients(usize),
+    /// Each of which holds another lock.
+    NestedClients(usize),
 }
 
 /// A way and its readings: CPU per hand-off, for each size, a reading for each round.
@@ -49,10 +50,10 @@ impl Curve {
 pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Growth: many waiters on one lock",
-        "So many clients wait for one lock while one holds it, which gives it back at once and queues again. The floor is what \
-         the same number of connections costs the server that is asked nothing but PING by each in turn, twice: kernel and \
-         caches, no lock. Where each waiter holds another lock as well, for which nobody waits, the search for a \
-         deadlock has more to look at. Sizes take turns; ratios are taken within a round.",
+        "So many clients wait for one lock; the holder gives it back at once and queues again. The floor is what the \
+         same number of connections costs a server to which each in turn sends PING, twice: kernel and caches, no \
+         lock. Where each waiter holds another lock as well, for which nobody waits, the search for a deadlock has \
+         more to look at. Sizes take turns; ratios are taken within a round.",
         &["way", "waiters", "CPU to the fewest waiters", "server CPU µs per hand-off", "hand-offs/s"],
     );
     // A connection here is one there, and Redisson's clients have two.
@@ -65,7 +66,7 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let fair = fits(plan.scale.pick(&[10, 100, 1000], &[10, 100]), 2);
 
     let mut server = Server::start(&plan.builder)?;
-    // Ten thousand are the default's limit, and a client that has just been dropped still counts.
+    // The default is ten thousand, and clients that were dropped a moment ago still count.
     let _ = server.command(&["CONFIG", "SET", "lock.max-waiters", "30000"])?;
     let ways: &[&Rival] = &[&rivals::LOCK, &rivals::PYTHON_REDIS_LOCK, &rivals::REDISSON_FAIR];
     let (here, missing) = prepare(&mut server, ways)?;
@@ -76,9 +77,9 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
             name if name == rivals::REDISSON_FAIR.name => &fair,
             _ => &signalled,
         };
-        curves.push((Curve::new(rival.name, sizes), Who::Crowd(way)));
+        curves.push((Curve::new(rival.name, sizes), Who::Clients(way)));
         if rival.name == rivals::LOCK.name {
-            curves.push((Curve::new(NESTED, &all), Who::NestedCrowd(way)));
+            curves.push((Curve::new(NESTED, &all), Who::NestedClients(way)));
         }
     }
     for _ in 0..plan.scale.pick(3, 1) {
@@ -86,10 +87,10 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
             for (place, waiters) in curve.sizes.iter().enumerate() {
                 let mut contention = Contention::new(waiters + 1, Duration::ZERO, plan.time(1000, 300));
                 contention.warm_up = WarmUp::Lap;
-                contention.nested = matches!(who, Who::NestedCrowd(_));
+                contention.nested = matches!(who, Who::NestedClients(_));
                 let (us, rate) = match who {
                     Who::Floor => ping_in_turn(&mut server, contention)?,
-                    Who::Crowd(way) | Who::NestedCrowd(way) => {
+                    Who::Clients(way) | Who::NestedClients(way) => {
                         let (rival, scripts) = &here[*way];
                         let outcome = contend(&mut server, rival, scripts, contention)?;
                         (outcome.cpu_us_per_handoff(), outcome.per_second())
@@ -126,8 +127,8 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     ];
     for (many, few) in [(10_000, 10), (5000, 50)] {
         if let Some(growth) = find(FLOOR).and_then(|floor| floor.ratio(many, few)) {
-            let words = format!("{many} connections to {few} without any lock, {FLOOR}: {}.", growth.show());
-            section.notes.push(words);
+            let note = format!("{many} connections to {few} without any lock, {FLOOR}: {}.", growth.show());
+            section.notes.push(note);
         }
     }
     section.plot = Some(plot("growth-waiters", "Server CPU per hand-off, by waiters", "waiters", &curves));
@@ -164,8 +165,8 @@ fn ping_in_turn(server: &mut Server, contention: Contention) -> io::Result<(f64,
 pub fn locks(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Growth: many locks with waiters",
-        "48 clients hand one lock around while so many other locks are each held, with a lease that runs, and waited for by \
-         a client of their own.",
+        "48 clients hand one lock around, while so many other locks are each held, with a lease that runs, and waited \
+         for by a client of their own.",
         &["other locks, each with a waiter", "CPU to none", "server CPU µs per hand-off", "hand-offs/s"],
     );
     let room = plan.files.min(15_000).saturating_sub(200) as usize;
@@ -187,7 +188,7 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
     contention.warm_up = WarmUp::Lap;
     let mut curve = Curve::new(rivals::LOCK.name, &sizes);
     let mut parked = Vec::new();
-    // Each size is paired with a reading of none right beside it, because the others cannot be taken away again.
+    // Each reading is paired with one of a server without other locks: they cannot be taken away again.
     let mut baseline = Server::start(&plan.builder)?;
     let mut base = Vec::new();
     for (place, size) in sizes.iter().enumerate() {
@@ -217,7 +218,7 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// Lets the crowd of bystanders grow to `size`: each lock has a holder without a connection and a waiter with one.
+/// Adds other locks, up to `size`: each has a holder without a connection and a waiter with one.
 fn park(server: &mut Server, parked: &mut Vec<Connection>, size: usize) -> io::Result<()> {
     let mut holders = Pipeline::default();
     let from = parked.len();

@@ -9,8 +9,8 @@ use hdrhistogram::Histogram;
 
 use super::plan::Plan;
 use crate::plots::{Bar, Plot};
-use crate::report::Section;
 use crate::rivals::{self, prepare, ClientConfig, Names, Threading};
+use crate::section::Section;
 use crate::server::Server;
 use crate::stats::digits;
 

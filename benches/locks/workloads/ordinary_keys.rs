@@ -6,8 +6,8 @@ use std::ops::Range;
 use support::{Connection, Pipeline, Reply};
 
 use super::plan::Plan;
-use crate::report::{Section, Verdict};
 use crate::rivals::{Names, LEASE_MS};
+use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::Figure;
 
@@ -21,13 +21,14 @@ pub fn beside_locks(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Ordinary keys beside many locks",
         &format!(
-            "Two servers without the module, with {keys} other keys, {locks} strings with a time to live and {bound} idle connections. \
-             Both run the same commands on ordinary keys in turn, {SLICE} at a time, in pipelines; figures are server CPU. \
-             Then both lose the strings; one loads the module and gets {locks} locks in their place, {bound} of them bound to the \
-             connections, the other gets its strings again; and both run the commands once more. The ratio is how \
-             the one changed against the other: two servers differ by up to a tenth even when they do the same, because of \
-             where their memory happens to lie, and that is the same before and after. Done several times with new servers. \
-             No snapshots: a fork's copying would drown the difference."
+            "Two servers without the module, with {keys} other keys, {locks} strings with a time to live and {bound} \
+             idle connections. Both run the same commands on ordinary keys in turn, {SLICE} at a time, in pipelines; \
+             figures are server CPU. Then both lose the strings; one loads the module and gets {locks} locks in their \
+             place, {bound} of them bound to the connections, the other gets its strings again; and both run the \
+             commands once more. The ratio is how the one changed against the other: two servers differ by up to a \
+             tenth even when they do the same, because of where their memory happens to lie, and that is the same \
+             before and after. Done several times with new servers. No snapshots: a fork's copying would drown the \
+             difference."
         ),
         &["command", "CPU with the module to without", "µs with", "µs without"],
     );
@@ -164,8 +165,8 @@ impl Side {
         for (index, session) in self.sessions.iter_mut().enumerate() {
             let names = Names::numbered(index, &scripts);
             let reply = session.command(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", &lease_ms, "SESSION"])?;
-            if let Reply::Error(words) = reply {
-                return Err(io::Error::other(words));
+            if let Reply::Error(text) = reply {
+                return Err(io::Error::other(text));
             }
         }
         Ok(())

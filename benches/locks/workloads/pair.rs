@@ -1,5 +1,5 @@
-//! (1) What one uncontended acquire and release costs the server, in pipelines over 1,000 keys on one connection; (7) the
-//! same for each family.
+//! (1) What one uncontended acquire and release costs the server, in pipelines over 1,000 keys on one connection; (7)
+//! the same for each family.
 
 use std::io;
 
@@ -8,8 +8,8 @@ use support::Connection;
 use super::plan::Plan;
 use crate::batch::{Batch, KEYS};
 use crate::plots::{Bar, Plot};
-use crate::report::{Section, Verdict};
 use crate::rivals::{self, prepare, Names, Pair, Rival};
+use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::Figure;
 
@@ -58,10 +58,11 @@ pub fn pipelined(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Uncontended pair, pipelined: server CPU",
         &format!(
-            "One connection sends pipelines of {KEYS} acquires and their {KEYS} releases. CPU is user and system time of the \
-             server's process. Each round runs every way once, in turn, on the same server; ratios are taken within the \
-             round, and the table gives their median and quartiles. For the targets the two sides run again, in turn with nothing \
-             between, on several servers one after the other. Every pair's replies are checked."
+            "One connection sends pipelines of {KEYS} acquires and their {KEYS} releases. CPU is user and system time \
+             of the server's process. Each round runs every way once, in turn, on the same server; ratios are taken \
+             within the round, and the table gives their median and quartiles. For the targets the two sides run \
+             again, in turn with nothing between, on several servers one after the other. Every pair's replies are \
+             checked."
         ),
         &["way", "CPU to SET NX PX + DEL", "µs of server CPU per pair", "commands"],
     );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use support::Builder;
 
-use crate::stats::Scale;
+use crate::scale::Scale;
 
 pub struct Plan {
     /// The server as it comes, with the module.

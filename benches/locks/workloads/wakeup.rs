@@ -11,8 +11,8 @@ use hdrhistogram::Histogram;
 
 use super::plan::Plan;
 use crate::plots::{Bar, Plot};
-use crate::report::{Section, Verdict};
 use crate::rivals::{self, prepare, ClientConfig, Names, Rival, Threading};
+use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -21,10 +21,11 @@ const LEASE: Duration = Duration::from_millis(1000);
 pub fn lease_end(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Wake-up after a lease end",
-        "On each of many locks one client takes it with a lease of a second and is never heard of again, another waits. The locks \
-         are staggered over a second, and the waiters come up to 100 ms after the holders, so that no poller's beat falls on the end \
-         by arrangement. Late is how long after the second was over, counted from before the holder asked, the waiter had it; the server's clock \
-         counts whole milliseconds, which alone makes up to one.",
+        "On each of many locks one client takes it with a lease of a second and is never heard of again, another \
+         waits. The locks are staggered over a second, and the waiters come up to 100 ms after the holders, so that no \
+         poller's beat falls on the end by arrangement. Late is how long after the end of that second, counted from \
+         before the holder asked, the waiter had the lock; the server's clock counts whole milliseconds, which alone \
+         makes up to one.",
         &["way", "p50 to LOCK", "late p50 ms", "p99 ms", "p99.9 ms", "most ms", "ends"],
     );
     let mut server = Server::start(&plan.builder)?;
@@ -111,7 +112,7 @@ fn ends(
             tasks.push(executor.spawn(async move {
                 let outcome: io::Result<()> = async {
                     Timer::after(LEASE * lock / locks).await;
-                    // From before it was asked for: the lease cannot have begun earlier, nor end earlier than this.
+                    // Read before the request is sent: the lease cannot end earlier than this.
                     let end = Instant::now() + LEASE;
                     holder.acquire().await?;
                     Timer::after(Duration::from_millis(100) * lock / locks).await;
@@ -125,8 +126,8 @@ fn ends(
                     waiter.release().await
                 }
                 .await;
-                if let Err(words) = outcome {
-                    error.borrow_mut().get_or_insert(words);
+                if let Err(failure) = outcome {
+                    error.borrow_mut().get_or_insert(failure);
                 }
             }));
         }
@@ -141,7 +142,7 @@ fn ends(
     })?;
     drop(executor);
     match error.into_inner() {
-        Some(words) => Err(io::Error::other(format!("{}: {words}", rival.name))),
+        Some(failure) => Err(io::Error::other(format!("{}: {failure}", rival.name))),
         None => Ok((late.into_inner(), early.into_inner())),
     }
 }

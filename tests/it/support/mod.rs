@@ -1,5 +1,5 @@
-//! What every integration test stands on: the servers and clients of the crate `support`, and the scenarios that several
-//! subjects share.
+//! What every integration test stands on: the servers and clients of the crate `support`, and the scenarios that
+//! several subjects share.
 
 pub mod families;
 pub mod skip;

@@ -1,5 +1,5 @@
-//! A connection for measuring: it blocks its thread, for latencies, or shares it with thousands of others. The same code
-//! of a client runs on both, so both are written as futures; those of a blocking connection are always ready.
+//! A connection for measuring: it blocks its thread, for latencies, or shares it with thousands of others. The same
+//! client code runs on both, so both are written as futures; those of a blocking connection are always ready.
 
 use std::cell::Cell;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
 //! What the integration tests, the benchmarks and the demo share: a [`Server`] of their own, a [`Client`] that speaks
-//! RESP to it, a [`Connection`] where thousands share a thread, random numbers, and ways to wait for what can be observed.
+//! RESP to it, a [`Connection`] where thousands share a thread, random numbers, and waiting for what can be observed.
 //!
 //! Nothing in here sleeps for luck, nothing pretends to be Redis, and nothing knows how the module works inside.
 

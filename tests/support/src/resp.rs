@@ -1,4 +1,4 @@
-//! The wire: commands encoded, replies decoded, RESP2 and RESP3. No sockets: blocking and shared connections both use it.
+//! The wire: commands encoded, replies decoded, RESP2 and RESP3. No sockets: both kinds of connection use it.
 
 use std::io::{self, Error, ErrorKind, Read};
 
@@ -155,7 +155,7 @@ fn invalid(bytes: &[u8]) -> Error {
 mod tests {
     use super::*;
 
-    /// Two replies of every kind, one of RESP3's, as they come over the wire, and what they are.
+    /// Replies of every kind as they come over the wire; [`replies`] says what they are.
     const WIRE: &[u8] =
         b"+OK\r\n-ERR no\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*-1\r\n*2\r\n:1\r\n*0\r\n_\r\n,1.5\r\n#t\r\n#f\r\n(12\r\n\
         =7\r\ntxt:abc\r\n~1\r\n:1\r\n>1\r\n+p\r\n%1\r\n+k\r\n$0\r\n\r\n";
