@@ -6,7 +6,7 @@
 //! - `REDIS_LOCK_CHURN_SEED`: the random numbers of a run that failed
 
 use crate::support::waiting::*;
-use crate::support::{until, Client, Reply, Server};
+use crate::support::{until, Client, Reply, Rng, Server};
 use std::collections::HashSet;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 10_000;
 const WORKERS: u64 = 2;
-const KEYS: u64 = 25;
+const KEYS: usize = 25;
 
 /// How much more memory than before may be in use afterwards: some fifty bytes for each client that came and went.
 const SLACK: i64 = 512 * 1024;
@@ -134,7 +134,7 @@ fn keys() -> impl Iterator<Item = String> {
 }
 
 /// A fifth of the locks are reentrant.
-fn key(number: u64) -> String {
+fn key(number: usize) -> String {
     format!("{}{number}", if number % 5 == 0 { 'r' } else { 'k' })
 }
 
@@ -156,7 +156,7 @@ struct Guest {
 struct Worker<'server> {
     server: &'server Server,
     admin: Client,
-    random: Random,
+    rng: Rng,
     number: u64,
     born: u64,
     guests: Vec<Guest>,
@@ -165,18 +165,18 @@ struct Worker<'server> {
 
 impl Worker<'_> {
     fn new(server: &Server, seed: u64, number: u64) -> Worker<'_> {
-        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (number + 1));
-        Worker { server, admin: server.client(), random, number, born: 0, guests: Vec::new(), fences: Vec::new() }
+        let rng = Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number));
+        Worker { server, admin: server.client(), rng, number, born: 0, guests: Vec::new(), fences: Vec::new() }
     }
 
     fn run(mut self, at_once: u64, gone: &AtomicU64, enough: impl Fn(u64) -> bool) -> Vec<i64> {
         while !enough(gone.load(Ordering::Relaxed)) {
             let house_is_full = self.guests.len() as u64 >= at_once;
-            if !house_is_full && (self.guests.is_empty() || self.random.below(5) < 3) {
+            if !house_is_full && (self.guests.is_empty() || self.rng.below(5) < 3) {
                 let guest = self.welcome();
                 self.guests.push(guest);
             } else {
-                let which = self.random.below(self.guests.len() as u64) as usize;
+                let which = self.rng.below(self.guests.len());
                 let guest = self.guests.swap_remove(which);
                 self.part(guest);
                 gone.fetch_add(1, Ordering::Relaxed);
@@ -188,18 +188,18 @@ impl Worker<'_> {
     /// A new client asks for a random lock in a random way, and its answer is not awaited.
     fn welcome(&mut self) -> Guest {
         self.born += 1;
-        let random = &mut self.random;
-        let key = key(random.below(KEYS));
-        let unique = random.below(5) > 0;
+        let rng = &mut self.rng;
+        let key = key(rng.below(KEYS));
+        let unique = rng.below(5) > 0;
         let owner = match unique {
             true => format!("guest-{}-{}", self.number, self.born),
-            false => format!("regular-{}", random.below(30)),
+            false => format!("regular-{}", rng.below(30)),
         };
         let family = if key.starts_with('r') { "RLOCK" } else { "LOCK" };
-        let lease = 5 + random.below(200);
-        let wait = [0, 0, 0, 1, 50, 300][random.below(6) as usize];
-        let more = ["", "", "", "", "SESSION", "NOTIFY ch"][random.below(6) as usize];
-        let line = match random.below(20) {
+        let lease = 5 + rng.below(200);
+        let wait = [0, 0, 0, 1, 50, 300][rng.below(6)];
+        let more = ["", "", "", "", "SESSION", "NOTIFY ch"][rng.below(6)];
+        let line = match rng.below(20) {
             0 => format!("{family}.ACQUIRE {key} * PX {lease} BLOCK {wait}"),
             _ => format!("{family}.ACQUIRE {key} {owner} PX {lease} BLOCK {wait} {more}"),
         };
@@ -210,7 +210,7 @@ impl Worker<'_> {
 
     /// A guest goes: most at once, some after they have seen whether there is an answer.
     fn part(&mut self, mut guest: Guest) {
-        if self.random.below(3) == 0 {
+        if self.rng.below(3) == 0 {
             return;
         }
         // It may have been killed: then there is no reply, and nothing to see.
@@ -226,7 +226,7 @@ impl Worker<'_> {
         if guest.unique && grant[0] == Reply::bulk(&guest.owner) {
             self.fences.push(fence);
         }
-        if self.random.below(2) == 0 {
+        if self.rng.below(2) == 0 {
             let family = if guest.key.starts_with('r') { "RLOCK" } else { "LOCK" };
             self.admin.run(&format!("{family}.RELEASE {} {}", guest.key, guest.owner));
         }
@@ -235,11 +235,11 @@ impl Worker<'_> {
 
 /// Ends locks and waits in every way there is, all the time.
 fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
-    let mut random = Random(seed);
+    let mut rng = Rng::with_seed(seed);
     let mut client = server.client();
     while !over.load(Ordering::Relaxed) {
-        let key = key(random.below(KEYS));
-        match random.below(100) {
+        let key = key(rng.below(KEYS));
+        match rng.below(100) {
             0..=24 => drop(client.cmd(&["DEL", &key])),
             25..=34 => drop(client.cmd(&["PEXPIRE", &key, "3"])),
             35..=39 => drop(client.cmd(&["RENAME", &key, "elsewhere"])),
@@ -248,13 +248,13 @@ fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
             44 => drop(client.run("CLIENT PAUSE 20 WRITE")),
             45..=46 => drop(client.pipeline(&[format!("SET {key} v"), format!("DEL {key}")])),
             47 => drop(client.run("DEBUG RELOAD")),
-            way => disturb_a_waiter(&mut client, &key, way, &mut random),
+            way => disturb_a_waiter(&mut client, &key, way, &mut rng),
         }
         let_pass(Duration::from_millis(3));
     }
 }
 
-fn disturb_a_waiter(client: &mut Client, key: &str, way: u64, random: &mut Random) {
+fn disturb_a_waiter(client: &mut Client, key: &str, way: usize, rng: &mut Rng) {
     let waiters = client.cmd(&["LOCK.WAITERS", key]);
     let Reply::Array(waiters) = waiters else {
         return;
@@ -262,7 +262,7 @@ fn disturb_a_waiter(client: &mut Client, key: &str, way: u64, random: &mut Rando
     if waiters.is_empty() {
         return;
     }
-    let waiter = &waiters[random.below(waiters.len() as u64) as usize];
+    let waiter = &waiters[rng.below(waiters.len())];
     let (id, owner) = (waiter.get("client").int(), waiter.get("owner").text());
     match way {
         48..=59 => drop(client.run(&format!("CLIENT KILL ID {id}"))),
@@ -271,18 +271,5 @@ fn disturb_a_waiter(client: &mut Client, key: &str, way: u64, random: &mut Rando
         80..=89 => drop(client.run(&format!("LOCK.CANCEL {key} {owner}"))),
         // The two at once: the lock ends, and whoever is next dies.
         _ => drop(multi(client, &[&format!("DEL {key}"), &format!("CLIENT KILL ID {id}")])),
-    }
-}
-
-/// Numbers without pattern (xorshift64*), the same for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 |= u64::from(self.0 == 0);
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
     }
 }

@@ -891,7 +891,7 @@ mod together {
 
     fn visit_at_random(port: u16, seed: u64, number: usize) {
         let mut client = Client::connect(port);
-        let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(number as u64));
+        let mut rng = Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number as u64));
         for _ in 0..ROUNDS {
             match rng.below(5) {
                 0 | 1 => read(&mut client, number),

@@ -903,7 +903,7 @@ fn random_pairs_and_triples_never_overlap_and_never_stand_still() {
             .map(|number| {
                 scope.spawn(move || {
                     let mut client = Client::connect(port);
-                    let mut rng = Rng::new(seed.wrapping_add(number as u64));
+                    let mut rng = Rng::with_seed(seed.wrapping_add(number as u64));
                     // Some take one more, so that all take exactly as many as promised.
                     let mine = TAKEN / CLIENTS + usize::from(number < TAKEN % CLIENTS);
                     for _ in 0..mine {

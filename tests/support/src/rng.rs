@@ -9,7 +9,11 @@ impl Rng {
     /// The seed is the given one, or `LOCK_TEST_SEED` where a failure is to be repeated with another.
     pub fn new(seed: u64) -> Rng {
         let chosen = std::env::var("LOCK_TEST_SEED").ok();
-        let seed = chosen.map_or(seed, |seed| seed.parse().expect("LOCK_TEST_SEED is a number"));
+        Rng::with_seed(chosen.map_or(seed, |seed| seed.parse().expect("LOCK_TEST_SEED is a number")))
+    }
+
+    /// Exactly this seed: for the threads of a test whose seed is chosen already.
+    pub fn with_seed(seed: u64) -> Rng {
         Rng { seed, state: seed }
     }
 
