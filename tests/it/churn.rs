@@ -1,5 +1,6 @@
-//! Ten thousand clients that come, wait and go as they please, while locks end in every way: afterwards nothing of
-//! them is left. By default it takes some seconds; these make it longer and wider:
+//! Ten thousand clients that come, wait and go at random, while locks end in many ways: every reply is one that the
+//! contract has for that moment, no fence is given twice, and afterwards nothing of them is left. By default it takes
+//! some seconds; these make it longer and wider:
 //!
 //! - `REDIS_LOCK_CHURN_SECONDS`: go on for as long as this (60 for the long run)
 //! - `REDIS_LOCK_CHURN_AT_ONCE`: so many clients at a time (10000 needs as many open files)
@@ -8,6 +9,7 @@
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Rng, Server};
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -30,7 +32,7 @@ fn ten_thousand_clients_that_come_wait_and_go_at_random_leave_nothing_behind() {
 
     let server = Server::builder().config(format!("maxclients {}", at_once + 1000)).start();
     let mut client = server.client();
-    client.run("CONFIG SET lock.keep-place 100");
+    assert_eq!(client.run("CONFIG SET lock.keep-place 100"), Reply::ok());
 
     // The first clients make the server fill its tables; what it needs from then on is the measure.
     churn(&server, seed, at_once, |gone| gone >= CLIENTS / 10);
@@ -74,13 +76,17 @@ fn churn(server: &Server, seed: u64, at_once: u64, enough: impl Fn(u64) -> bool 
 fn what_nine_thousand_requests_needed_is_given_back() {
     let server = Server::start();
     let mut client = server.client();
-    client.run("CONFIG SET lock.keep-place 0");
+    assert_eq!(client.run("CONFIG SET lock.keep-place 0"), Reply::ok());
     let in_vain = |client: &mut Client, count: u64| {
         hold(client, "k0", "holder");
         let asks: Vec<String> = (0..count).map(|n| format!("LOCK.ACQUIRE k0 {n} BLOCK 0 NOTIFY ch")).collect();
         let cancels: Vec<String> = (0..count).map(|n| format!("LOCK.CANCEL k0 {n}")).collect();
         for some in asks.chunks(500).chain(cancels.chunks(500)) {
-            assert!(client.pipeline(some).iter().all(|reply| !reply.is_error()));
+            for (line, reply) in some.iter().zip(client.pipeline(some)) {
+                let is_done =
+                    if line.contains("CANCEL") { reply == Reply::Int(1) } else { reply.items()[1] == Reply::Int(0) };
+                assert!(is_done, "{line}: {reply:?}");
+            }
         }
     };
     in_vain(&mut client, 50);
@@ -115,14 +121,14 @@ fn memory_when_all_have_gone(server: &Server, client: &mut Client) -> i64 {
 /// What is in use when the server has done all its clearing up: it frees the helpers of blocked clients and shrinks its
 /// tables step by step.
 fn lowest_memory(server: &Server, client: &mut Client) -> i64 {
-    // Looks are counted, not seconds: of those a busy machine may take one away.
-    let (mut lowest, mut looks) = (i64::MAX, 0);
-    while looks < 24 {
+    // Readings are counted, not seconds: of those a busy machine may take one away.
+    let (mut lowest, mut readings) = (i64::MAX, 0);
+    while readings < 24 {
         client.run("MEMORY PURGE");
         let used = server.info("memory").number("used_memory");
-        looks += 1;
+        readings += 1;
         if used < lowest - 16 * 1024 {
-            (lowest, looks) = (used, 0);
+            (lowest, readings) = (used, 0);
         }
         let_pass(Duration::from_millis(50));
     }
@@ -144,7 +150,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 /// One client that came: where it is, what it asked for.
-struct Guest {
+struct Contender {
     client: Client,
     key: String,
     owner: String,
@@ -152,33 +158,33 @@ struct Guest {
     unique: bool,
 }
 
-/// Brings guests, looks after them, and sends them away.
+/// Connects contenders, reads what they were answered, and disconnects them.
 struct Worker<'server> {
     server: &'server Server,
     admin: Client,
     rng: Rng,
     number: u64,
     born: u64,
-    guests: Vec<Guest>,
+    contenders: Vec<Contender>,
     fences: Vec<i64>,
 }
 
 impl Worker<'_> {
     fn new(server: &Server, seed: u64, number: u64) -> Worker<'_> {
         let rng = Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number));
-        Worker { server, admin: server.client(), rng, number, born: 0, guests: Vec::new(), fences: Vec::new() }
+        Worker { server, admin: server.client(), rng, number, born: 0, contenders: Vec::new(), fences: Vec::new() }
     }
 
     fn run(mut self, at_once: u64, gone: &AtomicU64, enough: impl Fn(u64) -> bool) -> Vec<i64> {
         while !enough(gone.load(Ordering::Relaxed)) {
-            let house_is_full = self.guests.len() as u64 >= at_once;
-            if !house_is_full && (self.guests.is_empty() || self.rng.below(5) < 3) {
-                let guest = self.welcome();
-                self.guests.push(guest);
+            let is_full = self.contenders.len() as u64 >= at_once;
+            if !is_full && (self.contenders.is_empty() || self.rng.below(5) < 3) {
+                let contender = self.arrive();
+                self.contenders.push(contender);
             } else {
-                let which = self.rng.below(self.guests.len());
-                let guest = self.guests.swap_remove(which);
-                self.part(guest);
+                let which = self.rng.below(self.contenders.len());
+                let contender = self.contenders.swap_remove(which);
+                self.leave(contender);
                 gone.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -186,14 +192,14 @@ impl Worker<'_> {
     }
 
     /// A new client asks for a random lock in a random way, and its answer is not awaited.
-    fn welcome(&mut self) -> Guest {
+    fn arrive(&mut self) -> Contender {
         self.born += 1;
         let rng = &mut self.rng;
         let key = key(rng.below(KEYS));
         let unique = rng.below(5) > 0;
         let owner = match unique {
-            true => format!("guest-{}-{}", self.number, self.born),
-            false => format!("regular-{}", rng.below(30)),
+            true => format!("contender-{}-{}", self.number, self.born),
+            false => format!("shared-{}", rng.below(30)),
         };
         let family = if key.starts_with('r') { "RLOCK" } else { "LOCK" };
         let lease = 5 + rng.below(200);
@@ -205,49 +211,85 @@ impl Worker<'_> {
         };
         let mut client = self.server.client();
         client.send_line(&line);
-        Guest { client, key, owner, unique }
+        Contender { client, key, owner, unique }
     }
 
-    /// A guest goes: most at once, some after they have seen whether there is an answer.
-    fn part(&mut self, mut guest: Guest) {
+    /// A contender leaves: some at once, the others after they have seen whether there is an answer.
+    fn leave(&mut self, mut contender: Contender) {
         if self.rng.below(3) == 0 {
             return;
         }
-        // It may have been killed: then there is no reply, and nothing to see.
-        let Ok(Reply::Array(grant)) = guest.client.try_read(Duration::ZERO) else {
-            return;
+        let grant = match contender.client.try_read(Duration::ZERO) {
+            Ok(Reply::Array(grant)) => grant,
+            Ok(reply) => return assert_ends_a_request(&reply, &contender),
+            // Still waiting, or killed.
+            Err(end) => {
+                let is_expected = matches!(
+                    end.kind(),
+                    ErrorKind::TimedOut | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+                );
+                return assert!(is_expected, "{end}");
+            }
         };
-        let Reply::Int(fence) = grant[1] else {
-            panic!("no grant: {grant:?}");
-        };
+        let fence = grant[1].int();
         if fence == 0 {
             return;
         }
-        if guest.unique && grant[0] == Reply::bulk(&guest.owner) {
+        if contender.unique && grant[0] == Reply::bulk(&contender.owner) {
             self.fences.push(fence);
         }
         if self.rng.below(2) == 0 {
-            let family = if guest.key.starts_with('r') { "RLOCK" } else { "LOCK" };
-            self.admin.run(&format!("{family}.RELEASE {} {}", guest.key, guest.owner));
+            let family = if contender.key.starts_with('r') { "RLOCK" } else { "LOCK" };
+            let released = self.admin.run(&format!("{family}.RELEASE {} {}", contender.key, contender.owner));
+            // By now somebody else may hold it, or it may be a string for a moment.
+            assert!(
+                matches!(&released, Reply::Int(-1..=1)) || starts_with(&released, &["WRONGTYPE "]),
+                "{family}.RELEASE {}: {released:?}",
+                contender.key
+            );
         }
     }
 }
 
-/// Ends locks and waits in every way there is, all the time.
+/// A reply that is no grant: the time ran out, or an error that says why the request ended. Only an owner that others
+/// wait for on another key can close a deadlock.
+#[track_caller]
+fn assert_ends_a_request(reply: &Reply, contender: &Contender) {
+    let codes: &[&str] =
+        if contender.unique { &["UNBLOCKED ", "WRONGTYPE "] } else { &["UNBLOCKED ", "WRONGTYPE ", "DEADLOCK "] };
+    assert!(reply.is_nil() || starts_with(reply, codes), "{}: {reply:?}", contender.owner);
+}
+
+/// Whether it is an error with one of these codes.
+fn starts_with(reply: &Reply, codes: &[&str]) -> bool {
+    matches!(reply, Reply::Error(error) if codes.iter().any(|code| error.starts_with(code)))
+}
+
+/// Ends locks and waits, all the time; a lock or a waiter that has just gone is no mistake.
 fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
     let mut rng = Rng::with_seed(seed);
     let mut client = server.client();
     while !over.load(Ordering::Relaxed) {
         let key = key(rng.below(KEYS));
         match rng.below(100) {
-            0..=24 => drop(client.cmd(&["DEL", &key])),
-            25..=34 => drop(client.cmd(&["PEXPIRE", &key, "3"])),
-            35..=39 => drop(client.cmd(&["RENAME", &key, "elsewhere"])),
-            40..=41 => drop(client.pipeline(&["SELECT 1", "FLUSHDB", "SELECT 0", "SWAPDB 0 1"])),
-            42..=43 => drop(client.run("FLUSHALL ASYNC")),
-            44 => drop(client.run("CLIENT PAUSE 20 WRITE")),
-            45..=46 => drop(client.pipeline(&[format!("SET {key} v"), format!("DEL {key}")])),
-            47 => drop(client.run("DEBUG RELOAD")),
+            0..=24 => assert_is_flag(&client.cmd(&["DEL", &key])),
+            25..=34 => assert_is_flag(&client.cmd(&["PEXPIRE", &key, "3"])),
+            35..=39 => {
+                let renamed = client.cmd(&["RENAME", &key, "elsewhere"]);
+                assert!(renamed == Reply::ok() || renamed == Reply::Error("ERR no such key".into()), "{renamed:?}");
+            }
+            40..=41 => {
+                let replies = client.pipeline(&["SELECT 1", "FLUSHDB", "SELECT 0", "SWAPDB 0 1"]);
+                assert!(replies.iter().all(|reply| *reply == Reply::ok()), "{replies:?}");
+            }
+            42..=43 => assert_eq!(client.run("FLUSHALL ASYNC"), Reply::ok()),
+            44 => assert_eq!(client.run("CLIENT PAUSE 20 WRITE"), Reply::ok()),
+            45..=46 => {
+                let replies = client.pipeline(&[format!("SET {key} v"), format!("DEL {key}")]);
+                assert_eq!(replies[0], Reply::ok());
+                assert_is_flag(&replies[1]);
+            }
+            47 => assert_eq!(client.run("DEBUG RELOAD"), Reply::ok()),
             way => disturb_a_waiter(&mut client, &key, way, &mut rng),
         }
         let_pass(Duration::from_millis(3));
@@ -256,20 +298,24 @@ fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
 
 fn disturb_a_waiter(client: &mut Client, key: &str, way: usize, rng: &mut Rng) {
     let waiters = client.cmd(&["LOCK.WAITERS", key]);
-    let Reply::Array(waiters) = waiters else {
-        return;
-    };
+    let waiters = waiters.items();
     if waiters.is_empty() {
         return;
     }
     let waiter = &waiters[rng.below(waiters.len())];
     let (id, owner) = (waiter.get("client").int(), waiter.get("owner").text());
     match way {
-        48..=59 => drop(client.run(&format!("CLIENT KILL ID {id}"))),
-        60..=69 => drop(client.run(&format!("CLIENT UNBLOCK {id} TIMEOUT"))),
-        70..=79 => drop(client.run(&format!("CLIENT UNBLOCK {id} ERROR"))),
-        80..=89 => drop(client.run(&format!("LOCK.CANCEL {key} {owner}"))),
+        48..=59 => assert_is_flag(&client.run(&format!("CLIENT KILL ID {id}"))),
+        60..=69 => assert_is_flag(&client.run(&format!("CLIENT UNBLOCK {id} TIMEOUT"))),
+        70..=79 => assert_is_flag(&client.run(&format!("CLIENT UNBLOCK {id} ERROR"))),
+        80..=89 => assert!((0..).contains(&client.run(&format!("LOCK.CANCEL {key} {owner}")).int())),
         // The two at once: the lock ends, and whoever is next dies.
-        _ => drop(multi(client, &[&format!("DEL {key}"), &format!("CLIENT KILL ID {id}")])),
+        _ => multi(client, &[&format!("DEL {key}"), &format!("CLIENT KILL ID {id}")]).iter().for_each(assert_is_flag),
     }
+}
+
+/// Done, or nobody there to do it to.
+#[track_caller]
+fn assert_is_flag(reply: &Reply) {
+    assert!(matches!(reply, Reply::Int(0 | 1)), "{reply:?}");
 }

@@ -1,13 +1,69 @@
 //! What the server says about the module: flags, keys, syntax, settings, permissions.
 
+use crate::support::families::each_way;
 use crate::support::{assert_just_began, Client, Reply, Server};
 
-const ACQUIRES: &[&str] = &["LOCK.ACQUIRE", "RLOCK.ACQUIRE"];
-const RELEASES_AND_RENEWS: &[&str] = &["LOCK.RELEASE", "LOCK.RENEW", "RLOCK.RELEASE", "RLOCK.RENEW"];
-const READS: &[&str] = &["LOCK.INFO", "LOCK.HELD"];
+/// What the commands of one row have in common.
+struct Group {
+    /// As COMMAND INFO tells them, sorted; the server adds `movablekeys` to those with a key count.
+    flags: &'static [&'static str],
+    /// Each command with its shortest well-formed request for the key `k`.
+    commands: &'static [(&'static str, &'static str)],
+    is_write: bool,
+}
 
-fn all_commands() -> impl Iterator<Item = &'static str> {
-    [ACQUIRES, RELEASES_AND_RENEWS, READS].into_iter().flatten().copied()
+const GROUPS: &[Group] = &[
+    Group {
+        flags: &["blocking", "denyoom", "fast", "module", "write"],
+        commands: &[
+            ("lock.acquire", "LOCK.ACQUIRE k a"),
+            ("rlock.acquire", "RLOCK.ACQUIRE k a"),
+            ("rwlock.acquire", "RWLOCK.ACQUIRE k a READ"),
+            ("sem.acquire", "SEM.ACQUIRE k a LIMIT 1"),
+            ("mlock.acquire", "MLOCK.ACQUIRE 1 k a"),
+        ],
+        is_write: true,
+    },
+    Group {
+        flags: &["fast", "module", "write"],
+        commands: &[
+            ("lock.release", "LOCK.RELEASE k a"),
+            ("lock.renew", "LOCK.RENEW k a"),
+            ("rlock.release", "RLOCK.RELEASE k a"),
+            ("rlock.renew", "RLOCK.RENEW k a"),
+            ("rwlock.release", "RWLOCK.RELEASE k a READ"),
+            ("rwlock.renew", "RWLOCK.RENEW k a"),
+            ("sem.release", "SEM.RELEASE k a"),
+            ("sem.renew", "SEM.RENEW k a"),
+            ("mlock.release", "MLOCK.RELEASE 1 k a"),
+            ("mlock.renew", "MLOCK.RENEW 1 k a"),
+            ("lock.cancel", "LOCK.CANCEL k a"),
+            ("lock.apply", "LOCK.APPLY k effect"),
+        ],
+        is_write: true,
+    },
+    Group {
+        flags: &["module", "readonly"],
+        commands: &[("lock.held", "LOCK.HELD k a"), ("lock.info", "LOCK.INFO k"), ("lock.waiters", "LOCK.WAITERS k")],
+        is_write: false,
+    },
+];
+
+/// Every command with its group and its shortest request.
+fn all_commands() -> impl Iterator<Item = (&'static Group, &'static str, &'static str)> {
+    GROUPS.iter().flat_map(|group| group.commands.iter().map(move |(name, line)| (group, *name, *line)))
+}
+
+/// The list that the tests below go by is the server's.
+#[test]
+fn every_command_of_the_module_is_in_the_table_here() {
+    let server = Server::start();
+    let names = server.client().run("COMMAND LIST FILTERBY MODULE lock");
+    let mut names: Vec<String> = names.items().iter().map(|name| name.text().to_lowercase()).collect();
+    names.sort_unstable();
+    let mut expected: Vec<&str> = all_commands().map(|(_, name, _)| name).collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
 }
 
 fn flags(client: &mut Client, command: &str) -> Vec<String> {
@@ -30,15 +86,11 @@ fn the_module_is_called_lock() {
 fn commands_carry_their_flags() {
     let server = Server::start();
     let mut client = server.client();
-    for command in ACQUIRES {
-        assert_eq!(flags(&mut client, command), ["blocking", "denyoom", "fast", "module", "write"], "{command}");
-    }
-    for command in RELEASES_AND_RENEWS {
-        assert_eq!(flags(&mut client, command), ["fast", "module", "write"], "{command}");
-    }
-    for command in READS {
-        let flags = flags(&mut client, command);
-        assert!(flags.contains(&"readonly".into()) && !flags.contains(&"write".into()), "{command}: {flags:?}");
+    for (group, name, _) in all_commands() {
+        let mut flags = flags(&mut client, name);
+        // The server's own addition where keys are counted.
+        flags.retain(|flag| flag != "movablekeys" || !name.starts_with("mlock."));
+        assert_eq!(flags, group.flags, "{name}");
     }
 }
 
@@ -46,38 +98,32 @@ fn commands_carry_their_flags() {
 fn the_key_is_declared() {
     let server = Server::start();
     let mut client = server.client();
-    for command in all_commands() {
-        let keys = match command {
-            "LOCK.INFO" => client.run("COMMAND GETKEYS LOCK.INFO k"),
-            _ => client.cmd(&["COMMAND", "GETKEYS", command, "k", "owner"]),
-        };
-        assert_eq!(keys, Reply::Array(vec![Reply::bulk("k")]), "{command}");
+    let only_k = Reply::Array(vec![Reply::bulk("k")]);
+    for (_, name, line) in all_commands() {
+        assert_eq!(client.run(&format!("COMMAND GETKEYS {line}")), only_k, "{name}");
     }
     let keys = client.run("COMMAND GETKEYS LOCK.ACQUIRE k t PX 5000 BLOCK 10 NOTIFY channel SESSION");
-    assert_eq!(keys, Reply::Array(vec![Reply::bulk("k")]));
+    assert_eq!(keys, only_k);
 }
 
 #[test]
 fn key_permissions_are_enforced() {
     let server = Server::start();
     server.client().run("ACL SETUSER worker on nopass +@all ~mine:* %R~shown:*");
-    server.client().run("LOCK.ACQUIRE shown:k a");
+    server.client().run("LOCK.ACQUIRE shown:k a").fence();
     let mut worker = server.client();
     worker.run("AUTH worker any-password");
     worker.run("LOCK.ACQUIRE mine:k a").fence();
     assert_eq!(worker.run("LOCK.RELEASE mine:k a").int(), 1);
-    assert!(!worker.run("LOCK.INFO shown:k").is_nil());
-    assert!(!worker.run("LOCK.HELD shown:k a").is_error());
-    for command in all_commands() {
-        let line = match command {
-            "LOCK.INFO" => "LOCK.INFO other:k".to_string(),
-            _ => format!("{command} other:k a"),
-        };
-        assert!(worker.run(&line).error().starts_with("NOPERM "), "{line}");
-    }
-    for command in ACQUIRES.iter().chain(RELEASES_AND_RENEWS) {
-        let line = format!("{command} shown:k a");
-        assert!(worker.run(&line).error().starts_with("NOPERM "), "{line}");
+    for (group, _, line) in all_commands() {
+        let reply = worker.run(&line.replace(" k", " other:k"));
+        assert!(reply.error().starts_with("NOPERM "), "{line} of a key that is not shown: {reply:?}");
+        let reply = worker.run(&line.replace(" k", " shown:k"));
+        if group.is_write {
+            assert!(reply.error().starts_with("NOPERM "), "{line} of a key that may be read only: {reply:?}");
+        } else {
+            assert!(!reply.is_error(), "{line} of a key that may be read: {reply:?}");
+        }
     }
 }
 
@@ -94,101 +140,138 @@ fn argument_words(arguments: &Reply, words: &mut Vec<String>) {
     }
 }
 
+/// The words of a command's syntax, by its name.
+fn expected_words(name: &str) -> Vec<&'static str> {
+    let (family, verb) = name.split_once('.').expect("a family and a verb");
+    let key: &[&str] = if family == "mlock" { &["numkeys", "key"] } else { &["key"] };
+    let owner: &[&str] = match (family, verb) {
+        ("lock", "info" | "waiters" | "apply") => &[],
+        ("lock" | "mlock", _) => &["token"],
+        _ => &["owner"],
+    };
+    let amount: &[&str] = match (family, verb) {
+        ("rlock", "acquire" | "release") => &["HOLDS"],
+        ("rwlock", "acquire" | "release") => &["READ", "WRITE", "HOLDS"],
+        ("sem", "acquire") => &["LIMIT", "PERMITS", "HOLDS"],
+        ("sem", "release") => &["PERMITS", "HOLDS"],
+        _ => &[],
+    };
+    let time: &[&str] = match verb {
+        "acquire" => &["*", "EX", "PX", "PERSIST", "BLOCK", "NOTIFY", "SESSION"],
+        "renew" => &["EX", "PX", "PERSIST"],
+        _ => &[],
+    };
+    [key, owner, amount, time].concat()
+}
+
 #[test]
 fn every_command_is_documented() {
     let server = Server::start();
     for mut client in [server.client(), server.client3()] {
-        for (command, expected) in [
-            ("LOCK.ACQUIRE", &["key", "token", "EX", "PX", "PERSIST", "BLOCK", "NOTIFY", "SESSION"][..]),
-            ("LOCK.RELEASE", &["key", "token"]),
-            ("LOCK.RENEW", &["key", "token", "EX", "PX", "PERSIST"]),
-            ("LOCK.HELD", &["key", "token"]),
-            ("LOCK.INFO", &["key"]),
-            ("RLOCK.ACQUIRE", &["key", "owner", "HOLDS", "EX", "PX", "PERSIST", "BLOCK", "NOTIFY", "SESSION"]),
-            ("RLOCK.RELEASE", &["key", "owner", "HOLDS"]),
-            ("RLOCK.RENEW", &["key", "owner", "EX", "PX", "PERSIST"]),
-        ] {
+        for (_, command, _) in all_commands() {
             let reply = client.cmd(&["COMMAND", "DOCS", command]);
             let docs = reply.pairs();
             let [(name, docs)] = docs.as_slice() else { panic!("{command}: {reply:?}") };
-            assert_eq!(name.text(), command.to_lowercase());
+            assert_eq!(name.text(), command);
             assert_eq!(docs.get("module").text(), "lock");
             for field in ["summary", "complexity", "since"] {
                 assert!(!docs.get(field).text().is_empty(), "{command}: {field}");
             }
             let mut words = Vec::new();
             argument_words(docs.get("arguments"), &mut words);
-            for word in expected {
+            for word in expected_words(command) {
                 assert!(words.contains(&word.to_string()), "{command} does not document {word}: {words:?}");
+            }
+            // And no option of another command.
+            for option in words.iter().filter(|word| word.chars().all(|c| c.is_ascii_uppercase())) {
+                assert!(expected_words(command).contains(&option.as_str()), "{command} documents {option}");
             }
         }
     }
 }
 
-/// The settings and what they are when nobody says anything.
-const SETTINGS: &[(&str, &str)] = &[("lock.default-lease", "30000"), ("lock.max-lease", "31536000000")];
+/// The settings, what they are when nobody says anything, another value that they take, and those that they refuse.
+type Setting = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
-fn setting(client: &mut Client, name: &str) -> String {
-    client.cmd(&["CONFIG", "GET", name]).get(name).text().to_string()
+const SETTINGS: &[Setting] = &[
+    ("default-lease", "30000", "10000", &["0", "-1", "soon"]),
+    ("grace", "0", "5000", &["-1", "soon"]),
+    ("keep-place", "1000", "0", &["-1", "soon"]),
+    ("max-lease", "31536000000", "20000", &["0", "-5", "soon"]),
+    ("max-waiters", "10000", "7", &["-1", "soon"]),
+];
+
+/// All settings of the module, by name.
+fn settings(client: &mut Client) -> Vec<(String, String)> {
+    let all = client.run("CONFIG GET lock.*");
+    let mut all: Vec<_> =
+        all.pairs().iter().map(|(name, set)| (name.text().to_string(), set.text().to_string())).collect();
+    all.sort_unstable();
+    all
+}
+
+/// What [`settings`] is where each setting has the chosen one of its values.
+fn expected_settings(choose: impl Fn(&Setting) -> &'static str) -> Vec<(String, String)> {
+    SETTINGS.iter().map(|setting| (format!("lock.{}", setting.0), choose(setting).to_string())).collect()
 }
 
 #[test]
 fn the_settings_have_their_defaults() {
     let server = Server::start();
-    let mut client = server.client();
-    let all = client.run("CONFIG GET lock.*");
-    for (name, default) in SETTINGS {
-        assert_eq!(all.get(name).text(), *default, "{name}");
-    }
+    assert_eq!(settings(&mut server.client()), expected_settings(|setting| setting.1));
 }
 
 #[test]
 fn settings_come_from_the_loadmodule_line() {
-    let server = Server::builder().module_args("default-lease 10000 max-lease 20000").start();
-    let mut client = server.client();
-    assert_eq!(setting(&mut client, "lock.default-lease"), "10000");
-    assert_eq!(setting(&mut client, "lock.max-lease"), "20000");
-    client.run("LOCK.ACQUIRE k a").fence();
-    assert_just_began(client.pttl("k"), 10_000);
-    assert!(client.run("LOCK.ACQUIRE other a PX 20001").is_error());
+    let args: Vec<String> = SETTINGS.iter().map(|setting| format!("{} {}", setting.0, setting.2)).collect();
+    let server = Server::builder().module_args(args.join(" ")).start();
+    assert_eq!(settings(&mut server.client()), expected_settings(|setting| setting.2));
 }
 
 #[test]
 fn settings_come_from_the_configuration_file() {
-    let server = Server::builder().config("lock.default-lease 12000").start();
-    let mut client = server.client();
-    assert_eq!(setting(&mut client, "lock.default-lease"), "12000");
-    client.run("LOCK.ACQUIRE k a").fence();
-    assert_just_began(client.pttl("k"), 12_000);
+    let lines = SETTINGS.iter().map(|setting| format!("lock.{} {}", setting.0, setting.2));
+    let server = lines.fold(Server::builder(), |builder, line| builder.config(line)).start();
+    assert_eq!(settings(&mut server.client()), expected_settings(|setting| setting.2));
 }
 
 #[test]
 fn settings_change_while_the_server_runs() {
     let server = Server::start();
     let mut client = server.client();
+    for setting in SETTINGS {
+        assert_eq!(client.run(&format!("CONFIG SET lock.{} {}", setting.0, setting.2)), Reply::ok(), "{}", setting.0);
+    }
+    assert_eq!(settings(&mut client), expected_settings(|setting| setting.2));
+}
+
+/// From wherever they come. What the others do when they are set is for the tests of waiting, kept places and grace.
+#[test]
+fn leases_go_by_the_settings_of_leases() {
+    let server = Server::builder().module_args("max-lease 20000").config("lock.default-lease 10000").start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k a").fence();
+    assert_just_began(client.pttl("k"), 10_000);
+    assert!(client.run("LOCK.ACQUIRE other a PX 20001").is_error());
+    assert_eq!(client.run("CONFIG SET lock.max-lease 300000"), Reply::ok());
     assert_eq!(client.run("CONFIG SET lock.default-lease 200000"), Reply::ok());
-    assert_eq!(setting(&mut client, "lock.default-lease"), "200000");
     client.run("LOCK.ACQUIRE k a").fence();
     assert_just_began(client.pttl("k"), 200_000);
+    assert!(client.run("LOCK.ACQUIRE other a PX 300001").is_error());
 }
 
 #[test]
 fn wrong_settings_are_refused_and_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
-    for line in [
-        "CONFIG SET lock.default-lease 0",
-        "CONFIG SET lock.default-lease -1",
-        "CONFIG SET lock.default-lease soon",
-        "CONFIG SET lock.max-lease 0",
-        "CONFIG SET lock.max-lease -5",
-        "CONFIG SET lock.nonsense 1",
-    ] {
-        assert!(client.run(line).is_error(), "{line}");
+    for (name, _, _, wrong) in SETTINGS {
+        for value in *wrong {
+            let line = format!("CONFIG SET lock.{name} {value}");
+            assert!(client.run(&line).is_error(), "{line}");
+        }
     }
-    for (name, default) in SETTINGS {
-        assert_eq!(setting(&mut client, name), *default);
-    }
+    assert!(client.run("CONFIG SET lock.nonsense 1").is_error());
+    assert_eq!(settings(&mut client), expected_settings(|setting| setting.1));
 }
 
 #[test]
@@ -201,18 +284,13 @@ fn a_wrong_loadmodule_line_is_refused_and_the_log_says_so() {
 }
 
 #[test]
-fn without_memory_nothing_is_granted_and_everything_can_be_given_back() {
-    let server = Server::start();
-    let mut client = server.client();
-    client.run("LOCK.ACQUIRE mutex a");
-    client.run("RLOCK.ACQUIRE nested a HOLDS 2");
-    client.run("CONFIG SET maxmemory 1");
-    for line in ["LOCK.ACQUIRE free a", "RLOCK.ACQUIRE free a"] {
-        assert!(client.run(line).error().starts_with("OOM "), "{line}");
-    }
-    for line in ["LOCK.RENEW mutex a", "LOCK.RELEASE mutex a", "RLOCK.RENEW nested a", "RLOCK.RELEASE nested a"] {
-        assert_eq!(client.run(line).int(), 1, "{line}");
-    }
-    assert_eq!(client.run("RLOCK.RELEASE nested a").int(), 0);
-    assert_eq!(client.run("DBSIZE").int(), 0);
+fn without_memory_nothing_is_granted_and_everything_can_be_renewed_and_given_back() {
+    each_way(Server::builder, |way, _, client| {
+        way.hold(client, "k", "a");
+        client.run("CONFIG SET maxmemory 1");
+        assert!(client.run(&way.acquire("free", "a")).error().starts_with("OOM "), "{way:?}");
+        assert_eq!(client.run(&way.renew("k", "a")).int(), 1, "{way:?}");
+        way.give_back(client, "k", "a");
+        assert_eq!(client.run("DBSIZE").int(), 0, "{way:?}");
+    });
 }

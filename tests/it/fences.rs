@@ -1,6 +1,7 @@
 //! A fence grows with every grant, whatever happens to the server: that is what makes a late holder harmless.
 
 use crate::support::skip::skips_shifted_clock;
+use crate::support::stored::rewrite_aof;
 use crate::support::{in_sync, Client, Reply, Server};
 
 /// Grants enough that a fence that merely counts would be seen.
@@ -23,6 +24,12 @@ fn fences_grow_over_keys_families_databases_and_releases() {
         for line in [
             format!("LOCK.ACQUIRE mutex-{round} a"),
             format!("RLOCK.ACQUIRE nested-{round} a"),
+            format!("RWLOCK.ACQUIRE read-{round} a READ"),
+            format!("RWLOCK.ACQUIRE read-{round} b READ"),
+            format!("RWLOCK.ACQUIRE written-{round} a WRITE"),
+            format!("SEM.ACQUIRE permits-{round} a LIMIT 2"),
+            format!("SEM.ACQUIRE permits-{round} b LIMIT 2"),
+            format!("MLOCK.ACQUIRE 2 one-{round} other-{round} a"),
             "LOCK.ACQUIRE again a".into(),
         ] {
             let fence = client.run(&line).fence();
@@ -103,86 +110,105 @@ fn fences_grow_over_the_promotion_of_a_replica() {
     assert!(next_fence(&mut client) > last);
 }
 
-#[cfg(target_os = "linux")]
-mod with_a_shifted_clock {
+/// RESTORE brings locks of other servers, and of other times.
+mod restore {
     use super::*;
+    use crate::support::payload::{Envelope, StoredLock};
 
-    /// A lock that was granted on a server whose clock is shifted, and its fence. `None`: the test is skipped.
-    fn lock_from(clock: &str) -> Option<(Reply, i64)> {
-        if skips_shifted_clock() {
-            return None;
-        }
-        let server = Server::builder().clock(clock).start();
-        let mut client = server.client();
-        let fence = client.run("LOCK.ACQUIRE k a PERSIST").fence();
-        Some((client.run("DUMP k"), fence))
+    const HOUR_US: i64 = 3_600_000_000;
+
+    /// A lock whose fence was made so many hours from now, and that fence.
+    #[track_caller]
+    pub fn lock_from(client: &mut Client, hours: i64) -> (Vec<u8>, i64) {
+        let envelope = Envelope::of(client);
+        let time = client.run("TIME");
+        let [seconds, micros] = [0, 1].map(|at| time.items()[at].text().parse::<i64>().expect("a number"));
+        let fence = seconds * 1_000_000 + micros + hours * HOUR_US;
+        let lock = StoredLock::mutex("a", u64::try_from(fence).expect("a fence is positive"));
+        (envelope.seal(&lock.encode()), fence)
     }
 
-    fn restore(client: &mut Client, key: &str, payload: &Reply) -> Reply {
-        client.cmd(&[b"RESTORE", key.as_bytes(), b"0", payload.bytes()])
+    pub fn restore(client: &mut Client, payload: &[u8]) -> Reply {
+        client.cmd(&[b"RESTORE", &b"k"[..], b"0", payload])
     }
 
     #[test]
-    fn a_restore_of_an_older_lock_takes_no_fence_back() {
-        let Some((payload, older)) = lock_from("-30d") else { return };
+    fn an_older_lock_takes_no_fence_back() {
         let server = Server::start();
         let mut client = server.client();
+        let (payload, older) = lock_from(&mut client, -30 * 24);
         let last = next_fence(&mut client);
         assert!(older < last);
-        assert_eq!(restore(&mut client, "k", &payload), Reply::ok());
+        assert_eq!(restore(&mut client, &payload), Reply::ok());
         assert_eq!(client.run("LOCK.HELD k a").items()[0].int(), older, "the restored grant keeps its own");
         assert!(next_fence(&mut client) > last);
     }
 
     #[test]
-    fn a_restore_of_a_newer_lock_raises_what_follows() {
-        let Some((payload, newer)) = lock_from("+6h") else { return };
-        let server = Server::start();
-        let mut client = server.client();
-        assert!(next_fence(&mut client) < newer);
-        assert_eq!(restore(&mut client, "k", &payload), Reply::ok());
-        assert!(next_fence(&mut client) > newer);
-        client.run("LOCK.RELEASE k a");
-        assert!(client.run("LOCK.ACQUIRE k b").fence() > newer);
-    }
-
-    #[test]
-    fn a_restore_of_a_fence_more_than_a_day_ahead_is_refused() {
-        let Some((payload, future)) = lock_from("+2d") else { return };
-        let server = Server::start();
-        let mut client = server.client();
-        assert!(restore(&mut client, "k", &payload).is_error());
-        assert_eq!(client.run("EXISTS k").int(), 0);
-        assert!(next_fence(&mut client) < future, "and it has raised nothing");
-    }
-
-    #[test]
-    fn fences_grow_while_the_clock_steps_back_under_a_running_server() {
-        if skips_shifted_clock() {
-            return;
+    fn a_newer_lock_raises_what_follows() {
+        for hours in [6, 23] {
+            let server = Server::start();
+            let mut client = server.client();
+            let (payload, newer) = lock_from(&mut client, hours);
+            assert!(next_fence(&mut client) < newer);
+            assert_eq!(restore(&mut client, &payload), Reply::ok());
+            assert!(next_fence(&mut client) > newer);
+            assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
+            assert!(client.run("LOCK.ACQUIRE k b").fence() > newer);
         }
-        let mut server = Server::builder().clock("+0").start();
-        let last = next_fence(&mut server.client());
-        server.set_clock("-1d");
+    }
+
+    #[test]
+    fn a_fence_more_than_a_day_ahead_is_refused() {
+        for hours in [25, 48] {
+            let server = Server::start();
+            let mut client = server.client();
+            let (payload, future) = lock_from(&mut client, hours);
+            assert!(restore(&mut client, &payload).is_error());
+            assert_eq!(client.run("EXISTS k").int(), 0);
+            assert!(next_fence(&mut client) < future, "and it has raised nothing");
+        }
+    }
+}
+
+/// A clock that was set back, or a slow one, is one that the fences are ahead of: here by most of a day.
+mod ahead_of_the_clock {
+    use super::restore::*;
+    use super::*;
+
+    /// Raises the server's fences far ahead of its clock; returns the last one.
+    #[track_caller]
+    fn raise(client: &mut Client) -> i64 {
+        let (payload, ahead) = lock_from(client, 23);
+        assert_eq!(restore(client, &payload), Reply::ok());
+        assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
+        let last = next_fence(client);
+        assert!(last > ahead);
+        last
+    }
+
+    #[test]
+    fn fences_grow_under_a_running_server() {
+        let server = Server::start();
         let mut client = server.client();
-        let mut previous = last;
+        let mut last = raise(&mut client);
         for _ in 0..GRANTS {
             let fence = next_fence(&mut client);
-            assert!(fence > previous, "{fence} after {previous}");
-            previous = fence;
+            assert!(fence > last, "{fence} after {last}");
+            last = fence;
         }
     }
 
-    /// Saves, sets the clock back by a day, starts again: the fence must come from what was saved.
+    /// Saves, kills, starts again: the fence must come from what was saved.
+    #[track_caller]
     fn assert_fences_grow(mut server: Server, lock_is_held: bool, save: impl Fn(&Server)) {
         let mut client = server.client();
-        let mut last = next_fence(&mut client);
+        let mut last = raise(&mut client);
         if lock_is_held {
             last = client.run("LOCK.ACQUIRE held a PERSIST").fence();
         }
         save(&server);
         server.kill();
-        server.set_clock("-1d");
         server.restart();
         let mut client = server.client();
         assert_eq!(client.run("EXISTS held").int(), i64::from(lock_is_held));
@@ -193,73 +219,76 @@ mod with_a_shifted_clock {
         assert_eq!(server.client().run("SAVE"), Reply::ok());
     }
 
-    fn rewrite_aof(server: &Server) {
-        assert!(!server.client().run("BGREWRITEAOF").is_error());
-        server.wait_aof_rewritten();
-    }
-
     #[test]
-    fn fences_grow_over_a_restart_from_an_rdb_with_the_clock_set_back() {
-        if skips_shifted_clock() {
-            return;
-        }
+    fn fences_grow_over_a_restart_from_an_rdb() {
         for lock_is_held in [true, false] {
-            assert_fences_grow(Server::builder().clock("+0").start(), lock_is_held, save_rdb);
+            assert_fences_grow(Server::start(), lock_is_held, save_rdb);
         }
     }
 
     #[test]
-    fn fences_grow_over_a_restart_from_an_aof_with_the_clock_set_back() {
-        if skips_shifted_clock() {
-            return;
-        }
+    fn fences_grow_over_a_restart_from_an_aof() {
         for lock_is_held in [true, false] {
-            assert_fences_grow(Server::builder().appendonly().clock("+0").start(), lock_is_held, |_| {});
+            assert_fences_grow(Server::builder().appendonly().start(), lock_is_held, |_| {});
         }
     }
 
     #[test]
-    fn fences_grow_over_a_restart_from_a_rewritten_aof_with_the_clock_set_back() {
-        if skips_shifted_clock() {
-            return;
-        }
+    fn fences_grow_over_a_restart_from_a_rewritten_aof() {
         for (preamble, lock_is_held) in [("yes", true), ("yes", false), ("no", true)] {
             let builder = Server::builder().appendonly().config(format!("aof-use-rdb-preamble {preamble}"));
-            assert_fences_grow(builder.clock("+0").start(), lock_is_held, rewrite_aof);
+            assert_fences_grow(builder.start(), lock_is_held, rewrite_aof);
+        }
+    }
+
+    /// A full transfer and the stream of effects behind it, or the full transfer alone.
+    #[test]
+    fn a_replica_grants_higher_fences_than_its_master_did() {
+        for with_stream in [true, false] {
+            let mut master = Server::start();
+            let mut last = raise(&mut master.client());
+            let replica = Server::builder().replica_of(&master).start();
+            in_sync(&master, &replica);
+            if with_stream {
+                last = next_fence(&mut master.client());
+                in_sync(&master, &replica);
+            }
+            master.kill();
+            let mut client = replica.client();
+            assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
+            assert!(next_fence(&mut client) > last, "with a stream: {with_stream}");
         }
     }
 
     #[test]
-    fn a_replica_with_a_slow_clock_grants_higher_fences_than_its_master_did() {
-        if skips_shifted_clock() {
-            return;
-        }
+    fn the_stream_of_effects_alone_raises_a_replicas_fences() {
         let mut master = Server::start();
-        let last_before = next_fence(&mut master.client());
-        let replica = Server::builder().replica_of(&master).clock("-1d").start();
+        let replica = Server::builder().replica_of(&master).start();
         in_sync(&master, &replica);
-        // Once from the transfer of the whole data set, and then from the stream of effects.
-        let last = next_fence(&mut master.client());
-        assert!(last > last_before);
+        let last = raise(&mut master.client());
         in_sync(&master, &replica);
         master.kill();
         let mut client = replica.client();
-        client.run("REPLICAOF NO ONE");
+        assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
         assert!(next_fence(&mut client) > last);
     }
+}
 
-    #[test]
-    fn a_full_transfer_alone_raises_the_fences_of_a_replica_with_a_slow_clock() {
-        if skips_shifted_clock() {
-            return;
-        }
-        let mut master = Server::start();
-        let last = next_fence(&mut master.client());
-        let replica = Server::builder().replica_of(&master).clock("-1d").start();
-        in_sync(&master, &replica);
-        master.kill();
-        let mut client = replica.client();
-        client.run("REPLICAOF NO ONE");
-        assert!(next_fence(&mut client) > last);
+/// RESTORE's limit of a day is none for the server's own data: the clock may have been set back by any time.
+#[cfg(target_os = "linux")]
+#[test]
+fn fences_grow_over_a_restart_with_the_clock_set_back_by_days() {
+    if skips_shifted_clock() {
+        return;
     }
+    let mut server = Server::builder().clock("+0").start();
+    let mut client = server.client();
+    let last = client.run("LOCK.ACQUIRE held a PERSIST").fence();
+    assert_eq!(client.run("SAVE"), Reply::ok());
+    server.kill();
+    server.set_clock("-3d");
+    server.restart();
+    let mut client = server.client();
+    assert_eq!(client.run("LOCK.HELD held a").items()[0], Reply::Int(last));
+    assert!(next_fence(&mut client) > last);
 }

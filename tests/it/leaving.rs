@@ -1,7 +1,8 @@
-//! Every way a waiter can go, and that nothing of it stays behind.
+//! How a waiter leaves: its client goes away or is killed, CLIENT UNBLOCK, LOCK.CANCEL, the server's demotion or
+//! shutdown. It is told once, nothing of it stays behind, and those behind it move up.
 
 use crate::support::waiting::*;
-use crate::support::{until, Client, Reply, Server};
+use crate::support::{until, Client, Reply, Server, LIMIT};
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -79,17 +80,39 @@ fn lock_cancel_answers_unblocked_cancelled() {
     });
 }
 
+/// Behind the cancellation the server may or may not find the client still blocked, and says which; it has one answer
+/// in either case.
 #[test]
-fn two_unblocks_in_one_step_answer_once() {
+fn a_cancel_and_a_client_unblock_with_an_error_in_one_step_answer_once() {
     assert_the_next_moves_up(|client, mut b| {
-        let unblock = format!("CLIENT UNBLOCK {}", b.id);
+        let unblock = format!("CLIENT UNBLOCK {} ERROR", b.id);
         let replies = multi(client, &["LOCK.CANCEL k b", "LOCK.CANCEL k b", &unblock]);
         assert_eq!(replies[..2], [Reply::Int(1), Reply::Int(0)]);
-        // The server may or may not find it still blocked; there is one answer all the same, or, on servers that lose
-        // the answer of a client that is unblocked twice in one turn, none.
-        if let Some(reply) = b.client.read_soon(SOON) {
+        let told = match replies[2].int() {
+            0 => "UNBLOCKED cancelled",
+            _ => "UNBLOCKED client unblocked via CLIENT UNBLOCK",
+        };
+        assert_eq!(b.only_reply(), Reply::Error(told.into()));
+        Some(b)
+    });
+}
+
+/// A bug of the servers: a client that is unblocked and timed out in one turn gets no answer (README, "Known limits").
+/// It must be able to go on, and must never have two.
+#[test]
+fn a_cancel_and_a_client_unblock_in_one_step_answer_at_most_once() {
+    assert_the_next_moves_up(|client, mut b| {
+        let unblock = format!("CLIENT UNBLOCK {} TIMEOUT", b.id);
+        let was_blocked = multi(client, &["LOCK.CANCEL k b", &unblock])[1].int() == 1;
+        b.client.send_line("PING");
+        let mut reply = b.reply();
+        if reply != Reply::Status("PONG".into()) {
             assert_eq!(reply, Reply::Error("UNBLOCKED cancelled".into()));
+            reply = b.reply();
+        } else {
+            assert!(was_blocked, "without any help of the server the answer was lost");
         }
+        assert_eq!(reply, Reply::Status("PONG".into()));
         Some(b)
     });
 }
@@ -98,7 +121,7 @@ fn two_unblocks_in_one_step_answer_once() {
 fn a_cancel_and_the_end_of_its_client_in_one_step_do_no_harm() {
     assert_the_next_moves_up(|client, b| {
         let kill = format!("CLIENT KILL ID {}", b.id);
-        multi(client, &["LOCK.CANCEL k b", &kill]);
+        assert_eq!(multi(client, &["LOCK.CANCEL k b", &kill]), [Reply::Int(1), Reply::Int(1)]);
         None
     });
 }
@@ -195,16 +218,6 @@ mod cancel {
     }
 
     #[test]
-    fn it_works_for_a_reentrant_lock() {
-        let server = quiet().start();
-        let mut client = server.client();
-        client.run("RLOCK.ACQUIRE k a");
-        let mut b = Waiter::park(&server, "RLOCK.ACQUIRE k b BLOCK 0");
-        assert_eq!(client.run("LOCK.CANCEL k b"), Reply::Int(1));
-        assert_eq!(b.only_reply(), Reply::Error("UNBLOCKED cancelled".into()));
-    }
-
-    #[test]
     fn it_works_in_a_transaction_and_a_script() {
         let server = quiet().start();
         let mut client = server.client();
@@ -243,25 +256,6 @@ mod server_goes {
     use super::*;
 
     #[test]
-    fn waiters_on_a_server_that_becomes_a_replica_get_an_error() {
-        let master = Server::start();
-        let server = Server::start();
-        let mut client = server.client();
-        hold(&mut client, "k", "a");
-        client.run("RLOCK.ACQUIRE r a");
-        let mut waiters = Vec::from(line_up(&server, "k", ["b", "c"]));
-        waiters.push(Waiter::park(&server, "RLOCK.ACQUIRE r b BLOCK 0"));
-        assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {}", master.port())), Reply::ok());
-        for waiter in &mut waiters {
-            let reply = waiter.reply();
-            assert!(reply.is_error(), "{reply:?}");
-        }
-        server.wait_blocked(0);
-        crate::support::in_sync(&master, &server);
-        assert_eq!(server.client().run("LOCK.INFO k"), Reply::NullArray);
-    }
-
-    #[test]
     fn what_waited_before_a_demotion_does_not_wait_after_a_promotion() {
         let server = Server::start();
         let master = Server::start();
@@ -288,9 +282,10 @@ mod server_goes {
         let mut waiters = line_up(&server, "k", ["b", "c"]);
         server.stop();
         for waiter in &mut waiters {
-            // An error or nothing at all, never a grant.
-            if let Ok(reply) = waiter.client.try_read(SOON) {
-                assert!(reply.is_error(), "{reply:?}");
+            // An error or the end of the connection, never a grant and never silence.
+            match waiter.client.try_read(LIMIT) {
+                Ok(reply) => assert!(reply.is_error(), "{reply:?}"),
+                Err(end) => assert_ne!(end.kind(), ErrorKind::TimedOut),
             }
         }
         assert!(!server.log().contains("REDIS BUG REPORT"), "{}", server.log());

@@ -357,21 +357,6 @@ fn names_and_options_come_in_any_case_and_order() {
 }
 
 #[test]
-fn block_is_ignored_inside_multi_and_in_scripts() {
-    each_protocol(|client| {
-        client.run("LOCK.ACQUIRE k a");
-        client.run("MULTI");
-        client.run("LOCK.ACQUIRE k b BLOCK 0");
-        let replies = client.run("EXEC");
-        assert!(replies.items()[0].is_nil(), "{replies:?}");
-        let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'b', 'BLOCK', '0') == false";
-        assert_eq!(client.cmd(&["EVAL", script, "1", "k"]).int(), 1, "a script sees nil as false");
-        let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'b', 'BLOCK', '0', 'PX', '5000')";
-        client.cmd(&["EVAL", script, "1", "free"]).fence();
-    });
-}
-
-#[test]
 fn commands_work_in_a_transaction_with_others() {
     let server = Server::start();
     let mut client = server.client();
@@ -403,22 +388,6 @@ fn another_type_is_wrongtype() {
     assert_eq!(client.run("GET k").text(), "v");
     client.run("LOCK.ACQUIRE lock a");
     assert_eq!(client.run("GET lock").error(), WRONGTYPE, "and a lock is another type for the others");
-}
-
-#[test]
-fn another_family_is_wrongkind() {
-    let server = Server::start();
-    let mut client = server.client();
-    client.run("RLOCK.ACQUIRE k a");
-    let before = client.stored("k");
-    for line in
-        ["LOCK.ACQUIRE k a", "LOCK.ACQUIRE k b", "LOCK.ACQUIRE k b BLOCK 0", "LOCK.RELEASE k a", "LOCK.RENEW k a"]
-    {
-        assert!(client.run(line).error().starts_with("WRONGKIND "), "{line}");
-    }
-    assert_eq!(client.stored("k"), before);
-    client.run("RLOCK.RELEASE k a");
-    client.run("LOCK.ACQUIRE k a").fence();
 }
 
 #[test]

@@ -1,21 +1,22 @@
 //! Waiting without blocking: one connection queues for many, and learns by messages what became of each request.
 
+use crate::support::families::{each_way, held, rows, wait_for, Way};
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server};
 use serde_json::{json, Value as Json};
 use std::time::{Duration, Instant};
 
 /// A subscription to the channel `ch`.
-struct News {
+struct Subscription {
     client: Client,
 }
 
-impl News {
+impl Subscription {
     #[track_caller]
-    fn of(server: &Server) -> News {
+    fn of(server: &Server) -> Subscription {
         let mut client = server.client();
         assert_eq!(client.run("SUBSCRIBE ch").items()[0], Reply::bulk("subscribe"));
-        News { client }
+        Subscription { client }
     }
 
     /// The next message, which must come now.
@@ -59,28 +60,13 @@ mod requests {
     use super::*;
 
     #[test]
-    fn it_answers_at_once_that_it_is_queued_and_blocks_nobody() {
-        let server = quiet().start();
-        let mut client = server.client();
-        hold(&mut client, "k", "a");
-        client.run("RLOCK.ACQUIRE r a");
-        let queued = client.run("LOCK.ACQUIRE k b BLOCK 0 NOTIFY ch");
-        assert_eq!(queued, Reply::Array(vec![Reply::bulk("b"), Reply::Int(0)]));
-        let queued = client.run("RLOCK.ACQUIRE r b BLOCK 0 NOTIFY ch");
-        assert_eq!(queued, Reply::Array(vec![Reply::bulk("b"), Reply::Int(0), Reply::Int(0)]));
-        assert_eq!(server.blocked_clients(), 0);
-        assert_eq!(queue(&mut client, "k"), ["b"]);
-        assert_eq!(queue(&mut client, "r"), ["b"]);
-    }
-
-    #[test]
     fn a_free_lock_is_granted_in_the_reply_and_nothing_is_published() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut news = News::of(&server);
-        assert!(client.run("LOCK.ACQUIRE k b BLOCK 0 NOTIFY ch").fence() > 0);
-        assert!(client.run("RLOCK.ACQUIRE r b BLOCK 0 NOTIFY ch").fence() > 0);
-        news.assert_none(&mut client);
+        each_way(quiet, |way, server, client| {
+            let mut messages = Subscription::of(server);
+            let reply = client.run(&format!("{} BLOCK 0 NOTIFY ch", way.acquire("k", "b")));
+            assert!(reply.fence() > 0, "{way:?}");
+            messages.assert_none(client);
+        });
     }
 
     #[test]
@@ -88,13 +74,13 @@ mod requests {
         let server = quiet().start();
         let mut client = server.client();
         hold(&mut client, "k", "a");
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         let reply = client.run("LOCK.ACQUIRE k * BLOCK 0 NOTIFY ch");
         let owner = reply.items()[0].text();
         assert_eq!((owner.len(), &reply.items()[1]), (36, &Reply::Int(0)));
         assert_eq!(queue(&mut client, "k"), [owner]);
         client.run("LOCK.RELEASE k a");
-        assert_outcome(&news.next(), owner, "granted");
+        assert_outcome(&messages.next(), owner, "granted");
     }
 
     #[test]
@@ -110,26 +96,26 @@ mod requests {
     fn blocked_clients_and_messages_are_one_queue() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "a");
         queue_up(&mut client, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
         let [mut c] = line_up(&server, "k", ["c"]);
         queue_up(&mut client, "LOCK.ACQUIRE k d PX 60000 BLOCK 0");
         assert_eq!(queue(&mut client, "k"), ["b", "c", "d"]);
         client.run("LOCK.RELEASE k a");
-        assert_outcome(&news.next(), "b", "granted");
+        assert_outcome(&messages.next(), "b", "granted");
         c.assert_silent();
         client.run("LOCK.RELEASE k b");
         c.granted("c");
         client.run("LOCK.RELEASE k c");
-        assert_outcome(&news.next(), "d", "granted");
+        assert_outcome(&messages.next(), "d", "granted");
     }
 
     #[test]
     fn one_connection_waits_for_a_hundred_and_they_are_served_in_order() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "first");
         for n in 0..100 {
             queue_up(&mut client, &format!("LOCK.ACQUIRE k owner-{n} PX 60000 BLOCK 0"));
@@ -138,7 +124,7 @@ mod requests {
         let mut last = 0;
         for n in 0..100 {
             client.run(&format!("LOCK.RELEASE k {holder}"));
-            let message = news.next();
+            let message = messages.next();
             holder = format!("owner-{n}");
             assert_outcome(&message, &holder, "granted");
             let fence = message["fence"].as_i64().expect("a fence");
@@ -146,14 +132,14 @@ mod requests {
             last = fence;
         }
         assert_eq!(client.run(&format!("LOCK.RELEASE k {holder}")), Reply::Int(1));
-        news.assert_none(&mut client);
+        messages.assert_none(&mut client);
     }
 
     #[test]
     fn a_retry_takes_its_place_over_and_is_granted_once() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "a");
         queue_up(&mut client, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
         let [_c] = line_up(&server, "k", ["c"]);
@@ -165,7 +151,7 @@ mod requests {
         let mut grants = 0;
         assert_eq!(client.run("PUBLISH ch 0"), Reply::Int(1));
         loop {
-            let message = news.next();
+            let message = messages.next();
             if message == json!(0) {
                 break;
             }
@@ -179,13 +165,13 @@ mod requests {
     fn a_blocked_client_that_asks_anew_without_blocking_is_superseded() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "a");
         let [mut b] = line_up(&server, "k", ["b"]);
         queue_up(&mut client, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
         assert_eq!(b.only_reply(), Reply::Error("UNBLOCKED superseded by a newer request".into()));
         client.run("LOCK.RELEASE k a");
-        assert_outcome(&news.next(), "b", "granted");
+        assert_outcome(&messages.next(), "b", "granted");
     }
 
     #[test]
@@ -196,7 +182,9 @@ mod requests {
         queue_up(&mut client, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
         // Nobody is subscribed: the message is lost.
         client.run("LOCK.RELEASE k a");
-        assert!(client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 0 NOTIFY ch").fence() > 0);
+        let fence = client.run("LOCK.HELD k b").items()[0].int();
+        let again = client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 0 NOTIFY ch");
+        assert_eq!(again.fence(), fence, "the grant of which the message was lost");
     }
 }
 
@@ -207,11 +195,11 @@ mod outcomes {
     fn granted_says_all_that_a_reply_would() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "a");
         queue_up(&mut client, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
         client.run("LOCK.RELEASE k a");
-        let message = news.next();
+        let message = messages.next();
         let held = client.run("LOCK.HELD k b");
         assert_eq!(
             message,
@@ -221,7 +209,7 @@ mod outcomes {
         client.run("RLOCK.ACQUIRE r a");
         queue_up(&mut client, "RLOCK.ACQUIRE r b HOLDS 4 BLOCK 0");
         client.run("RLOCK.RELEASE r a");
-        let message = news.next();
+        let message = messages.next();
         assert_eq!((&message["holds"], &message["key"]), (&json!(4), &json!("r")));
     }
 
@@ -229,12 +217,12 @@ mod outcomes {
     fn a_grant_that_no_command_made_is_told_too() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         for end in ["PEXPIRE k 30", "DEL k", "FLUSHALL ASYNC", "RENAME k elsewhere"] {
             hold(&mut client, "k", "a");
             queue_up(&mut client, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
             client.run(end);
-            let message = news.next();
+            let message = messages.next();
             assert_outcome(&message, "b", "granted");
             assert_eq!(client.run("LOCK.HELD k b").items()[0].int(), message["fence"].as_i64().expect("a fence"));
             client.run("FLUSHALL");
@@ -242,55 +230,22 @@ mod outcomes {
     }
 
     #[test]
-    fn timeout_comes_exactly_when_the_time_is_over() {
+    fn timeout_comes_when_the_time_is_over_and_never_too_early() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "a");
         for wait in [20, 150] {
             let start = Instant::now();
             queue_up(&mut client, &format!("LOCK.ACQUIRE k b BLOCK {wait}"));
-            let message = news.next_within(Duration::from_millis(wait) + SOON);
+            let message = messages.next_within(Duration::from_millis(wait) + SOON);
             assert!(ms_since(start) >= u128::from(wait), "{:?}", start.elapsed());
             assert_outcome(&message, "b", "timeout");
             assert_eq!(queue(&mut client, "k"), [""; 0]);
         }
         client.run("LOCK.RELEASE k a");
         assert_eq!(client.run("EXISTS k"), Reply::Int(0));
-        news.assert_none(&mut client);
-    }
-
-    #[test]
-    fn cancelled_by_lock_cancel() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut news = News::of(&server);
-        hold(&mut client, "k", "a");
-        queue_up(&mut client, "LOCK.ACQUIRE k b BLOCK 0");
-        assert_eq!(client.run("LOCK.CANCEL k b"), Reply::Int(1));
-        assert_outcome(&news.next(), "b", "cancelled");
-        assert_eq!(client.run("LOCK.CANCEL k b"), Reply::Int(0));
-        client.run("LOCK.RELEASE k a");
-        news.assert_none(&mut client);
-    }
-
-    #[test]
-    fn wrongtype_and_wrongkind_when_the_key_became_something_else() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut news = News::of(&server);
-        hold(&mut client, "k", "a");
-        queue_up(&mut client, "LOCK.ACQUIRE k b BLOCK 0");
-        client.run("SET k v");
-        assert_outcome(&news.next(), "b", "wrongtype");
-        client.run("DEL k");
-
-        hold(&mut client, "k", "a");
-        client.run("RLOCK.ACQUIRE r a");
-        queue_up(&mut client, "LOCK.ACQUIRE k b BLOCK 0");
-        client.run("RENAME r k");
-        assert_outcome(&news.next(), "b", "wrongkind");
-        assert_eq!(queue(&mut client, "k"), [""; 0]);
+        messages.assert_none(&mut client);
     }
 
     #[test]
@@ -298,18 +253,18 @@ mod outcomes {
         let master = Server::start();
         let server = Server::start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "a");
         queue_up(&mut client, "LOCK.ACQUIRE k b BLOCK 0");
         client.run(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
-        assert_outcome(&news.next(), "b", "unblocked");
+        assert_outcome(&messages.next(), "b", "unblocked");
     }
 
     #[test]
     fn bytes_that_are_not_utf_8_are_written_as_base64() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         let key: &[u8] = &[0xff, 0x00, b'k'];
         let owner: &[u8] = &[b'b', 0xc3];
         let request = |client: &mut Client, owner: &[u8], rest: &[&[u8]]| {
@@ -320,7 +275,7 @@ mod outcomes {
         let queued = request(&mut client, owner, &[b"BLOCK", b"0", b"NOTIFY", b"ch"]);
         assert_eq!(queued.items()[1], Reply::Int(0));
         assert_eq!(client.cmd(&[b"LOCK.RELEASE" as &[u8], key, b"a"]), Reply::Int(1));
-        let message = news.next();
+        let message = messages.next();
         assert_eq!(message["key"], json!({"base64": "/wBr"}));
         assert_eq!(message["token"], json!({"base64": "YsM="}));
         assert_eq!(message["outcome"], "granted");
@@ -330,26 +285,26 @@ mod outcomes {
     fn any_utf_8_is_a_string() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         let owner = "ü \"quoted\" \\ \n\0 {\"base64\":1} 漢字 %s";
         hold(&mut client, "k", "a");
         client.cmd(&["LOCK.ACQUIRE", "k", owner, "BLOCK", "0", "NOTIFY", "ch"]);
         client.run("LOCK.RELEASE k a");
-        assert_outcome(&news.next(), owner, "granted");
+        assert_outcome(&messages.next(), owner, "granted");
     }
 
     #[test]
     fn when_a_message_comes_what_it_says_is_already_so() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         let mut reader = server.client();
         for n in 0..20 {
             let key = format!("k{n}");
             hold(&mut client, &key, "a");
             queue_up(&mut client, &format!("LOCK.ACQUIRE {key} b PX 60000 BLOCK 0"));
             client.send_line(&format!("{} {key}", if n % 2 == 0 { "DEL" } else { "UNLINK" }));
-            let fence = news.next()["fence"].as_i64().expect("a fence");
+            let fence = messages.next()["fence"].as_i64().expect("a fence");
             assert_eq!(reader.run(&format!("LOCK.HELD {key} b")).items()[0].int(), fence);
             client.read();
         }
@@ -364,7 +319,7 @@ mod connections {
         let server = quiet().start();
         let mut client = server.client();
         client.run("CONFIG SET lock.keep-place 60000");
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "a");
         let mut asker = server.client();
         queue_up(&mut asker, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
@@ -374,7 +329,7 @@ mod connections {
         queue_up(&mut client, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
         assert_eq!(queue(&mut client, "k"), ["b", "c"]);
         client.run("LOCK.RELEASE k a");
-        assert_outcome(&news.next(), "b", "granted");
+        assert_outcome(&messages.next(), "b", "granted");
         c.assert_silent();
     }
 
@@ -398,13 +353,13 @@ mod connections {
     fn with_session_a_grant_belongs_to_the_connection_that_asked() {
         let server = quiet().start();
         let mut client = server.client();
-        let mut news = News::of(&server);
+        let mut messages = Subscription::of(&server);
         hold(&mut client, "k", "a");
         let mut asker = server.client();
         let reply = asker.run("LOCK.ACQUIRE k b PX 2000 BLOCK 0 NOTIFY ch SESSION");
         assert_eq!(reply.items()[1], Reply::Int(0));
         client.run("LOCK.RELEASE k a");
-        assert_outcome(&news.next(), "b", "granted");
+        assert_outcome(&messages.next(), "b", "granted");
         until_renewed(&mut client, "k");
         until_renewed(&mut client, "k");
         let info = client.run("LOCK.INFO k");
@@ -438,12 +393,136 @@ mod connections {
         let server = quiet().start();
         let mut client = server.client();
         let channel: &[u8] = &[0, 255, b' '];
-        let mut news = server.client();
-        news.cmd(&[b"SUBSCRIBE" as &[u8], channel]);
+        let mut messages = server.client();
+        messages.cmd(&[b"SUBSCRIBE" as &[u8], channel]);
         hold(&mut client, "k", "a");
         client.cmd(&[b"LOCK.ACQUIRE" as &[u8], b"k", b"b", b"BLOCK", b"0", b"NOTIFY", channel]);
         client.run("LOCK.RELEASE k a");
-        let message = news.read_soon(SOON).expect("a message comes");
+        let message = messages.read_soon(SOON).expect("a message comes");
         assert_eq!(message.items()[1], Reply::bulk(channel));
+    }
+}
+
+mod each_family {
+    use super::*;
+
+    #[track_caller]
+    fn subscribe(server: &Server) -> Client {
+        let mut messages = server.client();
+        assert_eq!(messages.run("SUBSCRIBE ch").items()[0], Reply::bulk("subscribe"));
+        messages
+    }
+
+    /// The next message, which must come now.
+    #[track_caller]
+    fn next(messages: &mut Client) -> Json {
+        let message = messages.read_soon(SOON).expect("a message comes");
+        serde_json::from_slice(message.items()[2].bytes()).expect("messages are JSON")
+    }
+
+    #[track_caller]
+    fn queue_up(way: Way, client: &mut Client, owner: &str, wait: &str) {
+        let reply = client.run(&format!("{} {LONG} {wait} NOTIFY ch", way.acquire("k", owner)));
+        assert_eq!(reply, way.queued(owner), "{way:?}");
+    }
+
+    #[track_caller]
+    fn assert_outcome(way: Way, message: &Json, owner: &str, outcome: &str) {
+        let said = (&message["key"], &message["token"], &message["outcome"]);
+        assert_eq!(said, (&json!("k"), &json!(owner), &json!(outcome)), "{way:?}: {message}");
+    }
+
+    #[test]
+    fn who_waits_without_blocking_is_told_of_its_grant() {
+        each_way(quiet, |way, server, client| {
+            let mut messages = subscribe(server);
+            way.hold(client, "k", "a");
+            queue_up(way, client, "b", "BLOCK 0");
+            assert_eq!(server.blocked_clients(), 0, "{way:?}");
+            let mut c = wait_for(way, server, "k", "c");
+            assert_eq!(queue(client, "k"), ["b", "c"]);
+            way.give_back(client, "k", "a");
+            let message = next(&mut messages);
+            assert_outcome(way, &message, "b", "granted");
+            let (fence, holds, _) = held(client, "k", "b").expect("it holds");
+            assert_eq!((&message["fence"], &message["holds"]), (&json!(fence), &json!(holds)), "{way:?}");
+            c.assert_silent();
+            way.give_back(client, "k", "b");
+            c.granted("c");
+        });
+    }
+
+    #[test]
+    fn timeout_cancelled_wrongtype_and_wrongkind_are_told_too() {
+        each_way(quiet, |way, server, client| {
+            let mut messages = subscribe(server);
+            way.hold(client, "k", "a");
+            queue_up(way, client, "b", "BLOCK 30");
+            assert_outcome(way, &next(&mut messages), "b", "timeout");
+            queue_up(way, client, "c", "BLOCK 0");
+            assert_eq!(client.run("LOCK.CANCEL k c"), Reply::Int(1));
+            assert_outcome(way, &next(&mut messages), "c", "cancelled");
+            queue_up(way, client, "d", "BLOCK 0");
+            client.run("SET k v");
+            assert_outcome(way, &next(&mut messages), "d", "wrongtype");
+            client.run("FLUSHALL");
+            way.hold(client, "k", "a");
+            queue_up(way, client, "e", "BLOCK 0");
+            client.run(if way.kind == "rw" { "SEM.ACQUIRE other x LIMIT 2" } else { "RWLOCK.ACQUIRE other x READ" });
+            client.run("RENAME other k");
+            assert_outcome(way, &next(&mut messages), "e", "wrongkind");
+            assert_nobody_waits(server, &["k"]);
+        });
+    }
+
+    #[test]
+    fn readers_that_are_granted_together_are_all_told() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut messages = subscribe(&server);
+        client.run("RWLOCK.ACQUIRE k a WRITE PX 60000");
+        for n in 0..20 {
+            let line = format!("RWLOCK.ACQUIRE k r{n} READ HOLDS 2 PX 60000 BLOCK 0 NOTIFY ch");
+            assert_eq!(client.run(&line).items()[1], Reply::Int(0));
+        }
+        client.run("RWLOCK.RELEASE k a WRITE");
+        let mut last = 0;
+        for n in 0..20 {
+            let message = next(&mut messages);
+            assert_eq!((&message["token"], &message["holds"]), (&json!(format!("r{n}")), &json!(2)));
+            let fence = message["fence"].as_i64().expect("a fence");
+            assert!(fence > last);
+            last = fence;
+        }
+        assert_eq!(rows(&mut client, "k").len(), 20);
+    }
+
+    #[test]
+    fn a_request_whose_own_limit_admits_it_is_queued_and_told() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut messages = subscribe(&server);
+        client.run("SEM.ACQUIRE k a LIMIT 1 PX 60000");
+        for (owner, limit) in [("b", 1), ("c", 3)] {
+            let line = format!("SEM.ACQUIRE k {owner} LIMIT {limit} PX 60000 BLOCK 0 NOTIFY ch");
+            assert_eq!(client.run(&line).items()[1], Reply::Int(0));
+        }
+        for owner in ["b", "c"] {
+            let message = next(&mut messages);
+            assert_eq!((&message["token"], &message["outcome"]), (&json!(owner), &json!("granted")));
+        }
+        assert_nobody_waits(&server, &["k"]);
+    }
+
+    #[test]
+    fn a_refusal_by_a_smaller_limit_is_told() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut messages = subscribe(&server);
+        client.run("SEM.ACQUIRE k a LIMIT 4 HOLDS 2 PX 60000");
+        client.run("SEM.ACQUIRE k b LIMIT 4 PERMITS 4 BLOCK 0 NOTIFY ch");
+        client.run("SEM.ACQUIRE k a LIMIT 3 HOLDS 2 PX 60000");
+        let message = next(&mut messages);
+        assert_eq!((&message["token"], &message["outcome"]), (&json!("b"), &json!("unblocked")));
     }
 }

@@ -51,7 +51,7 @@ mod renewal {
                 let (now, time) = deadline_and_time(&mut client);
                 assert!(now > 0, "the lease ended");
                 if now != deadline {
-                    // It has begun again between the two looks, with all of its length but for what clocks are late.
+                    // It has begun again between the two readings, with all of its length but for what clocks are late.
                     let whole = looked + LEASE * 8 / 9..=time + LEASE;
                     assert!(whole.contains(&now), "renewed to {} ms of {LEASE}", now - time);
                     break now;
@@ -145,7 +145,7 @@ mod end {
     }
 
     #[test]
-    fn every_way_a_connection_ends_releases_it() {
+    fn quit_client_kill_and_a_closed_socket_release_it() {
         let server = quiet().start();
         let mut client = server.client();
         for end in ["QUIT", "KILL", "close"] {
@@ -164,7 +164,7 @@ mod end {
     }
 
     #[test]
-    fn it_releases_every_hold_of_every_lock_in_every_database() {
+    fn it_releases_all_holds_of_its_locks_in_both_databases_that_it_used() {
         let server = quiet().start();
         let mut client = server.client();
         let mut session = server.client();
@@ -246,54 +246,6 @@ mod binding {
     use super::*;
 
     #[test]
-    fn lock_info_names_the_connection() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let id = client.id();
-        client.run("LOCK.ACQUIRE k a SESSION");
-        client.run("RLOCK.ACQUIRE r a SESSION");
-        client.run("LOCK.ACQUIRE free a");
-        assert_eq!(session(&mut client, "k"), id);
-        assert_eq!(session(&mut client, "r"), id);
-        assert_eq!(session(&mut client, "free"), 0);
-    }
-
-    #[test]
-    fn acquiring_again_with_session_from_a_new_connection_moves_it_there() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut old = server.client();
-        let mut new = server.client();
-        for (key, acquire) in [("k", "LOCK.ACQUIRE k a PX 60000 SESSION"), ("r", "RLOCK.ACQUIRE r a PX 60000 SESSION")]
-        {
-            let fence = old.run(acquire).fence();
-            assert_eq!(new.run(acquire).fence(), fence);
-            assert_eq!(session(&mut client, key), new.id());
-        }
-        old.run("LOCK.ACQUIRE last a PX 60000 SESSION");
-        drop(old);
-        assert_freed_soon(&mut client, "last");
-        assert_eq!(holders(&mut client, "k"), ["a"], "the old connection's end releases nothing");
-        assert_eq!(holders(&mut client, "r"), ["a"]);
-        drop(new);
-        assert_freed_soon(&mut client, "k");
-        assert_freed_soon(&mut client, "r");
-    }
-
-    #[test]
-    fn acquiring_again_without_session_leaves_it() {
-        let server = quiet().start();
-        let mut client = server.client();
-        let mut old = server.client();
-        let id = old.id();
-        old.run("LOCK.ACQUIRE k a PX 60000 SESSION");
-        hold(&mut client, "k", "a");
-        assert_eq!(session(&mut client, "k"), id);
-        drop(old);
-        assert_freed_soon(&mut client, "k");
-    }
-
-    #[test]
     fn a_lock_without_session_can_be_bound_later() {
         let server = quiet().start();
         let mut client = server.client();
@@ -303,25 +255,6 @@ mod binding {
         assert_eq!(session(&mut client, "k"), late.id());
         drop(late);
         assert_freed_soon(&mut client, "k");
-    }
-
-    #[test]
-    fn a_waiters_session_begins_with_its_grant() {
-        let server = quiet().start();
-        let mut client = server.client();
-        hold(&mut client, "k", "a");
-        let mut b = Waiter::park(&server, &format!("LOCK.ACQUIRE k b {BRIEF} BLOCK 0 SESSION"));
-        let [mut c] = line_up(&server, "k", ["c"]);
-        assert_eq!(session(&mut client, "k"), 0);
-        client.run("LOCK.RELEASE k a");
-        b.granted("b");
-        assert_eq!(session(&mut client, "k"), b.id);
-        until_renewed(&mut client, "k");
-        until_renewed(&mut client, "k");
-        c.assert_silent();
-        drop(b);
-        c.granted("c");
-        assert_eq!(session(&mut client, "k"), 0, "c asked for none");
     }
 
     #[test]
@@ -383,16 +316,6 @@ mod binding {
         drop(holder);
         assert_freed_soon(&mut client, "k");
     }
-
-    #[test]
-    fn session_with_persist_is_a_syntax_error() {
-        let server = quiet().start();
-        let mut client = server.client();
-        for line in ["LOCK.ACQUIRE k a PERSIST SESSION", "RLOCK.ACQUIRE k a SESSION PERSIST"] {
-            assert_eq!(client.run(line), Reply::Error("ERR syntax error".into()));
-        }
-        assert_eq!(client.run("EXISTS k"), Reply::Int(0));
-    }
 }
 
 mod never_stored {
@@ -406,7 +329,7 @@ mod never_stored {
         let mut client = server.client();
         let mut holder = server.client();
         let id = holder.id();
-        // In one journey: the lease runs, and the lock must be there when it is asked for.
+        // In one round trip: the lease runs, and the lock must be there when it is asked for.
         let replies = holder.pipeline(&[
             format!("LOCK.ACQUIRE k a PX {lease_ms} SESSION"),
             loss.into(),
@@ -464,12 +387,20 @@ mod never_stored {
     fn after_a_restart_it_ends_with_its_lease() {
         let mut server = Server::builder().appendonly().start();
         let mut holder = server.client();
-        holder.run("LOCK.ACQUIRE k a PX 30000 SESSION");
+        holder.run("LOCK.ACQUIRE k a PX 4000 SESSION").fence();
+        let deadline = holder.run("PEXPIRETIME k").int();
         server.kill();
         server.restart();
         let mut client = server.client();
-        assert_eq!(holders(&mut client, "k"), ["a"]);
-        assert_eq!(session(&mut client, "k"), 0);
+        let mut b = Waiter::ask(&server, "LOCK.ACQUIRE k b BLOCK 0");
+        let replies = multi(&mut client, &["LOCK.INFO k", "TIME"]);
+        if replies[0].get("holders").items()[0].get("owner") == &Reply::bulk("a") {
+            assert_eq!(session(&mut client, "k"), 0, "bound to nobody");
+            b.granted_within("b", Duration::from_millis(4000) + SOON);
+        }
+        let granted = milliseconds(&client.run("TIME"));
+        assert!(granted >= deadline, "{} ms too early", deadline - granted);
+        assert_eq!(holders(&mut client, "k"), ["b"]);
     }
 
     #[test]
@@ -502,5 +433,192 @@ mod never_stored {
         assert_freed_soon(&mut client, "last");
         assert_eq!(holders(&mut client, "k"), ["a"]);
         assert_eq!(holders(&mut client, "elsewhere"), ["a"]);
+    }
+}
+
+mod each_family {
+    use super::*;
+    use crate::support::families::{each_way, held, rows, wait_for, Way, WAYS};
+
+    /// A lease that is renewed before it ends even where the machine stands still for a second.
+    const BRIEF: &str = "PX 2000";
+
+    /// A key for each of [`WAYS`], all on one server, so that time has to pass only once.
+    const KEYS: [&str; WAYS.len()] = ["k0", "k1", "k2", "k3", "k4"];
+
+    fn each_key<T>(mut step: impl FnMut(Way, &str) -> T) -> [T; WAYS.len()] {
+        std::array::from_fn(|n| step(WAYS[n], KEYS[n]))
+    }
+
+    #[test]
+    fn the_lock_is_released_the_moment_the_connection_ends() {
+        each_way(quiet, |way, server, client| {
+            let mut session = server.client();
+            session.run(&format!("{} PX 60000 SESSION", way.acquire("k", "a"))).fence();
+            assert_eq!(client.run("LOCK.INFO k").get("holders").items()[0].get("session"), &Reply::Int(session.id()));
+            let mut b = wait_for(way, server, "k", "b");
+            drop(session);
+            b.granted("b");
+            assert_eq!(holders(client, "k"), ["b"], "{way:?}");
+        });
+    }
+
+    #[test]
+    fn the_server_renews_it_for_as_long_as_the_connection_lives() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        let fences = each_key(|way, key| session.run(&format!("{} {BRIEF} SESSION", way.acquire(key, "a"))).fence());
+        let mut waiters = each_key(|way, key| wait_for(way, &server, key, "b"));
+        // Time passes for all of them at once.
+        until_all_renewed(&mut client, &KEYS);
+        until_all_renewed(&mut client, &KEYS);
+        waiters.iter_mut().for_each(|b| b.assert_silent());
+        let held = each_key(|_, key| held(&mut client, key, "a").map(|held| held.0));
+        assert_eq!(held, fences.map(Some));
+        drop(session);
+        waiters.iter_mut().for_each(|b| assert!(b.granted("b") > 0));
+    }
+
+    #[test]
+    fn it_is_renewed_too_where_nobody_waits_and_nobody_looks() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        each_key(|way, key| session.run(&format!("{} {BRIEF} SESSION", way.acquire(key, "a"))).fence());
+        session.run("SEM.ACQUIRE shared long LIMIT 5 PX 60000").fence();
+        session.run("SEM.ACQUIRE shared unbound LIMIT 5 PX 150").fence();
+        session.run(&format!("SEM.ACQUIRE shared bound LIMIT 5 {BRIEF} SESSION")).fence();
+        // More than the lease.
+        let_pass(Duration::from_millis(2200));
+        each_key(|way, key| assert_eq!(holders(&mut client, key), ["a"], "{way:?}"));
+        until_all_renewed(&mut client, &KEYS);
+        assert_eq!(holders(&mut client, "shared"), ["long", "bound"]);
+    }
+
+    #[test]
+    fn acquiring_again_with_session_moves_it_and_without_leaves_it() {
+        each_way(quiet, |way, server, client| {
+            let acquire = way.acquire("k", "a").replace("LIMIT 1", "LIMIT 5");
+            let (mut old, mut new) = (server.client(), server.client());
+            let fence = old.run(&format!("{acquire} PX 60000 SESSION")).fence();
+            client.run(&format!("{acquire} PX 60000"));
+            let session =
+                |client: &mut Client| client.run("LOCK.INFO k").get("holders").items()[0].get("session").int();
+            assert_eq!(session(client), old.id(), "{way:?}");
+            assert_eq!(new.run(&format!("{acquire} PX 60000 SESSION")).fence(), fence);
+            assert_eq!(session(client), new.id(), "{way:?}");
+            old.run("LOCK.ACQUIRE last x SESSION");
+            drop(old);
+            until("the old connection's locks are gone", || client.run("EXISTS last") == Reply::Int(0));
+            assert_eq!(holders(client, "k"), ["a"], "{way:?}");
+            drop(new);
+            until("the lock is free", || client.run("EXISTS k") == Reply::Int(0));
+        });
+    }
+
+    #[test]
+    fn a_waiters_session_begins_with_its_grant() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let sessions = each_key(|way, key| {
+            way.hold(&mut client, key, "a");
+            let mut b = Waiter::park(&server, &format!("{} {BRIEF} BLOCK 0 SESSION", way.acquire(key, "b")));
+            way.give_back(&mut client, key, "a");
+            b.granted("b");
+            let info = client.cmd(&["LOCK.INFO", key]);
+            assert_eq!(info.get("holders").items()[0].get("session"), &Reply::Int(b.id), "{way:?}");
+            b
+        });
+        let mut waiters = each_key(|way, key| wait_for(way, &server, key, "c"));
+        // Time passes for all of them at once.
+        until_all_renewed(&mut client, &KEYS);
+        until_all_renewed(&mut client, &KEYS);
+        waiters.iter_mut().for_each(|c| c.assert_silent());
+        for (b, c) in sessions.into_iter().zip(&mut waiters) {
+            c.assert_silent();
+            drop(b);
+            c.granted("c");
+        }
+    }
+
+    #[test]
+    fn the_end_of_one_connection_releases_all_its_holds_of_all_families_and_nobody_elses() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        for line in [
+            "RWLOCK.ACQUIRE rw a READ HOLDS 3 PX 60000 SESSION",
+            "RWLOCK.ACQUIRE written a WRITE HOLDS 2 PX 60000 SESSION",
+            "RWLOCK.ACQUIRE written a READ PX 60000",
+            "SEM.ACQUIRE sem a LIMIT 6 PERMITS 3 PX 60000 SESSION",
+            "SEM.ACQUIRE sem a2 LIMIT 6 PX 60000 SESSION",
+            "MLOCK.ACQUIRE 3 x y z a PX 60000 SESSION",
+            "RLOCK.ACQUIRE nested a HOLDS 2 PX 60000 SESSION",
+        ] {
+            session.run(line).fence();
+        }
+        client.run("RWLOCK.ACQUIRE rw other READ PX 60000").fence();
+        client.run("SEM.ACQUIRE sem other LIMIT 6 PERMITS 2 PX 60000").fence();
+        let mut writer = Waiter::park(&server, "RWLOCK.ACQUIRE rw w WRITE PX 60000 BLOCK 0");
+        let mut reader = Waiter::park(&server, "RWLOCK.ACQUIRE written r READ PX 60000 BLOCK 0");
+        let mut permits = Waiter::park(&server, "SEM.ACQUIRE sem next LIMIT 6 PERMITS 4 PX 60000 BLOCK 0");
+        let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 z x next PX 60000 BLOCK 0");
+        drop(session);
+        reader.granted("r");
+        permits.granted("next");
+        several.granted("next");
+        writer.assert_silent();
+        until("y and nested are free", || client.run("EXISTS y nested") == Reply::Int(0));
+        assert_eq!(rows(&mut client, "rw"), [("other".into(), "read".into(), 1)]);
+        assert_eq!(rows(&mut client, "sem").len(), 2);
+        client.run("RWLOCK.RELEASE rw other READ");
+        writer.granted("w");
+    }
+
+    #[test]
+    fn two_readers_of_two_connections_end_each_for_itself() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let (mut one, mut two) = (server.client(), server.client());
+        one.run("RWLOCK.ACQUIRE k a READ PX 60000 SESSION");
+        two.run("RWLOCK.ACQUIRE k b READ PX 60000 SESSION");
+        let mut w = Waiter::park(&server, "RWLOCK.ACQUIRE k w WRITE PX 60000 BLOCK 0");
+        drop(one);
+        until("a has gone", || holders(&mut client, "k") == ["b"]);
+        w.assert_silent();
+        drop(two);
+        w.granted("w");
+    }
+
+    #[test]
+    fn the_only_reader_left_by_a_connections_end_upgrades() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        session.run("RWLOCK.ACQUIRE k gone READ PX 60000 SESSION");
+        client.run("RWLOCK.ACQUIRE k a READ PX 60000");
+        let mut a = Waiter::park(&server, "RWLOCK.ACQUIRE k a WRITE PX 60000 BLOCK 0");
+        drop(session);
+        a.granted("a");
+        assert_eq!(rows(&mut client, "k"), [("a".into(), "write".into(), 1), ("a".into(), "read".into(), 1)]);
+    }
+
+    #[test]
+    fn the_binding_is_never_stored() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        each_key(|way, key| session.run(&format!("{} {BRIEF} SESSION", way.acquire(key, "a"))).fence());
+        assert_eq!(client.run("DEBUG RELOAD"), Reply::ok());
+        each_key(|way, key| {
+            let info = client.cmd(&["LOCK.INFO", key]);
+            assert_eq!(info.get("holders").items()[0].get("session"), &Reply::Int(0), "{way:?}");
+        });
+        each_key(|way, key| {
+            until(&format!("it ends with its lease: {way:?}"), || client.cmd(&["LOCK.HELD", key, "a"]).is_nil());
+        });
+        // Still there: its end is not what ended the locks.
+        assert_eq!(session.run("PING"), Reply::Status("PONG".into()));
     }
 }

@@ -1,54 +1,9 @@
-//! The queue: who waits, in which order they are served, and what a retry or a newcomer finds.
+//! The queue of a mutex: the order of those who wait, their leases and times to wait, retries, kept places,
+//! lock.max-waiters and LOCK.WAITERS. What every family promises alike is in families.rs.
 
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server, LIMIT};
 use std::time::{Duration, Instant};
-
-#[test]
-fn without_block_nothing_waits() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    client.run("RLOCK.ACQUIRE r a");
-
-    assert_eq!(client.run("LOCK.ACQUIRE k b"), Reply::NullArray);
-    assert_eq!(client.run("RLOCK.ACQUIRE r b"), Reply::NullArray);
-    assert_nobody_waits(&server, &["k", "r"]);
-}
-
-#[test]
-fn a_free_lock_is_granted_without_waiting() {
-    let server = quiet().start();
-    let mut client = server.client();
-    let grant = client.run("LOCK.ACQUIRE k a BLOCK 0");
-    assert_eq!(grant.items()[0], Reply::bulk("a"));
-    assert!(grant.fence() > 0);
-    let grant = client.run("RLOCK.ACQUIRE r a HOLDS 2 BLOCK 0");
-    assert_eq!(grant.items()[2], Reply::Int(2));
-}
-
-#[test]
-fn a_release_hands_over_in_one_step() {
-    let server = quiet().start();
-    let mut client = server.client();
-    let first = hold(&mut client, "k", "a");
-    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
-
-    let replies = multi(&mut client, &["LOCK.RELEASE k a", "EXISTS k", "LOCK.HELD k b", "LOCK.WAITERS k"]);
-    assert_eq!(replies[0], Reply::Int(1));
-    assert_eq!(replies[1], Reply::Int(1), "the lock was free in between");
-    let second = replies[2].items()[0].int();
-    assert_eq!(replies[3].items().len(), 1);
-
-    assert_eq!(b.granted("b"), second, "the reply carries the finished grant");
-    assert!(second > first);
-    c.assert_silent();
-    assert_eq!(client.run("LOCK.RELEASE k b"), Reply::Int(1));
-    assert!(c.granted("c") > second);
-    assert_eq!(client.run("LOCK.RELEASE k c"), Reply::Int(1));
-    assert_eq!(client.run("EXISTS k"), Reply::Int(0));
-    assert_nobody_waits(&server, &["k"]);
-}
 
 #[test]
 fn a_waiter_of_a_reentrant_lock_gets_it_when_the_last_hold_is_given_back() {
@@ -68,13 +23,13 @@ fn a_waiter_of_a_reentrant_lock_gets_it_when_the_last_hold_is_given_back() {
 }
 
 #[test]
-fn who_holds_goes_deeper_while_others_wait() {
+fn who_holds_reenters_while_others_wait() {
     let server = quiet().start();
     let mut client = server.client();
     let fence = client.run("RLOCK.ACQUIRE k a PX 60000").fence();
     let mut b = Waiter::park(&server, "RLOCK.ACQUIRE k b BLOCK 0");
-    let deeper = client.run("RLOCK.ACQUIRE k a PX 60000 BLOCK 1000");
-    assert_eq!((deeper.fence(), deeper.items()[2].int()), (fence, 2));
+    let again = client.run("RLOCK.ACQUIRE k a PX 60000 BLOCK 1000");
+    assert_eq!((again.fence(), again.items()[2].int()), (fence, 2));
     b.assert_silent();
 }
 
@@ -176,29 +131,6 @@ fn a_waiter_pipelined_behind_a_release_goes_to_the_end_of_the_queue() {
 }
 
 #[test]
-fn after_a_removal_the_queue_still_goes_first() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let [mut b] = line_up(&server, "k", ["b"]);
-    let replies = multi(
-        &mut client,
-        &["DEL k", "EXISTS k", "LOCK.ACQUIRE k z", "LOCK.INFO k", "LOCK.ACQUIRE k a", "LOCK.ACQUIRE k z BLOCK 0"],
-    );
-    assert_eq!(replies[0], Reply::Int(1));
-    assert_eq!(replies[1], Reply::Int(0));
-    assert_eq!(replies[2], Reply::NullArray);
-    let info = &replies[3];
-    assert_eq!(info.get("kind"), &Reply::bulk("mutex"));
-    assert_eq!(info.get("ttl"), &Reply::Int(-2), "free but waited for");
-    assert_eq!(info.get("holders"), &Reply::Array(vec![]));
-    assert_eq!(info.get("waiters"), &Reply::Int(1));
-    assert_eq!(replies[4], Reply::NullArray, "nor does who held it before");
-    assert_eq!(replies[5], Reply::NullArray);
-    b.granted("b");
-}
-
-#[test]
 fn a_script_that_removes_a_lock_does_not_get_it_before_the_queue() {
     let server = quiet().start();
     let mut client = server.client();
@@ -219,50 +151,6 @@ fn while_anyone_waits_a_free_key_keeps_the_queues_family() {
     let replies = multi(&mut client, &["DEL k", "RLOCK.ACQUIRE k z"]);
     assert!(replies[1].error().starts_with("WRONGKIND "), "{replies:?}");
     b.granted("b");
-}
-
-#[test]
-fn a_newcomer_finds_the_queue_first_when_a_lease_has_just_ended() {
-    let server = quiet().start();
-    let mut client = server.client();
-    for round in 0..20 {
-        let key = format!("k{round}");
-        hold(&mut client, &key, "a");
-        let [mut b] = line_up(&server, &key, ["b"]);
-        client.run(&format!("LOCK.RENEW {key} a PX 20"));
-        // Ask all the time: somewhere in here the lease ends, and the newcomer is the first to see it.
-        while b.client.read_within(Duration::ZERO).is_none() {
-            assert_eq!(client.run(&format!("LOCK.ACQUIRE {key} z")), Reply::NullArray);
-        }
-        assert_eq!(holders(&mut client, &key), ["b"]);
-    }
-}
-
-#[test]
-fn inside_multi_and_scripts_block_is_ignored() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let replies = multi(&mut client, &["LOCK.ACQUIRE k b BLOCK 0", "LOCK.ACQUIRE free b BLOCK 0"]);
-    assert_eq!(replies[0], Reply::NullArray);
-    assert!(replies[1].fence() > 0);
-
-    let script = "return redis.call('LOCK.ACQUIRE', KEYS[1], 'b', 'BLOCK', 0) and 'granted' or 'refused'";
-    assert_eq!(client.cmd(&["EVAL", script, "1", "k"]), Reply::bulk("refused"));
-    assert_eq!(client.cmd(&["EVAL", script, "1", "free2"]), Reply::bulk("granted"));
-    assert_nobody_waits(&server, &["k"]);
-}
-
-#[test]
-fn in_a_script_session_and_notify_are_errors() {
-    let server = quiet().start();
-    let mut client = server.client();
-    for options in ["'SESSION'", "'BLOCK', 0, 'NOTIFY', 'ch'"] {
-        let script = format!("return redis.call('LOCK.ACQUIRE', KEYS[1], 'b', {options})");
-        let reply = client.cmd(&["EVAL", &script, "1", "k"]);
-        assert!(reply.is_error(), "{options}: {reply:?}");
-    }
-    assert_eq!(client.run("EXISTS k"), Reply::Int(0), "an error changes nothing");
 }
 
 #[test]
@@ -296,24 +184,6 @@ fn a_time_to_wait_is_checked_in_the_servers_words() {
         assert!(client.run(line).error().contains("is not an integer or out of range"), "{line}");
     }
     assert!(client.run("LOCK.ACQUIRE k b BLOCK 9223372036854775807").error().contains("out of range"));
-    assert_nobody_waits(&server, &["k"]);
-}
-
-#[test]
-fn whose_time_runs_out_gets_nil_and_never_too_early() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    for wait in [1, 50, 130, 333] {
-        let start = Instant::now();
-        client.send_line(&format!("LOCK.ACQUIRE k b BLOCK {wait}"));
-        let reply = client.read_soon(Duration::from_millis(wait) + SOON);
-        assert_eq!(reply, Some(Reply::NullArray), "{wait} ms");
-        assert!(ms_since(start) >= u128::from(wait), "{wait} ms were {:?}", start.elapsed());
-    }
-    let mut resp3 = server.client3();
-    assert_eq!(resp3.run("LOCK.ACQUIRE k b BLOCK 10"), Reply::Null);
-    assert_eq!(resp3.run("RLOCK.ACQUIRE x b BLOCK 10").items()[0], Reply::bulk("b"));
     assert_nobody_waits(&server, &["k"]);
 }
 
@@ -373,20 +243,6 @@ fn what_a_waiter_has_pipelined_runs_after_its_reply() {
 }
 
 #[test]
-fn a_waiter_that_speaks_resp3_is_granted_like_any() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    client.run("RLOCK.ACQUIRE r a");
-    let mut b = Waiter::park_over(server.client3(), &server, "LOCK.ACQUIRE k b BLOCK 0");
-    let mut c = Waiter::park_over(server.client3(), &server, "RLOCK.ACQUIRE r c BLOCK 0");
-    client.run("LOCK.RELEASE k a");
-    client.run("RLOCK.RELEASE r a");
-    b.granted("b");
-    assert_eq!(c.reply().items()[2], Reply::Int(1));
-}
-
-#[test]
 fn queues_belong_to_a_database() {
     let server = quiet().start();
     let mut zero = server.client();
@@ -408,47 +264,6 @@ fn queues_belong_to_a_database() {
     zero.run("LOCK.RELEASE k a");
     b.granted("b");
     assert_eq!(in_one.client.run("LOCK.HELD k c").items().len(), 3, "the client's database is still its own");
-}
-
-#[test]
-fn a_key_of_another_type_or_family_is_no_place_to_wait() {
-    let server = quiet().start();
-    let mut client = server.client();
-    client.run("SET s x");
-    client.run("RLOCK.ACQUIRE r a");
-    let wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    assert_eq!(client.run("LOCK.ACQUIRE s b BLOCK 0"), Reply::Error(wrong_type.into()));
-    assert_eq!(client.run("LOCK.WAITERS s"), Reply::Error(wrong_type.into()));
-    assert!(client.run("LOCK.ACQUIRE r b BLOCK 0").error().starts_with("WRONGKIND "));
-    assert_nobody_waits(&server, &["r"]);
-}
-
-#[test]
-fn watch_trips_on_a_hand_off() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let [mut b] = line_up(&server, "k", ["b"]);
-    let mut watcher = server.client();
-    watcher.run("WATCH k");
-    client.run("LOCK.RELEASE k a");
-    b.granted("b");
-    let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
-    assert_eq!(replies[2], Reply::NullArray);
-}
-
-#[test]
-fn watch_trips_on_a_grant_that_no_command_made() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let [mut b] = line_up(&server, "k", ["b"]);
-    let mut watcher = server.client();
-    // In one journey: the lease must not end before anybody watches.
-    watcher.pipeline(&["LOCK.RENEW k a PX 60", "WATCH k"]);
-    b.granted("b");
-    let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
-    assert_eq!(replies[2], Reply::NullArray);
 }
 
 mod star {
@@ -494,25 +309,6 @@ mod star {
 
 mod retries {
     use super::*;
-
-    #[test]
-    fn a_retry_takes_the_place_of_the_older_request() {
-        let server = quiet().start();
-        let mut client = server.client();
-        hold(&mut client, "k", "a");
-        let [mut older, mut c] = line_up(&server, "k", ["b", "c"]);
-        let [mut newer] = line_up(&server, "k", ["b"]);
-
-        let superseded = older.only_reply();
-        assert_eq!(superseded, Reply::Error("UNBLOCKED superseded by a newer request".into()));
-        assert_eq!(queue(&mut client, "k"), ["b", "c"]);
-        let first = &client.run("LOCK.WAITERS k").items()[0].clone();
-        assert_eq!(first.get("client"), &Reply::Int(newer.id));
-
-        client.run("LOCK.RELEASE k a");
-        newer.granted("b");
-        c.assert_silent();
-    }
 
     #[test]
     fn the_older_connections_end_takes_nothing_from_the_newer() {
@@ -592,19 +388,6 @@ mod kept_places {
     }
 
     #[test]
-    fn a_request_whose_time_ran_out_keeps_its_place() {
-        let (server, mut client) = server();
-        wait_in_vain(&mut client, "b");
-        let [mut c] = line_up(&server, "k", ["c"]);
-        assert_eq!(queue(&mut client, "k"), ["c"], "who is away counts as no waiter");
-        let [mut b] = line_up(&server, "k", ["b"]);
-        assert_eq!(queue(&mut client, "k"), ["b", "c"]);
-        client.run("LOCK.RELEASE k a");
-        b.granted("b");
-        c.assert_silent();
-    }
-
-    #[test]
     fn many_short_waits_are_as_fair_as_one_long_wait() {
         let (server, mut client) = server();
         let mut b = server.client();
@@ -617,37 +400,6 @@ mod kept_places {
         client.run("LOCK.RELEASE k a");
         b.granted("b");
         c.assert_silent();
-    }
-
-    #[test]
-    fn a_request_whose_connection_ended_keeps_its_place() {
-        let (server, mut client) = server();
-        let [b, c, _d] = line_up(&server, "k", ["b", "c", "d"]);
-        drop(b);
-        until_queue(&mut client, "k", &["c", "d"]);
-        client.run(&format!("CLIENT KILL ID {}", c.id));
-        until_queue(&mut client, "k", &["d"]);
-        let [_c] = line_up(&server, "k", ["c"]);
-        assert_eq!(queue(&mut client, "k"), ["c", "d"]);
-        let [mut b] = line_up(&server, "k", ["b"]);
-        assert_eq!(queue(&mut client, "k"), ["b", "c", "d"]);
-        client.run("LOCK.RELEASE k a");
-        b.granted("b");
-    }
-
-    #[test]
-    fn who_is_away_is_passed_over() {
-        let (server, mut client) = server();
-        wait_in_vain(&mut client, "b");
-        let [mut c] = line_up(&server, "k", ["c"]);
-        assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Reply::Int(1));
-        client.run("LOCK.RELEASE k a");
-        c.granted("c");
-        let [mut b] = line_up(&server, "k", ["b"]);
-        let [_d] = line_up(&server, "k", ["d"]);
-        assert_eq!(queue(&mut client, "k"), ["b", "d"]);
-        client.run("LOCK.RELEASE k c");
-        b.granted("b");
     }
 
     #[test]
@@ -676,24 +428,6 @@ mod kept_places {
         assert_eq!(queue(&mut client, "r"), ["c", "x"]);
         let _b = Waiter::park(&server, "RLOCK.ACQUIRE r b HOLDS 2 BLOCK 0");
         assert_eq!(queue(&mut client, "r"), ["b", "c", "x"]);
-    }
-
-    #[test]
-    fn after_keep_place_it_is_lost() {
-        let (server, mut client) = server();
-        client.run("CONFIG SET lock.keep-place 40");
-        wait_in_vain(&mut client, "b");
-        let [_c] = line_up(&server, "k", ["c"]);
-        let_pass(Duration::from_millis(120));
-        let [_b] = line_up(&server, "k", ["b"]);
-        assert_eq!(queue(&mut client, "k"), ["c", "b"]);
-    }
-
-    #[test]
-    fn a_place_lasts_a_second_unless_configured_otherwise() {
-        let server = quiet().start();
-        let reply = server.client().run("CONFIG GET lock.keep-place");
-        assert_eq!(reply.get("lock.keep-place"), &Reply::bulk("1000"));
     }
 
     #[test]
@@ -850,6 +584,14 @@ mod lock_waiters {
     }
 
     #[test]
+    fn a_key_of_another_type_is_wrongtype() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("SET s v");
+        assert!(client.run("LOCK.WAITERS s").error().starts_with("WRONGTYPE "));
+    }
+
+    #[test]
     fn it_is_empty_where_nobody_waits() {
         let server = quiet().start();
         let mut client = server.client();
@@ -901,8 +643,8 @@ mod waiting_and_replication {
         let [mut b] = line_up(&server, "k", ["b"]);
         in_sync(&server, &replica);
 
-        // While the replica does nothing, it cannot have the grant, and WAIT must say so. It sleeps for long enough even
-        // where everything else stands still for a second or two.
+        // While the replica does nothing, it cannot have the grant, and WAIT must say so. It sleeps for long enough
+        // even where everything else stands still for a second or two.
         let mut asleep = put_to_sleep(&replica, Duration::from_millis(2500));
         client.run("LOCK.RELEASE k a");
         b.granted("b");
@@ -910,22 +652,5 @@ mod waiting_and_replication {
         assert_eq!(asleep.read(), Reply::ok());
         assert_eq!(b.client.run("WAIT 1 20000"), Reply::Int(1));
         assert_eq!(holders(&mut replica.client(), "k"), ["b"]);
-    }
-
-    #[test]
-    fn requests_that_wait_reach_neither_replicas_nor_the_aof() {
-        let server = plain_aof(Server::builder()).start();
-        let replica = Server::builder().replica_of(&server).start();
-        let mut client = server.client();
-        hold(&mut client, "k", "a");
-        let written = aof(&server).len();
-        let [_b, _c] = line_up(&server, "k", ["b", "c"]);
-        client.run("LOCK.ACQUIRE k d BLOCK 1");
-        client.run("LOCK.ACQUIRE k e BLOCK 0 NOTIFY ch");
-        client.run("LOCK.CANCEL k c");
-        assert_eq!(aof(&server).len(), written, "{:?}", aof(&server));
-        // A replica that saw a request would have to decide something.
-        in_sync(&server, &replica);
-        assert_eq!(all_locks(&server), all_locks(&replica));
     }
 }

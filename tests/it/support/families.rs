@@ -1,5 +1,6 @@
 //! What the families have in common: one promise, asked of each of them, and holders that are several.
 
+use super::waiting::{Waiter, LONG};
 use super::{until, Client, Reply, Server};
 
 /// A way to hold a key so that nobody else can.
@@ -100,6 +101,12 @@ impl Way {
     pub fn prefix(&self) -> String {
         self.acquire.split('.').next().expect("a command").to_lowercase()
     }
+}
+
+/// `owner` waits for `key` this way, for ever.
+#[track_caller]
+pub fn wait_for(way: Way, server: &Server, key: &str, owner: &str) -> Waiter {
+    Waiter::park(server, &format!("{} {LONG} BLOCK 0", way.acquire(key, owner)))
 }
 
 fn fill(line: &str, key: &str, owner: &str) -> String {

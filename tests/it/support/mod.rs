@@ -2,7 +2,9 @@
 //! several subjects share.
 
 pub mod families;
+pub mod payload;
 pub mod skip;
+pub mod stored;
 pub mod waiting;
 
 pub use ::support::*;

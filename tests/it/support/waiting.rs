@@ -204,6 +204,14 @@ pub fn multi(client: &mut Client, lines: &[&str]) -> Vec<Reply> {
     results.items().to_vec()
 }
 
+/// Fails where a line that was made at random is one that no server understands; any other answer may be right.
+#[track_caller]
+pub fn assert_is_understood(line: &str, reply: &Reply) {
+    let mistakes = ["unknown", "syntax error", "wrong number", "not an integer", "invalid expire", "NOAUTH", "LOADING"];
+    let is_mistake = |error: &str| mistakes.iter().any(|mistake| error.contains(mistake));
+    assert!(!matches!(reply, Reply::Error(error) if is_mistake(error)), "{line}: {reply:?}");
+}
+
 /// Whether the client with this id waits for something.
 #[track_caller]
 pub fn is_blocked(observer: &mut Client, id: i64) -> bool {

@@ -1,0 +1,143 @@
+//! DEL, UNLINK, flushes, expiry, eviction, RENAME, MOVE and a release in a transaction or a script: each wakes the
+//! next.
+
+use super::*;
+
+/// `a` holds `k`, `b` and `c` wait. When `end` has run, `b` holds it and `c` still waits; when it has run again for
+/// `b`'s lock, `c` holds it.
+#[track_caller]
+fn assert_wakes_the_next(end: impl Fn(&mut Client)) {
+    let server = quiet().start();
+    let mut client = server.client();
+    let first = hold(&mut client, "k", "a");
+    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
+
+    end(&mut client);
+    let second = b.granted("b");
+    assert!(second > first, "fences grow");
+    assert_eq!(holders(&mut client, "k"), ["b"]);
+    assert_eq!(queue(&mut client, "k"), ["c"]);
+    c.assert_silent();
+
+    end(&mut client);
+    assert!(c.granted("c") > second);
+    assert_nobody_waits(&server, &["k"]);
+    assert_eq!(holders(&mut client, "k"), ["c"]);
+}
+
+#[test]
+fn del_wakes_the_next() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("DEL k"), Reply::Int(1)));
+}
+
+#[test]
+fn unlink_wakes_the_next() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("UNLINK k"), Reply::Int(1)));
+}
+
+#[test]
+fn flushdb_wakes_the_next() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHDB SYNC"), Reply::ok()));
+}
+
+#[test]
+fn flushdb_async_wakes_the_next() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHDB ASYNC"), Reply::ok()));
+}
+
+#[test]
+fn flushall_wakes_the_next() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHALL SYNC"), Reply::ok()));
+}
+
+#[test]
+fn flushall_async_wakes_the_next() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHALL ASYNC"), Reply::ok()));
+}
+
+#[test]
+fn pexpire_with_a_time_that_is_past_wakes_the_next() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("PEXPIRE k -1"), Reply::Int(1)));
+    assert_wakes_the_next(|client| assert_eq!(client.run("EXPIREAT k 1"), Reply::Int(1)));
+}
+
+#[test]
+fn pexpire_shorter_wakes_the_next_when_that_time_is_over() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("PEXPIRE k 50"), Reply::Int(1)));
+}
+
+#[test]
+fn a_release_in_a_transaction_wakes_the_next() {
+    assert_wakes_the_next(|client| {
+        let holder = holders(client, "k").remove(0);
+        let release = format!("LOCK.RELEASE k {holder}");
+        assert_eq!(multi(client, &[&release, &release]), [Reply::Int(1), Reply::Int(0)]);
+    });
+}
+
+#[test]
+fn a_release_in_a_script_wakes_the_next() {
+    assert_wakes_the_next(|client| {
+        let holder = holders(client, "k").remove(0);
+        let script = "return redis.call('LOCK.RELEASE', KEYS[1], ARGV[1])";
+        assert_eq!(client.cmd(&["EVAL", script, "1", "k", &holder]), Reply::Int(1));
+    });
+}
+
+#[test]
+fn rename_wakes_the_next_and_takes_the_lock_along() {
+    assert_wakes_the_next(|client| {
+        let holder = holders(client, "k");
+        client.run("DEL elsewhere");
+        assert_eq!(client.run("RENAME k elsewhere"), Reply::ok());
+        assert_eq!(holders(client, "elsewhere"), holder);
+    });
+}
+
+#[test]
+fn renamenx_wakes_the_next() {
+    assert_wakes_the_next(|client| {
+        client.run("DEL elsewhere");
+        assert_eq!(client.run("RENAMENX k elsewhere"), Reply::Int(1));
+    });
+}
+
+#[test]
+fn move_wakes_the_next_and_takes_the_lock_along() {
+    assert_wakes_the_next(|client| {
+        let holder = holders(client, "k");
+        let replies = client.pipeline(&["SELECT 1", "DEL k", "SELECT 0", "MOVE k 1", "SELECT 1"]);
+        assert_eq!(replies[3], Reply::Int(1));
+        assert_eq!(holders(client, "k"), holder);
+        client.run("SELECT 0");
+    });
+}
+
+#[test]
+fn a_store_command_whose_empty_result_removes_the_key_wakes_the_next() {
+    assert_wakes_the_next(|client| assert_eq!(client.run("SINTERSTORE k nothing here"), Reply::Int(0)));
+}
+
+#[test]
+fn restore_of_a_lock_that_has_long_expired_wakes_the_next() {
+    assert_wakes_the_next(|client| {
+        client.run("LOCK.ACQUIRE other x PX 60000");
+        let dump = client.run("DUMP other");
+        let reply = client.cmd(&[b"RESTORE" as &[u8], b"k", b"1", dump.bytes(), b"REPLACE", b"ABSTTL"]);
+        assert_eq!(reply, Reply::ok());
+    });
+}
+
+#[test]
+fn eviction_wakes_the_next() {
+    let server = quiet().config("maxmemory-policy volatile-ttl").start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
+    // All in one turn, so that memory is only short for as long as it takes to evict one lock.
+    client.pipeline(&["CONFIG SET maxmemory 100kb", "SET x y", "CONFIG SET maxmemory 0"]);
+    b.granted("b");
+    assert_eq!(server.info("stats").number("evicted_keys"), 1);
+    assert_eq!(holders(&mut client, "k"), ["b"]);
+    c.assert_silent();
+}

@@ -1,0 +1,241 @@
+//! Two ends in one step or one turn of the server: one grant each, to somebody who lives, and answers that are true.
+
+use super::*;
+
+#[test]
+fn a_release_and_the_end_of_the_head_waiters_client_pass_the_lock_on() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for kill_first in [false, true] {
+        hold(&mut client, "k", "a");
+        let [b, mut c] = line_up(&server, "k", ["b", "c"]);
+        let kill = format!("CLIENT KILL ID {}", b.id);
+        let mut lines = ["LOCK.RELEASE k a", &kill];
+        if kill_first {
+            lines.reverse();
+        }
+        assert_eq!(multi(&mut client, &lines), [Reply::Int(1), Reply::Int(1)]);
+        c.granted("c");
+        assert_eq!(holders(&mut client, "k"), ["c"]);
+        assert_nobody_waits(&server, &["k"]);
+        client.run("LOCK.RELEASE k c");
+        assert_eq!(client.run("EXISTS k"), Reply::Int(0));
+    }
+}
+
+#[test]
+fn a_lock_granted_to_many_dead_clients_reaches_the_first_that_lives() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [b, c, d, mut e, mut f] = line_up(&server, "k", ["b", "c", "d", "e", "f"]);
+    let mut lines = vec!["LOCK.RELEASE k a".to_string()];
+    lines.extend([&b, &c, &d].map(|dead| format!("CLIENT KILL ID {}", dead.id)));
+    multi(&mut client, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    e.granted("e");
+    f.assert_silent();
+    assert_eq!(queue(&mut client, "k"), ["f"]);
+}
+
+#[test]
+fn when_all_who_waited_are_dead_the_lock_is_free() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [b, c] = line_up(&server, "k", ["b", "c"]);
+    let kills = [&b, &c].map(|dead| format!("CLIENT KILL ID {}", dead.id));
+    multi(&mut client, &["LOCK.RELEASE k a", &kills[0], &kills[1]]);
+    until("the lock is free", || client.run("EXISTS k") == Reply::Int(0));
+    assert!(client.run("LOCK.ACQUIRE k z").fence() > 0);
+    assert_nobody_waits(&server, &["k"]);
+}
+
+#[test]
+fn a_release_and_client_unblock_error_leave_no_lock_with_whom_was_told_otherwise() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
+    let unblock = format!("CLIENT UNBLOCK {} ERROR", b.id);
+    let was_blocked = multi(&mut client, &["LOCK.RELEASE k a", &unblock])[1].int() == 1;
+    let reply = b.only_reply();
+    assert_eq!(reply.is_error(), was_blocked, "what the server says that it did: {reply:?}");
+    if was_blocked {
+        c.granted("c");
+        assert_eq!(holders(&mut client, "k"), ["c"]);
+    } else {
+        assert_eq!(reply.items()[0], Reply::bulk("b"));
+        assert_eq!(holders(&mut client, "k"), ["b"]);
+    }
+}
+
+#[test]
+fn a_release_and_a_cancel_settle_for_the_grant() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
+    let replies = multi(&mut client, &["LOCK.RELEASE k a", "LOCK.CANCEL k b"]);
+    assert_eq!(replies[1], Reply::Int(0), "b does not wait any more, it holds");
+    b.granted("b");
+    assert_eq!(client.run("PING"), Reply::Status("PONG".into()));
+    c.assert_silent();
+}
+
+#[test]
+fn a_removal_and_the_end_of_the_head_waiters_client_pass_the_lock_on() {
+    for end in ["DEL k", "FLUSHALL", "RENAME k elsewhere", "PEXPIRE k 0"] {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let [b, mut c] = line_up(&server, "k", ["b", "c"]);
+        let kill = format!("CLIENT KILL ID {}", b.id);
+        assert_eq!(multi(&mut client, &[end, &kill])[1], Reply::Int(1), "{end}");
+        c.granted("c");
+        assert_eq!(holders(&mut client, "k"), ["c"], "{end}");
+        assert_nobody_waits(&server, &["k"]);
+    }
+}
+
+/// The release sees the lock alive, because a script's clock stands still; when the script is over, its lease has
+/// long ended. That old end must not end the next owner's lease as well.
+#[test]
+fn a_release_after_a_lease_end_in_a_transaction_makes_one_grant() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for round in 0..5 {
+        let key = format!("k{round}");
+        hold(&mut client, &key, "a");
+        let [mut b, mut c] = line_up(&server, &key, ["b", "c"]);
+        let renew = format!("LOCK.RENEW {key} a PX 20");
+        let release = format!("LOCK.RELEASE {key} a");
+        multi(&mut client, &[&renew, "DEBUG SLEEP 0.05", &release]);
+        b.granted("b");
+        c.assert_silent_for(Duration::from_millis(50));
+        assert_eq!(holders(&mut client, &key), ["b"]);
+        assert_eq!(queue(&mut client, &key), ["c"]);
+    }
+}
+
+/// Both are due when the server wakes up: the timer of the lease, and the release on the socket.
+#[test]
+fn a_release_and_a_lease_end_in_one_turn_make_one_grant() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for round in 0..5 {
+        let key = format!("k{round}");
+        hold(&mut client, &key, "a");
+        let [mut b, mut c] = line_up(&server, &key, ["b", "c"]);
+        client.run(&format!("PEXPIRE {key} 40"));
+        let mut sleeper = put_to_sleep(&server, Duration::from_millis(120));
+        client.send_line(&format!("LOCK.RELEASE {key} a"));
+        assert_eq!(sleeper.read(), Reply::ok());
+        client.read();
+        b.granted("b");
+        c.assert_silent_for(Duration::from_millis(30));
+        assert_eq!(holders(&mut client, &key), ["b"]);
+        assert_eq!(queue(&mut client, &key), ["c"]);
+    }
+}
+
+#[test]
+fn releases_around_the_very_millisecond_of_the_lease_end_make_one_grant_each() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let lease = Duration::from_millis(12);
+    let mut b = server.client();
+    let mut c = server.client();
+    let mut released = 0;
+    for round in 0..80_u32 {
+        let key = format!("k{round}");
+        hold(&mut client, &key, "a");
+        for (waiter, owner) in [(&mut b, "b"), (&mut c, "c")] {
+            waiter.send_line(&format!("LOCK.ACQUIRE {key} {owner} {LONG} BLOCK 0"));
+            until("it waits", || queue(&mut client, &key).iter().any(|queued| queued == owner));
+        }
+        client.run(&format!("LOCK.RENEW {key} a PX {}", lease.as_millis()));
+        // From a millisecond before the end to two after it, in steps of 37 microseconds.
+        let release_at = Instant::now() + lease - Duration::from_millis(1) + Duration::from_micros(37) * round;
+        while Instant::now() < release_at {
+            std::hint::spin_loop();
+        }
+        released += client.run(&format!("LOCK.RELEASE {key} a")).int();
+        assert_eq!(b.read().items()[0], Reply::bulk("b"));
+        assert_eq!(holders(&mut client, &key), ["b"]);
+        assert_eq!(queue(&mut client, &key), ["c"]);
+        client.run(&format!("LOCK.RELEASE {key} b"));
+        assert_eq!(c.read().items()[0], Reply::bulk("c"));
+        client.run(&format!("LOCK.RELEASE {key} c"));
+        assert_eq!(client.run(&format!("EXISTS {key}")), Reply::Int(0));
+    }
+    assert!(released > 0, "some releases came before the end");
+}
+
+/// 7.0 can time a client out in the turn in which it was unblocked, and then answers nothing at all.
+#[test]
+fn a_waiter_whose_time_ends_in_the_turn_of_its_grant_gets_one_answer_that_is_true() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for round in 0..5 {
+        let key = format!("k{round}");
+        hold(&mut client, &key, "a");
+        let mut b = Waiter::ask(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 150"));
+        let [mut c] = line_up(&server, &key, ["c"]);
+        let mut sleeper = put_to_sleep(&server, Duration::from_millis(250));
+        client.send_line(&format!("LOCK.RELEASE {key} a"));
+        sleeper.read();
+        assert_eq!(client.read(), Reply::Int(1));
+        assert_truth_was_told(&mut client, &key, &mut b, &mut c);
+    }
+}
+
+#[test]
+fn a_waiter_whose_time_ends_around_the_release_gets_one_answer_that_is_true() {
+    let server = quiet().start();
+    let mut client = server.client();
+    client.run("CONFIG SET lock.keep-place 0");
+    for round in 0..40_u32 {
+        let key = format!("k{round}");
+        hold(&mut client, &key, "a");
+        let b = server.client();
+        let start = Instant::now();
+        let mut b = Waiter::ask_over(b, &server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 15"));
+        let [mut c] = line_up(&server, &key, ["c"]);
+        let release_at = start + Duration::from_millis(14) + Duration::from_micros(60) * round;
+        while Instant::now() < release_at {
+            std::hint::spin_loop();
+        }
+        client.run(&format!("LOCK.RELEASE {key} a"));
+        assert_truth_was_told(&mut client, &key, &mut b, &mut c);
+    }
+}
+
+/// Either `b` was granted the lock and holds it, or it was refused and `c` holds it.
+#[track_caller]
+fn assert_truth_was_told(client: &mut Client, key: &str, b: &mut Waiter, c: &mut Waiter) {
+    if b.only_reply().is_nil() {
+        c.granted("c");
+        assert_eq!(holders(client, key), ["c"]);
+    } else {
+        assert_eq!(holders(client, key), ["b"]);
+        assert_eq!(queue(client, key), ["c"]);
+        c.assert_silent();
+    }
+}
+
+#[test]
+fn a_lease_that_ends_while_the_waiter_times_out_gets_one_answer_that_is_true() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for round in 0..10 {
+        let key = format!("k{round}");
+        hold(&mut client, &key, "a");
+        let mut b = Waiter::ask(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 200"));
+        let [mut c] = line_up(&server, &key, ["c"]);
+        // Where b's time is over already, c is the first, which waits for ever: then the lease ends at once.
+        let left = client.run(&format!("LOCK.WAITERS {key}")).items()[0].get("remaining").int();
+        client.run(&format!("PEXPIRE {key} {}", left + round % 3 - 1));
+        until("the lease has ended", || holders(&mut client, &key) != ["a"]);
+        assert_truth_was_told(&mut client, &key, &mut b, &mut c);
+    }
+}

@@ -1,0 +1,152 @@
+//! Random arguments of every command that the module has registered.
+
+use super::Guard;
+use crate::support::{Client, Reply, Rng, Server, LIMIT};
+
+const ARGUMENT_LISTS: usize = 10_000;
+
+/// Commands sent before the first reply is read.
+const BATCH: usize = 100;
+
+/// Where the command does what it is for in fewer requests than one in so many, the arguments are no test of it.
+const FAIR_SHARE: usize = 50;
+
+/// Words that mean something to some command, numbers at every edge, and keys of every type.
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "READ", "WRITE", "OWNER", "MATCH",
+    "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808", "-9223372036854775808",
+    "99999999999999999999", "a", "b", "c", "k1", "k2", "k3", "string", "list", "mutex", "nested", "rw", "permits",
+    "GET", "PING", "k:*",
+];
+
+const KEYS: &[&str] = &["k1", "k2", "k3", "mutex", "nested", "rw", "permits", "string"];
+const OWNERS: &[&str] = &["a", "b", "c", "*", "k1"];
+const NUMBERS: &[&str] = &["1", "1", "2", "3", "0", "-1", "1000001", "x"];
+
+/// Options that a request for any lock may have; some of them want a number.
+const OPTIONS: &[&str] =
+    &["PX 1000", "EX 1", "PX 0", "PERSIST", "BLOCK 1", "SESSION", "HOLDS 1", "HOLDS 2", "PERMITS 2"];
+
+/// A little of everything, for them to meet.
+const EXISTING: &[&str] = &[
+    "SET string v",
+    "DEL k1 k2",
+    "LPUSH list v",
+    "LOCK.ACQUIRE mutex a PX 1000",
+    "RLOCK.ACQUIRE nested a PX 1000",
+    "RWLOCK.ACQUIRE rw a READ PX 1000",
+    "SEM.ACQUIRE permits a LIMIT 3 PX 1000",
+];
+
+fn random_argument(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(20) {
+        0 => {
+            let length = *rng.pick(&[1, 2, 16, 1023, 1024, 1025, 3000]);
+            rng.bytes(length)
+        }
+        1 => rng.next_u64().to_string().into_bytes(),
+        _ => rng.pick(WORDS).as_bytes().to_vec(),
+    }
+}
+
+/// Mostly a well-formed beginning, so that more than the first check is reached.
+fn random_request(rng: &mut Rng, command: &str) -> Vec<Vec<u8>> {
+    let mut request = vec![command.as_bytes().to_vec()];
+    if !rng.one_in(5) {
+        request.extend(words(&beginning(rng, command)));
+    }
+    if rng.one_in(3) {
+        request.extend(words(rng.pick::<&str>(OPTIONS)));
+    }
+    for _ in 0..rng.below(8).saturating_sub(3) {
+        request.push(random_argument(rng));
+    }
+    shorten_waits(&mut request);
+    request
+}
+
+/// What the command must be given, by its name.
+fn beginning(rng: &mut Rng, command: &str) -> String {
+    let (key, owner) = (*rng.pick(KEYS), *rng.pick(OWNERS));
+    let number = *rng.pick(NUMBERS);
+    let mode = *rng.pick(&["READ", "WRITE"]);
+    let (family, verb) = command.split_once('.').expect("a command of the module");
+    match (family, verb) {
+        ("mlock", _) => format!("2 {key} {} {owner}", rng.pick(KEYS)),
+        ("rwlock", "acquire" | "release") => format!("{key} {owner} {mode}"),
+        ("sem", "acquire") => format!("{key} {owner} LIMIT {number}"),
+        ("lock", "info" | "waiters") => key.into(),
+        ("lock", "apply") => format!("{key} DROP {owner}"),
+        _ => format!("{key} {owner}"),
+    }
+}
+
+/// A request that really waits would hold up the ones behind it: at most a millisecond for each.
+fn shorten_waits(request: &mut [Vec<u8>]) {
+    for at in 1..request.len() {
+        let is_wait = request[at - 1].eq_ignore_ascii_case(b"BLOCK");
+        let number = std::str::from_utf8(&request[at]).ok().and_then(|text| text.parse::<i64>().ok());
+        if is_wait && number.is_some_and(|ms| ms >= 0) {
+            request[at] = b"1".to_vec();
+        }
+    }
+}
+
+fn words(line: &str) -> Vec<Vec<u8>> {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Every command that the module has registered, whichever that are, internal ones too.
+fn module_commands(client: &mut Client) -> Vec<String> {
+    let names = client.run("COMMAND LIST FILTERBY MODULE lock");
+    let mut names: Vec<String> = names.items().iter().map(|name| name.text().to_lowercase()).collect();
+    names.sort_unstable();
+    assert!(names.len() >= 20, "{names:?}");
+    names
+}
+
+#[test]
+fn random_arguments_of_every_command_leave_the_server_up_and_its_locks_intact() {
+    let mut server = Server::start();
+    let guard = Guard::new(&server);
+    let commands = module_commands(&mut server.client());
+    let mut rng = Rng::new(1);
+    let seed = rng.seed();
+    for command in &commands {
+        let mut client = server.client();
+        if rng.one_in(2) {
+            client = client.into_resp3();
+        }
+        let mut accepted = 0;
+        for _ in 0..ARGUMENT_LISTS / BATCH {
+            let mut batch: Vec<Vec<Vec<u8>>> = EXISTING.iter().map(|line| words(line)).collect();
+            batch.extend((0..BATCH).map(|_| random_request(&mut rng, command)));
+            for request in &batch {
+                client.send(request);
+            }
+            for (at, request) in batch.iter().enumerate() {
+                match client.try_read(LIMIT) {
+                    Ok(reply) if at < EXISTING.len() => assert_is_no_mistake(&reply, request),
+                    Ok(reply) => accepted += usize::from(!reply.is_error()),
+                    Err(error) => panic!("{error} after {request:?}, seed {seed}"),
+                }
+            }
+        }
+        guard.assert_untouched(&mut server, &format!("{command}, seed {seed}"));
+        if command == "lock.apply" {
+            assert_eq!(accepted, 0, "effects come from the master or the AOF only");
+        } else {
+            assert!(accepted > ARGUMENT_LISTS / FAIR_SHARE, "{accepted} requests of {command} did something");
+        }
+    }
+}
+
+/// What lies around may be something else by now, and says so; a line that the server does not understand is a bug
+/// here.
+#[track_caller]
+fn assert_is_no_mistake(reply: &Reply, request: &[Vec<u8>]) {
+    let is_wrong =
+        matches!(reply, Reply::Error(words) if !words.starts_with("WRONG") && !words.starts_with("DEADLOCK"));
+    assert!(!is_wrong, "{reply:?} to {request:?}");
+}

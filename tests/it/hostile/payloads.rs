@@ -1,0 +1,352 @@
+//! RESTORE payloads: what a lock may be is restored as it was written, everything else is refused.
+
+use super::Guard;
+use crate::support::payload::{reseal, Envelope, StoredHolder, StoredLock, FOOTER, HEADER, KINDS};
+use crate::support::{Client, Reply, Rng, Server, LIMIT};
+use std::io;
+
+const PAYLOADS: usize = 10_000;
+
+/// Fences end here: the largest number that a double counts up to.
+const FENCES: u64 = 1 << 53;
+
+/// A time in milliseconds that no test lives to see.
+const IN_2100: u64 = 4_102_444_800_000;
+
+const MUTEX: u64 = 0;
+const REENTRANT: u64 = 1;
+const RW: u64 = 2;
+const SEMAPHORE: u64 = 3;
+
+/// One number of a reply of the server's own clock, in microseconds: fences are made of it.
+fn now_us(client: &mut Client) -> u64 {
+    let time = client.run("TIME");
+    let [seconds, micros] = [0, 1].map(|at| time.items()[at].text().parse::<u64>().expect("a number"));
+    seconds * 1_000_000 + micros
+}
+
+/// A lock of `kind` that somebody may hold, with some or many holders where the family has several.
+fn random_sound_lock(rng: &mut Rng, kind: u64, latest_fence: u64) -> StoredLock {
+    let count = match kind {
+        MUTEX | REENTRANT => 1,
+        // A few are stored without an index, many with one.
+        _ => *rng.pick(&[1, 1, 2, 3, 16, 17, 40]),
+    };
+    let fence = latest_fence - rng.below(1_000_000) as u64;
+    let holders: Vec<StoredHolder> = (0..count).map(|n| random_holder(rng, kind, n, count, fence)).collect();
+    let limit = match kind {
+        MUTEX | REENTRANT => 1,
+        RW => 0,
+        _ => 1 + rng.below(1_000_000) as u64,
+    };
+    StoredLock { kind, limit, fence, holders }
+}
+
+fn random_holder(rng: &mut Rng, kind: u64, number: usize, count: usize, newest: u64) -> StoredHolder {
+    let length = *rng.pick(&[0, 1, 8, 35, 1000]);
+    let owner = [&[u8::try_from(number).expect("few holders")][..], &rng.bytes(length)].concat();
+    let (holds, reads) = match kind {
+        MUTEX => (1, 0),
+        RW if count > 1 => (0, 1 + rng.below(5) as u64),
+        RW => *rng.pick(&[(1, 0), (3, 2), (0, 1), (u64::from(u32::MAX), 1)]),
+        _ => (1 + rng.below(300) as u64, 0),
+    };
+    StoredHolder {
+        owner,
+        // The newest grant may be of one who has gone, but not where there is one holder only.
+        fence: if kind == MUTEX || kind == REENTRANT { newest } else { 1 + rng.below(1000) as u64 },
+        lease: *rng.pick(&[-1, 1, 30_000, i64::MAX]),
+        until: if kind == MUTEX { 0 } else { *rng.pick(&[0, IN_2100, IN_2100 + 1, i64::MAX as u64]) },
+        holds,
+        reads,
+    }
+}
+
+fn restore(client: &mut Client, payload: &[u8]) -> Reply {
+    client.cmd(&[&b"RESTORE"[..], b"victim", b"0", payload, b"REPLACE"])
+}
+
+#[test]
+fn every_sound_form_is_restored_as_it_was_written() {
+    let server = Server::start();
+    let mut client = server.client();
+    let envelope = Envelope::of(&mut client);
+    let latest = now_us(&mut client);
+    let mut rng = Rng::new(3);
+    for round in 0..2_000 {
+        let lock = random_sound_lock(&mut rng, round % 4, latest);
+        let context = format!("round {round}, seed {}: {lock:?}", rng.seed());
+        assert_eq!(restore(&mut client, &envelope.seal(&lock.encode())), Reply::ok(), "{context}");
+        let info = client.run("LOCK.INFO victim");
+        assert_eq!(info.get("kind").text(), KINDS[lock.kind as usize], "{context}");
+        assert_eq!(info.get("limit").int() as u64, lock.limit, "{context}");
+        assert_eq!(info.get("fence").int() as u64, lock.fence, "{context}");
+        for holder in &lock.holders {
+            let held = client.cmd(&[&b"LOCK.HELD"[..], b"victim", &holder.owner]);
+            let [fence, holds] = [0, 1].map(|at| held.items()[at].int() as u64);
+            assert_eq!((fence, holds), (holder.fence, holder.holds + holder.reads), "{context}");
+        }
+        let shown = info.get("holders").items().iter().map(|held| held.get("owner").bytes().to_vec());
+        assert!(shown.into_iter().all(|owner| lock.holders.iter().any(|holder| holder.owner == owner)), "{context}");
+    }
+}
+
+/// What makes a sound lock one that nobody can hold.
+type Fault = (&'static str, &'static [u64], fn(&mut StoredLock));
+
+const ALL: &[u64] = &[MUTEX, REENTRANT, RW, SEMAPHORE];
+
+#[rustfmt::skip]
+const FAULTS: &[Fault] = &[
+    ("a family that there is not", ALL, |lock| lock.kind = 4),
+    ("a family far beyond", ALL, |lock| lock.kind = u64::MAX),
+    ("nobody holds it", ALL, |lock| lock.holders.clear()),
+    ("no fence", ALL, |lock| lock.fence = 0),
+    ("a fence that is no exact double", ALL, |lock| lock.fence = FENCES),
+    ("a fence of all bits", ALL, |lock| lock.fence = u64::MAX),
+    ("a holder without a fence", ALL, |lock| lock.holders[0].fence = 0),
+    ("a holder with a newer fence than the lock", ALL, |lock| lock.holders[0].fence = lock.fence + 1),
+    ("an older fence than the only holder's", &[MUTEX, REENTRANT], |lock| lock.fence -= 1),
+    ("an owner without a name", ALL, |lock| lock.holders[0].owner.clear()),
+    ("an owner of 1025 bytes", ALL, |lock| lock.holders[0].owner = vec![b'o'; 1025]),
+    ("an owner twice", &[RW, SEMAPHORE], |lock| {
+        lock.holders[0].holds = if lock.kind == RW { 0 } else { 1 };
+        lock.holders[0].reads = u64::from(lock.kind == RW);
+        lock.holders.truncate(1);
+        lock.holders.push(lock.holders[0].clone());
+    }),
+    ("a second holder", &[MUTEX, REENTRANT], |lock| {
+        lock.holders.push(StoredHolder { owner: b"another".to_vec(), ..lock.holders[0].clone() });
+    }),
+    ("a writer beside a reader", &[RW], |lock| {
+        let first = lock.holders[0].clone();
+        lock.holders.push(StoredHolder { owner: b"writer".to_vec(), holds: 1, ..first });
+    }),
+    ("a lease of no time", ALL, |lock| lock.holders[0].lease = 0),
+    ("a lease below nothing", ALL, |lock| lock.holders[0].lease = -2),
+    ("a deadline beyond all clocks", ALL, |lock| lock.holders[0].until = i64::MAX as u64 + 1),
+    ("no holds", ALL, |lock| (lock.holders[0].holds, lock.holders[0].reads) = (0, 0)),
+    ("two holds", &[MUTEX], |lock| lock.holders[0].holds = 2),
+    ("holds beyond their size", ALL, |lock| lock.holders[0].holds = u64::from(u32::MAX) + 1),
+    ("reads where nobody reads", &[MUTEX, REENTRANT, SEMAPHORE], |lock| lock.holders[0].reads = 1),
+    ("no limit", &[MUTEX, REENTRANT, SEMAPHORE], |lock| lock.limit = 0),
+    ("another limit than 1", &[MUTEX, REENTRANT], |lock| lock.limit = 2),
+    ("a limit of readers", &[RW], |lock| lock.limit = 1),
+    ("a limit beyond its size", ALL, |lock| lock.limit = u64::from(u32::MAX) + 1),
+];
+
+#[test]
+fn every_unsound_form_is_refused() {
+    let server = Server::start();
+    let mut client = server.client();
+    let envelope = Envelope::of(&mut client);
+    let latest = now_us(&mut client);
+    let mut rng = Rng::new(4);
+    for (fault, kinds, spoil) in FAULTS {
+        for kind in *kinds {
+            for _ in 0..20 {
+                let mut lock = random_sound_lock(&mut rng, *kind, latest);
+                let good = envelope.seal(&lock.encode());
+                spoil(&mut lock);
+                let reply = restore(&mut client, &envelope.seal(&lock.encode()));
+                assert!(reply.is_error(), "{fault}: {lock:?}");
+                assert_eq!(client.run("EXISTS victim"), Reply::Int(0), "{fault}");
+                // The fault is what it was refused for.
+                assert_eq!(restore(&mut client, &good), Reply::ok(), "without {fault}: {lock:?}");
+                assert_eq!(client.run("DEL victim"), Reply::Int(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_cut_and_every_byte_too_many_is_refused() {
+    let server = Server::start();
+    let mut client = server.client();
+    let envelope = Envelope::of(&mut client);
+    let latest = now_us(&mut client);
+    let mut rng = Rng::new(5);
+    for kind in ALL {
+        let stored = random_sound_lock(&mut rng, *kind, latest).encode();
+        assert_eq!(restore(&mut client, &envelope.seal(&stored)), Reply::ok());
+        assert_eq!(client.run("DEL victim"), Reply::Int(1));
+        for length in 0..stored.len() {
+            assert!(restore(&mut client, &envelope.seal(&stored[..length])).is_error(), "{length} bytes of {stored:?}");
+        }
+        for extra in [&[0u8][..], &[1], &stored] {
+            assert!(restore(&mut client, &envelope.seal(&[&stored, extra].concat())).is_error(), "{extra:?}");
+        }
+        assert_eq!(client.run("EXISTS victim"), Reply::Int(0));
+    }
+}
+
+/// A few changes, each of a field to an edge or of a byte to any. More would hardly ever leave a lock.
+fn mutate(rng: &mut Rng, lock: &StoredLock, other: &StoredLock) -> Vec<u8> {
+    let mut lock = lock.clone();
+    let (fields, bytes_too) = *rng.pick(&[(0, 1), (1, 0), (1, 0), (1, 1), (2, 0)]);
+    for _ in 0..fields {
+        change_a_field(rng, &mut lock, other);
+    }
+    let mut bytes = lock.encode();
+    for _ in 0..bytes_too {
+        change_a_byte(rng, &mut bytes, &other.encode());
+    }
+    bytes
+}
+
+fn change_a_field(rng: &mut Rng, lock: &mut StoredLock, other: &StoredLock) {
+    let edge = *rng.pick(&[0, 1, 2, 3, 0x7f, 0x80, u64::from(u32::MAX), FENCES - 1, i64::MAX as u64, u64::MAX]);
+    if lock.holders.is_empty() {
+        return lock.holders.clone_from(&other.holders);
+    }
+    let at = rng.below(lock.holders.len());
+    match rng.below(10) {
+        0 => lock.kind = other.kind,
+        1 => lock.limit = edge,
+        2 => lock.fence = edge,
+        3 => lock.holders[at].fence = edge,
+        4 => lock.holders[at].lease = edge as i64,
+        5 => lock.holders[at].until = edge,
+        6 => lock.holders[at].holds = edge,
+        7 => lock.holders[at].reads = edge,
+        8 => drop(lock.holders.remove(at)),
+        _ => lock.holders.extend(other.holders.iter().cloned()),
+    }
+}
+
+fn change_a_byte(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
+    if bytes.is_empty() {
+        return bytes.extend(other);
+    }
+    let at = rng.below(bytes.len());
+    match rng.below(8) {
+        0..=2 => bytes[at] ^= 1 << rng.below(8),
+        3 => bytes[at] = *rng.pick(&[0, 1, 2, 0x3f, 0x40, 0x7f, 0x80, 0x81, 0xc0, 0xfe, 0xff]),
+        4 => bytes.truncate(at),
+        5 => drop(bytes.remove(at)),
+        6 => {
+            let length = 1 + rng.below(9);
+            let extra = rng.bytes(length);
+            bytes.splice(at..at, extra);
+        }
+        _ => {
+            // The rest of another lock.
+            bytes.truncate(at);
+            bytes.extend(other.iter().skip(at));
+        }
+    }
+}
+
+/// Most of them reach the decoder, because what is around the lock is right; a fair share of them are locks.
+#[test]
+fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
+    let mut server = Server::start();
+    let guard = Guard::new(&server);
+    let mut client = server.client();
+    let envelope = Envelope::of(&mut client);
+    let latest = now_us(&mut client);
+    let mut rng = Rng::new(2);
+    let seed = rng.seed();
+    let (mut accepted, mut refused) = (0, 0);
+    for number in 0..PAYLOADS {
+        let kind = *rng.pick(ALL);
+        let lock = random_sound_lock(&mut rng, kind, latest);
+        let kind = *rng.pick(ALL);
+        let other = random_sound_lock(&mut rng, kind, latest);
+        let mut payload = envelope.seal(&mutate(&mut rng, &lock, &other));
+        // Sometimes what is around it is wrong too; never the type's name, for then nothing reaches the module.
+        if rng.one_in(10) {
+            let at = HEADER + rng.below(payload.len() - HEADER - FOOTER);
+            payload[at] = rng.next_u64().to_le_bytes()[0];
+            payload = reseal(payload);
+        }
+        let ttl = *rng.pick(&[&b"0"[..], b"1000", b"600000"]);
+        match restore_and_use(&mut client, &payload, ttl) {
+            Ok(true) => accepted += 1,
+            Ok(false) => refused += 1,
+            Err(error) => panic!("{error}, payload {}, seed {seed}", payload.escape_ascii()),
+        }
+        if number % 1000 == 999 {
+            guard.assert_untouched(&mut server, &format!("payload {number}, seed {seed}"));
+            // What was accepted and lies around must be something that the server can save and load.
+            assert_eq!(client.run("DEBUG RELOAD"), Reply::ok(), "payload {number}, seed {seed}");
+            guard.assert_untouched(&mut server, &format!("payload {number}, seed {seed}"));
+        }
+    }
+    assert!(
+        accepted > PAYLOADS / 5 && refused > PAYLOADS / 5,
+        "{accepted} accepted, {refused} refused: the mutations are no test"
+    );
+}
+
+/// Restores a payload and, if it is accepted, does to it all that one does to a lock. Tells whether it was.
+fn restore_and_use(client: &mut Client, payload: &[u8], ttl: &[u8]) -> io::Result<bool> {
+    client.send(&[&b"RESTORE"[..], b"victim", ttl, payload, b"REPLACE"]);
+    if client.try_read(LIMIT)?.is_error() {
+        return Ok(false);
+    }
+    let lines = [
+        "LOCK.INFO victim",
+        "LOCK.WAITERS victim",
+        "LOCK.HELD victim a",
+        "MEMORY USAGE victim",
+        "DUMP victim",
+        "DEBUG DIGEST-VALUE victim",
+        "LOCK.ACQUIRE victim b PX 60000",
+        "LOCK.ACQUIRE victim a PX 60000",
+        "LOCK.RENEW victim a",
+        "RLOCK.ACQUIRE victim a",
+        "RLOCK.RENEW victim a",
+        "RLOCK.RELEASE victim a",
+        "RWLOCK.ACQUIRE victim a READ",
+        "RWLOCK.ACQUIRE victim a WRITE",
+        "RWLOCK.RENEW victim a",
+        "RWLOCK.RELEASE victim a READ",
+        "SEM.ACQUIRE victim a LIMIT 5",
+        "SEM.RENEW victim a",
+        "SEM.RELEASE victim a",
+        "MLOCK.ACQUIRE 2 victim other a PX 60000",
+        "MLOCK.RELEASE 2 victim other a",
+        "LOCK.RELEASE victim a",
+        "PEXPIRE victim 60000",
+        "PERSIST victim",
+        "LOCK.INFO victim",
+    ];
+    for line in lines {
+        client.send_line(line);
+    }
+    for line in lines {
+        let reply = client.try_read(LIMIT)?;
+        let words = if let Reply::Error(words) = &reply { words.as_str() } else { "" };
+        assert!(!words.contains("unknown") && !words.contains("syntax"), "{line}: {reply:?}");
+    }
+    Ok(true)
+}
+
+#[test]
+fn the_payloads_made_here_are_those_of_the_server() {
+    let server = Server::start();
+    let mut client = server.client();
+    let envelope = Envelope::of(&mut client);
+    let fence = client.run("LOCK.ACQUIRE k a PERSIST").fence();
+    let dump = client.run("DUMP k").bytes().to_vec();
+    assert_eq!(reseal(dump.clone()), dump, "the checksum");
+    let fence = u64::try_from(fence).expect("a fence is positive");
+    assert_eq!(envelope.seal(&StoredLock::mutex("a", fence).encode()), dump);
+}
+
+#[test]
+fn a_payload_of_another_type_or_none_at_all_is_refused() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k a").fence();
+    let payload = client.run("DUMP k").bytes().to_vec();
+    // The name of another type, in the nine bytes behind the first.
+    let mut foreign = payload.clone();
+    foreign[2..HEADER].copy_from_slice(b"\xff\x01\x02\x03\x04\x05\x06\x07");
+    for wrong in [reseal(foreign), payload[..payload.len() - 1].to_vec(), Vec::new(), b"nonsense".to_vec()] {
+        assert!(restore(&mut client, &wrong).is_error(), "{}", wrong.escape_ascii());
+        assert_eq!(client.run("EXISTS victim"), Reply::Int(0));
+    }
+    assert_eq!(restore(&mut client, &payload), Reply::ok());
+}

@@ -1,0 +1,49 @@
+//! What MLOCK.ACQUIRE, MLOCK.RELEASE and MLOCK.RENEW promise: several mutexes, all or nothing, one fence, in turn on
+//! each of them.
+
+mod commands;
+mod random;
+mod stored;
+mod waiting;
+
+use crate::support::families::{held, left};
+use crate::support::waiting::*;
+use crate::support::{assert_just_began, each_protocol, until, Client, Reply, Rng, Server};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const SYNTAX: &str = "ERR syntax error";
+
+/// `keys_and_owner` are held for a long time; returns the fence.
+#[track_caller]
+fn take(client: &mut Client, keys_and_owner: &str) -> i64 {
+    client.run(&format!("MLOCK.ACQUIRE {} {LONG}", counted(keys_and_owner))).fence()
+}
+
+/// A request for several keys waits.
+#[track_caller]
+fn wait_for(server: &Server, keys_and_owner: &str) -> Waiter {
+    Waiter::park(server, &format!("MLOCK.ACQUIRE {} {LONG} BLOCK 0", counted(keys_and_owner)))
+}
+
+#[track_caller]
+fn release(client: &mut Client, keys_and_owner: &str, released: i64) {
+    let line = format!("MLOCK.RELEASE {}", counted(keys_and_owner));
+    assert_eq!(client.run(&line), Reply::Int(released), "{line}");
+}
+
+/// Puts numkeys in front.
+fn counted(keys_and_owner: &str) -> String {
+    format!("{} {keys_and_owner}", keys_and_owner.split(' ').count() - 1)
+}
+
+/// Asserts who holds each of the keys; an empty name: nobody.
+#[track_caller]
+fn assert_held(client: &mut Client, by_key: &[(&str, &str)]) {
+    for (key, owner) in by_key {
+        let owners: Vec<&str> = if owner.is_empty() { vec![] } else { vec![owner] };
+        assert_eq!(holders(client, key), owners, "{key}");
+    }
+}

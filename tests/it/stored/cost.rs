@@ -1,0 +1,189 @@
+//! What locks cost: memory, bytes in the AOF and in the replication stream, and no walk over the other holders.
+
+use super::*;
+
+#[test]
+fn a_mutex_of_either_kind_costs_at_most_200_bytes_beyond_its_key_and_owner() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (key_length, owner_length) in [(1, 1), (16, 36), (40, 23), (40, 24), (60, 100), (200, 500)] {
+        let (key, owner) = ("k".repeat(key_length), "o".repeat(owner_length));
+        for command in ["LOCK.ACQUIRE", "RLOCK.ACQUIRE"] {
+            client.cmd(&[command, &key, &owner]).fence();
+            let used = client.cmd(&["MEMORY", "USAGE", &key]).int();
+            let own = i64::try_from(key_length + owner_length).expect("small numbers");
+            // Valkey does not count a key that is part of its entry.
+            assert!(used >= own - i64::try_from(key_length).expect("small"), "{command}: {used} bytes cannot be all");
+            assert!(used - own <= 200, "{command}, key of {key_length}, owner of {owner_length}: {used} bytes");
+            client.cmd(&["DEL", &key]);
+        }
+    }
+}
+
+#[test]
+fn a_million_pairs_do_not_grow_the_heap() {
+    let server = Server::start();
+    let mut client = server.client();
+    let pairs: Vec<String> = (0..1000)
+        .flat_map(|key| match key % 2 {
+            0 => [format!("LOCK.ACQUIRE k{key} owner-{key}"), format!("LOCK.RELEASE k{key} owner-{key}")],
+            _ => [format!("RLOCK.ACQUIRE k{key} owner-{key}"), format!("RLOCK.RELEASE k{key} owner-{key}")],
+        })
+        .collect();
+    let mut thousand_pairs = || {
+        for (at, reply) in client.pipeline(&pairs).iter().enumerate() {
+            assert!(!reply.is_error() && !reply.is_nil(), "{}: {reply:?}", pairs[at]);
+        }
+    };
+    // The first rounds fill the caches and buffers that stay.
+    (0..20).for_each(|_| thousand_pairs());
+    let before = server.info("memory").number("used_memory");
+    (0..1000).for_each(|_| thousand_pairs());
+    // The server trims its clients' buffers in its own time.
+    let mut after = 0;
+    until("the heap is as small as before, but for a tenth of a byte a pair", || {
+        after = server.info("memory").number("used_memory");
+        after - before < 100_000
+    });
+    assert_eq!(server.client().run("DBSIZE").int(), 0);
+}
+
+const READERS: usize = 2_000;
+const PERMITS: usize = 10_000;
+
+/// Gives `key` to so many owners, which have names of the same length.
+fn fill(client: &mut Client, key: &str, count: usize) {
+    let line = |n: usize| match key {
+        "readers" => format!("RWLOCK.ACQUIRE readers owner-{n:05} READ PX 600000"),
+        _ => format!("SEM.ACQUIRE permits owner-{n:05} LIMIT 1000000 PX 600000"),
+    };
+    for batch in (0..count).collect::<Vec<_>>().chunks(500) {
+        let lines: Vec<String> = batch.iter().map(|n| line(*n)).collect();
+        client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
+    }
+}
+
+/// One of everything that changes a holder, beside as many others as there are.
+fn changes(key: &str) -> [String; 4] {
+    let (command, options) = match key {
+        "readers" => ("RWLOCK", "READ"),
+        _ => ("SEM", ""),
+    };
+    let limit = if command == "SEM" { "LIMIT 1000000" } else { "" };
+    [
+        format!("{command}.ACQUIRE {key} someone {options} {limit} PX 700000"),
+        format!("{command}.ACQUIRE {key} someone {options} {limit} PX 700000"),
+        format!("{command}.RENEW {key} someone PX 800000"),
+        format!("{command}.RELEASE {key} someone {options} HOLDS 0"),
+    ]
+}
+
+#[test]
+fn a_logged_change_is_of_constant_size() {
+    let server = plain_aof(Server::builder()).start();
+    let mut client = server.client();
+    client.run("CONFIG SET appendfsync no");
+    for (key, count) in [("readers", READERS), ("permits", PERMITS)] {
+        fill(&mut client, key, 1);
+        let few: Vec<usize> = changes(key).map(|line| logged(&server, &mut client, &line)).into();
+        fill(&mut client, key, count);
+        let many: Vec<usize> = changes(key).map(|line| logged(&server, &mut client, &line)).into();
+        assert_eq!(many, few, "bytes, beside {count} others and beside one");
+        assert!(few.iter().all(|bytes| (1..500).contains(bytes)), "{few:?}");
+    }
+}
+
+/// How many bytes a command adds to the AOF.
+#[track_caller]
+fn logged(server: &Server, client: &mut Client, line: &str) -> usize {
+    let size = |server: &Server| server.info("persistence").number("aof_current_size");
+    let before = size(server);
+    assert!(!client.run(line).is_error(), "{line}");
+    usize::try_from(size(server) - before).expect("an AOF grows")
+}
+
+#[test]
+fn a_replicated_change_is_of_constant_size() {
+    let master = Server::start();
+    let replica = Server::builder().replica_of(&master).start();
+    in_sync(&master, &replica);
+    let mut client = master.client();
+    // So rare that none gets between two measurements.
+    client.run("CONFIG SET repl-ping-replica-period 3600");
+    let offset = |server: &Server| server.info("replication").number("master_repl_offset");
+    for (key, count) in [("readers", READERS), ("permits", PERMITS)] {
+        let mut sizes = [Vec::new(), Vec::new()];
+        for (sizes, holders) in sizes.iter_mut().zip([1, count]) {
+            fill(&mut client, key, holders);
+            for line in changes(key) {
+                let before = offset(&master);
+                client.run(&line);
+                sizes.push(offset(&master) - before);
+            }
+        }
+        assert_eq!(sizes[0], sizes[1], "{key}");
+        in_sync(&master, &replica);
+        assert_eq!(client.stored(key), replica.client().stored(key));
+    }
+}
+
+#[test]
+fn memory_usage_counts_every_holder_and_all_of_it_comes_back() {
+    let server = Server::start();
+    let mut client = server.client();
+    // Once before, so that the buffers of the connection have grown.
+    fill(&mut client, "readers", 1000);
+    client.run("DEL readers");
+    for (key, count) in [("readers", READERS), ("permits", PERMITS)] {
+        let used = |server: &Server| server.info("memory").number("used_memory");
+        let before = used(&server);
+        fill(&mut client, key, count);
+        let told = client.run(&format!("MEMORY USAGE {key}")).int();
+        let measured = used(&server) - before;
+        assert!(told * 2 > measured && told < measured * 2, "{key}: {told} told, {measured} measured");
+        let each = usize::try_from(told).expect("bytes") / count;
+        assert!((50..500).contains(&each), "{each} bytes for a holder of {key}");
+        assert_eq!(client.run(&format!("DEL {key}")), Reply::Int(1));
+        until("the memory is back", || used(&server) - before < measured / 10);
+    }
+}
+
+/// Loosely, for machines are busy: a walk over all holders would take hundreds of times as long.
+#[test]
+fn acquire_and_release_do_not_walk_over_the_other_holders() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (key, count) in [("readers", READERS), ("permits", PERMITS)] {
+        fill(&mut client, key, 30);
+        let few = time_of_changes(&mut client, key);
+        fill(&mut client, key, count);
+        let many = time_of_changes(&mut client, key);
+        assert!(many < few * 10, "{key}: {many:?} beside {count} others, {few:?} beside 30");
+    }
+}
+
+/// The best of some runs of many changes.
+fn time_of_changes(client: &mut Client, key: &str) -> Duration {
+    let lines: Vec<String> = (0..500).flat_map(|_| changes(key)).collect();
+    let run = |_| {
+        let start = Instant::now();
+        let replies = client.pipeline(&lines);
+        let taken = start.elapsed();
+        assert!(replies.iter().all(|reply| !reply.is_error() && !reply.is_nil()));
+        taken
+    };
+    (0..5).map(run).min().expect("some runs")
+}
+
+#[test]
+fn ten_thousand_leases_that_end_together_are_settled_and_the_server_goes_on() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let lines: Vec<String> = (0..PERMITS).map(|n| format!("SEM.ACQUIRE k owner-{n} LIMIT 1000000 PX 400")).collect();
+    client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
+    assert!(client.run("SEM.ACQUIRE k last LIMIT 1000000 PX 60000").fence() > 0);
+    let mut all = Waiter::ask(&server, "SEM.ACQUIRE k all LIMIT 1000000 PERMITS 999999 BLOCK 0");
+    assert_eq!(all.client.read().items()[2], Reply::Int(999_999));
+    assert_eq!(holders(&mut client, "k"), ["last", "all"]);
+    assert!(held(&mut client, "k", "owner-77").is_none());
+}

@@ -1,0 +1,13 @@
+//! A lock is a value of the keyspace: it is saved, loaded, moved, measured, expired and watched like any other.
+
+mod cost;
+mod expire;
+mod keyspace;
+mod persistence;
+mod watch;
+
+use crate::support::families::{held, left, rows, until_ended};
+use crate::support::stored::*;
+use crate::support::waiting::*;
+use crate::support::{assert_just_began, in_sync, until, Client, Reply, Server};
+use std::time::{Duration, Instant};

@@ -1,0 +1,131 @@
+//! RESTORE payloads made field by field: what a file of this version may hold, and what none may.
+//!
+//! This is `src/shell/stored.rs` written a second time, apart from it: postcard's variable-length integers inside the
+//! string of a module's value, inside a DUMP with its footer.
+
+use super::{Client, Reply};
+
+/// A DUMP of a module's value begins with one byte for that and nine for the type's name and encoding version.
+pub const HEADER: usize = 10;
+
+/// A DUMP ends with two bytes of RDB version and eight of checksum.
+pub const FOOTER: usize = 10;
+const CHECKSUM: usize = 8;
+
+/// What the server writes in front of a module's string, and behind its last value.
+const STRING: u8 = 5;
+const END: u8 = 0;
+
+/// The families by their stored number.
+pub const KINDS: [&str; 4] = ["mutex", "reentrant", "rw", "semaphore"];
+
+/// A stored lock. Numbers are wider than in the module, so that they can be too large.
+#[derive(Clone, Debug)]
+pub struct StoredLock {
+    /// An index into [`KINDS`].
+    pub kind: u64,
+    pub limit: u64,
+    pub fence: u64,
+    pub holders: Vec<StoredHolder>,
+}
+
+#[derive(Clone, Debug)]
+pub struct StoredHolder {
+    pub owner: Vec<u8>,
+    pub fence: u64,
+    /// ms, -1 for ever.
+    pub lease: i64,
+    /// ms since the epoch, 0 for never; always 0 for a mutex, whose deadline is the key's time to live.
+    pub until: u64,
+    /// Exclusive or write holds, or permits.
+    pub holds: u64,
+    pub reads: u64,
+}
+
+impl StoredLock {
+    /// A mutex that `owner` holds for ever.
+    pub fn mutex(owner: &str, fence: u64) -> StoredLock {
+        let holder = StoredHolder { owner: owner.into(), fence, lease: -1, until: 0, holds: 1, reads: 0 };
+        StoredLock { kind: 0, limit: 1, fence, holders: vec![holder] }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for number in [self.kind, self.limit, self.fence, self.holders.len() as u64] {
+            put_number(&mut bytes, number);
+        }
+        for holder in &self.holders {
+            put_number(&mut bytes, holder.owner.len() as u64);
+            bytes.extend(&holder.owner);
+            put_number(&mut bytes, holder.fence);
+            // Signed numbers alternate: 0, -1, 1, -2, …
+            put_number(&mut bytes, (holder.lease.wrapping_shl(1) ^ (holder.lease >> 63)) as u64);
+            for number in [holder.until, holder.holds, holder.reads] {
+                put_number(&mut bytes, number);
+            }
+        }
+        bytes
+    }
+}
+
+/// Seven bits a byte, the lowest first; all but the last have the highest bit set.
+fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        bytes.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number.to_le_bytes()[0]);
+}
+
+/// What one server puts around the string of a lock in a DUMP.
+pub struct Envelope {
+    header: Vec<u8>,
+    rdb_version: Vec<u8>,
+}
+
+impl Envelope {
+    /// Looks at the DUMP of a lock, which it takes and removes.
+    #[track_caller]
+    pub fn of(client: &mut Client) -> Envelope {
+        client.run("LOCK.ACQUIRE envelope a").fence();
+        let dump = client.run("DUMP envelope").bytes().to_vec();
+        assert_eq!(client.run("DEL envelope"), Reply::Int(1));
+        let footer = &dump[dump.len() - FOOTER..];
+        Envelope { header: dump[..HEADER].to_vec(), rdb_version: footer[..FOOTER - CHECKSUM].to_vec() }
+    }
+
+    /// The payload whose lock is stored as these bytes, whatever they are.
+    pub fn seal(&self, stored: &[u8]) -> Vec<u8> {
+        let mut payload = self.header.clone();
+        payload.push(STRING);
+        // The lengths of an RDB file: six bits, fourteen, or thirty-two.
+        match u32::try_from(stored.len()).expect("a short string") {
+            short @ ..0x40 => payload.push(short.to_le_bytes()[0]),
+            long @ ..0x4000 => payload.extend([0x40 | long.to_le_bytes()[1], long.to_le_bytes()[0]]),
+            longest => {
+                payload.push(0x80);
+                payload.extend(longest.to_be_bytes());
+            }
+        }
+        payload.extend(stored);
+        payload.push(END);
+        payload.extend(&self.rdb_version);
+        payload.extend(crc64(&payload).to_le_bytes());
+        payload
+    }
+}
+
+/// Gives a payload a checksum that fits: otherwise the server's own check would stop every mutation.
+pub fn reseal(mut payload: Vec<u8>) -> Vec<u8> {
+    payload.truncate(payload.len() - CHECKSUM);
+    payload.extend(crc64(&payload).to_le_bytes());
+    payload
+}
+
+/// The checksum of Redis, CRC-64/Jones, reflected: <https://github.com/redis/redis/blob/7.0/src/crc64.c>.
+fn crc64(bytes: &[u8]) -> u64 {
+    const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u64::from(*byte), |crc, _| if crc & 1 == 1 { (crc >> 1) ^ POLYNOMIAL } else { crc >> 1 })
+    })
+}

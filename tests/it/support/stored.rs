@@ -1,0 +1,95 @@
+//! Locks of every family and of every shape that is stored, and what must still hold wherever they have come to.
+
+use super::{assert_just_began, Client, Reply, Server};
+
+/// The keys of [`take_locks`].
+pub const KEYS: [&str; 12] = [
+    "mutex",
+    "default",
+    "forever",
+    "binary",
+    "nested",
+    "nested-forever",
+    "readers",
+    "writer",
+    "permits",
+    "forever-permits",
+    "one",
+    "other",
+];
+
+/// Takes a lock of every family, with as many holders, holds and deadlines as make a difference.
+#[track_caller]
+pub fn take_locks(client: &mut Client) {
+    for line in [
+        "LOCK.ACQUIRE mutex a PX 600000",
+        "LOCK.ACQUIRE default a",
+        "LOCK.ACQUIRE forever a PERSIST",
+        "RLOCK.ACQUIRE nested a HOLDS 5 PX 600000",
+        "RLOCK.ACQUIRE nested-forever a HOLDS 2 PERSIST",
+        "RWLOCK.ACQUIRE readers a READ HOLDS 2 PX 600000",
+        "RWLOCK.ACQUIRE readers b READ PX 700000",
+        "RWLOCK.ACQUIRE readers c READ PX 90000",
+        "RWLOCK.ACQUIRE writer a WRITE HOLDS 2 PX 600000",
+        "RWLOCK.ACQUIRE writer a READ HOLDS 3 PX 700000",
+        "SEM.ACQUIRE permits a LIMIT 9 PERMITS 4 PX 600000",
+        "SEM.ACQUIRE permits b LIMIT 9 PERSIST",
+        "SEM.ACQUIRE permits c LIMIT 9 PERMITS 2 PX 90000",
+        "SEM.ACQUIRE permits c LIMIT 8 PX 80000",
+        "SEM.ACQUIRE forever-permits a LIMIT 1000000 PERMITS 1000000 PERSIST",
+        "MLOCK.ACQUIRE 2 one other a PX 600000",
+    ] {
+        assert!(client.run(line).fence() > 0, "{line}");
+    }
+    // The longest owner, with bytes that mean something to somebody.
+    let owner: Vec<u8> = b"\0\r\n\xff*$".iter().copied().cycle().take(1024).collect();
+    client.cmd(&[&b"LOCK.ACQUIRE"[..], b"binary", &owner, b"PX", b"600000"]).fence();
+}
+
+/// All that is stored, byte by byte, with its deadlines.
+#[track_caller]
+pub fn stored(client: &mut Client) -> Vec<(Reply, Reply)> {
+    KEYS.iter().map(|key| client.stored(key)).collect()
+}
+
+/// What must still hold wherever [`take_locks`] has come to.
+#[track_caller]
+pub fn assert_locks_still_work(client: &mut Client) {
+    assert!(client.run("LOCK.ACQUIRE mutex b").is_nil());
+    assert_eq!(client.run("LOCK.RENEW mutex a").int(), 1);
+    assert_just_began(client.pttl("mutex"), 600_000);
+    assert_eq!(client.run("LOCK.RELEASE mutex a").int(), 1);
+    assert_eq!(client.pttl("forever"), -1);
+    assert_eq!(client.run("LOCK.RELEASE forever a").int(), 1);
+
+    assert!(client.run("RLOCK.ACQUIRE nested b").is_nil());
+    assert_eq!(client.run("RLOCK.ACQUIRE nested a").items()[2].int(), 6);
+    assert_eq!(client.run("RLOCK.RELEASE nested-forever a HOLDS 0").int(), 0);
+
+    assert_eq!(client.run("LOCK.INFO permits").get("limit"), &Reply::Int(8));
+    assert!(client.run("SEM.ACQUIRE permits d LIMIT 8").is_nil(), "eight permits are out");
+    assert_eq!(client.run("SEM.RELEASE permits a PERMITS 2"), Reply::Int(2));
+    assert_eq!(client.run("SEM.ACQUIRE permits d LIMIT 8 PERMITS 2").items()[2], Reply::Int(2));
+    assert!(client.run("SEM.ACQUIRE permits e LIMIT 8").is_nil());
+    assert_eq!(client.pttl("forever-permits"), -1);
+
+    assert!(client.run("RWLOCK.ACQUIRE readers a WRITE").is_nil());
+    assert_eq!(client.run("RWLOCK.RELEASE readers a READ"), Reply::Int(1));
+    assert_eq!(client.run("RWLOCK.RELEASE readers b READ"), Reply::Int(0));
+    assert_just_began(client.pttl("readers"), 600_000);
+    assert_eq!(client.run("RWLOCK.RELEASE readers c READ"), Reply::Int(0));
+    assert!(client.run("RWLOCK.ACQUIRE readers a WRITE").fence() > 0, "the only reader");
+
+    assert!(client.run("RWLOCK.ACQUIRE writer b READ").is_nil());
+    assert_eq!(client.run("RWLOCK.RELEASE writer a WRITE HOLDS 0"), Reply::Int(0));
+    assert!(client.run("RWLOCK.ACQUIRE writer b READ").fence() > 0);
+    assert_eq!(client.run("RWLOCK.RELEASE writer a READ"), Reply::Int(2));
+    assert_eq!(client.run("MLOCK.RELEASE 2 one other a"), Reply::Int(2));
+}
+
+/// Rewrites the AOF, and returns when that is done.
+#[track_caller]
+pub fn rewrite_aof(server: &Server) {
+    assert!(!server.client().run("BGREWRITEAOF").is_error());
+    server.wait_aof_rewritten();
+}
