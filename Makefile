@@ -46,6 +46,7 @@ servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a ca
 lint: ## formatting, clippy and rustdoc; a warning is an error
 	@scripts/setup compiler libclang lint
 	cargo fmt --all --check
+	@echo no line past 120 columns; ! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts)
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 

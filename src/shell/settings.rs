@@ -1,4 +1,5 @@
-//! The settings: `loadmodule libredis_lock.so name value …`, `lock.name value` in redis.conf, `CONFIG SET lock.name value`.
+//! The settings: `loadmodule libredis_lock.so name value …`, `lock.name value` in redis.conf, `CONFIG SET lock.name
+//! value`.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -13,8 +13,8 @@ use super::replication::consumers;
 use super::{clock, settings, turn};
 
 /// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a dump that is cut short is an error of ours, not the end of the server. And
-/// `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which the crate's bindings leave out: keys signal when they changed, not
-/// when they are opened.
+/// `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which the crate's bindings leave out: keys signal when they
+/// changed, not when they are opened.
 const OPTIONS: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | 1 << 1;
 
 /// Called by the server after the data type was registered.
@@ -66,7 +66,8 @@ fn pairs(args: &[RedisString]) -> Vec<(String, Option<i64>)> {
 fn warn_of_eviction(ctx: Ctx<'_>) {
     if ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT) {
         ctx.warn(
-            "redis-lock: maxmemory-policy may evict locks that are held. Set it to noeviction where a lost lock matters.",
+            "redis-lock: maxmemory-policy may evict locks that are held. \
+             Set it to noeviction where a lost lock matters.",
         );
     }
 }

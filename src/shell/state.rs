@@ -22,8 +22,8 @@ pub struct State {
 
 static STATE: MainThread<RefCell<Option<State>>> = MainThread(RefCell::new(None));
 
-/// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside a
-/// command.
+/// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
+/// a command.
 pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.0.try_borrow_mut().ok()?;
     let state = match &mut *borrowed {

@@ -1,5 +1,5 @@
-//! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command and the timer take this
-//! road.
+//! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command and the timer
+//! take this road.
 
 use std::ffi::c_void;
 
@@ -61,8 +61,8 @@ pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, Er
 }
 
 /// A turn of the timer: decides what no command asked for. Whatever ends a lock outside the module's own commands comes
-/// here, where writing is allowed, unless the server refuses writes at the moment; then it comes here again after a while,
-/// because no event says that a pause has ended.
+/// here, where writing is allowed, unless the server refuses writes at the moment; then it comes here again after a
+/// while, because no event says that a pause has ended.
 ///
 /// # Safety
 /// To be called by the server only, as the callback of the one timer.

@@ -1,8 +1,8 @@
-//! Events: what happened where nothing may be written or decided. Callbacks note them; the next command or turn of the timer
-//! applies them before anything else, in their order.
+//! Events: what happened where nothing may be written or decided. Callbacks note them; the next command or turn of the
+//! timer applies them before anything else, in their order.
 //!
-//! The server calls back from inside our own calls: `unlink2` out of an `OpenKey`, for one. So the state is borrowed once for a
-//! whole command, and a callback that comes in between notes an event instead.
+//! The server calls back from inside our own calls: `unlink2` out of an `OpenKey`, for one. So the state is borrowed
+//! once for a whole command, and a callback that comes in between notes an event instead.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
 //! The write gate: whether the server accepts a write now that no client asked for.
 //!
-//! A grant from the timer would get past every refusal that the server keeps for clients' commands, so the server is asked.
+//! A grant from the timer would get past every refusal that the server keeps for clients' commands, so the server is
+//! asked.
 
 use std::cell::Cell;
 use std::ffi::CStr;

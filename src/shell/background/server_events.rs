@@ -38,8 +38,9 @@ pub fn subscribe(ctx: Ctx<'_>) -> bool {
     })
 }
 
-/// Subscribes to what is done to single keys, once, when somebody begins to wait: a lease that EXPIRE made shorter has to be
-/// seen then. As long as nobody ever waits, the DEL and EXPIRE of other people's keys cost what they cost without the module.
+/// Subscribes to what is done to single keys, once, when somebody begins to wait: a lease that EXPIRE made shorter has
+/// to be seen then. As long as nobody ever waits, the DEL and EXPIRE of other people's keys cost what they cost without
+/// the module.
 pub fn watch_keys(ctx: Ctx<'_>) {
     static WATCHED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
     if !WATCHED.0.replace(true) {
@@ -74,9 +75,9 @@ unsafe extern "C" fn on_key(
     raw::REDISMODULE_OK as c_int
 }
 
-/// Valkey 8.1 selects the database of an event on the client that causes it, and does not go back: after `MOVE key 1` the
-/// client, or the link to a primary, would stay in database 1 because a module subscribed. Elsewhere the context has a
-/// client of its own.
+/// Valkey 8.1 selects the database of an event on the client that causes it, and does not go back: after `MOVE key 1`
+/// the client, or the link to a primary, would stay in database 1 because a module subscribed. Elsewhere the context
+/// has a client of its own.
 fn keep_database(ctx: Ctx<'_>, event: &[u8]) {
     static FROM: MainThread<Cell<i32>> = MainThread(Cell::new(0));
     if event == b"move_from" {

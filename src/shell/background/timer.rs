@@ -9,8 +9,8 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::timer::{self as ffi, TimerCallback, TimerId};
 
-/// The server counts a timer in microseconds. A longer wait overflows: the timer would fire in a loop. One that fires too
-/// early finds nothing due and is armed again.
+/// The server counts a timer in microseconds. A longer wait overflows: the timer would fire in a loop. One that fires
+/// too early finds nothing due and is armed again.
 const LONGEST_WAIT_MS: u64 = 86_400_000;
 
 /// What the timer works with, from the module's start to its end.

@@ -1,8 +1,8 @@
 //! What the server calls for a blocked client: its reply, `CLIENT UNBLOCK`, its end. Nothing is decided here: they note
 //! events.
 //!
-//! After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback and
-//! then `free`, or `free` alone when the client has gone; a grant that nobody received is passed on then.
+//! After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
+//! and then `free`, or `free` alone when the client has gone; a grant that nobody received is passed on then.
 
 use std::ffi::{c_int, c_void};
 
@@ -63,8 +63,8 @@ unsafe extern "C" fn on_timeout(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw:
     raw::REDISMODULE_OK as c_int
 }
 
-/// The connection ended; or `CLIENT UNBLOCK id ERROR`, or the server became a replica: then the client lives, and keeps no
-/// place.
+/// The connection ended; or `CLIENT UNBLOCK id ERROR`, or the server became a replica: then the client lives, and keeps
+/// no place.
 unsafe extern "C" fn on_disconnect(_: *mut raw::RedisModuleCtx, blocked: *mut raw::RedisModuleBlockedClient) {
     guard("disconnect", || {
         events::note(Event::Disconnected(BlockedId::of(blocked)));

@@ -87,7 +87,8 @@ impl WaitingClients {
         }
     }
 
-    /// The server has unblocked the client: its connection ended, or the client lives and reads an error of the server's.
+    /// The server has unblocked the client: its connection ended, or the client lives and reads an error of the
+    /// server's.
     pub fn disconnected(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
         let last_gone = self.last_gone;
         if let Some((request, client)) = self.give_up(blocked) {
@@ -96,8 +97,8 @@ impl WaitingClients {
         }
     }
 
-    /// Tells everyone that this server is no primary any more. The server has unblocked the blocked ones itself, or has not:
-    /// both are met. `ctx` publishes to the others.
+    /// Tells everyone that this server is no primary any more. The server has unblocked the blocked ones itself, or has
+    /// not: both are met. `ctx` publishes to the others.
     pub fn demoted(&mut self, manager: &mut LockManager, ctx: Option<Ctx<'_>>) {
         if let Some(ctx) = ctx {
             manager.demote(&mut Answering { ctx, clients: self });

@@ -65,8 +65,8 @@ pub fn key_arguments<'a>(prefix: Prefix, keys: &'a [&'a [u8]], args: Arguments<'
     KeyArguments { strings: &args.strings[first..first + keys.len()], names: keys }
 }
 
-/// Only a transaction that paused the server itself comes here while writes are paused. Redis does not delete expired keys
-/// then, and asserts if we overwrite one.
+/// Only a transaction that paused the server itself comes here while writes are paused. Redis does not delete expired
+/// keys then, and asserts if we overwrite one.
 pub fn refuse_while_paused(ctx: Ctx<'_>) -> Result<(), ErrorReply> {
     if ctx.avoids_replica_traffic() {
         return Err(errors::WRITES_PAUSED);

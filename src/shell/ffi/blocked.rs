@@ -1,5 +1,5 @@
-//! Blocked clients. Every blocked client has to be unblocked exactly once: the type sees to "at most", whoever keeps it to
-//! "at least".
+//! Blocked clients. Every blocked client has to be unblocked exactly once: the type sees to "at most", whoever keeps it
+//! to "at least".
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -52,8 +52,9 @@ impl BlockedId {
 }
 
 impl Ctx<'_> {
-    /// Blocks the client without a time-out of the server's: on 7.0 those are exact to 100 ms only, and can end a client in
-    /// the turn in which it was unblocked. Ask first whether the client may block. `None`: the server refuses.
+    /// Blocks the client without a time-out of the server's: on 7.0 those are exact to 100 ms only, and can end a
+    /// client in the turn in which it was unblocked. Ask first whether the client may block. `None`: the server
+    /// refuses.
     pub fn block(self, callbacks: &BlockCallbacks) -> Option<BlockedClient> {
         let BlockCallbacks { reply, timeout, free, disconnect } = *callbacks;
         // SAFETY: the callbacks are functions of this module, which is never unloaded while clients are blocked.

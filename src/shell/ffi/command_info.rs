@@ -26,8 +26,8 @@ pub fn add_acl_category(ctx: Ctx<'_>, category: &CStr) -> bool {
     unsafe { raw::RedisModule_AddACLCategory.is_some_and(|add| add(ctx.raw(), category.as_ptr()) == 0) }
 }
 
-/// Registers a command; only while the module is being loaded. `since`: the version of the module since which it is there.
-/// `None`: the server refuses it.
+/// Registers a command; only while the module is being loaded. `since`: the version of the module since which it is
+/// there. `None`: the server refuses it.
 pub fn register(
     ctx: Ctx<'_>,
     command: &Command,

@@ -1,5 +1,5 @@
-//! The module API behind safe, typed wrappers: with the callbacks that the server calls, the only unsafe code. Nothing here
-//! decides anything.
+//! The module API behind safe, typed wrappers: with the callbacks that the server calls, the only unsafe code. Nothing
+//! here decides anything.
 //!
 //! | file            | question                                                                |
 //! | --------------- | ----------------------------------------------------------------------- |
@@ -35,8 +35,8 @@ pub mod server;
 pub mod string;
 pub mod timer;
 
-/// Calls a function of the API that every supported server has. The server fills the pointers before anything of the module
-/// runs, so a missing one is a server older than 7.0.
+/// Calls a function of the API that every supported server has. The server fills the pointers before anything of the
+/// module runs, so a missing one is a server older than 7.0.
 macro_rules! api {
     ($name:ident($($arg:expr),* $(,)?)) => {
         redis_module::raw::$name.expect(concat!(stringify!($name), " is there since Redis 7.0"))($($arg),*)

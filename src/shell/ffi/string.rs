@@ -55,8 +55,8 @@ impl<'s> Str<'s> {
 /// The arguments of a command, its name the first.
 ///
 /// # Safety
-/// The server passed both to the command that is running: its arguments are neither freed nor changed for `'c`, and none of
-/// them is null.
+/// The server passed both to the command that is running: its arguments are neither freed nor changed for `'c`, and
+/// none of them is null.
 pub unsafe fn arguments<'c>(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'c [Str<'c>] {
     let len = usize::try_from(argc).unwrap_or(0);
     // SAFETY: `Str` is a transparent wrapper of a pointer that is not null; the caller vouches for the rest.

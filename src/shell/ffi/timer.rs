@@ -28,15 +28,16 @@ pub fn disarm(ctx: Ctx<'_>, timer: TimerId) {
     unsafe { api!(RedisModule_StopTimer(ctx.raw(), timer.0, null_mut())) };
 }
 
-/// Wakes the event loop. A timer that is made just before the server sleeps would fire up to 100 ms late on 7.0.15 otherwise.
+/// Wakes the event loop. A timer that is made just before the server sleeps would fire up to 100 ms late on 7.0.15
+/// otherwise.
 pub fn poke_event_loop() {
     extern "C" fn nothing(_: *mut c_void) {}
     // SAFETY: the callback does nothing.
     unsafe { api!(RedisModule_EventLoopAddOneShot(Some(nothing), null_mut())) };
 }
 
-/// A context of the module's own: timers need one, and not every callback of the server brings one. Good for timers and for
-/// publishing, not for keys.
+/// A context of the module's own: timers need one, and not every callback of the server brings one. Good for timers and
+/// for publishing, not for keys.
 pub fn own_context(ctx: Ctx<'_>) -> Option<Ctx<'static>> {
     // SAFETY: the context is kept until the module goes; it is used on the main thread only, without its lock.
     unsafe { Ctx::new(api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw()))) }

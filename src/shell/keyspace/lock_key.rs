@@ -35,8 +35,8 @@ impl<'c> LockKey<'c> {
         match self.content {
             RawContent::Empty => Content::Free,
             RawContent::Foreign => Content::Foreign,
-            // SAFETY: values of our type are locks, and this is the only reference to it: the key is open once, and we are
-            // borrowed for as long as it lives.
+            // SAFETY: values of our type are locks, and this is the only reference to it: the key is open once, and we
+            // are borrowed for as long as it lives.
             RawContent::Ours(value) => Content::Lock(unsafe { value.cast::<Lock>().as_mut() }),
         }
     }

@@ -14,12 +14,12 @@ use crate::shell::ffi::main_thread::MainThread;
 /// The server's handle of our data type.
 static TYPE: MainThread<Cell<*mut raw::RedisModuleType>> = MainThread(Cell::new(null_mut()));
 
-/// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal; those of
-/// other locks may come from anywhere, `free` from another thread too.
+/// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal; those
+/// of other locks may come from anywhere, `free` from another thread too.
 static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
 
-/// The memory of locks that were removed, for the next ones: the server's allocator counts what it gives and takes, which
-/// would cost an uncontended pair 2 %.
+/// The memory of locks that were removed, for the next ones: the server's allocator counts what it gives and takes,
+/// which would cost an uncontended pair 2 %.
 static SPARES: MainThread<RefCell<Vec<NonNull<Lock>>>> = MainThread(RefCell::new(Vec::new()));
 
 /// So many are kept, of 64 bytes each.

@@ -1,15 +1,15 @@
-//! Whether anybody consumes effects: a replica, its backlog, an append-only file. Building one for nobody costs a third of a
-//! request.
+//! Whether anybody consumes effects: a replica, its backlog, an append-only file. Building one for nobody costs a third
+//! of a request.
 //!
-//! The answer must be exact, or replicas would miss a grant. Somebody begins to consume in one of these moments, and each is
-//! an event:
-//! - A replica's first synchronization and the start of an append-only file begin with a snapshot by a forked child: whatever
-//!   was not sent before the fork is in the snapshot. A replica that synchronizes partially needs the backlog of an earlier
-//!   one, which counts as a consumer.
+//! The answer must be exact, or replicas would miss a grant. Somebody begins to consume in one of these moments, and
+//! each is an event:
+//! - A replica's first synchronization and the start of an append-only file begin with a snapshot by a forked child:
+//!   whatever was not sent before the fork is in the snapshot. A replica that synchronizes partially needs the backlog
+//!   of an earlier one, which counts as a consumer.
 //! - `CONFIG SET appendonly yes`, a promotion, the end of loading.
 //!
-//! Consumers are counted again only at these events. In a cluster, where slots are moved by streams of effects too, somebody
-//! always counts as consuming.
+//! Consumers are counted again only at these events. In a cluster, where slots are moved by streams of effects too,
+//! somebody always counts as consuming.
 
 use std::cell::Cell;
 

@@ -1,16 +1,17 @@
-//! An effect as replicas and the append-only file get it: `LOCK.APPLY key WORD …`. Who holds a lock, until when, with which
-//! fence; never a request.
+//! An effect as replicas and the append-only file get it: `LOCK.APPLY key WORD …`. Who holds a lock, until when, with
+//! which fence; never a request.
 //!
-//! | effect                                                                  | meaning                                    |
-//! | ----------------------------------------------------------------------- | ------------------------------------------ |
-//! | `HOLD owner "kind limit holds reads fence lease until"`                 | this owner holds it so                     |
-//! | `DROP owner`                                                            | this owner holds it no more                |
-//! | `LIMIT n`                                                               | the semaphore's limit                      |
-//! | `CLAMP`                                                                 | the holders' deadlines follow the key's    |
-//! | `FENCE n`                                                               | the fence of the latest grant              |
+//! | effect                                                | meaning                                 |
+//! | ----------------------------------------------------- | --------------------------------------- |
+//! | `HOLD owner "kind limit holds reads fence lease until"` | this owner holds it so                |
+//! | `DROP owner`                                          | this owner holds it no more             |
+//! | `LIMIT n`                                             | the semaphore's limit                   |
+//! | `CLAMP`                                               | the holders' deadlines follow the key's |
+//! | `FENCE n`                                             | the fence of the latest grant           |
 //!
-//! `lease` and `until` in ms, -1 for never; a mutex' holder replaces the one before. When the last holder goes, the server's
-//! own `DEL` is sent. Effects are applied as they come: whoever applies them judges nothing and reads no clock.
+//! `lease` and `until` in ms, -1 for never; a mutex' holder replaces the one before. When the last holder goes, the
+//! server's own `DEL` is sent. Effects are applied as they come: whoever applies them judges nothing and reads no
+//! clock.
 
 use std::ffi::CStr;
 
@@ -42,8 +43,8 @@ pub enum Received<'a> {
     Fence(Fence),
 }
 
-/// `kind limit holds reads fence lease until` in one argument: it costs the server a third of what seven cost. `None` for a
-/// vacant lock.
+/// `kind limit holds reads fence lease until` in one argument: it costs the server a third of what seven cost. `None`
+/// for a vacant lock.
 pub fn encode_hold(lock: &Lock, hold: &Hold<'_>) -> Option<String> {
     let FamilyAndLimit { family, limit } = lock.family_and_limit()?;
     let until = hold.until.timestamp().map_or(-1, |until| i64::try_from(until.ms()).unwrap_or(i64::MAX));

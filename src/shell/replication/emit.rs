@@ -62,8 +62,8 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
         let Some(fields) = encode_hold(lock, &hold) else { return };
         aof.emit(APPLY, key, HOLD, Rest::TwoBytes(hold.owner.as_bytes(), fields.as_bytes()));
     }
-    // The latest fence, where its holder has gone since; and that the key has no end of its own: the server's `PEXPIREAT`
-    // follows where it has.
+    // The latest fence, where its holder has gone since; and that the key has no end of its own: the server's
+    // `PEXPIREAT` follows where it has.
     if let (true, Some(fence)) = (lock.is_shared(), lock.fence()) {
         aof.emit(APPLY, key, c"FENCE", Rest::Integer(i64::try_from(fence.get()).unwrap_or(i64::MAX)));
         aof.emit_key(c"PERSIST", key);

@@ -1,4 +1,5 @@
-//! Reads the fenced blocks of README.md, and the comments that say how each is replayed. Decides nothing, types nothing.
+//! Reads the fenced blocks of README.md, and the comments that say how each is replayed. Decides nothing, types
+//! nothing.
 
 use std::time::Duration;
 

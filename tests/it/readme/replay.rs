@@ -83,7 +83,8 @@ impl<'a> Replay<'a> {
                 about.waited = after;
             }
             let mut came = self.terminal(reader).finish();
-            // On a busy machine a command that does not wait may take half a second too: then redis-cli prints the time.
+            // On a busy machine a command that does not wait may take half a second too: then redis-cli prints the
+            // time.
             if about.waited.is_zero() && came.last().is_some_and(|line| is_elapsed(line)) {
                 came.pop();
             }
