@@ -11,13 +11,12 @@ use lock::value::owner::OwnerRef;
 use redis_module::raw;
 use uuid::Uuid;
 
-use super::dispatch::Arguments;
+use super::arguments::{refuse_while_paused, Arguments};
 use crate::shell::clients::parking::NewWaiter;
 use crate::shell::ffi::call::slot;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{may_publish, Audience};
 use crate::shell::ffi::string::Str;
-use crate::shell::keyspace::store::KeyArguments;
 use crate::shell::{settings, turn};
 
 /// Runs the command.
@@ -29,7 +28,7 @@ pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), 
         // A random UUID. Nobody can retry the request: it keeps no place.
         Token::Made => (make_token(&mut made)?, false),
     };
-    let keys = key_arguments(prefix, command.keys, args);
+    let keys = args.keys(prefix, command.keys);
     let wait = WaitTerms::find(ctx, command.wait, args.strings, keys.strings)?;
     refuse_while_paused(ctx)?;
     let family = command.claim.family();
@@ -55,21 +54,6 @@ pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), 
         Acquired::NotGranted => reply::not_granted(&mut ctx),
         // The client is blocked, or was told so when it was parked.
         Acquired::Queued(_) => {}
-    }
-    Ok(())
-}
-
-/// The key arguments of a command, and their bytes.
-pub fn key_arguments<'a>(prefix: Prefix, keys: &'a [&'a [u8]], args: Arguments<'a>) -> KeyArguments<'a> {
-    let first = prefix.first_key_argument();
-    KeyArguments { strings: &args.strings[first..first + keys.len()], names: keys }
-}
-
-/// Only a transaction that paused the server itself comes here while writes are paused. Redis does not delete expired
-/// keys then, and asserts if we overwrite one.
-pub fn refuse_while_paused(ctx: Ctx<'_>) -> Result<(), ErrorReply> {
-    if ctx.avoids_replica_traffic() {
-        return Err(errors::WRITES_PAUSED);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use lock::value::lock::Lock;
 use lock::value::replicated::FamilyAndLimit;
 use redis_module::raw;
 
-use super::dispatch::Arguments;
+use super::arguments::Arguments;
 use crate::shell::background::gate;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;

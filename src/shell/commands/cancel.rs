@@ -5,8 +5,7 @@ use command::parse;
 use command::reply;
 use lock::key::KeyRef;
 
-use super::acquire::refuse_while_paused;
-use super::dispatch::Arguments;
+use super::arguments::{refuse_while_paused, Arguments};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::keyspace::store::KeyArguments;
 use crate::shell::turn;

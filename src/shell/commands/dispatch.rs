@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use command::catalog::{Action, CATALOG, COUNT};
+use command::catalog::{Action, Command, CATALOG, COUNT};
 use command::errors::{self, ErrorReply};
 use command::parse::several_key_arguments;
 use command::reply::ReplyWriter;
@@ -10,11 +10,12 @@ use redis_module::raw;
 use seq_macro::seq;
 use smallvec::SmallVec;
 
+use super::arguments::Arguments;
 use super::{acquire, apply, cancel, inspect, release, renew};
 use crate::shell::ffi::command_info::CommandEntry;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::string::{arguments, Str};
+use crate::shell::ffi::string::arguments;
 
 // The server passes no data to a command's function, so each command of the catalog has one of its own.
 seq!(INDEX in 0..20 {
@@ -24,15 +25,6 @@ seq!(INDEX in 0..20 {
 
 /// So many arguments need no heap.
 const FEW: usize = 16;
-
-/// A command's arguments, its name the first.
-#[derive(Clone, Copy)]
-pub struct Arguments<'a> {
-    /// As the server passed them.
-    pub strings: &'a [Str<'a>],
-    /// Their bytes, in the same order.
-    pub bytes: &'a [&'a [u8]],
-}
 
 unsafe extern "C" fn enter<const INDEX: usize>(
     ctx: *mut raw::RedisModuleCtx,
@@ -48,7 +40,7 @@ unsafe extern "C" fn enter<const INDEX: usize>(
         bytes.push(CATALOG[INDEX].name.as_bytes());
         bytes.extend(strings.iter().skip(1).map(|string| string.bytes()));
         let args = Arguments { strings, bytes: &bytes };
-        if let Err(error) = dispatch(CATALOG[INDEX].action, CATALOG[INDEX].arity, ctx, args) {
+        if let Err(error) = dispatch(&CATALOG[INDEX], ctx, args) {
             ctx.error(&error);
         }
     });
@@ -59,17 +51,16 @@ unsafe extern "C" fn enter<const INDEX: usize>(
 }
 
 #[inline(always)]
-fn dispatch(action: Action, arity: i32, ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
-    if action.takes_several_keys() && ctx.asks_for_keys() {
+fn dispatch(command: &Command, ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    if command.action.takes_several_keys() && ctx.asks_for_keys() {
         several_key_arguments(args.bytes).for_each(|position| ctx.tell_key(position));
         return Ok(());
     }
-    let least = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
-    if args.bytes.len() < least || (arity > 0 && args.bytes.len() > least) {
+    if !command.accepts(args.bytes.len()) {
         ctx.reply_wrong_arity();
         return Ok(());
     }
-    match action {
+    match command.action {
         Action::Acquire(prefix) => acquire::run(prefix, ctx, args),
         Action::Release(prefix) => release::run(prefix, ctx, args),
         Action::Renew(prefix) => renew::run(prefix, ctx, args),

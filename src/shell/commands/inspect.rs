@@ -7,7 +7,7 @@ use lock::key::{KeyRef, RequestId};
 use lock::queue::request::QueuedRequest;
 use lock::value::replicated::FamilyAndLimit;
 
-use super::dispatch::Arguments;
+use super::arguments::Arguments;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::client_address;
 use crate::shell::ffi::string::Str;

@@ -4,6 +4,7 @@
 //! | -------------- | -------------------------------------------------------------- |
 //! | `registration` | how does the server learn the commands                         |
 //! | `dispatch`     | how does a command come in                                     |
+//! | `arguments`    | which of its arguments are the keys                            |
 //! | `acquire`      | `*.ACQUIRE`                                                    |
 //! | `release`      | `*.RELEASE`                                                    |
 //! | `renew`        | `*.RENEW`                                                      |
@@ -13,6 +14,7 @@
 
 mod acquire;
 mod apply;
+mod arguments;
 mod cancel;
 mod dispatch;
 mod inspect;

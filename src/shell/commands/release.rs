@@ -7,8 +7,7 @@ use command::reply;
 use lock::key::KeyRef;
 use lock::value::outcome::{KeyError, Released};
 
-use super::acquire::key_arguments;
-use super::dispatch::Arguments;
+use super::arguments::Arguments;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::{settings, turn};
 
@@ -16,7 +15,7 @@ use crate::shell::{settings, turn};
 pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     let command = ReleaseCommand::parse(prefix, args.bytes, settings::leases())?;
     let (names, portion, owner) = (command.keys, &command.portion, command.owner.as_bytes());
-    let keys = key_arguments(prefix, names, args);
+    let keys = args.keys(prefix, names);
     if let (false, [name]) = (prefix.takes_several_keys(), names) {
         let released = turn::of_command(ctx, keys, None, |manager, host| {
             let key = KeyRef { db: host.keys.db(), name };

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use redis_module::raw;
 
-use super::string::{OwnedStr, Str};
+use super::string::Str;
 use super::{api, guard};
 
 /// The context of a callback, for as long as it runs.
@@ -64,11 +64,6 @@ impl<'c> Ctx<'c> {
     pub fn signal_modified(self, key: Str<'_>) {
         // SAFETY: both are valid.
         unsafe { api!(RedisModule_SignalModifiedKey(self.raw(), key.raw())) };
-    }
-
-    /// A string object with these bytes.
-    pub fn string(self, bytes: &[u8]) -> OwnedStr<'c> {
-        OwnedStr::new(self, bytes)
     }
 
     /// A warning in the server's log.

@@ -6,7 +6,7 @@ use redis_module::raw;
 
 use super::api;
 use super::context::Ctx;
-use super::string::Str;
+use super::string::{OwnedStr, Str};
 
 /// An integer field of `INFO section`, as the server has it now; `None` where it has none of that name.
 pub fn info_field(ctx: Ctx<'_>, section: &CStr, field: &CStr) -> Option<i64> {
@@ -70,7 +70,7 @@ pub enum Audience {
 
 /// Publishes a message.
 pub fn publish(ctx: Ctx<'_>, channel: &[u8], message: &[u8], audience: Audience) {
-    let (channel, message) = (ctx.string(channel), ctx.string(message));
+    let (channel, message) = (OwnedStr::new(channel), OwnedStr::new(message));
     let (channel, message) = (channel.as_str().raw(), message.as_str().raw());
     // SAFETY: both strings live until the end of the function.
     unsafe {

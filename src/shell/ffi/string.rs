@@ -2,12 +2,11 @@
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{null_mut, NonNull};
 
 use redis_module::raw;
 
 use super::api;
-use super::context::Ctx;
 
 /// A string object of the server that is neither freed nor changed for `'s`.
 #[derive(Clone, Copy)]
@@ -18,10 +17,7 @@ pub struct Str<'s> {
 }
 
 /// A string object of our own, freed when dropped.
-pub struct OwnedStr<'c> {
-    ctx: Ctx<'c>,
-    string: NonNull<raw::RedisModuleString>,
-}
+pub struct OwnedStr(NonNull<raw::RedisModuleString>);
 
 impl<'s> Str<'s> {
     /// `None` for a null pointer.
@@ -63,22 +59,24 @@ pub unsafe fn arguments<'c>(argv: *mut *mut raw::RedisModuleString, argc: c_int)
     unsafe { std::slice::from_raw_parts(argv.cast::<Str<'c>>(), len) }
 }
 
-impl<'c> OwnedStr<'c> {
-    pub(super) fn new(ctx: Ctx<'c>, bytes: &[u8]) -> OwnedStr<'c> {
-        // SAFETY: the server copies the bytes; it ends itself rather than to return null.
-        let string = unsafe { api!(RedisModule_CreateString(ctx.raw(), bytes.as_ptr().cast(), bytes.len())) };
-        OwnedStr { ctx, string: NonNull::new(string).expect("the server never returns null") }
+impl OwnedStr {
+    /// A string object with these bytes.
+    pub fn new(bytes: &[u8]) -> OwnedStr {
+        // SAFETY: the server copies the bytes; without a context the string is ours alone. It ends itself rather than to
+        // return null.
+        let string = unsafe { api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len())) };
+        OwnedStr(NonNull::new(string).expect("the server never returns null"))
     }
 
     /// The string, borrowed.
     pub fn as_str(&self) -> Str<'_> {
-        Str { string: self.string, owner: PhantomData }
+        Str { string: self.0, owner: PhantomData }
     }
 }
 
-impl Drop for OwnedStr<'_> {
+impl Drop for OwnedStr {
     fn drop(&mut self) {
         // SAFETY: we own one reference.
-        unsafe { api!(RedisModule_FreeString(self.ctx.raw(), self.string.as_ptr())) };
+        unsafe { api!(RedisModule_FreeString(null_mut(), self.0.as_ptr())) };
     }
 }

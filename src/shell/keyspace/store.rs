@@ -75,7 +75,7 @@ impl Keys for Store<'_> {
         let KeyArguments { strings, names } = self.arguments;
         let name = match names.iter().position(|name| *name == key.name).and_then(|index| strings.get(index)) {
             Some(argument) => Name::Argument(*argument),
-            None => Name::Own(self.ctx.string(key.name)),
+            None => Name::Own(OwnedStr::new(key.name)),
         };
         // SAFETY: one key is open at a time, because it borrows the store, which is the only one.
         let lock_key = unsafe { LockKey::open(self.ctx, name.as_str()) };
@@ -92,7 +92,7 @@ impl Keys for Store<'_> {
             return gate;
         }
         self.select(key.db);
-        let name = self.ctx.string(key.name);
+        let name = OwnedStr::new(key.name);
         let (gate, holds_for) = gate::ask(self.ctx, name.as_str());
         if holds_for == HoldsFor::EveryKey {
             self.gate = Some(gate);
@@ -113,7 +113,7 @@ pub struct StoredKey<'e> {
 
 enum Name<'e> {
     Argument(Str<'e>),
-    Own(OwnedStr<'e>),
+    Own(OwnedStr),
 }
 
 impl Name<'_> {

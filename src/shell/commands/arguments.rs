@@ -1,0 +1,34 @@
+//! What all commands need of their arguments, and of the server before they change anything.
+
+use command::errors::{self, ErrorReply};
+use command::name::Prefix;
+
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::string::Str;
+use crate::shell::keyspace::store::KeyArguments;
+
+/// A command's arguments, its name the first.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// As the server passed them.
+    pub strings: &'a [Str<'a>],
+    /// Their bytes, in the same order.
+    pub bytes: &'a [&'a [u8]],
+}
+
+impl<'a> Arguments<'a> {
+    /// The key arguments of a command that takes these keys.
+    pub fn keys(self, prefix: Prefix, keys: &'a [&'a [u8]]) -> KeyArguments<'a> {
+        let first = prefix.first_key_argument();
+        KeyArguments { strings: &self.strings[first..first + keys.len()], names: keys }
+    }
+}
+
+/// Only a transaction that paused the server itself comes here while writes are paused. Redis does not delete expired
+/// keys then, and asserts if we overwrite one.
+pub fn refuse_while_paused(ctx: Ctx<'_>) -> Result<(), ErrorReply> {
+    if ctx.avoids_replica_traffic() {
+        return Err(errors::WRITES_PAUSED);
+    }
+    Ok(())
+}
