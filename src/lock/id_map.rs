@@ -55,9 +55,9 @@ mod tests {
     /// With 1,024 numbers in 1,024 places about 63 % are taken by a perfect hash.
     #[test]
     fn numbers_in_a_row_and_addresses_are_spread() {
-        let mixer = BuildHasherDefault::<IdHasher>::default();
+        let hasher = BuildHasherDefault::<IdHasher>::default();
         for step in [1, 16, 64, 192, 4096, 1 << 20] {
-            let hashes: Vec<u64> = (0..1024_u64).map(|n| mixer.hash_one(0x7f12_3400_0000 + n * step)).collect();
+            let hashes: Vec<u64> = (0..1024_u64).map(|n| hasher.hash_one(0x7f12_3400_0000 + n * step)).collect();
             let lowest: HashSet<u64> = hashes.iter().map(|hash| hash & 1023).collect();
             let highest: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
             assert!(lowest.len() > 550, "{step}: {} of 1024 places", lowest.len());

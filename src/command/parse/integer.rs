@@ -27,10 +27,12 @@ mod tests {
 
     #[test]
     fn reads_what_redis_reads_and_nothing_else() {
-        for number in [0, 7, -1, 30_000, i64::MAX, i64::MIN] {
+        for number in [0, 9, 10, -1, 30_000, i64::MAX, i64::MIN] {
             assert_eq!(integer(number.to_string().as_bytes()), Some(number));
         }
-        for bytes in ["", "-", "+1", "01", "-0", " 1", "1 ", "1.0", "1e3", "0x1", "9223372036854775808", "٣"] {
+        for bytes in
+            ["", "-", "+1", "01", "-0", " 1", "1 ", "1.0", "1e3", "0x1", "1:", "1/", "9223372036854775808", "٣"]
+        {
             assert_eq!(integer(bytes.as_bytes()), None, "{bytes}");
         }
     }

@@ -1,15 +1,15 @@
 //! Every option of every command. They come in any order and any case; one given twice is a syntax error.
 //!
-//! | option               | value                            | commands that take it               |
-//! | -------------------- | -------------------------------- | ----------------------------------- |
-//! | `PX`, `EX`           | the lease, 1 ms to max-lease     | every ACQUIRE and RENEW             |
-//! | `PERSIST`            |                                  | every ACQUIRE and RENEW             |
-//! | `BLOCK`              | ms to wait, 0 for ever           | every ACQUIRE                       |
-//! | `NOTIFY`             | a channel; only with BLOCK       | every ACQUIRE                       |
-//! | `SESSION`            |                                  | every ACQUIRE                       |
-//! | `HOLDS`              | holds afterwards, 0 to 2^32 - 1  | RLOCK, RWLOCK, SEM: ACQUIRE, RELEASE |
-//! | `PERMITS`            | 1 to 1,000,000                   | SEM: ACQUIRE, RELEASE               |
-//! | `LIMIT`              | 1 to 1,000,000                   | SEM.ACQUIRE                         |
+//! | option     | value                           | commands that take it                |
+//! | ---------- | ------------------------------- | ------------------------------------ |
+//! | `PX`, `EX` | the lease, 1 ms to max-lease    | every ACQUIRE and RENEW              |
+//! | `PERSIST`  |                                 | every ACQUIRE and RENEW              |
+//! | `BLOCK`    | ms to wait, 0 for ever          | every ACQUIRE                        |
+//! | `NOTIFY`   | a channel; only with BLOCK      | every ACQUIRE                        |
+//! | `SESSION`  |                                 | every ACQUIRE                        |
+//! | `HOLDS`    | holds afterwards, 0 to 2^32 - 1 | RLOCK, RWLOCK, SEM: ACQUIRE, RELEASE |
+//! | `PERMITS`  | 1 to 1,000,000                  | SEM: ACQUIRE, RELEASE                |
+//! | `LIMIT`    | 1 to 1,000,000                  | SEM.ACQUIRE                          |
 //!
 //! What the options together ask for, and which of them exclude each other there, is decided by the command.
 
@@ -68,30 +68,30 @@ enum OptionName {
     Ex,
     Block,
     Notify,
+    Session,
     Holds,
     Permits,
     Limit,
     Persist,
-    Session,
 }
 
+/// The most frequent one is tried first.
+const NAMES: [(&str, OptionName); 9] = [
+    ("PX", OptionName::Px),
+    ("EX", OptionName::Ex),
+    ("BLOCK", OptionName::Block),
+    ("NOTIFY", OptionName::Notify),
+    ("SESSION", OptionName::Session),
+    ("HOLDS", OptionName::Holds),
+    ("PERMITS", OptionName::Permits),
+    ("LIMIT", OptionName::Limit),
+    ("PERSIST", OptionName::Persist),
+];
+
 impl OptionName {
-    /// The most frequent one is tried first.
     #[inline]
     fn of(word: &[u8]) -> Option<OptionName> {
-        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-        Some(match () {
-            () if is("PX") => OptionName::Px,
-            () if is("EX") => OptionName::Ex,
-            () if is("BLOCK") => OptionName::Block,
-            () if is("NOTIFY") => OptionName::Notify,
-            () if is("HOLDS") => OptionName::Holds,
-            () if is("PERMITS") => OptionName::Permits,
-            () if is("LIMIT") => OptionName::Limit,
-            () if is("PERSIST") => OptionName::Persist,
-            () if is("SESSION") => OptionName::Session,
-            () => return None,
-        })
+        NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, option)| *option)
     }
 
     #[inline]

@@ -1,5 +1,5 @@
-//! An invented server for tests: a keyspace with a replica beside it that gets nothing but the effects, and clients that note
-//! their answers. Time passes when a step says so.
+//! An invented server for tests: a keyspace with a replica beside it that gets nothing but the effects, and clients
+//! that note their answers. Time passes when a step says so.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -24,8 +24,8 @@ pub(crate) struct SimulatedServer {
     pub inbox: Inbox,
 }
 
-impl SimulatedServer {
-    pub fn new() -> SimulatedServer {
+impl Default for SimulatedServer {
+    fn default() -> SimulatedServer {
         let keyspace = Keyspace {
             now_ms: 1_000,
             primary: HashMap::new(),
@@ -36,7 +36,9 @@ impl SimulatedServer {
         };
         SimulatedServer { keyspace, inbox: Inbox::default() }
     }
+}
 
+impl SimulatedServer {
     /// The time of a decision that is made now.
     pub fn now(&self) -> Now {
         CLOCK_MS.set(self.keyspace.now_ms);

@@ -317,8 +317,8 @@ fn rank_of<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Rank {
     Rank::of_upgrade(matches!(entry.content(), Content::Lock(lock) if lock.is_upgrade(owner, &request.claim)))
 }
 
-/// The LIMIT of a queued request counts from now on: a larger one admits waiters, a smaller one refuses some. Whether it is
-/// another one.
+/// The LIMIT of a queued request counts from now on: a larger one admits waiters, a smaller one refuses some. Whether
+/// it is another one.
 fn take_over_limit<E: Entry>(entry: &mut E, limit: Option<u32>) -> bool {
     let (Some(limit), Content::Lock(lock)) = (limit, entry.content()) else { return false };
     let is_new = lock.set_limit(limit);

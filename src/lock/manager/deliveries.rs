@@ -79,3 +79,71 @@ impl Deliveries {
         self.lost.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::fence::Fence;
+
+    /// A grant of the keys of database 0 to the owner, one letter each.
+    fn delivery(owner: &str, keys: &str) -> Delivery {
+        let grant = Grant { fence: Fence::new(1).unwrap(), holds_before: 0, holds: 1 };
+        let grants = keys.bytes().map(|name| (Key::new(0, &[name]), grant)).collect();
+        Delivery { owner: Owner::new(owner.as_bytes()).unwrap(), claim: Claim::Mutex, grants }
+    }
+
+    fn lost(deliveries: &mut Deliveries) -> Vec<String> {
+        deliveries.take_lost().iter().map(|delivery| format!("{:?}", delivery.owner)).collect()
+    }
+
+    #[test]
+    fn only_grants_that_nobody_received_are_taken_back() {
+        let mut deliveries = Deliveries::default();
+        for (number, owner) in [(1, "a"), (2, "b"), (3, "c")] {
+            deliveries.sent(RequestId(number), delivery(owner, "k"));
+        }
+        assert!(!deliveries.has_lost());
+        deliveries.delivered(RequestId(1));
+        deliveries.undelivered(RequestId(1));
+        deliveries.undelivered(RequestId(2));
+        deliveries.undelivered(RequestId(2));
+        assert!(deliveries.has_lost());
+        assert_eq!(lost(&mut deliveries), ["b"], "once, and no other");
+        assert!(!deliveries.has_lost());
+        deliveries.put_back(delivery("b", "k"));
+        assert_eq!(lost(&mut deliveries), ["b"], "to be tried again");
+    }
+
+    #[test]
+    fn another_reply_to_the_owner_about_one_of_the_keys_confirms_a_grant() {
+        let rows: [(i32, &[&[u8]], &str, bool); 6] = [
+            (0, &[b"k"], "a", true),
+            (0, &[b"m", b"l"], "a", true),
+            (0, &[b"m"], "a", false),
+            (1, &[b"k"], "a", false),
+            (0, &[b"k"], "b", false),
+            (0, &[], "a", false),
+        ];
+        for (db, names, owner, is_confirmed) in rows {
+            let mut deliveries = Deliveries::default();
+            deliveries.sent(RequestId(1), delivery("a", "kl"));
+            deliveries.confirm(db, names, owner.as_bytes());
+            deliveries.undelivered(RequestId(1));
+            assert_eq!(deliveries.has_lost(), !is_confirmed, "on its way: {db} {names:?} {owner}");
+            deliveries.clear();
+            deliveries.put_back(delivery("a", "kl"));
+            deliveries.confirm(db, names, owner.as_bytes());
+            assert_eq!(deliveries.has_lost(), !is_confirmed, "lost: {db} {names:?} {owner}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_when_the_server_is_no_primary() {
+        let mut deliveries = Deliveries::default();
+        deliveries.sent(RequestId(1), delivery("a", "k"));
+        deliveries.put_back(delivery("b", "k"));
+        deliveries.clear();
+        deliveries.undelivered(RequestId(1));
+        assert!(!deliveries.has_lost());
+    }
+}

@@ -47,3 +47,44 @@ impl Grace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether it runs at that time, in milliseconds.
+    fn runs_at(grace: &mut Grace, ms: u64) -> bool {
+        thread_local!(static CLOCK_MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+        CLOCK_MS.set(ms);
+        grace.is_running(&Now::by(|| CLOCK_MS.get() * 1_000))
+    }
+
+    fn begun(grace_ms: u64) -> Grace {
+        let mut grace = Grace::default();
+        grace.begin(Timestamp::from_ms(100), grace_ms);
+        grace
+    }
+
+    #[test]
+    fn it_ends_by_itself_and_for_good() {
+        let mut grace = begun(50);
+        assert_eq!((grace.is_none(), grace.ends()), (false, Some(Timestamp::from_ms(150))));
+        assert!(runs_at(&mut grace, 149));
+        assert!(!runs_at(&mut grace, 150));
+        assert!(grace.is_none() && grace.ends().is_none());
+        assert!(!runs_at(&mut grace, 120), "not even where the clock steps back");
+        assert!(begun(0).is_none(), "none was asked for");
+    }
+
+    #[test]
+    fn a_changed_setting_moves_its_end_and_begins_none() {
+        for (changed_ms, ends) in [(10, Some(110)), (90, Some(190)), (0, None)] {
+            let mut grace = begun(50);
+            assert!(grace.change(changed_ms), "it may have been running");
+            assert_eq!(grace.ends().map(Timestamp::ms), ends, "{changed_ms} ms");
+        }
+        let mut none = Grace::default();
+        assert!(!none.change(50));
+        assert!(none.is_none());
+    }
+}

@@ -21,6 +21,8 @@ pub mod acquire;
 pub mod bindings;
 mod deliveries;
 pub mod departure;
+#[cfg(test)]
+mod fixture;
 mod grace;
 mod grant;
 mod handoff;

@@ -1,11 +1,11 @@
 //! How a hold ends: the one road of release, taken-back grant, ended connection and ended lease.
 //!
-//! | how it ends                          | what remains                            | what replicas are told               |
-//! | ------------------------------------ | --------------------------------------- | ------------------------------------ |
-//! | fewer holds or permits               | the hold                                | the smaller hold                     |
-//! | one of several holders goes          | the lock                                | the drop                             |
-//! | the last holder goes, somebody waits | the lock, handed over in the same value | a shared lock's drop, the next grant |
-//! | the last holder goes, nobody waits   | nothing                                 | DEL                                  |
+//! | how it ends                          | what remains                | what replicas are told               |
+//! | ------------------------------------ | --------------------------- | ------------------------------------ |
+//! | fewer holds or permits               | the hold                    | the smaller hold                     |
+//! | one of several holders goes          | the lock                    | the drop                             |
+//! | the last holder goes, somebody waits | the same value, handed over | a shared lock's drop, the next grant |
+//! | the last holder goes, nobody waits   | nothing                     | DEL                                  |
 
 use super::lock_manager::LockManager;
 use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
@@ -177,3 +177,6 @@ pub(super) fn remove_if_vacant<E: Entry>(entry: &mut E) {
         entry.remove();
     }
 }
+
+#[cfg(test)]
+mod tests;

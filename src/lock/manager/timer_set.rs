@@ -64,18 +64,55 @@ impl<T: Copy + Ord + Hash> TimerSet<T> {
 mod tests {
     use super::*;
 
+    fn timestamp(ms: u64) -> Timestamp {
+        Timestamp::from_ms(ms)
+    }
+
+    /// Everything that has fired by then.
+    fn fired(timers: &mut TimerSet<u32>, ms: u64) -> Vec<u32> {
+        std::iter::from_fn(|| timers.pop_due(timestamp(ms))).collect()
+    }
+
     #[test]
-    fn fires_in_the_order_of_time_and_once() {
+    fn timers_fire_in_the_order_of_time_and_once() {
         let mut timers = TimerSet::default();
-        for (subject, ms) in [(1, 30), (2, 10), (3, 20), (2, 25)] {
-            timers.set(subject, Timestamp::from_ms(ms));
+        for (subject, ms) in [(1, 30), (2, 10), (3, 20), (4, 30)] {
+            timers.set(subject, timestamp(ms));
         }
-        timers.set_no_later(1, Timestamp::from_ms(40));
-        timers.clear(3);
-        assert_eq!(timers.next(), Some(Timestamp::from_ms(25)));
-        assert_eq!(timers.pop_due(Timestamp::from_ms(24)), None);
-        assert_eq!(timers.pop_due(Timestamp::from_ms(30)), Some(2));
-        assert_eq!(timers.pop_due(Timestamp::from_ms(30)), Some(1));
+        assert_eq!(timers.next(), Some(timestamp(10)));
+        assert_eq!(fired(&mut timers, 9), []);
+        assert_eq!(fired(&mut timers, 20), [2, 3]);
+        assert_eq!(timers.next(), Some(timestamp(30)));
+        assert_eq!(fired(&mut timers, 99), [1, 4]);
         assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn a_subject_has_one_timer_which_moves() {
+        let mut timers = TimerSet::default();
+        timers.set(1, timestamp(10));
+        timers.set(1, timestamp(30));
+        assert_eq!(timers.next(), Some(timestamp(30)), "later");
+        timers.set(1, timestamp(20));
+        assert_eq!(timers.next(), Some(timestamp(20)), "earlier");
+        timers.set_no_later(1, timestamp(25));
+        assert_eq!(timers.next(), Some(timestamp(20)), "no later than it was");
+        timers.set_no_later(1, timestamp(15));
+        assert_eq!(timers.next(), Some(timestamp(15)));
+        assert_eq!(fired(&mut timers, 99), [1]);
+        timers.set_no_later(1, timestamp(40));
+        assert_eq!(timers.next(), Some(timestamp(40)), "one that has fired is forgotten");
+    }
+
+    #[test]
+    fn a_cleared_timer_does_not_fire() {
+        let mut timers = TimerSet::default();
+        timers.set(1, timestamp(10));
+        timers.set(2, timestamp(10));
+        timers.clear(1);
+        timers.clear(3);
+        assert_eq!(fired(&mut timers, 99), [2]);
+        timers.set_no_later(1, timestamp(40));
+        assert_eq!(timers.next(), Some(timestamp(40)), "nothing is left of the one before");
     }
 }

@@ -10,6 +10,8 @@
 //! | `waited_for` | can anybody be waiting for this owner                        |
 
 pub mod deadlock;
+#[cfg(test)]
+mod fixture;
 pub mod precedence;
 pub mod queues;
 pub mod request;

@@ -24,7 +24,8 @@ type Listed = BTreeSet<(QueueId, RequestId)>;
 #[derive(Debug, Default)]
 pub struct WaitQueues {
     queues: IdMap<QueueId, WaitQueue>,
-    // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each time.
+    // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
+    // time.
     by_key: IdMap<i32, HashMap<Rc<[u8]>, QueueId>>,
     requests: IdMap<RequestId, QueuedRequest>,
     by_owner: IdMap<i32, HashMap<Owner, Listed>>,
@@ -106,8 +107,7 @@ impl WaitQueues {
         }
         let is_retried = |id: &RequestId| {
             self.requests.get(id).is_some_and(|queued| {
-                queued.claim.family() == request.claim.family()
-                    && request.claim.is_retry_of(&queued.claim)
+                request.claim.is_retry_of(&queued.claim)
                     && queued.queues.len() == names.len()
                     && names.iter().filter_map(id_of).all(|queue| queued.stands_in(queue))
             })
@@ -273,3 +273,6 @@ impl WaitQueues {
         self.last_number
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,8 @@ use crate::manager::lock_manager::{Limits, LockError, LockManager};
 use crate::manager::renewal::RenewRequest;
 use crate::value::claim::LockRequest;
 use crate::value::outcome::{Grant, KeyError};
-use crate::value::time::{Deadline, Lease};
+use crate::value::owner::Owner;
+use crate::value::time::{Deadline, Lease, Timestamp};
 
 struct Simulation {
     server: SimulatedServer,
@@ -21,13 +22,21 @@ struct Simulation {
     grants: Grants,
     /// Requests whose grants are on their way to their clients.
     in_flight: Vec<RequestId>,
+    /// When the grace began, and when it ends.
+    grace: Option<(Timestamp, Timestamp)>,
 }
 
 impl Simulation {
     fn new() -> Simulation {
         let mut manager = LockManager::default();
         manager.limits = Limits { max_waiters: 6, keep_place_ms: 60 };
-        Simulation { server: SimulatedServer::new(), manager, grants: Grants::default(), in_flight: Vec::new() }
+        Simulation {
+            server: SimulatedServer::default(),
+            manager,
+            grants: Grants::default(),
+            in_flight: Vec::new(),
+            grace: None,
+        }
     }
 
     /// Takes a step, lets the timer fire, and checks everything after both.
@@ -43,7 +52,17 @@ impl Simulation {
         self.let_timer_fire();
         self.check_effects(&before);
         checks::check_locks(&self.server.keyspace);
-        checks::check_nobody_is_left_behind(&mut self.server, &self.manager);
+        if !self.is_in_grace() {
+            checks::check_nobody_is_left_behind(&mut self.server, &self.manager);
+        }
+    }
+
+    fn is_in_grace(&self) -> bool {
+        self.grace.is_some_and(|(_, until)| self.server.keyspace.timestamp() < until)
+    }
+
+    fn set_grace(&mut self, since: Option<Timestamp>, grace_ms: u64) {
+        self.grace = since.map(|since| (since, since.plus_ms(grace_ms)));
     }
 
     fn take(&mut self, step: &Step) {
@@ -85,6 +104,16 @@ impl Simulation {
                 manager.key_touched(key(number).as_ref());
             }
             Step::Turn { gate } => self.server.keyspace.gate = gate,
+            Step::Promote { grace_ms } => {
+                manager.demote(&mut &mut self.server.inbox);
+                manager.begin_grace(now.timestamp(), grace_ms);
+                self.set_grace(Some(now.timestamp()), grace_ms);
+            }
+            Step::ChangeGrace { grace_ms } => {
+                manager.change_grace(grace_ms);
+                let running = self.grace.filter(|_| self.is_in_grace());
+                self.set_grace(running.map(|(since, _)| since), grace_ms);
+            }
             Step::Reload => self.server.keyspace.reload_replica(),
         }
     }
@@ -104,14 +133,25 @@ impl Simulation {
             wait: wait.then_some(Wait { until, may_come_back: true }),
             session: session.then_some(ClientId(u64::from(who))),
         };
+        let held_all = self.holds_all(names, &owner);
         match self.manager.acquire(&mut self.server.host(now), request) {
-            Ok(Acquired::Granted(grant)) => self.check_granted(&request, &grant),
+            Ok(Acquired::Granted(grant)) => {
+                assert!(held_all || !self.is_in_grace(), "nobody new is granted anything");
+                self.check_granted(&request, &grant);
+            }
             Ok(Acquired::Queued(_)) => assert!(wait),
             Ok(Acquired::NotGranted) => assert!(!wait),
             Err(LockError::Deadlock(cycle)) => assert!(cycle.first().is_some_and(|edge| edge.owner == owner)),
+            // What it held before may have ended meanwhile.
+            Err(LockError::Grace) => assert!(self.is_in_grace() && !wait && !self.holds_all(names, &owner)),
             Err(LockError::MaxWaiters | LockError::Key(KeyError::Invalid(_))) => {}
             Err(error) => panic!("{error:?}"),
         }
+    }
+
+    fn holds_all(&mut self, names: &[&[u8]], owner: &Owner) -> bool {
+        let mut keyspace = &mut self.server.keyspace;
+        names.iter().all(|name| keyspace.is_held_by(KeyRef { db: 0, name }, owner.as_bytes()))
     }
 
     /// Everything that was asked for is held, with one fence.

@@ -9,7 +9,7 @@ use crate::value::claim::{Claim, Count, Family, Mode, Portion};
 use crate::value::owner::Owner;
 
 /// One step of a schedule. `who` and `key` are numbers below 5; `which` chooses among the requests that there are.
-/// `Reload` builds the replica anew from what is stored.
+/// `Promote` is a failover and back; `Reload` builds the replica anew from what is stored.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Acquire { who: u8, what: u8, key: u8, wait: bool, session: bool, lease_ms: u64 },
@@ -23,6 +23,8 @@ pub(super) enum Step {
     Delete { key: u8 },
     Expire { key: u8, ms: u64 },
     Turn { gate: Gate },
+    Promote { grace_ms: u64 },
+    ChangeGrace { grace_ms: u64 },
     Reload,
 }
 
@@ -38,7 +40,7 @@ impl Step {
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let (who, key) = (|| 0..5u8, || 0..5u8);
     let departure = || prop_oneof![Just(Departure::MayComeBack), Just(Departure::ForGood)];
-    let gate = prop_oneof![Just(Gate::Open), Just(Gate::Closed)];
+    let gate = prop_oneof![3 => Just(Gate::Open), 3 => Just(Gate::Closed), 1 => Just(Gate::Elsewhere)];
     prop_oneof![
         8 => (who(), 0..8u8, key(), any::<bool>(), prop::bool::weighted(0.2), 1..400u64).prop_map(
             |(who, what, key, wait, session, lease_ms)| Step::Acquire { who, what, key, wait, session, lease_ms }
@@ -54,6 +56,8 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => (key(), 1..200u64).prop_map(|(key, ms)| Step::Expire { key, ms }),
         1 => gate.prop_map(|gate| Step::Turn { gate }),
         1 => Just(Step::Reload),
+        1 => (0..150u64).prop_map(|grace_ms| Step::Promote { grace_ms }),
+        1 => (0..150u64).prop_map(|grace_ms| Step::ChangeGrace { grace_ms }),
     ]
 }
 

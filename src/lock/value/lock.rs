@@ -256,8 +256,8 @@ impl Lock {
         }
     }
 
-    /// The holders that keep the claim waiting, those whose leases are over left out; none where [`Lock::admission`] says
-    /// anything else than [`Admission::Wait`], or where only the owner's own permits are in its way.
+    /// The holders that keep the claim waiting, those whose leases are over left out; none where [`Lock::admission`]
+    /// says anything else than [`Admission::Wait`], or where only the owner's own permits are in its way.
     pub fn blockers<'a>(&'a self, owner: &'a [u8], claim: &'a Claim, now: Timestamp) -> Blockers<'a> {
         if self.admission(owner, claim) != Ok(Admission::Wait) {
             return Blockers::Each(Vec::new());
@@ -375,3 +375,6 @@ impl Lock {
         self.release(owner, &portion)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,8 +62,8 @@ pub unsafe fn arguments<'c>(argv: *mut *mut raw::RedisModuleString, argc: c_int)
 impl OwnedStr {
     /// A string object with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedStr {
-        // SAFETY: the server copies the bytes; without a context the string is ours alone. It ends itself rather than to
-        // return null.
+        // SAFETY: the server copies the bytes; without a context the string is ours alone. It ends itself rather than
+        // to return null.
         let string = unsafe { api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len())) };
         OwnedStr(NonNull::new(string).expect("the server never returns null"))
     }

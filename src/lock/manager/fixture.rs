@@ -1,0 +1,76 @@
+//! A lock manager with a simulated server, for the tests of this folder. All is about the key k, if no other is named.
+
+use super::acquire::{AcquireRequest, Acquired, Wait};
+use super::lock_manager::LockManager;
+use crate::host::simulated::{Sent, SimulatedServer};
+use crate::key::{ClientId, Key};
+use crate::value::claim::{Claim, LockRequest, Portion};
+use crate::value::outcome::{KeyError, Released};
+use crate::value::owner::Owner;
+use crate::value::time::{Deadline, Lease};
+
+#[derive(Default)]
+pub(super) struct Fixture {
+    pub server: SimulatedServer,
+    pub manager: LockManager,
+}
+
+pub(super) fn key() -> Key {
+    Key::new(0, b"k")
+}
+
+pub(super) fn owner(name: &str) -> Owner {
+    Owner::new(name.as_bytes()).unwrap()
+}
+
+impl Fixture {
+    /// Grants in this order, or queues.
+    pub fn of(requests: &[(&str, Claim)]) -> Fixture {
+        let mut fixture = Fixture::default();
+        for (name, claim) in requests {
+            fixture.acquire(name, *claim, None, Lease::Persist);
+        }
+        fixture.server.keyspace.effects.clear();
+        fixture
+    }
+
+    pub fn acquire(&mut self, name: &str, claim: Claim, session: Option<ClientId>, lease: Lease) -> Acquired {
+        self.acquire_all(name, &[b"k"], claim, session, lease)
+    }
+
+    pub fn acquire_all(
+        &mut self,
+        name: &str,
+        names: &[&[u8]],
+        claim: Claim,
+        session: Option<ClientId>,
+        lease: Lease,
+    ) -> Acquired {
+        let (owner, now) = (owner(name), self.server.now());
+        let request = LockRequest { owner: owner.as_ref(), claim, lease };
+        let wait = Some(Wait { until: None, may_come_back: false });
+        let request = AcquireRequest { db: 0, names, request, wait, session };
+        self.manager.acquire(&mut self.server.host(&now), request).unwrap()
+    }
+
+    pub fn release(&mut self, name: &str, portion: Portion) -> Result<Released, KeyError> {
+        let now = self.server.now();
+        self.manager.release(&mut self.server.host(&now), key().as_ref(), name.as_bytes(), &portion)
+    }
+
+    pub fn drain(&mut self) {
+        let now = self.server.now();
+        self.manager.drain(&mut self.server.host(&now));
+    }
+
+    /// Who holds the key, in the order of the grants.
+    pub fn holders(&self) -> String {
+        let stored = self.server.keyspace.primary.get(&key());
+        let holds = stored.map(|(lock, _)| lock.holds(Deadline::Never)).unwrap_or_default();
+        holds.iter().map(|hold| format!("{:?}", hold.owner)).collect::<Vec<_>>().join(" ")
+    }
+
+    pub fn effects(&mut self) -> Vec<Sent> {
+        std::mem::take(&mut self.server.keyspace.effects)
+    }
+}

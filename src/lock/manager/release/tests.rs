@@ -1,0 +1,165 @@
+use super::*;
+use crate::host::simulated::Sent;
+use crate::host::WaitOutcome;
+use crate::key::{ClientId, Key};
+use crate::manager::acquire::Acquired;
+use crate::manager::fixture::{key, owner, Fixture};
+use crate::value::claim::{Count, Mode};
+use crate::value::time::Lease;
+
+const MUTEX: Claim = Claim::Mutex;
+const REENTRANT: Claim = Claim::Reentrant(Count::Step(2));
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
+const PERMIT: Claim = Claim::Permits { limit: 2, count: Count::Step(1) };
+
+/// The rows of the table above: what is held and waited for, what `a` gives back, who holds then, what replicas are
+/// told.
+#[test]
+fn a_release_leaves_what_the_table_says() {
+    let (hold, dropped) = (|name: &str| Sent::Hold(owner(name)), |name: &str| Sent::Drop(owner(name)));
+    let one = Count::Step(1);
+    let read = Portion::ReadWrite(Mode::Read, one);
+    let rows = [
+        // Fewer holds or permits.
+        (vec![("a", REENTRANT)], Portion::Reentrant(one), Released::Fewer(1), "a", vec![hold("a")]),
+        (vec![("a", REENTRANT), ("b", REENTRANT)], Portion::Reentrant(one), Released::Fewer(1), "a", vec![hold("a")]),
+        (vec![("a", WRITE), ("a", READ)], read, Released::Fewer(0), "a", vec![hold("a")]),
+        (
+            vec![("a", PERMIT), ("a", PERMIT), ("b", PERMIT)],
+            Portion::Permits(one),
+            Released::Fewer(1),
+            "a b",
+            vec![hold("a"), hold("b")],
+        ),
+        // One of several holders goes.
+        (vec![("a", READ), ("b", READ)], read, Released::Gone, "b", vec![dropped("a")]),
+        (
+            vec![("a", PERMIT), ("b", PERMIT), ("c", PERMIT)],
+            Portion::Permits(one),
+            Released::Gone,
+            "b c",
+            vec![dropped("a"), hold("c")],
+        ),
+        // The last holder goes, somebody waits.
+        (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::Gone, "b", vec![hold("b")]),
+        (vec![("a", READ), ("b", WRITE), ("c", READ)], read, Released::Gone, "b", vec![dropped("a"), hold("b")]),
+        // The last holder goes, nobody waits.
+        (vec![("a", MUTEX)], Portion::Mutex, Released::Gone, "", vec![Sent::Delete]),
+        (vec![("a", READ)], read, Released::Gone, "", vec![Sent::Delete]),
+        // Nothing ends.
+        (vec![("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::NotHeld, "b", vec![]),
+        (vec![], Portion::Mutex, Released::NotHeld, "", vec![]),
+        (vec![("a", REENTRANT)], Portion::Reentrant(Count::Exactly(2)), Released::Same(2), "a", vec![]),
+    ];
+    for (requests, portion, released, holders, effects) in rows {
+        let row = format!("{requests:?}, a gives {portion:?}");
+        let mut fixture = Fixture::of(&requests);
+        assert_eq!(fixture.release("a", portion), Ok(released), "{row}");
+        assert_eq!(fixture.holders(), holders, "{row}");
+        assert_eq!(fixture.effects(), effects, "{row}");
+        assert!(!fixture.manager.has_due(), "{row}");
+    }
+}
+
+#[test]
+fn a_closed_gate_puts_the_hand_off_off() {
+    for (claim, portion) in [(MUTEX, Portion::Mutex), (WRITE, Portion::ReadWrite(Mode::Write, Count::Step(1)))] {
+        let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
+        fixture.server.keyspace.gate = Gate::Closed;
+        assert_eq!(fixture.release("c", portion), Ok(Released::NotHeld));
+        assert!(!fixture.manager.has_due(), "what ends nothing puts nothing off");
+        assert_eq!(fixture.release("a", portion), Ok(Released::Gone));
+        assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Sent::Delete]), "{claim:?}");
+        fixture.drain();
+        assert!(fixture.holders().is_empty() && fixture.manager.has_due());
+        fixture.server.keyspace.gate = Gate::Open;
+        fixture.drain();
+        assert_eq!(fixture.holders(), "b", "{claim:?}");
+    }
+}
+
+#[test]
+fn waiters_for_a_key_that_moves_ask_again() {
+    let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+    fixture.server.keyspace.gate = Gate::Elsewhere;
+    assert_eq!(fixture.release("c", Portion::Mutex), Ok(Released::NotHeld));
+    assert!(fixture.server.inbox.answers.is_empty(), "what ends nothing tells nobody");
+    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+    assert!(matches!(fixture.server.inbox.answers[..], [(_, WaitOutcome::TryAgain)]));
+    assert!(fixture.holders().is_empty() && fixture.manager.queues().is_empty());
+}
+
+#[test]
+fn an_error_changes_nothing() {
+    let wrong_family = |family| Err(KeyError::Invalid(InvalidClaim::WrongFamily(family)));
+    let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+    assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), wrong_family(Family::Mutex));
+    assert_eq!((fixture.holders(), fixture.effects()), ("a".into(), vec![]));
+    // A free key keeps the family of those who wait for it.
+    fixture.server.keyspace.gate = Gate::Closed;
+    fixture.server.keyspace.delete(&key());
+    assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), wrong_family(Family::Mutex));
+    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::NotHeld));
+}
+
+#[test]
+fn a_release_unbinds_and_what_has_ended_before_is_not_held() {
+    let session = Some(ClientId(7));
+    let lease = Lease::from_ms(300).unwrap();
+    let mut fixture = Fixture::default();
+    fixture.acquire("a", READ, session, lease);
+    fixture.acquire("b", READ, session, Lease::Persist);
+    let read = Portion::ReadWrite(Mode::Read, Count::Step(1));
+    fixture.server.keyspace.now_ms += 301;
+    assert_eq!(fixture.release("a", read), Ok(Released::NotHeld), "its lease is over");
+    assert_eq!(fixture.manager.bindings().client_of(key().as_ref(), b"a"), None);
+    assert_eq!(fixture.release("b", read), Ok(Released::Gone));
+    assert!(fixture.manager.bindings().is_empty());
+    assert_eq!(fixture.manager.next_timer(), None, "nothing is to be renewed");
+}
+
+#[test]
+fn the_holds_of_an_ended_connection_are_over_before_anything_is_decided() {
+    let mut fixture = Fixture::default();
+    fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
+    fixture.manager.end_session(ClientId(7));
+    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::NotHeld));
+    assert_eq!(fixture.holders(), "");
+    // And no others.
+    let mut fixture = Fixture::default();
+    fixture.acquire("a", READ, Some(ClientId(7)), Lease::Persist);
+    fixture.acquire("b", READ, Some(ClientId(8)), Lease::Persist);
+    fixture.manager.end_session(ClientId(7));
+    let read = Portion::ReadWrite(Mode::Read, Count::Step(1));
+    assert_eq!(fixture.release("a", read), Ok(Released::NotHeld));
+    assert_eq!(fixture.holders(), "b");
+}
+
+#[test]
+fn a_release_hands_over_to_a_request_for_several_keys() {
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    let queued = fixture.acquire_all("b", &[b"k", b"l"], MUTEX, None, Lease::Persist);
+    assert!(matches!(queued, Acquired::Queued(_)));
+    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.holders(), "b");
+    assert!(fixture.server.keyspace.primary.contains_key(&Key::new(0, b"l")));
+}
+
+#[test]
+fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
+    let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
+    fixture.release("a", Portion::Mutex).unwrap();
+    let (granted, _) = fixture.server.inbox.answers[0];
+    fixture.manager.undelivered(granted);
+    fixture.effects();
+    fixture.drain();
+    assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![Sent::Hold(owner("c"))]));
+    let mut fixture = Fixture::default();
+    fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
+    fixture.acquire("b", MUTEX, None, Lease::Persist);
+    fixture.effects();
+    fixture.manager.end_session(ClientId(7));
+    fixture.drain();
+    assert_eq!((fixture.holders(), fixture.effects()), ("b".into(), vec![Sent::Hold(owner("b"))]));
+}

@@ -1,0 +1,89 @@
+//! Wait queues beside a simulated keyspace, for the tests of this folder.
+
+use super::deadlock::{self, NewRequest};
+use super::queues::WaitQueues;
+use super::request::{Arrival, Rank};
+use crate::host::simulated::SimulatedServer;
+use crate::host::{Content, Entry, Keys};
+use crate::key::{Key, KeyRef, RequestId};
+use crate::value::claim::{Claim, LockRequest};
+use crate::value::fence::FenceClock;
+use crate::value::lock::FirstGrant;
+use crate::value::owner::Owner;
+use crate::value::time::{Deadline, Lease};
+
+/// Keys are named by one letter each: "kl" are the keys k and l.
+#[derive(Default)]
+pub(super) struct Fixture {
+    pub server: SimulatedServer,
+    pub queues: WaitQueues,
+    fences: FenceClock,
+}
+
+impl Fixture {
+    /// The owner holds the keys.
+    pub fn hold(&mut self, owner: &str, keys: &str, claim: Claim) {
+        let now = self.server.now();
+        let owner = Owner::new(owner.as_bytes()).unwrap();
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        for name in names(keys) {
+            let fence = self.fences.next(now.us()).unwrap();
+            let mut keyspace = &mut self.server.keyspace;
+            let mut entry = keyspace.open(KeyRef { db: 0, name });
+            match entry.content() {
+                Content::Lock(lock) => _ = lock.admit(&request, fence, now.timestamp(), Deadline::Never).unwrap(),
+                _ => entry.create(&FirstGrant::new(request, fence, now.timestamp()).unwrap()),
+            }
+        }
+        self.note_holders();
+    }
+
+    /// The owner waits for the keys, behind everyone.
+    pub fn wait(&mut self, owner: &str, keys: &str, claim: Claim) -> RequestId {
+        let now = self.server.now().timestamp();
+        let owner = Owner::new(owner.as_bytes()).unwrap();
+        let id = self.queues.enter(Arrival {
+            request: LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist },
+            db: 0,
+            names: &names(keys),
+            place: self.queues.last_place(Rank::Normal),
+            since: now,
+            until: None,
+            session: None,
+            may_come_back: true,
+        });
+        self.note_holders();
+        id
+    }
+
+    /// The deadlock that a request would close, as "a@k b@l": a waits on k for b, who waits on l for a.
+    pub fn deadlock(&mut self, owner: &str, keys: &str, claim: Claim) -> Option<String> {
+        let owner = Owner::new(owner.as_bytes()).unwrap();
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        let place = self.queues.last_place(Rank::Normal);
+        let new = NewRequest { db: 0, names: &names(keys), request, place };
+        let now = self.server.now();
+        let cycle = deadlock::find(&self.queues, &mut &mut self.server.keyspace, &now, &new)?;
+        assert!(deadlock::may_close_cycle(&self.queues, &new), "a search that was spared would have found one");
+        let edges = cycle.iter().map(|edge| format!("{:?}@{}", edge.owner, edge.key.escape_ascii()));
+        Some(edges.collect::<Vec<_>>().join(" "))
+    }
+
+    fn note_holders(&mut self) {
+        let queues: Vec<_> = self.queues.iter().map(|(id, queue)| (id, queue.key.clone())).collect();
+        for (id, key) in queues {
+            match (&mut self.server.keyspace).open(key.as_ref()).content() {
+                Content::Lock(lock) => self.queues.note_holders(id, Some(lock)),
+                _ => self.queues.note_holders(id, None),
+            }
+        }
+    }
+}
+
+pub(super) fn names(keys: &str) -> Vec<&[u8]> {
+    keys.as_bytes().chunks(1).collect()
+}
+
+pub(super) fn key(name: &str) -> Key {
+    Key::new(0, name.as_bytes())
+}

@@ -1,0 +1,312 @@
+use super::*;
+use crate::value::claim::Count;
+use crate::value::claim::Count::{Exactly, Step};
+use InvalidClaim::*;
+
+const MUTEX: Claim = Claim::Mutex;
+
+fn reentrant(count: Count) -> Claim {
+    Claim::Reentrant(count)
+}
+
+fn read(count: Count) -> Claim {
+    Claim::ReadWrite(Mode::Read, count)
+}
+
+fn write(count: Count) -> Claim {
+    Claim::ReadWrite(Mode::Write, count)
+}
+
+fn permits(limit: u32, count: Count) -> Claim {
+    Claim::Permits { limit, count }
+}
+
+fn timestamp(ms: u64) -> Timestamp {
+    Timestamp::from_ms(ms)
+}
+
+fn until(ms: u64) -> Deadline {
+    Deadline::At(timestamp(ms))
+}
+
+fn fence(number: u64) -> Fence {
+    Fence::new(number).unwrap()
+}
+
+/// Grants one claim after the other, each for a lease, at time 1; the first with fence 1, the next with fence 2, and so
+/// on.
+fn lock_with_leases(grants: &[(&str, Claim, i64)]) -> Lock {
+    let mut lock = Lock::Vacant;
+    for (number, (owner, claim, lease_ms)) in grants.iter().enumerate() {
+        let admission = lock.admission(owner.as_bytes(), claim);
+        assert!(matches!(admission, Ok(Admission::Admit | Admission::AlreadyHeld)), "{owner} {claim:?}: {admission:?}");
+        let owner = Owner::new(owner.as_bytes()).unwrap();
+        let lease = Lease::from_ms(*lease_ms).unwrap();
+        let request = LockRequest { owner: owner.as_ref(), claim: *claim, lease };
+        let fence = lock.kept_fence(owner.as_bytes(), claim).unwrap_or(fence(number as u64 + 1));
+        lock.admit(&request, fence, timestamp(1), Deadline::Never).unwrap();
+    }
+    lock
+}
+
+fn lock(grants: &[(&str, Claim)]) -> Lock {
+    let grants: Vec<_> = grants.iter().map(|(owner, claim)| (*owner, *claim, -1)).collect();
+    lock_with_leases(&grants)
+}
+
+/// Owner, fence, holds, reads.
+fn shown(lock: &Lock) -> Vec<(String, u64, u32, u32)> {
+    let holds = lock.holds(Deadline::Never);
+    holds.iter().map(|hold| (format!("{:?}", hold.owner), hold.fence.get(), hold.holds, hold.reads)).collect()
+}
+
+/// The state table: who holds, who asks, what the lock says, and who is in the way.
+#[test]
+fn admission_and_blockers_follow_the_state_table() {
+    use Admission::*;
+    let reads = |owners: &[&'static str]| owners.iter().map(|owner| (*owner, read(Step(1)))).collect::<Vec<_>>();
+    let one_permit = |limit| vec![("a", permits(limit, Step(1)))];
+    type Row = (Vec<(&'static str, Claim)>, &'static str, Claim, Result<Admission, InvalidClaim>, &'static str);
+    let rows: Vec<Row> = vec![
+        // Mutex.
+        (vec![], "a", MUTEX, Ok(Admit), ""),
+        (vec![("a", MUTEX)], "a", MUTEX, Ok(AlreadyHeld), ""),
+        (vec![("a", MUTEX)], "b", MUTEX, Ok(Wait), "a"),
+        (vec![("a", MUTEX)], "a", reentrant(Step(1)), Err(WrongFamily(Family::Mutex)), ""),
+        (vec![("a", MUTEX)], "b", read(Step(1)), Err(WrongFamily(Family::Mutex)), ""),
+        // Reentrant mutex.
+        (vec![], "a", reentrant(Step(1)), Ok(Admit), ""),
+        (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(1)), Ok(AlreadyHeld), ""),
+        (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(2)), Ok(AlreadyHeld), ""),
+        (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(1)), Err(HoldsMore(2)), ""),
+        (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(u32::MAX)), Err(TooManyHolds), ""),
+        (vec![("a", reentrant(Step(2)))], "b", reentrant(Exactly(1)), Ok(Wait), "a"),
+        (vec![("a", reentrant(Step(2)))], "a", MUTEX, Err(WrongFamily(Family::Reentrant)), ""),
+        // Read/write lock: to read.
+        (vec![], "a", read(Step(1)), Ok(Admit), ""),
+        (reads(&["a"]), "a", read(Step(1)), Ok(AlreadyHeld), ""),
+        (reads(&["a"]), "b", read(Step(1)), Ok(Admit), ""),
+        (reads(&["a", "b", "c"]), "d", read(Step(1)), Ok(Admit), ""),
+        (vec![("a", write(Step(1)))], "a", read(Step(1)), Ok(AlreadyHeld), ""),
+        (vec![("a", write(Step(1)))], "b", read(Step(1)), Ok(Wait), "a"),
+        (vec![("a", write(Step(1))), ("a", read(Step(1)))], "b", read(Step(1)), Ok(Wait), "a"),
+        (vec![("a", read(Step(2)))], "a", read(Exactly(1)), Err(HoldsMore(2)), ""),
+        // Read/write lock: to write.
+        (vec![], "a", write(Step(1)), Ok(Admit), ""),
+        (vec![("a", write(Step(1)))], "a", write(Step(1)), Ok(AlreadyHeld), ""),
+        (vec![("a", write(Step(1)))], "b", write(Step(1)), Ok(Wait), "a"),
+        (reads(&["a"]), "a", write(Step(1)), Ok(Admit), ""),
+        (reads(&["a"]), "b", write(Step(1)), Ok(Wait), "a"),
+        (reads(&["a", "b"]), "a", write(Step(1)), Ok(Wait), "b"),
+        (reads(&["a", "b"]), "b", write(Step(1)), Ok(Wait), "a"),
+        (reads(&["a", "b", "c"]), "c", write(Step(1)), Ok(Wait), "a b"),
+        (reads(&["a"]), "b", permits(1, Step(1)), Err(WrongFamily(Family::ReadWrite)), ""),
+        // Semaphore.
+        (vec![], "a", permits(2, Step(2)), Ok(Admit), ""),
+        (vec![], "a", permits(2, Step(3)), Err(OverLimit), ""),
+        (one_permit(2), "b", permits(2, Step(1)), Ok(Admit), ""),
+        (one_permit(2), "b", permits(2, Step(2)), Ok(Wait), "a"),
+        (one_permit(2), "b", permits(3, Step(2)), Ok(Admit), ""),
+        (one_permit(2), "b", permits(1, Step(1)), Ok(Wait), "a"),
+        (one_permit(2), "a", permits(2, Step(1)), Ok(Admit), ""),
+        (one_permit(2), "a", permits(2, Exactly(1)), Ok(AlreadyHeld), ""),
+        (one_permit(2), "a", permits(2, Exactly(2)), Ok(Admit), ""),
+        (one_permit(2), "a", permits(2, Step(2)), Ok(Wait), ""),
+        (vec![("a", permits(2, Step(2)))], "a", permits(2, Exactly(1)), Err(HoldsMore(2)), ""),
+        (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "c", permits(2, Step(1)), Ok(Wait), "a b"),
+        (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "a", permits(2, Step(1)), Ok(Wait), "b"),
+        (one_permit(2), "b", read(Step(1)), Err(WrongFamily(Family::Semaphore)), ""),
+    ];
+    for (grants, owner, claim, admission, in_the_way) in rows {
+        let lock = lock(&grants);
+        let row = format!("{grants:?}, {owner} asks for {claim:?}");
+        assert_eq!(lock.admission(owner.as_bytes(), &claim), admission, "{row}");
+        let (owners, is_together) = match lock.blockers(owner.as_bytes(), &claim, timestamp(1)) {
+            Blockers::Each(owners) => (owners, false),
+            Blockers::Together(owners) => (owners, true),
+        };
+        let mut names: Vec<_> = owners.iter().map(|owner| format!("{owner:?}")).collect();
+        names.sort();
+        assert_eq!(names.join(" "), in_the_way, "{row}");
+        let shares_permits = claim.family() == Family::Semaphore && admission == Ok(Wait);
+        assert_eq!(is_together, shares_permits, "{row}");
+    }
+}
+
+#[test]
+fn a_holder_whose_lease_is_over_blocks_nobody() {
+    let readers = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
+    let names = |now| match readers.blockers(b"c", &write(Step(1)), timestamp(now)) {
+        Blockers::Each(owners) => owners.iter().map(|owner| format!("{owner:?}")).collect::<Vec<_>>().join(" "),
+        Blockers::Together(_) => panic!("they share no permits"),
+    };
+    assert_eq!((names(11), names(12), names(22)), ("a b".into(), "b".into(), "".into()));
+    // EXPIRE may have moved the end of the key, and with it that of its only holder.
+    let writer = lock_with_leases(&[("a", write(Step(1)), 10)]);
+    assert!(
+        matches!(writer.blockers(b"b", &read(Step(1)), timestamp(99)), Blockers::Each(owners) if owners.len() == 1)
+    );
+}
+
+#[test]
+fn only_newcomers_and_upgrades_get_a_new_fence() {
+    let rows = [
+        (vec![("a", MUTEX)], "a", MUTEX, Some(1)),
+        (vec![("a", MUTEX)], "b", MUTEX, None),
+        (vec![("a", reentrant(Step(1)))], "a", reentrant(Step(1)), Some(1)),
+        (vec![("a", read(Step(1)))], "a", read(Step(1)), Some(1)),
+        (vec![("a", read(Step(1)))], "a", write(Step(1)), None),
+        (vec![("a", write(Step(1))), ("a", read(Step(1)))], "a", write(Step(1)), Some(1)),
+        (vec![("a", permits(2, Step(1)))], "a", permits(2, Step(1)), Some(1)),
+        (vec![("a", permits(2, Step(1)))], "b", permits(2, Step(1)), None),
+    ];
+    for (grants, owner, claim, kept) in rows {
+        let lock = lock(&grants);
+        let fence = lock.kept_fence(owner.as_bytes(), &claim).map(Fence::get);
+        assert_eq!(fence, kept, "{grants:?}, {owner} asks for {claim:?}");
+        let is_upgrade = lock.is_held_by(owner.as_bytes()) && kept.is_none();
+        assert_eq!(lock.is_upgrade(owner.as_bytes(), &claim), is_upgrade, "{grants:?}, {owner} asks for {claim:?}");
+    }
+}
+
+#[test]
+fn a_grant_never_ends_a_lease_earlier() {
+    for claim in [MUTEX, reentrant(Step(1)), write(Step(1)), permits(9, Step(1))] {
+        for (lease_ms, end) in [(10, 101), (500, 501)] {
+            let mut lock = lock_with_leases(&[("a", claim, 100)]);
+            let owner = Owner::new(b"a").unwrap();
+            let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::from_ms(lease_ms).unwrap() };
+            let (_, key_until) = lock.admit(&request, fence(1), timestamp(1), until(101)).unwrap();
+            assert_eq!(key_until, until(end), "{claim:?} for {lease_ms} ms");
+            assert_eq!(lock.hold(b"a", key_until).unwrap().lease, request.lease, "{claim:?} for {lease_ms} ms");
+        }
+    }
+}
+
+/// Who holds, what is granted to `a` once more, and what it has again after the grant is taken back.
+#[test]
+fn a_grant_that_is_taken_back_leaves_what_was_before() {
+    let rows = [
+        (vec![], MUTEX, Released::Gone),
+        (vec![("a", MUTEX)], MUTEX, Released::Same(1)),
+        (vec![], reentrant(Step(2)), Released::Gone),
+        (vec![("a", reentrant(Step(1)))], reentrant(Step(2)), Released::Fewer(1)),
+        (vec![("a", reentrant(Step(2)))], reentrant(Exactly(2)), Released::Same(2)),
+        (vec![("b", read(Step(1)))], read(Step(1)), Released::Gone),
+        (vec![("a", read(Step(1)))], read(Step(1)), Released::Fewer(1)),
+        (vec![("a", write(Step(1)))], read(Step(1)), Released::Fewer(0)),
+        (vec![("b", permits(3, Step(1)))], permits(3, Step(2)), Released::Gone),
+        (vec![("a", permits(3, Step(1)))], permits(3, Step(2)), Released::Fewer(1)),
+    ];
+    for (grants, claim, released) in rows {
+        let mut lock = lock(&grants);
+        let before = shown(&lock);
+        let owner = Owner::new(b"a").unwrap();
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        let fence = lock.kept_fence(b"a", &claim).unwrap_or(fence(9));
+        let (grant, _) = lock.admit(&request, fence, timestamp(1), Deadline::Never).unwrap();
+        let mut later = lock.clone();
+        assert_eq!(lock.take_back(b"a", &claim, &grant), Ok(released), "{grants:?}, {claim:?}");
+        assert_eq!(shown(&lock), before, "{grants:?}, {claim:?}");
+        // Not so when something came after it: another number of holds, or another grant.
+        if claim != MUTEX {
+            let more = Grant { holds: grant.holds + 1, ..grant };
+            assert_eq!(later.take_back(b"a", &claim, &more), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
+        }
+        let other = Grant { fence: Fence::new(fence.get() + 1).unwrap(), ..grant };
+        assert_eq!(later.take_back(b"a", &claim, &other), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
+        assert_eq!(later.take_back(b"z", &claim, &grant), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
+    }
+}
+
+#[test]
+fn a_release_gives_back_what_it_names() {
+    let rows = [
+        (vec![("a", MUTEX)], "a", Portion::Mutex, Ok(Released::Gone)),
+        (vec![("a", MUTEX)], "b", Portion::Mutex, Ok(Released::NotHeld)),
+        (vec![("a", MUTEX)], "a", Portion::Reentrant(Step(1)), Err(WrongFamily(Family::Mutex))),
+        (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Step(1)), Ok(Released::Fewer(2))),
+        (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Exactly(3)), Ok(Released::Same(3))),
+        (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Exactly(0)), Ok(Released::Gone)),
+        (vec![("a", reentrant(Step(3)))], "a", Portion::Reentrant(Step(4)), Err(HoldsFewer(3))),
+        (vec![("a", read(Step(1)))], "a", Portion::ReadWrite(Mode::Write, Step(1)), Ok(Released::NotHeld)),
+        (vec![("a", read(Step(1)))], "a", Portion::ReadWrite(Mode::Read, Step(1)), Ok(Released::Gone)),
+        (
+            vec![("a", write(Step(1))), ("a", read(Step(1)))],
+            "a",
+            Portion::ReadWrite(Mode::Write, Step(1)),
+            Ok(Released::Fewer(0)),
+        ),
+        (vec![("a", permits(3, Step(2)))], "a", Portion::Permits(Step(1)), Ok(Released::Fewer(1))),
+        (vec![("a", permits(3, Step(2)))], "a", Portion::Mutex, Err(WrongFamily(Family::Semaphore))),
+    ];
+    for (grants, owner, portion, released) in rows {
+        let mut lock = lock(&grants);
+        assert_eq!(lock.release(owner.as_bytes(), &portion), released, "{grants:?}, {owner} gives {portion:?}");
+        assert_eq!(lock.is_vacant(), released == Ok(Released::Gone), "{grants:?}, {owner} gives {portion:?}");
+    }
+}
+
+#[test]
+fn an_eviction_takes_every_hold_of_one_owner() {
+    for claim in [MUTEX, reentrant(Step(3)), write(Step(2)), permits(3, Step(3))] {
+        let mut lock = lock(&[("a", claim)]);
+        assert_eq!(lock.evict(b"b"), Released::NotHeld, "{claim:?}");
+        assert_eq!(lock.evict(b"a"), Released::Gone, "{claim:?}");
+        assert!(lock.is_vacant(), "{claim:?}");
+    }
+    let mut semaphore = lock(&[("a", permits(3, Step(2))), ("b", permits(3, Step(1)))]);
+    assert_eq!(semaphore.evict(b"a"), Released::Gone);
+    assert_eq!(shown(&semaphore), [("b".into(), 2, 1, 0)]);
+    assert_eq!(semaphore.admission(b"c", &permits(3, Step(2))), Ok(Admission::Admit), "its permits are back");
+}
+
+#[test]
+fn a_renewal_starts_the_lease_of_one_owner_again() {
+    for claim in [MUTEX, reentrant(Step(1)), write(Step(1)), permits(2, Step(1))] {
+        let mut lock = lock_with_leases(&[("a", claim, 10)]);
+        assert_eq!(lock.renew(b"b", None, timestamp(5)), None, "{claim:?}");
+        assert_eq!(lock.renew(b"a", None, timestamp(5)), Some(until(15)), "{claim:?}: of the length last given");
+        assert_eq!(lock.renew(b"a", Lease::from_ms(3), timestamp(5)), Some(until(8)), "{claim:?}: it may be shorter");
+        assert_eq!(lock.renew(b"a", None, timestamp(6)), Some(until(9)), "{claim:?}: the length is kept");
+    }
+    let mut readers = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 50)]);
+    assert_eq!(readers.renew(b"a", None, timestamp(5)), Some(until(51)), "the key ends with the last of them");
+    assert_eq!(readers.hold(b"a", Deadline::Never).unwrap().until, until(15));
+    assert_eq!(Lock::Vacant.renew(b"a", None, timestamp(5)), None);
+}
+
+#[test]
+fn what_is_done_to_the_keys_deadline_ends_holders_earlier() {
+    let ends = |lock: &Lock| lock.stored_holds().iter().map(|hold| hold.until).collect::<Vec<_>>();
+    // One holder ends with the key.
+    for key_until in [until(5), until(11), until(99), Deadline::Never] {
+        let mut one = lock_with_leases(&[("a", read(Step(1)), 10)]);
+        assert_eq!(one.clamp(key_until), key_until != until(11), "{key_until:?}");
+        assert_eq!(ends(&one), [key_until]);
+    }
+    // Several end no later than it.
+    let rows = [(until(5), [5, 5], true), (until(15), [11, 15], true), (until(21), [11, 21], false)];
+    for (key_until, after, changed) in rows {
+        let mut two = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
+        assert_eq!(two.clamp(key_until), changed, "{key_until:?}");
+        assert_eq!(ends(&two), after.map(until), "{key_until:?}");
+    }
+    let mut mutex = lock_with_leases(&[("a", MUTEX, 10)]);
+    assert!(!mutex.clamp(until(5)), "its deadline is nowhere else");
+}
+
+#[test]
+fn settling_takes_out_those_whose_leases_are_over() {
+    let grants = [("a", permits(3, Step(1)), 10), ("b", permits(3, Step(1)), 20), ("c", permits(3, Step(1)), -1)];
+    let mut semaphore = lock_with_leases(&grants);
+    assert_eq!(semaphore.first_deadline(Deadline::Never), until(11));
+    assert_eq!(semaphore.last_deadline(), Some(Deadline::Never));
+    assert_eq!(semaphore.settle(timestamp(11)), [], "over one millisecond after its deadline");
+    assert_eq!(semaphore.settle(timestamp(22)), [Owner::new(b"a").unwrap(), Owner::new(b"b").unwrap()]);
+    assert_eq!(semaphore.admission(b"d", &permits(3, Step(2))), Ok(Admission::Admit), "their permits are back");
+    assert_eq!(semaphore.first_deadline(until(50)), until(50), "the only holder ends with the key");
+    let mut mutex = lock_with_leases(&[("a", MUTEX, 10)]);
+    assert_eq!(mutex.settle(timestamp(99)), [], "a mutex ends with its key");
+    assert_eq!((mutex.first_deadline(until(7)), mutex.last_deadline()), (until(7), None));
+}
