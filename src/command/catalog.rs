@@ -113,7 +113,7 @@ pub const CATALOG: &[Command] = &[
         Action::Acquire(Prefix::Rlock),
         -3,
         &[KEY, NEW_OWNER, HOLDS, LEASE, WAIT, SESSION],
-        "Acquires a reentrant mutex, goes deeper, or queues for it.",
+        "Acquires a reentrant mutex, reenters it, or queues for it.",
     ),
     command(
         "RLOCK.RELEASE",
@@ -134,7 +134,7 @@ pub const CATALOG: &[Command] = &[
         Action::Acquire(Prefix::Rwlock),
         -4,
         &[KEY, NEW_OWNER, MODE, HOLDS, LEASE, WAIT, SESSION],
-        "Acquires a read/write lock, goes deeper, upgrades, or queues for it.",
+        "Acquires a read/write lock, reenters or upgrades it, or queues for it.",
     ),
     command(
         "RWLOCK.RELEASE",

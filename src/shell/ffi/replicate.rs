@@ -104,8 +104,8 @@ impl Ctx<'_> {
         unsafe { api!(RedisModule_Replicate(self.raw(), command.as_ptr(), c"s".as_ptr(), key.raw())) };
     }
 
-    /// Sends the command that is running as it came; where nobody listens, the server only counts the change, for its
-    /// save points. Only on the context of a command.
+    /// Sends the command that is running as it came; where nobody consumes it, the server only counts the change, for
+    /// its save points. Only on the context of a command.
     pub fn replicate_verbatim(self) {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_ReplicateVerbatim(self.raw())) };
