@@ -1,11 +1,11 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
-use crate::name::Prefix;
-use crate::syntax::{
+use crate::argument_docs::{
     EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, OWNER, PERMITS, SESSION, TOKEN, WAIT,
 };
+use crate::name::Prefix;
 
-pub use crate::syntax::{Arg, Form};
+pub use crate::argument_docs::{Arg, Form};
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

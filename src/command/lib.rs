@@ -3,7 +3,7 @@
 //! | file           | question                                                                     |
 //! | -------------- | ---------------------------------------------------------------------------- |
 //! | `catalog`      | which commands are there: flags, keys, documentation                         |
-//! | `syntax`       | how are their arguments described to the server                              |
+//! | `argument_docs`       | how are their arguments described to the server                              |
 //! | `name`         | which prefixes and verbs do their names consist of                           |
 //! | `parse`        | what does this argument list ask for                                         |
 //! | `reply`        | what is the shape of the reply to this outcome                               |
@@ -15,10 +15,10 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod argument_docs;
 pub mod catalog;
 pub mod errors;
 pub mod name;
 pub mod notification;
 pub mod parse;
 pub mod reply;
-mod syntax;

@@ -7,7 +7,7 @@ use lock::value::time::Now;
 
 use super::background::events::{self, Event};
 use super::background::timer;
-use super::clients::registry::WaitingClients;
+use super::clients::waiting_clients::WaitingClients;
 use super::ffi::main_thread::MainThread;
 use super::{clock, settings};
 

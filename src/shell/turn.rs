@@ -12,7 +12,7 @@ use redis_module::raw;
 
 use super::background::{events, timer};
 use super::clients::parking::{NewWaiter, Parking};
-use super::clients::registry::Answering;
+use super::clients::waiting_clients::Answering;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
 use super::keyspace::store::{KeyArguments, Store};

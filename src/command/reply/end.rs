@@ -6,7 +6,7 @@ use lock::value::claim::Family;
 use lock::value::outcome::Released;
 
 use super::number;
-use super::writer::ReplyWriter;
+use super::reply_writer::ReplyWriter;
 
 /// Of one key. A mutex: 1 if it was released, 0 if this owner did not hold it. Other families: the holds (of the mode)
 /// or permits that remain, -1 if it did not hold it.

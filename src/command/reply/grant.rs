@@ -6,7 +6,7 @@ use lock::value::fence::Fence;
 use lock::value::owner::OwnerRef;
 
 use super::number;
-use super::writer::ReplyWriter;
+use super::reply_writer::ReplyWriter;
 use crate::errors::{self, ErrorReply};
 
 /// Granted. `holds`: of the mode asked for, or permits.

@@ -7,11 +7,11 @@ use lock::value::claim::{Claim, Family};
 use lock::value::fence::Fence;
 use lock::value::outcome::Hold;
 use lock::value::owner::OwnerRef;
-use lock::value::replicated::FamilyAndLimit;
+use lock::value::rebuild::FamilyAndLimit;
 use lock::value::time::{Deadline, Timestamp};
 
 use super::number;
-use super::writer::ReplyWriter;
+use super::reply_writer::ReplyWriter;
 
 /// The time to live that LOCK.INFO tells of a key that is free, but waited for.
 const FREE_TTL: i64 = -2;

@@ -15,9 +15,9 @@ mod inspect;
 mod number;
 #[cfg(test)]
 mod recorder;
-mod writer;
+mod reply_writer;
 
 pub use end::{cancelled, released, released_keys, renewed};
 pub use grant::{grant, not_granted, queued, wait_outcome};
 pub use inspect::{held, info, waiters, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
-pub use writer::ReplyWriter;
+pub use reply_writer::ReplyWriter;

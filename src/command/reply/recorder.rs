@@ -1,6 +1,6 @@
 //! A reply writer that remembers what was written, for tests.
 
-use super::writer::ReplyWriter;
+use super::reply_writer::ReplyWriter;
 use crate::errors::ErrorReply;
 
 /// One call of the writer.

@@ -4,9 +4,9 @@
 //! cannot be decided at once, because no write is allowed where it was noticed, is put down in `due` and decided by
 //! [`LockManager::drain`]. One road for every surprise.
 
-use super::bindings::{BindingId, Bindings};
 use super::deliveries::Deliveries;
 use super::grace::Grace;
+use super::session_bindings::{BindingId, Bindings};
 use super::timer_set::TimerSet;
 use crate::id_map::IdSet;
 use crate::key::{ClientId, KeyRef, RequestId};

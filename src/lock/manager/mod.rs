@@ -10,7 +10,7 @@
 //! | `handoff`          | who of the waiters is granted a key that has come free             |
 //! | `departure`        | what happens when a waiter goes away, is cancelled or dismissed    |
 //! | `session`          | what happens to holds that are bound to a connection               |
-//! | `bindings`         | which holds are bound to which connection                          |
+//! | `session_bindings` | which holds are bound to which connection                          |
 //! | `deliveries`       | which grants are on their way to their clients                     |
 //! | `keyspace_changes` | what follows from a change of a key outside the module's commands  |
 //! | `timers`           | what happens by itself, and when                                   |
@@ -18,7 +18,6 @@
 //! | `grace`            | when is nobody new granted anything                                |
 
 pub mod acquire;
-pub mod bindings;
 mod deliveries;
 pub mod departure;
 #[cfg(test)]
@@ -31,5 +30,6 @@ pub mod lock_manager;
 mod release;
 pub mod renewal;
 mod session;
+pub mod session_bindings;
 mod timer_set;
 pub mod timers;

@@ -1,10 +1,10 @@
 //! Sessions: holds that are bound to a connection. The server renews them while the connection lives, and takes them
 //! from their owners when it ends.
 
-use super::bindings::BindingId;
 use super::lock_manager::{LockManager, Timer};
 use super::release::End;
 use super::renewal::Renewed;
+use super::session_bindings::BindingId;
 use super::timers::GATE_RETRY_MS;
 use crate::host::{Clients, Gate, Host, Keys};
 use crate::key::{ClientId, KeyRef};

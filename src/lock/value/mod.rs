@@ -6,7 +6,7 @@
 //! | `exclusive`  | the same for the one holder of a mutex                        |
 //! | `shared`     | the same for the holders of a read/write lock or semaphore    |
 //! | `holders`    | where thousands of holders are kept                           |
-//! | `replicated` | how a lock comes out of a file, a dump or an effect           |
+//! | `rebuild`    | how a lock comes out of a file, a dump or an effect           |
 //! | `claim`      | what can be asked of a lock, and given back                   |
 //! | `outcome`    | what a lock answers                                           |
 //! | `owner`      | what is an owner                                              |
@@ -20,6 +20,6 @@ pub mod holders;
 pub mod lock;
 pub mod outcome;
 pub mod owner;
-pub mod replicated;
+pub mod rebuild;
 pub mod shared;
 pub mod time;

@@ -8,4 +8,4 @@
 
 pub mod callbacks;
 pub mod parking;
-pub mod registry;
+pub mod waiting_clients;

@@ -7,7 +7,7 @@ use lock::value::claim::Family;
 use lock::value::owner::OwnerRef;
 
 use super::callbacks::CALLBACKS;
-use super::registry::{AnswerBy, Answering, WaitingClient};
+use super::waiting_clients::{AnswerBy, Answering, WaitingClient};
 use crate::shell::background::server_events;
 use crate::shell::ffi::server::Audience;
 use crate::shell::ffi::string::Str;

@@ -4,7 +4,7 @@ use command::errors::{self, ErrorReply};
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
 use lock::value::lock::Lock;
-use lock::value::replicated::FamilyAndLimit;
+use lock::value::rebuild::FamilyAndLimit;
 use redis_module::raw;
 
 use super::arguments::Arguments;

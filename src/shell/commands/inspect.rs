@@ -5,7 +5,7 @@ use command::errors::{self, ErrorReply};
 use command::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
 use lock::key::{KeyRef, RequestId};
 use lock::queue::request::QueuedRequest;
-use lock::value::replicated::FamilyAndLimit;
+use lock::value::rebuild::FamilyAndLimit;
 
 use super::arguments::Arguments;
 use crate::shell::ffi::context::Ctx;

@@ -12,7 +12,7 @@
 //! | `replicate`     | how is an effect sent to replicas and the append-only file              |
 //! | `call`          | how is a command of the server's own called                             |
 //! | `server`        | what does the server know of itself and of clients; channels            |
-//! | `rdb`           | how are bytes written into a dump and read out of it                    |
+//! | `rdb_io`        | how are bytes written into a dump and read out of it                    |
 //! | `command_info`  | how is a command registered and described                               |
 //! | `main_thread`   | which values does only the main thread touch                            |
 //! | `guard`         | how is a panic kept from leaving through C                              |
@@ -28,7 +28,7 @@ pub mod context;
 pub mod guard;
 pub mod key;
 pub mod main_thread;
-pub mod rdb;
+pub mod rdb_io;
 pub mod replicate;
 pub mod reply;
 pub mod server;

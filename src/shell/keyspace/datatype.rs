@@ -11,13 +11,13 @@ use lock::value::lock::Lock;
 use redis_module::native_types::RedisType;
 use redis_module::raw;
 
-use super::{codec, lock_memory};
+use super::{lock_memory, rdb_codec};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
 use crate::shell::ffi::api;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::rdb::Rdb;
+use crate::shell::ffi::rdb_io::Rdb;
 use crate::shell::ffi::replicate::AofRewrite;
 use crate::shell::ffi::string::Str;
 use crate::shell::replication::emit;
@@ -26,7 +26,7 @@ use crate::shell::state;
 /// The data type, as `TYPE` and `SCAN … TYPE` name it.
 pub static REDISLOCK: RedisType = RedisType::new(
     "redislock",
-    codec::VERSION,
+    rdb_codec::VERSION,
     raw::RedisModuleTypeMethods {
         version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,
         rdb_load: Some(load),
@@ -55,7 +55,7 @@ unsafe extern "C" fn save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard("rdb_save", || {
         // SAFETY: the server passes a value of our type and what it is to be written to.
         let (lock, rdb) = unsafe { (value.cast::<Lock>().as_ref(), Rdb::new(rdb)) };
-        rdb.save_bytes(&lock.and_then(codec::encode).unwrap_or_default());
+        rdb.save_bytes(&lock.and_then(rdb_codec::encode).unwrap_or_default());
     });
 }
 
@@ -63,10 +63,10 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
     guard("rdb_load", || {
         // SAFETY: the server passes what is to be read.
         let rdb = unsafe { Rdb::new(rdb) };
-        if version != codec::VERSION {
+        if version != rdb_codec::VERSION {
             return null_mut();
         }
-        let lock = rdb.load_bytes().and_then(|bytes| codec::decode(&bytes));
+        let lock = rdb.load_bytes().and_then(|bytes| rdb_codec::decode(&bytes));
         let Some((lock, fence)) = lock.and_then(|lock| lock.fence().map(|fence| (lock, fence))) else {
             return null_mut();
         };
@@ -171,7 +171,7 @@ unsafe extern "C" fn load_fence(rdb: *mut raw::RedisModuleIO, version: c_int, _:
     guard("aux_load", || {
         // SAFETY: the server passes what is to be read.
         let rdb = unsafe { Rdb::new(rdb) };
-        let number = (version == codec::VERSION).then(|| rdb.load_unsigned()).flatten();
+        let number = (version == rdb_codec::VERSION).then(|| rdb.load_unsigned()).flatten();
         let Some(number) = number else { return raw::REDISMODULE_ERR as c_int };
         if let Some(fence) = Fence::new(number) {
             state::borrow(|state, _| state.manager.fences.raise(fence));

@@ -6,10 +6,10 @@
 //! | `lock_key`    | which lock is under an open key                                   |
 //! | `lock_memory` | where does a lock lie in memory                                   |
 //! | `datatype`    | what does the server ask of the data type                         |
-//! | `codec`       | what is a lock as bytes, in RDB and DUMP                          |
+//! | `rdb_codec`   | what is a lock as bytes, in RDB and DUMP                          |
 
-pub mod codec;
 pub mod datatype;
 pub mod lock_key;
 pub mod lock_memory;
+pub mod rdb_codec;
 pub mod store;

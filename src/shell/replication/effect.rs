@@ -22,7 +22,7 @@ use lock::value::holders::Holder;
 use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
 use lock::value::owner::{Owner, OwnerRef};
-use lock::value::replicated::FamilyAndLimit;
+use lock::value::rebuild::FamilyAndLimit;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 /// The internal command.

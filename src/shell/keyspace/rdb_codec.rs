@@ -9,7 +9,7 @@ use lock::value::fence::Fence;
 use lock::value::holders::Holder;
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;
-use lock::value::replicated::FamilyAndLimit;
+use lock::value::rebuild::FamilyAndLimit;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 /// The version that the server keeps with each value. Raise it when the form changes, and read the old ones still.
