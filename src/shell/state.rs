@@ -8,6 +8,7 @@ use lock::value::time::Now;
 use super::background::events::{self, Event};
 use super::background::timer;
 use super::clients::waiting_clients::WaitingClients;
+use super::clients::wake::Answering;
 use super::ffi::main_thread::MainThread;
 use super::{clock, settings};
 
@@ -41,13 +42,13 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     Some(result)
 }
 
-/// Apart, so that every request but the first passes it by.
+/// Out of line: only the first request takes it.
 #[cold]
 fn begin(unset: &mut Option<State>) -> &mut State {
     unset.insert(State::default())
 }
 
-/// Inspects the state as it is, events left alone: a forked child may do that too.
+/// Reads the state without applying events; a forked child may do so too.
 pub fn peek<R>(inspect: impl FnOnce(&State) -> R) -> Option<R> {
     STATE.0.try_borrow().ok()?.as_ref().map(inspect)
 }
@@ -67,7 +68,12 @@ impl State {
             Event::GrantUndelivered(request) => manager.undelivered(request),
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),
             Event::Disconnected(blocked) => clients.disconnected(manager, now, blocked),
-            Event::Demoted => clients.demoted(manager, timer::own_context()),
+            // The server has unblocked the blocked clients itself, or has not: both are met.
+            Event::Demoted => {
+                if let Some(ctx) = timer::own_context() {
+                    manager.demote(&mut Answering { ctx, clients });
+                }
+            }
             Event::Configured => {
                 manager.limits = settings::limits();
                 manager.change_grace(settings::grace_ms());

@@ -1,5 +1,5 @@
-//! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command and the timer
-//! take this road.
+//! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command that decides, and
+//! the timer, take this road.
 
 use std::ffi::c_void;
 
@@ -12,13 +12,13 @@ use redis_module::raw;
 
 use super::background::{events, timer};
 use super::clients::parking::{NewWaiter, Parking};
-use super::clients::waiting_clients::Answering;
+use super::clients::wake::Answering;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
 use super::keyspace::store::{KeyArguments, Store};
 use super::state::{self, State};
 
-/// So many timers at the most are handled in one turn of the server, so that clients are not held up.
+/// At most this many timers are handled in one turn of the server, so that clients are not held up.
 const TIMERS_A_TURN: usize = 1_000;
 
 /// What the rules work with during a command.

@@ -5,6 +5,7 @@
 //! | `lock_manager`     | what the rules remember that is not stored with a key              |
 //! | `acquire`          | what is the answer to a request to acquire                         |
 //! | `grant`            | what does a grant do to a stored lock                              |
+//! | `expiry`           | what is taken out of a lock when leases and sessions end           |
 //! | `release`          | how does a hold end: one road for all ways                         |
 //! | `renewal`          | what does a renewal do                                             |
 //! | `handoff`          | who of the waiters is granted a key that has come free             |
@@ -20,6 +21,7 @@
 pub mod acquire;
 mod deliveries;
 pub mod departure;
+mod expiry;
 #[cfg(test)]
 mod fixture;
 mod grace;

@@ -1,4 +1,5 @@
-//! How a hold ends: the one road of release, taken-back grant, ended connection and ended lease.
+//! How a hold ends: the one road of release, taken-back grant and ended connection. What ends by itself is taken out by
+//! `expiry`, with the same steps.
 //!
 //! | how it ends                          | what remains                | what replicas are told               |
 //! | ------------------------------------ | --------------------------- | ------------------------------------ |
@@ -13,7 +14,6 @@ use crate::key::KeyRef;
 use crate::value::claim::{Claim, Family, InvalidClaim, Portion};
 use crate::value::lock::Lock;
 use crate::value::outcome::{Grant, KeyError, Released};
-use crate::value::time::Now;
 
 /// How a hold comes to its end, or becomes smaller.
 #[derive(Clone, Copy, Debug)]
@@ -124,50 +124,16 @@ impl LockManager {
         }
         Ok(released)
     }
-
-    /// Takes out of the lock what has ended by itself: leases of a shared lock, and the holds of connections that
-    /// ended. Those who wait are served later in this turn or the next: this is in the middle of something else.
-    pub(super) fn settle<E: Entry>(&mut self, now: &Now, key: KeyRef<'_>, entry: &mut E) {
-        let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
-        if !is_shared && self.ended.is_empty() {
-            return;
-        }
-        let until = entry.until();
-        let Content::Lock(lock) = entry.content() else { return };
-        if lock.clamp(until) {
-            entry.update(Effect::Clamp, None);
-        }
-        let Content::Lock(lock) = entry.content() else { return };
-        let mut gone = lock.settle(now.timestamp());
-        if !self.ended.is_empty() {
-            for (owner, client) in self.bindings.owners_of(key) {
-                if self.ended.contains(&client) && lock.evict(owner.as_bytes()) == Released::Gone {
-                    gone.push(owner);
-                }
-            }
-        }
-        if gone.is_empty() {
-            return;
-        }
-        for owner in &gone {
-            self.unbind(key, owner.as_bytes());
-        }
-        match is_vacant(entry) {
-            true => entry.remove(),
-            false => gone.iter().for_each(|owner| update(entry, Effect::Drop(owner.as_bytes()))),
-        }
-        self.due.extend(self.queues.id_of(key));
-    }
 }
 
 /// Tells of a change, with the key's new deadline: that of the last of several holders.
-fn update<E: Entry>(entry: &mut E, effect: Effect<'_>) {
+pub(super) fn update<E: Entry>(entry: &mut E, effect: Effect<'_>) {
     let Content::Lock(lock) = entry.content() else { return };
     let last = lock.last_deadline();
     entry.update(effect, last);
 }
 
-fn is_vacant<E: Entry>(entry: &mut E) -> bool {
+pub(super) fn is_vacant<E: Entry>(entry: &mut E) -> bool {
     matches!(entry.content(), Content::Lock(lock) if lock.is_vacant())
 }
 

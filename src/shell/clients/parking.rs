@@ -7,7 +7,8 @@ use lock::value::claim::Family;
 use lock::value::owner::OwnerRef;
 
 use super::callbacks::CALLBACKS;
-use super::waiting_clients::{AnswerBy, Answering, WaitingClient};
+use super::waiting_clients::{AnswerBy, WaitingClient};
+use super::wake::Answering;
 use crate::shell::background::server_events;
 use crate::shell::ffi::server::Audience;
 use crate::shell::ffi::string::Str;
@@ -42,7 +43,7 @@ impl Clients for Parking<'_> {
 }
 
 impl Park for Parking<'_> {
-    /// Blocks the client; or answers it that its request is queued, before anything can be published of it.
+    /// Blocks the client, or replies that its request is queued, and publishes later.
     fn park(&mut self, request: RequestId) -> bool {
         let Some(NewWaiter { client, owner, family, key, channel }) = self.waiter else { return false };
         let Answering { ctx, clients } = &mut self.answering;

@@ -2,8 +2,6 @@
 //!
 //! Every blocked client is unblocked exactly once: when its entry is taken out of `waiting`.
 
-use command::notification;
-use lock::host::{Clients, Delivery, WaitOutcome};
 use lock::id_map::{IdMap, IdSet};
 use lock::key::{ClientId, RequestId};
 use lock::manager::departure::Departure;
@@ -15,8 +13,7 @@ use lock::value::time::Now;
 
 use super::callbacks::Ready;
 use crate::shell::ffi::blocked::{BlockedClient, BlockedId};
-use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::server::{publish, Audience};
+use crate::shell::ffi::server::Audience;
 
 /// Those who wait, by request.
 #[derive(Default)]
@@ -97,16 +94,7 @@ impl WaitingClients {
         }
     }
 
-    /// Tells everyone that this server is no primary any more. The server has unblocked the blocked ones itself, or has
-    /// not: both are met. `ctx` publishes to the others.
-    pub fn demoted(&mut self, manager: &mut LockManager, ctx: Option<Ctx<'_>>) {
-        if let Some(ctx) = ctx {
-            manager.demote(&mut Answering { ctx, clients: self });
-        }
-    }
-
-    /// A blocked client that goes without an answer of ours: its request and its connection. None, if it was answered
-    /// before.
+    /// Takes out a client that the server unblocked: its request and its connection. `None`: we answered it before.
     fn give_up(&mut self, blocked: BlockedId) -> Option<(RequestId, ClientId)> {
         let request = self.by_blocked.get(&blocked).copied()?;
         let waiting = self.take(request)?;
@@ -116,7 +104,8 @@ impl WaitingClients {
         Some((request, waiting.client))
     }
 
-    fn take(&mut self, request: RequestId) -> Option<WaitingClient> {
+    /// Takes out who waits by this request, to be answered.
+    pub(super) fn take(&mut self, request: RequestId) -> Option<WaitingClient> {
         let waiting = self.waiting.remove(&request)?;
         shrink::map(&mut self.waiting);
         match &waiting.answer_by {
@@ -135,35 +124,6 @@ impl WaitingClients {
             shrink::set(requests);
             if requests.is_empty() {
                 self.by_subscriber.remove(&client);
-            }
-        }
-    }
-}
-
-/// The clients of the rules: those who wait, and a context to publish with.
-pub struct Answering<'a> {
-    /// Of the callback that is running.
-    pub ctx: Ctx<'a>,
-    /// Those who wait.
-    pub clients: &'a mut WaitingClients,
-}
-
-impl Clients for Answering<'_> {
-    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
-        let Some(waiting) = self.clients.take(request) else { return Delivery::Done };
-        let WaitingClient { owner, family, .. } = waiting;
-        match waiting.answer_by {
-            AnswerBy::Reply(blocked) => {
-                blocked.unblock(Some(Box::new(Ready { request, owner, family, outcome })));
-                match outcome {
-                    WaitOutcome::Granted { .. } => Delivery::Pending,
-                    _ => Delivery::Done,
-                }
-            }
-            AnswerBy::Message { channel, key, audience } => {
-                let message = notification::message(&key, owner.as_bytes(), outcome);
-                publish(self.ctx, &channel, &message, audience);
-                Delivery::Done
             }
         }
     }
