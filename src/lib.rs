@@ -1,7 +1,7 @@
 //! redis-lock: distributed locks as a native data type of Redis and Valkey.
 //!
 //! The table of contents. Crate `lock` holds the rules, crate `command` the commands, `shell` all that touches the
-//! server; arrows run one way: `lock <- command <- shell <- lib.rs`. ARCHITECTURE.md tells the story.
+//! server; arrows run one way: `lock <- command <- shell <- lib.rs`. ARCHITECTURE.md explains it.
 
 mod shell;
 

@@ -24,7 +24,7 @@ pub enum Action {
     Waiters,
     /// LOCK.CANCEL: takes requests out of the queue.
     Cancel,
-    /// LOCK.APPLY, internal: an effect from the master or the append-only file.
+    /// LOCK.APPLY, internal: an effect from the primary or the append-only file.
     Apply,
 }
 

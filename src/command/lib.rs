@@ -1,14 +1,14 @@
-//! The commands: bytes in, a request out; an outcome in, the words of a reply out. No unsafe, no Redis.
+//! The commands: bytes in, a request out; an outcome in, a reply out. No unsafe, no Redis.
 //!
-//! | file           | question                                                                     |
-//! | -------------- | ---------------------------------------------------------------------------- |
-//! | `catalog`      | which commands are there: flags, keys, documentation                         |
-//! | `argument_docs`       | how are their arguments described to the server                              |
-//! | `name`         | which prefixes and verbs do their names consist of                           |
-//! | `parse`        | what does this argument list ask for                                         |
-//! | `reply`        | what is the shape of the reply to this outcome                               |
-//! | `notification` | what is published to a waiter that does not block                            |
-//! | `errors`       | which words does an error have                                               |
+//! | file            | question                                             |
+//! | --------------- | ---------------------------------------------------- |
+//! | `catalog`       | which commands are there: flags, keys, documentation |
+//! | `argument_docs` | how are their arguments described to the server      |
+//! | `name`          | which prefixes and verbs do their names consist of   |
+//! | `parse`         | what does this argument list ask for                 |
+//! | `reply`         | what is the shape of the reply to this outcome       |
+//! | `notification`  | what is published to a waiter that does not block    |
+//! | `errors`        | which words does an error have                       |
 //!
 //! Imports run one way: `name <- errors <- parse, reply`, and `name, syntax <- catalog`.
 

@@ -132,7 +132,7 @@ pub enum WaitOutcome {
     Demoted,
 }
 
-/// Whether the one who waited surely heard the outcome.
+/// Whether the outcome was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It did, or nobody can tell.

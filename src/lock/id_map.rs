@@ -1,6 +1,5 @@
-//! Tables by numbers that this module or the server gives out. Nobody outside can choose such numbers so that they
-//! collide; the hash with which std guards against that would be a tenth of all instructions of a hand-off, the
-//! kernel's left out.
+//! Maps by ids that this module or the server assigns. Clients cannot choose ids that collide, so std's SipHash is not
+//! needed: it would take a tenth of the instructions of a hand-off.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -40,7 +39,7 @@ impl Hasher for IdHasher {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
 
-    /// A table looks at the lowest bits, which a multiplication leaves poor, and at the highest.
+    /// A table uses the lowest bits, which a multiplication leaves poor, and the highest.
     fn finish(&self) -> u64 {
         let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(GOLDEN);
         mixed ^ (mixed >> 32)

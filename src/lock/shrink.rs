@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash};
 /// Smaller tables are left alone.
 const SMALL: usize = 256;
 
-/// A table of which an eighth is used is made a quarter as large: the work is paid for by the removals before it.
+/// Shrinks a table that is less than an eighth full to a quarter: the removals before it have paid for the work.
 fn wanted(len: usize, capacity: usize) -> Option<usize> {
     (capacity > SMALL && len < capacity / 8).then_some(len * 2)
 }

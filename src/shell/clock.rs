@@ -1,4 +1,4 @@
-//! The clock that decisions read: the wall clock, as the server's own expiry.
+//! The wall clock, by which the server expires keys too.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

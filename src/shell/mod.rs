@@ -2,17 +2,17 @@
 //!
 //! | room          | question                                                              |
 //! | ------------- | --------------------------------------------------------------------- |
-//! | `start`       | what happens when the module is loaded                                 |
-//! | `commands`    | how does a client's command come in, and its reply go out              |
-//! | `turn`        | how do the rules get their turn: for a command, or by the timer        |
-//! | `keyspace`    | how are locks stored in keys: data type, codec                         |
-//! | `state`       | what does the module remember that is not in a key                     |
-//! | `clients`     | how does a client wait, and how is it woken                            |
-//! | `background`  | what does the server tell, when is the next turn, are writes accepted  |
-//! | `replication` | what do replicas and the append-only file get                          |
-//! | `settings`    | which settings are there                                               |
-//! | `clock`       | what time is it                                                        |
-//! | `ffi`         | how is the module API called safely                                    |
+//! | `start`       | what happens when the module is loaded                                |
+//! | `commands`    | how does a client's command come in, and its reply go out             |
+//! | `turn`        | how do the rules get their turn: for a command, or by the timer       |
+//! | `keyspace`    | how are locks stored in keys: data type, codec                        |
+//! | `state`       | what does the module remember that is not in a key                    |
+//! | `clients`     | how does a client wait, and how is it woken                           |
+//! | `background`  | what does the server tell, when is the next turn, are writes accepted |
+//! | `replication` | what do replicas and the append-only file get                         |
+//! | `settings`    | which settings are there                                              |
+//! | `clock`       | what time is it                                                       |
+//! | `ffi`         | how is the module API called safely                                   |
 //!
 //! Imports run from the top of the table to its bottom.
 

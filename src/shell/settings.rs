@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use command::parse::{LeaseSettings, MAX_LEASE_MS};
 use lock::manager::lock_manager::Limits;
 use redis_module::configuration::{register_i64_configuration, ConfigurationFlags};
-use redis_module::{raw, Context};
+use redis_module::Context;
+
+use super::ffi::context::Ctx;
+use super::ffi::module::load_settings;
 
 /// A year in ms: the longest lease, and the longest grace.
 const YEAR: i64 = MAX_LEASE_MS as i64;
@@ -49,7 +52,7 @@ static ALL: [&Setting; 5] = [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &KEEP_PLA
 ///
 /// # Errors
 /// The argument that is no name of a setting, or whose value is out of its bounds.
-pub fn register(context: &Context, arguments: &[(String, Option<i64>)]) -> Result<(), String> {
+pub fn register(ctx: Ctx<'_>, context: &Context, arguments: &[(String, Option<i64>)]) -> Result<(), String> {
     for (name, value) in arguments {
         let setting = ALL.iter().find(|setting| setting.name == name);
         let accepts = |setting: &&Setting| value.is_some_and(|value| (setting.min..=setting.max).contains(&value));
@@ -63,11 +66,7 @@ pub fn register(context: &Context, arguments: &[(String, Option<i64>)]) -> Resul
         let Setting { name, min, max, value, .. } = setting;
         register_i64_configuration(context, name, value, default, *min, *max, flags, None);
     }
-    // SAFETY: the module is being loaded, and has registered all of its settings.
-    if let Some(load) = unsafe { raw::RedisModule_LoadConfigs } {
-        // SAFETY: as above.
-        unsafe { load(context.ctx) };
-    }
+    load_settings(ctx);
     Ok(())
 }
 

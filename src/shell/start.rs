@@ -5,8 +5,8 @@ use redis_module::{raw, Context, RedisString, Status};
 use super::background::events::{self, Event};
 use super::background::{gate, server_events, timer};
 use super::commands::registration;
-use super::ffi::api;
 use super::ffi::context::Ctx;
+use super::ffi::module::set_options;
 use super::keyspace::datatype::REDISLOCK;
 use super::keyspace::lock_memory;
 use super::replication::consumers;
@@ -38,12 +38,11 @@ pub fn stop(_: &Context) -> Status {
 
 fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<(), String> {
     lock_memory::start(*REDISLOCK.raw_type.borrow());
-    settings::register(context, &pairs(args)).map_err(|argument| {
+    settings::register(ctx, context, &pairs(args)).map_err(|argument| {
         let settings = settings::described();
         format!("bad module argument '{argument}': give names and values in pairs: {settings}")
     })?;
-    // SAFETY: the context is valid.
-    unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), OPTIONS as i32)) };
+    set_options(ctx, OPTIONS);
     registration::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
     if !server_events::subscribe(ctx) {
         return Err("the server refuses an event: it must be Redis 7.0 or newer, or Valkey".into());

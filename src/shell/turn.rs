@@ -1,5 +1,5 @@
-//! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command that decides, and
-//! the timer, take this road.
+//! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command that decides,
+//! and the timer, take this road.
 
 use std::ffi::c_void;
 

@@ -1,17 +1,17 @@
 //! Argument lists into requests.
 //!
-//! | file      | question                                                             |
-//! | --------- | -------------------------------------------------------------------- |
-//! | `acquire` | what does `X.ACQUIRE …` ask for                                      |
-//! | `release` | what does `X.RELEASE …` give back                                    |
-//! | `renew`   | what does `X.RENEW …` renew                                          |
-//! | `options` | which options does a command take, and what are their values          |
-//! | `mode`    | READ or WRITE                                                        |
-//! | `lease`   | how long is a lease, and how long may it be                          |
-//! | `keys`    | which arguments are keys: `numkeys key [key …]`                      |
-//! | `owner`   | is this an owner                                                     |
-//! | `integer` | is this an integer, in Redis's sense                                 |
-//! | `sample`  | what a client may send, for tests                                    |
+//! | file      | question                                                     |
+//! | --------- | ------------------------------------------------------------ |
+//! | `acquire` | what does `X.ACQUIRE …` ask for                              |
+//! | `release` | what does `X.RELEASE …` give back                            |
+//! | `renew`   | what does `X.RENEW …` renew                                  |
+//! | `options` | which options does a command take, and what are their values |
+//! | `mode`    | READ or WRITE                                                |
+//! | `lease`   | how long is a lease, and how long may it be                  |
+//! | `keys`    | which arguments are keys: `numkeys key [key …]`              |
+//! | `owner`   | is this an owner                                             |
+//! | `integer` | is this an integer, in Redis's sense                         |
+//! | `sample`  | what a client may send, for tests                            |
 
 mod acquire;
 mod integer;

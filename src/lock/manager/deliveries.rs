@@ -10,7 +10,7 @@ use crate::value::owner::Owner;
 
 /// A grant on its way to a client.
 #[derive(Clone, Debug)]
-pub struct Delivery {
+pub struct GrantInFlight {
     /// Who was granted.
     pub owner: Owner,
     /// What.
@@ -19,7 +19,7 @@ pub struct Delivery {
     pub grants: Vec<(Key, Grant)>,
 }
 
-impl Delivery {
+impl GrantInFlight {
     fn is_for(&self, db: i32, names: &[&[u8]], owner: &[u8]) -> bool {
         self.owner.as_bytes() == owner && self.grants.iter().any(|(key, _)| key.db == db && names.contains(&&*key.name))
     }
@@ -28,13 +28,13 @@ impl Delivery {
 /// All grants of which it is not known whether they were received, and those of which it is known that they were not.
 #[derive(Debug, Default)]
 pub struct Deliveries {
-    in_flight: IdMap<RequestId, Delivery>,
-    lost: Vec<Delivery>,
+    in_flight: IdMap<RequestId, GrantInFlight>,
+    lost: Vec<GrantInFlight>,
 }
 
 impl Deliveries {
     /// The client of the request is going to be told.
-    pub fn sent(&mut self, request: RequestId, delivery: Delivery) {
+    pub fn sent(&mut self, request: RequestId, delivery: GrantInFlight) {
         self.in_flight.insert(request, delivery);
     }
 
@@ -51,11 +51,12 @@ impl Deliveries {
     }
 
     /// To be tried again later.
-    pub fn put_back(&mut self, delivery: Delivery) {
+    pub fn put_back(&mut self, delivery: GrantInFlight) {
         self.lost.push(delivery);
     }
 
-    /// The owner was told by another reply that it holds the keys: whatever became of the earlier grant, it was heard.
+    /// The owner was told by another reply that it holds the keys: whatever became of the earlier grant, it was
+    /// received.
     pub fn confirm(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         if !self.in_flight.is_empty() || !self.lost.is_empty() {
             self.in_flight.retain(|_, delivery| !delivery.is_for(db, names, owner));
@@ -69,7 +70,7 @@ impl Deliveries {
     }
 
     /// Those that are to be taken back.
-    pub fn take_lost(&mut self) -> Vec<Delivery> {
+    pub fn take_lost(&mut self) -> Vec<GrantInFlight> {
         std::mem::take(&mut self.lost)
     }
 
@@ -86,10 +87,10 @@ mod tests {
     use crate::value::fence::Fence;
 
     /// A grant of the keys of database 0 to the owner, one letter each.
-    fn delivery(owner: &str, keys: &str) -> Delivery {
+    fn delivery(owner: &str, keys: &str) -> GrantInFlight {
         let grant = Grant { fence: Fence::new(1).unwrap(), holds_before: 0, holds: 1 };
         let grants = keys.bytes().map(|name| (Key::new(0, &[name]), grant)).collect();
-        Delivery { owner: Owner::new(owner.as_bytes()).unwrap(), claim: Claim::Mutex, grants }
+        GrantInFlight { owner: Owner::new(owner.as_bytes()).unwrap(), claim: Claim::Mutex, grants }
     }
 
     fn lost(deliveries: &mut Deliveries) -> Vec<String> {

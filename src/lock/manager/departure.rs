@@ -72,7 +72,7 @@ impl LockManager {
         Ok(if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some })
     }
 
-    /// A waiter was told that it has the lock, and heard it.
+    /// A waiter received the reply that it has the lock.
     pub fn delivered(&mut self, id: RequestId) {
         self.deliveries.delivered(id);
     }

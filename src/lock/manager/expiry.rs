@@ -1,5 +1,5 @@
-//! What ends by itself: leases of a shared lock, and the holds of connections that ended. Whoever opens such a key takes
-//! them out first. The lease of a mutex is the time to live of its key: the server ends it.
+//! What ends by itself: leases of a shared lock, and the holds of connections that ended. Whoever opens such a key
+//! takes them out first. The lease of a mutex is the time to live of its key: the server ends it.
 
 use super::lock_manager::LockManager;
 use super::release::{is_vacant, update};

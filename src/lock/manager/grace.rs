@@ -23,7 +23,7 @@ impl Grace {
         true
     }
 
-    /// Whether it is certain that none runs, without a look at the clock.
+    /// Whether it is certain that none runs, without reading the clock.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.period.is_none()

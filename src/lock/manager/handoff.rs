@@ -4,10 +4,10 @@
 //! the other, so the first key is closed before it.
 
 use super::acquire::holds_all;
-use super::deliveries::Delivery;
+use super::deliveries::GrantInFlight;
 use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
-use crate::host::{self, Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
+use crate::host::{Clients, Content, Delivery, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::queue::precedence::has_turn;
 use crate::queue::request::{QueueId, QueuedRequest};
@@ -101,7 +101,7 @@ impl LockManager {
                     if let Some(next) = self.serve_owner_open(entry, clients, now, key, queue, owner) {
                         return next;
                     }
-                    // What has one holder has one now.
+                    // A mutex has its one holder: nobody else fits.
                     if self.has_one_holder(queue) {
                         break;
                     }
@@ -227,7 +227,11 @@ impl LockManager {
             Ok(grant) => {
                 let claim = request.claim;
                 self.remove(id);
-                self.deliver(clients, id, grant, || Delivery { owner, claim, grants: vec![(key.to_key(), grant)] });
+                self.deliver(clients, id, grant, || GrantInFlight {
+                    owner,
+                    claim,
+                    grants: vec![(key.to_key(), grant)],
+                });
                 Attempt::Granted
             }
         }
@@ -243,7 +247,7 @@ impl LockManager {
         let Some(queued) = self.queues.request(id).cloned() else { return Attempt::Dismissed };
         let (request, db) = (queued.request(), queued.db);
         let keys: Vec<Key> = self.queues.keys_of(&queued).cloned().collect();
-        // Each of them has a slot that may be on its way, though they share one.
+        // The keys share a slot, but each migrates by itself.
         match keys.iter().map(|key| host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
             None | Some(Gate::Open) => {}
             Some(Gate::Closed) => {
@@ -281,7 +285,7 @@ impl LockManager {
                 let (owner, claim) = (queued.owner, queued.claim);
                 self.deliver(&mut host.clients, id, first, || {
                     let grants = keys.into_iter().zip(grants.into_iter()).collect();
-                    Delivery { owner, claim, grants }
+                    GrantInFlight { owner, claim, grants }
                 });
                 Attempt::Granted
             }
@@ -294,10 +298,10 @@ impl LockManager {
         clients: &mut C,
         id: RequestId,
         grant: Grant,
-        delivery: impl FnOnce() -> Delivery,
+        delivery: impl FnOnce() -> GrantInFlight,
     ) {
         let outcome = WaitOutcome::Granted { fence: grant.fence, holds: grant.holds };
-        if clients.answer(id, outcome) == host::Delivery::Pending {
+        if clients.answer(id, outcome) == Delivery::Pending {
             self.deliveries.sent(id, delivery());
         }
     }

@@ -1,6 +1,6 @@
 //! Changes of keys outside the module's commands: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so on.
 //!
-//! They only mark the queues that [`LockManager::drain`] has to serve: nothing may be written where they are noticed.
+//! They only put queues into `due`, for [`LockManager::drain`] to serve: nothing may be written where they are noticed.
 
 use super::lock_manager::{LockManager, Timer};
 use crate::key::KeyRef;

@@ -1,22 +1,22 @@
 //! The lock manager: decides every request and everything that follows without one, by what happens.
 //!
-//! | file               | question                                                           |
-//! | ------------------ | ------------------------------------------------------------------ |
-//! | `lock_manager`     | what the rules remember that is not stored with a key              |
-//! | `acquire`          | what is the answer to a request to acquire                         |
-//! | `grant`            | what does a grant do to a stored lock                              |
-//! | `expiry`           | what is taken out of a lock when leases and sessions end           |
-//! | `release`          | how does a hold end: one road for all ways                         |
-//! | `renewal`          | what does a renewal do                                             |
-//! | `handoff`          | who of the waiters is granted a key that has come free             |
-//! | `departure`        | what happens when a waiter goes away, is cancelled or dismissed    |
-//! | `session`          | what happens to holds that are bound to a connection               |
-//! | `session_bindings` | which holds are bound to which connection                          |
-//! | `deliveries`       | which grants are on their way to their clients                     |
-//! | `keyspace_changes` | what follows from a change of a key outside the module's commands  |
-//! | `timers`           | what happens by itself, and when                                   |
-//! | `timer_set`        | which timer fires next                                             |
-//! | `grace`            | when is nobody new granted anything                                |
+//! | file               | question                                                          |
+//! | ------------------ | ----------------------------------------------------------------- |
+//! | `lock_manager`     | what the rules remember that is not stored with a key             |
+//! | `acquire`          | what is the answer to a request to acquire                        |
+//! | `grant`            | what does a grant do to a stored lock                             |
+//! | `expiry`           | what is taken out of a lock when leases and sessions end          |
+//! | `release`          | how does a hold end: one road for all ways                        |
+//! | `renewal`          | what does a renewal do                                            |
+//! | `handoff`          | who of the waiters is granted a key that has come free            |
+//! | `departure`        | what happens when a waiter goes away, is cancelled or dismissed   |
+//! | `session`          | what happens to holds that are bound to a connection              |
+//! | `session_bindings` | which holds are bound to which connection                         |
+//! | `deliveries`       | which grants are on their way to their clients                    |
+//! | `keyspace_changes` | what follows from a change of a key outside the module's commands |
+//! | `timers`           | what happens by itself, and when                                  |
+//! | `timer_set`        | which timer fires next                                            |
+//! | `grace`            | when is nobody new granted anything                               |
 
 pub mod acquire;
 mod deliveries;

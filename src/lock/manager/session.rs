@@ -60,7 +60,7 @@ impl LockManager {
         }
     }
 
-    /// Takes all holds from a connection that has ended. What a closed gate holds up stays.
+    /// Takes all holds from a connection that has ended. Whatever a closed gate blocks stays due.
     pub(super) fn release_session<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, client: ClientId) {
         for binding in self.bindings.of_client(client) {
             let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());

@@ -1,6 +1,6 @@
 //! What happens by itself: timers that fire, and the drain of all that was put down.
 
-use super::deliveries::Delivery;
+use super::deliveries::GrantInFlight;
 use super::departure::Departure;
 use super::lock_manager::{LockManager, Timer};
 use super::release::End;
@@ -35,7 +35,7 @@ impl LockManager {
         self.timers.next()
     }
 
-    /// Decides all that was put down. What a closed gate holds up stays.
+    /// Decides all that was put down. Whatever a closed gate blocks stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
         for delivery in self.deliveries.take_lost() {
             self.take_back(host, delivery);
@@ -93,7 +93,7 @@ impl LockManager {
     }
 
     /// Takes a grant back that nobody received; the next waiter has its turn.
-    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, delivery: Delivery) {
+    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, delivery: GrantInFlight) {
         if delivery.grants.iter().any(|(key, _)| host.keys.gate(key.as_ref()) != Gate::Open) {
             return self.deliveries.put_back(delivery);
         }

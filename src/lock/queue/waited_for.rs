@@ -9,10 +9,10 @@ use crate::shrink;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
 
-/// Of so many holders of a waited-for key each is entered by name; where there are more, the key is inspected instead.
+/// At most this many holders of a waited-for key are entered by name; where there are more, the key is inspected.
 const FEW_HOLDERS: usize = 16;
 
-/// The holders of waited-for keys, as far as they were seen when the key was last inspected.
+/// The holders of waited-for keys, as of the last inspection.
 #[derive(Debug, Default)]
 pub(super) struct WaitedFor {
     /// The holders of the key of each queue; a queue whose key has many is in `with_many` instead.

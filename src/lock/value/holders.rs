@@ -25,7 +25,7 @@ pub struct Holder {
     pub reads: u32,
 }
 
-/// So many holders are cheaper to walk through than to index.
+/// At most this many holders are cheaper to walk through than to index.
 const WALK: usize = 16;
 
 #[derive(Clone, Debug, Default)]

@@ -1,12 +1,12 @@
 //! One lock: who holds it, and who else it would admit.
 //!
-//! | family      | admits a newcomer when                     | the holder itself may                                |
-//! | ----------- | ------------------------------------------ | ---------------------------------------------------- |
-//! | mutex       | nobody holds it                            | ask again: the same grant                            |
-//! | reentrant   | nobody holds it                            | reenter                                              |
-//! | rw, READ    | nobody writes                              | reenter; the writer may read as well                 |
-//! | rw, WRITE   | nobody holds it                            | reenter; the only reader may upgrade (a new grant)   |
-//! | semaphore   | the permits out and asked for fit LIMIT    | take more under the same rule                        |
+//! | family    | admits a newcomer when                  | the holder itself may                              |
+//! | --------- | --------------------------------------- | -------------------------------------------------- |
+//! | mutex     | nobody holds it                         | ask again: the same grant                          |
+//! | reentrant | nobody holds it                         | reenter                                            |
+//! | rw, READ  | nobody writes                           | reenter; the writer may read as well               |
+//! | rw, WRITE | nobody holds it                         | reenter; the only reader may upgrade (a new grant) |
+//! | semaphore | the permits out and asked for fit LIMIT | take more under the same rule                      |
 //!
 //! Mutex and reentrant mutex have one holder, whose deadline is the key's own time to live: such a lock is `Exclusive`
 //! and 64 bytes. The others are `Shared`: any number of holders, each with a deadline of its own. The queue is not

@@ -50,7 +50,7 @@ impl FamilyAndLimit {
         matches!(self.family, Family::Mutex | Family::Reentrant)
     }
 
-    /// Whether somebody may hold such a lock so. What a client asks for always may; what bytes say need not.
+    /// Whether this hold is valid for the family. Clients cannot make an invalid one; bytes can.
     fn allows(self, holder: &Holder) -> bool {
         match self.family {
             Family::Mutex => holder.holds == 1 && holder.reads == 0,

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {
-    /// The point `ms` milliseconds after the epoch; 0 counts as 1, what is later than the last as the last.
+    /// The point `ms` milliseconds after the epoch; clamped to 1 ..= 2^63 - 1.
     pub fn from_ms(ms: u64) -> Timestamp {
         Timestamp(NonZeroU64::new(ms.min(i64::MAX as u64)).unwrap_or(NonZeroU64::MIN))
     }

@@ -41,7 +41,7 @@ pub enum Event {
     Configured,
 }
 
-/// The memory of so many events is kept for the next ones.
+/// The memory of at most this many events is kept for the next ones.
 const MOST_KEPT: usize = 1024;
 
 static EVENTS: MainThread<RefCell<VecDeque<Event>>> = MainThread(RefCell::new(VecDeque::new()));
@@ -68,7 +68,7 @@ pub fn take_next() -> Option<Event> {
     next
 }
 
-/// Whether anybody waits or is bound to a connection: if not, what happens to keys and clients is nobody's concern.
+/// Whether anybody waits or is bound to a connection; if not, callbacks note nothing about keys and clients.
 #[inline]
 pub fn concern_anybody() -> bool {
     ANYBODY.0.get()

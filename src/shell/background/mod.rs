@@ -1,11 +1,11 @@
 //! What happens without a command: the server's events, the one timer, the write gate.
 //!
-//! | file            | question                                                              |
-//! | --------------- | --------------------------------------------------------------------- |
-//! | `server_events` | what does the server tell, and which event of ours is it              |
-//! | `events`        | what happened where nothing may be decided                            |
-//! | `timer`         | when is the next turn without a command                               |
-//! | `gate`          | does the server accept a write now that no client asked for           |
+//! | file            | question                                                    |
+//! | --------------- | ----------------------------------------------------------- |
+//! | `server_events` | what does the server tell, and which event of ours is it    |
+//! | `events`        | what happened where nothing may be decided                  |
+//! | `timer`         | when is the next turn without a command                     |
+//! | `gate`          | does the server accept a write now that no client asked for |
 //!
 //! What such a turn decides is in `turn`.
 

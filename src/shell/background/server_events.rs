@@ -9,10 +9,10 @@ use redis_module::raw;
 use super::events::{self, Event};
 use super::timer;
 use crate::shell::clock;
-use crate::shell::ffi::api;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::module::{subscribe_to_event, subscribe_to_keys};
 use crate::shell::ffi::string::Str;
 use crate::shell::replication::consumers;
 
@@ -29,13 +29,7 @@ pub fn subscribe(ctx: Ctx<'_>) -> bool {
         (raw::REDISMODULE_EVENT_FORK_CHILD, 1),
         (raw::REDISMODULE_EVENT_CONFIG, 1),
     ];
-    EVENTS.iter().all(|(id, dataver)| {
-        let event = raw::RedisModuleEvent { id: *id, dataver: *dataver };
-        // SAFETY: the callback is a function of this module.
-        unsafe {
-            api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(on_event))) == raw::REDISMODULE_OK as c_int
-        }
-    })
+    EVENTS.iter().all(|(id, dataver)| subscribe_to_event(ctx, *id, *dataver, on_event))
 }
 
 /// Subscribes to what is done to single keys, once, when somebody begins to wait: a lease that EXPIRE made shorter has
@@ -44,10 +38,7 @@ pub fn subscribe(ctx: Ctx<'_>) -> bool {
 pub fn watch_keys(ctx: Ctx<'_>) {
     static WATCHED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
     if !WATCHED.0.replace(true) {
-        // SAFETY: the callback is a function of this module.
-        unsafe {
-            api!(RedisModule_SubscribeToKeyspaceEvents(ctx.raw(), raw::REDISMODULE_NOTIFY_GENERIC, Some(on_key)))
-        };
+        subscribe_to_keys(ctx, raw::REDISMODULE_NOTIFY_GENERIC, on_key);
     }
 }
 
@@ -93,7 +84,7 @@ unsafe extern "C" fn on_event(
     sub: u64,
     data: *mut c_void,
 ) {
-    // Every connection that comes or goes is told: nothing to do is the rule.
+    // The server reports every connection; usually there is nothing to do.
     if event.id == raw::REDISMODULE_EVENT_CLIENT_CHANGE {
         if sub == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED && events::concern_anybody() {
             guard("disconnection", || {
@@ -144,7 +135,7 @@ unsafe extern "C" fn on_event(
     });
 }
 
-/// Where nobody waits or is bound, nothing follows from what happens to keys and clients.
+/// Notes the event if anybody waits or is bound.
 fn note_if_any_concern(event: Event) {
     if events::concern_anybody() {
         events::note(event);

@@ -31,7 +31,7 @@ pub struct Ready {
     pub outcome: WaitOutcome,
 }
 
-/// Those of every blocked client of the module, which is unblocked with a [`Ready`] or nothing.
+/// The callbacks of every blocked client. Its data is a [`Ready`] or null.
 pub const CALLBACKS: BlockCallbacks =
     BlockCallbacks { reply: on_reply, timeout: on_timeout, free: on_free, disconnect: on_disconnect };
 

@@ -23,7 +23,7 @@ seq!(INDEX in 0..20 {
     pub const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
 });
 
-/// So many arguments need no heap.
+/// At most this many arguments need no heap.
 const FEW: usize = 16;
 
 unsafe extern "C" fn enter<const INDEX: usize>(

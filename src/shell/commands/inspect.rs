@@ -1,5 +1,5 @@
-//! The commands that only inspect: LOCK.HELD, LOCK.INFO, LOCK.WAITERS. They change nothing, also where something has
-//! expired.
+//! The commands that only inspect: LOCK.HELD, LOCK.INFO, LOCK.WAITERS. They change nothing,
+//! even if a lease has ended.
 
 use command::errors::{self, ErrorReply};
 use command::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};

@@ -1,16 +1,16 @@
 //! The commands: one file for each kind, from the server's arguments to the reply.
 //!
-//! | file           | question                                                       |
-//! | -------------- | -------------------------------------------------------------- |
-//! | `registration` | how does the server learn the commands                         |
-//! | `dispatch`     | how does a command come in                                     |
-//! | `arguments`    | which of its arguments are the keys                            |
-//! | `acquire`      | `*.ACQUIRE`                                                    |
-//! | `release`      | `*.RELEASE`                                                    |
-//! | `renew`        | `*.RENEW`                                                      |
-//! | `cancel`       | `LOCK.CANCEL`                                                  |
-//! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                       |
-//! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file      |
+//! | file           | question                                                  |
+//! | -------------- | --------------------------------------------------------- |
+//! | `registration` | how does the server learn the commands                    |
+//! | `dispatch`     | how does a command come in                                |
+//! | `arguments`    | which of its arguments are the keys                       |
+//! | `acquire`      | `*.ACQUIRE`                                               |
+//! | `release`      | `*.RELEASE`                                               |
+//! | `renew`        | `*.RENEW`                                                 |
+//! | `cancel`       | `LOCK.CANCEL`                                             |
+//! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                  |
+//! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file |
 
 mod acquire;
 mod apply;

@@ -1,5 +1,4 @@
-//! Blocked clients. Every blocked client has to be unblocked exactly once: the type sees to "at most", whoever keeps it
-//! to "at least".
+//! Blocked clients. Each has to be unblocked exactly once: the type prevents a second time, its owner must not drop it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

@@ -30,8 +30,8 @@ impl<'c> Ctx<'c> {
         self.ctx.as_ptr()
     }
 
-    /// What the context's client and the server are: `REDISMODULE_CTX_FLAGS_…`. Costs the server a look at its memory
-    /// and its threads: not for a path that every request takes.
+    /// What the context's client and the server are: `REDISMODULE_CTX_FLAGS_…`. The server inspects its memory and
+    /// threads for it: not on the hot path.
     pub fn flags(self) -> u32 {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_GetContextFlags(self.raw())) as u32 }

@@ -1,21 +1,22 @@
-//! The module API behind safe, typed wrappers: with the callbacks that the server calls, the only unsafe code. Nothing
-//! here decides anything.
+//! The module API behind safe, typed wrappers. Nothing here decides anything. Other rooms have unsafe code only in the
+//! callbacks that the server calls, and where they vouch for what a wrapper asks.
 //!
-//! | file            | question                                                                |
-//! | --------------- | ----------------------------------------------------------------------- |
-//! | `context`       | what does the server say of the callback that is running                |
-//! | `string`        | what are the arguments                                                  |
-//! | `reply`         | how is a reply written                                                  |
-//! | `key`           | how is a key opened, stored, expired, deleted                           |
-//! | `blocked`       | how is a client blocked and unblocked, exactly once                     |
-//! | `timer`         | how is a timer made, and the event loop woken                           |
-//! | `replicate`     | how is an effect sent to replicas and the append-only file              |
-//! | `call`          | how is a command of the server's own called                             |
-//! | `server`        | what does the server know of itself and of clients; channels            |
-//! | `rdb_io`        | how are bytes written into a dump and read out of it                    |
-//! | `command_info`  | how is a command registered and described                               |
-//! | `main_thread`   | which values does only the main thread touch                            |
-//! | `guard`         | how is a panic kept from leaving through C                              |
+//! | file           | question                                                               |
+//! | -------------- | ---------------------------------------------------------------------- |
+//! | `context`      | what does the server say of the callback that is running               |
+//! | `string`       | what are the arguments                                                 |
+//! | `reply`        | how is a reply written                                                 |
+//! | `key`          | how is a key opened, stored, expired, deleted                          |
+//! | `blocked`      | how is a client blocked and unblocked, exactly once                    |
+//! | `timer`        | how is a timer made, and the event loop woken                          |
+//! | `replicate`    | how is an effect sent to replicas and the append-only file             |
+//! | `call`         | how is a command of the server's own called                            |
+//! | `server`       | what does the server know of itself and of clients; channels           |
+//! | `rdb_io`       | how are bytes written into a dump and a digest, and read out of a dump |
+//! | `command_info` | how is a command registered and described                              |
+//! | `module`       | what does the module tell the server about itself                      |
+//! | `main_thread`  | which values does only the main thread touch                           |
+//! | `guard`        | how is a panic kept from leaving through C                             |
 //!
 //! The crate `redis-module` has wrappers of its own. They are passed by where they allocate or retain for each argument
 //! (`decode_args`), block a client without callbacks, free a timer's data as another type (`stop_timer`), or hand out
@@ -28,6 +29,7 @@ pub mod context;
 pub mod guard;
 pub mod key;
 pub mod main_thread;
+pub mod module;
 pub mod rdb_io;
 pub mod replicate;
 pub mod reply;

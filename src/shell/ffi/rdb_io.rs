@@ -64,3 +64,25 @@ impl Rdb {
         unsafe { api!(RedisModule_IsIOError(self.0)) != 0 }
     }
 }
+
+/// The digest of a value that is being computed (`DEBUG DIGEST`).
+#[derive(Clone, Copy)]
+pub struct Digest(*mut raw::RedisModuleDigest);
+
+impl Digest {
+    /// # Safety
+    /// The server passed it to the callback that is running.
+    pub unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Digest {
+        Digest(digest)
+    }
+
+    /// Adds these strings, whose order counts; that of sequences does not.
+    pub fn add_sequence<const N: usize>(self, strings: [&[u8]; N]) {
+        for bytes in strings {
+            // SAFETY: the server reads the bytes now.
+            unsafe { api!(RedisModule_DigestAddStringBuffer(self.0, bytes.as_ptr().cast::<c_char>(), bytes.len())) };
+        }
+        // SAFETY: the digest is valid.
+        unsafe { api!(RedisModule_DigestEndSequence(self.0)) };
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! COPY is refused by leaving its callback out: two keys with one grant would be two locks with one fence.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, NonNull};
 
 use lock::key::Key;
@@ -17,7 +17,7 @@ use crate::shell::background::timer;
 use crate::shell::clock;
 use crate::shell::ffi::api;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::rdb_io::Rdb;
+use crate::shell::ffi::rdb_io::{Digest, Rdb};
 use crate::shell::ffi::replicate::AofRewrite;
 use crate::shell::ffi::string::Str;
 use crate::shell::replication::emit;
@@ -106,18 +106,11 @@ unsafe extern "C" fn memory(value: *const c_void) -> usize {
 /// Two servers with the same holders have the same digest, in whatever order they came.
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guard("digest", || {
-        // SAFETY: the server passes a value of our type.
-        let Some(lock) = (unsafe { value.cast::<Lock>().as_ref() }) else { return };
-        for hold in lock.stored_holds() {
+        // SAFETY: the server passes a value of our type and its digest.
+        let (lock, digest) = unsafe { (value.cast::<Lock>().as_ref(), Digest::new(digest)) };
+        for hold in lock.map(Lock::stored_holds).unwrap_or_default() {
             let numbers = format!("{}:{}:{}:{}", hold.fence.get(), hold.holds, hold.reads, hold.lease.as_ms());
-            for bytes in [hold.owner.as_bytes(), numbers.as_bytes()] {
-                // SAFETY: the server reads the bytes now.
-                unsafe {
-                    api!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast::<c_char>(), bytes.len()))
-                };
-            }
-            // SAFETY: the digest is valid.
-            unsafe { api!(RedisModule_DigestEndSequence(digest)) };
+            digest.add_sequence([hold.owner.as_bytes(), numbers.as_bytes()]);
         }
     });
 }

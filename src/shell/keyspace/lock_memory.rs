@@ -22,7 +22,7 @@ static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
 /// which would cost an uncontended pair 2 %.
 static SPARES: MainThread<RefCell<Vec<NonNull<Lock>>>> = MainThread(RefCell::new(Vec::new()));
 
-/// So many are kept, of 64 bytes each.
+/// At most this many are kept, of 64 bytes each.
 const MOST_SPARES: usize = 1024;
 
 /// At the module's start, when the data type was registered.
@@ -46,7 +46,7 @@ pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
     memory
 }
 
-/// Removes a key whose lock nobody holds any more. What follows from that the caller knows: `unlink` takes no notice.
+/// Removes a key whose lock nobody holds any more. `unlink` notes no event for it: the caller knows what follows.
 ///
 /// # Safety
 /// The key is open for writing, `lock` is its value, and nobody refers to it any more.

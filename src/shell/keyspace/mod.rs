@@ -1,12 +1,12 @@
 //! Locks in the server's keyspace.
 //!
-//! | file          | question                                                          |
-//! | ------------- | ----------------------------------------------------------------- |
-//! | `store`       | how do the rules open and change a stored lock                    |
-//! | `lock_key`    | which lock is under an open key                                   |
-//! | `lock_memory` | where does a lock lie in memory                                   |
-//! | `datatype`    | what does the server ask of the data type                         |
-//! | `rdb_codec`   | what is a lock as bytes, in RDB and DUMP                          |
+//! | file          | question                                       |
+//! | ------------- | ---------------------------------------------- |
+//! | `store`       | how do the rules open and change a stored lock |
+//! | `lock_key`    | which lock is under an open key                |
+//! | `lock_memory` | where does a lock lie in memory                |
+//! | `datatype`    | what does the server ask of the data type      |
+//! | `rdb_codec`   | what is a lock as bytes, in RDB and DUMP       |
 
 pub mod datatype;
 pub mod lock_key;

@@ -11,7 +11,7 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::replication::emit::{self, Scope};
 
-/// The key arguments of a command and their bytes: their string objects need not be made anew.
+/// A command's key arguments and their bytes, so that no new string object is needed.
 #[derive(Clone, Copy, Default)]
 pub struct KeyArguments<'a> {
     /// As the server passed them.
@@ -45,7 +45,7 @@ impl<'a> Store<'a> {
         Store { ctx, scope: Scope::Timer, db: ctx.db(), arguments, gate: None, was_refused: false }
     }
 
-    /// Whether the gate was found closed for some key: what is due then has to wait.
+    /// Whether the gate was closed for some key: due queues are tried again later.
     pub fn was_refused(&self) -> bool {
         self.was_refused
     }

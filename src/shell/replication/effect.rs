@@ -1,13 +1,13 @@
 //! An effect as replicas and the append-only file get it: `LOCK.APPLY key WORD …`. Who holds a lock, until when, with
 //! which fence; never a request.
 //!
-//! | effect                                                | meaning                                 |
-//! | ----------------------------------------------------- | --------------------------------------- |
-//! | `HOLD owner "kind limit holds reads fence lease until"` | this owner holds it so                |
-//! | `DROP owner`                                          | this owner holds it no more             |
-//! | `LIMIT n`                                             | the semaphore's limit                   |
-//! | `CLAMP`                                               | the holders' deadlines follow the key's |
-//! | `FENCE n`                                             | the fence of the latest grant           |
+//! | effect                                                  | meaning                                 |
+//! | ------------------------------------------------------- | --------------------------------------- |
+//! | `HOLD owner "kind limit holds reads fence lease until"` | this owner holds it so                  |
+//! | `DROP owner`                                            | this owner holds it no more             |
+//! | `LIMIT n`                                               | the semaphore's limit                   |
+//! | `CLAMP`                                                 | the holders' deadlines follow the key's |
+//! | `FENCE n`                                               | the fence of the latest grant           |
 //!
 //! `lease` and `until` in ms, -1 for never; a mutex' holder replaces the one before. When the last holder goes, the
 //! server's own `DEL` is sent. Effects are applied as they come: whoever applies them judges nothing and reads no

@@ -24,7 +24,7 @@ pub enum Scope {
 
 /// Sends how this owner holds the lock now; `key_until` is the key's own deadline.
 pub fn send_hold(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock, owner: &[u8], key_until: Deadline) {
-    if is_unheard(ctx, scope) {
+    if !is_consumed(ctx, scope) {
         return;
     }
     let Some(hold) = lock.hold(owner, key_until) else { return };
@@ -51,7 +51,7 @@ pub fn send_clamp(ctx: Ctx<'_>, key: Str<'_>) {
 
 /// Sends that the key is gone.
 pub fn send_removal(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
-    if !is_unheard(ctx, scope) {
+    if is_consumed(ctx, scope) {
         ctx.replicate_key(c"DEL", key);
     }
 }
@@ -62,19 +62,20 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
         let Some(fields) = encode_hold(lock, &hold) else { return };
         aof.emit(APPLY, key, HOLD, Rest::TwoBytes(hold.owner.as_bytes(), fields.as_bytes()));
     }
-    // The latest fence, where its holder has gone since; and that the key has no end of its own: the server's
-    // `PEXPIREAT` follows where it has.
+    // FENCE: the latest holder may have gone. PERSIST: loading HOLD sets an expiry; the server adds PEXPIREAT if the key
+    // has one.
     if let (true, Some(fence)) = (lock.is_shared(), lock.fence()) {
         aof.emit(APPLY, key, c"FENCE", Rest::Integer(i64::try_from(fence.get()).unwrap_or(i64::MAX)));
         aof.emit_key(c"PERSIST", key);
     }
 }
 
-/// Where nobody consumes effects, none is built: the server only counts the change, for its save points.
-fn is_unheard(ctx: Ctx<'_>, scope: Scope) -> bool {
+/// Whether an effect has to be sent. Where nobody consumes it, none is built: the server only counts the change, for
+/// its save points.
+fn is_consumed(ctx: Ctx<'_>, scope: Scope) -> bool {
     if scope == Scope::Timer || consumers::is_any() {
-        return false;
+        return true;
     }
     ctx.replicate_verbatim();
-    true
+    false
 }

@@ -1,10 +1,10 @@
 //! What replicas and the append-only file get.
 //!
-//! | file        | question                                        |
-//! | ----------- | ----------------------------------------------- |
-//! | `effect`    | what is an effect as bytes, to and fro          |
-//! | `emit`      | when is which effect sent                       |
-//! | `consumers` | does anybody consume effects                    |
+//! | file        | question                               |
+//! | ----------- | -------------------------------------- |
+//! | `effect`    | what is an effect as bytes, to and fro |
+//! | `emit`      | when is which effect sent              |
+//! | `consumers` | does anybody consume effects           |
 //!
 //! They are applied by `commands::apply`: they come as a command.
 
