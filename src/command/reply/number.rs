@@ -5,7 +5,7 @@ use lock::value::fence::Fence;
 
 /// A fence.
 pub(super) fn of_fence(fence: Fence) -> i64 {
-    i64::try_from(fence.get()).expect("a fence is below 2^53")
+    fence.signed()
 }
 
 /// A client's id, 0 for none.

@@ -23,6 +23,11 @@ impl Fence {
         self.0.get()
     }
 
+    /// The same as the server's numbers have it.
+    pub fn signed(self) -> i64 {
+        i64::try_from(self.get()).expect("a fence is below 2^53")
+    }
+
     /// Whether it was made more than a day after `now_us` (microseconds since the epoch): no honest clock did that.
     pub fn is_beyond_a_day(self, now_us: u64) -> bool {
         self.get() > now_us.saturating_add(86_400_000_000)

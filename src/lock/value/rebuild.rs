@@ -32,14 +32,14 @@ impl FamilyAndLimit {
         is_sound.then_some(FamilyAndLimit { family, limit })
     }
 
-    /// That of a lock or wait queue; `semaphore_limit` where it is one.
-    pub fn of(family: Family, semaphore_limit: Option<u32>) -> FamilyAndLimit {
+    /// That of a lock or wait queue; `None` for a semaphore without a limit.
+    pub fn of(family: Family, semaphore_limit: Option<u32>) -> Option<FamilyAndLimit> {
         let limit = match family {
             Family::Mutex | Family::Reentrant => 1,
             Family::ReadWrite => 0,
-            Family::Semaphore => semaphore_limit.unwrap_or_default(),
+            Family::Semaphore => semaphore_limit?,
         };
-        FamilyAndLimit { family, limit }
+        Some(FamilyAndLimit { family, limit })
     }
 
     fn semaphore_limit(self) -> Option<u32> {
@@ -63,7 +63,7 @@ impl FamilyAndLimit {
 impl Lock {
     /// The family with its limit; `None` while vacant.
     pub fn family_and_limit(&self) -> Option<FamilyAndLimit> {
-        self.family().map(|family| FamilyAndLimit::of(family, self.semaphore_limit()))
+        self.family().and_then(|family| FamilyAndLimit::of(family, self.semaphore_limit()))
     }
 
     /// Every hold as it is stored, oldest grant first: a mutex' deadline is the key's and not among them, the others'

@@ -18,6 +18,11 @@ impl Timestamp {
         self.0.get()
     }
 
+    /// The same as the server keeps it.
+    pub fn signed_ms(self) -> i64 {
+        i64::try_from(self.ms()).expect("a timestamp is at most 2^63 - 1")
+    }
+
     /// This point, `ms` milliseconds later.
     pub fn plus_ms(self, ms: u64) -> Timestamp {
         Timestamp::from_ms(self.ms().saturating_add(ms))
@@ -83,7 +88,7 @@ impl Deadline {
     /// Milliseconds that are left, -1 for ever: what `PTTL` would say.
     pub fn ttl_ms(self, now: Timestamp) -> i64 {
         match self {
-            Deadline::At(timestamp) => i64::try_from(timestamp.ms_since(now)).unwrap_or(i64::MAX),
+            Deadline::At(timestamp) => i64::try_from(timestamp.ms_since(now)).expect("no timestamps are 2^63 ms apart"),
             Deadline::Never => -1,
         }
     }

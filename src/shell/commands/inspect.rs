@@ -44,7 +44,7 @@ pub fn info(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
         let held = key.as_ref().and_then(|key| held_info(state, name, key, now.timestamp()));
         let family_and_limit = match (&held, queue) {
             (Some((kind, _)), _) => Some(*kind),
-            (None, Some(queue)) => Some(FamilyAndLimit::of(queue.family, queue.limit)),
+            (None, Some(queue)) => FamilyAndLimit::of(queue.family, queue.limit),
             (None, None) => None,
         };
         let waiters = queue.map_or(0, |queue| queue.waiters());

@@ -85,9 +85,9 @@ impl<'c> OpenKey<'c> {
     }
 
     /// Sets when the key ends, in ms since the epoch; `None`: never. Does nothing to a key that is open for reading.
-    pub fn set_expire_at_ms(&self, when: Option<u64>) {
+    pub fn set_expire_at_ms(&self, when: Option<i64>) {
         let never = raw::REDISMODULE_NO_EXPIRE as c_longlong;
-        let when = when.map_or(never, |when| c_longlong::try_from(when).unwrap_or(c_longlong::MAX));
+        let when = when.unwrap_or(never);
         // SAFETY: the key is open.
         unsafe { api!(RedisModule_SetAbsExpire(self.raw(), when)) };
     }

@@ -74,7 +74,7 @@ impl<'c> LockKey<'c> {
     /// Sets when the key ends.
     #[inline]
     pub fn set_until(&mut self, until: Deadline) {
-        self.key.set_expire_at_ms(until.timestamp().map(Timestamp::ms));
+        self.key.set_expire_at_ms(until.timestamp().map(Timestamp::signed_ms));
     }
 }
 

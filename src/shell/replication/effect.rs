@@ -47,7 +47,7 @@ pub enum Received<'a> {
 /// for a vacant lock.
 pub fn encode_hold(lock: &Lock, hold: &Hold<'_>) -> Option<String> {
     let FamilyAndLimit { family, limit } = lock.family_and_limit()?;
-    let until = hold.until.timestamp().map_or(-1, |until| i64::try_from(until.ms()).unwrap_or(i64::MAX));
+    let until = hold.until.timestamp().map_or(-1, Timestamp::signed_ms);
     let Hold { holds, reads, fence, lease, .. } = hold;
     Some(format!("{} {limit} {holds} {reads} {} {} {until}", family.word(), fence.get(), lease.as_ms()))
 }

@@ -65,7 +65,7 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
     // FENCE: the latest holder may have gone. PERSIST: loading HOLD sets an expiry; the server adds PEXPIREAT if the key
     // has one.
     if let (true, Some(fence)) = (lock.is_shared(), lock.fence()) {
-        aof.emit(APPLY, key, c"FENCE", Rest::Integer(i64::try_from(fence.get()).unwrap_or(i64::MAX)));
+        aof.emit(APPLY, key, c"FENCE", Rest::Integer(fence.signed()));
         aof.emit_key(c"PERSIST", key);
     }
 }
