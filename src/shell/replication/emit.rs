@@ -62,8 +62,8 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
         let Some(fields) = encode_hold(lock, &hold) else { return };
         aof.emit(APPLY, key, HOLD, Rest::TwoBytes(hold.owner.as_bytes(), fields.as_bytes()));
     }
-    // FENCE: the latest holder may have gone. PERSIST: loading HOLD sets an expiry; the server adds PEXPIREAT if the key
-    // has one.
+    // FENCE: the latest holder may have gone. PERSIST: loading HOLD sets an expiry; the server adds PEXPIREAT if the
+    // key has one.
     if let (true, Some(fence)) = (lock.is_shared(), lock.fence()) {
         aof.emit(APPLY, key, c"FENCE", Rest::Integer(fence.signed()));
         aof.emit_key(c"PERSIST", key);
