@@ -24,5 +24,5 @@ pub mod queue;
 pub mod shrink;
 pub mod value;
 
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

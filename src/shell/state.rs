@@ -76,7 +76,7 @@ impl State {
             }
             Event::Configured => {
                 manager.limits = settings::limits();
-                manager.change_grace(settings::grace_ms());
+                manager.change_grace(now, settings::grace_ms());
             }
             Event::Began(since) => {
                 manager.limits = settings::limits();

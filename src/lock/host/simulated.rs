@@ -1,8 +1,8 @@
-//! An invented server for tests: a keyspace with a replica beside it that gets nothing but the effects, and clients
-//! that note their answers. Time passes when a step says so.
+//! An invented server for tests: a keyspace, a replica that gets nothing but the effects and may lag, what a crash
+//! leaves, and clients that note their answers. Time passes when a step says so.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, Park, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
@@ -11,6 +11,7 @@ use crate::value::holders::Holder;
 use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::Hold;
 use crate::value::owner::Owner;
+use crate::value::rebuild::FamilyAndLimit;
 use crate::value::time::{Deadline, Now, Timestamp};
 
 thread_local! {
@@ -19,6 +20,7 @@ thread_local! {
 }
 
 /// A server as the rules see it.
+#[derive(Clone)]
 pub(crate) struct SimulatedServer {
     pub keyspace: Keyspace,
     pub inbox: Inbox,
@@ -29,10 +31,13 @@ impl Default for SimulatedServer {
         let keyspace = Keyspace {
             now_ms: 1_000,
             primary: HashMap::new(),
-            replica: HashMap::new(),
+            replica: Replica::default(),
             gate: Gate::Open,
             removed: Vec::new(),
-            effects: Vec::new(),
+            touched: Vec::new(),
+            unsent: VecDeque::new(),
+            lags: false,
+            told: None,
         };
         SimulatedServer { keyspace, inbox: Inbox::default() }
     }
@@ -50,29 +55,69 @@ impl SimulatedServer {
     }
 }
 
-/// A lock with its key's own deadline.
-type Stored = (Lock, Deadline);
+/// What is under a key.
+#[derive(Clone, Debug)]
+pub(crate) enum Stored {
+    Foreign,
+    /// A lock with its key's own deadline.
+    Lock(Lock, Deadline),
+}
+
+/// What a replica knows, and what a crash leaves.
+#[derive(Clone, Default)]
+pub(crate) struct Replica {
+    pub keys: HashMap<Key, Stored>,
+    /// The highest fence that it has seen.
+    pub fence: Option<Fence>,
+}
 
 /// The keys of a primary, and of a replica that knows the effects alone.
+#[derive(Clone)]
 pub(crate) struct Keyspace {
     pub now_ms: u64,
     pub primary: HashMap<Key, Stored>,
-    pub replica: HashMap<Key, Stored>,
+    pub replica: Replica,
     pub gate: Gate,
     /// Locks that ended outside the rules, with their fences; the lock manager is still to be told.
     pub removed: Vec<(Key, Fence)>,
-    /// What the replica was told, in order.
-    pub effects: Vec<Sent>,
+    /// Keys to which something was done; the lock manager is still to be told.
+    pub touched: Vec<Key>,
+    unsent: VecDeque<(Key, Sent)>,
+    /// Effects are kept back.
+    pub lags: bool,
+    /// What replicas were told, where a test wants to know it.
+    pub told: Option<Vec<Told>>,
 }
 
-/// What a replica is told.
+/// What replicas were told, without what it says of the hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum Told {
     Hold(Owner),
-    Renew(Owner),
+    Drop(Owner),
+    Delete,
+    Other,
+}
+
+impl From<&Sent> for Told {
+    fn from(sent: &Sent) -> Told {
+        match sent {
+            Sent::Hold(_, holder) => Told::Hold(holder.owner.clone()),
+            Sent::Drop(owner) => Told::Drop(owner.clone()),
+            Sent::Delete => Told::Delete,
+            Sent::Limit(_) | Sent::Clamp | Sent::Deadline(_) | Sent::Put(_) => Told::Other,
+        }
+    }
+}
+
+/// What a replica is told of a key.
+#[derive(Clone, Debug)]
+pub(crate) enum Sent {
+    Hold(FamilyAndLimit, Holder),
     Drop(Owner),
     Limit(u32),
     Clamp,
+    Deadline(Deadline),
+    Put(Stored),
     Delete,
 }
 
@@ -82,48 +127,135 @@ impl Keyspace {
     }
 
     /// Removes the key if its time to live is over.
-    pub fn expire(&mut self, key: &Key) {
-        if self.primary.get(key).is_some_and(|(_, until)| until.is_over(self.timestamp())) {
+    fn expire(&mut self, key: &Key) {
+        let now = self.timestamp();
+        if matches!(self.primary.get(key), Some(Stored::Lock(_, until)) if until.is_over(now)) {
             self.delete(key);
         }
     }
 
     /// What DEL, an eviction or the end of the time to live does.
     pub fn delete(&mut self, key: &Key) {
-        if let Some((lock, _)) = self.primary.remove(key) {
-            self.replica.remove(key);
-            self.removed.extend(lock.fence().map(|fence| (key.clone(), fence)));
+        if let Some(stored) = self.primary.remove(key) {
+            if let Stored::Lock(lock, _) = &stored {
+                self.removed.extend(lock.fence().map(|fence| (key.clone(), fence)));
+            }
+            self.send(key, Sent::Delete);
         }
     }
 
-    /// What PEXPIREAT does.
-    pub fn set_deadline(&mut self, key: &Key, when: Timestamp) {
+    /// What SET, RENAME and RESTORE do to the key that they write.
+    pub fn put(&mut self, key: &Key, stored: Stored) {
+        self.delete(key);
+        self.primary.insert(key.clone(), stored.clone());
+        self.touched.push(key.clone());
+        self.send(key, Sent::Put(stored));
+    }
+
+    /// The stored value, as DUMP and RENAME see it: what has ended is gone.
+    pub fn take_copy(&mut self, key: &Key) -> Option<Stored> {
+        self.look(key);
+        let Stored::Lock(lock, until) = self.primary.get(key)? else { return Some(Stored::Foreign) };
+        let kind = lock.family_and_limit().expect("no vacant lock is stored");
+        let holders = lock.stored_holds().iter().map(to_holder).collect();
+        let copy = Lock::from_parts(kind, lock.fence().expect("it is not vacant"), holders);
+        Some(Stored::Lock(copy.expect("what is stored can be loaded"), *until))
+    }
+
+    /// What PEXPIREAT and PERSIST do. The holders follow at once, as the contract has it.
+    pub fn set_deadline(&mut self, key: &Key, when: Deadline) {
+        self.look(key);
+        let Some(Stored::Lock(lock, until)) = self.primary.get_mut(key) else { return };
+        *until = when;
+        lock.clamp(when);
+        self.touched.push(key.clone());
+        self.send(key, Sent::Deadline(when));
+    }
+
+    /// Takes out what has ended by itself, which the rules do when they open the key next.
+    fn look(&mut self, key: &Key) {
         self.expire(key);
-        for keys in [&mut self.primary, &mut self.replica] {
-            if let Some((_, until)) = keys.get_mut(key) {
-                *until = Deadline::At(when);
+        let now = self.timestamp();
+        let Some(Stored::Lock(lock, until)) = self.primary.get_mut(key) else { return };
+        let gone = lock.settle(now);
+        let is_vacant = lock.is_vacant();
+        *until = lock.last_deadline().filter(|_| !gone.is_empty()).unwrap_or(*until);
+        gone.into_iter().for_each(|owner| self.send(key, Sent::Drop(owner)));
+        if is_vacant {
+            self.primary.remove(key);
+            self.send(key, Sent::Delete);
+        }
+    }
+
+    /// The replica has all effects.
+    pub fn catch_up(&mut self) {
+        self.lags = false;
+        while let Some((key, sent)) = self.unsent.pop_front() {
+            self.replica.apply(key, sent);
+        }
+    }
+
+    /// The replica takes over with what it has.
+    pub fn restart_from(&mut self, replica: Replica) {
+        self.unsent.clear();
+        self.removed.clear();
+        self.touched.clear();
+        self.lags = false;
+        self.primary = replica.keys.clone();
+        self.replica = replica;
+    }
+
+    fn send(&mut self, key: &Key, sent: Sent) {
+        if let Some(told) = &mut self.told {
+            told.push(Told::from(&sent));
+        }
+        match self.lags {
+            true => self.unsent.push_back((key.clone(), sent)),
+            false => self.replica.apply(key.clone(), sent),
+        }
+    }
+
+    fn send_hold(&mut self, key: &Key, owner: &[u8]) {
+        let Some(Stored::Lock(lock, until)) = self.primary.get(key) else { panic!("an effect of no lock") };
+        let hold = lock.hold(owner, *until).expect("an effect is sent of a hold that is there");
+        let kind = lock.family_and_limit().expect("somebody holds it");
+        let sent = Sent::Hold(kind, to_holder(&hold));
+        self.send(key, sent);
+    }
+}
+
+impl Replica {
+    fn apply(&mut self, key: Key, sent: Sent) {
+        match sent {
+            Sent::Delete => _ = self.keys.remove(&key),
+            Sent::Put(stored) => _ = self.keys.insert(key, stored),
+            Sent::Hold(kind, holder) => {
+                self.fence = self.fence.max(Some(holder.fence));
+                let until = holder.until;
+                let stored = self.keys.entry(key).or_insert(Stored::Lock(Lock::Vacant, until));
+                let Stored::Lock(copy, copy_until) = stored else { panic!("a hold of another type") };
+                assert!(copy.apply_hold(kind, holder), "no replica can have such a hold");
+                *copy_until = copy.last_deadline().unwrap_or(until);
+            }
+            sent => {
+                let Some(Stored::Lock(copy, until)) = self.keys.get_mut(&key) else { panic!("it has no such lock") };
+                match sent {
+                    Sent::Drop(owner) => {
+                        copy.evict(owner.as_bytes());
+                        *until = copy.last_deadline().unwrap_or(*until);
+                        if copy.is_vacant() {
+                            self.keys.remove(&key);
+                        }
+                    }
+                    Sent::Limit(limit) => _ = copy.set_limit(limit),
+                    Sent::Deadline(when) => {
+                        *until = when;
+                        copy.clamp(when);
+                    }
+                    _ => _ = copy.clamp(*until),
+                }
             }
         }
-    }
-
-    /// As a dump and its load do: every hold as it is stored, and the key's own time to live.
-    pub fn reload_replica(&mut self) {
-        self.replica.clear();
-        for (key, (lock, until)) in &self.primary {
-            let kind = lock.family_and_limit().expect("no vacant lock is stored");
-            let holders = lock.stored_holds().iter().map(to_holder).collect();
-            let copy = Lock::from_parts(kind, lock.fence().expect("it is not vacant"), holders);
-            self.replica.insert(key.clone(), (copy.expect("what is stored can be loaded"), *until));
-        }
-    }
-
-    fn replicate_hold(&mut self, key: &Key, owner: &[u8]) {
-        let (lock, until) = &self.primary[key];
-        let hold = lock.hold(owner, *until).expect("an effect is sent of a hold that is there");
-        let (kind, until) = (lock.family_and_limit().expect("somebody holds it"), *until);
-        let copy = self.replica.entry(key.clone()).or_insert((Lock::Vacant, until));
-        assert!(copy.0.apply_hold(kind, to_holder(&hold)), "no replica can have such a hold");
-        copy.1 = copy.0.last_deadline().unwrap_or(until);
     }
 }
 
@@ -152,62 +284,51 @@ pub(crate) struct OpenKey<'e> {
 
 impl Entry for OpenKey<'_> {
     fn content(&mut self) -> Content<'_> {
-        self.keyspace.primary.get_mut(&self.key).map_or(Content::Free, |(lock, _)| Content::Lock(lock))
+        match self.keyspace.primary.get_mut(&self.key) {
+            None => Content::Free,
+            Some(Stored::Foreign) => Content::Foreign,
+            Some(Stored::Lock(lock, _)) => Content::Lock(lock),
+        }
     }
 
     fn until(&self) -> Deadline {
-        self.keyspace.primary.get(&self.key).map_or(Deadline::Never, |(_, until)| *until)
+        match self.keyspace.primary.get(&self.key) {
+            Some(Stored::Lock(_, until)) => *until,
+            _ => Deadline::Never,
+        }
     }
 
     fn create(&mut self, first: &FirstGrant<'_>) {
-        let before = self.keyspace.primary.insert(self.key.clone(), (first.lock(), first.until()));
+        let before = self.keyspace.primary.insert(self.key.clone(), Stored::Lock(first.lock(), first.until()));
         assert!(before.is_none(), "created where something was");
-        self.keyspace.effects.push(Sent::Hold(to_owner(first.owner())));
-        self.keyspace.replicate_hold(&self.key, first.owner());
+        self.keyspace.send_hold(&self.key, first.owner());
     }
 
     fn update(&mut self, effect: Effect<'_>, until: Option<Deadline>) {
-        let stored = self.keyspace.primary.get_mut(&self.key).expect("what is updated is there");
-        stored.1 = until.unwrap_or(stored.1);
-        let limit = stored.0.semaphore_limit();
+        let stored = self.keyspace.primary.get_mut(&self.key);
+        let Some(Stored::Lock(lock, deadline)) = stored else { panic!("what is updated is there") };
+        *deadline = until.unwrap_or(*deadline);
+        let limit = lock.semaphore_limit();
         let sent = match effect {
-            Effect::Hold(owner) => Sent::Hold(to_owner(owner)),
-            Effect::Renew(owner) => Sent::Renew(to_owner(owner)),
-            Effect::Drop(owner) => Sent::Drop(to_owner(owner)),
+            Effect::Hold(owner) | Effect::Renew(owner) => return self.keyspace.send_hold(&self.key, owner),
+            Effect::Drop(owner) => Sent::Drop(Owner::new(owner).expect("effects name owners")),
             Effect::Limit => Sent::Limit(limit.expect("only a semaphore has a limit")),
             Effect::Clamp => Sent::Clamp,
         };
-        self.keyspace.effects.push(sent.clone());
-        if let Sent::Hold(owner) | Sent::Renew(owner) = &sent {
-            return self.keyspace.replicate_hold(&self.key, owner.as_bytes());
-        }
-        let copy = self.keyspace.replica.get_mut(&self.key);
-        let (copy, copy_until) = copy.expect("the replica has it too");
-        match &sent {
-            Sent::Drop(owner) => {
-                copy.evict(owner.as_bytes());
-                *copy_until = copy.last_deadline().unwrap_or(*copy_until);
-                if copy.is_vacant() {
-                    self.keyspace.replica.remove(&self.key);
-                }
-            }
-            Sent::Limit(limit) => _ = copy.set_limit(*limit),
-            Sent::Clamp => _ = copy.clamp(*copy_until),
-            Sent::Hold(_) | Sent::Renew(_) | Sent::Delete => {}
-        }
+        self.keyspace.send(&self.key, sent);
     }
 
     fn remove(&mut self) {
-        self.keyspace.effects.push(Sent::Delete);
         self.keyspace.primary.remove(&self.key);
-        self.keyspace.replica.remove(&self.key);
+        self.keyspace.send(&self.key, Sent::Delete);
     }
 }
 
-/// What the waiters were told.
-#[derive(Default)]
+/// What the waiters were told, and who began to wait.
+#[derive(Clone, Default)]
 pub(crate) struct Inbox {
     pub answers: Vec<(RequestId, WaitOutcome)>,
+    pub parked: Option<RequestId>,
 }
 
 impl Clients for &mut Inbox {
@@ -221,13 +342,10 @@ impl Clients for &mut Inbox {
 }
 
 impl Park for &mut Inbox {
-    fn park(&mut self, _: RequestId) -> bool {
+    fn park(&mut self, request: RequestId) -> bool {
+        self.parked = Some(request);
         true
     }
-}
-
-fn to_owner(bytes: &[u8]) -> Owner {
-    Owner::new(bytes).expect("effects name owners")
 }
 
 fn to_holder(hold: &Hold<'_>) -> Holder {

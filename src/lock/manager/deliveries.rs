@@ -26,7 +26,7 @@ impl GrantInFlight {
 }
 
 /// All grants of which it is not known whether they were received, and those of which it is known that they were not.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Deliveries {
     in_flight: IdMap<RequestId, GrantInFlight>,
     lost: Vec<GrantInFlight>,

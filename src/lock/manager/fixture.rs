@@ -2,7 +2,7 @@
 
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::lock_manager::LockManager;
-use crate::host::simulated::{Sent, SimulatedServer};
+use crate::host::simulated::{SimulatedServer, Stored, Told};
 use crate::key::{ClientId, Key};
 use crate::value::claim::{Claim, LockRequest, Portion};
 use crate::value::outcome::{KeyError, Released};
@@ -30,7 +30,7 @@ impl Fixture {
         for (name, claim) in requests {
             fixture.acquire(name, *claim, None, Lease::Persist);
         }
-        fixture.server.keyspace.effects.clear();
+        fixture.server.keyspace.told = Some(Vec::new());
         fixture
     }
 
@@ -66,11 +66,14 @@ impl Fixture {
     /// Who holds the key, in the order of the grants.
     pub fn holders(&self) -> String {
         let stored = self.server.keyspace.primary.get(&key());
-        let holds = stored.map(|(lock, _)| lock.holds(Deadline::Never)).unwrap_or_default();
+        let holds = match stored {
+            Some(Stored::Lock(lock, _)) => lock.holds(Deadline::Never),
+            Some(Stored::Foreign) | None => Vec::new(),
+        };
         holds.iter().map(|hold| format!("{:?}", hold.owner)).collect::<Vec<_>>().join(" ")
     }
 
-    pub fn effects(&mut self) -> Vec<Sent> {
-        std::mem::take(&mut self.server.keyspace.effects)
+    pub fn effects(&mut self) -> Vec<Told> {
+        self.server.keyspace.told.replace(Vec::new()).unwrap_or_default()
     }
 }

@@ -4,7 +4,7 @@
 use crate::value::time::{Now, Timestamp};
 
 /// A grace that may be running.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Grace {
     /// When it began and when it ends; `None` when it is over, or none was asked for.
     period: Option<(Timestamp, Timestamp)>,

@@ -334,6 +334,7 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
+    use crate::host::simulated::Stored;
     use crate::manager::fixture::{key, Fixture};
     use crate::value::claim::{Claim, Count, Portion};
     use crate::value::outcome::Released;
@@ -354,7 +355,9 @@ mod tests {
         let holds = |holds| Claim::Reentrant(Count::Step(holds));
         let mut fixture = Fixture::of(&[("z", holds(1)), ("a", holds(1)), ("a", holds(2)), ("b", holds(1))]);
         assert_eq!(fixture.release("z", Portion::Reentrant(Count::Step(1))), Ok(Released::Gone));
-        let (lock, _) = &fixture.server.keyspace.primary[&key()];
+        let Some(Stored::Lock(lock, _)) = fixture.server.keyspace.primary.get(&key()) else {
+            panic!("nobody holds it")
+        };
         assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(3));
         assert_eq!(fixture.manager.queues().waiters(), 1);
     }

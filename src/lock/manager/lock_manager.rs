@@ -18,7 +18,7 @@ use crate::value::fence::FenceClock;
 use crate::value::outcome::KeyError;
 
 /// Everything of the rules that is not stored with a key.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LockManager {
     /// Where fences come from.
     pub fences: FenceClock,

@@ -54,8 +54,28 @@ impl LockManager {
         self.end_hold(host, key, End::Released { owner, portion })
     }
 
+    /// Gives several mutexes back, as far as the owner holds them; how many it held.
+    pub fn release_several<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        db: i32,
+        names: &[&[u8]],
+        owner: &[u8],
+    ) -> Result<usize, KeyError> {
+        // None is released where one of several is no mutex.
+        if names.len() > 1 {
+            self.check_family(host, db, names, Family::Mutex)?;
+        }
+        let mut count = 0;
+        for name in names {
+            let released = self.release(host, KeyRef { db, name }, owner, &Portion::Mutex)?;
+            count += usize::from(released == Released::Gone);
+        }
+        Ok(count)
+    }
+
     /// Refuses keys that hold something else than a lock of this family, before anything is changed.
-    pub fn check_family<K: Keys, C>(
+    fn check_family<K: Keys, C>(
         &self,
         host: &mut Host<'_, K, C>,
         db: i32,

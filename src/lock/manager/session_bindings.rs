@@ -31,7 +31,7 @@ pub struct Binding {
 type Owners = HashMap<Owner, BindingId>;
 
 /// All bindings of one server, found by connection and by hold.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Bindings {
     bindings: IdMap<BindingId, Binding>,
     by_client: IdMap<ClientId, IdSet<BindingId>>,

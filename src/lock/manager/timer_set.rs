@@ -8,7 +8,7 @@ use crate::shrink;
 use crate::value::time::Timestamp;
 
 /// A set of timers, at most one for each subject.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TimerSet<T> {
     by_subject: IdMap<T, Timestamp>,
     by_time: BTreeSet<(Timestamp, T)>,

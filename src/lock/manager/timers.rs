@@ -6,7 +6,7 @@ use super::lock_manager::{LockManager, Timer};
 use super::release::End;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::queue::request::QueueId;
-use crate::value::time::Timestamp;
+use crate::value::time::{Now, Timestamp};
 
 /// Milliseconds after which a closed gate is asked again. No event of the server says that a pause has ended.
 pub const GATE_RETRY_MS: u64 = 10;
@@ -19,7 +19,7 @@ impl LockManager {
     }
 
     /// The setting was changed while a grace may run: it ends sooner or later then, but none begins.
-    pub fn change_grace(&mut self, grace_ms: u64) {
+    pub fn change_grace(&mut self, _: &Now, grace_ms: u64) {
         if self.grace.change(grace_ms) {
             self.due.extend(self.queues.iter().map(|(id, _)| id));
         }

@@ -21,7 +21,7 @@ use crate::value::owner::Owner;
 type Listed = BTreeSet<(QueueId, RequestId)>;
 
 /// All wait queues of one server.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct WaitQueues {
     queues: IdMap<QueueId, WaitQueue>,
     // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each

@@ -7,7 +7,7 @@ use crate::key::{Key, RequestId};
 use crate::value::claim::{Claim, Family};
 
 /// The wait queue of a key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WaitQueue {
     /// The key that is waited for.
     pub key: Key,

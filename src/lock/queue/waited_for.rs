@@ -13,7 +13,7 @@ use crate::value::owner::Owner;
 const FEW_HOLDERS: usize = 16;
 
 /// The holders of waited-for keys, as of the last inspection.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct WaitedFor {
     /// The holders of the key of each queue; a queue whose key has many is in `with_many` instead.
     by_queue: IdMap<QueueId, Vec<Owner>>,

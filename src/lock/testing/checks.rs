@@ -1,119 +1,69 @@
-//! What must hold after every step of a schedule.
+//! What must hold after every step, whatever the model says.
 
 use std::collections::HashMap;
 
-use crate::host::simulated::{Keyspace, SimulatedServer};
-use crate::host::{Content, Entry, Gate, Keys, WaitOutcome};
-use crate::key::{Key, RequestId};
+use super::contract::{Claim, Command, Event, Holds};
+use super::rules::{to_key, Rules};
+use super::schedule::Step;
+use crate::host::simulated::{Keyspace, Stored};
+use crate::host::{Content, Entry, Gate, Keys};
+use crate::key::Key;
 use crate::manager::lock_manager::LockManager;
-use crate::queue::request::{Place, QueuedRequest};
-use crate::queue::wait_queue::WaitQueue;
-use crate::value::claim::{Family, InvalidClaim};
+use crate::queue::request::QueuedRequest;
+use crate::value::claim::Family;
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::outcome::Admission;
 use crate::value::owner::Owner;
 use crate::value::time::Deadline;
 
-/// Who waited and who held before a step.
-pub(super) struct Before {
-    waiting: HashMap<RequestId, Waiting>,
-    held: HashMap<Key, Lock>,
-}
-
-/// A queued request as it stood before a step.
-struct Waiting {
-    owner: Owner,
-    keys: Vec<Key>,
-    place: Place,
-    is_present: bool,
-}
+/// Who held what before a step, until when.
+pub(super) struct Before(Vec<(Key, Owner, Fence, Deadline)>);
 
 impl Before {
-    pub fn of(server: &SimulatedServer, manager: &LockManager) -> Before {
-        let queues = manager.queues();
-        let waiting = |request: &QueuedRequest| Waiting {
-            owner: request.owner.clone(),
-            keys: queues.keys_of(request).cloned().collect(),
-            place: request.place,
-            is_present: request.is_present(),
+    pub fn of(keyspace: &Keyspace) -> Before {
+        let locks = locks(&keyspace.primary);
+        let holds = locks.flat_map(|(key, lock, until)| {
+            let holds = lock.holds(until).into_iter();
+            holds.map(|hold| (key.clone(), hold.owner.clone(), hold.fence, hold.until))
+        });
+        Before(holds.collect())
+    }
+
+    /// Nobody whose lease goes on lost its hold by a step that takes nothing away.
+    pub fn check_nobody_was_displaced(&self, step: &Step, rules: &Rules) {
+        use Command::{Acquire, Cancel, Release, Renew};
+        let released = match step {
+            Step::Send(Release { owner, .. }) => Some(owner.as_bytes()),
+            Step::Send(Acquire(_) | Renew { .. } | Cancel { .. }) | Step::Pass(_) | Step::Save => None,
+            Step::Lag | Step::CatchUp | Step::Happen(Event::Unblocked(_) | Event::GraceSet(_)) => None,
+            _ => return,
         };
-        let stored = server.keyspace.primary.iter();
-        Before {
-            waiting: queues.requests().map(|(id, request)| (id, waiting(request))).collect(),
-            held: stored.map(|(key, (lock, _))| (key.clone(), lock.clone())).collect(),
+        let now = rules.server.keyspace.timestamp();
+        for (key, owner, fence, until) in &self.0 {
+            // Connections that ended while writes were refused lose their holds when they are looked at.
+            let is_over = until.is_over(now) || released == Some(owner.as_bytes()) || rules.manager.has_due();
+            let is_held = || match rules.server.keyspace.primary.get(key) {
+                Some(Stored::Lock(lock, until)) => {
+                    lock.hold(owner.as_bytes(), *until).is_some_and(|h| h.fence >= *fence)
+                }
+                _ => false,
+            };
+            assert!(is_over || is_held(), "{owner:?} was displaced from {key:?}");
         }
     }
 }
 
-/// What has to be remembered to check the grants.
-#[derive(Default)]
-pub(super) struct Grants {
-    /// The highest fence so far.
-    highest: u64,
-    /// Owners that were granted something in this step.
-    in_this_step: Vec<Owner>,
-}
-
-impl Grants {
-    pub fn begin_step(&mut self) {
-        self.in_this_step.clear();
-    }
-
-    /// A grant that answered its request at once.
-    pub fn note(&mut self, fence: Fence) {
-        self.highest = self.highest.max(fence.get());
-    }
-
-    /// Fences grow, and whoever was granted something had nobody ahead who was there before and is there still. Returns
-    /// the requests that were granted.
-    pub fn check_answers(
-        &mut self,
-        server: &mut SimulatedServer,
-        manager: &LockManager,
-        before: &Before,
-    ) -> Vec<RequestId> {
-        let mut granted = Vec::new();
-        let still_waits = |id: RequestId| manager.queues().request(id).is_some_and(QueuedRequest::is_present);
-        for (id, outcome) in std::mem::take(&mut server.inbox.answers) {
-            assert!(!still_waits(id), "answered, but still waits: {outcome:?}");
-            let WaitOutcome::Granted { fence, .. } = outcome else { continue };
-            granted.push(id);
-            let Some(me) = before.waiting.get(&id) else { continue };
-            let had = |key: &Key| before.held.get(key).is_some_and(|lock| lock.is_held_by(me.owner.as_bytes()));
-            // Granted before in this step, it reenters now, or goes on to the other keys of another request.
-            let reenters = self.in_this_step.contains(&me.owner) || me.keys.iter().any(had);
-            self.in_this_step.push(me.owner.clone());
-            assert!(reenters || fence.get() > self.highest, "fences grow");
-            self.note(fence);
-            for (other_id, other) in &before.waiting {
-                let is_ahead = other.place < me.place && other.keys.iter().any(|key| me.keys.contains(key));
-                let has_several_keys = other.keys.len() > 1;
-                let is_overtaken =
-                    other.is_present && still_waits(*other_id) && is_ahead && !reenters && !has_several_keys;
-                assert!(!is_overtaken, "{:?} overtook {:?}", me.owner, other.owner);
-            }
-        }
-        granted
-    }
-}
-
-/// The replica knows from the effects alone what the primary knows.
-pub(super) fn check_replica(keyspace: &Keyspace) {
-    let shown = |locks: &HashMap<Key, (Lock, Deadline)>| {
-        let show = |key: &Key, lock: &Lock, until: &Deadline| {
-            format!("{key:?} {:?} {until:?} {:?}", lock.family_and_limit(), lock.holds(*until))
-        };
-        let mut all: Vec<String> = locks.iter().map(|(key, (lock, until))| show(key, lock, until)).collect();
-        all.sort();
-        all
-    };
-    assert_eq!(shown(&keyspace.primary), shown(&keyspace.replica));
+fn locks(keys: &HashMap<Key, Stored>) -> impl Iterator<Item = (&Key, &Lock, Deadline)> {
+    keys.iter().filter_map(|(key, stored)| match stored {
+        Stored::Lock(lock, until) => Some((key, lock, *until)),
+        Stored::Foreign => None,
+    })
 }
 
 /// No lock has holders that exclude each other, and every lock has one.
 pub(super) fn check_locks(keyspace: &Keyspace) {
-    for (lock, _) in keyspace.primary.values() {
+    for (_, lock, _) in locks(&keyspace.primary) {
         assert!(!lock.is_vacant(), "nobody holds it, and it is there");
         let holds = lock.holds(Deadline::Never);
         match lock.family().expect("it is not vacant") {
@@ -122,21 +72,76 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
                 assert!(holds.len() == 1 || holds.iter().all(|hold| hold.holds == 0), "a writer is alone")
             }
             // A smaller limit drains: no more than the largest that was ever asked for.
-            Family::Semaphore => assert!(holds.iter().map(|hold| hold.holds).sum::<u32>() <= 4),
+            Family::Semaphore => assert!(holds.iter().map(|hold| hold.holds).sum::<u32>() <= 3),
         }
     }
 }
 
-/// While the server accepts writes, the head of every wait queue has a holder in its way.
-pub(super) fn check_nobody_is_left_behind(server: &mut SimulatedServer, manager: &LockManager) {
-    if server.keyspace.gate != Gate::Open {
+/// The replica knows from the effects alone what the primary knows, when it has them all.
+pub(super) fn check_replica(keyspace: &Keyspace) {
+    if keyspace.lags {
         return;
     }
-    let queues = manager.queues();
+    let (primary, replica) = (&keyspace.primary, &keyspace.replica.keys);
+    assert_eq!(primary.len(), replica.len(), "keys that only one has");
+    for (key, stored) in primary {
+        let is_same = match (stored, replica.get(key)) {
+            (Stored::Foreign, Some(Stored::Foreign)) => true,
+            (Stored::Lock(lock, until), Some(Stored::Lock(copy, copy_until))) => {
+                let holds = |lock: &Lock, until: Deadline| -> Vec<_> {
+                    let holds = lock.holds(until).into_iter();
+                    holds.map(|h| (h.owner.clone(), h.fence, h.lease, h.until, h.holds, h.reads)).collect()
+                };
+                let is_same_kind = lock.family_and_limit().map(|kind| (kind.family, kind.limit))
+                    == copy.family_and_limit().map(|kind| (kind.family, kind.limit));
+                is_same_kind && until == copy_until && holds(lock, *until) == holds(copy, *copy_until)
+            }
+            _ => false,
+        };
+        assert!(is_same, "{key:?}: {stored:?} {:?}", replica.get(key));
+    }
+}
+
+/// While the server accepts writes, the head of every wait queue has a holder in its way.
+pub(super) fn check_nobody_is_left_behind(rules: &mut Rules) {
+    let keyspace = &mut rules.server.keyspace;
+    if keyspace.gate != Gate::Open {
+        return;
+    }
+    let queues = rules.manager.queues();
     for (_, queue) in queues.iter() {
         let head = queue.first().and_then(|id| queues.request(id));
-        let Some(head) = head.filter(|head| !head.has_several_keys()) else { continue };
-        assert_eq!(admission(server, queue, head), Ok(Admission::Wait), "left behind: {head:?}");
+        let Some(head) = head.filter(|head: &&QueuedRequest| !head.has_several_keys()) else { continue };
+        let (owner, claim) = (head.owner.as_bytes(), queue.under_limit(head.claim));
+        let admission = match (&mut *keyspace).open(queue.key.as_ref()).content() {
+            Content::Lock(lock) => lock.admission(owner, &claim),
+            _ => Lock::Vacant.admission(owner, &claim),
+        };
+        assert_eq!(admission, Ok(Admission::Wait), "left behind: {head:?}");
+    }
+}
+
+/// A release of all that the owner had leaves it nothing of that key.
+pub(super) fn check_release(command: &Command, rules: &Rules) {
+    let Command::Release { keys, owner, claim } = command else { return };
+    let gives_all = *claim == Claim::Mutex || claim.holds() == Holds::Exactly(0);
+    let [key] = keys[..] else { return };
+    let still_waits =
+        rules.manager.queues().requests().any(|(_, request)| request.owner.as_bytes() == owner.as_bytes());
+    if let (true, false, Some(Stored::Lock(lock, until))) =
+        (gives_all, still_waits, rules.server.keyspace.primary.get(&to_key(key)))
+    {
+        let left = lock.hold(owner.as_bytes(), *until).map(|hold| {
+            if matches!(claim, Claim::Read(_)) {
+                hold.reads
+            } else {
+                hold.holds
+            }
+        });
+        assert!(
+            left.is_none_or(|left| left == 0) || lock.family() != Some(super::rules::family(claim.kind())),
+            "released, not free"
+        );
     }
 }
 
@@ -147,12 +152,4 @@ pub(super) fn check_nothing_is_left(manager: &LockManager) {
     assert!(manager.bindings().is_empty());
     assert!(!manager.has_due());
     assert_eq!(manager.next_timer(), None);
-}
-
-fn admission(server: &mut SimulatedServer, queue: &WaitQueue, head: &QueuedRequest) -> Result<Admission, InvalidClaim> {
-    let (owner, claim) = (head.owner.as_bytes(), queue.under_limit(head.claim));
-    match (&mut server.keyspace).open(queue.key.as_ref()).content() {
-        Content::Lock(lock) => lock.admission(owner, &claim),
-        _ => Lock::Vacant.admission(owner, &claim),
-    }
 }

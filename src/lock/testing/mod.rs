@@ -1,11 +1,27 @@
-//! What the rules are tried with.
+//! What the rules are tried with, and what a server can be tried with: a model that was written apart from them.
 //!
-//! | file        | question                        |
-//! | ----------- | ------------------------------- |
-//! | `steps`     | what can happen                 |
-//! | `checks`    | what must hold after every step |
-//! | `simulator` | does it hold under any schedule |
+//! | file         | question                                                       |
+//! | ------------ | -------------------------------------------------------------- |
+//! | `contract`   | which commands, outcomes and events does the contract know     |
+//! | `model`      | what does a command do, by the contract's text                 |
+//! | `world`      | what happens by itself and from outside, and who has its turn  |
+//! | `grants`     | what does a grant change, and how is it taken back             |
+//! | `wait_for`   | which request would close a deadlock                           |
+//! | `schedule`   | what may happen, in which order, by chance                     |
+//! | `simulator`  | do the rules and the model agree on every step of a schedule   |
+//! | `rules`      | how is a step played on the rules                              |
+//! | `checks`     | what must hold after every step, whatever the model says       |
 
+pub mod contract;
+mod grants;
+pub mod model;
+pub mod schedule;
+mod wait_for;
+pub mod world;
+
+#[cfg(test)]
 mod checks;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod simulator;
-mod steps;

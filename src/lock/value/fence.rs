@@ -35,7 +35,7 @@ impl Fence {
 }
 
 /// The source of fences of one server.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FenceClock {
     last: u64,
 }

@@ -5,7 +5,6 @@ use command::name::Prefix;
 use command::parse::ReleaseCommand;
 use command::reply;
 use lock::key::KeyRef;
-use lock::value::outcome::{KeyError, Released};
 
 use super::arguments::Arguments;
 use crate::shell::ffi::context::Ctx;
@@ -16,24 +15,18 @@ pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), 
     let command = ReleaseCommand::parse(prefix, args.bytes, settings::leases())?;
     let (names, portion, owner) = (command.keys, &command.portion, command.owner.as_bytes());
     let keys = args.keys(prefix, names);
+    if let (false, [name]) = (prefix.takes_several_keys(), names) {
+        let released = turn::of_command(ctx, keys, None, |manager, host| {
+            let key = KeyRef { db: host.keys.db(), name };
+            manager.release(host, key, owner, portion)
+        })?;
+        reply::released(&mut ctx, prefix.family(), released?);
+        return Ok(());
+    }
     let released = turn::of_command(ctx, keys, None, |manager, host| {
         let db = host.keys.db();
-        // Of several keys none is released where one of them is no mutex.
-        if names.len() > 1 {
-            manager.check_family(host, db, names, prefix.family())?;
-        }
-        let (mut last, mut count) = (Released::NotHeld, 0);
-        for name in names {
-            last = manager.release(host, KeyRef { db, name }, owner, portion)?;
-            count += usize::from(last == Released::Gone);
-        }
-        Ok::<_, KeyError>((last, count))
+        manager.release_several(host, db, names, owner)
     })?;
-    let (last, count) = released?;
-    if prefix.takes_several_keys() {
-        reply::released_keys(&mut ctx, count);
-    } else {
-        reply::released(&mut ctx, prefix.family(), last);
-    }
+    reply::released_keys(&mut ctx, released?);
     Ok(())
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::host::simulated::Sent;
+use crate::host::simulated::Told;
 use crate::host::WaitOutcome;
 use crate::key::{ClientId, Key};
 use crate::manager::acquire::Acquired;
@@ -17,7 +17,7 @@ const PERMIT: Claim = Claim::Permits { limit: 2, count: Count::Step(1) };
 /// told.
 #[test]
 fn a_release_leaves_what_the_table_says() {
-    let (hold, dropped) = (|name: &str| Sent::Hold(owner(name)), |name: &str| Sent::Drop(owner(name)));
+    let (hold, dropped) = (|name: &str| Told::Hold(owner(name)), |name: &str| Told::Drop(owner(name)));
     let one = Count::Step(1);
     let read = Portion::ReadWrite(Mode::Read, one);
     let rows = [
@@ -45,8 +45,8 @@ fn a_release_leaves_what_the_table_says() {
         (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::Gone, "b", vec![hold("b")]),
         (vec![("a", READ), ("b", WRITE), ("c", READ)], read, Released::Gone, "b", vec![dropped("a"), hold("b")]),
         // The last holder goes, nobody waits.
-        (vec![("a", MUTEX)], Portion::Mutex, Released::Gone, "", vec![Sent::Delete]),
-        (vec![("a", READ)], read, Released::Gone, "", vec![Sent::Delete]),
+        (vec![("a", MUTEX)], Portion::Mutex, Released::Gone, "", vec![Told::Delete]),
+        (vec![("a", READ)], read, Released::Gone, "", vec![Told::Delete]),
         // Nothing ends.
         (vec![("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::NotHeld, "b", vec![]),
         (vec![], Portion::Mutex, Released::NotHeld, "", vec![]),
@@ -70,7 +70,7 @@ fn a_closed_gate_puts_the_hand_off_off() {
         assert_eq!(fixture.release("c", portion), Ok(Released::NotHeld));
         assert!(!fixture.manager.has_due(), "what ends nothing puts nothing off");
         assert_eq!(fixture.release("a", portion), Ok(Released::Gone));
-        assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Sent::Delete]), "{claim:?}");
+        assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Told::Delete]), "{claim:?}");
         fixture.drain();
         assert!(fixture.holders().is_empty() && fixture.manager.has_due());
         fixture.server.keyspace.gate = Gate::Open;
@@ -154,12 +154,12 @@ fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
     fixture.manager.undelivered(granted);
     fixture.effects();
     fixture.drain();
-    assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![Sent::Hold(owner("c"))]));
+    assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![Told::Hold(owner("c"))]));
     let mut fixture = Fixture::default();
     fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
     fixture.acquire("b", MUTEX, None, Lease::Persist);
     fixture.effects();
     fixture.manager.end_session(ClientId(7));
     fixture.drain();
-    assert_eq!((fixture.holders(), fixture.effects()), ("b".into(), vec![Sent::Hold(owner("b"))]));
+    assert_eq!((fixture.holders(), fixture.effects()), ("b".into(), vec![Told::Hold(owner("b"))]));
 }

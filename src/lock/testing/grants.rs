@@ -1,0 +1,89 @@
+//! What a grant of the model does, and how one is taken back that nobody heard.
+
+use super::contract::*;
+use super::model::{Holder, Lock, Model, Unheard, Until, Value};
+
+impl Model {
+    /// Grants all keys, with one fence: the owner's own, unless something is new. Returns what it held before and holds
+    /// now.
+    pub(super) fn grant(&mut self, asked: &Acquire, limit: u32) -> (Grant, Vec<(Word, u32, u32)>) {
+        let Acquire { keys, owner, claim, lease, .. } = asked;
+        let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
+        let kept: Vec<_> = keys.iter().map(|key| self.holder(key, owner).map(|holder| holder.grant)).collect();
+        let grant = match kept[0] {
+            Some(first) if !is_upgrade && kept.iter().all(|kept| *kept == Some(first)) => first,
+            _ => {
+                self.grants += 1;
+                Grant(self.grants)
+            }
+        };
+        let mut counts = Vec::new();
+        let now = self.now;
+        let until = lease.map_or(Until::Never, |lease| Until::At(now + lease));
+        for key in keys {
+            if self.value(key).is_none() {
+                let lock = Lock { kind: claim.kind(), limit, until, holders: Vec::new() };
+                self.values.push((key, Value::Lock(lock)));
+            }
+            if let Some(Value::Lock(lock)) = self.value_mut(key) {
+                if lock.holders.iter().all(|holder| holder.owner != *owner) {
+                    let lease = *lease;
+                    lock.holders.push(Holder { owner, grant, holds: 0, reads: 0, lease, until, session: None });
+                }
+            }
+            let Some(holder) = self.holder(key, owner) else { continue };
+            let before = *holder.count(*claim);
+            let after = match claim.holds() {
+                Holds::By(more) => before + more,
+                Holds::Exactly(exactly) => exactly,
+            };
+            *holder.count(*claim) = after;
+            (holder.grant, holder.lease, holder.until) = (grant, *lease, holder.until.max(until));
+            if asked.session {
+                holder.session = Some((asked.client, Until::Never));
+            }
+            holder.renew_after_a_third(now);
+            counts.push((*key, before, after));
+            self.holders_changed(key);
+        }
+        if let Some(limit) = claim.limit().map(|_| limit) {
+            self.set_limit(keys[0], limit);
+        }
+        // Its owner was told that it holds them: whatever became of an earlier grant.
+        self.unheard.retain(|other| other.owner != *owner || !other.held.iter().any(|(key, ..)| keys.contains(key)));
+        (grant, counts)
+    }
+
+    /// Keeps what was granted to a client that has gone, to be taken back.
+    pub(super) fn note_unheard(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
+        self.unheard.push(Unheard { owner: asked.owner, claim: asked.claim, grant, held });
+    }
+
+    /// Takes a grant back that nobody heard, where nothing came after it.
+    pub(super) fn take_back(&mut self, unheard: &Unheard) {
+        for (key, before, after) in &unheard.held {
+            let holder = self.holder(key, unheard.owner).filter(|holder| holder.grant == unheard.grant);
+            let Some(holder) = holder else { continue };
+            let count = holder.count(unheard.claim);
+            if *count == *after && *before < *after {
+                *count = *before;
+                self.holders_changed(key);
+            }
+        }
+    }
+}
+
+impl Holder {
+    /// Holds of the mode, or permits.
+    pub(super) fn count(&mut self, claim: Claim) -> &mut u32 {
+        match claim {
+            Claim::Read(_) => &mut self.reads,
+            _ => &mut self.holds,
+        }
+    }
+
+    pub(super) fn renew_after_a_third(&mut self, now: Ms) {
+        let third = self.lease.map_or(Until::Never, |lease| Until::At(now + (lease / 3).max(1)));
+        self.session = self.session.map(|(client, _)| (client, third));
+    }
+}

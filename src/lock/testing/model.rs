@@ -1,0 +1,347 @@
+//! The contract once more, written from its text and apart from the rules: lists, no indexes, and one function that
+//! applies what holds until nothing changes.
+//!
+//! What the contract leaves open, and what is taken for it here:
+//! - which of two errors a request gets that deserves both: of its keys in their order, then MAXWAITERS, then DEADLOCK;
+//! - a wait that runs out in the very millisecond in which a lease ends is over; a place lasts to the last millisecond
+//!   but one;
+//! - a waiter's rank is what it was when it queued: a reader that becomes one later does not go to the head;
+//! - the LIMIT of a semaphore that RENAME or RESTORE brings is the newest one of its key;
+//! - a grant that nobody heard is taken back when nobody else has a turn; the fence and lease of an older hold stay;
+//! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
+//! - a session's renewal that meets a server that refuses writes is tried again every 10 ms.
+
+use super::contract::*;
+
+/// When something ends. `Never` is the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Until {
+    /// With this millisecond.
+    At(Ms),
+    /// Not by itself.
+    Never,
+}
+
+/// One holder.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// Who.
+    pub owner: Word,
+    /// Under which fence.
+    pub grant: Grant,
+    /// Exclusive or write holds, or permits.
+    pub holds: u32,
+    /// Read holds.
+    pub reads: u32,
+    /// The length last given; `None`: PERSIST.
+    pub lease: Option<Ms>,
+    /// When the lease ends.
+    pub until: Until,
+    /// The connection that it is bound to, and when its lease starts again.
+    pub session: Option<(u64, Until)>,
+}
+
+/// A lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lock {
+    /// Its family.
+    pub kind: Kind,
+    /// A semaphore's LIMIT.
+    pub limit: u32,
+    /// When the key ends.
+    pub until: Until,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+}
+
+/// What is under a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// A value of another type.
+    Foreign,
+    /// A lock.
+    Lock(Lock),
+}
+
+/// A queued request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What was asked.
+    pub asked: Acquire,
+    /// When BLOCK runs out.
+    pub until: Until,
+    /// A reader's wish to write.
+    pub is_upgrade: bool,
+    /// A kept place: since which departure, and when it ends.
+    pub away: Option<(u64, Ms)>,
+}
+
+/// A grant that goes to a client that has gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unheard {
+    pub owner: Word,
+    pub claim: Claim,
+    pub grant: Grant,
+    /// Holds before and after, by key.
+    pub held: Vec<(Word, u32, u32)>,
+}
+
+/// A server as the contract describes it.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// The server's clock.
+    pub now: Ms,
+    /// Requests that may wait, and places that may be kept.
+    pub max_waiters: usize,
+    /// How long a place is kept.
+    pub keep_place: Ms,
+    pub(super) values: Vec<(Word, Value)>,
+    /// In the order of their places.
+    pub(super) requests: Vec<Request>,
+    /// The newest LIMIT of each semaphore, also of one that is free.
+    pub(super) limits: Vec<(Word, u32)>,
+    pub(super) refuses_writes: bool,
+    /// When the grace began and when it ends.
+    pub(super) grace: Option<(Ms, Ms)>,
+    /// Connections that have ended and whose holds are still there.
+    pub(super) gone: Vec<u64>,
+    /// Requests whose clients have gone, which nobody has noticed yet.
+    pub(super) deaf: Vec<u64>,
+    pub(super) unheard: Vec<Unheard>,
+    pub(super) answers: Vec<(u64, Answer)>,
+    pub(super) grants: u64,
+    pub(super) departures: u64,
+}
+
+/// What a lock says of a claim.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Say {
+    /// Granted whoever waits.
+    Has,
+    /// No holder is in the way.
+    Admits,
+    /// Each of these is in the way.
+    Blocked(Vec<Word>),
+    /// Any of these could make room.
+    BlockedByAll(Vec<Word>),
+}
+
+/// Commands.
+impl Model {
+    /// Plays a command; those who wait are answered in [`Model::take_answers`].
+    pub fn play(&mut self, command: &Command) -> Outcome {
+        self.expire();
+        let outcome = match command {
+            Command::Acquire(asked) => self.acquire(asked),
+            Command::Release { keys, owner, claim } => self.release(keys, owner, *claim),
+            Command::Renew { keys, owner, kind, lease } => self.renew(keys, owner, *kind, *lease),
+            Command::Cancel { key, owner } => self.cancel(key, owner),
+        };
+        self.settle();
+        outcome.unwrap_or_else(Outcome::Refused)
+    }
+
+    fn acquire(&mut self, asked: &Acquire) -> Result<Outcome, Refusal> {
+        let Acquire { keys, owner, claim, .. } = asked;
+        let limit = asked.claim.limit().unwrap_or(0);
+        let says = keys.iter().map(|key| self.say(key, owner, *claim, limit)).collect::<Result<Vec<_>, _>>()?;
+        let retried = asked.block.and_then(|_| self.requests.iter().position(|other| other.is_retried_by(asked)));
+        let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
+        let place = retried.unwrap_or_else(|| self.last_place(is_upgrade));
+        let has_all = says.iter().all(|say| *say == Say::Has);
+        let is_its_turn = keys.iter().zip(&says).all(|(key, say)| match say {
+            Say::Has => true,
+            Say::Admits => self.overtakes_nobody(key, owner, place),
+            _ => false,
+        });
+        if has_all || is_its_turn && self.grace_admits(keys, owner) {
+            if let Some(retried) = retried {
+                self.supersede(retried);
+            }
+            let (grant, counts) = self.grant(asked, limit);
+            return Ok(Outcome::Granted(grant, counts[0].2));
+        }
+        let Some(block) = asked.block else {
+            return if is_its_turn { Err(Refusal::Grace) } else { Ok(Outcome::NotGranted) };
+        };
+        let waiters = self.requests.iter().filter(|request| request.away.is_none()).count();
+        if retried.is_none_or(|retried| self.requests[retried].away.is_some()) && waiters >= self.max_waiters {
+            return Err(Refusal::MaxWaiters);
+        }
+        let until = if block == 0 { Until::Never } else { Until::At(self.now + block) };
+        let request = Request { asked: asked.clone(), until, is_upgrade, away: None };
+        let mut requests = self.requests.clone();
+        match retried {
+            Some(retried) => {
+                requests[retried] = Request { is_upgrade: requests[retried].is_upgrade, ..request };
+            }
+            None => requests.insert(place, request),
+        }
+        if self.would_deadlock(&requests, place) {
+            return Err(Refusal::Deadlock);
+        }
+        if let Some(retried) = retried {
+            self.supersede(retried);
+        }
+        self.requests = requests;
+        if let Some(limit) = claim.limit() {
+            self.set_limit(keys[0], limit);
+        }
+        Ok(Outcome::Queued)
+    }
+
+    fn supersede(&mut self, retried: usize) {
+        let old = self.requests.remove(retried);
+        if old.away.is_none() {
+            self.answers.push((old.asked.number, Answer::Superseded));
+        }
+    }
+
+    fn release(&mut self, keys: &[Word], owner: Word, claim: Claim) -> Result<Outcome, Refusal> {
+        keys.iter().try_for_each(|key| self.check_kind(key, claim.kind()))?;
+        let mut released = 0;
+        for key in keys {
+            let Some(holder) = self.holder(key, owner) else { continue };
+            let held = *holder.count(claim);
+            let left = match claim.holds() {
+                _ if claim == Claim::Mutex => 0,
+                _ if held == 0 => return Ok(Outcome::NotHeld),
+                Holds::By(fewer) => held.checked_sub(fewer).ok_or(Refusal::Invalid)?,
+                Holds::Exactly(left) if left > held => return Err(Refusal::Invalid),
+                Holds::Exactly(left) => left,
+            };
+            if left < held {
+                *holder.count(claim) = left;
+                self.holders_changed(key);
+            }
+            if keys.len() == 1 {
+                return Ok(Outcome::Released(left));
+            }
+            released += 1;
+        }
+        Ok(if keys.len() == 1 { Outcome::NotHeld } else { Outcome::Released(released) })
+    }
+
+    fn renew(&mut self, keys: &[Word], owner: Word, kind: Kind, lease: Option<Option<Ms>>) -> Result<Outcome, Refusal> {
+        keys.iter().try_for_each(|key| self.check_kind(key, kind))?;
+        let holds_all = keys.iter().all(|key| self.holder(key, owner).is_some());
+        if holds_all {
+            keys.iter().for_each(|key| self.start_lease_again(key, owner, lease));
+        }
+        Ok(Outcome::Renewed(holds_all))
+    }
+
+    pub(super) fn start_lease_again(&mut self, key: Word, owner: Word, lease: Option<Option<Ms>>) {
+        let now = self.now;
+        let Some(holder) = self.holder(key, owner) else { return };
+        holder.lease = lease.unwrap_or(holder.lease);
+        holder.until = holder.lease.map_or(Until::Never, |lease| Until::At(now + lease));
+        holder.renew_after_a_third(now);
+        self.holders_changed(key);
+    }
+
+    fn cancel(&mut self, key: Word, owner: Word) -> Result<Outcome, Refusal> {
+        if let Some(Value::Foreign) = self.value(key) {
+            return Err(Refusal::WrongType);
+        }
+        let is_meant = |request: &Request| request.asked.owner == owner && request.asked.keys.contains(&key);
+        let cancelled: Vec<_> = self.requests.iter().filter(|request| is_meant(request)).cloned().collect();
+        self.requests.retain(|request| !is_meant(request));
+        for request in cancelled.iter().filter(|request| request.away.is_none()) {
+            self.answers.push((request.asked.number, Answer::Cancelled));
+        }
+        Ok(Outcome::Cancelled(!cancelled.is_empty()))
+    }
+
+    /// While anyone waits, a free key keeps the queue's family.
+    fn check_kind(&self, key: Word, kind: Kind) -> Result<(), Refusal> {
+        match self.value(key) {
+            Some(Value::Foreign) => Err(Refusal::WrongType),
+            Some(Value::Lock(lock)) if lock.kind != kind => Err(Refusal::WrongKind),
+            Some(Value::Lock(_)) => Ok(()),
+            None => match self.waiters(key).next() {
+                Some(first) if first.asked.claim.kind() != kind => Err(Refusal::WrongKind),
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+/// Who is admitted.
+impl Model {
+    /// What the lock under the key says of the claim, under this LIMIT.
+    pub(super) fn say(&self, key: Word, owner: Word, claim: Claim, limit: u32) -> Result<Say, Refusal> {
+        self.check_kind(key, claim.kind())?;
+        let holders = match self.value(key) {
+            Some(Value::Lock(lock)) => &lock.holders[..],
+            _ => &[],
+        };
+        let mine = holders.iter().find(|holder| holder.owner == owner);
+        let held = mine.map_or(0, |mine| *mine.clone().count(claim));
+        let wanted = match claim.holds() {
+            _ if claim == Claim::Mutex => 1,
+            Holds::By(more) => held + more,
+            Holds::Exactly(exactly) if exactly < held => return Err(Refusal::Invalid),
+            Holds::Exactly(exactly) => exactly,
+        };
+        let others = || holders.iter().filter(|holder| holder.owner != owner);
+        let each = |blockers: Vec<Word>| if blockers.is_empty() { Say::Admits } else { Say::Blocked(blockers) };
+        Ok(match claim {
+            Claim::Mutex | Claim::Reentrant(_) if mine.is_some() => Say::Has,
+            Claim::Read(_) if mine.is_some() => Say::Has,
+            Claim::Write(_) if held > 0 => Say::Has,
+            Claim::Mutex | Claim::Reentrant(_) | Claim::Write(_) => each(others().map(|other| other.owner).collect()),
+            Claim::Read(_) => each(others().filter(|other| other.holds > 0).map(|other| other.owner).collect()),
+            Claim::Permits(_, holds) => {
+                let (Holds::By(number) | Holds::Exactly(number)) = holds;
+                let out: u32 = others().map(|other| other.holds).sum();
+                match () {
+                    () if number > limit => return Err(Refusal::Invalid),
+                    () if wanted == held => Say::Has,
+                    () if out + wanted <= limit => Say::Admits,
+                    () => Say::BlockedByAll(others().map(|other| other.owner).collect()),
+                }
+            }
+        })
+    }
+
+    /// First come, first served: everyone ahead of this place waits for this very owner.
+    pub(super) fn overtakes_nobody(&self, key: Word, owner: Word, place: usize) -> bool {
+        let ahead = self.requests.iter().take(place);
+        ahead.filter(|ahead| ahead.waits_for(key)).all(|ahead| self.may_pass(owner, &ahead.asked))
+    }
+
+    /// "An owner that it waits for passes it": a request for several keys.
+    pub(super) fn may_pass(&self, owner: Word, ahead: &Acquire) -> bool {
+        ahead.keys.len() > 1 && ahead.owner != owner && ahead.keys.iter().any(|key| self.holds(key, owner))
+    }
+
+    fn last_place(&self, is_upgrade: bool) -> usize {
+        let upgrades = self.requests.iter().take_while(|request| request.is_upgrade).count();
+        if is_upgrade {
+            upgrades
+        } else {
+            self.requests.len()
+        }
+    }
+
+    pub(super) fn is_upgrade(&self, key: Word, owner: Word, claim: Claim) -> bool {
+        let Some(Value::Lock(lock)) = self.value(key) else { return false };
+        let is_reader = |holder: &Holder| holder.owner == owner && holder.holds == 0 && holder.reads > 0;
+        matches!(claim, Claim::Write(_)) && lock.holders.iter().any(is_reader)
+    }
+
+    pub(super) fn grace_admits(&self, keys: &[Word], owner: Word) -> bool {
+        self.grace.is_none() || keys.iter().all(|key| self.holds(key, owner))
+    }
+}
+
+impl Claim {
+    /// The LIMIT that it brings.
+    pub(super) fn limit(self) -> Option<u32> {
+        match self {
+            Claim::Permits(limit, _) => Some(limit),
+            _ => None,
+        }
+    }
+}

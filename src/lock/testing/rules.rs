@@ -1,0 +1,312 @@
+//! Plays the steps of a schedule on the rules, over an invented server.
+
+use std::collections::HashMap;
+
+use super::contract::{Acquire, Answer, Claim, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
+use crate::host::simulated::{Replica, SimulatedServer, Stored};
+use crate::host::{Gate, WaitOutcome};
+use crate::key::{ClientId, Key, RequestId};
+use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
+use crate::manager::departure::{Cancelled, Departure};
+use crate::manager::lock_manager::{Limits, LockError, LockManager};
+use crate::manager::renewal::{RenewRequest, Renewed};
+use crate::value::claim as value;
+use crate::value::fence::{Fence, FenceClock};
+use crate::value::outcome::{KeyError, Released};
+use crate::value::owner::OwnerRef;
+use crate::value::time::{Deadline, Lease};
+
+/// A server that goes by the rules.
+#[derive(Clone)]
+pub(super) struct Rules {
+    pub server: SimulatedServer,
+    pub manager: LockManager,
+    /// The senders' numbers of requests that wait or are on their way.
+    pub numbers: HashMap<RequestId, u64>,
+    /// Clients that go in this turn, by the numbers of their requests.
+    deaf: Option<u64>,
+    answers: Vec<(u64, Answer<Fence>)>,
+    saved: Replica,
+}
+
+impl Rules {
+    pub fn new(max_waiters: usize, keep_place_ms: Ms) -> Rules {
+        let mut manager = LockManager::default();
+        manager.limits = Limits { max_waiters, keep_place_ms };
+        let (server, saved) = (SimulatedServer::default(), Replica::default());
+        Rules { server, manager, numbers: HashMap::new(), deaf: None, answers: Vec::new(), saved }
+    }
+
+    pub fn play(&mut self, command: &Command) -> Outcome<Fence> {
+        let now = &self.server.now();
+        let mut host = self.server.host(now);
+        match command {
+            Command::Acquire(asked) => self.acquire(asked),
+            Command::Release { keys, owner, claim } => {
+                let (names, portion) = (names(keys), portion(*claim));
+                let released = match &names[..] {
+                    [name] => {
+                        let key = Key::new(0, name);
+                        self.manager.release(&mut host, key.as_ref(), owner.as_bytes(), &portion)
+                    }
+                    _ => {
+                        let released = self.manager.release_several(&mut host, 0, &names, owner.as_bytes());
+                        return released.map_or_else(refused, |count| Outcome::Released(count as u32));
+                    }
+                };
+                match released {
+                    Ok(Released::NotHeld) => Outcome::NotHeld,
+                    Ok(Released::Gone) => Outcome::Released(0),
+                    Ok(Released::Same(left) | Released::Fewer(left)) => Outcome::Released(left),
+                    Err(error) => refused(error),
+                }
+            }
+            Command::Renew { keys, owner, kind, lease } => {
+                let family = family(*kind);
+                let lease = lease.map(to_lease);
+                let request = RenewRequest { db: 0, names: &names(keys), owner: owner.as_bytes(), family, lease };
+                let renewed = self.manager.renew(&mut host, &request);
+                renewed.map_or_else(refused, |renewed| Outcome::Renewed(renewed == Renewed::All))
+            }
+            Command::Cancel { key, owner } => {
+                let cancelled = self.manager.cancel(&mut host, to_key(key).as_ref(), owner.as_bytes());
+                cancelled.map_or_else(refused, |cancelled| Outcome::Cancelled(cancelled == Cancelled::Some))
+            }
+        }
+    }
+
+    fn acquire(&mut self, asked: &Acquire) -> Outcome<Fence> {
+        let now = &self.server.now();
+        let owner = OwnerRef::new(asked.owner.as_bytes()).expect("an owner's name is short");
+        let until = asked.block.map(|block| (block > 0).then(|| now.timestamp().plus_ms(block)));
+        let request = AcquireRequest {
+            db: 0,
+            names: &names(&asked.keys),
+            request: value::LockRequest { owner, claim: claim(asked.claim), lease: to_lease(asked.lease) },
+            wait: until.map(|until| Wait { until, may_come_back: true }),
+            session: asked.session.then_some(ClientId(asked.client)),
+        };
+        let acquired = self.manager.acquire(&mut self.server.host(now), request);
+        if let Some(parked) = self.server.inbox.parked.take() {
+            self.numbers.insert(parked, asked.number);
+        }
+        match acquired {
+            Ok(Acquired::Granted(grant)) => Outcome::Granted(grant.fence, grant.holds),
+            Ok(Acquired::Queued(_)) => Outcome::Queued,
+            Ok(Acquired::NotGranted) => Outcome::NotGranted,
+            Err(LockError::Key(error)) => refused(error),
+            Err(LockError::Deadlock(cycle)) => {
+                let named: Vec<_> = cycle.iter().map(|edge| edge.owner.as_bytes()).collect();
+                assert_eq!(named.first(), Some(&asked.owner.as_bytes()), "a cycle begins with who asks");
+                assert!((1..named.len()).all(|n| !named[..n].contains(&named[n])), "a cycle names an owner once");
+                Outcome::Refused(Refusal::Deadlock)
+            }
+            Err(LockError::MaxWaiters) => Outcome::Refused(Refusal::MaxWaiters),
+            Err(LockError::Grace) => Outcome::Refused(Refusal::Grace),
+        }
+    }
+
+    pub fn happen(&mut self, event: Event) {
+        let now = &self.server.now();
+        let keyspace = &mut self.server.keyspace;
+        match event {
+            Event::Deleted(key) => keyspace.delete(&to_key(key)),
+            Event::Overwritten(key) => keyspace.put(&to_key(key), Stored::Foreign),
+            Event::Renamed(from, to) | Event::Restored(from, to) => {
+                let Some(copy) = keyspace.take_copy(&to_key(from)) else { return };
+                if matches!(event, Event::Renamed(..)) {
+                    keyspace.delete(&to_key(from));
+                }
+                keyspace.put(&to_key(to), copy);
+            }
+            Event::Flushed => {
+                let keys: Vec<Key> = keyspace.primary.keys().cloned().collect();
+                keys.iter().for_each(|key| keyspace.delete(key));
+                keyspace.removed.clear();
+                self.manager.db_changed(Some(0));
+            }
+            Event::Expire(key, ms) => {
+                let when = ms.map_or(Deadline::Never, |ms| Deadline::At(now.timestamp().plus_ms(ms)));
+                keyspace.set_deadline(&to_key(key), when);
+            }
+            Event::Unblocked(number) => self.leave(|_, other| other == number, Departure::ForGood),
+            Event::ClientGone(client) => {
+                self.manager.end_session(ClientId(client));
+                // Requests of the simulator carry their connection in the upper half of their number.
+                self.leave(|_, number| number >> 32 == client, Departure::MayComeBack);
+            }
+            Event::Writes(writes) => {
+                keyspace.gate = if writes == Writes::Accepted { Gate::Open } else { Gate::Closed };
+            }
+            Event::SlotMoved => {
+                keyspace.gate = Gate::Elsewhere;
+                let keys: Vec<Key> = keyspace.primary.keys().cloned().collect();
+                keys.iter().for_each(|key| keyspace.delete(key));
+                self.manager.db_changed(Some(0));
+            }
+            Event::GraceSet(ms) => self.manager.change_grace(now, ms),
+        }
+    }
+
+    /// The client of this request goes when the turn is over.
+    pub fn goes_deaf(&mut self, number: u64) {
+        self.deaf = Some(number);
+    }
+
+    fn leave(&mut self, mut goes: impl FnMut(RequestId, u64) -> bool, departure: Departure) {
+        let now = &self.server.now();
+        let requests = self.manager.queues().requests();
+        let mut going: Vec<_> = requests.filter(|(_, request)| request.is_present()).map(|(id, _)| id).collect();
+        going.retain(|id| goes(*id, self.numbers[id]));
+        // In the order in which they came: the oldest kept place is the first to go.
+        going.sort_by_key(|id| self.manager.queues().request(*id).map(|request| request.place));
+        going.into_iter().for_each(|id| self.manager.leave(now, id, departure));
+    }
+
+    pub fn save(&mut self) {
+        let keys = self.server.keyspace.primary.clone();
+        self.saved = Replica { keys, fence: self.manager.fences.last() };
+    }
+
+    pub fn crash(&mut self, grace: Ms) {
+        let saved = self.saved.clone();
+        self.restart(saved, grace);
+    }
+
+    pub fn failover(&mut self, grace: Ms) {
+        let replica = self.server.keyspace.replica.clone();
+        self.manager.demote(&mut &mut self.server.inbox);
+        self.restart(replica, grace);
+        self.server.inbox.answers.retain(|(_, answer)| *answer != WaitOutcome::Demoted);
+    }
+
+    fn restart(&mut self, replica: Replica, grace: Ms) {
+        let mut fences = FenceClock::default();
+        replica.fence.into_iter().for_each(|fence| fences.raise(fence));
+        let limits = self.manager.limits;
+        self.manager = LockManager::default();
+        (self.manager.fences, self.manager.limits) = (fences, limits);
+        self.server.keyspace.restart_from(replica);
+        self.server.keyspace.gate = Gate::Open;
+        self.numbers.clear();
+        self.manager.begin_grace(self.server.keyspace.timestamp(), grace);
+    }
+
+    /// The pending turns of the server: its timer fires as often as something is due.
+    pub fn play_turns(&mut self) {
+        for _ in 0..100 {
+            self.tell();
+            let now = &self.server.now();
+            let is_due = |manager: &LockManager| manager.next_timer().is_some_and(|when| when <= now.timestamp());
+            if !self.manager.has_due() && !is_due(&self.manager) {
+                return;
+            }
+            self.manager.tick(&mut self.server.host(now), 100);
+            self.manager.drain(&mut self.server.host(now));
+            self.tell();
+            if self.server.keyspace.gate == Gate::Closed && !is_due(&self.manager) {
+                return;
+            }
+        }
+        panic!("the timer never comes to rest");
+    }
+
+    /// Notes of the server, answers on their way.
+    fn tell(&mut self) {
+        for (key, fence) in std::mem::take(&mut self.server.keyspace.removed) {
+            self.manager.key_removed(key.as_ref(), fence);
+        }
+        for key in std::mem::take(&mut self.server.keyspace.touched) {
+            self.manager.key_touched(key.as_ref());
+        }
+        for (id, outcome) in std::mem::take(&mut self.server.inbox.answers) {
+            assert!(self.manager.queues().request(id).is_none_or(|request| !request.is_present()), "it still waits");
+            let number = self.numbers[&id];
+            self.answers.push((number, to_answer(outcome)));
+            if let WaitOutcome::Granted { .. } = outcome {
+                match self.deaf == Some(number) {
+                    true => self.manager.undelivered(id),
+                    false => self.manager.delivered(id),
+                }
+            }
+        }
+        self.server.inbox.parked = None;
+    }
+
+    /// What those who waited were told since the last time.
+    pub fn take_answers(&mut self) -> Vec<(u64, Answer<Fence>)> {
+        std::mem::take(&mut self.answers)
+    }
+}
+
+pub(super) fn to_key(word: &str) -> Key {
+    Key::new(0, word.as_bytes())
+}
+
+fn names<'a>(keys: &[&'a str]) -> Vec<&'a [u8]> {
+    keys.iter().map(|key| key.as_bytes()).collect()
+}
+
+fn to_lease(ms: Option<Ms>) -> Lease {
+    ms.map_or(Lease::Persist, |ms| Lease::Ms(ms.try_into().expect("no lease is 0")))
+}
+
+fn refused(error: KeyError) -> Outcome<Fence> {
+    Outcome::Refused(refusal(error))
+}
+
+fn refusal(error: KeyError) -> Refusal {
+    match error {
+        KeyError::WrongType => Refusal::WrongType,
+        KeyError::Invalid(value::InvalidClaim::WrongFamily(_)) => Refusal::WrongKind,
+        KeyError::Invalid(_) => Refusal::Invalid,
+        KeyError::NoFence => panic!("no fence is left"),
+    }
+}
+
+fn to_answer(outcome: WaitOutcome) -> Answer<Fence> {
+    match outcome {
+        WaitOutcome::Granted { fence, holds } => Answer::Granted(fence, holds),
+        WaitOutcome::TimedOut => Answer::TimedOut,
+        WaitOutcome::Cancelled => Answer::Cancelled,
+        WaitOutcome::Superseded => Answer::Superseded,
+        WaitOutcome::Impossible(error) => Answer::Refused(refusal(error)),
+        WaitOutcome::TryAgain => Answer::TryAgain,
+        WaitOutcome::Demoted => Answer::Demoted,
+    }
+}
+
+pub(super) fn family(kind: Kind) -> value::Family {
+    match kind {
+        Kind::Mutex => value::Family::Mutex,
+        Kind::Reentrant => value::Family::Reentrant,
+        Kind::ReadWrite => value::Family::ReadWrite,
+        Kind::Semaphore => value::Family::Semaphore,
+    }
+}
+
+fn count(holds: Holds) -> value::Count {
+    match holds {
+        Holds::By(n) => value::Count::Step(n),
+        Holds::Exactly(n) => value::Count::Exactly(n),
+    }
+}
+
+fn claim(claim: Claim) -> value::Claim {
+    match claim {
+        Claim::Mutex => value::Claim::Mutex,
+        Claim::Reentrant(holds) => value::Claim::Reentrant(count(holds)),
+        Claim::Read(holds) => value::Claim::ReadWrite(value::Mode::Read, count(holds)),
+        Claim::Write(holds) => value::Claim::ReadWrite(value::Mode::Write, count(holds)),
+        Claim::Permits(limit, holds) => value::Claim::Permits { limit, count: count(holds) },
+    }
+}
+
+fn portion(given_back: Claim) -> value::Portion {
+    match claim(given_back) {
+        value::Claim::Mutex => value::Portion::Mutex,
+        value::Claim::Reentrant(count) => value::Portion::Reentrant(count),
+        value::Claim::ReadWrite(mode, count) => value::Portion::ReadWrite(mode, count),
+        value::Claim::Permits { count, .. } => value::Portion::Permits(count),
+    }
+}

@@ -1,0 +1,200 @@
+//! Random schedules over a few owners, keys and connections, from a seed.
+
+use super::contract::*;
+
+/// One step of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A client sends a command. The number of a request to acquire is given when it is sent.
+    Send(Command),
+    /// The last command comes once more: a client that missed the reply.
+    SendAgain,
+    /// Time passes.
+    Pass(Ms),
+    /// Something happens that is no command of ours. For `Unblocked` the number chooses among those who wait.
+    Happen(Event),
+    /// One of those who wait goes away in the very turn in which this command is played.
+    Deafen(usize, Command),
+    /// What is there now is what a crash will leave.
+    Save,
+    /// The server starts again with what was saved last, and this grace.
+    Crash(Ms),
+    /// From now on the replica lags.
+    Lag,
+    /// The replica has caught up.
+    CatchUp,
+    /// The replica takes over, with this grace.
+    Failover(Ms),
+}
+
+/// Keys with the family that is asked of them, and owners.
+#[derive(Clone, Copy, Debug)]
+pub struct Cast {
+    /// The names of keys.
+    pub keys: &'static [(Word, Kind)],
+    /// The names of owners.
+    pub owners: &'static [Word],
+}
+
+/// The casts of random schedules: the fewer keys, the more happens to each.
+pub const CASTS: [Cast; 6] = [
+    Cast { keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("c", Kind::Mutex)], owners: &["o", "p", "q", "r"] },
+    Cast { keys: &[("s", Kind::Semaphore), ("t", Kind::Semaphore)], owners: &["o", "p", "q", "r"] },
+    Cast { keys: &[("w", Kind::ReadWrite), ("v", Kind::ReadWrite)], owners: &["o", "p", "q", "r"] },
+    Cast { keys: &[("e", Kind::Reentrant), ("a", Kind::Mutex)], owners: &["o", "p", "q"] },
+    Cast {
+        keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("w", Kind::ReadWrite), ("s", Kind::Semaphore)],
+        owners: &["o", "p", "q", "r"],
+    },
+    Cast {
+        keys: &[
+            ("a", Kind::Mutex),
+            ("b", Kind::Mutex),
+            ("c", Kind::Mutex),
+            ("e", Kind::Reentrant),
+            ("w", Kind::ReadWrite),
+            ("s", Kind::Semaphore),
+        ],
+        owners: &["o", "p", "q", "r", "u"],
+    },
+];
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The same numbers for the same seed.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.number() % end as u64) as usize
+    }
+
+    /// One time in `times`.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of these.
+    pub fn pick<T: Copy>(&mut self, among: &[T]) -> T {
+        among[self.below(among.len())]
+    }
+}
+
+/// A schedule of so many steps.
+pub fn schedule(seed: u64, length: usize) -> (Cast, Vec<Step>) {
+    let mut rng = Rng::new(seed);
+    let cast = rng.pick(&CASTS);
+    (cast, (0..length).map(|_| step(&mut rng, &cast)).collect())
+}
+
+fn step(rng: &mut Rng, cast: &Cast) -> Step {
+    let key = |rng: &mut Rng| rng.pick(cast.keys).0;
+    match rng.below(100) {
+        0..=39 => Step::Send(acquire(rng, cast)),
+        40..=58 => Step::Send(release(rng, cast)),
+        59..=61 => Step::Send(renew(rng, cast)),
+        62..=63 => Step::Send(Command::Cancel { key: key(rng), owner: rng.pick(cast.owners) }),
+        64..=65 => Step::SendAgain,
+        66..=75 => Step::Pass(rng.pick(&[1, 5, 20, 21, 60, 200])),
+        76..=77 => Step::Happen(Event::Deleted(key(rng))),
+        78 => Step::Happen(Event::Overwritten(key(rng))),
+        79..=81 => Step::Happen(Event::Renamed(key(rng), key(rng))),
+        82..=83 => Step::Happen(Event::Restored(key(rng), key(rng))),
+        84..=86 => Step::Happen(Event::Expire(key(rng), rng.pick(&[None, Some(5), Some(40), Some(500)]))),
+        87 => Step::Happen(Event::Unblocked(rng.number() % 16)),
+        88..=90 => Step::Happen(Event::ClientGone(client(rng, cast))),
+        91..=92 => Step::Happen(Event::Writes(rng.pick(&[Writes::Accepted, Writes::Accepted, Writes::Refused]))),
+        93 => Step::Happen(rng.pick(&[Event::SlotMoved, Event::Flushed, Event::GraceSet(0), Event::GraceSet(90)])),
+        94..=95 => Step::Deafen(rng.below(16), release(rng, cast)),
+        96 => Step::Save,
+        97 if rng.once_in(2) => Step::Crash(rng.pick(&[0, 50])),
+        98 => rng.pick(&[&Step::Lag, &Step::CatchUp]).clone(),
+        99 if rng.once_in(2) => Step::Failover(rng.pick(&[0, 50])),
+        _ => Step::Pass(2),
+    }
+}
+
+/// Each owner has two connections.
+fn client(rng: &mut Rng, cast: &Cast) -> u64 {
+    rng.below(2 * cast.owners.len()) as u64
+}
+
+/// Mostly the key's own family, and sometimes several mutexes.
+fn keys(rng: &mut Rng, cast: &Cast) -> (Vec<Word>, Kind) {
+    let (key, kind) = rng.pick(cast.keys);
+    let kind = if rng.once_in(40) { rng.pick(cast.keys).1 } else { kind };
+    let mut keys = vec![key];
+    if kind == Kind::Mutex && rng.once_in(3) {
+        let others = cast.keys.iter().filter(|(other, kind)| *other != key && *kind == Kind::Mutex);
+        keys.extend(others.map(|(other, _)| *other).filter(|_| !rng.once_in(3)));
+    }
+    (keys, kind)
+}
+
+fn holds(rng: &mut Rng) -> Holds {
+    match rng.below(6) {
+        0 => Holds::Exactly(1),
+        1 => Holds::Exactly(2),
+        2 => Holds::By(2),
+        _ => Holds::By(1),
+    }
+}
+
+fn claim(rng: &mut Rng, kind: Kind) -> Claim {
+    match kind {
+        Kind::Mutex => Claim::Mutex,
+        Kind::Reentrant => Claim::Reentrant(holds(rng)),
+        Kind::ReadWrite if rng.once_in(2) => Claim::Write(holds(rng)),
+        Kind::ReadWrite => Claim::Read(holds(rng)),
+        Kind::Semaphore => Claim::Permits(rng.pick(&[1, 2, 3, 3]), holds(rng)),
+    }
+}
+
+fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
+    let (keys, kind) = keys(rng, cast);
+    let who = rng.below(cast.owners.len());
+    let session = rng.once_in(6);
+    let lease = if !session && rng.once_in(8) { None } else { Some(rng.pick(&[3, 30, 100, 400])) };
+    Command::Acquire(Acquire {
+        number: 0,
+        client: (2 * who + rng.below(2)) as u64,
+        keys,
+        owner: cast.owners[who],
+        claim: claim(rng, kind),
+        lease,
+        block: (!rng.once_in(5)).then(|| rng.pick(&[0, 0, 10, 50, 300])),
+        session,
+    })
+}
+
+fn release(rng: &mut Rng, cast: &Cast) -> Command {
+    let (keys, kind) = keys(rng, cast);
+    let claim = match claim(rng, kind) {
+        Claim::Reentrant(_) if rng.once_in(3) => Claim::Reentrant(Holds::Exactly(0)),
+        Claim::Read(_) if rng.once_in(3) => Claim::Read(Holds::Exactly(0)),
+        Claim::Write(_) if rng.once_in(3) => Claim::Write(Holds::Exactly(0)),
+        Claim::Permits(limit, _) if rng.once_in(3) => Claim::Permits(limit, Holds::Exactly(0)),
+        claim => claim,
+    };
+    Command::Release { keys, owner: rng.pick(cast.owners), claim }
+}
+
+fn renew(rng: &mut Rng, cast: &Cast) -> Command {
+    let (keys, kind) = keys(rng, cast);
+    let lease = rng.pick(&[None, None, Some(None), Some(Some(20)), Some(Some(300))]);
+    Command::Renew { keys, owner: rng.pick(cast.owners), kind, lease }
+}

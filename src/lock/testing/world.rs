@@ -1,0 +1,339 @@
+//! What happens to the model's server by itself and from outside: time, keys that others change, clients that go, and
+//! the one function that serves everyone whose turn has come.
+
+use super::contract::*;
+use super::model::{Lock, Model, Request, Say, Until, Value};
+
+/// What is kept over a crash or a failover: keys, but neither waiters nor sessions.
+#[derive(Clone, Debug, Default)]
+pub struct Saved(Vec<(Word, Value)>);
+
+impl Model {
+    /// A server without a key.
+    pub fn new(now: Ms, max_waiters: usize, keep_place: Ms) -> Model {
+        Model { now, max_waiters, keep_place, ..Model::default() }
+    }
+
+    /// What those who waited were told since the last time, by the numbers of their requests.
+    pub fn take_answers(&mut self) -> Vec<(u64, Answer)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    /// What is under a key.
+    pub fn value(&self, key: Word) -> Option<&Value> {
+        self.values.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// Who waits for a key, in the order of their places; kept places left out.
+    pub fn waiters<'a>(&'a self, key: Word) -> impl Iterator<Item = &'a Request> + 'a {
+        self.requests.iter().filter(move |request| request.waits_for(key))
+    }
+
+    /// All requests and kept places, in their order.
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    /// Whether nobody new is granted anything.
+    pub fn has_grace(&self) -> bool {
+        self.grace.is_some()
+    }
+
+    /// When something happens by itself.
+    pub fn next_event(&self) -> Option<Ms> {
+        let after = |until: Until| match until {
+            Until::At(last) => Some(last + 1),
+            Until::Never => None,
+        };
+        let sharp = |until: Until| after(until).map(|after| after - 1);
+        let holders = self.locks().flat_map(|lock| &lock.holders);
+        let leases = holders.flat_map(|holder| [after(holder.until), holder.session.and_then(|(_, due)| sharp(due))]);
+        let waits = self.requests.iter().map(|request| match request.away {
+            Some((_, until)) => Some(until),
+            None => sharp(request.until),
+        });
+        leases.chain(waits).chain([self.grace.map(|(_, until)| until)]).flatten().min()
+    }
+
+    /// Time has passed to `now`, which is not past [`Model::next_event`].
+    pub fn pass_to(&mut self, now: Ms) {
+        self.now = now;
+        self.grace = self.grace.filter(|(_, until)| *until > now);
+        while let Some(over) = self.requests.iter().position(|r| r.away.is_none() && r.until <= Until::At(now)) {
+            self.answers.push((self.requests[over].asked.number, Answer::TimedOut));
+            self.leave(over);
+        }
+        self.requests.retain(|request| request.away.is_none_or(|(_, until)| until > now));
+        self.expire();
+        for (key, owner, client) in self.renewals_due() {
+            if self.refuses_writes {
+                let holder = self.holder(key, owner).expect("it is bound");
+                holder.session = Some((client, Until::At(now + 10)));
+            } else if !self.gone.contains(&client) {
+                self.start_lease_again(key, owner, None);
+            }
+        }
+        self.settle();
+    }
+
+    fn renewals_due(&self) -> Vec<(Word, Word, u64)> {
+        let locks = self.values.iter().filter_map(|(key, value)| match value {
+            Value::Lock(lock) => Some((*key, lock)),
+            Value::Foreign => None,
+        });
+        let holders = locks.flat_map(|(key, lock)| lock.holders.iter().map(move |holder| (key, holder)));
+        let due = holders.filter_map(|(key, holder)| match holder.session? {
+            (client, due) if due <= Until::At(self.now) => Some((key, holder.owner, client)),
+            _ => None,
+        });
+        due.collect()
+    }
+
+    /// Something happened that is no command of ours.
+    pub fn happen(&mut self, event: Event) {
+        self.expire();
+        match event {
+            Event::Deleted(key) => self.values.retain(|(name, _)| *name != key),
+            Event::Overwritten(key) => self.put(key, Value::Foreign),
+            Event::Renamed(from, to) => {
+                let Some(value) = self.value(from).cloned() else { return };
+                self.values.retain(|(name, _)| *name != from);
+                self.put(to, value);
+            }
+            Event::Restored(from, to) => {
+                let Some(value) = self.value(from).cloned() else { return };
+                self.put(to, value);
+            }
+            Event::Flushed => self.values.clear(),
+            Event::Expire(key, ms) => self.set_time_to_live(key, ms),
+            Event::Unblocked(number) => self.requests.retain(|request| request.asked.number != number),
+            Event::ClientGone(client) => self.client_gone(client),
+            Event::Writes(writes) => self.refuses_writes = writes == Writes::Refused,
+            Event::SlotMoved => {
+                self.values.clear();
+                for request in std::mem::take(&mut self.requests).iter().filter(|request| request.away.is_none()) {
+                    self.answers.push((request.asked.number, Answer::TryAgain));
+                }
+            }
+            Event::GraceSet(ms) => {
+                let grace = self.grace.map(|(since, _)| (since, since + ms));
+                self.grace = grace.filter(|(_, until)| *until > self.now);
+            }
+        }
+        self.settle();
+    }
+
+    /// The client of this request goes in this turn; a grant in the same turn is not heard. To be followed by the end
+    /// of its connection, when the turn is over.
+    pub fn goes_deaf(&mut self, number: u64) {
+        self.deaf.push(number);
+    }
+
+    /// One holder ends with the key; several end no later.
+    fn set_time_to_live(&mut self, key: Word, ms: Option<Ms>) {
+        let until = ms.map_or(Until::Never, |ms| Until::At(self.now + ms));
+        let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
+        lock.until = until;
+        let is_only = lock.holders.len() == 1;
+        for holder in &mut lock.holders {
+            holder.until = if is_only { until } else { holder.until.min(until) };
+        }
+    }
+
+    fn client_gone(&mut self, client: u64) {
+        while let Some(its) = self.requests.iter().position(|r| r.away.is_none() && r.asked.client == client) {
+            self.leave(its);
+        }
+        self.gone.push(client);
+    }
+
+    /// A waiter goes that may come back: it keeps its place.
+    fn leave(&mut self, index: usize) {
+        if self.keep_place == 0 {
+            self.requests.remove(index);
+            return;
+        }
+        self.departures += 1;
+        self.requests[index].away = Some((self.departures, self.now + self.keep_place));
+        let away = self.requests.iter().filter_map(|request| request.away);
+        if away.clone().count() > self.max_waiters {
+            let oldest = away.min();
+            self.requests.retain(|request| request.away.is_none() || request.away != oldest);
+        }
+    }
+
+    /// What a crash or a failover may bring back.
+    pub fn save(&self) -> Saved {
+        let mut values = self.values.clone();
+        for (_, value) in &mut values {
+            value.unbind();
+        }
+        Saved(values)
+    }
+
+    /// The server that has these keys goes on as the primary; whoever waited at the old one is gone.
+    pub fn restart(&mut self, saved: &Saved, grace: Ms) {
+        let Model { now, max_waiters, keep_place, grants, .. } = *self;
+        let grace = (grace > 0).then_some((now, now + grace));
+        let values = saved.0.clone();
+        *self = Model { now, max_waiters, keep_place, grants, grace, values, ..Model::default() };
+        self.settle();
+    }
+
+    /// Serves everyone whose turn has come, until nothing changes.
+    pub(super) fn settle(&mut self) {
+        self.expire();
+        if self.refuses_writes {
+            return;
+        }
+        for client in std::mem::take(&mut self.gone) {
+            for lock in self.values.iter_mut().filter_map(|(_, value)| value.lock_mut()) {
+                lock.holders.retain(|holder| holder.session.is_none_or(|(bound, _)| bound != client));
+            }
+            let keys: Vec<_> = self.values.iter().map(|(key, _)| *key).collect();
+            keys.iter().for_each(|key| self.holders_changed(key));
+        }
+        loop {
+            if let Some((index, refusal)) = self.first_impossible() {
+                let request = self.requests.remove(index);
+                self.answers.push((request.asked.number, Answer::Refused(refusal)));
+            } else if let Some(index) = (0..self.requests.len()).find(|index| self.is_eligible(*index)) {
+                let Request { asked, .. } = self.requests.remove(index);
+                let (grant, counts) = self.grant(&asked, self.limit(asked.keys[0]));
+                self.answers.push((asked.number, Answer::Granted(grant, counts[0].2)));
+                if self.deaf.contains(&asked.number) {
+                    self.note_unheard(&asked, grant, counts);
+                }
+            } else if let Some(unheard) = self.unheard.pop() {
+                self.take_back(&unheard);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// A waiter whose turn can never come, as things are.
+    fn first_impossible(&self) -> Option<(usize, Refusal)> {
+        let present = self.requests.iter().enumerate().filter(|(_, request)| request.away.is_none());
+        let mut refused = present.filter_map(|(index, Request { asked, .. })| {
+            let mut says = asked.keys.iter().map(|key| self.say(key, asked.owner, asked.claim, self.limit(key)));
+            says.find_map(Result::err).map(|refusal| (index, refusal))
+        });
+        refused.next()
+    }
+
+    fn is_eligible(&self, index: usize) -> bool {
+        let Request { asked, away: None, .. } = &self.requests[index] else { return false };
+        let mut has_all = true;
+        for key in &asked.keys {
+            match self.say(key, asked.owner, asked.claim, self.limit(key)) {
+                Ok(Say::Has) => {}
+                Ok(Say::Admits) if self.overtakes_nobody(key, asked.owner, index) => has_all = false,
+                _ => return false,
+            }
+        }
+        has_all || self.grace_admits(&asked.keys, asked.owner)
+    }
+}
+
+/// Keys and holders.
+impl Model {
+    /// Takes out the holders whose leases are over, and the locks without one.
+    pub(super) fn expire(&mut self) {
+        let now = self.now;
+        let mut changed = Vec::new();
+        for (key, value) in &mut self.values {
+            let Value::Lock(lock) = value else { continue };
+            let before = lock.holders.len();
+            lock.holders.retain(|holder| holder.until >= Until::At(now));
+            if lock.holders.len() < before {
+                changed.push(*key);
+            }
+        }
+        changed.iter().for_each(|key| self.holders_changed(key));
+    }
+
+    /// Any change of holders sets the key's time to live to the latest of theirs; without one there is no lock.
+    pub(super) fn holders_changed(&mut self, key: Word) {
+        let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
+        lock.holders.retain(|holder| holder.holds + holder.reads > 0);
+        match lock.holders.iter().map(|holder| holder.until).max() {
+            Some(last) => lock.until = last,
+            None => self.values.retain(|(name, _)| *name != key),
+        }
+    }
+
+    /// An outside write: what was there is gone, and nothing that comes is bound to a connection.
+    fn put(&mut self, key: Word, mut value: Value) {
+        self.values.retain(|(name, _)| *name != key);
+        value.unbind();
+        let limit = value.lock_mut().filter(|lock| lock.kind == Kind::Semaphore).map(|lock| lock.limit);
+        self.values.push((key, value));
+        if let Some(limit) = limit {
+            self.set_limit(key, limit);
+        }
+    }
+
+    pub(super) fn value_mut(&mut self, key: Word) -> Option<&mut Value> {
+        self.values.iter_mut().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    pub(super) fn holder(&mut self, key: Word, owner: Word) -> Option<&mut super::model::Holder> {
+        let lock = self.value_mut(key).and_then(Value::lock_mut)?;
+        lock.holders.iter_mut().find(|holder| holder.owner == owner)
+    }
+
+    /// Whether this owner holds the key.
+    pub fn holds(&self, key: Word, owner: Word) -> bool {
+        let Some(Value::Lock(lock)) = self.value(key) else { return false };
+        lock.holders.iter().any(|holder| holder.owner == owner)
+    }
+
+    pub(super) fn limit(&self, key: Word) -> u32 {
+        self.limits.iter().find(|(name, _)| *name == key).map_or(0, |(_, limit)| *limit)
+    }
+
+    /// The newest LIMIT counts, also for those who hold and wait already.
+    pub(super) fn set_limit(&mut self, key: Word, limit: u32) {
+        self.limits.retain(|(name, _)| *name != key);
+        self.limits.push((key, limit));
+        if let Some(lock) = self.value_mut(key).and_then(Value::lock_mut).filter(|lock| lock.kind == Kind::Semaphore) {
+            lock.limit = limit;
+        }
+    }
+
+    fn locks(&self) -> impl Iterator<Item = &Lock> + '_ {
+        self.values.iter().filter_map(|(_, value)| match value {
+            Value::Lock(lock) => Some(lock),
+            Value::Foreign => None,
+        })
+    }
+}
+
+impl Value {
+    pub(super) fn lock_mut(&mut self) -> Option<&mut Lock> {
+        match self {
+            Value::Lock(lock) => Some(lock),
+            Value::Foreign => None,
+        }
+    }
+
+    fn unbind(&mut self) {
+        self.lock_mut().into_iter().flat_map(|lock| &mut lock.holders).for_each(|holder| holder.session = None);
+    }
+}
+
+impl Request {
+    /// It stands in the queue of this key, and its client is there.
+    pub fn waits_for(&self, key: Word) -> bool {
+        self.away.is_none() && self.asked.keys.contains(&key)
+    }
+
+    /// Whether that one is the same request sent again: same owner, keys, mode and permits.
+    pub(super) fn is_retried_by(&self, other: &Acquire) -> bool {
+        self.asked.owner == other.owner
+            && self.asked.keys.len() == other.keys.len()
+            && self.asked.keys.iter().all(|key| other.keys.contains(key))
+            && other.claim.is_retry_of(self.asked.claim)
+    }
+}
