@@ -4,16 +4,17 @@
 //! ahead of it. One blocker that never moves is enough to block it, except at a semaphore, where any holder's permits
 //! may do: there it is blocked for ever only if all of its holders are.
 
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::collections::{HashMap, HashSet};
 
+pub use super::graph::Edge;
+use super::graph::{Graph, Node, Who};
 use super::precedence::goes_first;
 use super::queues::WaitQueues;
-use super::request::Place;
+use super::request::{Place, QueueId, QueuedRequest};
 use crate::host::{Content, Entry, Keys};
-use crate::key::{Key, KeyRef};
+use crate::key::{Key, KeyRef, RequestId};
 use crate::value::claim::{Claim, Count, LockRequest};
-use crate::value::outcome::Blockers;
+use crate::value::outcome::{Admission, Blockers};
 use crate::value::owner::Owner;
 use crate::value::time::{Deadline, Now};
 
@@ -29,19 +30,18 @@ pub struct NewRequest<'a> {
     pub place: Place,
 }
 
-/// One edge of a cycle: `owner` waits on `key` for the owner of the next edge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edge {
-    /// Who waits.
-    pub owner: Owner,
-    /// For which key.
-    pub key: Rc<[u8]>,
+impl<'a> NewRequest<'a> {
+    fn key(&self, name: &'a [u8]) -> KeyRef<'a> {
+        KeyRef { db: self.db, name }
+    }
 }
 
 /// Whether the request may close a cycle, as far as can be told without an open key: false is certain, and the rule.
 pub fn may_close_cycle(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let takes_more_permits = matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. });
-    takes_more_permits || queues.may_be_waited_for(new.db, new.request.owner.as_bytes(), |_| true)
+    takes_more_permits
+        || stands_ahead_of_others(queues, new)
+        || queues.may_be_waited_for(new.db, new.request.owner.as_bytes(), |_| true)
 }
 
 /// The cycle that the request would close, beginning with its own owner; `None`: it may wait.
@@ -50,12 +50,20 @@ pub fn find<K: Keys>(queues: &WaitQueues, keys: &mut K, now: &Now, new: &NewRequ
         return Some(vec![Edge { owner: new.request.owner.to_owner(), key: new.names[0].into() }]);
     }
     let owner = new.request.owner.as_bytes();
-    if !queues.may_be_waited_for(new.db, owner, |key| keys.is_held_by(key.as_ref(), owner)) {
+    let may_be_waited_for = stands_ahead_of_others(queues, new)
+        || queues.may_be_waited_for(new.db, owner, |key| keys.is_held_by(key.as_ref(), owner));
+    if !may_be_waited_for {
         return None;
     }
-    let mut search = Search { queues, keys, now, graph: Graph::default() };
-    search.explore(new);
+    let (upto, passing) = (HashMap::new(), HashMap::new());
+    let mut search = Search { queues, keys, now, new, graph: Graph::default(), upto, passing };
+    search.explore();
     search.graph.cycle()
+}
+
+/// A request that comes back to its place makes those behind it wait for it again.
+fn stands_ahead_of_others(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+    new.names.iter().filter_map(|name| queues.of_key(new.key(name))).any(|queue| queue.is_anybody_behind(new.place))
 }
 
 /// More permits than are left when its own are counted: nobody else can end that.
@@ -74,311 +82,204 @@ struct Search<'a, K> {
     queues: &'a WaitQueues,
     keys: &'a mut K,
     now: &'a Now,
+    new: &'a NewRequest<'a>,
     graph: Graph,
+    /// For each request in a queue the node of all who stand there, up to and including it.
+    upto: HashMap<(QueueId, Place), Node>,
+    /// By queue the owners that may pass somebody there: the holders of what requests for several keys wait for.
+    passing: HashMap<QueueId, HashSet<Owner>>,
 }
 
 impl<K: Keys> Search<'_, K> {
-    fn explore(&mut self, new: &NewRequest<'_>) {
-        self.graph.node(&new.request.owner.to_owner());
+    fn explore(&mut self) {
+        let new = self.new;
+        self.graph.owner(&new.request.owner.to_owner());
         for name in new.names {
             self.add_request(&Key::new(new.db, name), &new.request, new.place);
         }
-        let mut next = 1;
-        while next < self.graph.owners.len() {
-            let owner = self.graph.owners[next].clone();
-            for id in self.queues.requests_of(new.db, owner.as_bytes()) {
-                let queued = self.queues.request(id).filter(|request| request.is_present());
-                for queue in queued.iter().flat_map(|queued| &queued.queues).filter_map(|id| self.queues.get(*id)) {
-                    let Some(queued) = queued else { continue };
-                    let request = LockRequest { claim: queue.under_limit(queued.claim), ..queued.request() };
-                    self.add_request(&queue.key, &request, queued.place);
-                }
+        let mut next = 0;
+        while next < self.graph.nodes.len() {
+            if let Who::Owner(owner) = self.graph.nodes[next].clone() {
+                self.add_requests_of(&owner);
             }
             next += 1;
+        }
+    }
+
+    fn add_requests_of(&mut self, owner: &Owner) {
+        for id in self.queues.requests_of(self.new.db, owner.as_bytes()) {
+            // The new request takes the place over of the one that it is a retry of.
+            let is_meant = |request: &&QueuedRequest| request.is_present() && request.place != self.new.place;
+            let queued = self.queues.request(id).filter(is_meant);
+            for queue in queued.iter().flat_map(|queued| &queued.queues).filter_map(|id| self.queues.get(*id)) {
+                let Some(queued) = queued else { continue };
+                let request = LockRequest { claim: queue.under_limit(queued.claim), ..queued.request() };
+                self.add_request(&queue.key, &request, queued.place);
+            }
         }
     }
 
     /// Adds what the request waits for on one of its keys.
     fn add_request(&mut self, key: &Key, request: &LockRequest<'_>, place: Place) {
         let owner = request.owner.as_bytes();
-        let waiter = self.graph.node(&request.owner.to_owner());
+        let waiter = self.graph.owner(&request.owner.to_owner());
         if let Content::Lock(lock) = self.keys.open(key.as_ref()).content() {
+            if lock.admission(owner, &request.claim) == Ok(Admission::AlreadyHeld) {
+                // It waits for its other keys.
+                return;
+            }
             match lock.blockers(owner, &request.claim, self.now.timestamp()) {
                 Blockers::Each(holders) => {
-                    holders.iter().for_each(|holder| self.graph.add_edge(waiter, key, &[holder]))
+                    for holder in holders {
+                        let holder = self.graph.owner(holder);
+                        self.graph.add_edge(waiter, &key.name, &[holder]);
+                    }
                 }
-                Blockers::Together(holders) => self.graph.add_edge(waiter, key, &holders),
+                Blockers::Together(holders) => {
+                    let holders: Vec<_> = holders.into_iter().map(|holder| self.graph.owner(holder)).collect();
+                    self.graph.add_edge(waiter, &key.name, &holders);
+                }
             }
         }
-        if let Some(ahead) = self.nearest_ahead(key.as_ref(), request, place) {
-            self.graph.add_edge(waiter, key, &[&ahead]);
+        if let Some(queue) = self.queues.id_of(key.as_ref()) {
+            self.add_those_ahead(queue, key, waiter, request, place);
         }
     }
 
-    /// The nearest waiter ahead that has to be served first. It waits for those ahead of it in its turn, so one is
-    /// enough.
-    fn nearest_ahead(&mut self, key: KeyRef<'_>, request: &LockRequest<'_>, place: Place) -> Option<Owner> {
+    /// Adds the waiters ahead that have to be served first. Mostly that is everyone up to the nearest, which is one node of
+    /// the queue. Who passes some, or stands there twice, is in need of one edge for each.
+    fn add_those_ahead(&mut self, queue: QueueId, key: &Key, waiter: Node, request: &LockRequest<'_>, place: Place) {
         let owner = request.owner.as_bytes();
-        let mut ahead = self.queues.of_key(key)?.ahead_of(place).filter_map(|id| self.queues.request(id));
-        let blocker = ahead.find(|ahead| {
-            // What an owner's earlier request waits for is in the graph already; readers do not wait for each other.
-            let is_own = ahead.owner.as_bytes() == owner;
-            let both_read = request.claim.is_read() && ahead.claim.is_read();
-            !is_own && !both_read && goes_first(self.queues, self.keys, ahead, owner)
-        });
-        blocker.map(|ahead| ahead.owner.clone())
-    }
-}
-
-/// Blockers of one owner on one key, all of which must be stuck for it to be stuck.
-struct Blocked {
-    waiter: usize,
-    key: Rc<[u8]>,
-    /// Blockers that are not known to be stuck.
-    moving: usize,
-}
-
-/// By whom an owner is kept from moving, on which key; `None` while it is not known to be stuck.
-type Stuck = Option<(usize, Rc<[u8]>)>;
-
-/// Who waits for whom. Node 0 is the owner of the new request.
-#[derive(Default)]
-struct Graph {
-    owners: Vec<Owner>,
-    nodes: HashMap<Owner, usize>,
-    blocked: Vec<Blocked>,
-    /// For each owner what it blocks.
-    blocks: Vec<Vec<usize>>,
-}
-
-impl Graph {
-    fn node(&mut self, owner: &Owner) -> usize {
-        if let Some(node) = self.nodes.get(owner) {
-            return *node;
-        }
-        let node = self.owners.len();
-        self.owners.push(owner.clone());
-        self.nodes.insert(owner.clone(), node);
-        self.blocks.push(Vec::new());
-        node
-    }
-
-    fn add_edge(&mut self, waiter: usize, key: &Key, blockers: &[&Owner]) {
-        if blockers.is_empty() {
-            return;
-        }
-        let index = self.blocked.len();
-        self.blocked.push(Blocked { waiter, key: key.name.clone(), moving: blockers.len() });
-        for blocker in blockers {
-            let node = self.node(blocker);
-            self.blocks[node].push(index);
-        }
-    }
-
-    /// Goes from the new request to those whom it keeps from moving, and on; if that leads back, it is a deadlock.
-    fn cycle(mut self) -> Option<Vec<Edge>> {
-        let mut stuck: Vec<Stuck> = vec![None; self.owners.len()];
-        let mut todo = vec![0];
-        while let Some(blocker) = todo.pop() {
-            for index in std::mem::take(&mut self.blocks[blocker]) {
-                let blocked = &mut self.blocked[index];
-                blocked.moving -= 1;
-                if blocked.moving > 0 || stuck[blocked.waiter].is_some() {
-                    continue;
-                }
-                stuck[blocked.waiter] = Some((blocker, blocked.key.clone()));
-                if blocked.waiter == 0 {
-                    return Some(self.edges(&stuck));
-                }
-                todo.push(blocked.waiter);
+        let has_exceptions = self.passes_somebody(queue, owner) || self.stands_ahead(queue, owner, place);
+        let mut before = place;
+        while let Some((ahead, who)) = self.next_ahead(queue, before) {
+            before = ahead;
+            // Readers do not wait for each other.
+            if request.claim.is_read() && who.claim.is_read() || who.owner.as_bytes() == owner {
+                continue;
+            }
+            if !has_exceptions {
+                let all = self.node_up_to(queue, key, ahead);
+                return self.graph.add_edge(waiter, &key.name, &[all]);
+            }
+            let is_passed = who.wants_several
+                && match who.id {
+                    Some(id) => {
+                        let ahead = self.queues.request(id);
+                        ahead.is_some_and(|ahead| !goes_first(self.queues, self.keys, ahead, owner))
+                    }
+                    None => self.new.names.iter().any(|name| self.keys.is_held_by(self.new.key(name), owner)),
+                };
+            if !is_passed {
+                let ahead = self.graph.owner(&who.owner);
+                self.graph.add_edge(waiter, &key.name, &[ahead]);
             }
         }
-        None
     }
 
-    fn edges(&self, stuck: &[Stuck]) -> Vec<Edge> {
-        let mut edges = Vec::new();
-        let mut node = 0;
-        while let Some((blocker, key)) = &stuck[node] {
-            edges.push(Edge { owner: self.owners[node].clone(), key: key.clone() });
-            node = *blocker;
-            if node == 0 || edges.len() > self.owners.len() {
+    /// The node of all who stand in the queue, up to and including this place: it is stuck when one of them is.
+    fn node_up_to(&mut self, queue: QueueId, key: &Key, place: Place) -> Node {
+        let mut next = Some(place);
+        let mut behind: Option<Node> = None;
+        let mut nearest = None;
+        while let Some(place) = next {
+            let known = self.upto.get(&(queue, place)).copied();
+            let node = known.unwrap_or_else(|| self.graph.add_node(Who::UpTo));
+            nearest.get_or_insert(node);
+            if let Some(behind) = behind {
+                self.graph.add_edge(behind, &key.name, &[node]);
+            }
+            if known.is_some() {
                 break;
             }
+            self.upto.insert((queue, place), node);
+            let here = match self.at(queue, place) {
+                Some(who) => self.graph.owner(&who.owner),
+                None => break,
+            };
+            self.graph.add_edge(node, &key.name, &[here]);
+            behind = Some(node);
+            next = self.next_ahead(queue, place).map(|(ahead, _)| ahead);
         }
-        edges
+        nearest.expect("it begins with a place")
     }
+
+    /// The nearest request ahead of a place; the new one as if it stood there already.
+    fn next_ahead(&self, queue: QueueId, place: Place) -> Option<(Place, Waiter)> {
+        let ahead = self.queues.get(queue)?.ahead_of(place).next();
+        let ahead = ahead.and_then(|id| Some((self.queues.request(id)?.place, id)));
+        let new = self.new_place_in(queue).filter(|new| *new < place);
+        match (ahead, new) {
+            (Some((ahead, id)), new) if new.is_none_or(|new| new <= ahead) => Some((ahead, self.queued(id)?)),
+            (_, new) => new.map(|new| (new, self.new_waiter())),
+        }
+    }
+
+    fn at(&self, queue: QueueId, place: Place) -> Option<Waiter> {
+        let id = self.queues.get(queue)?.at(place);
+        match id {
+            Some(id) => self.queued(id),
+            None => Some(self.new_waiter()),
+        }
+    }
+
+    fn new_place_in(&self, queue: QueueId) -> Option<Place> {
+        let key = &self.queues.get(queue)?.key;
+        (key.db == self.new.db && self.new.names.contains(&&*key.name)).then_some(self.new.place)
+    }
+
+    fn queued(&self, id: RequestId) -> Option<Waiter> {
+        let queued = self.queues.request(id)?;
+        let wants_several = queued.has_several_keys();
+        Some(Waiter { id: Some(id), owner: queued.owner.clone(), claim: queued.claim, wants_several })
+    }
+
+    fn new_waiter(&self) -> Waiter {
+        let LockRequest { owner, claim, .. } = self.new.request;
+        Waiter { id: None, owner: owner.to_owner(), claim, wants_several: self.new.names.len() > 1 }
+    }
+
+    /// Whether the owner has a request here that stands ahead of this place.
+    fn stands_ahead(&self, queue: QueueId, owner: &[u8], place: Place) -> bool {
+        let is_new = self.new.request.owner.as_bytes() == owner;
+        let new_is_ahead = is_new && self.new_place_in(queue).is_some_and(|new| new < place);
+        let mut own = self.queues.requests_of(self.new.db, owner).filter_map(|id| self.queues.request(id));
+        new_is_ahead || own.any(|own| own.is_present() && own.stands_in(queue) && own.place < place)
+    }
+
+    fn passes_somebody(&mut self, queue: QueueId, owner: &[u8]) -> bool {
+        let new_is_here = self.new.names.len() > 1 && self.new_place_in(queue).is_some();
+        let Some(waiting) = self.queues.get(queue) else { return false };
+        if !waiting.has_requests_for_several() && !new_is_here {
+            return false;
+        }
+        if !self.passing.contains_key(&queue) {
+            let several = waiting.present().filter_map(|(_, id)| self.queues.request(id));
+            let wanted = several.filter(|request| request.has_several_keys()).flat_map(|r| self.queues.keys_of(r));
+            let mut wanted: Vec<Key> = wanted.cloned().collect();
+            if new_is_here {
+                wanted.extend(self.new.names.iter().map(|name| self.new.key(name).to_key()));
+            }
+            let mut holders = HashSet::new();
+            for key in wanted {
+                if let Content::Lock(lock) = self.keys.open(key.as_ref()).content() {
+                    holders.extend(lock.exclusive_owner().cloned());
+                }
+            }
+            self.passing.insert(queue, holders);
+        }
+        self.passing[&queue].contains(owner)
+    }
+}
+
+/// Who stands at a place in a queue.
+struct Waiter {
+    /// `None`: it is the new request.
+    id: Option<RequestId>,
+    owner: Owner,
+    claim: Claim,
+    wants_several: bool,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixture::Fixture;
-    use super::*;
-    use crate::value::claim::Mode;
-
-    const MUTEX: Claim = Claim::Mutex;
-    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
-    const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
-
-    const fn permits(limit: u32, permits: u32) -> Claim {
-        Claim::Permits { limit, count: Count::Step(permits) }
-    }
-
-    type Requests = &'static [(&'static str, &'static str, Claim)];
-
-    /// Who holds what, who waits for what in this order, the new request, and the cycle that it would close.
-    struct Case {
-        title: &'static str,
-        held: Requests,
-        waiting: Requests,
-        new: (&'static str, &'static str, Claim),
-        cycle: Option<&'static str>,
-    }
-
-    const CASES: &[Case] = &[
-        Case {
-            title: "two owners that wait for each other",
-            held: &[("a", "k", MUTEX), ("b", "l", MUTEX)],
-            waiting: &[("a", "l", MUTEX)],
-            new: ("b", "k", MUTEX),
-            cycle: Some("b@k a@l"),
-        },
-        Case {
-            title: "nobody waits for the new owner",
-            held: &[("a", "k", MUTEX), ("b", "l", MUTEX)],
-            waiting: &[("c", "l", MUTEX)],
-            new: ("b", "k", MUTEX),
-            cycle: None,
-        },
-        Case {
-            title: "a chain that ends",
-            held: &[("a", "k", MUTEX), ("b", "l", MUTEX), ("c", "m", MUTEX)],
-            waiting: &[("a", "m", MUTEX), ("d", "l", MUTEX)],
-            new: ("b", "k", MUTEX),
-            cycle: None,
-        },
-        Case {
-            title: "three owners over three families",
-            held: &[("a", "k", MUTEX), ("b", "w", WRITE), ("c", "s", permits(1, 1))],
-            waiting: &[("a", "w", READ), ("b", "s", permits(1, 1))],
-            new: ("c", "k", MUTEX),
-            cycle: Some("c@k a@w b@s"),
-        },
-        Case {
-            title: "two readers that both want to write",
-            held: &[("a", "w", READ), ("b", "w", READ)],
-            waiting: &[("a", "w", WRITE)],
-            new: ("b", "w", WRITE),
-            cycle: Some("b@w a@w"),
-        },
-        Case {
-            title: "readers do not wait for each other",
-            held: &[("a", "k", MUTEX), ("b", "w", WRITE)],
-            waiting: &[("c", "w", READ), ("c", "k", MUTEX)],
-            new: ("a", "w", READ),
-            cycle: None,
-        },
-        Case {
-            title: "a waiter ahead blocks like a holder",
-            held: &[("a", "k", MUTEX), ("d", "w", READ)],
-            waiting: &[("b", "w", WRITE), ("b", "k", MUTEX)],
-            new: ("a", "w", READ),
-            cycle: Some("a@w b@k"),
-        },
-        Case {
-            title: "behind a reader stands a writer, which is not passed",
-            held: &[("a", "k", MUTEX), ("d", "w", READ)],
-            waiting: &[("b", "w", WRITE), ("b", "k", MUTEX), ("c", "w", READ)],
-            new: ("a", "w", READ),
-            cycle: Some("a@w b@k"),
-        },
-        Case {
-            title: "a semaphore of which every holder is stuck",
-            held: &[("a", "s", permits(2, 1)), ("b", "s", permits(2, 1)), ("c", "k", MUTEX)],
-            waiting: &[("a", "k", MUTEX), ("b", "k", MUTEX)],
-            new: ("c", "s", permits(2, 1)),
-            cycle: Some("c@s a@k"),
-        },
-        Case {
-            title: "a semaphore of which one holder moves",
-            held: &[("a", "s", permits(2, 1)), ("b", "s", permits(2, 1)), ("c", "k", MUTEX)],
-            waiting: &[("a", "k", MUTEX)],
-            new: ("c", "s", permits(2, 1)),
-            cycle: None,
-        },
-        Case {
-            title: "a semaphore with room for it",
-            held: &[("a", "s", permits(3, 1)), ("c", "k", MUTEX)],
-            waiting: &[("a", "k", MUTEX)],
-            new: ("c", "s", permits(3, 2)),
-            cycle: None,
-        },
-        Case {
-            title: "a queued request has room under the LIMIT of a newer one",
-            held: &[("a", "s", permits(1, 1)), ("b", "k", MUTEX)],
-            waiting: &[("b", "s", permits(1, 1)), ("d", "s", permits(2, 2))],
-            new: ("a", "k", MUTEX),
-            cycle: None,
-        },
-        Case {
-            title: "more permits than its own ones leave",
-            held: &[("a", "s", permits(3, 2))],
-            waiting: &[],
-            new: ("a", "s", permits(3, 2)),
-            cycle: Some("a@s"),
-        },
-        Case {
-            title: "as many permits as its own ones leave",
-            held: &[("a", "s", permits(3, 2)), ("b", "s", permits(3, 1))],
-            waiting: &[],
-            new: ("a", "s", permits(3, 1)),
-            cycle: None,
-        },
-        Case {
-            title: "an owner passes the request for several keys that waits for it",
-            held: &[("a", "k", MUTEX), ("d", "l", MUTEX)],
-            waiting: &[("b", "kl", MUTEX)],
-            new: ("a", "l", MUTEX),
-            cycle: None,
-        },
-        Case {
-            title: "a request for several keys waits on each of them",
-            held: &[("a", "k", MUTEX), ("b", "l", MUTEX), ("d", "m", MUTEX)],
-            waiting: &[("b", "k", MUTEX)],
-            new: ("a", "ml", MUTEX),
-            cycle: Some("a@l b@k"),
-        },
-        Case {
-            title: "an owner's own request ahead does not block it",
-            held: &[("a", "k", MUTEX), ("b", "l", MUTEX)],
-            waiting: &[("a", "l", MUTEX)],
-            new: ("a", "l", MUTEX),
-            cycle: None,
-        },
-    ];
-
-    #[test]
-    fn a_cycle_is_found_and_nothing_else_is_taken_for_one() {
-        for case in CASES {
-            let mut fixture = Fixture::default();
-            for (owner, keys, claim) in case.held {
-                fixture.hold(owner, keys, *claim);
-            }
-            for (owner, keys, claim) in case.waiting {
-                fixture.wait(owner, keys, *claim);
-            }
-            let (owner, keys, claim) = case.new;
-            assert_eq!(fixture.deadlock(owner, keys, claim).as_deref(), case.cycle, "{}", case.title);
-        }
-    }
-
-    #[test]
-    fn who_is_away_waits_for_nobody() {
-        let mut fixture = Fixture::default();
-        fixture.hold("a", "k", MUTEX);
-        fixture.hold("b", "l", MUTEX);
-        let id = fixture.wait("a", "l", MUTEX);
-        fixture.queues.keep_place(id);
-        assert_eq!(fixture.deadlock("b", "k", MUTEX), None);
-    }
-}
+mod tests;

@@ -7,11 +7,13 @@
 //! | `request`    | what is queued, and at which place                   |
 //! | `precedence` | whom must a request not overtake                     |
 //! | `deadlock`   | would this request wait for ever: the wait-for graph |
+//! | `graph`      | who waits for whom, and does that lead back          |
 //! | `waited_for` | can anybody be waiting for this owner                |
 
 pub mod deadlock;
 #[cfg(test)]
 mod fixture;
+mod graph;
 pub mod precedence;
 pub mod queues;
 pub mod request;

@@ -160,6 +160,7 @@ impl WaitQueues {
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.family())).collect();
         for queue in &queues {
             let queue = self.queues.get_mut(queue).expect("queue_for made it");
+            queue.several += usize::from(queues.len() > 1);
             queue.present.insert(place, id);
             queue.limit = request.claim.limit().or(queue.limit);
         }
@@ -195,7 +196,10 @@ impl WaitQueues {
             let Some(queue) = self.queues.get_mut(queue_id) else { continue };
             match request.away {
                 Some(_) => queue.away -= 1,
-                None => _ = queue.present.remove(&request.place),
+                None => {
+                    queue.present.remove(&request.place);
+                    queue.several -= usize::from(request.has_several_keys());
+                }
             }
             if queue.is_empty() {
                 self.close(*queue_id);
@@ -214,6 +218,7 @@ impl WaitQueues {
         for queue in &request.queues {
             if let Some(queue) = self.queues.get_mut(queue) {
                 queue.present.remove(&request.place);
+                queue.several -= usize::from(request.has_several_keys());
                 queue.away += 1;
             }
         }

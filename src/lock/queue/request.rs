@@ -10,7 +10,7 @@ use crate::value::time::{Lease, Timestamp};
 pub struct QueueId(pub(super) u64);
 
 /// Where a request stands: the same in the wait queues of all its keys, so that requests for several keys cannot cross.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Before or behind others, whenever they came.
     pub rank: Rank,
@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 /// Who stands before others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
     /// A reader that wants to write stands before all others.
     Upgrade,

@@ -18,11 +18,13 @@ pub struct WaitQueue {
     pub(super) present: BTreeMap<Place, RequestId>,
     /// Kept places.
     pub(super) away: usize,
+    /// How many of those who wait want other keys too.
+    pub(super) several: usize,
 }
 
 impl WaitQueue {
     pub(super) fn new(key: Key, family: Family) -> WaitQueue {
-        WaitQueue { key, family, limit: None, present: BTreeMap::new(), away: 0 }
+        WaitQueue { key, family, limit: None, present: BTreeMap::new(), away: 0, several: 0 }
     }
 
     /// The requests whose clients are there, first come first.
@@ -38,6 +40,21 @@ impl WaitQueue {
     /// The requests ahead of `place`, nearest first.
     pub fn ahead_of(&self, place: Place) -> impl DoubleEndedIterator<Item = RequestId> + '_ {
         self.present.range(..place).rev().map(|(_, id)| *id)
+    }
+
+    /// The request that waits at this very place.
+    pub fn at(&self, place: Place) -> Option<RequestId> {
+        self.present.get(&place).copied()
+    }
+
+    /// Whether anybody waits behind this place.
+    pub fn is_anybody_behind(&self, place: Place) -> bool {
+        self.present.last_key_value().is_some_and(|(last, _)| *last > place)
+    }
+
+    /// Whether some of those who wait want other keys too.
+    pub fn has_requests_for_several(&self) -> bool {
+        self.several > 0
     }
 
     /// How many wait; a kept place is no waiter.

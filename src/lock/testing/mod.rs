@@ -10,6 +10,7 @@
 //! | `schedule`   | what may happen, in which order, by chance                     |
 //! | `simulator`  | do the rules and the model agree on every step of a schedule   |
 //! | `rules`      | how is a step played on the rules                              |
+//! | `found`      | what have schedules found                                      |
 //! | `checks`     | what must hold after every step, whatever the model says       |
 
 pub mod contract;
@@ -21,6 +22,8 @@ pub mod world;
 
 #[cfg(test)]
 mod checks;
+#[cfg(test)]
+mod found;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]

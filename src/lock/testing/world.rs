@@ -2,7 +2,7 @@
 //! the one function that serves everyone whose turn has come.
 
 use super::contract::*;
-use super::model::{Lock, Model, Request, Say, Until, Value};
+use super::model::{Holder, Lock, Model, Request, Say, Until, Value};
 
 /// What is kept over a crash or a failover: keys, but neither waiters nor sessions.
 #[derive(Clone, Debug, Default)]
@@ -186,13 +186,8 @@ impl Model {
         if self.refuses_writes {
             return;
         }
-        for client in std::mem::take(&mut self.gone) {
-            for lock in self.values.iter_mut().filter_map(|(_, value)| value.lock_mut()) {
-                lock.holders.retain(|holder| holder.session.is_none_or(|(bound, _)| bound != client));
-            }
-            let keys: Vec<_> = self.values.iter().map(|(key, _)| *key).collect();
-            keys.iter().for_each(|key| self.holders_changed(key));
-        }
+        let gone = std::mem::take(&mut self.gone);
+        self.take_out(|holder| holder.session.is_some_and(|(client, _)| gone.contains(&client)));
         loop {
             if let Some((index, refusal)) = self.first_impossible() {
                 let request = self.requests.remove(index);
@@ -238,15 +233,18 @@ impl Model {
 
 /// Keys and holders.
 impl Model {
-    /// Takes out the holders whose leases are over, and the locks without one.
+    /// Takes out the holders whose leases are over.
     pub(super) fn expire(&mut self) {
         let now = self.now;
+        self.take_out(|holder| holder.until < Until::At(now));
+    }
+
+    fn take_out(&mut self, ends: impl Fn(&Holder) -> bool) {
         let mut changed = Vec::new();
         for (key, value) in &mut self.values {
             let Value::Lock(lock) = value else { continue };
-            let before = lock.holders.len();
-            lock.holders.retain(|holder| holder.until >= Until::At(now));
-            if lock.holders.len() < before {
+            if lock.holders.iter().any(&ends) {
+                lock.holders.retain(|holder| !ends(holder));
                 changed.push(*key);
             }
         }
@@ -278,7 +276,7 @@ impl Model {
         self.values.iter_mut().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    pub(super) fn holder(&mut self, key: Word, owner: Word) -> Option<&mut super::model::Holder> {
+    pub(super) fn holder(&mut self, key: Word, owner: Word) -> Option<&mut Holder> {
         let lock = self.value_mut(key).and_then(Value::lock_mut)?;
         lock.holders.iter_mut().find(|holder| holder.owner == owner)
     }
