@@ -150,7 +150,7 @@ impl<K: Keys> Search<'_, K> {
     /// the queue. Who passes some, or stands there twice, is in need of one edge for each.
     fn add_those_ahead(&mut self, queue: QueueId, key: &Key, waiter: Node, request: &LockRequest<'_>, place: Place) {
         let owner = request.owner.as_bytes();
-        let has_exceptions = self.passes_somebody(queue, owner) || self.stands_ahead(queue, owner, place);
+        let has_exceptions = self.may_pass_somebody(queue, owner, place) || self.stands_ahead(queue, owner, place);
         let mut before = place;
         while let Some((ahead, who)) = self.next_ahead(queue, before) {
             before = ahead;
@@ -162,14 +162,7 @@ impl<K: Keys> Search<'_, K> {
                 let all = self.node_up_to(queue, key, ahead);
                 return self.graph.add_edge(waiter, &key.name, &[all]);
             }
-            let is_passed = who.wants_several
-                && match who.id {
-                    Some(id) => {
-                        let ahead = self.queues.request(id);
-                        ahead.is_some_and(|ahead| !goes_first(self.queues, self.keys, ahead, owner))
-                    }
-                    None => self.new.names.iter().any(|name| self.keys.is_held_by(self.new.key(name), owner)),
-                };
+            let is_passed = who.wants_several && self.waits_for_owner(&who, owner);
             if !is_passed {
                 let ahead = self.graph.owner(&who.owner);
                 self.graph.add_edge(waiter, &key.name, &[ahead]);
@@ -247,11 +240,34 @@ impl<K: Keys> Search<'_, K> {
         new_is_ahead || own.any(|own| own.is_present() && own.stands_in(queue) && own.place < place)
     }
 
-    fn passes_somebody(&mut self, queue: QueueId, owner: &[u8]) -> bool {
+    /// Whether a request for several keys waits for this owner: it holds one of them, or will hold it before.
+    fn waits_for_owner(&mut self, several: &Waiter, owner: &[u8]) -> bool {
+        let (queues, place) = match several.id.and_then(|id| self.queues.request(id)) {
+            Some(queued) => (queued.queues.clone(), queued.place),
+            None => {
+                (self.new.names.iter().filter_map(|n| self.queues.id_of(self.new.key(n))).collect(), self.new.place)
+            }
+        };
+        if queues.iter().any(|queue| self.stands_ahead(*queue, owner, place)) {
+            return true;
+        }
+        match several.id.and_then(|id| self.queues.request(id)) {
+            Some(queued) => !goes_first(self.queues, self.keys, queued, owner),
+            None => self.new.names.iter().any(|name| self.keys.is_held_by(self.new.key(name), owner)),
+        }
+    }
+
+    /// Whether the owner may pass somebody in the queue, where it stands at this place: false is certain.
+    fn may_pass_somebody(&mut self, queue: QueueId, owner: &[u8], place: Place) -> bool {
         let new_is_here = self.new.names.len() > 1 && self.new_place_in(queue).is_some();
         let Some(waiting) = self.queues.get(queue) else { return false };
         if !waiting.has_requests_for_several() && !new_is_here {
             return false;
+        }
+        let mut own = self.queues.requests_of(self.new.db, owner).filter_map(|id| self.queues.request(id));
+        let is_new = self.new.request.owner.as_bytes() == owner && self.new.place != place;
+        if is_new || own.any(|own| own.is_present() && own.place != place) {
+            return true;
         }
         if !self.passing.contains_key(&queue) {
             let several = waiting.present().filter_map(|(_, id)| self.queues.request(id));

@@ -30,9 +30,11 @@ impl Model {
                     Ok(Say::BlockedByAll(_)) => {}
                 }
                 let is_read = |claim| matches!(claim, Claim::Read(_));
-                for ahead in requests[..place].iter().filter(|ahead| ahead.waits_for(key)).map(|ahead| &ahead.asked) {
+                for (index, ahead) in requests[..place].iter().enumerate().filter(|(_, ahead)| ahead.waits_for(key)) {
+                    let ahead = &ahead.asked;
                     let both_read = is_read(asked.claim) && is_read(ahead.claim);
-                    if ahead.owner != asked.owner && !both_read && !self.may_pass(asked.owner, ahead) {
+                    let passes = self.may_pass(asked.owner, ahead) || will_pass(asked.owner, &requests[..index], ahead);
+                    if ahead.owner != asked.owner && !both_read && !passes {
                         wait_for(vec![ahead.owner]);
                     }
                 }
@@ -47,6 +49,14 @@ impl Model {
         let Some(super::model::Value::Lock(lock)) = self.value(asked.keys[0]) else { return false };
         lock.holders.iter().any(|holder| holder.owner == asked.owner && holder.holds + more > limit)
     }
+}
+
+/// Whether a request for several keys waits for a request of this owner, which stands ahead of it for one of them: once that
+/// is granted, the owner passes everywhere.
+fn will_pass(owner: Word, ahead: &[Request], several: &Acquire) -> bool {
+    let waits_ahead =
+        |other: &Request| other.asked.owner == owner && several.keys.iter().any(|key| other.waits_for(key));
+    several.keys.len() > 1 && ahead.iter().any(waits_ahead)
 }
 
 /// Whether everyone who is stuck because `owner` is keeps `owner` from moving.
