@@ -146,8 +146,8 @@ impl<K: Keys> Search<'_, K> {
         }
     }
 
-    /// Adds the waiters ahead that have to be served first. Mostly that is everyone up to the nearest, which is one node of
-    /// the queue. Who passes some, or stands there twice, is in need of one edge for each.
+    /// Adds the waiters ahead that have to be served first. Mostly that is everyone up to the nearest, which is one
+    /// node of the queue. Who passes some, or stands there twice, is in need of one edge for each.
     fn add_those_ahead(&mut self, queue: QueueId, key: &Key, waiter: Node, request: &LockRequest<'_>, place: Place) {
         let owner = request.owner.as_bytes();
         let has_exceptions = self.may_pass_somebody(queue, owner, place) || self.stands_ahead(queue, owner, place);

@@ -1,4 +1,5 @@
-//! What schedules have found, as short as they can be told. Each plays on the rules and on the model, which have to agree.
+//! What schedules have found, as short as they can be told. Each plays on the rules and on the model, which have to
+//! agree.
 
 use super::contract::*;
 use super::schedule::{Cast, Step};
