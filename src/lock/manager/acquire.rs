@@ -95,13 +95,16 @@ impl LockManager {
             self.refuse_deadlock(host, &new)?;
             entry = host.keys.open(key);
         }
+        let limit_before = self.queues.of_key(key).and_then(|queue| queue.limit);
         let Some(id) = self.enqueue(&mut host.clients, host.now, request, wait, place) else {
             return Ok(Acquired::NotGranted);
         };
         let Some(queue) = self.queues.request(id).and_then(|queued| queued.queues.first().copied()) else {
             return Ok(Acquired::Queued(id));
         };
-        let is_new_limit = take_over_limit(&mut entry, lock_request.claim.limit());
+        // Of a free key only those who wait know the limit.
+        let is_new_limit = take_over_limit(&mut entry, lock_request.claim.limit())
+            || limit_before.is_some() && limit_before != lock_request.claim.limit();
         self.watch_open(&mut entry, queue);
         drop(entry);
         if is_new_limit {
@@ -228,6 +231,7 @@ impl LockManager {
                 self.supersede(&mut host.clients, retried);
             }
         }
+        names.iter().for_each(|name| self.gained(KeyRef { db, name }, lock_request.owner.as_bytes()));
         for name in names {
             let Some(queue) = self.queues.id_of(KeyRef { db, name }) else { continue };
             if lock_request.claim.limit().is_some_and(|limit| self.queues.set_limit(queue, limit)) {

@@ -91,6 +91,8 @@ impl LockManager {
         }
         self.db_changed(None);
         self.due.clear();
+        self.changed.clear();
+        self.to_try.clear();
         self.ended.clear();
         self.deliveries.clear();
     }
@@ -126,10 +128,12 @@ impl LockManager {
             self.timers.clear(Timer::WaitEnds(id));
         }
         self.timers.clear(Timer::PlaceEnds(id));
+        self.to_try.remove(&id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
                 self.timers.clear(Timer::LeaseEnds(queue));
                 self.due.remove(&queue);
+                self.changed.remove(&queue);
             }
         }
     }

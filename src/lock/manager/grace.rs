@@ -16,8 +16,10 @@ impl Grace {
         self.period = (grace_ms > 0).then(|| (since, since.plus_ms(grace_ms)));
     }
 
-    /// The setting was changed: a grace that may be running ends sooner or later, but none begins. Whether one may be.
-    pub fn change(&mut self, grace_ms: u64) -> bool {
+    /// The setting was changed: a grace that is running ends sooner or later. One that is over stays over, whether
+    /// anybody asked since or not. Whether one was running.
+    pub fn change(&mut self, now: &Now, grace_ms: u64) -> bool {
+        self.end_if_over(now);
         let Some((since, _)) = self.period else { return false };
         self.begin(since, grace_ms);
         true
@@ -52,11 +54,15 @@ impl Grace {
 mod tests {
     use super::*;
 
-    /// Whether it runs at that time, in milliseconds.
-    fn runs_at(grace: &mut Grace, ms: u64) -> bool {
+    /// That time, in milliseconds.
+    fn at(ms: u64) -> Now {
         thread_local!(static CLOCK_MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
         CLOCK_MS.set(ms);
-        grace.is_running(&Now::by(|| CLOCK_MS.get() * 1_000))
+        Now::by(|| CLOCK_MS.get() * 1_000)
+    }
+
+    fn runs_at(grace: &mut Grace, ms: u64) -> bool {
+        grace.is_running(&at(ms))
     }
 
     fn begun(grace_ms: u64) -> Grace {
@@ -80,11 +86,14 @@ mod tests {
     fn a_changed_setting_moves_its_end_and_begins_none() {
         for (changed_ms, ends) in [(10, Some(110)), (90, Some(190)), (0, None)] {
             let mut grace = begun(50);
-            assert!(grace.change(changed_ms), "it may have been running");
+            assert!(grace.change(&at(120), changed_ms), "it was running");
             assert_eq!(grace.ends().map(Timestamp::ms), ends, "{changed_ms} ms");
         }
+        let mut over = begun(50);
+        assert!(!over.change(&at(150), 500), "over is over, though nobody asked");
+        assert!(!runs_at(&mut over, 160));
         let mut none = Grace::default();
-        assert!(!none.change(50));
+        assert!(!none.change(&at(120), 50));
         assert!(none.is_none());
     }
 }

@@ -72,12 +72,80 @@ impl LockManager {
         match self.queue_and_gate(host, key.as_ref()) {
             Some((_, Gate::Open)) => {}
             Some((_, gate)) => return self.put_off(host, queue, gate),
+            // Places are of no use where the slot is not.
+            None if host.keys.gate(key.as_ref()) == Gate::Elsewhere => {
+                return self.put_off(host, queue, Gate::Elsewhere);
+            }
             None => return,
+        }
+        if self.changed.remove(&queue) {
+            self.look_again(host, key.as_ref(), queue);
         }
         let mut entry = host.keys.open(key.as_ref());
         let next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
         drop(entry);
         self.serve_on(host, queue, next);
+    }
+
+    /// The key may have become something else. Whoever can never be granted it now is told, wherever it stands; whoever
+    /// holds it now has its turn.
+    fn look_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, key: KeyRef<'_>, queue: QueueId) {
+        let mut entry = host.keys.open(key);
+        let holder = match entry.content() {
+            Content::Free => return,
+            Content::Foreign => None,
+            Content::Lock(lock) => {
+                // A semaphore that came here brings its LIMIT.
+                lock.semaphore_limit().into_iter().for_each(|limit| _ = self.queues.set_limit(queue, limit));
+                lock.exclusive_owner().cloned()
+            }
+        };
+        let mut granted = Vec::new();
+        for id in self.queues.get(queue).into_iter().flat_map(WaitQueue::present).map(|(_, id)| id).collect::<Vec<_>>()
+        {
+            let Some(queued) = self.queues.request(id) else { continue };
+            if !queued.has_several_keys() {
+                self.attempt(&mut entry, &mut host.clients, host.now, key, queue, id, Turn::NotCome);
+                continue;
+            }
+            let (owner, claim, lease) = (queued.owner.clone(), queued.claim, queued.lease);
+            match self.admission(host.now, key, &mut entry, &LockRequest { owner: owner.as_ref(), claim, lease }) {
+                Ok(Admission::AlreadyHeld) => granted.push(id),
+                Ok(Admission::Admit | Admission::Wait) => {}
+                Err(error) => _ = self.dismiss_for(&mut host.clients, id, error),
+            }
+        }
+        drop(entry);
+        for id in granted {
+            self.attempt_several(host, queue, id);
+        }
+        holder.iter().for_each(|holder| self.gained(key, holder.as_bytes()));
+    }
+
+    /// An owner that holds a key reenters it, and passes requests that want it besides others: what else it waits for
+    /// is tried again, wherever that stands.
+    pub(super) fn gained(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        if self.queues.id_of(key).is_some() {
+            let requests = self.queues.requests_of(key.db, owner);
+            self.to_try.extend(requests.filter(|id| self.queues.request(*id).is_some_and(QueuedRequest::is_present)));
+        }
+    }
+
+    /// Tries a request again whose owner has gained a key.
+    pub(super) fn try_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: RequestId) {
+        let Some(queued) = self.queues.request(id).filter(|queued| queued.is_present()) else { return };
+        let queues = queued.queues.clone();
+        let Some(key) = queues.first().and_then(|queue| self.queues.get(*queue)).map(|queue| queue.key.clone()) else {
+            return;
+        };
+        match host.keys.gate(key.as_ref()) {
+            Gate::Open => self.serve_request(host, queues[0], id),
+            Gate::Closed => _ = self.to_try.insert(id),
+            Gate::Elsewhere => self.put_off(host, queues[0], Gate::Elsewhere),
+        }
+        for queue in queues {
+            self.watch(host, queue);
+        }
     }
 
     /// Grants an open key to the waiters for it alone, up to the first that has to wait or wants other keys too. A lock
@@ -171,23 +239,27 @@ impl LockManager {
         self.watch_open(&mut entry, queue);
     }
 
-    /// Serves the requests of these owners that stand in the queue, wherever they stand, if everyone ahead may be
-    /// passed.
+    /// Serves the requests of these owners that stand in the queue, wherever they stand.
     fn serve_owners<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, owners: Vec<Owner>) {
         for owner in owners {
             for id in self.requests_in(queue, &owner) {
-                let Some(request) = self.queues.request(id) else { continue };
-                if request.has_several_keys() {
-                    self.attempt_several(host, queue, id);
-                    continue;
-                }
-                let has_turn = has_turn(&self.queues, &mut host.keys, queue, request.place, owner.as_bytes());
-                let turn = if has_turn { Turn::Come } else { Turn::NotCome };
-                let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
-                let mut entry = host.keys.open(key.as_ref());
-                self.attempt(&mut entry, &mut host.clients, host.now, key.as_ref(), queue, id, turn);
+                self.serve_request(host, queue, id);
             }
         }
+    }
+
+    /// Serves a request wherever it stands in the queue, if everyone ahead may be passed.
+    fn serve_request<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, id: RequestId) {
+        let Some(request) = self.queues.request(id) else { return };
+        if request.has_several_keys() {
+            self.attempt_several(host, queue, id);
+            return;
+        }
+        let has_turn = has_turn(&self.queues, &mut host.keys, queue, request.place, request.owner.as_bytes());
+        let turn = if has_turn { Turn::Come } else { Turn::NotCome };
+        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
+        let mut entry = host.keys.open(key.as_ref());
+        self.attempt(&mut entry, &mut host.clients, host.now, key.as_ref(), queue, id, turn);
     }
 
     /// The owners that a stuck request for several keys waits for: they need not wait for it.
@@ -227,6 +299,7 @@ impl LockManager {
             Ok(grant) => {
                 let claim = request.claim;
                 self.remove(id);
+                self.gained(key, owner.as_bytes());
                 self.deliver(clients, id, grant, || GrantInFlight {
                     owner,
                     claim,
@@ -277,10 +350,10 @@ impl LockManager {
             Err(error) => self.dismiss_for(&mut host.clients, id, error),
             Ok(grants) => {
                 self.remove(id);
-                // In its other queues the same owner may stand once more: it reenters there now.
                 let others =
                     queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());
                 self.due.extend(others);
+                keys.iter().for_each(|key| self.gained(key.as_ref(), queued.owner.as_bytes()));
                 let first = grants.first();
                 let (owner, claim) = (queued.owner, queued.claim);
                 self.deliver(&mut host.clients, id, first, || {
@@ -322,43 +395,17 @@ impl LockManager {
         queue.is_some_and(|queue| matches!(queue.family, Family::Mutex | Family::Reentrant))
     }
 
-    /// The requests of an owner that wait in this queue.
+    /// The requests of an owner that wait in this queue, in the order of their places.
     fn requests_in(&self, queue: QueueId, owner: &Owner) -> Vec<RequestId> {
         let Some(db) = self.queues.get(queue).map(|queue| queue.key.db) else { return Vec::new() };
         let waits_here = |id: &RequestId| {
             self.queues.request(*id).is_some_and(|queued| queued.is_present() && queued.stands_in(queue))
         };
-        self.queues.requests_of(db, owner.as_bytes()).filter(waits_here).collect()
+        let mut requests: Vec<_> = self.queues.requests_of(db, owner.as_bytes()).filter(waits_here).collect();
+        requests.sort_by_key(|id| self.queues.request(*id).map(|queued| queued.place));
+        requests
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::host::simulated::Stored;
-    use crate::manager::fixture::{key, Fixture};
-    use crate::value::claim::{Claim, Count, Portion};
-    use crate::value::outcome::Released;
-    use crate::value::time::{Deadline, Lease};
-
-    #[test]
-    fn an_owner_passes_the_request_for_several_keys_that_waits_for_it() {
-        let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
-        fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
-        fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
-        fixture.acquire("a", Claim::Mutex, None, Lease::Persist);
-        assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
-        assert_eq!(fixture.holders(), "a", "b waits for a");
-    }
-
-    #[test]
-    fn an_owner_that_is_granted_one_request_reenters_with_the_next() {
-        let holds = |holds| Claim::Reentrant(Count::Step(holds));
-        let mut fixture = Fixture::of(&[("z", holds(1)), ("a", holds(1)), ("a", holds(2)), ("b", holds(1))]);
-        assert_eq!(fixture.release("z", Portion::Reentrant(Count::Step(1))), Ok(Released::Gone));
-        let Some(Stored::Lock(lock, _)) = fixture.server.keyspace.primary.get(&key()) else {
-            panic!("nobody holds it")
-        };
-        assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(3));
-        assert_eq!(fixture.manager.queues().waiters(), 1);
-    }
-}
+mod tests;

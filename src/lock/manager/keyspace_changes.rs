@@ -17,7 +17,9 @@ impl LockManager {
 
     /// Something happened to the key.
     pub fn key_touched(&mut self, key: KeyRef<'_>) {
-        self.due.extend(self.queues.id_of(key));
+        let queue = self.queues.id_of(key);
+        self.due.extend(queue);
+        self.changed.extend(queue);
     }
 
     /// Every key of the database, or of all, may have changed.
@@ -26,6 +28,9 @@ impl LockManager {
             self.timers.clear(Timer::RenewalDue(id));
         }
         let queues = self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
-        self.due.extend(queues.map(|(id, _)| id));
+        for (id, _) in queues {
+            self.due.insert(id);
+            self.changed.insert(id);
+        }
     }
 }

@@ -4,11 +4,12 @@
 //! cannot be decided at once, because no write is allowed where it was noticed, is put down in `due` and decided by
 //! [`LockManager::drain`]. One road for every surprise.
 
+use std::collections::BTreeSet;
+
 use super::deliveries::Deliveries;
 use super::grace::Grace;
 use super::session_bindings::{BindingId, Bindings};
 use super::timer_set::TimerSet;
-use crate::id_map::IdSet;
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
@@ -28,10 +29,14 @@ pub struct LockManager {
     pub(super) queues: WaitQueues,
     pub(super) bindings: Bindings,
     pub(super) timers: TimerSet<Timer>,
-    /// Wait queues to be served as soon as somebody may write.
-    pub(super) due: IdSet<QueueId>,
+    /// Wait queues to be served as soon as somebody may write, in the order in which they came to be.
+    pub(super) due: BTreeSet<QueueId>,
+    /// Those of them whose keys may have become something else.
+    pub(super) changed: BTreeSet<QueueId>,
+    /// Requests whose owners have come to hold a key that is waited for.
+    pub(super) to_try: BTreeSet<RequestId>,
     /// Connections that ended and whose holds are still to be taken from them.
-    pub(super) ended: IdSet<ClientId>,
+    pub(super) ended: BTreeSet<ClientId>,
     pub(super) deliveries: Deliveries,
 }
 

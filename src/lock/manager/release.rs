@@ -76,7 +76,7 @@ impl LockManager {
 
     /// Refuses keys that hold something else than a lock of this family, before anything is changed.
     fn check_family<K: Keys, C>(
-        &self,
+        &mut self,
         host: &mut Host<'_, K, C>,
         db: i32,
         names: &[&[u8]],
@@ -84,7 +84,9 @@ impl LockManager {
     ) -> Result<(), KeyError> {
         names.iter().try_for_each(|name| {
             let key = KeyRef { db, name };
-            match host.keys.open(key).content() {
+            let mut entry = host.keys.open(key);
+            self.settle(host.now, key, &mut entry);
+            match entry.content() {
                 Content::Foreign => Err(KeyError::WrongType),
                 Content::Free => Ok(self.check_family_of_queue(key, family)?),
                 Content::Lock(lock) => match lock.family() {

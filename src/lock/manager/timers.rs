@@ -19,15 +19,15 @@ impl LockManager {
     }
 
     /// The setting was changed while a grace may run: it ends sooner or later then, but none begins.
-    pub fn change_grace(&mut self, _: &Now, grace_ms: u64) {
-        if self.grace.change(grace_ms) {
+    pub fn change_grace(&mut self, now: &Now, grace_ms: u64) {
+        if self.grace.change(now, grace_ms) {
             self.due.extend(self.queues.iter().map(|(id, _)| id));
         }
     }
 
     /// Whether [`LockManager::drain`] has something to do.
     pub fn has_due(&self) -> bool {
-        !self.due.is_empty() || !self.ended.is_empty() || self.deliveries.has_lost()
+        !self.due.is_empty() || !self.to_try.is_empty() || !self.ended.is_empty() || self.deliveries.has_lost()
     }
 
     /// When [`LockManager::tick`] has something to do.
@@ -45,6 +45,9 @@ impl LockManager {
         }
         for queue in std::mem::take(&mut self.due) {
             self.serve(host, queue);
+        }
+        for request in std::mem::take(&mut self.to_try) {
+            self.try_again(host, request);
         }
     }
 

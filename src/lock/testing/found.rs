@@ -58,12 +58,20 @@ impl World {
         assert_eq!(released, Outcome::Released(0));
     }
 
+    fn happen(&mut self, event: Event) {
+        self.simulation.play(&Step::Happen(event));
+    }
+
     fn pass(&mut self, ms: Ms) {
         self.simulation.play(&Step::Pass(ms));
     }
 
     fn holds(&self, key: Word, owner: Word) -> bool {
         self.simulation.model.holds(key, owner)
+    }
+
+    fn told(&self) -> &[Answer] {
+        &self.simulation.told
     }
 }
 
@@ -100,4 +108,142 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
     world.pass(20);
     world.wait(&["j"], "Y");
     assert_eq!(world.ask(&["k"], "Y", Claim::Mutex, Some(10)), Outcome::Refused(Refusal::Deadlock));
+}
+
+#[test]
+fn whoever_waits_for_a_key_is_told_what_it_has_become_wherever_it_stands() {
+    let mut world = World::new();
+    world.hold("a", "y");
+    world.hold("k", "x");
+    world.wait(&["a", "k"], "m");
+    world.wait(&["k"], "d");
+    world.happen(Event::Overwritten("k"));
+    assert_eq!(world.told(), [Answer::Refused(Refusal::WrongType); 2]);
+}
+
+#[test]
+fn a_free_key_that_becomes_something_else_ends_the_wait_for_it() {
+    let mut world = World::new();
+    world.hold("b", "y");
+    world.wait(&["a", "b"], "m");
+    world.happen(Event::Overwritten("a"));
+    assert_eq!(world.told(), [Answer::Refused(Refusal::WrongType)]);
+    world.wait(&["x", "b"], "m");
+    assert!(matches!(world.ask(&["r"], "o", Claim::Reentrant(Holds::By(1)), None), Outcome::Granted(..)));
+    world.happen(Event::Renamed("r", "x"));
+    assert_eq!(world.told()[1..], [Answer::Refused(Refusal::WrongKind)]);
+}
+
+#[test]
+fn a_lock_that_comes_to_a_free_key_ends_there_for_those_who_wait() {
+    let mut world = World::new();
+    world.hold("b", "y");
+    world.wait(&["a", "b"], "m");
+    world.hold("k", "z");
+    world.happen(Event::Expire("k", Some(300)));
+    world.happen(Event::Renamed("k", "a"));
+    world.release("b", "y");
+    assert!(!world.holds("a", "m"));
+    world.pass(301);
+    assert!(world.holds("a", "m") && world.holds("b", "m"));
+}
+
+#[test]
+fn a_lock_that_comes_to_its_owner_where_it_waits_is_a_grant() {
+    let mut world = World::new();
+    world.hold("k", "x");
+    world.wait(&["k"], "y");
+    world.wait(&["k"], "z");
+    world.hold("a", "z");
+    world.happen(Event::Renamed("a", "k"));
+    assert!(matches!(world.told(), [Answer::Granted(..)]));
+    // The wait-for graph knows it: x waits for z, which must not wait for x.
+    world.hold("b", "x");
+    world.wait(&["k"], "x");
+    assert_eq!(world.ask(&["b"], "z", Claim::Mutex, Some(0)), Outcome::Refused(Refusal::Deadlock));
+}
+
+#[test]
+fn a_semaphore_that_comes_to_a_key_brings_its_limit() {
+    let permit = |limit| Claim::Permits(limit, Holds::By(1));
+    let mut world = World::new();
+    world.ask(&["s"], "a", permit(1), None);
+    assert_eq!(world.ask(&["s"], "b", permit(1), Some(0)), Outcome::Queued);
+    world.ask(&["t"], "o", permit(3), None);
+    world.happen(Event::Renamed("t", "s"));
+    assert!(world.holds("s", "b"));
+    assert!(matches!(world.ask(&["s"], "c", permit(3), Some(0)), Outcome::Granted(..)));
+}
+
+#[test]
+fn an_owner_that_gains_a_key_is_tried_again_elsewhere() {
+    let mut world = World::new();
+    world.hold("a", "x");
+    assert_eq!(world.ask(&["a"], "y", Claim::Mutex, Some(30)), Outcome::Queued);
+    world.pass(40);
+    world.wait(&["a", "b"], "m");
+    world.wait(&["b"], "y");
+    world.wait(&["a"], "y");
+    world.release("a", "x");
+    assert!(world.holds("a", "y") && world.holds("b", "y"));
+}
+
+#[test]
+fn a_smaller_limit_refuses_who_waits_for_a_free_semaphore_too() {
+    let mut world = World::new();
+    world.simulation.play(&Step::Crash(50));
+    world.ask(&["s"], "p", Claim::Permits(3, Holds::By(2)), Some(0));
+    world.ask(&["s"], "q", Claim::Permits(1, Holds::By(1)), Some(0));
+    assert_eq!(world.told(), [Answer::Refused(Refusal::Invalid)]);
+}
+
+#[test]
+fn who_is_granted_several_keys_reenters_each_of_them() {
+    let mut world = World::new();
+    world.hold("a", "o");
+    world.wait(&["a", "b", "k"], "r");
+    world.wait(&["b", "k"], "p");
+    world.wait(&["b"], "r");
+    world.wait(&["b"], "p");
+    world.send(Command::Cancel { key: "a", owner: "r" });
+    assert_eq!(world.told().iter().filter(|told| matches!(told, Answer::Granted(..))).count(), 2);
+}
+
+#[test]
+fn a_retry_keeps_its_place_among_its_owners_requests() {
+    let one = |holds| Claim::Reentrant(holds);
+    let mut world = World::new();
+    world.ask(&["r"], "p", one(Holds::By(1)), None);
+    for holds in [Holds::Exactly(1), Holds::By(1), Holds::Exactly(2), Holds::By(1)] {
+        assert_eq!(world.ask(&["r"], "q", one(holds), Some(0)), Outcome::Queued);
+    }
+    world.send(Command::Release { keys: vec!["r"], owner: "p", claim: one(Holds::Exactly(0)) });
+    let granted = world.told().iter().filter_map(|told| match told {
+        Answer::Granted(_, holds) => Some(*holds),
+        _ => None,
+    });
+    assert_eq!(granted.collect::<Vec<_>>(), [1, 2, 2]);
+}
+
+#[test]
+fn a_grace_that_is_over_stays_over() {
+    let mut world = World::new();
+    world.simulation.play(&Step::Crash(50));
+    world.pass(60);
+    world.happen(Event::GraceSet(10_000));
+    world.hold("a", "o");
+}
+
+#[test]
+fn holders_whose_leases_are_over_are_no_lock_for_a_release_of_several() {
+    let permit = Claim::Permits(3, Holds::By(1));
+    let mut world = World::new();
+    world.ask(&["s"], "o", permit, None);
+    world.ask(&["s"], "p", permit, None);
+    world.happen(Event::Renamed("s", "a"));
+    world.happen(Event::Expire("a", Some(5)));
+    world.happen(Event::Expire("a", Some(500)));
+    world.pass(10);
+    let released = world.send(Command::Release { keys: vec!["a", "b"], owner: "o", claim: Claim::Mutex });
+    assert_eq!(released, Outcome::Released(0));
 }

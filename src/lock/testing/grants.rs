@@ -12,10 +12,7 @@ impl Model {
         let kept: Vec<_> = keys.iter().map(|key| self.holder(key, owner).map(|holder| holder.grant)).collect();
         let grant = match kept[0] {
             Some(first) if !is_upgrade && kept.iter().all(|kept| *kept == Some(first)) => first,
-            _ => {
-                self.grants += 1;
-                Grant(self.grants)
-            }
+            _ => self.next_grant(),
         };
         let mut counts = Vec::new();
         let now = self.now;
@@ -52,6 +49,25 @@ impl Model {
         // Its owner was told that it holds them: whatever became of an earlier grant.
         self.unheard.retain(|other| other.owner != *owner || !other.held.iter().any(|(key, ..)| keys.contains(key)));
         (grant, counts)
+    }
+
+    /// A grant that is none of those before.
+    pub fn next_grant(&mut self) -> Grant {
+        self.grants += 1;
+        Grant(self.grants)
+    }
+
+    /// What is open of this hold (its lease, its session's connection, its fence) is so on the server that the model is
+    /// compared with.
+    pub fn adopt(&mut self, key: Word, owner: Word, open: (Option<Ms>, Option<u64>), grant: Grant) {
+        let now = self.now;
+        let Some(holder) = self.holder(key, owner) else { return };
+        holder.grant = grant;
+        if (holder.lease, holder.session.map(|(client, _)| client)) != open {
+            holder.lease = open.0;
+            holder.session = open.1.map(|client| (client, Until::Never));
+            holder.renew_after_a_third(now);
+        }
     }
 
     /// Keeps what was granted to a client that has gone, to be taken back.

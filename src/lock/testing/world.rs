@@ -192,7 +192,7 @@ impl Model {
             if let Some((index, refusal)) = self.first_impossible() {
                 let request = self.requests.remove(index);
                 self.answers.push((request.asked.number, Answer::Refused(refusal)));
-            } else if let Some(index) = (0..self.requests.len()).find(|index| self.is_eligible(*index)) {
+            } else if let Some(index) = self.next_to_be_served() {
                 let Request { asked, .. } = self.requests.remove(index);
                 let (grant, counts) = self.grant(&asked, self.limit(asked.keys[0]));
                 self.answers.push((asked.number, Answer::Granted(grant, counts[0].2)));
@@ -217,18 +217,33 @@ impl Model {
         refused.next()
     }
 
-    fn is_eligible(&self, index: usize) -> bool {
-        let Request { asked, away: None, .. } = &self.requests[index] else { return false };
-        let mut has_all = true;
+    /// Who holds all it asks for already is served whoever waits; then the first whose turn has come.
+    fn next_to_be_served(&self) -> Option<usize> {
+        let eligible = |is_wanted: fn(Turn) -> bool| {
+            (0..self.requests.len()).find(|index| self.turn(*index).is_some_and(is_wanted))
+        };
+        eligible(|turn| turn == Turn::HasAll).or_else(|| eligible(|_| true))
+    }
+
+    fn turn(&self, index: usize) -> Option<Turn> {
+        let Request { asked, away: None, .. } = &self.requests[index] else { return None };
+        let mut turn = Turn::HasAll;
         for key in &asked.keys {
             match self.say(key, asked.owner, asked.claim, self.limit(key)) {
                 Ok(Say::Has) => {}
-                Ok(Say::Admits) if self.overtakes_nobody(key, asked.owner, index) => has_all = false,
-                _ => return false,
+                Ok(Say::Admits) if self.overtakes_nobody(key, asked.owner, index) => turn = Turn::Come,
+                _ => return None,
             }
         }
-        has_all || self.grace_admits(&asked.keys, asked.owner)
+        (turn == Turn::HasAll || self.grace_admits(&asked.keys, asked.owner)).then_some(turn)
     }
+}
+
+/// Why a waiter may be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    HasAll,
+    Come,
 }
 
 /// Keys and holders.
@@ -309,6 +324,14 @@ impl Model {
 }
 
 impl Value {
+    /// How this owner holds it.
+    pub fn holder(&self, owner: Word) -> Option<&Holder> {
+        match self {
+            Value::Lock(lock) => lock.holders.iter().find(|holder| holder.owner == owner),
+            Value::Foreign => None,
+        }
+    }
+
     pub(super) fn lock_mut(&mut self) -> Option<&mut Lock> {
         match self {
             Value::Lock(lock) => Some(lock),
