@@ -16,7 +16,7 @@ MODULE_DIR = $(PREFIX)/lib/redis/modules
 # Hundreds of clients need more open files than the 256 that macOS gives a shell.
 MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 
-.PHONY: help setup build run test test-all servers lint install demo bench bench-quick
+.PHONY: help setup build run test test-all check check-long servers lint install demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,12 @@ test: ## every test, against real servers (REDIS_SERVER=path for another server)
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
 	@scripts/setup compiler libclang redis cli faketime
 	@$(MANY_FILES); scripts/test-all
+
+check: ## the rules beside the model: five million random steps, every schedule of small worlds for a minute
+	LOCK_STEPS=5000000 LOCK_EVERY_SECONDS=60 cargo test --release -p lock testing -- --nocapture
+
+check-long: ## the same for an hour (LOCK_SEED=n for certain schedules)
+	LOCK_STEPS=200000000 LOCK_EVERY_SECONDS=1800 cargo test --release -p lock testing -- --nocapture
 
 servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
 	@scripts/servers

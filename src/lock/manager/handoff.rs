@@ -197,10 +197,8 @@ impl LockManager {
             if self.queues.request(id).is_some_and(QueuedRequest::has_several_keys) {
                 return Some(Next::RequestsOf(owner));
             }
-            // Only requests for several keys can be passed, and none is ahead: it is first, or its turn has not come.
-            let is_first = self.queues.get(queue).and_then(WaitQueue::first) == Some(id);
-            let turn = if is_first { Turn::Come } else { Turn::NotCome };
-            self.attempt(entry, clients, now, key, queue, id, turn);
+            // What it does not hold already has its turn when it is first.
+            self.attempt(entry, clients, now, key, queue, id, Turn::NotCome);
         }
         None
     }
@@ -386,13 +384,12 @@ impl LockManager {
     }
 
     fn is_kept_by_grace<E: Entry>(&mut self, now: &Now, entry: &mut E, owner: &Owner) -> bool {
-        let holds = |entry: &mut E| matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner.as_bytes()));
-        self.grace.is_running(now) && !holds(entry)
+        let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner.as_bytes()));
+        !is_held && self.grace.is_running(now)
     }
 
     fn has_one_holder(&self, queue: QueueId) -> bool {
-        let queue = self.queues.get(queue);
-        queue.is_some_and(|queue| matches!(queue.family, Family::Mutex | Family::Reentrant))
+        self.queues.get(queue).is_some_and(|queue| matches!(queue.family, Family::Mutex | Family::Reentrant))
     }
 
     /// The requests of an owner that wait in this queue, in the order of their places.

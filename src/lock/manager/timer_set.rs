@@ -50,6 +50,12 @@ impl<T: Copy + Ord + Hash> TimerSet<T> {
         self.by_time.first().map(|(when, _)| *when)
     }
 
+    /// When they fire, the next one first.
+    #[cfg(test)]
+    pub fn all(&self) -> impl Iterator<Item = Timestamp> + '_ {
+        self.by_time.iter().map(|(when, _)| *when)
+    }
+
     /// Takes out one whose time has come.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<T> {
         let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;

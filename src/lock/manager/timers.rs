@@ -35,6 +35,12 @@ impl LockManager {
         self.timers.next()
     }
 
+    /// How long after `now` each timer fires.
+    #[cfg(test)]
+    pub(crate) fn timers_ahead(&self, now: Timestamp) -> Vec<u64> {
+        self.timers.all().map(|when| when.ms_since(now)).collect()
+    }
+
     /// Decides all that was put down. Whatever a closed gate blocks stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
         for delivery in self.deliveries.take_lost() {

@@ -247,3 +247,15 @@ fn holders_whose_leases_are_over_are_no_lock_for_a_release_of_several() {
     let released = world.send(Command::Release { keys: vec!["a", "b"], owner: "o", claim: Claim::Mutex });
     assert_eq!(released, Outcome::Released(0));
 }
+
+#[test]
+fn what_an_owner_holds_already_is_granted_before_it_takes_more() {
+    let permits = |holds| Claim::Permits(3, holds);
+    let mut world = World::new();
+    world.ask(&["s"], "q", permits(Holds::By(3)), None);
+    for holds in [Holds::By(1), Holds::By(2), Holds::Exactly(1)] {
+        assert_eq!(world.ask(&["s"], "o", permits(holds), Some(0)), Outcome::Queued);
+    }
+    world.happen(Event::Deleted("s"));
+    assert!(world.told().iter().all(|told| matches!(told, Answer::Granted(..))));
+}

@@ -6,14 +6,19 @@
 //! | `model`      | what does a command do, by the contract's text                 |
 //! | `world`      | what happens by itself and from outside, and who has its turn  |
 //! | `grants`     | what does a grant change, and how is it taken back             |
+//! | `describe`   | when are two states the same                                   |
 //! | `wait_for`   | which request would close a deadlock                           |
 //! | `schedule`   | what may happen, in which order, by chance                     |
 //! | `simulator`  | do the rules and the model agree on every step of a schedule   |
+//! | `random`     | on any schedule                                                |
+//! | `every`      | on every schedule of a small world                             |
 //! | `rules`      | how is a step played on the rules                              |
 //! | `found`      | what have schedules found                                      |
 //! | `checks`     | what must hold after every step, whatever the model says       |
 
 pub mod contract;
+#[cfg(test)]
+mod describe;
 mod grants;
 pub mod model;
 pub mod schedule;
@@ -23,7 +28,11 @@ pub mod world;
 #[cfg(test)]
 mod checks;
 #[cfg(test)]
+mod every;
+#[cfg(test)]
 mod found;
+#[cfg(test)]
+mod random;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]

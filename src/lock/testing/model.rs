@@ -3,8 +3,8 @@
 //!
 //! What the contract leaves open, and what is taken for it here:
 //! - which of two errors a request gets that deserves both: of its keys in their order, then MAXWAITERS, then DEADLOCK;
-//! - a wait that runs out in the very millisecond in which a lease ends is over; a place lasts to the last millisecond
-//!   but one;
+//! - a wait that runs out in the very millisecond in which a lease ends is over, and so is a place;
+//! - of several requests of one owner what it holds already is granted first, then those for one key by their places;
 //! - a waiter's rank is what it was when it queued: a reader that becomes one later does not go to the head;
 //! - the LIMIT of a semaphore that RENAME or RESTORE brings is the newest one of its key;
 //! - a grant that nobody heard is taken back when nobody else has a turn; the fence and lease of an older hold stay;

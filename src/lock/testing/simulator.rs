@@ -1,17 +1,14 @@
-//! Plays schedules on the rules and on the model, and compares them after every step: the outcome of the command, what
-//! those who waited were told, holders, and who waits in which order.
-//!
-//! `LOCK_SEED` and `LOCK_STEPS` choose what the random test plays; a failure prints its seed and the shortest schedule
-//! found that still fails.
+//! Plays schedules on the rules and on the model, and compares them after every step: the outcome of the command,
+//! what those who waited were told, holders, and who waits in which order.
 
 use std::collections::HashMap;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::fmt::Write;
 
 use super::checks::{self, Before};
 use super::contract::{Answer, Command, Event, Grant, Ms, Outcome, Word, Writes};
 use super::model::{Holder, Lock, Model, Request, Until, Value};
 use super::rules::{family, to_key, Rules};
-use super::schedule::{schedule, Cast, Step};
+use super::schedule::{Cast, Step};
 use super::world::Saved;
 use crate::host::simulated::Stored;
 use crate::host::Gate;
@@ -325,6 +322,14 @@ impl Simulation {
         }
     }
 
+    /// All that matters for what may follow, owners by the order in which they appear.
+    pub fn describe(&self, keys: &[Word]) -> String {
+        let timers = self.rules.manager.timers_ahead(self.rules.server.keyspace.timestamp());
+        let mut described = self.model.describe(keys, &self.saved);
+        write!(described, "{timers:?}{:?}", self.rules.manager.has_due()).expect("a string takes all");
+        described
+    }
+
     /// Lets everyone go, and checks that nothing is left of them.
     pub fn end(mut self) {
         self.happen(Event::Writes(Writes::Accepted));
@@ -339,67 +344,4 @@ impl Simulation {
 
 fn to_until(deadline: Deadline) -> Until {
     deadline.timestamp().map_or(Until::Never, |timestamp| Until::At(timestamp.ms()))
-}
-
-/// Plays a schedule; what went wrong, if anything did.
-pub(super) fn play(cast: &Cast, steps: &[Step]) -> Result<(), String> {
-    let played = catch_unwind(AssertUnwindSafe(|| {
-        let mut simulation = Simulation::new(cast);
-        steps.iter().for_each(|step| simulation.play(step));
-        simulation.end();
-    }));
-    played.map_err(|panic| match panic.downcast_ref::<String>() {
-        Some(words) => words.clone(),
-        None => panic.downcast_ref::<&str>().map_or(String::new(), |words| words.to_string()),
-    })
-}
-
-/// The shortest schedule that is found to fail by leaving out steps.
-fn shortest(cast: &Cast, mut steps: Vec<Step>) -> Vec<Step> {
-    let mut chunk = steps.len().div_ceil(2);
-    while chunk > 0 {
-        let mut start = 0;
-        while start < steps.len() {
-            let mut fewer = steps.clone();
-            fewer.drain(start..(start + chunk).min(steps.len()));
-            match play(cast, &fewer) {
-                Err(_) => steps = fewer,
-                Ok(()) => start += chunk,
-            }
-        }
-        chunk /= 2;
-    }
-    steps
-}
-
-/// Plays random schedules from this seed on, so many steps in all.
-fn play_random(seed: u64, steps: usize) {
-    const LENGTH: usize = 60;
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let failed = (0..steps.div_ceil(LENGTH) as u64).find_map(|n| {
-        let (cast, schedule) = schedule(seed.wrapping_add(n), LENGTH);
-        play(&cast, &schedule).err().map(|_| {
-            let schedule = shortest(&cast, schedule);
-            (seed.wrapping_add(n), play(&cast, &schedule).unwrap_err(), schedule)
-        })
-    });
-    std::panic::set_hook(quiet);
-    if let Some((seed, error, schedule)) = failed {
-        let steps: Vec<String> = schedule.iter().map(|step| format!("    {step:?}")).collect();
-        panic!("LOCK_SEED={seed}: {error}\n{}", steps.join("\n"));
-    }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|value| value.parse().ok())
-}
-
-#[test]
-#[ignore = "finds what the next commits mend"]
-fn the_rules_do_what_the_contract_says_under_any_schedule() {
-    let started = std::time::Instant::now();
-    let steps = setting("LOCK_STEPS").unwrap_or(300_000) as usize;
-    play_random(setting("LOCK_SEED").unwrap_or(1), steps);
-    println!("{steps} steps, {:.0} a second", steps as f64 / started.elapsed().as_secs_f64());
 }

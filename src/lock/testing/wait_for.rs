@@ -51,8 +51,8 @@ impl Model {
     }
 }
 
-/// Whether a request for several keys waits for a request of this owner, which stands ahead of it for one of them: once
-/// that is granted, the owner passes everywhere.
+/// Whether a request for several keys waits for a request of this owner, which stands ahead of it for one of them:
+/// once that is granted, the owner passes everywhere.
 fn will_pass(owner: Word, ahead: &[Request], several: &Acquire) -> bool {
     let waits_ahead =
         |other: &Request| other.asked.owner == owner && several.keys.iter().any(|key| other.waits_for(key));

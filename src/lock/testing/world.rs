@@ -8,6 +8,13 @@ use super::model::{Holder, Lock, Model, Request, Say, Until, Value};
 #[derive(Clone, Debug, Default)]
 pub struct Saved(Vec<(Word, Value)>);
 
+impl Saved {
+    #[cfg(test)]
+    pub(super) fn values(&self) -> &Vec<(Word, Value)> {
+        &self.0
+    }
+}
+
 impl Model {
     /// A server without a key.
     pub fn new(now: Ms, max_waiters: usize, keep_place: Ms) -> Model {

@@ -1,0 +1,56 @@
+//! A state of the model in words that are the same for states that differ in names of owners, in the number of past
+//! grants and in the time of the day only.
+
+use std::fmt::Write;
+
+use super::contract::*;
+use super::model::{Model, Until, Value};
+use super::world::Saved;
+
+impl Model {
+    /// All that matters for what may follow.
+    pub fn describe(&self, keys: &[Word], saved: &Saved) -> String {
+        let mut text = String::with_capacity(256);
+        let mut owners: Vec<Word> = Vec::new();
+        let mut label = |owner: Word| {
+            let known = owners.iter().position(|known| *known == owner);
+            known.unwrap_or_else(|| {
+                owners.push(owner);
+                owners.len() - 1
+            })
+        };
+        let ahead = |until: Until| match until {
+            Until::At(at) => at.saturating_sub(self.now) as i64,
+            Until::Never => -1,
+        };
+        for values in [&self.values, saved.values()] {
+            for key in keys {
+                let value = values.iter().find(|(name, _)| name == key).map(|(_, value)| value);
+                let Some(Value::Lock(lock)) = value else {
+                    write!(text, "{value:?};").expect("a string takes all");
+                    continue;
+                };
+                write!(text, "{:?} {} {}:", lock.kind, lock.limit, ahead(lock.until)).expect("a string takes all");
+                let mut holders: Vec<_> = lock.holders.iter().collect();
+                holders.sort_by_key(|holder| holder.grant);
+                for h in holders {
+                    let session = h.session.map(|(_, due)| ahead(due));
+                    let (owner, until) = (label(h.owner), ahead(h.until));
+                    write!(text, "{owner} {} {} {:?} {until} {session:?},", h.holds, h.reads, h.lease)
+                        .expect("a string takes all");
+                }
+            }
+        }
+        for request in &self.requests {
+            let asked = &request.asked;
+            let (owner, until) = (label(asked.owner), ahead(request.until));
+            let away = request.away.map(|(_, until)| until - self.now);
+            write!(text, "{owner} {:?} {:?} {until} {away:?} {},", asked.keys, asked.claim, request.is_upgrade)
+                .expect("a string takes all");
+        }
+        let grace = self.grace.map(|(_, until)| until - self.now);
+        let limits: Vec<u32> = keys.iter().map(|key| self.limit(key)).collect();
+        write!(text, "{:?} {grace:?} {limits:?}", self.refuses_writes).expect("a string takes all");
+        text
+    }
+}

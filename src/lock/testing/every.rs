@@ -1,0 +1,149 @@
+//! Every schedule of a small world, as far as the time allows: two keys, three owners, each with a connection. States
+//! are visited once; those that differ in the names of owners only are one.
+//!
+//! `LOCK_EVERY_SECONDS` is the time for all worlds together.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use super::contract::*;
+use super::random::{outcome_of, setting};
+use super::schedule::{Cast, Step};
+use super::simulator::Simulation;
+
+const OWNERS: [Word; 3] = ["o", "p", "q"];
+const LEASE: Ms = 100;
+
+/// Its keys, and what is claimed of each, the first of which is given back.
+struct World {
+    name: &'static str,
+    keys: [(Word, Kind); 2],
+    claims: [&'static [Claim]; 2],
+}
+
+const ONE: Holds = Holds::By(1);
+
+static WORLDS: [World; 5] = [
+    World {
+        name: "mutexes",
+        keys: [("a", Kind::Mutex), ("b", Kind::Mutex)],
+        claims: [&[Claim::Mutex], &[Claim::Mutex]],
+    },
+    World {
+        name: "reentrant mutexes",
+        keys: [("e", Kind::Reentrant), ("f", Kind::Reentrant)],
+        claims: [&[Claim::Reentrant(ONE), Claim::Reentrant(Holds::Exactly(2))], &[Claim::Reentrant(ONE)]],
+    },
+    World {
+        name: "read/write locks",
+        keys: [("v", Kind::ReadWrite), ("w", Kind::ReadWrite)],
+        claims: [&[Claim::Read(ONE), Claim::Write(ONE)], &[Claim::Write(ONE), Claim::Read(ONE)]],
+    },
+    World {
+        name: "semaphores",
+        keys: [("s", Kind::Semaphore), ("t", Kind::Semaphore)],
+        claims: [
+            &[Claim::Permits(2, ONE), Claim::Permits(2, Holds::By(2)), Claim::Permits(1, ONE)],
+            &[Claim::Permits(1, ONE)],
+        ],
+    },
+    World {
+        name: "a mutex and a read/write lock",
+        keys: [("a", Kind::Mutex), ("w", Kind::ReadWrite)],
+        claims: [&[Claim::Mutex], &[Claim::Read(ONE), Claim::Write(ONE)]],
+    },
+];
+
+impl World {
+    /// All that may happen next.
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let [(first, kind), (second, _)] = self.keys;
+        for (client, owner) in (0..).zip(OWNERS) {
+            let acquire = |keys: &[Word], claim, block, session| {
+                let (keys, lease) = (keys.to_vec(), Some(LEASE));
+                Step::Send(Command::Acquire(Acquire { number: 0, client, keys, owner, claim, lease, block, session }))
+            };
+            let release = |keys: &[Word], claim| Step::Send(Command::Release { keys: keys.to_vec(), owner, claim });
+            for ((key, _), claims) in self.keys.iter().zip(self.claims) {
+                steps.extend(claims.iter().map(|claim| acquire(&[key], *claim, Some(0), false)));
+                steps.extend(claims.iter().map(|claim| release(&[key], *claim)));
+            }
+            steps.push(acquire(&[first], self.claims[0][0], Some(30), true));
+            steps.push(acquire(&[second], self.claims[1][0], None, false));
+            if self.keys.iter().all(|(_, kind)| *kind == Kind::Mutex) {
+                steps.push(acquire(&[first, second], Claim::Mutex, Some(0), false));
+                steps.push(release(&[first, second], Claim::Mutex));
+            }
+            steps.push(Step::Send(Command::Cancel { key: first, owner }));
+            steps.push(Step::Send(Command::Renew { keys: vec![first], owner, kind, lease: Some(Some(LEASE)) }));
+            steps.push(Step::Happen(Event::ClientGone(client)));
+        }
+        steps.push(Step::Deafen(0, Command::Cancel { key: second, owner: "nobody" }));
+        steps.extend([Step::Pass(40), Step::Save, Step::Crash(0), Step::Crash(50), Step::Failover(0)]);
+        let events = [
+            Event::Deleted(first),
+            Event::Overwritten(first),
+            Event::Renamed(second, first),
+            Event::Restored(first, second),
+            Event::Expire(first, Some(20)),
+            Event::Writes(Writes::Refused),
+            Event::Writes(Writes::Accepted),
+            Event::SlotMoved,
+        ];
+        steps.extend(events.map(Step::Happen));
+        steps
+    }
+
+    fn play(&'static self, steps: &[Step], path: &[u8]) -> Simulation {
+        let mut simulation = Simulation::new(&Cast { keys: &self.keys, owners: &OWNERS });
+        path.iter().for_each(|step| simulation.play(&steps[usize::from(*step)]));
+        simulation
+    }
+
+    /// Visits states until the time is over; how many, and to which depth all of them.
+    fn explore(&'static self, time: Duration) -> (usize, usize) {
+        let (end, steps) = (Instant::now() + time, self.steps());
+        let mut seen: HashSet<u64> = HashSet::new();
+        let mut depth = 0;
+        let mut paths: Vec<Vec<u8>> = vec![Vec::new()];
+        loop {
+            let mut next = Vec::new();
+            for path in &paths {
+                if Instant::now() > end {
+                    return (seen.len(), depth);
+                }
+                let here = self.play(&steps, path);
+                for (number, step) in (0..).zip(&steps) {
+                    let mut there = here.clone();
+                    let played = outcome_of(|| there.play(step));
+                    let mut longer = path.clone();
+                    longer.push(number);
+                    if let Err(error) = played {
+                        let steps: Vec<_> =
+                            longer.iter().map(|n| format!("    {:?}", steps[usize::from(*n)])).collect();
+                        panic!("{}: {error}\n{}", self.name, steps.join("\n"));
+                    }
+                    let mut hasher = DefaultHasher::new();
+                    there.describe(&self.keys.map(|(key, _)| key)).hash(&mut hasher);
+                    if seen.insert(hasher.finish()) {
+                        next.push(longer);
+                    }
+                }
+            }
+            depth += 1;
+            paths = next;
+        }
+    }
+}
+
+#[test]
+fn every_schedule_of_a_small_world_does_what_the_contract_says() {
+    let time = Duration::from_secs(setting("LOCK_EVERY_SECONDS").unwrap_or(10)) / WORLDS.len() as u32;
+    for world in &WORLDS {
+        let (states, depth) = world.explore(time);
+        println!("{}: {states} distinct states, every schedule of {depth} steps", world.name);
+    }
+}
