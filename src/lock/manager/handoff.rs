@@ -3,36 +3,18 @@
 //! Requests for this key alone are decided with the key open. A request for several keys opens each of them, one after
 //! the other, so the first key is closed before it.
 
-use super::acquire::holds_all;
-use super::deliveries::GrantInFlight;
+use super::attempt::{Attempt, Turn};
 use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
-use crate::host::{Clients, Content, Delivery, Entry, Gate, Host, Keys, WaitOutcome};
+use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::queue::precedence::has_turn;
 use crate::queue::request::{QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Family, LockRequest};
-use crate::value::outcome::{Admission, Grant, KeyError};
+use crate::value::outcome::Admission;
 use crate::value::owner::Owner;
 use crate::value::time::Now;
-
-/// What became of an attempt to serve a waiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
-    Granted,
-    /// It was told that its turn will never come.
-    Dismissed,
-    /// It has to wait; so have those behind it.
-    Stuck,
-}
-
-/// Whether those ahead of a request let it be served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    Come,
-    NotCome,
-}
 
 /// How to go on with a queue when its key has been closed.
 #[derive(Debug)]
@@ -79,7 +61,7 @@ impl LockManager {
             None => return,
         }
         if self.changed.remove(&queue) {
-            self.look_again(host, key.as_ref(), queue);
+            self.inspect_again(host, key.as_ref(), queue);
         }
         let mut entry = host.keys.open(key.as_ref());
         let next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
@@ -89,7 +71,7 @@ impl LockManager {
 
     /// The key may have become something else. Whoever can never be granted it now is told, wherever it stands; whoever
     /// holds it now has its turn.
-    fn look_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, key: KeyRef<'_>, queue: QueueId) {
+    fn inspect_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, key: KeyRef<'_>, queue: QueueId) {
         let mut entry = host.keys.open(key);
         let holder = match entry.content() {
             Content::Free => return,
@@ -267,125 +249,6 @@ impl LockManager {
             _ => None,
         };
         self.queues.keys_of(stuck).filter_map(holder).collect()
-    }
-
-    /// Grants an open key to one of its waiters, if it admits it.
-    #[allow(clippy::too_many_arguments)] // The parts of the host are apart while a key is open.
-    fn attempt<E: Entry, C: Clients>(
-        &mut self,
-        entry: &mut E,
-        clients: &mut C,
-        now: &Now,
-        key: KeyRef<'_>,
-        queue: QueueId,
-        id: RequestId,
-        turn: Turn,
-    ) -> Attempt {
-        let (Some(queued), Some(wait_queue)) = (self.queues.request(id), self.queues.get(queue)) else {
-            return Attempt::Dismissed;
-        };
-        let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
-        let request = LockRequest { owner: owner.as_ref(), claim: wait_queue.under_limit(queued.claim), lease };
-        match self.admission(now, key, entry, &request) {
-            Ok(Admission::AlreadyHeld) => {}
-            Ok(Admission::Admit) if turn == Turn::Come && !self.is_kept_by_grace(now, entry, &owner) => {}
-            Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
-            Err(error) => return self.dismiss_for(clients, id, error),
-        }
-        match self.grant_one(now, key, entry, &request, session) {
-            Err(error) => self.dismiss_for(clients, id, error),
-            Ok(grant) => {
-                let claim = request.claim;
-                self.remove(id);
-                self.gained(key, owner.as_bytes());
-                self.deliver(clients, id, grant, || GrantInFlight {
-                    owner,
-                    claim,
-                    grants: vec![(key.to_key(), grant)],
-                });
-                Attempt::Granted
-            }
-        }
-    }
-
-    /// Grants all keys of a request for several, if all admit it.
-    fn attempt_several<K: Keys, C: Clients>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        queue: QueueId,
-        id: RequestId,
-    ) -> Attempt {
-        let Some(queued) = self.queues.request(id).cloned() else { return Attempt::Dismissed };
-        let (request, db) = (queued.request(), queued.db);
-        let keys: Vec<Key> = self.queues.keys_of(&queued).cloned().collect();
-        // The keys share a slot, but each migrates by itself.
-        match keys.iter().map(|key| host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
-            None | Some(Gate::Open) => {}
-            Some(Gate::Closed) => {
-                self.due.insert(queue);
-                return Attempt::Stuck;
-            }
-            Some(Gate::Elsewhere) => {
-                self.dismiss(&mut host.clients, id, WaitOutcome::TryAgain);
-                return Attempt::Dismissed;
-            }
-        }
-        for (key, other) in keys.iter().zip(&queued.queues) {
-            let admission = self.admission(host.now, key.as_ref(), &mut host.keys.open(key.as_ref()), &request);
-            match admission {
-                Ok(Admission::AlreadyHeld) => {}
-                Ok(Admission::Admit)
-                    if has_turn(&self.queues, &mut host.keys, *other, queued.place, queued.owner.as_bytes()) => {}
-                Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
-                Err(error) => return self.dismiss_for(&mut host.clients, id, error),
-            }
-        }
-        let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-        if self.grace.is_running(host.now) && !holds_all(&mut host.keys, db, &names, queued.owner.as_bytes()) {
-            return Attempt::Stuck;
-        }
-        match self.grant(host, db, &names, &request, queued.session) {
-            Err(error) => self.dismiss_for(&mut host.clients, id, error),
-            Ok(grants) => {
-                self.remove(id);
-                let others =
-                    queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());
-                self.due.extend(others);
-                keys.iter().for_each(|key| self.gained(key.as_ref(), queued.owner.as_bytes()));
-                let first = grants.first();
-                let (owner, claim) = (queued.owner, queued.claim);
-                self.deliver(&mut host.clients, id, first, || {
-                    let grants = keys.into_iter().zip(grants.into_iter()).collect();
-                    GrantInFlight { owner, claim, grants }
-                });
-                Attempt::Granted
-            }
-        }
-    }
-
-    /// Tells a waiter that it was granted the lock.
-    fn deliver<C: Clients>(
-        &mut self,
-        clients: &mut C,
-        id: RequestId,
-        grant: Grant,
-        delivery: impl FnOnce() -> GrantInFlight,
-    ) {
-        let outcome = WaitOutcome::Granted { fence: grant.fence, holds: grant.holds };
-        if clients.answer(id, outcome) == Delivery::Pending {
-            self.deliveries.sent(id, delivery());
-        }
-    }
-
-    /// The key has become something that this request cannot have.
-    fn dismiss_for<C: Clients>(&mut self, clients: &mut C, id: RequestId, error: KeyError) -> Attempt {
-        self.dismiss(clients, id, WaitOutcome::Impossible(error));
-        Attempt::Dismissed
-    }
-
-    fn is_kept_by_grace<E: Entry>(&mut self, now: &Now, entry: &mut E, owner: &Owner) -> bool {
-        let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner.as_bytes()));
-        !is_held && self.grace.is_running(now)
     }
 
     fn has_one_holder(&self, queue: QueueId) -> bool {

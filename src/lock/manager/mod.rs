@@ -9,6 +9,7 @@
 //! | `release`          | how does a hold end: one road for all ways                        |
 //! | `renewal`          | what does a renewal do                                            |
 //! | `handoff`          | who of the waiters is granted a key that has come free            |
+//! | `attempt`          | can this waiter be granted what it waits for                      |
 //! | `departure`        | what happens when a waiter goes away, is cancelled or dismissed   |
 //! | `session`          | what happens to holds that are bound to a connection              |
 //! | `session_bindings` | which holds are bound to which connection                         |
@@ -19,6 +20,7 @@
 //! | `grace`            | when is nobody new granted anything                               |
 
 pub mod acquire;
+mod attempt;
 mod deliveries;
 pub mod departure;
 mod expiry;
