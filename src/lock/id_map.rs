@@ -63,4 +63,16 @@ mod tests {
             assert!(highest.len() > 100, "{step}: {} of 128 tags", highest.len());
         }
     }
+
+    #[test]
+    fn whatever_is_hashed_is_told_apart() {
+        let hasher = BuildHasherDefault::<IdHasher>::default();
+        let distinct = |hashes: Vec<u64>| hashes.into_iter().collect::<HashSet<_>>().len();
+        assert_eq!(distinct((0..64).map(|n: i32| hasher.hash_one(n)).collect()), 64);
+        assert_eq!(distinct((0..64).map(|n: usize| hasher.hash_one(n)).collect()), 64);
+        assert_eq!(distinct((0..64).map(|n: isize| hasher.hash_one(n)).collect()), 64);
+        assert_eq!(distinct((0..64).map(|n: u8| hasher.hash_one([n, 7])).collect()), 64);
+        let pairs = (0..4096_u64).map(|n| hasher.hash_one((n / 64, n % 64)));
+        assert_eq!(distinct(pairs.collect()), 4096, "all that came before counts");
+    }
 }

@@ -30,6 +30,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_large_table_of_which_an_eighth_is_used_is_made_a_quarter_as_large() {
+        let rows = [
+            (124, 1000, Some(248)),
+            (125, 1000, None),
+            (1000, 1000, None),
+            (0, SMALL, None),
+            (0, SMALL + 1, Some(0)),
+            (SMALL, SMALL, None),
+        ];
+        for (len, capacity, expected) in rows {
+            assert_eq!(wanted(len, capacity), expected, "{len} of {capacity}");
+        }
+    }
+
+    #[test]
+    fn an_empty_set_is_small_again() {
+        let mut table: HashSet<u32> = (0..10_000).collect();
+        for n in 0..10_000 {
+            table.remove(&n);
+            set(&mut table);
+        }
+        assert!(table.capacity() <= 2 * SMALL, "{}", table.capacity());
+    }
+
+    #[test]
     fn an_empty_table_is_small_again() {
         let mut table: HashMap<u32, u32> = (0..10_000).map(|n| (n, n)).collect();
         for n in 0..10_000 {

@@ -336,3 +336,6 @@ fn take_over_limit<E: Entry>(entry: &mut E, limit: Option<u32>) -> bool {
 pub(super) fn holds_all<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], owner: &[u8]) -> bool {
     names.iter().all(|name| keys.is_held_by(KeyRef { db, name }, owner))
 }
+
+#[cfg(test)]
+mod tests;

@@ -138,3 +138,123 @@ impl LockManager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
+    use crate::manager::fixture::{key, owner, Fixture};
+    use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
+    use crate::value::time::{Lease, Timestamp};
+
+    const MUTEX: Claim = Claim::Mutex;
+    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+    const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
+
+    /// Queues for the key; the request may keep its place when its client goes, and waits for 500 ms.
+    fn queue(fixture: &mut Fixture, name: &str, may_come_back: bool) -> RequestId {
+        let (owner, now) = (owner(name), fixture.server.now());
+        let until = Some(now.timestamp().plus_ms(500));
+        let request = AcquireRequest {
+            db: 0,
+            names: &[b"k"],
+            request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
+            wait: Some(Wait { until, may_come_back }),
+            session: None,
+        };
+        match fixture.manager.acquire(&mut fixture.server.host(&now), request) {
+            Ok(Acquired::Queued(id)) => id,
+            other => panic!("{name} does not wait: {other:?}"),
+        }
+    }
+
+    fn leave(fixture: &mut Fixture, id: RequestId, departure: Departure) {
+        let now = fixture.server.now();
+        fixture.manager.leave(&now, id, departure);
+    }
+
+    #[test]
+    fn who_may_come_back_keeps_its_place_for_a_while() {
+        let rows = [
+            (true, 1_000, Departure::MayComeBack, 1),
+            (true, 0, Departure::MayComeBack, 0),
+            (false, 1_000, Departure::MayComeBack, 0),
+            (true, 1_000, Departure::ForGood, 0),
+        ];
+        for (may_come_back, keep_place_ms, departure, kept) in rows {
+            let row = format!("{may_come_back} {keep_place_ms} {departure:?}");
+            let mut fixture = Fixture::of(&[("a", MUTEX)]);
+            fixture.manager.limits.keep_place_ms = keep_place_ms;
+            let id = queue(&mut fixture, "b", may_come_back);
+            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_500)), "{row}");
+            leave(&mut fixture, id, departure);
+            assert_eq!(fixture.manager.queues().kept_places(), kept, "{row}");
+            assert_eq!(fixture.manager.queues().waiters(), 0, "{row}");
+            let place_ends = (kept > 0).then_some(Timestamp::from_ms(2_000));
+            assert_eq!(fixture.manager.next_timer(), place_ends, "{row}");
+            fixture.server.keyspace.now_ms = 2_000;
+            fixture.tick();
+            assert!(fixture.manager.queues().is_empty(), "{row}");
+            assert!(fixture.server.inbox.answers.is_empty(), "{row}: nobody is there to be told");
+        }
+    }
+
+    #[test]
+    fn no_more_places_are_kept_than_requests_may_wait() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let ids = ["b", "c", "d"].map(|name| queue(&mut fixture, name, true));
+        fixture.manager.limits.max_waiters = 2;
+        for id in ids {
+            leave(&mut fixture, id, Departure::MayComeBack);
+        }
+        let kept = ids.map(|id| fixture.manager.queues().request(id).is_some());
+        assert_eq!(kept, [false, true, true], "the longest away goes");
+    }
+
+    #[test]
+    fn those_behind_who_leaves_have_their_turn() {
+        let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE), ("c", READ)]);
+        let writer = fixture.manager.queues().of_key(key().as_ref()).and_then(|queue| queue.first()).unwrap();
+        leave(&mut fixture, writer, Departure::ForGood);
+        assert!(fixture.manager.has_due());
+        fixture.drain();
+        assert_eq!(fixture.holders(), "a c");
+        assert!(!fixture.manager.has_due());
+        assert_eq!(fixture.manager.next_timer(), None);
+    }
+
+    #[test]
+    fn a_cancelled_request_is_told_and_those_behind_it_have_their_turn() {
+        let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE), ("c", READ)]);
+        assert_eq!(fixture.cancel("z"), Ok(Cancelled::Nothing));
+        assert_eq!(fixture.cancel("a"), Ok(Cancelled::Nothing), "it holds, and waits for nothing");
+        assert_eq!(fixture.cancel("b"), Ok(Cancelled::Some));
+        assert!(matches!(
+            fixture.server.inbox.answers[..],
+            [(_, WaitOutcome::Cancelled), (_, WaitOutcome::Granted { .. })]
+        ));
+        assert_eq!(fixture.holders(), "a c");
+        assert_eq!(fixture.cancel("b"), Ok(Cancelled::Nothing));
+        // Only on this key.
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+        fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
+        fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
+        assert_eq!(fixture.cancel("b"), Ok(Cancelled::Some));
+        assert_eq!(fixture.manager.queues().waiters(), 1);
+    }
+
+    #[test]
+    fn a_server_that_is_no_primary_any_more_remembers_nothing() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
+        fixture.release("a", Portion::Mutex).unwrap();
+        let lost = fixture.server.inbox.answers[0].0;
+        fixture.manager.undelivered(lost);
+        fixture.acquire_all("d", &[b"l"], MUTEX, Some(crate::key::ClientId(7)), Lease::from_ms(300).unwrap());
+        fixture.manager.end_session(crate::key::ClientId(7));
+        fixture.manager.demote(&mut &mut fixture.server.inbox);
+        assert!(matches!(fixture.server.inbox.answers[..], [_, (_, WaitOutcome::Demoted)]));
+        assert!(fixture.manager.queues().is_empty() && fixture.manager.bindings().is_empty());
+        assert!(!fixture.manager.has_due());
+        assert_eq!(fixture.manager.next_timer(), None);
+    }
+}

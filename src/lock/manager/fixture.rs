@@ -1,6 +1,7 @@
 //! A lock manager with a simulated server, for the tests of this folder. All is about the key k, if no other is named.
 
 use super::acquire::{AcquireRequest, Acquired, Wait};
+use super::departure::Cancelled;
 use super::lock_manager::LockManager;
 use crate::host::simulated::{SimulatedServer, Stored, Told};
 use crate::key::{ClientId, Key};
@@ -56,6 +57,17 @@ impl Fixture {
     pub fn release(&mut self, name: &str, portion: Portion) -> Result<Released, KeyError> {
         let now = self.server.now();
         self.manager.release(&mut self.server.host(&now), key().as_ref(), name.as_bytes(), &portion)
+    }
+
+    pub fn cancel(&mut self, name: &str) -> Result<Cancelled, KeyError> {
+        let now = self.server.now();
+        self.manager.cancel(&mut self.server.host(&now), key().as_ref(), name.as_bytes())
+    }
+
+    /// Handles the timers whose time has come.
+    pub fn tick(&mut self) {
+        let now = self.server.now();
+        self.manager.tick(&mut self.server.host(&now), 100);
     }
 
     pub fn drain(&mut self) {

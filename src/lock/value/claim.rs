@@ -246,6 +246,49 @@ mod tests {
     }
 
     #[test]
+    fn what_a_claim_and_a_portion_are_of() {
+        let count = Count::Step(2);
+        let rows = [
+            (Claim::Mutex, Portion::Mutex, Family::Mutex, "mutex", "exclusive", Count::Exactly(1)),
+            (Claim::Reentrant(count), Portion::Reentrant(count), Family::Reentrant, "reentrant", "exclusive", count),
+            (
+                Claim::ReadWrite(Mode::Read, count),
+                Portion::ReadWrite(Mode::Read, count),
+                Family::ReadWrite,
+                "rw",
+                "read",
+                count,
+            ),
+            (
+                Claim::ReadWrite(Mode::Write, count),
+                Portion::ReadWrite(Mode::Write, count),
+                Family::ReadWrite,
+                "rw",
+                "write",
+                count,
+            ),
+            (
+                Claim::Permits { limit: 3, count },
+                Portion::Permits(count),
+                Family::Semaphore,
+                "semaphore",
+                "permits",
+                count,
+            ),
+        ];
+        for (claim, portion, family, word, mode, count) in rows {
+            assert_eq!((claim.family(), portion.family(), claim.count()), (family, family, count), "{claim:?}");
+            assert_eq!((claim.family().word(), claim.mode_word()), (word, mode), "{claim:?}");
+            assert_eq!(claim.is_read(), mode == "read", "{claim:?}");
+            let is_semaphore = family == Family::Semaphore;
+            assert_eq!(claim.limit(), is_semaphore.then_some(3), "{claim:?}");
+            let under_another = if is_semaphore { Claim::Permits { limit: 9, count } } else { claim };
+            assert_eq!((claim.under_limit(Some(9)), claim.under_limit(None)), (under_another, claim));
+        }
+        assert_eq!((Count::Step(2).number(), Count::Exactly(3).number()), (2, 3));
+    }
+
+    #[test]
     fn a_retry_has_the_same_mode_and_number() {
         let permits = |limit, n| Claim::Permits { limit, count: Count::Step(n) };
         assert!(permits(5, 2).is_retry_of(&permits(3, 2)), "the limit may be a newer one");

@@ -93,4 +93,13 @@ mod tests {
         assert_eq!(Fence::new(END), None);
         assert_eq!(Fence::new(0), None);
     }
+
+    #[test]
+    fn the_last_fence_is_known_and_one_of_the_day_after_tomorrow_is_told() {
+        let mut clock = FenceClock::default();
+        assert_eq!(clock.last(), None);
+        let fence = clock.next(86_400_000_000 + 10).unwrap();
+        assert_eq!((clock.last(), fence.get()), (Some(fence), 86_400_000_010));
+        assert!(fence.is_beyond_a_day(9) && !fence.is_beyond_a_day(10) && !fence.is_beyond_a_day(u64::MAX));
+    }
 }

@@ -184,4 +184,40 @@ mod tests {
             }
         }
     }
+
+    /// What MEMORY USAGE tells.
+    #[test]
+    fn memory_grows_with_holders_long_names_and_the_index() {
+        let mut holders = Holders::default();
+        assert_eq!((holders.heap_bytes(), holders.len(), holders.is_empty()), (0, 0, true));
+        holders.push(holder(0, 1));
+        assert_eq!(holders.heap_bytes(), holders.all.capacity() * size_of::<Holder>());
+        for name in 1..=16 {
+            let owner = Owner::new(&[name; 100]).unwrap();
+            holders.push(Holder { owner, ..holder(name, 1) });
+            let names = 100 * usize::from(name);
+            if name < 16 {
+                assert_eq!(holders.heap_bytes(), holders.all.capacity() * size_of::<Holder>() + names);
+            }
+        }
+        let entry = size_of::<(Owner, usize)>() + size_of::<(Deadline, usize)>() + 16;
+        // Of the first 16 names 15 are long.
+        let estimate = holders.all.capacity() * size_of::<Holder>() + 1500 / 16 * 17 + 17 * entry;
+        assert_eq!((holders.heap_bytes(), holders.len()), (estimate, 17));
+    }
+
+    #[test]
+    fn an_index_is_kept_for_many_only() {
+        let mut holders = Holders::default();
+        (0..16).for_each(|name| holders.push(holder(name, 1)));
+        assert!(holders.index.is_none());
+        holders.push(holder(16, 1));
+        assert!(holders.index.is_some());
+        while holders.len() > 9 {
+            holders.remove(0);
+        }
+        assert!(holders.index.is_some(), "it does not come and go");
+        holders.remove(0);
+        assert!(holders.index.is_none());
+    }
 }

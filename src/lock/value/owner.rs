@@ -116,4 +116,20 @@ mod tests {
         assert!(Owner::new(&[]).is_none());
         assert!(Owner::new(&[0; MAX_OWNER + 1]).is_none());
     }
+
+    #[test]
+    fn owners_are_compared_and_hashed_by_their_bytes() {
+        use std::hash::{BuildHasher, RandomState};
+        let (short, long) = ([7; 3], [7; INLINE + 2]);
+        let hasher = RandomState::new();
+        for bytes in [&short[..], &long] {
+            let owner = Owner::new(bytes).unwrap();
+            assert_eq!((owner.as_ref().as_bytes(), owner.as_ref().to_owner()), (bytes, owner.clone()));
+            assert_eq!(hasher.hash_one(&owner), hasher.hash_one(bytes), "a table is asked with bytes");
+            assert_ne!(owner, Owner::new(&bytes[1..]).unwrap());
+            let heap_bytes = if bytes.len() > INLINE { bytes.len() } else { 0 };
+            assert_eq!(owner.heap_bytes(), heap_bytes);
+        }
+        assert_eq!(format!("{:?}", Owner::new(b"a\x00b").unwrap()), "a\\x00b");
+    }
 }

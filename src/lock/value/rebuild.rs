@@ -188,4 +188,105 @@ mod tests {
             }
         }
     }
+
+    fn held(name: &str, fence: u64, holds: u32, reads: u32) -> Holder {
+        Holder {
+            owner: Owner::new(name.as_bytes()).unwrap(),
+            fence: Fence::new(fence).unwrap(),
+            lease: Lease::Persist,
+            until: Deadline::Never,
+            holds,
+            reads,
+        }
+    }
+
+    /// Family, limit, latest fence, holders; whether they make a lock.
+    #[test]
+    fn parts_make_a_lock_or_none() {
+        use Family::*;
+        let rows = [
+            (Mutex, 1, 5, vec![held("a", 5, 1, 0)], true),
+            (Mutex, 1, 5, vec![held("a", 4, 1, 0)], false),
+            (Mutex, 1, 5, vec![held("a", 5, 2, 0)], false),
+            (Mutex, 1, 5, vec![held("a", 5, 1, 1)], false),
+            (Mutex, 1, 5, vec![held("a", 5, 1, 0), held("b", 5, 1, 0)], false),
+            (Mutex, 1, 5, vec![], false),
+            (Reentrant, 1, 5, vec![held("a", 5, 7, 0)], true),
+            (Reentrant, 1, 5, vec![held("a", 5, 0, 0)], false),
+            (Reentrant, 1, 5, vec![held("a", 5, 1, 1)], false),
+            (ReadWrite, 0, 5, vec![held("a", 4, 0, 1), held("b", 3, 0, 2)], true),
+            (ReadWrite, 0, 5, vec![held("a", 6, 0, 1)], false),
+            (ReadWrite, 0, 5, vec![held("a", 5, 1, 1)], true),
+            (ReadWrite, 0, 5, vec![held("a", 5, 0, 0)], false),
+            (ReadWrite, 0, 5, vec![held("a", 5, 1, 0), held("b", 4, 0, 1)], false),
+            (ReadWrite, 0, 5, vec![held("a", 5, 0, 1), held("a", 4, 0, 1)], false),
+            (Semaphore, 2, 5, vec![held("a", 5, 1, 0), held("b", 4, 2, 0)], true),
+            (Semaphore, 2, 5, vec![held("a", 5, 0, 0)], false),
+            (Semaphore, 2, 5, vec![held("a", 5, 1, 1)], false),
+        ];
+        for (family, limit, fence, holders, is_lock) in rows {
+            let row = format!("{family:?} {holders:?}");
+            let kind = FamilyAndLimit::new(family, limit).unwrap();
+            let lock = Lock::from_parts(kind, Fence::new(fence).unwrap(), holders.clone());
+            assert_eq!(lock.is_some(), is_lock, "{row}");
+            let Some(lock) = lock else { continue };
+            assert_eq!((lock.family_and_limit(), lock.fence().map(Fence::get)), (Some(kind), Some(fence)), "{row}");
+            assert_eq!(lock.stored_holds().len(), holders.len(), "{row}");
+        }
+    }
+
+    #[test]
+    fn every_family_has_its_limits() {
+        let rows = [(Family::Mutex, 1), (Family::Reentrant, 1), (Family::ReadWrite, 0), (Family::Semaphore, 7)];
+        for (family, limit) in rows {
+            let kind = FamilyAndLimit { family, limit };
+            assert_eq!((FamilyAndLimit::new(family, limit), FamilyAndLimit::of(family, Some(7))), (Some(kind), kind));
+            let other = if limit == 0 { 1 } else { 0 };
+            assert_eq!(FamilyAndLimit::new(family, other), None, "{family:?}");
+        }
+    }
+
+    /// One effect after the other, and who holds then.
+    #[test]
+    fn an_effect_says_how_one_owner_holds_now() {
+        let kind = |family, limit| FamilyAndLimit::new(family, limit).unwrap();
+        let (mutex, rw) = (kind(Family::Mutex, 1), kind(Family::ReadWrite, 0));
+        let rows = [
+            (mutex, held("a", 1, 1, 0), true, "a 1+0"),
+            (mutex, held("b", 2, 2, 0), false, "a 1+0"),
+            (mutex, held("b", 2, 1, 0), true, "b 1+0"),
+            (rw, held("c", 3, 0, 1), true, "c 0+1"),
+            (rw, held("d", 4, 0, 1), true, "c 0+1 d 0+1"),
+            (rw, held("c", 3, 0, 2), true, "c 0+2 d 0+1"),
+            (rw, held("e", 5, 1, 0), true, "e 1+0"),
+            (rw, held("e", 5, 1, 1), true, "e 1+1"),
+            (rw, held("f", 6, 0, 1), true, "f 0+1"),
+            (kind(Family::Semaphore, 2), held("g", 7, 2, 0), true, "g 2+0"),
+            (kind(Family::Semaphore, 3), held("h", 8, 1, 0), true, "g 2+0 h 1+0"),
+        ];
+        let mut lock = Lock::Vacant;
+        for (kind, holder, is_applied, holders) in rows {
+            let row = format!("{holder:?}");
+            assert_eq!(lock.apply_hold(kind, holder), is_applied, "{row}");
+            let holds = lock.holds(Deadline::Never);
+            let shown: Vec<_> =
+                holds.iter().map(|hold| format!("{:?} {}+{}", hold.owner, hold.holds, hold.reads)).collect();
+            assert_eq!(shown.join(" "), holders, "{row}");
+            assert!(!is_applied || lock.family_and_limit() == Some(kind), "{row}");
+        }
+        lock.raise_fence(Fence::new(3).unwrap());
+        assert_eq!(lock.fence().map(Fence::get), Some(8));
+        lock.raise_fence(Fence::new(30).unwrap());
+        assert_eq!(lock.fence().map(Fence::get), Some(30));
+    }
+
+    #[test]
+    fn what_is_stored_are_the_holders_own_deadlines() {
+        let until = Deadline::At(crate::value::time::Timestamp::from_ms(50));
+        let kind = FamilyAndLimit::new(Family::ReadWrite, 0).unwrap();
+        let reader = Holder { until, ..held("a", 1, 0, 1) };
+        let lock = Lock::from_parts(kind, Fence::new(1).unwrap(), vec![reader]).unwrap();
+        assert_eq!(lock.holds(Deadline::Never)[0].until, Deadline::Never, "the only holder ends with the key");
+        assert_eq!(lock.stored_holds()[0].until, until);
+    }
 }

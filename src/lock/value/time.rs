@@ -165,4 +165,24 @@ mod tests {
             assert_eq!(Lease::from_ms(ms), None);
         }
     }
+
+    #[test]
+    fn what_is_left_of_a_lease_and_when_a_session_renews_it() {
+        let (lease, now) = (Lease::from_ms(9_000).unwrap(), Timestamp::from_ms(1_000));
+        assert_eq!(lease.from(now).timestamp().map(Timestamp::ms), Some(10_000));
+        assert_eq!(lease.from(now).ttl_ms(Timestamp::from_ms(4_000)), 6_000);
+        assert_eq!(lease.from(now).ttl_ms(Timestamp::from_ms(11_000)), 0);
+        assert_eq!((Deadline::Never.ttl_ms(now), Deadline::Never.timestamp()), (-1, None));
+        assert_eq!((lease.third_ms(), Lease::Persist.third_ms()), (Some(3_000), None));
+        assert_eq!(Lease::from_ms(2).unwrap().third_ms(), Some(1), "no timer fires without end");
+        assert_eq!((Timestamp::from_ms(0).ms(), Timestamp::from_ms(5).plus_ms(3).ms()), (1, 8));
+        assert_eq!((now.ms_since(Timestamp::from_ms(400)), now.ms_since(Timestamp::from_ms(2_000))), (600, 0));
+    }
+
+    #[test]
+    fn the_clock_is_read_once() {
+        thread_local!(static US: Cell<u64> = const { Cell::new(5_000_000) });
+        let now = Now::by(|| US.replace(9_000_000));
+        assert_eq!((now.us(), now.us(), now.timestamp().ms()), (5_000_000, 5_000_000, 5_000));
+    }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::value::claim::Count;
 use crate::value::claim::Count::{Exactly, Step};
+use crate::value::rebuild::FamilyAndLimit;
 use InvalidClaim::*;
 
 const MUTEX: Claim = Claim::Mutex;
@@ -309,4 +310,39 @@ fn settling_takes_out_those_whose_leases_are_over() {
     let mut mutex = lock_with_leases(&[("a", MUTEX, 10)]);
     assert_eq!(mutex.settle(timestamp(99)), [], "a mutex ends with its key");
     assert_eq!((mutex.first_deadline(until(7)), mutex.last_deadline()), (until(7), None));
+}
+
+#[test]
+fn a_lock_tells_what_it_is() {
+    let shared = size_of::<Lock>() + size_of::<Shared>() + 4 * size_of::<crate::value::holders::Holder>();
+    let rows = [
+        (lock(&[]), None, None, None, "", size_of::<Lock>()),
+        (lock(&[("a", MUTEX)]), Some(Family::Mutex), None, Some(1), "a", size_of::<Lock>()),
+        (lock(&[("a", reentrant(Step(1)))]), Some(Family::Reentrant), None, Some(1), "a", size_of::<Lock>()),
+        (lock(&[("a", read(Step(1))), ("b", read(Step(1)))]), Some(Family::ReadWrite), None, Some(2), "", shared),
+        (lock(&[("a", permits(3, Step(2)))]), Some(Family::Semaphore), Some(3), Some(1), "", shared),
+    ];
+    for (mut lock, family, limit, fence, only_owner, memory_bytes) in rows {
+        let is_shared = matches!(family, Some(Family::ReadWrite | Family::Semaphore));
+        assert_eq!((lock.family(), lock.is_shared(), lock.semaphore_limit()), (family, is_shared, limit));
+        assert_eq!((lock.is_vacant(), lock.fence().map(Fence::get)), (family.is_none(), fence), "{family:?}");
+        let owner = lock.exclusive_owner().map(|owner| format!("{owner:?}")).unwrap_or_default();
+        assert_eq!((owner.as_str(), lock.memory_bytes()), (only_owner, memory_bytes), "{family:?}");
+        let kind = family.map(|family| FamilyAndLimit::of(family, limit));
+        assert_eq!(lock.family_and_limit(), kind);
+        // A limit is a semaphore's only, and is never 0.
+        assert_eq!((lock.set_limit(0), lock.set_limit(9), lock.set_limit(9)), (false, limit.is_some(), false));
+        assert_eq!(lock.semaphore_limit(), limit.map(|_| 9));
+    }
+    let long = [b'x'; 100];
+    let long = std::str::from_utf8(&long).unwrap();
+    assert_eq!(lock(&[(long, MUTEX)]).memory_bytes(), size_of::<Lock>() + 100);
+}
+
+#[test]
+fn the_owners_of_a_lock_are_told_if_they_are_few() {
+    let owners = |lock: &Lock, few| lock.owners_if_few(few).map(|owners| owners.len());
+    let readers = lock(&[("a", read(Step(1))), ("b", read(Step(1)))]);
+    assert_eq!((owners(&readers, 1), owners(&readers, 2), owners(&readers, 3)), (None, Some(2), Some(2)));
+    assert_eq!((owners(&lock(&[("a", MUTEX)]), 1), owners(&Lock::Vacant, 1)), (Some(1), Some(0)));
 }

@@ -1,0 +1,69 @@
+use super::*;
+use crate::manager::fixture::{owner, Fixture};
+use crate::value::claim::{Claim, Count};
+use crate::value::time::Lease;
+
+const MUTEX: Claim = Claim::Mutex;
+
+fn permits(limit: u32, permits: u32) -> Claim {
+    Claim::Permits { limit, count: Count::Step(permits) }
+}
+
+fn ask(fixture: &mut Fixture, name: &str, names: &[&[u8]], claim: Claim) -> Result<Acquired, LockError> {
+    let (owner, now) = (owner(name), fixture.server.now());
+    let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+    let wait = Some(Wait { until: None, may_come_back: false });
+    let request = AcquireRequest { db: 0, names, request, wait, session: None };
+    fixture.manager.acquire(&mut fixture.server.host(&now), request)
+}
+
+fn is_granted(acquired: &Result<Acquired, LockError>) -> bool {
+    matches!(acquired, Ok(Acquired::Granted(_)))
+}
+
+#[test]
+fn a_holder_that_wants_more_permits_overtakes_nobody() {
+    let mut fixture = Fixture::of(&[("a", permits(3, 1)), ("z", permits(3, 1)), ("b", permits(3, 2))]);
+    assert!(matches!(ask(&mut fixture, "a", &[b"k"], permits(3, 1)), Ok(Acquired::Queued(_))));
+    assert_eq!(fixture.manager.queues().waiters(), 2);
+}
+
+#[test]
+fn who_holds_one_of_several_keys_passes_those_who_wait_for_it() {
+    let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+    assert!(is_granted(&ask(&mut fixture, "a", &[b"k", b"l"], MUTEX)), "b waits for a itself");
+    assert_eq!(fixture.manager.queues().waiters(), 1);
+}
+
+#[test]
+fn as_many_requests_wait_as_may_and_a_retry_needs_no_room() {
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    fixture.manager.limits.max_waiters = 2;
+    assert!(matches!(ask(&mut fixture, "b", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
+    assert!(matches!(ask(&mut fixture, "c", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
+    assert_eq!(ask(&mut fixture, "d", &[b"k"], MUTEX), Err(LockError::MaxWaiters));
+    assert!(matches!(ask(&mut fixture, "b", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
+    assert_eq!(fixture.manager.queues().waiters(), 2);
+}
+
+#[test]
+fn a_request_that_would_wait_for_ever_is_refused() {
+    for wants in [&[b"k".as_slice()][..], &[b"k", b"m"]] {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        assert!(is_granted(&ask(&mut fixture, "b", &[b"l"], MUTEX)));
+        assert!(matches!(ask(&mut fixture, "a", &[b"l"], MUTEX), Ok(Acquired::Queued(_))));
+        let Err(LockError::Deadlock(cycle)) = ask(&mut fixture, "b", wants, MUTEX) else { panic!("{wants:?}") };
+        assert_eq!(cycle.len(), 2, "{wants:?}");
+        assert_eq!(fixture.manager.queues().waiters(), 1, "{wants:?}");
+    }
+}
+
+#[test]
+fn a_smaller_limit_refuses_those_whom_it_can_never_admit() {
+    let over_limit = WaitOutcome::Impossible(InvalidClaim::OverLimit.into());
+    let mut fixture = Fixture::of(&[("a", permits(3, 3)), ("b", permits(3, 2)), ("c", permits(3, 3))]);
+    assert!(matches!(ask(&mut fixture, "d", &[b"k"], permits(2, 1)), Ok(Acquired::Queued(_))));
+    let outcomes: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
+    assert_eq!(outcomes, [over_limit], "c asks for 3 permits, and is told before it is its turn");
+    assert_eq!(fixture.manager.queues().waiters(), 2);
+}
