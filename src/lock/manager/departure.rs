@@ -244,6 +244,22 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_that_was_received_stays() {
+        for is_delivered in [true, false] {
+            let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+            fixture.release("a", Portion::Mutex).unwrap();
+            let (granted, _) = fixture.server.inbox.answers[0];
+            if is_delivered {
+                fixture.manager.delivered(granted);
+            }
+            fixture.manager.undelivered(granted);
+            assert_eq!(fixture.manager.has_due(), !is_delivered);
+            fixture.drain();
+            assert_eq!(fixture.holders(), if is_delivered { "b" } else { "" });
+        }
+    }
+
+    #[test]
     fn a_server_that_is_no_primary_any_more_remembers_nothing() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
         fixture.release("a", Portion::Mutex).unwrap();

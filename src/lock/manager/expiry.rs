@@ -43,3 +43,49 @@ impl LockManager {
         self.due.extend(self.queues.id_of(key));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::host::simulated::Sent;
+    use crate::key::ClientId;
+    use crate::manager::fixture::{key, owner, Fixture};
+    use crate::value::claim::{Claim, Count, Mode, Portion};
+    use crate::value::outcome::Released;
+    use crate::value::time::{Deadline, Lease, Timestamp};
+
+    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+    const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
+
+    #[test]
+    fn the_hold_of_an_ended_connection_goes_with_its_key() {
+        for (claim, portion) in [(Claim::Mutex, Portion::Mutex), (READ, GIVE_READ)] {
+            let mut fixture = Fixture::default();
+            fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
+            fixture.effects();
+            fixture.manager.end_session(ClientId(7));
+            assert_eq!(fixture.release("b", portion), Ok(Released::NotHeld));
+            assert_eq!(fixture.effects(), [Sent::Delete], "{claim:?}");
+            assert!(fixture.server.keyspace.primary.is_empty() && fixture.manager.bindings().is_empty());
+        }
+    }
+
+    #[test]
+    fn replicas_are_told_of_each_holder_that_goes() {
+        let mut fixture = Fixture::default();
+        for (name, lease_ms) in [("a", 100), ("b", 200), ("c", 900)] {
+            fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
+        }
+        fixture.effects();
+        fixture.server.keyspace.now_ms += 201;
+        assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
+        assert_eq!(fixture.effects(), [Sent::Drop(owner("a")), Sent::Drop(owner("b"))]);
+        assert_eq!(fixture.holders(), "c");
+        // EXPIRE has moved the end of the key: replicas have to take that over too.
+        fixture.server.keyspace.set_deadline(&key(), Timestamp::from_ms(5_000));
+        assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
+        assert_eq!(fixture.effects(), [Sent::Clamp]);
+        let (lock, until) = &fixture.server.keyspace.primary[&key()];
+        assert_eq!(*until, Deadline::At(Timestamp::from_ms(5_000)));
+        assert_eq!(lock.last_deadline(), Some(*until));
+    }
+}

@@ -155,3 +155,69 @@ impl Grants {
         self.first.into_iter().chain(self.more)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::simulated::Sent;
+    use crate::manager::acquire::Acquired;
+    use crate::manager::fixture::{owner, Fixture};
+    use crate::value::claim::{Claim, Count, Mode};
+    use crate::value::time::Lease;
+
+    fn acquire(fixture: &mut Fixture, names: &[&[u8]], claim: Claim) -> Grant {
+        match fixture.acquire_all("a", names, claim, None, Lease::Persist) {
+            Acquired::Granted(grant) => grant,
+            other => panic!("it is not granted: {other:?}"),
+        }
+    }
+
+    /// What is asked for twice, whether the second grant has the fence of the first, and what replicas are told of it.
+    #[test]
+    fn who_holds_already_keeps_the_fence() {
+        let (hold, renewal) = (Sent::Hold(owner("a")), Sent::Renew(owner("a")));
+        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
+        let rows = [
+            (Claim::Mutex, Claim::Mutex, true, &renewal),
+            (Claim::Reentrant(Count::Step(1)), Claim::Reentrant(Count::Step(1)), true, &hold),
+            (Claim::Reentrant(Count::Exactly(2)), Claim::Reentrant(Count::Exactly(2)), true, &renewal),
+            (read, read, true, &hold),
+            (read, write, false, &hold),
+        ];
+        for (first, second, is_kept, sent) in rows {
+            let row = format!("{first:?}, {second:?}");
+            let mut fixture = Fixture::default();
+            let before = acquire(&mut fixture, &[b"k"], first);
+            fixture.effects();
+            let after = acquire(&mut fixture, &[b"k"], second);
+            assert_eq!(before.fence == after.fence, is_kept, "{row}");
+            assert!(before.fence <= after.fence, "{row}");
+            assert_eq!(fixture.effects(), [sent.clone()], "{row}");
+        }
+    }
+
+    #[test]
+    fn several_keys_share_one_fence() {
+        let mut fixture = Fixture::default();
+        let both = acquire(&mut fixture, &[b"k", b"l"], Claim::Mutex);
+        assert_eq!(acquire(&mut fixture, &[b"l", b"k"], Claim::Mutex).fence, both.fence, "a retry");
+        let three = acquire(&mut fixture, &[b"k", b"l", b"m"], Claim::Mutex);
+        assert!(three.fence > both.fence, "one of them is new");
+        for name in [b"k", b"l", b"m"] {
+            assert_eq!(acquire(&mut fixture, &[name], Claim::Mutex).fence, three.fence);
+        }
+    }
+
+    #[test]
+    fn a_claim_that_can_never_be_granted_uses_no_fence_up() {
+        let mut fixture = Fixture::default();
+        let (owner, now) = (owner("a"), fixture.server.now());
+        let claim = Claim::Permits { limit: 1, count: Count::Step(2) };
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        let (mut host, key) = (fixture.server.host(&now), crate::manager::fixture::key());
+        let refused = fixture.manager.create(&now, key.as_ref(), &mut host.keys.open(key.as_ref()), &request, None);
+        assert!(refused.is_err());
+        assert_eq!(fixture.manager.fences.last(), None);
+    }
+}

@@ -1,8 +1,15 @@
-use crate::host::simulated::Stored;
+use crate::host::simulated::Sent;
+use crate::host::Gate;
+use crate::key::Key;
 use crate::manager::fixture::{key, Fixture};
-use crate::value::claim::{Claim, Count, Portion};
+use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Deadline, Lease};
+
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
+const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
+const GIVE_WRITE: Portion = Portion::ReadWrite(Mode::Write, Count::Step(1));
 
 #[test]
 fn an_owner_passes_the_request_for_several_keys_that_waits_for_it() {
@@ -19,7 +26,101 @@ fn an_owner_that_is_granted_one_request_reenters_with_the_next() {
     let holds = |holds| Claim::Reentrant(Count::Step(holds));
     let mut fixture = Fixture::of(&[("z", holds(1)), ("a", holds(1)), ("a", holds(2)), ("b", holds(1))]);
     assert_eq!(fixture.release("z", Portion::Reentrant(Count::Step(1))), Ok(Released::Gone));
-    let Some(Stored::Lock(lock, _)) = fixture.server.keyspace.primary.get(&key()) else { panic!("nobody holds it") };
+    let (lock, _) = &fixture.server.keyspace.primary[&key()];
     assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(3));
     assert_eq!(fixture.manager.queues().waiters(), 1);
+}
+
+#[test]
+fn an_owner_takes_more_in_its_turn_only() {
+    let mut fixture = Fixture::of(&[("z", WRITE), ("a", READ), ("b", READ), ("a", WRITE)]);
+    assert_eq!(fixture.release("z", GIVE_WRITE), Ok(Released::Gone));
+    assert_eq!(fixture.holders(), "a b", "a does not write before b has read");
+    assert_eq!(fixture.manager.queues().waiters(), 1);
+    assert_eq!(fixture.release("b", GIVE_READ), Ok(Released::Gone));
+    assert!(fixture.manager.queues().is_empty());
+}
+
+#[test]
+fn what_an_owner_waits_for_elsewhere_stays() {
+    let mut fixture = Fixture::of(&[("d", Claim::Mutex), ("a", Claim::Mutex)]);
+    for name in ["x", "a"] {
+        fixture.acquire_all(name, &[b"m"], Claim::Mutex, None, Lease::Persist);
+    }
+    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("a".into(), 1));
+}
+
+#[test]
+fn in_a_grace_only_who_holds_already_is_granted_more() {
+    let mut fixture = Fixture::of(&[("a", READ), ("z", READ), ("a", WRITE)]);
+    fixture.acquire_all("d", &[b"m"], Claim::Mutex, None, Lease::Persist);
+    fixture.acquire_all("b", &[b"l", b"m"], Claim::Mutex, None, Lease::Persist);
+    fixture.manager.begin_grace(fixture.server.keyspace.timestamp(), 1_000);
+    assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::Gone));
+    let (lock, _) = &fixture.server.keyspace.primary[&key()];
+    assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(1), "it writes now");
+    // Newcomers wait, for one key and for several.
+    fixture.acquire_all("c", &[b"n"], Claim::Mutex, None, Lease::Persist);
+    fixture.server.keyspace.delete(&Key::new(0, b"m"));
+    for name in [b"m", b"n"] {
+        fixture.manager.key_touched(Key::new(0, name).as_ref());
+    }
+    fixture.drain();
+    assert_eq!((fixture.manager.queues().waiters(), fixture.server.keyspace.primary.len()), (2, 1));
+    // When it is over they are granted by themselves.
+    fixture.server.keyspace.now_ms += 1_000;
+    fixture.tick();
+    fixture.drain();
+    assert_eq!((fixture.manager.queues().waiters(), fixture.server.keyspace.primary.len()), (0, 4));
+}
+
+#[test]
+fn a_request_for_several_keys_overtakes_nobody_on_any_of_them() {
+    let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
+    fixture.acquire_all("x", &[b"m"], Claim::Mutex, None, Lease::Persist);
+    fixture.acquire_all("c", &[b"l", b"m"], Claim::Mutex, None, Lease::Persist);
+    fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
+    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("".into(), 2), "c came first for l");
+}
+
+#[test]
+fn who_is_granted_several_keys_reenters_in_the_queues_of_all() {
+    let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
+    fixture.acquire_all("a", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
+    fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
+    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    fixture.drain();
+    assert!(fixture.manager.queues().is_empty() && !fixture.manager.has_due());
+    assert_eq!(fixture.server.inbox.answers.len(), 2);
+    // Queues that are gone are not served.
+    let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
+    fixture.acquire_all("a", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
+    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert!(!fixture.manager.has_due());
+}
+
+#[test]
+fn a_grant_of_several_keys_that_nobody_received_is_taken_back_from_all() {
+    let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
+    fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
+    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.server.keyspace.primary.len(), 2);
+    let (granted, _) = fixture.server.inbox.answers[0];
+    fixture.manager.undelivered(granted);
+    fixture.drain();
+    assert!(fixture.server.keyspace.primary.is_empty());
+}
+
+#[test]
+fn nobody_is_handed_a_key_for_which_only_places_are_kept() {
+    let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE)]);
+    let (id, _) = fixture.manager.queues().requests().next().unwrap();
+    fixture.manager.queues.keep_place(id);
+    fixture.effects();
+    fixture.server.keyspace.gate = Gate::Closed;
+    assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
+    assert_eq!(fixture.effects(), [Sent::Delete]);
+    assert!(!fixture.manager.has_due(), "nothing waits for the gate");
 }

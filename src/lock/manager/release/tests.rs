@@ -163,3 +163,30 @@ fn a_lost_delivery_and_an_ended_connection_hand_over_as_a_release_does() {
     fixture.drain();
     assert_eq!((fixture.holders(), fixture.effects()), ("b".into(), vec![Told::Hold(owner("b"))]));
 }
+
+#[test]
+fn several_keys_are_checked_before_any_is_released() {
+    let wrong_family = |family| Err(KeyError::Invalid(InvalidClaim::WrongFamily(family)));
+    let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+    fixture.acquire_all("a", &[b"r"], REENTRANT, None, Lease::Persist);
+    let now = fixture.server.now();
+    let mut check =
+        |names: &[&[u8]], family| fixture.manager.check_family(&mut fixture.server.host(&now), 0, names, family);
+    assert_eq!(check(&[b"k", b"free"], Family::Mutex), Ok(()));
+    assert_eq!(check(&[b"k", b"r"], Family::Mutex), wrong_family(Family::Reentrant));
+    assert_eq!(check(&[b"r"], Family::Reentrant), Ok(()));
+    assert_eq!(check(&[b"k"], Family::Semaphore), wrong_family(Family::Mutex));
+    fixture.server.keyspace.delete(&key());
+    let mut check = |family| fixture.manager.check_family(&mut fixture.server.host(&now), 0, &[b"k"], family);
+    assert_eq!((check(Family::Mutex), check(Family::Semaphore)), (Ok(()), wrong_family(Family::Mutex)));
+}
+
+#[test]
+fn a_kept_place_keeps_no_family() {
+    let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+    let (id, _) = fixture.manager.queues().requests().next().unwrap();
+    fixture.manager.queues.keep_place(id);
+    assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), Ok(Released::NotHeld));
+    assert!(matches!(fixture.acquire("c", REENTRANT, None, Lease::Persist), Acquired::Granted(_)));
+}
