@@ -114,3 +114,111 @@ impl LockManager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::simulated::Sent;
+    use crate::key::{ClientId, Key};
+    use crate::manager::fixture::{key, owner, Fixture};
+    use crate::value::claim::{Claim, Count};
+    use crate::value::time::{Deadline, Timestamp};
+
+    const MUTEX: Claim = Claim::Mutex;
+
+    fn renew(
+        fixture: &mut Fixture,
+        name: &str,
+        names: &[&[u8]],
+        family: Family,
+        lease_ms: Option<i64>,
+    ) -> Result<Renewed, KeyError> {
+        let (owner, now) = (owner(name), fixture.server.now());
+        let lease = lease_ms.and_then(Lease::from_ms);
+        let request = RenewRequest { db: 0, names, owner: owner.as_bytes(), family, lease };
+        fixture.manager.renew(&mut fixture.server.host(&now), &request)
+    }
+
+    /// The ends of the keys k and l, in milliseconds.
+    fn ends(fixture: &Fixture) -> [Option<u64>; 2] {
+        [b"k", b"l"].map(|name| {
+            let (_, until) = fixture.server.keyspace.primary.get(&Key::new(0, name))?;
+            until.timestamp().map(Timestamp::ms)
+        })
+    }
+
+    #[test]
+    fn a_lease_starts_again_for_who_holds_and_nobody_else() {
+        let wrong_family = |family| Err(KeyError::Invalid(InvalidClaim::WrongFamily(family)));
+        let mut fixture = Fixture::default();
+        fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
+        fixture.effects();
+        fixture.server.keyspace.now_ms += 100;
+        assert_eq!(renew(&mut fixture, "b", &[b"k"], Family::Mutex, None), Ok(Renewed::NotHeld));
+        assert_eq!(renew(&mut fixture, "a", &[b"free"], Family::Mutex, None), Ok(Renewed::NotHeld));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Semaphore, None), wrong_family(Family::Mutex));
+        assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_300), None], vec![]));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, None), Ok(Renewed::All));
+        assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_400), None], vec![Sent::Renew(owner("a"))]));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, Some(50)), Ok(Renewed::All));
+        assert_eq!(ends(&fixture), [Some(1_150), None]);
+        // A free key that is waited for has the family of those who wait.
+        fixture.acquire("b", MUTEX, None, Lease::Persist);
+        fixture.server.keyspace.delete(&key());
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Semaphore, None), wrong_family(Family::Mutex));
+        assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, None), Ok(Renewed::NotHeld));
+    }
+
+    #[test]
+    fn several_leases_start_again_or_none() {
+        let rows: [(&[&[u8]], _, _); 3] = [
+            (&[b"k", b"l"], Renewed::All, [Some(2_000), Some(2_000)]),
+            (&[b"m", b"k"], Renewed::NotHeld, [Some(1_300), Some(1_300)]),
+            (&[b"k", b"m"], Renewed::NotHeld, [Some(1_300), Some(1_300)]),
+        ];
+        for (names, renewed, expected) in rows {
+            let mut fixture = Fixture::default();
+            fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::from_ms(300).unwrap());
+            fixture.acquire_all("b", &[b"m"], MUTEX, None, Lease::Persist);
+            assert_eq!(renew(&mut fixture, "a", names, Family::Mutex, Some(1_000)), Ok(renewed), "{names:?}");
+            assert_eq!(ends(&fixture), expected, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_shorter_lease_is_watched_by_those_who_wait() {
+        for names in [&[b"k".as_slice()][..], &[b"k", b"l"]] {
+            let mut fixture = Fixture::default();
+            fixture.acquire_all("a", names, MUTEX, None, Lease::Persist);
+            fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
+            assert_eq!(fixture.manager.next_timer(), None);
+            assert_eq!(renew(&mut fixture, "a", names, Family::Mutex, Some(500)), Ok(Renewed::All));
+            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_501)));
+            fixture.server.keyspace.now_ms = 1_501;
+            fixture.tick();
+            fixture.drain();
+            assert_eq!(fixture.holders(), "b");
+            assert_eq!(fixture.manager.next_timer(), None, "nobody waits any more");
+        }
+    }
+
+    #[test]
+    fn a_session_is_renewed_after_a_third_of_its_lease() {
+        let semaphore = Claim::Permits { limit: 2, count: Count::Step(1) };
+        for claim in [MUTEX, semaphore] {
+            let mut fixture = Fixture::default();
+            fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
+            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_100)));
+            fixture.server.keyspace.now_ms = 1_100;
+            fixture.tick();
+            assert_eq!(ends(&fixture), [Some(1_400), None]);
+            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_200)), "it is bound still");
+            // Another length, given by the client.
+            assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(900)), Ok(Renewed::All));
+            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_400)));
+            assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(-1)), Ok(Renewed::All));
+            assert_eq!(fixture.manager.next_timer(), None, "it has no end");
+            assert_eq!(fixture.server.keyspace.primary[&key()].1, Deadline::Never);
+        }
+    }
+}

@@ -81,3 +81,89 @@ impl LockManager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::simulated::Sent;
+    use crate::manager::fixture::{key, owner, Fixture};
+    use crate::value::claim::Claim;
+    use crate::value::time::{Lease, Timestamp};
+
+    const CLIENT: ClientId = ClientId(7);
+
+    /// The key k is held, bound to the client, for 300 ms from 1,000 on.
+    fn bound() -> Fixture {
+        let mut fixture = Fixture::default();
+        fixture.acquire("a", Claim::Mutex, Some(CLIENT), Lease::from_ms(300).unwrap());
+        fixture.effects();
+        fixture
+    }
+
+    #[test]
+    fn the_end_of_a_connection_takes_its_holds() {
+        let mut fixture = bound();
+        fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
+        fixture.manager.end_session(ClientId(8));
+        assert!(!fixture.manager.has_due(), "nothing is bound to it");
+        fixture.manager.end_session(CLIENT);
+        assert!(fixture.manager.has_due());
+        fixture.drain();
+        assert_eq!(fixture.holders(), "");
+        assert_eq!(fixture.server.keyspace.primary.len(), 1, "what is not bound stays");
+        assert!(!fixture.manager.has_due() && fixture.manager.bindings().is_empty());
+        assert_eq!(fixture.manager.next_timer(), None);
+    }
+
+    #[test]
+    fn a_closed_gate_holds_up_the_renewal_and_the_end() {
+        let mut fixture = bound();
+        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.server.keyspace.now_ms = 1_100;
+        fixture.tick();
+        assert_eq!(fixture.effects(), []);
+        assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_100 + GATE_RETRY_MS)));
+        fixture.manager.end_session(CLIENT);
+        fixture.drain();
+        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a".into(), true));
+        fixture.server.keyspace.gate = Gate::Open;
+        fixture.drain();
+        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("".into(), false));
+    }
+
+    #[test]
+    fn a_key_that_moves_is_bound_no_more() {
+        let mut fixture = bound();
+        fixture.server.keyspace.gate = Gate::Elsewhere;
+        fixture.manager.end_session(CLIENT);
+        fixture.drain();
+        assert_eq!((fixture.holders(), fixture.manager.bindings().is_empty()), ("a".into(), true));
+        assert!(!fixture.manager.has_due());
+    }
+
+    #[test]
+    fn what_is_held_no_more_is_not_renewed() {
+        let mut fixture = bound();
+        fixture.server.keyspace.delete(&key());
+        fixture.server.keyspace.now_ms = 1_100;
+        fixture.tick();
+        assert!(fixture.manager.bindings().is_empty() && fixture.effects() == [Sent::Delete; 0]);
+        // Nor is that of a connection that has ended.
+        let mut fixture = bound();
+        fixture.manager.end_session(CLIENT);
+        fixture.server.keyspace.now_ms = 1_100;
+        fixture.tick();
+        assert_eq!(fixture.effects(), []);
+    }
+
+    #[test]
+    fn a_hold_is_bound_to_the_connection_that_asked_last_and_renewed_once() {
+        let mut fixture = bound();
+        fixture.server.keyspace.now_ms = 1_050;
+        fixture.acquire("a", Claim::Mutex, Some(ClientId(8)), Lease::from_ms(300).unwrap());
+        assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_150)), "the earlier timer is gone");
+        fixture.manager.end_session(CLIENT);
+        assert!(!fixture.manager.has_due());
+        assert_eq!(fixture.manager.bindings().client_of(key().as_ref(), owner("a").as_bytes()), Some(ClientId(8)));
+    }
+}

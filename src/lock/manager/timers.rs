@@ -113,3 +113,101 @@ impl LockManager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::ClientId;
+    use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
+    use crate::manager::fixture::{key, owner, Fixture};
+    use crate::value::claim::{Claim, LockRequest, Portion};
+    use crate::value::time::Lease;
+
+    const MUTEX: Claim = Claim::Mutex;
+
+    fn at(ms: u64) -> Option<Timestamp> {
+        Some(Timestamp::from_ms(ms))
+    }
+
+    #[test]
+    fn those_who_wait_for_one_or_several_keys_watch_the_first_lease_to_end() {
+        for names in [&[b"k".as_slice()][..], &[b"k", b"l"], &[b"l", b"k"]] {
+            let mut fixture = Fixture::default();
+            fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
+            fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
+            assert_eq!(fixture.manager.next_timer(), at(1_301), "{names:?}");
+            fixture.server.keyspace.now_ms = 1_300;
+            fixture.tick();
+            assert!(!fixture.manager.has_due(), "the lease includes its last millisecond");
+            fixture.server.keyspace.now_ms = 1_301;
+            fixture.tick();
+            fixture.drain();
+            assert_eq!(fixture.holders(), "b", "{names:?}");
+        }
+    }
+
+    #[test]
+    fn who_has_waited_long_enough_is_told() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let (owner, now) = (owner("b"), fixture.server.now());
+        let request = AcquireRequest {
+            db: 0,
+            names: &[b"k"],
+            request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
+            wait: Some(Wait { until: at(1_200), may_come_back: false }),
+            session: None,
+        };
+        let acquired = fixture.manager.acquire(&mut fixture.server.host(&now), request);
+        let Ok(Acquired::Queued(id)) = acquired else { panic!("{acquired:?}") };
+        fixture.server.keyspace.now_ms = 1_199;
+        fixture.tick();
+        assert_eq!(fixture.server.inbox.answers, []);
+        fixture.server.keyspace.now_ms = 1_200;
+        fixture.tick();
+        assert_eq!(fixture.server.inbox.answers, [(id, WaitOutcome::TimedOut)]);
+        assert!(fixture.manager.queues().is_empty() && fixture.manager.next_timer().is_none());
+    }
+
+    #[test]
+    fn a_turn_handles_so_many_timers_and_no_more() {
+        let mut fixture = Fixture::default();
+        for name in [b"k", b"l", b"m"] {
+            fixture.acquire_all("a", &[name], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
+        }
+        fixture.effects();
+        fixture.server.keyspace.now_ms = 1_100;
+        let now = fixture.server.now();
+        fixture.manager.tick(&mut fixture.server.host(&now), 2);
+        assert_eq!((fixture.effects().len(), fixture.manager.next_timer()), (2, at(1_100)));
+        fixture.manager.tick(&mut fixture.server.host(&now), 2);
+        assert_eq!((fixture.effects().len(), fixture.manager.next_timer()), (1, at(1_200)));
+    }
+
+    #[test]
+    fn a_grace_that_is_set_shorter_ends_for_those_who_wait() {
+        let mut fixture = Fixture::default();
+        fixture.manager.change_grace(500);
+        assert!(!fixture.manager.has_due(), "none begins");
+        fixture.manager.begin_grace(fixture.server.keyspace.timestamp(), 1_000);
+        fixture.acquire("b", MUTEX, None, Lease::Persist);
+        assert_eq!((fixture.holders(), fixture.manager.next_timer()), ("".into(), at(2_000)));
+        fixture.manager.change_grace(0);
+        fixture.drain();
+        assert_eq!(fixture.holders(), "b");
+    }
+
+    #[test]
+    fn a_lost_grant_is_taken_back_when_the_gate_opens() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+        fixture.release("a", Portion::Mutex).unwrap();
+        let (granted, _) = fixture.server.inbox.answers[0];
+        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.manager.undelivered(granted);
+        fixture.drain();
+        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("b".into(), true));
+        fixture.server.keyspace.gate = Gate::Open;
+        fixture.drain();
+        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("".into(), false));
+        assert!(!fixture.server.keyspace.primary.contains_key(&key()));
+    }
+}
