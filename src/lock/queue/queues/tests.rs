@@ -177,3 +177,16 @@ fn a_key_with_many_holders_is_inspected() {
     fixture.queues.leave(waiter);
     assert!(fixture.queues.is_clean());
 }
+
+#[test]
+fn who_holds_two_keys_that_are_waited_for_can_be_waited_for_until_nobody_wants_either() {
+    let mut fixture = Fixture::default();
+    let never = |_: &Key| panic!("no key has many holders");
+    fixture.hold("a", "kl", MUTEX);
+    let waiters = [fixture.wait("b", "k", MUTEX), fixture.wait("c", "l", MUTEX)];
+    fixture.queues.leave(waiters[0]);
+    assert!(fixture.queues.may_be_waited_for(0, b"a", never));
+    fixture.queues.leave(waiters[1]);
+    assert!(!fixture.queues.may_be_waited_for(0, b"a", never));
+    assert!(fixture.queues.is_clean());
+}
