@@ -1,6 +1,6 @@
-use crate::host::simulated::Sent;
-use crate::host::Gate;
-use crate::key::Key;
+use crate::host::simulated::{Keyspace, OpenKey, Sent};
+use crate::host::{Gate, Host, Keys, WaitOutcome};
+use crate::key::{Key, KeyRef};
 use crate::manager::fixture::{key, Fixture};
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::outcome::Released;
@@ -43,12 +43,12 @@ fn an_owner_takes_more_in_its_turn_only() {
 
 #[test]
 fn what_an_owner_waits_for_elsewhere_stays() {
-    let mut fixture = Fixture::of(&[("d", Claim::Mutex), ("a", Claim::Mutex)]);
+    let mut fixture = Fixture::of(&[("d", Claim::Mutex), ("a", Claim::Mutex), ("c", Claim::Mutex)]);
     for name in ["x", "a"] {
         fixture.acquire_all(name, &[b"m"], Claim::Mutex, None, Lease::Persist);
     }
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
-    assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("a".into(), 1));
+    assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("a".into(), 2));
 }
 
 #[test]
@@ -123,4 +123,43 @@ fn nobody_is_handed_a_key_for_which_only_places_are_kept() {
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
     assert_eq!(fixture.effects(), [Sent::Delete]);
     assert!(!fixture.manager.has_due(), "nothing waits for the gate");
+}
+
+/// The keyspace, with another gate for the key l.
+struct GateOfL<'a>(&'a mut Keyspace, Gate);
+
+impl Keys for GateOfL<'_> {
+    type Entry<'e>
+        = OpenKey<'e>
+    where
+        Self: 'e;
+
+    fn open<'e>(&'e mut self, key: KeyRef<'e>) -> OpenKey<'e> {
+        self.0.open(key)
+    }
+
+    fn gate(&mut self, key: KeyRef<'_>) -> Gate {
+        if key.name == b"l" {
+            self.1
+        } else {
+            Gate::Open
+        }
+    }
+}
+
+#[test]
+fn several_keys_are_granted_if_the_gate_is_open_for_all() {
+    for gate in [Gate::Open, Gate::Closed, Gate::Elsewhere] {
+        let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
+        fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
+        let (now, server) = (fixture.server.now(), &mut fixture.server);
+        let keys = GateOfL(&mut server.keyspace, gate);
+        let mut host = Host { keys, clients: &mut server.inbox, now: &now };
+        let released = fixture.manager.release(&mut host, key().as_ref(), b"d", &Portion::Mutex);
+        assert_eq!(released, Ok(Released::Gone));
+        assert_eq!(fixture.holders(), if gate == Gate::Open { "b" } else { "" }, "{gate:?}");
+        assert_eq!(fixture.manager.has_due(), gate == Gate::Closed, "{gate:?}: later");
+        let asks_again = matches!(fixture.server.inbox.answers[..], [(_, WaitOutcome::TryAgain)]);
+        assert_eq!(asks_again, gate == Gate::Elsewhere, "{gate:?}");
+    }
 }
