@@ -193,7 +193,7 @@ mod tests {
             let after = acquire(&mut fixture, &[b"k"], second);
             assert_eq!(before.fence == after.fence, is_kept, "{row}");
             assert!(before.fence <= after.fence, "{row}");
-            assert_eq!(fixture.effects(), [sent.clone()], "{row}");
+            assert_eq!(fixture.effects(), std::slice::from_ref(sent), "{row}");
         }
     }
 
