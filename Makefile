@@ -16,10 +16,11 @@ MODULE_DIR = $(PREFIX)/lib/redis/modules
 # Hundreds of clients need more open files than the 256 that macOS gives a shell.
 MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 
-.PHONY: help setup build run test test-all check check-long servers lint install demo bench bench-quick
+.PHONY: help setup build run test test-all check check-long servers mutants mutants-shell lint install demo bench \
+	bench-quick
 
 help: ## what this Makefile can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install all that is missing here (apt-get or Homebrew)
 	@scripts/setup compiler libclang redis cli faketime lint
@@ -48,6 +49,14 @@ check-long: ## the same for an hour (LOCK_SEED=n for certain schedules)
 
 servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
 	@scripts/servers
+
+mutants: ## what the unit tests catch of a thousand changes to the rules (cargo-mutants); below 95 % it fails
+	@scripts/setup compiler
+	@scripts/mutants
+
+mutants-shell: ## what the integration tests catch of twenty changes to the shell; below 17 it fails
+	@scripts/setup compiler libclang redis cli faketime
+	@$(MANY_FILES); scripts/mutants-shell
 
 lint: ## formatting, clippy and rustdoc; a warning is an error
 	@scripts/setup compiler libclang lint
