@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn owners_are_compared_and_hashed_by_their_bytes() {
         use std::hash::{BuildHasher, RandomState};
-        let (short, long) = ([7; 3], [7; INLINE + 2]);
+        let (short, longest_inline, long) = ([7; 3], [7; INLINE], [7; INLINE + 1]);
         let hasher = RandomState::new();
-        for bytes in [&short[..], &long] {
+        for bytes in [&short[..], &longest_inline, &long] {
             let owner = Owner::new(bytes).unwrap();
             assert_eq!((owner.as_ref().as_bytes(), owner.as_ref().to_owner()), (bytes, owner.clone()));
             assert_eq!(hasher.hash_one(&owner), hasher.hash_one(bytes), "a table is asked with bytes");
