@@ -93,9 +93,13 @@ pub(crate) struct Keyspace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Hold(Owner),
+    Renew(Owner),
     Drop(Owner),
+    Limit(u32),
+    Clamp,
+    Deadline(Deadline),
+    Put,
     Delete,
-    Other,
 }
 
 impl From<&Sent> for Told {
@@ -104,7 +108,10 @@ impl From<&Sent> for Told {
             Sent::Hold(_, holder) => Told::Hold(holder.owner.clone()),
             Sent::Drop(owner) => Told::Drop(owner.clone()),
             Sent::Delete => Told::Delete,
-            Sent::Limit(_) | Sent::Clamp | Sent::Deadline(_) | Sent::Put(_) => Told::Other,
+            Sent::Limit(limit) => Told::Limit(*limit),
+            Sent::Clamp => Told::Clamp,
+            Sent::Deadline(until) => Told::Deadline(*until),
+            Sent::Put(_) => Told::Put,
         }
     }
 }
@@ -310,7 +317,15 @@ impl Entry for OpenKey<'_> {
         *deadline = until.unwrap_or(*deadline);
         let limit = lock.semaphore_limit();
         let sent = match effect {
-            Effect::Hold(owner) | Effect::Renew(owner) => return self.keyspace.send_hold(&self.key, owner),
+            Effect::Hold(owner) => return self.keyspace.send_hold(&self.key, owner),
+            Effect::Renew(owner) => {
+                self.keyspace.send_hold(&self.key, owner);
+                // Replicas are told the same as of a new hold; watchers are told nothing.
+                if let Some(told) = self.keyspace.told.as_mut().and_then(|told| told.last_mut()) {
+                    *told = Told::Renew(Owner::new(owner).expect("effects name owners"));
+                }
+                return;
+            }
             Effect::Drop(owner) => Sent::Drop(Owner::new(owner).expect("effects name owners")),
             Effect::Limit => Sent::Limit(limit.expect("only a semaphore has a limit")),
             Effect::Clamp => Sent::Clamp,

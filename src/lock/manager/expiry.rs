@@ -46,7 +46,7 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
-    use crate::host::simulated::Sent;
+    use crate::host::simulated::{Stored, Told};
     use crate::key::ClientId;
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, Count, Mode, Portion};
@@ -64,7 +64,7 @@ mod tests {
             fixture.effects();
             fixture.manager.end_session(ClientId(7));
             assert_eq!(fixture.release("b", portion), Ok(Released::NotHeld));
-            assert_eq!(fixture.effects(), [Sent::Delete], "{claim:?}");
+            assert_eq!(fixture.effects(), [Told::Delete], "{claim:?}");
             assert!(fixture.server.keyspace.primary.is_empty() && fixture.manager.bindings().is_empty());
         }
     }
@@ -78,14 +78,17 @@ mod tests {
         fixture.effects();
         fixture.server.keyspace.now_ms += 201;
         assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
-        assert_eq!(fixture.effects(), [Sent::Drop(owner("a")), Sent::Drop(owner("b"))]);
+        assert_eq!(fixture.effects(), [Told::Drop(owner("a")), Told::Drop(owner("b"))]);
         assert_eq!(fixture.holders(), "c");
         // EXPIRE has moved the end of the key: replicas have to take that over too.
-        fixture.server.keyspace.set_deadline(&key(), Timestamp::from_ms(5_000));
+        let sooner = Deadline::At(Timestamp::from_ms(5_000));
+        match fixture.server.keyspace.primary.get_mut(&key()) {
+            Some(Stored::Lock(_, until)) => *until = sooner,
+            other => panic!("{other:?}"),
+        }
         assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
-        assert_eq!(fixture.effects(), [Sent::Clamp]);
-        let (lock, until) = &fixture.server.keyspace.primary[&key()];
-        assert_eq!(*until, Deadline::At(Timestamp::from_ms(5_000)));
-        assert_eq!(lock.last_deadline(), Some(*until));
+        assert_eq!(fixture.effects(), [Told::Clamp]);
+        let (lock, until) = fixture.stored();
+        assert_eq!((until, lock.last_deadline()), (sooner, Some(sooner)));
     }
 }

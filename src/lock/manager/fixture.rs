@@ -6,6 +6,7 @@ use super::lock_manager::LockManager;
 use crate::host::simulated::{SimulatedServer, Stored, Told};
 use crate::key::{ClientId, Key};
 use crate::value::claim::{Claim, LockRequest, Portion};
+use crate::value::lock::Lock;
 use crate::value::outcome::{KeyError, Released};
 use crate::value::owner::Owner;
 use crate::value::time::{Deadline, Lease};
@@ -83,6 +84,18 @@ impl Fixture {
             Some(Stored::Foreign) | None => Vec::new(),
         };
         holds.iter().map(|hold| format!("{:?}", hold.owner)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The lock under the key, and the key's own deadline.
+    pub fn stored(&self) -> (&Lock, Deadline) {
+        self.stored_under(&key()).expect("somebody holds it")
+    }
+
+    pub fn stored_under(&self, key: &Key) -> Option<(&Lock, Deadline)> {
+        match self.server.keyspace.primary.get(key)? {
+            Stored::Lock(lock, until) => Some((lock, *until)),
+            Stored::Foreign => None,
+        }
     }
 
     pub fn effects(&mut self) -> Vec<Told> {

@@ -159,7 +159,7 @@ impl Grants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::simulated::Sent;
+    use crate::host::simulated::Told;
     use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{owner, Fixture};
     use crate::value::claim::{Claim, Count, Mode};
@@ -175,7 +175,7 @@ mod tests {
     /// What is asked for twice, whether the second grant has the fence of the first, and what replicas are told of it.
     #[test]
     fn who_holds_already_keeps_the_fence() {
-        let (hold, renewal) = (Sent::Hold(owner("a")), Sent::Renew(owner("a")));
+        let (hold, renewal) = (Told::Hold(owner("a")), Told::Renew(owner("a")));
         let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
         let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
         let rows = [

@@ -118,7 +118,7 @@ impl LockManager {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::simulated::Sent;
+    use crate::host::simulated::Told;
     use crate::key::{ClientId, Key};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, Count};
@@ -142,7 +142,7 @@ mod tests {
     /// The ends of the keys k and l, in milliseconds.
     fn ends(fixture: &Fixture) -> [Option<u64>; 2] {
         [b"k", b"l"].map(|name| {
-            let (_, until) = fixture.server.keyspace.primary.get(&Key::new(0, name))?;
+            let (_, until) = fixture.stored_under(&Key::new(0, name))?;
             until.timestamp().map(Timestamp::ms)
         })
     }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Semaphore, None), wrong_family(Family::Mutex));
         assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_300), None], vec![]));
         assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, None), Ok(Renewed::All));
-        assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_400), None], vec![Sent::Renew(owner("a"))]));
+        assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_400), None], vec![Told::Renew(owner("a"))]));
         assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, Some(50)), Ok(Renewed::All));
         assert_eq!(ends(&fixture), [Some(1_150), None]);
         // A free key that is waited for has the family of those who wait.
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_400)));
             assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(-1)), Ok(Renewed::All));
             assert_eq!(fixture.manager.next_timer(), None, "it has no end");
-            assert_eq!(fixture.server.keyspace.primary[&key()].1, Deadline::Never);
+            assert_eq!(fixture.stored().1, Deadline::Never);
         }
     }
 }

@@ -186,12 +186,13 @@ mod tests {
     #[test]
     fn a_grace_that_is_set_shorter_ends_for_those_who_wait() {
         let mut fixture = Fixture::default();
-        fixture.manager.change_grace(500);
+        let now = fixture.server.now();
+        fixture.manager.change_grace(&now, 500);
         assert!(!fixture.manager.has_due(), "none begins");
         fixture.manager.begin_grace(fixture.server.keyspace.timestamp(), 1_000);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         assert_eq!((fixture.holders(), fixture.manager.next_timer()), ("".into(), at(2_000)));
-        fixture.manager.change_grace(0);
+        fixture.manager.change_grace(&now, 0);
         fixture.drain();
         assert_eq!(fixture.holders(), "b");
     }

@@ -240,7 +240,8 @@ mod tests {
         let rows = [(Family::Mutex, 1), (Family::Reentrant, 1), (Family::ReadWrite, 0), (Family::Semaphore, 7)];
         for (family, limit) in rows {
             let kind = FamilyAndLimit { family, limit };
-            assert_eq!((FamilyAndLimit::new(family, limit), FamilyAndLimit::of(family, Some(7))), (Some(kind), kind));
+            assert_eq!(FamilyAndLimit::new(family, limit), Some(kind));
+            assert_eq!(FamilyAndLimit::of(family, Some(7)), Some(kind));
             let other = if limit == 0 { 1 } else { 0 };
             assert_eq!(FamilyAndLimit::new(family, other), None, "{family:?}");
         }

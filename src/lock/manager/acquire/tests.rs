@@ -1,6 +1,6 @@
 use super::*;
-use crate::host::simulated::Sent;
-use crate::manager::fixture::{key, owner, Fixture};
+use crate::host::simulated::Told;
+use crate::manager::fixture::{owner, Fixture};
 use crate::value::claim::{Claim, Count};
 use crate::value::time::Lease;
 
@@ -64,8 +64,8 @@ fn a_smaller_limit_refuses_those_whom_it_can_never_admit() {
     let over_limit = WaitOutcome::Impossible(InvalidClaim::OverLimit.into());
     let mut fixture = Fixture::of(&[("a", permits(3, 3)), ("b", permits(3, 2)), ("c", permits(3, 3))]);
     assert!(matches!(ask(&mut fixture, "d", &[b"k"], permits(2, 1)), Ok(Acquired::Queued(_))));
-    assert_eq!(fixture.effects(), [Sent::Limit(2)]);
-    let (lock, _) = &fixture.server.keyspace.primary[&key()];
+    assert_eq!(fixture.effects(), [Told::Limit(2)]);
+    let (lock, _) = fixture.stored();
     assert_eq!(lock.semaphore_limit(), Some(2), "what LOCK.INFO tells");
     let outcomes: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
     assert_eq!(outcomes, [over_limit], "c asks for 3 permits, and is told before it is its turn");

@@ -1,4 +1,4 @@
-use crate::host::simulated::{Keyspace, OpenKey, Sent};
+use crate::host::simulated::{Keyspace, OpenKey, Told};
 use crate::host::{Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef};
 use crate::manager::fixture::{key, Fixture};
@@ -26,7 +26,7 @@ fn an_owner_that_is_granted_one_request_reenters_with_the_next() {
     let holds = |holds| Claim::Reentrant(Count::Step(holds));
     let mut fixture = Fixture::of(&[("z", holds(1)), ("a", holds(1)), ("a", holds(2)), ("b", holds(1))]);
     assert_eq!(fixture.release("z", Portion::Reentrant(Count::Step(1))), Ok(Released::Gone));
-    let (lock, _) = &fixture.server.keyspace.primary[&key()];
+    let (lock, _) = fixture.stored();
     assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(3));
     assert_eq!(fixture.manager.queues().waiters(), 1);
 }
@@ -58,7 +58,7 @@ fn in_a_grace_only_who_holds_already_is_granted_more() {
     fixture.acquire_all("b", &[b"l", b"m"], Claim::Mutex, None, Lease::Persist);
     fixture.manager.begin_grace(fixture.server.keyspace.timestamp(), 1_000);
     assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::Gone));
-    let (lock, _) = &fixture.server.keyspace.primary[&key()];
+    let (lock, _) = fixture.stored();
     assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(1), "it writes now");
     // Newcomers wait, for one key and for several.
     fixture.acquire_all("c", &[b"n"], Claim::Mutex, None, Lease::Persist);
@@ -121,7 +121,7 @@ fn nobody_is_handed_a_key_for_which_only_places_are_kept() {
     fixture.effects();
     fixture.server.keyspace.gate = Gate::Closed;
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
-    assert_eq!(fixture.effects(), [Sent::Delete]);
+    assert_eq!(fixture.effects(), [Told::Delete]);
     assert!(!fixture.manager.has_due(), "nothing waits for the gate");
 }
 

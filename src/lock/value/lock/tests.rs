@@ -328,7 +328,7 @@ fn a_lock_tells_what_it_is() {
         assert_eq!((lock.is_vacant(), lock.fence().map(Fence::get)), (family.is_none(), fence), "{family:?}");
         let owner = lock.exclusive_owner().map(|owner| format!("{owner:?}")).unwrap_or_default();
         assert_eq!((owner.as_str(), lock.memory_bytes()), (only_owner, memory_bytes), "{family:?}");
-        let kind = family.map(|family| FamilyAndLimit::of(family, limit));
+        let kind = family.and_then(|family| FamilyAndLimit::of(family, limit));
         assert_eq!(lock.family_and_limit(), kind);
         // A limit is a semaphore's only, and is never 0.
         assert_eq!((lock.set_limit(0), lock.set_limit(9), lock.set_limit(9)), (false, limit.is_some(), false));
