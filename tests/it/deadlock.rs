@@ -352,3 +352,43 @@ mod each_family {
         });
     }
 }
+
+#[test]
+fn a_deadlock_behind_a_request_that_the_nearest_waiter_may_pass_is_found() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for (key, owner) in [("k", "H"), ("a", "W2"), ("j", "Y"), ("x", "X")] {
+        hold(&mut client, key, owner);
+    }
+    let _w1 = Waiter::park(&server, "MLOCK.ACQUIRE 3 k a j W1 BLOCK 0");
+    let [_w2] = line_up(&server, "k", ["W2"]);
+    let [_y] = line_up(&server, "x", ["Y"]);
+    assert_deadlock(&mut client, "LOCK.ACQUIRE k X BLOCK 0", &["X", "W1", "Y"]);
+}
+
+#[test]
+fn who_holds_one_of_several_keys_waits_for_nobody_there() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "a", "m");
+    hold(&mut client, "b", "y");
+    let [_z] = line_up(&server, "a", ["z"]);
+    let mut several = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 a b m {LONG} BLOCK 0"));
+    client.run("LOCK.RELEASE b y");
+    several.granted("m");
+}
+
+#[test]
+fn an_owner_that_gains_a_key_is_tried_again_elsewhere() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "a", "x");
+    let mut first = Waiter::park(&server, "LOCK.ACQUIRE a y BLOCK 30");
+    assert!(first.reply().is_nil());
+    let _m = Waiter::park(&server, "MLOCK.ACQUIRE 2 a b m BLOCK 0");
+    let [mut elsewhere] = line_up(&server, "b", ["y"]);
+    let [mut again] = line_up(&server, "a", ["y"]);
+    client.run("LOCK.RELEASE a x");
+    again.granted("y");
+    elsewhere.granted("y");
+}

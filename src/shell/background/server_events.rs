@@ -1,9 +1,8 @@
 //! What the server tells, and which event of ours it is. Nothing is written here: events are noted, and a turn follows.
 
-use std::cell::Cell;
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::c_void;
 
-use lock::key::{ClientId, Key};
+use lock::key::ClientId;
 use redis_module::raw;
 
 use super::events::{self, Event};
@@ -11,9 +10,7 @@ use super::timer;
 use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::main_thread::MainThread;
-use crate::shell::ffi::module::{subscribe_to_event, subscribe_to_keys};
-use crate::shell::ffi::string::Str;
+use crate::shell::ffi::module::subscribe_to_event;
 use crate::shell::replication::consumers;
 
 /// Subscribes to everything that can end or move a lock, or bring a consumer of effects. False: the server refuses.
@@ -30,52 +27,6 @@ pub fn subscribe(ctx: Ctx<'_>) -> bool {
         (raw::REDISMODULE_EVENT_CONFIG, 1),
     ];
     EVENTS.iter().all(|(id, dataver)| subscribe_to_event(ctx, *id, *dataver, on_event))
-}
-
-/// Subscribes to what is done to single keys, once, when somebody begins to wait: a lease that EXPIRE made shorter has
-/// to be seen then. As long as nobody ever waits, the DEL and EXPIRE of other people's keys cost what they cost without
-/// the module.
-pub fn watch_keys(ctx: Ctx<'_>) {
-    static WATCHED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-    if !WATCHED.0.replace(true) {
-        subscribe_to_keys(ctx, raw::REDISMODULE_NOTIFY_GENERIC, on_key);
-    }
-}
-
-/// A generic event of a key: `expire` and `persist` change a lease, the others are seen by `unlink2` already.
-unsafe extern "C" fn on_key(
-    ctx: *mut raw::RedisModuleCtx,
-    _: c_int,
-    event: *const c_char,
-    key: *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: the server passes a name that ends with a NUL.
-    let event = unsafe { CStr::from_ptr(event) }.to_bytes();
-    if matches!(event, b"move_from" | b"move_to") {
-        // SAFETY: the context of this callback.
-        guard("move event", || unsafe { Ctx::new(ctx) }.into_iter().for_each(|ctx| keep_database(ctx, event)));
-    }
-    if events::concern_anybody() && matches!(event, b"expire" | b"persist") {
-        guard("keyspace event", || {
-            // SAFETY: both live as long as the callback.
-            let (Some(ctx), Some(key)) = (unsafe { (Ctx::new(ctx), Str::new(key)) }) else { return };
-            events::note(Event::KeyTouched(Key::new(ctx.db(), key.bytes())));
-            timer::wake();
-        });
-    }
-    raw::REDISMODULE_OK as c_int
-}
-
-/// Valkey 8.1 selects the database of an event on the client that causes it, and does not go back: after `MOVE key 1`
-/// the client, or the link to a primary, would stay in database 1 because a module subscribed. Elsewhere the context
-/// has a client of its own.
-fn keep_database(ctx: Ctx<'_>, event: &[u8]) {
-    static FROM: MainThread<Cell<i32>> = MainThread(Cell::new(0));
-    if event == b"move_from" {
-        FROM.0.set(ctx.db());
-    } else {
-        ctx.select_db(FROM.0.get());
-    }
 }
 
 unsafe extern "C" fn on_event(

@@ -9,7 +9,6 @@ use lock::value::owner::OwnerRef;
 use super::callbacks::CALLBACKS;
 use super::waiting_clients::{AnswerBy, WaitingClient};
 use super::wake::Answering;
-use crate::shell::background::server_events;
 use crate::shell::ffi::server::Audience;
 use crate::shell::ffi::string::Str;
 
@@ -57,7 +56,6 @@ impl Park for Parking<'_> {
                 None => return false,
             },
         };
-        server_events::watch_keys(*ctx);
         clients.insert(request, WaitingClient { client, owner: owner.to_owner(), family, answer_by });
         true
     }

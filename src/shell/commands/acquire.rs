@@ -17,7 +17,7 @@ use crate::shell::ffi::call::slot;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{may_publish, Audience};
 use crate::shell::ffi::string::Str;
-use crate::shell::{settings, turn};
+use crate::shell::{key_events, settings, turn};
 
 /// Runs the command.
 pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
@@ -53,7 +53,7 @@ pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), 
         Acquired::Granted(grant) => reply::grant(&mut ctx, family, owner, grant.fence, grant.holds),
         Acquired::NotGranted => reply::not_granted(&mut ctx),
         // The client is blocked, or was told so when it was parked.
-        Acquired::Queued(_) => {}
+        Acquired::Queued(_) => key_events::watch(ctx),
     }
     Ok(())
 }

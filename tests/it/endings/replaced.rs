@@ -243,3 +243,74 @@ fn a_key_that_was_removed_and_made_again_in_one_step_goes_by_what_it_is_now() {
     // The queue is asked once, when the step is over, and finds the key free.
     b.granted("b");
 }
+
+#[test]
+fn who_waits_for_another_key_first_is_told_what_this_one_has_become() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "a", "y");
+    hold(&mut client, "k", "x");
+    let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 a k m BLOCK 0");
+    let [mut behind] = line_up(&server, "k", ["d"]);
+    client.run("SET k v");
+    for waiter in [&mut several, &mut behind] {
+        assert!(waiter.reply().error().starts_with(WRONG_TYPE));
+    }
+}
+
+#[test]
+fn who_waits_for_a_free_key_and_others_is_told_what_it_becomes() {
+    for ends in [
+        &["SET a v"] as &[&str],
+        &["SET s v", "RENAME s a"],
+        &["SELECT 1", "SET a v", "MOVE a 0"],
+        &["LPUSH l v", "COPY l a"],
+    ] {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "b", "y");
+        let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 a b m BLOCK 0");
+        client.pipeline(ends);
+        assert!(several.reply().error().starts_with(WRONG_TYPE), "{ends:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_renamed_onto_a_free_key_ends_there_with_its_lease() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "b", "y");
+    let mut several = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 a b m {LONG} BLOCK 0"));
+    let start = Instant::now();
+    multi(&mut client, &["LOCK.ACQUIRE k z PX 300", "RENAME k a", "LOCK.RELEASE b y"]);
+    several.granted_within("m", Duration::from_millis(300) + SOON);
+    assert!(ms_since(start) >= 300, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_lock_that_is_renamed_to_where_its_owner_waits_is_a_grant() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "x");
+    let [mut y] = line_up(&server, "k", ["y"]);
+    let [mut z] = line_up(&server, "k", ["z"]);
+    hold(&mut client, "a", "z");
+    assert_eq!(client.run("RENAME a k"), Reply::ok());
+    z.granted("z");
+    y.assert_silent();
+    hold(&mut client, "b", "x");
+    let [_x] = line_up(&server, "k", ["x"]);
+    assert!(client.run("LOCK.ACQUIRE b z BLOCK 0").error().starts_with("DEADLOCK "));
+}
+
+#[test]
+fn a_semaphore_that_is_renamed_onto_a_key_brings_its_limit() {
+    let server = quiet().start();
+    let mut client = server.client();
+    client.run(&format!("SEM.ACQUIRE k a LIMIT 1 {LONG}"));
+    let mut b = Waiter::park(&server, &format!("SEM.ACQUIRE k b LIMIT 1 {LONG} BLOCK 0"));
+    client.run(&format!("SEM.ACQUIRE other o LIMIT 5 {LONG}"));
+    assert_eq!(client.run("RENAME other k"), Reply::ok());
+    b.granted("b");
+    assert!(client.run(&format!("SEM.ACQUIRE k c LIMIT 5 {LONG} BLOCK 0")).fence() > 0);
+}
