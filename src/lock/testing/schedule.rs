@@ -11,6 +11,8 @@ pub enum Step {
     SendAgain,
     /// Time passes.
     Pass(Ms),
+    /// Somebody sets the server's clock, by so many milliseconds.
+    SetClock(i64),
     /// Something happens that is no command of ours. For `Unblocked` the number chooses among those who wait.
     Happen(Event),
     /// One of those who wait goes away in the very turn in which this command is played.
@@ -124,6 +126,7 @@ fn step(rng: &mut Rng, cast: &Cast) -> Step {
         97 if rng.once_in(2) => Step::Crash(rng.pick(&[0, 50])),
         98 => rng.pick(&[&Step::Lag, &Step::CatchUp]).clone(),
         99 if rng.once_in(2) => Step::Failover(rng.pick(&[0, 50])),
+        99 if rng.once_in(2) => Step::SetClock(rng.pick(&[-200, -30, 30, 200])),
         _ => Step::Pass(2),
     }
 }

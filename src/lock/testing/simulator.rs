@@ -28,6 +28,8 @@ pub(super) struct Simulation {
     /// The fence of each grant of the model, as far as it was seen.
     fences: Vec<Option<Fence>>,
     highest: Option<Fence>,
+    was_set_back: bool,
+    has_lost: bool,
     last_command: Option<Command>,
     /// What the contract says of the last command, and what waiters were told since the start.
     pub outcome: Option<Outcome>,
@@ -51,6 +53,8 @@ impl Simulation {
             keys: cast.keys.iter().map(|(key, _)| *key).collect(),
             fences: Vec::new(),
             highest: None,
+            was_set_back: false,
+            has_lost: false,
             last_command: None,
             outcome: None,
             told: Vec::new(),
@@ -79,6 +83,10 @@ impl Simulation {
                 self.rules.save();
                 self.saved = self.model.save();
             }
+            // Fences outlive lost data as long as the clock is not set back: a schedule has one or the other.
+            Step::SetClock(by_ms) if *by_ms < 0 && self.has_lost => {}
+            Step::Crash(_) | Step::Failover(_) if self.was_set_back => {}
+            Step::SetClock(by_ms) => self.set_clock(*by_ms),
             Step::Crash(grace) => {
                 self.take_time();
                 self.rules.crash(*grace);
@@ -109,8 +117,20 @@ impl Simulation {
         }
     }
 
+    /// The rules have one clock for everything; what is overdue then ends first, before anybody is served.
+    fn set_clock(&mut self, by_ms: i64) {
+        self.rules.server.keyspace.sweep();
+        self.play_turns();
+        let now = &mut self.rules.server.keyspace.now_ms;
+        *now = now.saturating_add_signed(by_ms).max(1);
+        self.was_set_back |= by_ms < 0;
+        self.model.pass_to(*now);
+        self.play_turns();
+    }
+
     /// A start or a failover takes longer than the clocks disagree: by that fences grow over lost data.
     fn take_time(&mut self) {
+        self.has_lost = true;
         self.rules.server.keyspace.now_ms += 5;
         self.model.now += 5;
     }
