@@ -100,6 +100,7 @@ mod tests {
         assert_eq!(clock.last(), None);
         let fence = clock.next(86_400_000_000 + 10).unwrap();
         assert_eq!((clock.last(), fence.get()), (Some(fence), 86_400_000_010));
+        assert_eq!(fence.signed(), 86_400_000_010);
         assert!(fence.is_beyond_a_day(9) && !fence.is_beyond_a_day(10) && !fence.is_beyond_a_day(u64::MAX));
     }
 }

@@ -247,6 +247,11 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_semaphore_has_a_limit() {
+        assert_eq!(FamilyAndLimit::of(Family::Semaphore, None), None);
+    }
+
     /// One effect after the other, and who holds then.
     #[test]
     fn an_effect_says_how_one_owner_holds_now() {

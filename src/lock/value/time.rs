@@ -176,6 +176,7 @@ mod tests {
         assert_eq!((lease.third_ms(), Lease::Persist.third_ms()), (Some(3_000), None));
         assert_eq!(Lease::from_ms(2).unwrap().third_ms(), Some(1), "no timer fires without end");
         assert_eq!((Timestamp::from_ms(0).ms(), Timestamp::from_ms(5).plus_ms(3).ms()), (1, 8));
+        assert_eq!(now.signed_ms(), 1_000);
         assert_eq!((now.ms_since(Timestamp::from_ms(400)), now.ms_since(Timestamp::from_ms(2_000))), (600, 0));
     }
 
