@@ -6,7 +6,7 @@ use super::lock_manager::LockManager;
 use crate::host::{Clients, Content, Delivery, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::queue::precedence::has_turn;
-use crate::queue::request::QueueId;
+use crate::queue::request::{Others, QueueId};
 use crate::value::claim::LockRequest;
 use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::Owner;
@@ -15,8 +15,8 @@ use crate::value::time::Now;
 /// What became of an attempt to serve a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// It holds what it asked for.
-    Granted,
+    /// It holds what it asked for; whether its owner waits for more.
+    Granted(Others),
     /// It was told that its turn will never come.
     Dismissed,
     /// It has to wait; so have those behind it.
@@ -60,14 +60,16 @@ impl LockManager {
             Err(error) => self.dismiss_for(clients, id, error),
             Ok(grant) => {
                 let claim = request.claim;
-                self.remove(id);
-                self.gained(key, owner.as_bytes());
+                let others = self.remove(id);
+                if others == Others::Some {
+                    self.gained(key, owner.as_bytes());
+                }
                 self.deliver(clients, id, grant, || GrantInFlight {
                     owner,
                     claim,
                     grants: vec![(key.to_key(), grant)],
                 });
-                Attempt::Granted
+                Attempt::Granted(others)
             }
         }
     }
@@ -111,10 +113,10 @@ impl LockManager {
         match self.grant(host, db, &names, &request, queued.session) {
             Err(error) => self.dismiss_for(&mut host.clients, id, error),
             Ok(grants) => {
-                self.remove(id);
-                let others =
+                let others = self.remove(id);
+                let other_queues =
                     queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());
-                self.due.extend(others);
+                self.due.extend(other_queues);
                 keys.iter().for_each(|key| self.gained(key.as_ref(), queued.owner.as_bytes()));
                 let first = grants.first();
                 let (owner, claim) = (queued.owner, queued.claim);
@@ -122,7 +124,7 @@ impl LockManager {
                     let grants = keys.into_iter().zip(grants.into_iter()).collect();
                     GrantInFlight { owner, claim, grants }
                 });
-                Attempt::Granted
+                Attempt::Granted(others)
             }
         }
     }

@@ -4,7 +4,7 @@
 use super::lock_manager::{LockManager, Timer};
 use crate::host::{Clients, Content, Entry, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
-use crate::queue::request::QueueId;
+use crate::queue::request::{Others, QueueId};
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
 
@@ -34,7 +34,8 @@ impl LockManager {
         // Those behind it may be admissible without it: readers behind a writer, for one.
         self.due.extend(request.queues.iter().copied());
         if departure == Departure::ForGood || !keeps_place {
-            return self.remove(id);
+            _ = self.remove(id);
+            return;
         }
         self.timers.clear(Timer::WaitEnds(id));
         self.queues.keep_place(id);
@@ -122,8 +123,8 @@ impl LockManager {
     }
 
     /// Takes a request out of its queues, with its timers and those of queues in which nobody stands any more.
-    pub(super) fn remove(&mut self, id: RequestId) {
-        let Some(request) = self.queues.leave(id) else { return };
+    pub(super) fn remove(&mut self, id: RequestId) -> Others {
+        let Some((request, others)) = self.queues.leave(id) else { return Others::None };
         if request.until.is_some() {
             self.timers.clear(Timer::WaitEnds(id));
         }
@@ -136,6 +137,7 @@ impl LockManager {
                 self.changed.remove(&queue);
             }
         }
+        others
     }
 }
 

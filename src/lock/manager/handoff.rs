@@ -9,7 +9,7 @@ use super::release::remove_if_vacant;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::queue::precedence::has_turn;
-use crate::queue::request::{QueueId, QueuedRequest};
+use crate::queue::request::{Others, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Family, LockRequest};
 use crate::value::outcome::Admission;
@@ -147,9 +147,11 @@ impl LockManager {
             }
             let owner = head.owner.clone();
             match self.attempt(entry, clients, now, key, queue, id, Turn::Come) {
-                Attempt::Granted => {
-                    if let Some(next) = self.serve_owner_open(entry, clients, now, key, queue, owner) {
-                        return next;
+                Attempt::Granted(others) => {
+                    if others == Others::Some {
+                        if let Some(next) = self.serve_owner_open(entry, clients, now, key, queue, owner) {
+                            return next;
+                        }
                     }
                     // A mutex has its one holder: nobody else fits.
                     if self.has_one_holder(queue) {
@@ -198,7 +200,7 @@ impl LockManager {
                 Next::Head(id) => {
                     let Some(head) = self.queues.request(id).cloned() else { return };
                     match self.attempt_several(host, queue, id) {
-                        Attempt::Granted => {
+                        Attempt::Granted(_) => {
                             self.serve_owners(host, queue, vec![head.owner]);
                             break;
                         }

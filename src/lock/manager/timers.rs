@@ -68,7 +68,7 @@ impl LockManager {
                     host.clients.answer(id, WaitOutcome::TimedOut);
                     self.leave(host.now, id, Departure::MayComeBack);
                 }
-                Timer::PlaceEnds(id) => self.remove(id),
+                Timer::PlaceEnds(id) => _ = self.remove(id),
                 Timer::LeaseEnds(queue) => _ = self.due.insert(queue),
                 Timer::RenewalDue(id) => self.renew_session(host, id),
             }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use super::request::{Arrival, Place, QueueId, QueuedRequest, Rank};
+use super::request::{Arrival, Others, Place, QueueId, QueuedRequest, Rank};
 use super::wait_queue::WaitQueue;
 use super::waited_for::WaitedFor;
 use crate::id_map::IdMap;
@@ -186,7 +186,7 @@ impl WaitQueues {
     }
 
     /// Takes a request out for good, and the wait queues that are empty then.
-    pub fn leave(&mut self, id: RequestId) -> Option<QueuedRequest> {
+    pub fn leave(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
         shrink::map(&mut self.requests);
         if let Some(away) = request.away {
@@ -205,8 +205,8 @@ impl WaitQueues {
                 self.close(*queue_id);
             }
         }
-        self.unlist(id, &request);
-        Some(request)
+        let others = self.unlist(id, &request);
+        Some((request, others))
     }
 
     /// The client is away: the request keeps its place, but is passed over.
@@ -263,14 +263,16 @@ impl WaitQueues {
         }
     }
 
-    fn unlist(&mut self, id: RequestId, request: &QueuedRequest) {
-        let Some(owners) = self.by_owner.get_mut(&request.db) else { return };
-        let Some(listed) = owners.get_mut(request.owner.as_bytes()) else { return };
+    fn unlist(&mut self, id: RequestId, request: &QueuedRequest) -> Others {
+        let Some(owners) = self.by_owner.get_mut(&request.db) else { return Others::None };
+        let Some(listed) = owners.get_mut(request.owner.as_bytes()) else { return Others::None };
         listed.remove(&(request.listed_under, id));
-        if listed.is_empty() {
-            owners.remove(request.owner.as_bytes());
-            shrink::map(owners);
+        if !listed.is_empty() {
+            return Others::Some;
         }
+        owners.remove(request.owner.as_bytes());
+        shrink::map(owners);
+        Others::None
     }
 
     fn number(&mut self) -> u64 {

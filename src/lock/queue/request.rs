@@ -88,6 +88,15 @@ pub struct QueuedRequest {
     pub(super) away: Option<u64>,
 }
 
+/// Whether the owner of a request that has left has others, queued or with a kept place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// It has.
+    Some,
+    /// It has not.
+    None,
+}
+
 impl QueuedRequest {
     /// Who wants what, for how long.
     pub fn request(&self) -> LockRequest<'_> {

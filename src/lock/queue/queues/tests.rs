@@ -71,7 +71,7 @@ fn a_kept_place_is_no_waiter_and_is_taken_up_again() {
     assert_eq!(queues.of_key(key("l").as_ref()).unwrap().first(), Some(other), "it is passed over");
     assert_eq!(queues.of_key(key("k").as_ref()).unwrap().waiters(), 0);
     assert_eq!(retried(queues, "a", "kl", MUTEX), Some(kept), "a retry finds it");
-    let place = queues.leave(kept).unwrap().place;
+    let place = queues.leave(kept).unwrap().0.place;
     let back = fixture.wait("a", "l", MUTEX);
     assert!(place < fixture.queues.request(other).unwrap().place);
     assert!(place < fixture.queues.request(back).unwrap().place, "nobody else gets it");
