@@ -20,6 +20,20 @@ pub struct KeyArguments<'a> {
     pub names: &'a [&'a [u8]],
 }
 
+impl<'a> KeyArguments<'a> {
+    /// The string object of an argument with these bytes. Of several keys only the very argument is found: the names of
+    /// 128 keys are not compared with each other each time that one is opened.
+    #[inline]
+    fn string_of(self, name: &[u8]) -> Option<Str<'a>> {
+        let is_it = |argument: &&[u8]| match self.names {
+            [_] => *argument == name,
+            _ => std::ptr::eq(*argument, name),
+        };
+        let position = self.names.iter().position(is_it)?;
+        self.strings.get(position).copied()
+    }
+}
+
 /// The keyspace of a command or of a turn of the timer.
 pub struct Store<'a> {
     ctx: Ctx<'a>,
@@ -72,9 +86,8 @@ impl Keys for Store<'_> {
     #[inline]
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> StoredKey<'e> {
         self.select(key.db);
-        let KeyArguments { strings, names } = self.arguments;
-        let name = match names.iter().position(|name| *name == key.name).and_then(|index| strings.get(index)) {
-            Some(argument) => Name::Argument(*argument),
+        let name = match self.arguments.string_of(key.name) {
+            Some(argument) => Name::Argument(argument),
             None => Name::Own(OwnedStr::new(key.name)),
         };
         // SAFETY: one key is open at a time, because it borrows the store, which is the only one.
