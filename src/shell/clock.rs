@@ -1,16 +1,55 @@
-//! The wall clock, by which the server expires keys too.
+//! The two clocks: the wall clock, by which the server expires keys and so leases end, and the one that nobody sets.
 
+use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lock::value::time::Now;
+use lock::value::time::{Instant, Now, Timestamp};
+
+use super::ffi::clock as ffi;
+use super::ffi::main_thread::MainThread;
+
+/// By so much the difference of the clocks may change without anybody having set one: each is cut to a millisecond, and
+/// the server may be held up between two readings. What is less adds up until it is more.
+const TOLERANCE_MS: u64 = 20;
+
+/// By how many milliseconds the wall clock was ahead of the other when it was looked at last, or set last.
+static AHEAD_MS: MainThread<Cell<Option<i64>>> = MainThread(Cell::new(None));
 
 /// The time of a decision, read when it is first needed.
+#[inline]
 pub fn now() -> Now {
-    Now::by(wall_clock_us)
+    Now::by(wall_us, ffi::monotonic_us)
+}
+
+/// The clock that nobody sets.
+pub fn instant() -> Instant {
+    Instant::from_ms(ffi::monotonic_us() / 1000)
+}
+
+/// Milliseconds until the wall clock reaches this point, if nobody sets it. In a script or a transaction the time of a
+/// decision stands still; this does not.
+pub fn ms_until(timestamp: Timestamp) -> u64 {
+    timestamp.ms_since(Timestamp::from_ms(ffi::wall_ms()))
+}
+
+/// Whether somebody has set the wall clock since this was asked last.
+pub fn was_set() -> bool {
+    let ahead_ms = ffi::wall_ms().wrapping_sub(ffi::monotonic_us() / 1000) as i64;
+    let before = AHEAD_MS.0.get();
+    let is_same = before.is_some_and(|before| before.abs_diff(ahead_ms) <= TOLERANCE_MS);
+    if !is_same {
+        AHEAD_MS.0.set(Some(ahead_ms));
+    }
+    !is_same && before.is_some()
 }
 
 /// Microseconds since the epoch.
-fn wall_clock_us() -> u64 {
+fn wall_us() -> u64 {
+    ffi::cached_us().unwrap_or_else(system_us)
+}
+
+/// Redis 7.0 has no function that tells microseconds.
+fn system_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
 }

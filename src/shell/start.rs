@@ -2,7 +2,6 @@
 
 use redis_module::{raw, Context, RedisString, Status};
 
-use super::background::events::{self, Event};
 use super::background::{gate, server_events, timer};
 use super::commands::registration;
 use super::ffi::context::Ctx;
@@ -10,7 +9,7 @@ use super::ffi::module::set_options;
 use super::keyspace::datatype::REDISLOCK;
 use super::keyspace::lock_memory;
 use super::replication::consumers;
-use super::{clock, settings, turn};
+use super::{settings, turn};
 
 /// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a dump that is cut short is an error of ours, not the end of the server. And
 /// `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which the crate's bindings leave out: keys signal when they
@@ -50,7 +49,7 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
     gate::start(ctx);
     timer::start(ctx, turn::on_timer);
     consumers::count(ctx);
-    events::note(Event::Began(clock::now().timestamp()));
+    server_events::note_begin();
     warn_of_eviction(ctx);
     Ok(())
 }

@@ -78,10 +78,11 @@ impl State {
                 manager.limits = settings::limits();
                 manager.change_grace(now, settings::grace_ms());
             }
-            Event::Began(since) => {
+            Event::Began { since, grace_ms } => {
                 manager.limits = settings::limits();
-                manager.begin_grace(since, settings::grace_ms());
+                manager.begin_grace(since, grace_ms);
             }
+            Event::ClockSet => manager.clock_was_set(now),
         }
     }
 }

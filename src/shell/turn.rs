@@ -6,15 +6,17 @@ use std::ffi::c_void;
 use command::errors::{self, ErrorReply};
 use lock::host::Host;
 use lock::manager::lock_manager::LockManager;
-use lock::manager::timers::GATE_RETRY_MS;
+use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
 use lock::value::time::Now;
 use redis_module::raw;
 
+use super::background::timer::Arming;
 use super::background::{events, timer};
 use super::clients::parking::{NewWaiter, Parking};
 use super::clients::wake::Answering;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
+use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::store::{KeyArguments, Store};
 use super::state::{self, State};
 
@@ -41,7 +43,7 @@ pub fn of_command<'c, R>(
         let keys = unsafe { Store::of_command(ctx, arguments) };
         let mut host = Host { keys, clients: Parking { answering: Answering { ctx, clients }, waiter }, now };
         let result = decide(manager, &mut host);
-        schedule(manager, now);
+        schedule_and_wake(manager);
         result
     });
     decided.ok_or(errors::BUSY)
@@ -54,7 +56,7 @@ pub fn of_command<'c, R>(
 pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, ErrorReply> {
     let inspected = state::borrow(|state, now| {
         let result = inspect(state, now);
-        schedule(&state.manager, now);
+        schedule_and_wake(&state.manager);
         result
     });
     inspected.ok_or(errors::BUSY)
@@ -79,9 +81,10 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             manager.tick(&mut host, TIMERS_A_TURN);
             manager.drain(&mut host);
             if manager.has_due() && host.keys.was_refused() {
-                timer::arm(now, now.timestamp().plus_ms(GATE_RETRY_MS));
+                let instant = Some(now.instant().plus_ms(GATE_RETRY_MS));
+                timer::arm(NextTimer { instant, timestamp: None });
             } else {
-                schedule(manager, now);
+                schedule(manager);
             }
         });
     });
@@ -89,10 +92,20 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
 
 /// Arms the timer for what is to happen next by itself.
 #[inline]
-fn schedule(manager: &LockManager, now: &Now) {
+fn schedule(manager: &LockManager) -> Arming {
     if manager.has_due() || events::is_any() {
-        timer::arm(now, now.timestamp());
-    } else if let Some(next) = manager.next_timer() {
-        timer::arm(now, next);
+        return timer::arm_now();
+    }
+    match manager.next_timer() {
+        NextTimer { instant: None, timestamp: None } => Arming::Unchanged,
+        next => timer::arm(next),
+    }
+}
+
+/// The same from a command, which may run just before the server sleeps: behind one for which its client was blocked.
+#[inline]
+fn schedule_and_wake(manager: &LockManager) {
+    if schedule(manager) == Arming::Anew && sleeps_past_new_timers() {
+        poke_event_loop();
     }
 }

@@ -16,7 +16,7 @@
 use std::num::NonZeroU64;
 
 use lock::value::claim::Count;
-use lock::value::time::{Lease, Timestamp};
+use lock::value::time::{Instant, Lease};
 
 use super::integer::integer;
 use super::lease::LeaseSettings;
@@ -40,7 +40,7 @@ pub enum BlockLimit {
 
 impl BlockLimit {
     /// When a wait that begins now is over; `None`: never.
-    pub fn until(self, now: Timestamp) -> Option<Timestamp> {
+    pub fn until(self, now: Instant) -> Option<Instant> {
         match self {
             BlockLimit::Ms(ms) => Some(now.plus_ms(ms.get())),
             BlockLimit::Forever => None,
@@ -317,8 +317,8 @@ mod tests {
 
     #[test]
     fn a_wait_ends_that_long_after_it_began_or_never() {
-        let now = Timestamp::from_ms(1_000);
-        assert_eq!(ms(5).until(now), Some(Timestamp::from_ms(1_005)));
+        let now = Instant::from_ms(1_000);
+        assert_eq!(ms(5).until(now), Some(Instant::from_ms(1_005)));
         assert_eq!(BlockLimit::Forever.until(now), None);
     }
 

@@ -8,7 +8,7 @@ use lock::value::fence::Fence;
 use lock::value::outcome::Hold;
 use lock::value::owner::OwnerRef;
 use lock::value::rebuild::FamilyAndLimit;
-use lock::value::time::{Deadline, Timestamp};
+use lock::value::time::{Deadline, Instant, Timestamp};
 
 use super::number;
 use super::reply_writer::ReplyWriter;
@@ -59,9 +59,9 @@ pub struct WaiterInfo<'a> {
     /// That connection's address, `ip:port`; empty where it is not known.
     pub address: String,
     /// When it was queued.
-    pub since: Timestamp,
+    pub since: Instant,
     /// When the client stops waiting; `None`: never.
-    pub until: Option<Timestamp>,
+    pub until: Option<Instant>,
 }
 
 /// LOCK.HELD: `[fence, holds, ttl]`, holds of both modes together; nil where the token does not hold the lock.
@@ -91,7 +91,7 @@ pub fn info(out: &mut impl ReplyWriter, info: Option<&LockInfo<'_>>, now: Timest
 }
 
 /// LOCK.WAITERS: an array of maps, in the order of the queue.
-pub fn waiters<'a>(out: &mut impl ReplyWriter, waiters: impl ExactSizeIterator<Item = WaiterInfo<'a>>, now: Timestamp) {
+pub fn waiters<'a>(out: &mut impl ReplyWriter, waiters: impl ExactSizeIterator<Item = WaiterInfo<'a>>, now: Instant) {
     out.array(waiters.len());
     waiters.for_each(|waiter| waiter.write(out, now));
 }
@@ -131,7 +131,7 @@ impl HolderRow<'_> {
 }
 
 impl WaiterInfo<'_> {
-    fn write(&self, out: &mut impl ReplyWriter, now: Timestamp) {
+    fn write(&self, out: &mut impl ReplyWriter, now: Instant) {
         let permits = match self.claim {
             Claim::Permits { count, .. } => count.number(),
             Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => 1,
@@ -321,15 +321,15 @@ mod tests {
             claim,
             client,
             address: "127.0.0.1:5".into(),
-            since: at(998_000),
+            since: Instant::from_ms(998_000),
             until,
         };
         let permits = Claim::Permits { limit: 5, count: Count::Step(3) };
         let read = Claim::ReadWrite(Mode::Read, Count::Exactly(2));
         let queue = vec![
-            waiter(b"b", permits, Some(ClientId(9)), Some(at(1_004_000))),
+            waiter(b"b", permits, Some(ClientId(9)), Some(Instant::from_ms(1_004_000))),
             waiter(b"a", read, None, None),
-            waiter(b"c", Claim::Mutex, None, Some(at(999_999))),
+            waiter(b"c", Claim::Mutex, None, Some(Instant::from_ms(999_999))),
         ];
         let row = |owner: &str, mode: &str, permits, client, remaining| {
             [
@@ -350,12 +350,12 @@ mod tests {
             row("a", "read", 1, 0, -1),
             row("c", "exclusive", 1, 0, 0),
         ];
-        assert_eq!(record(|out| waiters(out, queue.into_iter(), now())), expected.concat());
+        assert_eq!(record(|out| waiters(out, queue.into_iter(), Instant::from_ms(1_000_000))), expected.concat());
     }
 
     #[test]
     fn nobody_waits_in_an_empty_array() {
-        let nobody = |out: &mut Recorder| waiters(out, std::iter::empty(), now());
+        let nobody = |out: &mut Recorder| waiters(out, std::iter::empty(), Instant::from_ms(1_000_000));
         assert_eq!(record(nobody), [Written::Array(0)]);
     }
 }

@@ -12,11 +12,12 @@ use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::Hold;
 use crate::value::owner::Owner;
 use crate::value::rebuild::FamilyAndLimit;
-use crate::value::time::{Deadline, Now, Timestamp};
+use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
 thread_local! {
-    /// The invented clock: `Now` takes a plain function.
-    static CLOCK_MS: Cell<u64> = const { Cell::new(0) };
+    /// The invented clocks: `Now` takes plain functions.
+    static WALL_MS: Cell<u64> = const { Cell::new(0) };
+    static MONOTONIC_MS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// A server as the rules see it.
@@ -30,6 +31,7 @@ impl Default for SimulatedServer {
     fn default() -> SimulatedServer {
         let keyspace = Keyspace {
             now_ms: 1_000,
+            ahead_ms: 0,
             primary: HashMap::new(),
             replica: Replica::default(),
             gate: Gate::Open,
@@ -46,8 +48,9 @@ impl Default for SimulatedServer {
 impl SimulatedServer {
     /// The time of a decision that is made now.
     pub fn now(&self) -> Now {
-        CLOCK_MS.set(self.keyspace.now_ms);
-        Now::by(|| CLOCK_MS.get() * 1_000)
+        WALL_MS.set(self.keyspace.timestamp().ms());
+        MONOTONIC_MS.set(self.keyspace.now_ms);
+        Now::by(|| WALL_MS.get() * 1_000, || MONOTONIC_MS.get() * 1_000)
     }
 
     pub fn host<'a>(&'a mut self, now: &'a Now) -> Host<'a, &'a mut Keyspace, &'a mut Inbox> {
@@ -74,7 +77,10 @@ pub(crate) struct Replica {
 /// The keys of a primary, and of a replica that knows the effects alone.
 #[derive(Clone)]
 pub(crate) struct Keyspace {
+    /// The clock that nobody sets.
     pub now_ms: u64,
+    /// By so much the wall clock is ahead of it.
+    pub ahead_ms: i64,
     pub primary: HashMap<Key, Stored>,
     pub replica: Replica,
     pub gate: Gate,
@@ -129,8 +135,14 @@ pub(crate) enum Sent {
 }
 
 impl Keyspace {
+    /// By the wall clock.
     pub fn timestamp(&self) -> Timestamp {
-        Timestamp::from_ms(self.now_ms)
+        Timestamp::from_ms(self.now_ms.saturating_add_signed(self.ahead_ms))
+    }
+
+    /// By the clock that nobody sets.
+    pub fn instant(&self) -> Instant {
+        Instant::from_ms(self.now_ms)
     }
 
     /// Removes the key if its time to live is over.

@@ -9,7 +9,7 @@ use crate::queue::request::{Arrival, Place, QueueId, Rank};
 use crate::value::claim::{InvalidClaim, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, Grant, KeyError};
-use crate::value::time::{Now, Timestamp};
+use crate::value::time::{Instant, Now};
 
 /// A request to acquire one or several locks of one database.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct AcquireRequest<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     /// `None`: for ever.
-    pub until: Option<Timestamp>,
+    pub until: Option<Instant>,
     /// Not for a token that the server made: nobody can retry it.
     pub may_come_back: bool,
 }
@@ -279,7 +279,7 @@ impl LockManager {
             db,
             names,
             place,
-            since: now.timestamp(),
+            since: now.instant(),
             until: wait.until,
             session,
             may_come_back: wait.may_come_back,

@@ -39,7 +39,7 @@ impl LockManager {
         }
         self.timers.clear(Timer::WaitEnds(id));
         self.queues.keep_place(id);
-        self.timers.set(Timer::PlaceEnds(id), now.timestamp().plus_ms(self.limits.keep_place_ms));
+        self.timers.set(Timer::PlaceEnds(id), now.instant().plus_ms(self.limits.keep_place_ms));
         while self.queues.kept_places() > self.limits.max_waiters {
             let Some(oldest) = self.queues.longest_away() else { break };
             self.remove(oldest);
@@ -132,7 +132,8 @@ impl LockManager {
         self.to_try.remove(&id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
-                self.timers.clear(Timer::LeaseEnds(queue));
+                self.lease_ends.clear(queue);
+                self.timers.clear(Timer::GraceEnds(queue));
                 self.due.remove(&queue);
                 self.changed.remove(&queue);
             }
@@ -147,7 +148,7 @@ mod tests {
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
-    use crate::value::time::{Lease, Timestamp};
+    use crate::value::time::Lease;
 
     const MUTEX: Claim = Claim::Mutex;
     const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
@@ -156,7 +157,7 @@ mod tests {
     /// Queues for the key; the request may keep its place when its client goes, and waits for 500 ms.
     fn queue(fixture: &mut Fixture, name: &str, may_come_back: bool) -> RequestId {
         let (owner, now) = (owner(name), fixture.server.now());
-        let until = Some(now.timestamp().plus_ms(500));
+        let until = Some(now.instant().plus_ms(500));
         let request = AcquireRequest {
             db: 0,
             names: &[b"k"],
@@ -188,12 +189,12 @@ mod tests {
             let mut fixture = Fixture::of(&[("a", MUTEX)]);
             fixture.manager.limits.keep_place_ms = keep_place_ms;
             let id = queue(&mut fixture, "b", may_come_back);
-            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_500)), "{row}");
+            assert_eq!(fixture.next_timer(), Some(1_500), "{row}");
             leave(&mut fixture, id, departure);
             assert_eq!(fixture.manager.queues().kept_places(), kept, "{row}");
             assert_eq!(fixture.manager.queues().waiters(), 0, "{row}");
-            let place_ends = (kept > 0).then_some(Timestamp::from_ms(2_000));
-            assert_eq!(fixture.manager.next_timer(), place_ends, "{row}");
+            let place_ends = (kept > 0).then_some(2_000);
+            assert_eq!(fixture.next_timer(), place_ends, "{row}");
             fixture.server.keyspace.now_ms = 2_000;
             fixture.tick();
             assert!(fixture.manager.queues().is_empty(), "{row}");
@@ -222,7 +223,7 @@ mod tests {
         fixture.drain();
         assert_eq!(fixture.holders(), "a c");
         assert!(!fixture.manager.has_due());
-        assert_eq!(fixture.manager.next_timer(), None);
+        assert_eq!(fixture.next_timer(), None);
     }
 
     #[test]
@@ -273,6 +274,6 @@ mod tests {
         assert!(matches!(fixture.server.inbox.answers[..], [_, (_, WaitOutcome::Demoted)]));
         assert!(fixture.manager.queues().is_empty() && fixture.manager.bindings().is_empty());
         assert!(!fixture.manager.has_due());
-        assert_eq!(fixture.manager.next_timer(), None);
+        assert_eq!(fixture.next_timer(), None);
     }
 }

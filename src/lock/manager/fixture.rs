@@ -3,13 +3,14 @@
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::Cancelled;
 use super::lock_manager::LockManager;
+use super::timers::NextTimer;
 use crate::host::simulated::{SimulatedServer, Stored, Told};
 use crate::key::{ClientId, Key};
 use crate::value::claim::{Claim, LockRequest, Portion};
 use crate::value::lock::Lock;
 use crate::value::outcome::{KeyError, Released};
 use crate::value::owner::Owner;
-use crate::value::time::{Deadline, Lease};
+use crate::value::time::{Deadline, Instant, Lease, Timestamp};
 
 #[derive(Default)]
 pub(super) struct Fixture {
@@ -69,6 +70,12 @@ impl Fixture {
     pub fn tick(&mut self) {
         let now = self.server.now();
         self.manager.tick(&mut self.server.host(&now), 100);
+    }
+
+    /// When the next timer fires; both clocks say the same here, unless a test has set the wall clock.
+    pub fn next_timer(&self) -> Option<u64> {
+        let NextTimer { instant, timestamp } = self.manager.next_timer();
+        instant.map(Instant::ms).into_iter().chain(timestamp.map(Timestamp::ms)).min()
     }
 
     pub fn drain(&mut self) {

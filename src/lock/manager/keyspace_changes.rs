@@ -56,7 +56,7 @@ mod tests {
             assert_eq!(fixture.manager.bindings().is_empty(), is_granted, "{db:?}");
             fixture.drain();
             assert_eq!(fixture.holders(), if is_granted { "b" } else { "" }, "{db:?}");
-            assert_eq!(fixture.manager.next_timer().is_none(), is_granted, "{db:?}: nothing is to be renewed");
+            assert_eq!(fixture.next_timer().is_none(), is_granted, "{db:?}: nothing is to be renewed");
         }
     }
 
@@ -72,6 +72,6 @@ mod tests {
         assert!(fixture.manager.bindings().is_empty());
         fixture.drain();
         assert_eq!(fixture.holders(), "b");
-        assert_eq!(fixture.manager.next_timer(), None, "nothing is to be renewed");
+        assert_eq!(fixture.next_timer(), None, "nothing is to be renewed");
     }
 }

@@ -17,6 +17,7 @@ use crate::queue::request::QueueId;
 use crate::value::claim::{Family, InvalidClaim};
 use crate::value::fence::FenceClock;
 use crate::value::outcome::KeyError;
+use crate::value::time::{Instant, Timestamp};
 
 /// Everything of the rules that is not stored with a key.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,10 @@ pub struct LockManager {
     pub(super) grace: Grace,
     pub(super) queues: WaitQueues,
     pub(super) bindings: Bindings,
-    pub(super) timers: TimerSet<Timer>,
+    /// By the clock that nobody sets.
+    pub(super) timers: TimerSet<Timer, Instant>,
+    /// By the wall clock: when a lease may have ended on a key that is waited for.
+    pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
     /// Wait queues to be served as soon as somebody may write, in the order in which they came to be.
     pub(super) due: BTreeSet<QueueId>,
     /// Those of them whose keys may have become something else.
@@ -55,15 +59,15 @@ impl Default for Limits {
     }
 }
 
-/// What happens by itself at a time.
+/// What happens by itself at a time, whatever is done to the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// A client has waited long enough.
     WaitEnds(RequestId),
     /// A client stayed away too long.
     PlaceEnds(RequestId),
-    /// A lease may have ended on a key that is waited for.
-    LeaseEnds(QueueId),
+    /// The grace is over for those who wait for a key.
+    GraceEnds(QueueId),
     /// A third of a lease that is bound to a connection is over.
     RenewalDue(BindingId),
 }

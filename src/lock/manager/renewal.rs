@@ -88,7 +88,7 @@ impl LockManager {
     pub(super) fn renew_after_a_third(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], lease: Lease) {
         let Some(id) = self.bindings.binding_of(key, owner) else { return };
         match lease.third_ms() {
-            Some(third_ms) => self.timers.set(Timer::RenewalDue(id), now.timestamp().plus_ms(third_ms)),
+            Some(third_ms) => self.timers.set(Timer::RenewalDue(id), now.instant().plus_ms(third_ms)),
             None => self.timers.clear(Timer::RenewalDue(id)),
         }
     }
@@ -191,14 +191,14 @@ mod tests {
             let mut fixture = Fixture::default();
             fixture.acquire_all("a", names, MUTEX, None, Lease::Persist);
             fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
-            assert_eq!(fixture.manager.next_timer(), None);
+            assert_eq!(fixture.next_timer(), None);
             assert_eq!(renew(&mut fixture, "a", names, Family::Mutex, Some(500)), Ok(Renewed::All));
-            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_501)));
+            assert_eq!(fixture.next_timer(), Some(1_501));
             fixture.server.keyspace.now_ms = 1_501;
             fixture.tick();
             fixture.drain();
             assert_eq!(fixture.holders(), "b");
-            assert_eq!(fixture.manager.next_timer(), None, "nobody waits any more");
+            assert_eq!(fixture.next_timer(), None, "nobody waits any more");
         }
     }
 
@@ -208,16 +208,16 @@ mod tests {
         for claim in [MUTEX, semaphore] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
-            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_100)));
+            assert_eq!(fixture.next_timer(), Some(1_100));
             fixture.server.keyspace.now_ms = 1_100;
             fixture.tick();
             assert_eq!(ends(&fixture), [Some(1_400), None]);
-            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_200)), "it is bound still");
+            assert_eq!(fixture.next_timer(), Some(1_200), "it is bound still");
             // Another length, given by the client.
             assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(900)), Ok(Renewed::All));
-            assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_400)));
+            assert_eq!(fixture.next_timer(), Some(1_400));
             assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(-1)), Ok(Renewed::All));
-            assert_eq!(fixture.manager.next_timer(), None, "it has no end");
+            assert_eq!(fixture.next_timer(), None, "it has no end");
             assert_eq!(fixture.stored().1, Deadline::Never);
         }
     }

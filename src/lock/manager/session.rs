@@ -50,7 +50,7 @@ impl LockManager {
         }
         let key = binding.key.as_ref();
         if host.keys.gate(key) != Gate::Open {
-            return self.timers.set(Timer::RenewalDue(id), host.now.timestamp().plus_ms(GATE_RETRY_MS));
+            return self.timers.set(Timer::RenewalDue(id), host.now.instant().plus_ms(GATE_RETRY_MS));
         }
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
@@ -88,7 +88,7 @@ mod tests {
     use crate::host::simulated::Told;
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::Claim;
-    use crate::value::time::{Lease, Timestamp};
+    use crate::value::time::Lease;
 
     const CLIENT: ClientId = ClientId(7);
 
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(fixture.holders(), "");
         assert_eq!(fixture.server.keyspace.primary.len(), 1, "what is not bound stays");
         assert!(!fixture.manager.has_due() && fixture.manager.bindings().is_empty());
-        assert_eq!(fixture.manager.next_timer(), None);
+        assert_eq!(fixture.next_timer(), None);
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
         fixture.server.keyspace.now_ms = 1_100;
         fixture.tick();
         assert_eq!(fixture.effects(), []);
-        assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_100 + GATE_RETRY_MS)));
+        assert_eq!(fixture.next_timer(), Some(1_100 + GATE_RETRY_MS));
         fixture.manager.end_session(CLIENT);
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a".into(), true));
@@ -164,7 +164,7 @@ mod tests {
         let mut fixture = bound();
         fixture.server.keyspace.now_ms = 1_050;
         fixture.acquire("a", Claim::Mutex, Some(ClientId(8)), Lease::from_ms(300).unwrap());
-        assert_eq!(fixture.manager.next_timer(), Some(Timestamp::from_ms(1_150)), "the earlier timer is gone");
+        assert_eq!(fixture.next_timer(), Some(1_150), "the earlier timer is gone");
         fixture.manager.end_session(CLIENT);
         assert!(!fixture.manager.has_due());
         assert_eq!(fixture.manager.bindings().client_of(key().as_ref(), owner("a").as_bytes()), Some(ClientId(8)));

@@ -50,6 +50,11 @@ impl Bindings {
         self.bindings.get(&id)
     }
 
+    /// All bindings, in no order.
+    pub fn ids(&self) -> impl Iterator<Item = BindingId> + '_ {
+        self.bindings.keys().copied()
+    }
+
     /// The connection that this hold is bound to.
     pub fn client_of(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<ClientId> {
         self.binding_of(key, owner).and_then(|id| self.bindings.get(&id)).map(|binding| binding.client)

@@ -5,24 +5,23 @@ use std::hash::Hash;
 
 use crate::id_map::IdMap;
 use crate::shrink;
-use crate::value::time::Timestamp;
 
-/// A set of timers, at most one for each subject.
+/// A set of timers by points `P` of one clock, at most one timer for each subject.
 #[derive(Clone, Debug)]
-pub struct TimerSet<T> {
-    by_subject: IdMap<T, Timestamp>,
-    by_time: BTreeSet<(Timestamp, T)>,
+pub struct TimerSet<T, P> {
+    by_subject: IdMap<T, P>,
+    by_time: BTreeSet<(P, T)>,
 }
 
-impl<T: Copy + Ord + Hash> Default for TimerSet<T> {
+impl<T: Copy + Ord + Hash, P: Copy + Ord> Default for TimerSet<T, P> {
     fn default() -> Self {
         TimerSet { by_subject: IdMap::default(), by_time: BTreeSet::new() }
     }
 }
 
-impl<T: Copy + Ord + Hash> TimerSet<T> {
+impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
     /// The subject's timer fires at `when`, and no more at the time set before.
-    pub fn set(&mut self, subject: T, when: Timestamp) {
+    pub fn set(&mut self, subject: T, when: P) {
         if let Some(before) = self.by_subject.insert(subject, when) {
             self.by_time.remove(&(before, subject));
         }
@@ -31,9 +30,16 @@ impl<T: Copy + Ord + Hash> TimerSet<T> {
 
     /// The timer fires at `when` at the latest. One that fires too early is harmless where its handler inspects the
     /// state again, and cheaper than moving it at every step.
-    pub fn set_no_later(&mut self, subject: T, when: Timestamp) {
+    pub fn set_no_later(&mut self, subject: T, when: P) {
         if self.by_subject.get(&subject).is_none_or(|before| *before > when) {
             self.set(subject, when);
+        }
+    }
+
+    /// The subject's timer, if it has one, fires at `when` at the latest.
+    pub fn hasten(&mut self, subject: T, when: P) {
+        if self.by_subject.contains_key(&subject) {
+            self.set_no_later(subject, when);
         }
     }
 
@@ -46,18 +52,18 @@ impl<T: Copy + Ord + Hash> TimerSet<T> {
     }
 
     /// When the next one fires.
-    pub fn next(&self) -> Option<Timestamp> {
+    pub fn next(&self) -> Option<P> {
         self.by_time.first().map(|(when, _)| *when)
     }
 
     /// When they fire, the next one first.
     #[cfg(test)]
-    pub fn all(&self) -> impl Iterator<Item = Timestamp> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = P> + '_ {
         self.by_time.iter().map(|(when, _)| *when)
     }
 
     /// Takes out one whose time has come.
-    pub fn pop_due(&mut self, now: Timestamp) -> Option<T> {
+    pub fn pop_due(&mut self, now: P) -> Option<T> {
         let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
         self.by_time.remove(&(when, subject));
         self.by_subject.remove(&subject);
@@ -69,13 +75,14 @@ impl<T: Copy + Ord + Hash> TimerSet<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::time::Timestamp;
 
     fn timestamp(ms: u64) -> Timestamp {
         Timestamp::from_ms(ms)
     }
 
     /// Everything that has fired by then.
-    fn fired(timers: &mut TimerSet<u32>, ms: u64) -> Vec<u32> {
+    fn fired(timers: &mut TimerSet<u32, Timestamp>, ms: u64) -> Vec<u32> {
         std::iter::from_fn(|| timers.pop_due(timestamp(ms))).collect()
     }
 
@@ -108,6 +115,16 @@ mod tests {
         assert_eq!(fired(&mut timers, 99), [1]);
         timers.set_no_later(1, timestamp(40));
         assert_eq!(timers.next(), Some(timestamp(40)), "one that has fired is forgotten");
+    }
+
+    #[test]
+    fn who_has_a_timer_can_be_hastened() {
+        let mut timers = TimerSet::default();
+        timers.set(1, timestamp(30));
+        timers.set(2, timestamp(10));
+        (1..=3).for_each(|subject| timers.hasten(subject, timestamp(20)));
+        assert_eq!(fired(&mut timers, 19), [2]);
+        assert_eq!(fired(&mut timers, 99), [1]);
     }
 
     #[test]

@@ -6,15 +6,41 @@ use super::lock_manager::{LockManager, Timer};
 use super::release::End;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::queue::request::QueueId;
-use crate::value::time::{Now, Timestamp};
+use crate::value::time::{Instant, Now, Timestamp};
 
 /// Milliseconds after which a closed gate is asked again. No event of the server says that a pause has ended.
 pub const GATE_RETRY_MS: u64 = 10;
 
+/// When something happens by itself next, by each of the two clocks. Which comes first depends on what is done to the
+/// wall clock meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NextTimer {
+    /// A wait, a place, a grace, a renewal.
+    pub instant: Option<Instant>,
+    /// A lease that somebody waits for.
+    pub timestamp: Option<Timestamp>,
+}
+
+impl NextTimer {
+    /// Whether who comes for `other` comes for this too, whatever is done to the wall clock.
+    pub fn is_covered_by(&self, other: &NextTimer) -> bool {
+        fn is_no_earlier<P: Ord>(this: Option<P>, other: Option<P>) -> bool {
+            this.is_none_or(|this| other.is_some_and(|other| this >= other))
+        }
+        is_no_earlier(self.instant, other.instant) && is_no_earlier(self.timestamp, other.timestamp)
+    }
+
+    /// Whether its time has come.
+    pub fn is_due(&self, now: &Now) -> bool {
+        self.instant.is_some_and(|instant| instant <= now.instant())
+            || self.timestamp.is_some_and(|timestamp| timestamp <= now.timestamp())
+    }
+}
+
 impl LockManager {
     /// The server has started or become the primary, and may have lost locks whose holders still work: for so long
     /// nobody new is granted anything.
-    pub fn begin_grace(&mut self, since: Timestamp, grace_ms: u64) {
+    pub fn begin_grace(&mut self, since: Instant, grace_ms: u64) {
         self.grace.begin(since, grace_ms);
     }
 
@@ -31,14 +57,23 @@ impl LockManager {
     }
 
     /// When [`LockManager::tick`] has something to do.
-    pub fn next_timer(&self) -> Option<Timestamp> {
-        self.timers.next()
+    pub fn next_timer(&self) -> NextTimer {
+        NextTimer { instant: self.timers.next(), timestamp: self.lease_ends.next() }
     }
 
     /// How long after `now` each timer fires.
     #[cfg(test)]
-    pub(crate) fn timers_ahead(&self, now: Timestamp) -> Vec<u64> {
-        self.timers.all().map(|when| when.ms_since(now)).collect()
+    pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
+        let timers = self.timers.all().map(|when| when.ms_since(now.instant()));
+        timers.chain(self.lease_ends.all().map(|when| when.ms_since(now.timestamp()))).collect()
+    }
+
+    /// The wall clock was set. Leases that go on by it may end much sooner or later than they should: those of living
+    /// sessions start again at once. Nothing is written: [`LockManager::tick`] follows.
+    pub fn clock_was_set(&mut self, now: &Now) {
+        for id in self.bindings.ids() {
+            self.timers.hasten(Timer::RenewalDue(id), now.instant());
+        }
     }
 
     /// Decides all that was put down. Whatever a closed gate blocks stays due.
@@ -57,20 +92,24 @@ impl LockManager {
         }
     }
 
-    /// Handles the timers whose time has come, at most `most` of them, so that the server is not held up.
+    /// Handles the timers whose time has come, at most `most` of them, so that the server is not held up. Sessions are
+    /// renewed before ends of leases are looked at.
     pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
         // Otherwise those who wait for a held key would set a timer for its end again and again.
         self.grace.end_if_over(host.now);
         for _ in 0..most {
-            let Some(timer) = self.timers.pop_due(host.now.timestamp()) else { break };
-            match timer {
-                Timer::WaitEnds(id) => {
+            match self.timers.pop_due(host.now.instant()) {
+                Some(Timer::WaitEnds(id)) => {
                     host.clients.answer(id, WaitOutcome::TimedOut);
                     self.leave(host.now, id, Departure::MayComeBack);
                 }
-                Timer::PlaceEnds(id) => _ = self.remove(id),
-                Timer::LeaseEnds(queue) => _ = self.due.insert(queue),
-                Timer::RenewalDue(id) => self.renew_session(host, id),
+                Some(Timer::PlaceEnds(id)) => _ = self.remove(id),
+                Some(Timer::GraceEnds(queue)) => _ = self.due.insert(queue),
+                Some(Timer::RenewalDue(id)) => self.renew_session(host, id),
+                None => match self.lease_ends.pop_due(host.now.timestamp()) {
+                    Some(queue) => _ = self.due.insert(queue),
+                    None => break,
+                },
             }
         }
     }
@@ -87,14 +126,14 @@ impl LockManager {
             return;
         }
         if let Some(grace_ends) = self.grace.ends() {
-            self.timers.set_no_later(Timer::LeaseEnds(queue), grace_ends);
+            self.timers.set_no_later(Timer::GraceEnds(queue), grace_ends);
         }
         let until = entry.until();
         match entry.content() {
             Content::Lock(lock) => {
                 self.queues.note_holders(queue, Some(lock));
                 if let Some(end) = lock.first_deadline(until).timestamp() {
-                    self.timers.set_no_later(Timer::LeaseEnds(queue), end.plus_ms(1));
+                    self.lease_ends.set_no_later(queue, end.plus_ms(1));
                 }
             }
             _ => self.queues.note_holders(queue, None),
@@ -125,17 +164,13 @@ mod tests {
 
     const MUTEX: Claim = Claim::Mutex;
 
-    fn at(ms: u64) -> Option<Timestamp> {
-        Some(Timestamp::from_ms(ms))
-    }
-
     #[test]
     fn those_who_wait_for_one_or_several_keys_watch_the_first_lease_to_end() {
         for names in [&[b"k".as_slice()][..], &[b"k", b"l"], &[b"l", b"k"]] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
             fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
-            assert_eq!(fixture.manager.next_timer(), at(1_301), "{names:?}");
+            assert_eq!(fixture.next_timer(), Some(1_301), "{names:?}");
             fixture.server.keyspace.now_ms = 1_300;
             fixture.tick();
             assert!(!fixture.manager.has_due(), "the lease includes its last millisecond");
@@ -154,7 +189,7 @@ mod tests {
             db: 0,
             names: &[b"k"],
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { until: at(1_200), may_come_back: false }),
+            wait: Some(Wait { until: Some(Instant::from_ms(1_200)), may_come_back: false }),
             session: None,
         };
         let acquired = fixture.manager.acquire(&mut fixture.server.host(&now), request);
@@ -165,7 +200,7 @@ mod tests {
         fixture.server.keyspace.now_ms = 1_200;
         fixture.tick();
         assert_eq!(fixture.server.inbox.answers, [(id, WaitOutcome::TimedOut)]);
-        assert!(fixture.manager.queues().is_empty() && fixture.manager.next_timer().is_none());
+        assert!(fixture.manager.queues().is_empty() && fixture.next_timer().is_none());
     }
 
     #[test]
@@ -178,9 +213,9 @@ mod tests {
         fixture.server.keyspace.now_ms = 1_100;
         let now = fixture.server.now();
         fixture.manager.tick(&mut fixture.server.host(&now), 2);
-        assert_eq!((fixture.effects().len(), fixture.manager.next_timer()), (2, at(1_100)));
+        assert_eq!((fixture.effects().len(), fixture.next_timer()), (2, Some(1_100)));
         fixture.manager.tick(&mut fixture.server.host(&now), 2);
-        assert_eq!((fixture.effects().len(), fixture.manager.next_timer()), (1, at(1_200)));
+        assert_eq!((fixture.effects().len(), fixture.next_timer()), (1, Some(1_200)));
     }
 
     #[test]
@@ -189,9 +224,9 @@ mod tests {
         let now = fixture.server.now();
         fixture.manager.change_grace(&now, 500);
         assert!(!fixture.manager.has_due(), "none begins");
-        fixture.manager.begin_grace(fixture.server.keyspace.timestamp(), 1_000);
+        fixture.manager.begin_grace(fixture.server.keyspace.instant(), 1_000);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
-        assert_eq!((fixture.holders(), fixture.manager.next_timer()), ("".into(), at(2_000)));
+        assert_eq!((fixture.holders(), fixture.next_timer()), ("".into(), Some(2_000)));
         fixture.manager.change_grace(&now, 0);
         fixture.drain();
         assert_eq!(fixture.holders(), "b");

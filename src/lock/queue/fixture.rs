@@ -40,7 +40,7 @@ impl Fixture {
 
     /// The owner waits for the keys, behind everyone.
     pub fn wait(&mut self, owner: &str, keys: &str, claim: Claim) -> RequestId {
-        let now = self.server.now().timestamp();
+        let now = self.server.now().instant();
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let id = self.queues.enter(Arrival {
             request: LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist },

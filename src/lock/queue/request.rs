@@ -3,7 +3,7 @@
 use crate::key::ClientId;
 use crate::value::claim::{Claim, LockRequest};
 use crate::value::owner::Owner;
-use crate::value::time::{Lease, Timestamp};
+use crate::value::time::{Instant, Lease};
 
 /// The wait queue of a key, for as long as it exists; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,9 +50,9 @@ pub struct Arrival<'a> {
     /// Where it shall stand.
     pub place: Place,
     /// Now.
-    pub since: Timestamp,
+    pub since: Instant,
     /// When the client stops waiting; `None`: never.
-    pub until: Option<Timestamp>,
+    pub until: Option<Instant>,
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
     /// Whether it may keep its place when it goes away: not for a token that the server made.
@@ -75,9 +75,9 @@ pub struct QueuedRequest {
     /// Where it stands in each of them.
     pub place: Place,
     /// When it was queued.
-    pub since: Timestamp,
+    pub since: Instant,
     /// When the client stops waiting; `None`: never.
-    pub until: Option<Timestamp>,
+    pub until: Option<Instant>,
     /// The connection that asked, to which SESSION binds the grant.
     pub session: Option<ClientId>,
     /// Whether it may keep its place when it goes away: not for a token that the server made.

@@ -9,6 +9,7 @@ use crate::host::simulated::{Keyspace, Stored};
 use crate::host::{Content, Entry, Gate, Keys};
 use crate::key::Key;
 use crate::manager::lock_manager::LockManager;
+use crate::manager::timers::NextTimer;
 use crate::queue::request::QueuedRequest;
 use crate::value::claim::Family;
 use crate::value::fence::Fence;
@@ -147,5 +148,5 @@ pub(super) fn check_nothing_is_left(manager: &LockManager) {
     assert!(manager.queues().is_clean(), "{:?}", manager.queues());
     assert!(manager.bindings().is_empty());
     assert!(!manager.has_due());
-    assert_eq!(manager.next_timer(), None);
+    assert_eq!(manager.next_timer(), NextTimer::default());
 }

@@ -1,8 +1,25 @@
 //! The words of the contract: commands, outcomes, and what else can happen to locks. Nothing here knows the rules, so
 //! that the same steps can be sent to a server.
 
-/// Milliseconds since the epoch, or a length of time in milliseconds.
+/// Milliseconds: a point of one of the clocks, or a length of time.
 pub type Ms = u64;
+
+/// The two clocks of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clocks {
+    /// The one that can be set: milliseconds since the epoch. Leases go by it, as every time to live does.
+    pub wall: Ms,
+    /// The one that nobody sets: milliseconds since any start. BLOCK, kept places, renewals of sessions and the grace go
+    /// by it.
+    pub monotonic: Ms,
+}
+
+impl Clocks {
+    /// Both, so much later.
+    pub fn plus(self, ms: Ms) -> Clocks {
+        Clocks { wall: self.wall + ms, monotonic: self.monotonic + ms }
+    }
+}
 
 /// The name of a key or of an owner.
 pub type Word = &'static str;

@@ -19,10 +19,13 @@ impl Model {
                 owners.len() - 1
             })
         };
-        let ahead = |until: Until| match until {
-            Until::At(at) => at.saturating_sub(self.now) as i64,
+        let ahead_of = |now: Ms, until: Until| match until {
+            Until::At(at) => at.saturating_sub(now) as i64,
             Until::Never => -1,
         };
+        let Clocks { wall, monotonic } = self.now;
+        let ahead = |until| ahead_of(wall, until);
+        let wait_ahead = |until| ahead_of(monotonic, until);
         for values in [&self.values, saved.values()] {
             for key in keys {
                 let value = values.iter().find(|(name, _)| name == key).map(|(_, value)| value);
@@ -34,7 +37,7 @@ impl Model {
                 let mut holders: Vec<_> = lock.holders.iter().collect();
                 holders.sort_by_key(|holder| holder.grant);
                 for h in holders {
-                    let session = h.session.map(|(_, due)| ahead(due));
+                    let session = h.session.map(|(_, due)| wait_ahead(due));
                     let (owner, until) = (label(h.owner), ahead(h.until));
                     write!(text, "{owner} {} {} {:?} {until} {session:?},", h.holds, h.reads, h.lease)
                         .expect("a string takes all");
@@ -43,12 +46,12 @@ impl Model {
         }
         for request in &self.requests {
             let asked = &request.asked;
-            let (owner, until) = (label(asked.owner), ahead(request.until));
-            let away = request.away.map(|(_, until)| until - self.now);
+            let (owner, until) = (label(asked.owner), wait_ahead(request.until));
+            let away = request.away.map(|(_, until)| until - monotonic);
             write!(text, "{owner} {:?} {:?} {until} {away:?} {},", asked.keys, asked.claim, request.is_upgrade)
                 .expect("a string takes all");
         }
-        let grace = self.grace.map(|(_, until)| until - self.now);
+        let grace = self.grace.map(|(_, until)| until - monotonic);
         let limits: Vec<u32> = keys.iter().map(|key| self.limit(key)).collect();
         write!(text, "{:?} {grace:?} {limits:?}", self.refuses_writes).expect("a string takes all");
         text

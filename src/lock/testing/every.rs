@@ -82,7 +82,15 @@ impl World {
             steps.push(Step::Happen(Event::ClientGone(client)));
         }
         steps.push(Step::Deafen(0, Command::Cancel { key: second, owner: "nobody" }));
-        steps.extend([Step::Pass(40), Step::Save, Step::Crash(0), Step::Crash(50), Step::Failover(0)]);
+        steps.extend([
+            Step::Pass(40),
+            Step::SetClock(-50),
+            Step::SetClock(80),
+            Step::Save,
+            Step::Crash(0),
+            Step::Crash(50),
+            Step::Failover(0),
+        ]);
         let events = [
             Event::Deleted(first),
             Event::Overwritten(first),

@@ -16,7 +16,7 @@ impl Model {
         };
         let mut counts = Vec::new();
         let now = self.now;
-        let until = lease.map_or(Until::Never, |lease| Until::At(now + lease));
+        let until = lease.map_or(Until::Never, |lease| Until::At(now.wall + lease));
         for key in keys {
             if self.value(key).is_none() {
                 let lock = Lock { kind: claim.kind(), limit, until, holders: Vec::new() };
@@ -39,7 +39,7 @@ impl Model {
             if asked.session {
                 holder.session = Some((asked.client, Until::Never));
             }
-            holder.renew_after_a_third(now);
+            holder.renew_after_a_third(now.monotonic);
             counts.push((*key, before, after));
             self.holders_changed(key);
         }
@@ -66,7 +66,7 @@ impl Model {
         if (holder.lease, holder.session.map(|(client, _)| client)) != open {
             holder.lease = open.0;
             holder.session = open.1.map(|client| (client, Until::Never));
-            holder.renew_after_a_third(now);
+            holder.renew_after_a_third(now.monotonic);
         }
     }
 

@@ -9,11 +9,13 @@
 //! - the LIMIT of a semaphore that RENAME or RESTORE brings is the newest one of its key;
 //! - a grant that nobody heard is taken back when nobody else has a turn; the fence and lease of an older hold stay;
 //! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
-//! - a session's renewal that meets a server that refuses writes is tried again every 10 ms.
+//! - a session's renewal that meets a server that refuses writes is tried again every 10 ms;
+//! - the wall clock is set: what is over by it then has ended, also a session's lease; after that every lease of a
+//!   living session that has an end starts again at once, and its next renewal is due a third of it later.
 
 use super::contract::*;
 
-/// When something ends. `Never` is the latest.
+/// When something ends: a lease and a key by the wall clock, all else by the one that nobody sets. `Never` is the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Until {
     /// With this millisecond.
@@ -89,8 +91,8 @@ pub(super) struct Unheard {
 /// A server as the contract describes it.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// The server's clock.
-    pub now: Ms,
+    /// The server's clocks.
+    pub now: Clocks,
     /// Requests that may wait, and places that may be kept.
     pub max_waiters: usize,
     /// How long a place is kept.
@@ -168,7 +170,7 @@ impl Model {
         if retried.is_none_or(|retried| self.requests[retried].away.is_some()) && waiters >= self.max_waiters {
             return Err(Refusal::MaxWaiters);
         }
-        let until = if block == 0 { Until::Never } else { Until::At(self.now + block) };
+        let until = if block == 0 { Until::Never } else { Until::At(self.now.monotonic + block) };
         let request = Request { asked: asked.clone(), until, is_upgrade, away: None };
         let mut requests = self.requests.clone();
         match retried {
@@ -235,8 +237,8 @@ impl Model {
         let now = self.now;
         let Some(holder) = self.holder(key, owner) else { return };
         holder.lease = lease.unwrap_or(holder.lease);
-        holder.until = holder.lease.map_or(Until::Never, |lease| Until::At(now + lease));
-        holder.renew_after_a_third(now);
+        holder.until = holder.lease.map_or(Until::Never, |lease| Until::At(now.wall + lease));
+        holder.renew_after_a_third(now.monotonic);
         self.holders_changed(key);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::contract::{Acquire, Answer, Claim, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
+use super::contract::{Acquire, Answer, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
 use crate::host::simulated::{Replica, SimulatedServer, Stored};
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, RequestId};
@@ -78,7 +78,7 @@ impl Rules {
     fn acquire(&mut self, asked: &Acquire) -> Outcome<Fence> {
         let now = &self.server.now();
         let owner = OwnerRef::new(asked.owner.as_bytes()).expect("an owner's name is short");
-        let until = asked.block.map(|block| (block > 0).then(|| now.timestamp().plus_ms(block)));
+        let until = asked.block.map(|block| (block > 0).then(|| now.instant().plus_ms(block)));
         let request = AcquireRequest {
             db: 0,
             names: &names(&asked.keys),
@@ -148,6 +148,19 @@ impl Rules {
         }
     }
 
+    /// The wall clock is set, by so many milliseconds.
+    pub fn set_clock(&mut self, by_ms: i64) {
+        self.server.keyspace.ahead_ms += by_ms;
+        let now = &self.server.now();
+        self.manager.clock_was_set(now);
+    }
+
+    /// Both clocks.
+    pub fn clocks(&self) -> Clocks {
+        let keyspace = &self.server.keyspace;
+        Clocks { wall: keyspace.timestamp().ms(), monotonic: keyspace.now_ms }
+    }
+
     /// The client of this request goes when the turn is over.
     pub fn goes_deaf(&mut self, number: u64) {
         self.deaf = Some(number);
@@ -189,7 +202,7 @@ impl Rules {
         self.server.keyspace.restart_from(replica);
         self.server.keyspace.gate = Gate::Open;
         self.numbers.clear();
-        self.manager.begin_grace(self.server.keyspace.timestamp(), grace);
+        self.manager.begin_grace(self.server.keyspace.instant(), grace);
     }
 
     /// The pending turns of the server: its timer fires as often as something is due.
@@ -197,7 +210,7 @@ impl Rules {
         for _ in 0..100 {
             self.tell();
             let now = &self.server.now();
-            let is_due = |manager: &LockManager| manager.next_timer().is_some_and(|when| when <= now.timestamp());
+            let is_due = |manager: &LockManager| manager.next_timer().is_due(now);
             if !self.manager.has_due() && !is_due(&self.manager) {
                 return;
             }

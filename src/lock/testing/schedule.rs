@@ -11,7 +11,7 @@ pub enum Step {
     SendAgain,
     /// Time passes.
     Pass(Ms),
-    /// Somebody sets the server's clock, by so many milliseconds.
+    /// Somebody sets the server's wall clock, by so many milliseconds.
     SetClock(i64),
     /// Something happens that is no command of ours. For `Unblocked` the number chooses among those who wait.
     Happen(Event),
@@ -111,7 +111,8 @@ fn step(rng: &mut Rng, cast: &Cast) -> Step {
         59..=61 => Step::Send(renew(rng, cast)),
         62..=63 => Step::Send(Command::Cancel { key: key(rng), owner: rng.pick(cast.owners) }),
         64..=65 => Step::SendAgain,
-        66..=75 => Step::Pass(rng.pick(&[1, 5, 20, 21, 60, 200])),
+        66..=73 => Step::Pass(rng.pick(&[1, 5, 20, 21, 60, 200])),
+        74..=75 => Step::SetClock(rng.pick(&[-500, -90, -20, 20, 90, 500])),
         76..=77 => Step::Happen(Event::Deleted(key(rng))),
         78 => Step::Happen(Event::Overwritten(key(rng))),
         79..=81 => Step::Happen(Event::Renamed(key(rng), key(rng))),
@@ -126,7 +127,6 @@ fn step(rng: &mut Rng, cast: &Cast) -> Step {
         97 if rng.once_in(2) => Step::Crash(rng.pick(&[0, 50])),
         98 => rng.pick(&[&Step::Lag, &Step::CatchUp]).clone(),
         99 if rng.once_in(2) => Step::Failover(rng.pick(&[0, 50])),
-        99 if rng.once_in(2) => Step::SetClock(rng.pick(&[-200, -30, 30, 200])),
         _ => Step::Pass(2),
     }
 }

@@ -48,7 +48,7 @@ impl Simulation {
     pub fn new(cast: &Cast) -> Simulation {
         let rules = Rules::new(MAX_WAITERS, KEEP_PLACE);
         Simulation {
-            model: Model::new(rules.server.keyspace.now_ms, MAX_WAITERS, KEEP_PLACE),
+            model: Model::new(rules.clocks(), MAX_WAITERS, KEEP_PLACE),
             rules,
             keys: cast.keys.iter().map(|(key, _)| *key).collect(),
             fences: Vec::new(),
@@ -117,14 +117,15 @@ impl Simulation {
         }
     }
 
-    /// The rules have one clock for everything; what is overdue then ends first, before anybody is served.
+    /// Never to before the epoch.
     fn set_clock(&mut self, by_ms: i64) {
-        self.rules.server.keyspace.sweep();
-        self.play_turns();
-        let now = &mut self.rules.server.keyspace.now_ms;
-        *now = now.saturating_add_signed(by_ms).max(1);
+        let by_ms = by_ms.max(1 - self.rules.clocks().wall as i64);
         self.was_set_back |= by_ms < 0;
-        self.model.pass_to(*now);
+        // What is over has ended, though nobody has looked at it before the clock is set back.
+        self.rules.server.keyspace.sweep();
+        self.rules.set_clock(by_ms);
+        self.rules.server.keyspace.sweep();
+        self.model.set_clock(self.rules.clocks().wall);
         self.play_turns();
     }
 
@@ -132,7 +133,7 @@ impl Simulation {
     fn take_time(&mut self) {
         self.has_lost = true;
         self.rules.server.keyspace.now_ms += 5;
-        self.model.now += 5;
+        self.model.now = self.rules.clocks();
     }
 
     /// A server that refuses writes refuses commands too.
@@ -170,12 +171,12 @@ impl Simulation {
     fn pass(&mut self, ms: Ms) {
         let end = self.rules.server.keyspace.now_ms + ms;
         loop {
-            let now = self.rules.server.keyspace.now_ms;
-            let timer = self.rules.manager.next_timer().map(|when| when.ms());
-            let next = [self.model.next_event(), timer].into_iter().flatten().filter(|next| *next > now).min();
-            let next = next.unwrap_or(end).min(end);
+            let now = &self.rules.server.now();
+            let timers = self.rules.manager.timers_ahead(now).into_iter();
+            let next = timers.chain(self.model.next_event()).filter(|ahead| *ahead > 0).min();
+            let next = next.map_or(end, |ahead| end.min(now.instant().ms() + ahead));
             self.rules.server.keyspace.now_ms = next;
-            self.model.pass_to(next);
+            self.model.pass_to(self.rules.clocks());
             self.play_turns();
             self.compare();
             if next == end {
@@ -344,7 +345,7 @@ impl Simulation {
 
     /// All that matters for what may follow, owners by the order in which they appear.
     pub fn describe(&self, keys: &[Word]) -> String {
-        let timers = self.rules.manager.timers_ahead(self.rules.server.keyspace.timestamp());
+        let timers = self.rules.manager.timers_ahead(&self.rules.server.now());
         let mut described = self.model.describe(keys, &self.saved);
         write!(described, "{timers:?}{:?}", self.rules.manager.has_due()).expect("a string takes all");
         described

@@ -17,7 +17,7 @@ impl Saved {
 
 impl Model {
     /// A server without a key.
-    pub fn new(now: Ms, max_waiters: usize, keep_place: Ms) -> Model {
+    pub fn new(now: Clocks, max_waiters: usize, keep_place: Ms) -> Model {
         Model { now, max_waiters, keep_place, ..Model::default() }
     }
 
@@ -46,25 +46,45 @@ impl Model {
         self.grace.is_some()
     }
 
-    /// When something happens by itself.
+    /// In how many milliseconds something happens by itself, if nobody sets the wall clock before.
     pub fn next_event(&self) -> Option<Ms> {
-        let after = |until: Until| match until {
-            Until::At(last) => Some(last + 1),
+        let Clocks { wall, monotonic } = self.now;
+        let at = |until: Until| match until {
+            Until::At(at) => Some(at.saturating_sub(monotonic)),
             Until::Never => None,
         };
-        let sharp = |until: Until| after(until).map(|after| after - 1);
+        // A lease includes its last millisecond.
+        let after = |until: Until| match until {
+            Until::At(last) => Some((last + 1).saturating_sub(wall)),
+            Until::Never => None,
+        };
         let holders = self.locks().flat_map(|lock| &lock.holders);
-        let leases = holders.flat_map(|holder| [after(holder.until), holder.session.and_then(|(_, due)| sharp(due))]);
+        let leases = holders.flat_map(|holder| [after(holder.until), holder.session.and_then(|(_, due)| at(due))]);
         let waits = self.requests.iter().map(|request| match request.away {
-            Some((_, until)) => Some(until),
-            None => sharp(request.until),
+            Some((_, until)) => at(Until::At(until)),
+            None => at(request.until),
         });
-        leases.chain(waits).chain([self.grace.map(|(_, until)| until)]).flatten().min()
+        leases.chain(waits).chain([self.grace.and_then(|(_, until)| at(Until::At(until)))]).flatten().min()
+    }
+
+    /// Somebody has set the wall clock: leases go on by it, and those of living sessions start again.
+    pub fn set_clock(&mut self, wall: Ms) {
+        let Clocks { monotonic, .. } = self.now;
+        self.now.wall = wall;
+        self.expire();
+        for (_, value) in &mut self.values {
+            let holders = value.lock_mut().into_iter().flat_map(|lock| &mut lock.holders);
+            for (_, due) in holders.filter_map(|holder| holder.session.as_mut()) {
+                *due = (*due).min(if *due == Until::Never { Until::Never } else { Until::At(monotonic) });
+            }
+        }
+        self.pass_to(self.now);
     }
 
     /// Time has passed to `now`, which is not past [`Model::next_event`].
-    pub fn pass_to(&mut self, now: Ms) {
+    pub fn pass_to(&mut self, now: Clocks) {
         self.now = now;
+        let now = now.monotonic;
         self.grace = self.grace.filter(|(_, until)| *until > now);
         while let Some(over) = self.requests.iter().position(|r| r.away.is_none() && r.until <= Until::At(now)) {
             self.answers.push((self.requests[over].asked.number, Answer::TimedOut));
@@ -90,7 +110,7 @@ impl Model {
         });
         let holders = locks.flat_map(|(key, lock)| lock.holders.iter().map(move |holder| (key, holder)));
         let due = holders.filter_map(|(key, holder)| match holder.session? {
-            (client, due) if due <= Until::At(self.now) => Some((key, holder.owner, client)),
+            (client, due) if due <= Until::At(self.now.monotonic) => Some((key, holder.owner, client)),
             _ => None,
         });
         due.collect()
@@ -124,7 +144,7 @@ impl Model {
             }
             Event::GraceSet(ms) => {
                 let grace = self.grace.map(|(since, _)| (since, since + ms));
-                self.grace = grace.filter(|(_, until)| *until > self.now);
+                self.grace = grace.filter(|(_, until)| *until > self.now.monotonic);
             }
         }
         self.settle();
@@ -138,7 +158,7 @@ impl Model {
 
     /// One holder ends with the key; several end no later.
     fn set_time_to_live(&mut self, key: Word, ms: Option<Ms>) {
-        let until = ms.map_or(Until::Never, |ms| Until::At(self.now + ms));
+        let until = ms.map_or(Until::Never, |ms| Until::At(self.now.wall + ms));
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
         lock.until = until;
         let is_only = lock.holders.len() == 1;
@@ -161,7 +181,7 @@ impl Model {
             return;
         }
         self.departures += 1;
-        self.requests[index].away = Some((self.departures, self.now + self.keep_place));
+        self.requests[index].away = Some((self.departures, self.now.monotonic + self.keep_place));
         let away = self.requests.iter().filter_map(|request| request.away);
         if away.clone().count() > self.max_waiters {
             let oldest = away.min();
@@ -181,7 +201,7 @@ impl Model {
     /// The server that has these keys goes on as the primary; whoever waited at the old one is gone.
     pub fn restart(&mut self, saved: &Saved, grace: Ms) {
         let Model { now, max_waiters, keep_place, grants, .. } = *self;
-        let grace = (grace > 0).then_some((now, now + grace));
+        let grace = (grace > 0).then_some((now.monotonic, now.monotonic + grace));
         let values = saved.0.clone();
         *self = Model { now, max_waiters, keep_place, grants, grace, values, ..Model::default() };
         self.settle();
@@ -257,7 +277,7 @@ enum Turn {
 impl Model {
     /// Takes out the holders whose leases are over.
     pub(super) fn expire(&mut self) {
-        let now = self.now;
+        let now = self.now.wall;
         self.take_out(|holder| holder.until < Until::At(now));
     }
 

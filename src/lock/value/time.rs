@@ -1,4 +1,7 @@
 //! Points in time and lengths of time. Nothing here reads a clock: `now` is always an argument.
+//!
+//! There are two clocks, and a type for the points of each, so that they cannot be mixed. Leases go by the wall clock,
+//! as the server's expiry does: [`Timestamp`]. Everything else goes by a clock that nobody sets: [`Instant`].
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -34,31 +37,86 @@ impl Timestamp {
     }
 }
 
-/// The time of a decision: the wall clock, read once, and only by decisions that need it.
+/// A point of the monotonic clock, which nobody sets: milliseconds since a start that means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The clock's start: it is over at any time.
+    pub const START: Instant = Instant(0);
+
+    /// The point `ms` milliseconds after the clock's start.
+    pub fn from_ms(ms: u64) -> Instant {
+        Instant(ms)
+    }
+
+    /// Milliseconds since the clock's start.
+    pub fn ms(self) -> u64 {
+        self.0
+    }
+
+    /// This point, `ms` milliseconds later.
+    pub fn plus_ms(self, ms: u64) -> Instant {
+        Instant(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds from `earlier` to here, 0 if it is not earlier.
+    pub fn ms_since(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// The time of a decision by both clocks, each read once, and only by decisions that need it.
 #[derive(Debug)]
 pub struct Now {
-    clock: fn() -> u64,
-    us: Cell<Option<u64>>,
+    wall: Reading,
+    monotonic: Reading,
 }
 
 impl Now {
-    /// The moment at which `clock` (microseconds since the epoch) is read first.
-    pub fn by(clock: fn() -> u64) -> Now {
-        Now { clock, us: Cell::new(None) }
+    /// The moment at which these clocks are read first: microseconds since the epoch, and since any start.
+    #[inline]
+    pub fn by(wall: fn() -> u64, monotonic: fn() -> u64) -> Now {
+        Now { wall: Reading::of(wall), monotonic: Reading::of(monotonic) }
     }
 
     /// Microseconds since the epoch.
+    #[inline]
     pub fn us(&self) -> u64 {
-        self.us.get().unwrap_or_else(|| {
-            let us = (self.clock)();
-            self.us.set(Some(us));
-            us
-        })
+        self.wall.us()
     }
 
     /// The same in milliseconds.
     pub fn timestamp(&self) -> Timestamp {
         Timestamp::from_ms(self.us() / 1000)
+    }
+
+    /// By the monotonic clock.
+    pub fn instant(&self) -> Instant {
+        Instant::from_ms(self.monotonic.us() / 1000)
+    }
+}
+
+/// A clock that is read once.
+#[derive(Debug)]
+struct Reading {
+    clock: fn() -> u64,
+    us: Cell<Option<u64>>,
+}
+
+impl Reading {
+    #[inline]
+    fn of(clock: fn() -> u64) -> Reading {
+        Reading { clock, us: Cell::new(None) }
+    }
+
+    #[inline]
+    fn us(&self) -> u64 {
+        self.us.get().unwrap_or_else(|| {
+            let us = (self.clock)();
+            self.us.set(Some(us));
+            us
+        })
     }
 }
 
@@ -181,9 +239,21 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_read_once() {
+    fn an_instant_says_how_long_ago_another_was() {
+        let instant = Instant::from_ms(1_000);
+        assert_eq!(
+            (instant.ms(), instant.plus_ms(3).ms(), Instant::from_ms(u64::MAX).plus_ms(3).ms()),
+            (1_000, 1_003, u64::MAX)
+        );
+        assert_eq!((instant.ms_since(Instant::from_ms(400)), instant.ms_since(Instant::from_ms(2_000))), (600, 0));
+    }
+
+    #[test]
+    fn each_clock_is_read_once_and_only_if_asked_for() {
         thread_local!(static US: Cell<u64> = const { Cell::new(5_000_000) });
-        let now = Now::by(|| US.replace(9_000_000));
+        let now = Now::by(|| US.replace(9_000_000), || US.replace(7_000_000));
         assert_eq!((now.us(), now.us(), now.timestamp().ms()), (5_000_000, 5_000_000, 5_000));
+        assert_eq!((now.instant().ms(), now.instant().ms()), (9_000, 9_000));
+        assert_eq!(US.get(), 7_000_000);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use lock::key::{ClientId, Key, RequestId};
 use lock::value::fence::Fence;
-use lock::value::time::Timestamp;
+use lock::value::time::Instant;
 
 use crate::shell::ffi::blocked::BlockedId;
 use crate::shell::ffi::main_thread::MainThread;
@@ -36,7 +36,14 @@ pub enum Event {
     /// The server became a replica.
     Demoted,
     /// The server started, loaded its data or became the primary.
-    Began(Timestamp),
+    Began {
+        /// When.
+        since: Instant,
+        /// `lock.grace` as it was then: a change afterwards begins none.
+        grace_ms: u64,
+    },
+    /// Somebody has set the wall clock.
+    ClockSet,
     /// A setting was changed.
     Configured,
 }

@@ -7,16 +7,16 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::timer;
-use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::module::subscribe_to_event;
 use crate::shell::replication::consumers;
+use crate::shell::{clock, settings};
 
 /// Subscribes to everything that can end or move a lock, or bring a consumer of effects. False: the server refuses.
 pub fn subscribe(ctx: Ctx<'_>) -> bool {
     /// Event numbers and the versions of their data, as `redismodule.h` has them.
-    const EVENTS: [(u64, u64); 8] = [
+    const EVENTS: [(u64, u64); 9] = [
         (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, 1),
         (raw::REDISMODULE_EVENT_FLUSHDB, 1),
         (raw::REDISMODULE_EVENT_LOADING, 1),
@@ -25,6 +25,7 @@ pub fn subscribe(ctx: Ctx<'_>) -> bool {
         (raw::REDISMODULE_EVENT_SWAPDB, 1),
         (raw::REDISMODULE_EVENT_FORK_CHILD, 1),
         (raw::REDISMODULE_EVENT_CONFIG, 1),
+        (raw::REDISMODULE_EVENT_CRON_LOOP, 1),
     ];
     EVENTS.iter().all(|(id, dataver)| subscribe_to_event(ctx, *id, *dataver, on_event))
 }
@@ -55,7 +56,7 @@ unsafe extern "C" fn on_event(
                 consumers::count(ctx);
                 match sub {
                     raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA => note_if_any_concern(Event::Demoted),
-                    _ => events::note(Event::Began(clock::now().timestamp())),
+                    _ => note_begin(),
                 }
             }
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
@@ -72,7 +73,7 @@ unsafe extern "C" fn on_event(
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
                 consumers::count(ctx);
-                events::note(Event::Began(clock::now().timestamp()));
+                note_begin();
                 note_if_any_concern(Event::DbChanged(None));
             }
             (raw::REDISMODULE_EVENT_CONFIG, _) => {
@@ -80,10 +81,22 @@ unsafe extern "C" fn on_event(
                 events::note(Event::Configured);
                 timer::wake();
             }
+            // No event tells that. The cron comes ten times a second, unless `hz` says otherwise.
+            (raw::REDISMODULE_EVENT_CRON_LOOP, _) if clock::was_set() => {
+                if events::concern_anybody() {
+                    events::note(Event::ClockSet);
+                }
+                timer::arm_anew();
+            }
             (raw::REDISMODULE_EVENT_FORK_CHILD | raw::REDISMODULE_EVENT_REPLICA_CHANGE, _) => consumers::count(ctx),
             _ => {}
         }
     });
+}
+
+/// The server started, loaded its data or became the primary.
+pub fn note_begin() {
+    events::note(Event::Began { since: clock::instant(), grace_ms: settings::grace_ms() });
 }
 
 /// Notes the event if anybody waits or is bound.

@@ -1,8 +1,13 @@
 //! The one timer: armed for the next moment at which something happens by itself.
+//!
+//! The server measures a timer by its event loop's clock, which nobody sets, but believes that it is due by the wall
+//! clock only: one that is armed when the wall clock is set back fires late by as much. So a set clock is looked for at
+//! the server's cron, and then the timer is armed anew.
 
 use std::cell::Cell;
 
-use lock::value::time::{Now, Timestamp};
+use lock::manager::timers::NextTimer;
+use lock::value::time::Instant;
 
 use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
@@ -13,6 +18,9 @@ use crate::shell::ffi::timer::{self as ffi, TimerCallback, TimerId};
 /// too early finds nothing due and is armed again.
 const LONGEST_WAIT_MS: u64 = 86_400_000;
 
+/// As soon as this turn is over: the clock's start is over at any time.
+const NOW: NextTimer = NextTimer { instant: Some(Instant::START), timestamp: None };
+
 /// What the timer works with, from the module's start to its end.
 #[derive(Clone, Copy)]
 struct Setup {
@@ -20,10 +28,26 @@ struct Setup {
     callback: TimerCallback,
 }
 
-static SETUP: MainThread<Cell<Option<Setup>>> = MainThread(Cell::new(None));
+/// A timer that is armed.
+#[derive(Clone, Copy)]
+struct Armed {
+    timer: TimerId,
+    fires: Instant,
+    /// What it fires for: no later than this, as long as the wall clock is not set.
+    next: NextTimer,
+}
 
-/// The timer that is armed, and for when.
-static ARMED: MainThread<Cell<Option<(TimerId, Timestamp)>>> = MainThread(Cell::new(None));
+/// What arming the timer came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arming {
+    /// One that fires in time is armed already, or none is needed.
+    Unchanged,
+    /// It was armed for an earlier time than before.
+    Anew,
+}
+
+static SETUP: MainThread<Cell<Option<Setup>>> = MainThread(Cell::new(None));
+static ARMED: MainThread<Cell<Option<Armed>>> = MainThread(Cell::new(None));
 
 /// At the module's start. The callback has to call [`fired`] first.
 pub fn start(ctx: Ctx<'_>, callback: TimerCallback) {
@@ -33,8 +57,8 @@ pub fn start(ctx: Ctx<'_>, callback: TimerCallback) {
 /// When the module goes.
 pub fn stop() {
     let Some(setup) = SETUP.0.take() else { return };
-    if let Some((timer, _)) = ARMED.0.take() {
-        ffi::disarm(setup.ctx, timer);
+    if let Some(armed) = ARMED.0.take() {
+        ffi::disarm(setup.ctx, armed.timer);
     }
     // SAFETY: it was taken out of the only place that knew it.
     unsafe { ffi::free_own_context(setup.ctx) };
@@ -50,23 +74,48 @@ pub fn fired() {
     ARMED.0.set(None);
 }
 
-/// The timer fires at `when` at the latest.
-pub fn arm(now: &Now, when: Timestamp) {
-    let Some(setup) = SETUP.0.get() else { return };
-    if let Some((timer, armed_for)) = ARMED.0.get() {
-        if armed_for <= when {
-            return;
-        }
-        ffi::disarm(setup.ctx, timer);
+/// The timer fires for this at the latest. The clocks are read only if that is not certain already.
+pub fn arm(next: NextTimer) -> Arming {
+    let Some(setup) = SETUP.0.get() else { return Arming::Unchanged };
+    let armed = ARMED.0.get();
+    if armed.is_some_and(|armed| next.is_covered_by(&armed.next)) {
+        return Arming::Unchanged;
     }
-    let wait_ms = when.ms_since(now.timestamp()).min(LONGEST_WAIT_MS);
+    // A point of the wall clock is as far away as the wall clock says now.
+    let lease_ends = next.timestamp.map(|timestamp| clock::instant().plus_ms(clock::ms_until(timestamp)));
+    let Some(fires) = next.instant.into_iter().chain(lease_ends).min() else { return Arming::Unchanged };
+    if let Some(armed) = armed {
+        if armed.fires <= fires {
+            ARMED.0.set(Some(Armed { next, ..armed }));
+            return Arming::Unchanged;
+        }
+        ffi::disarm(setup.ctx, armed.timer);
+    }
+    let wait_ms = match fires {
+        Instant::START => 0,
+        fires => fires.ms_since(clock::instant()).min(LONGEST_WAIT_MS),
+    };
     let timer = ffi::arm(setup.ctx, wait_ms as i64, setup.callback);
-    ARMED.0.set(Some((timer, when)));
+    ARMED.0.set(Some(Armed { timer, fires, next }));
+    Arming::Anew
+}
+
+/// The timer fires as soon as this turn is over.
+pub fn arm_now() -> Arming {
+    arm(NOW)
 }
 
 /// From a callback of the server: the timer fires as soon as this turn is over.
 pub fn wake() {
-    let now = clock::now();
-    arm(&now, now.timestamp());
+    arm_now();
     ffi::poke_event_loop();
+}
+
+/// The wall clock was set: nobody knows when a timer that is armed would fire. Never to be called out of the timer's
+/// own callback.
+pub fn arm_anew() {
+    if let (Some(setup), Some(armed)) = (SETUP.0.get(), ARMED.0.take()) {
+        ffi::disarm(setup.ctx, armed.timer);
+        arm_now();
+    }
 }

@@ -44,7 +44,7 @@ pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), 
             db: host.keys.db(),
             names: command.keys,
             request: LockRequest { owner, claim: command.claim, lease: command.lease },
-            wait: wait.block.map(|block| Wait { until: block.until(host.now.timestamp()), may_come_back }),
+            wait: wait.block.map(|block| Wait { until: block.until(host.now.instant()), may_come_back }),
             session: wait.client.filter(|_| command.wait.session),
         };
         manager.acquire(host, request)

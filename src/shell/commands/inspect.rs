@@ -84,7 +84,7 @@ pub fn waiters(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> 
         let ids = queue.into_iter().flat_map(|queue| queue.present());
         let waiting: Vec<_> = ids.filter_map(|(_, id)| Some((id, queues.request(id)?))).collect();
         let infos = waiting.into_iter().map(|(id, request)| waiter_info(state, id, request));
-        reply::waiters(&mut ctx, infos, now.timestamp());
+        reply::waiters(&mut ctx, infos, now.instant());
         Ok(())
     })?
 }

@@ -8,6 +8,7 @@
 //! | `reply`        | how is a reply written                                                 |
 //! | `key`          | how is a key opened, stored, expired, deleted                          |
 //! | `blocked`      | how is a client blocked and unblocked, exactly once                    |
+//! | `clock`        | what time is it, by which of the server's clocks                      |
 //! | `timer`        | how is a timer made, and the event loop woken                          |
 //! | `replicate`    | how is an effect sent to replicas and the append-only file             |
 //! | `call`         | how is a command of the server's own called                            |
@@ -24,6 +25,7 @@
 
 pub mod blocked;
 pub mod call;
+pub mod clock;
 pub mod command_info;
 pub mod context;
 pub mod guard;

@@ -36,6 +36,15 @@ pub fn poke_event_loop() {
     unsafe { api!(RedisModule_EventLoopAddOneShot(Some(nothing), null_mut())) };
 }
 
+/// Whether the server decides how long it sleeps before it runs what clients had sent that were unblocked in this turn.
+/// A timer that these commands arm fires up to 100 ms late then, unless the event loop is woken. So on Redis 7.0; 7.2
+/// turned the order, and brought the function that is probed.
+pub fn sleeps_past_new_timers() -> bool {
+    // SAFETY: the pointer is only probed.
+    let cached_microseconds = unsafe { raw::RedisModule_CachedMicroseconds };
+    cached_microseconds.is_none()
+}
+
 /// A context of the module's own: timers need one, and not every callback of the server brings one. Good for timers and
 /// for publishing, not for keys.
 pub fn own_context(ctx: Ctx<'_>) -> Option<Ctx<'static>> {

@@ -56,7 +56,7 @@ fn in_a_grace_only_who_holds_already_is_granted_more() {
     let mut fixture = Fixture::of(&[("a", READ), ("z", READ), ("a", WRITE)]);
     fixture.acquire_all("d", &[b"m"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("b", &[b"l", b"m"], Claim::Mutex, None, Lease::Persist);
-    fixture.manager.begin_grace(fixture.server.keyspace.timestamp(), 1_000);
+    fixture.manager.begin_grace(fixture.server.keyspace.instant(), 1_000);
     assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::Gone));
     let (lock, _) = fixture.stored();
     assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(1), "it writes now");

@@ -116,7 +116,7 @@ fn a_release_unbinds_and_what_has_ended_before_is_not_held() {
     assert_eq!(fixture.manager.bindings().client_of(key().as_ref(), b"a"), None);
     assert_eq!(fixture.release("b", read), Ok(Released::Gone));
     assert!(fixture.manager.bindings().is_empty());
-    assert_eq!(fixture.manager.next_timer(), None, "nothing is to be renewed");
+    assert_eq!(fixture.next_timer(), None, "nothing is to be renewed");
 }
 
 #[test]
