@@ -15,6 +15,11 @@ const TOLERANCE_MS: u64 = 20;
 /// By how many milliseconds the wall clock was ahead of the other when it was looked at last, or set last.
 static AHEAD_MS: MainThread<Cell<Option<i64>>> = MainThread(Cell::new(None));
 
+/// At the module's start: from now on it is noticed when the wall clock is set.
+pub fn start() {
+    was_set();
+}
+
 /// The time of a decision, read when it is first needed.
 #[inline]
 pub fn now() -> Now {

@@ -9,7 +9,7 @@ use super::ffi::module::set_options;
 use super::keyspace::datatype::REDISLOCK;
 use super::keyspace::lock_memory;
 use super::replication::consumers;
-use super::{settings, turn};
+use super::{clock, settings, turn};
 
 /// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a dump that is cut short is an error of ours, not the end of the server. And
 /// `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which the crate's bindings leave out: keys signal when they
@@ -47,6 +47,7 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
         return Err("the server refuses an event: it must be Redis 7.0 or newer, or Valkey".into());
     }
     gate::start(ctx);
+    clock::start();
     timer::start(ctx, turn::on_timer);
     consumers::count(ctx);
     server_events::note_begin();

@@ -4,6 +4,7 @@
 //! README and in the commands' own documentation; nothing here knows how the module works inside.
 
 mod churn;
+mod clock;
 mod deadlock;
 mod docs;
 mod endings;

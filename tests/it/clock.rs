@@ -1,0 +1,226 @@
+//! Somebody sets the server's wall clock. Leases go by it, as every time to live does; waits, kept places, renewals of
+//! sessions and the grace do not, and nobody waits for a timer that was armed before.
+
+use crate::support::skip::skips_shifted_clock;
+use crate::support::waiting::*;
+use crate::support::{until, Builder, Client, Reply, Server};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A server whose clock can be set.
+fn clocked() -> Builder {
+    Server::builder().clock("+0")
+}
+
+/// Fails if the reply comes sooner or much later than this after `start`.
+#[track_caller]
+fn assert_times_out(waiter: &mut Waiter, start: Instant, after_ms: u64) {
+    assert!(waiter.reply_within(Duration::from_millis(after_ms) + SOON).is_nil());
+    assert!(ms_since(start) >= u128::from(after_ms), "too early: {:?}", start.elapsed());
+}
+
+/// Sets the clock by whole seconds.
+fn set_clock(server: &mut Server, by_seconds: i64) {
+    server.set_clock(&format!("{by_seconds:+}s"));
+}
+
+/// Waits until the lease of `key` has begun again by the clock that was set. Told by its deadline: what the server
+/// thinks the time is may be as old as its last turn.
+#[track_caller]
+fn assert_begins_again(client: &mut Client, key: &str, lease_ms: i64, by_seconds: i64) {
+    until("the lease begins again", || {
+        let deadline = client.cmd(&["PEXPIRETIME", key]).int();
+        assert!(deadline > 0, "the lease ended: {deadline}");
+        let now = i64::try_from(since_1970().as_millis()).expect("a clock before the end of time") + by_seconds * 1000;
+        (now + lease_ms * 2 / 3..=now + lease_ms).contains(&deadline)
+    });
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970")
+}
+
+#[test]
+fn fences_and_leases_are_by_the_servers_clock() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let server = Server::builder().clock("-30d").start();
+    let mut client = server.client();
+    let fence = client.run("LOCK.ACQUIRE k a PX 60000").fence();
+    let a_month_ago = since_1970() - Duration::from_secs(30 * 24 * 3600);
+    let granted = Duration::from_micros(fence.unsigned_abs());
+    assert!(granted.abs_diff(a_month_ago) < Duration::from_secs(60), "{granted:?} {a_month_ago:?}");
+    let left = client.run("PTTL k").int();
+    assert!((50_000..=60_000).contains(&left), "{left}");
+    assert!(client.run("LOCK.INFO k").get("holders").items()[0].get("age").int() < 10_000);
+}
+
+/// A timer is armed for the end of k's lease; nothing may wait for it.
+#[test]
+fn set_forth_it_delays_nobody() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let mut server = clocked().start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k a PX 14000");
+    client.run("LOCK.ACQUIRE d a PERSIST");
+    client.run("LOCK.ACQUIRE e a PERSIST");
+    let [mut next] = line_up(&server, "k", ["b"]);
+    let [mut other] = line_up(&server, "d", ["b"]);
+    set_clock(&mut server, 60);
+    let start = Instant::now();
+    let mut late = Waiter::ask(&server, "LOCK.ACQUIRE e b BLOCK 200");
+    assert_eq!(client.run("DEL d"), Reply::Int(1));
+    other.granted("b");
+    // Its lease is over by the clock that counts.
+    next.granted("b");
+    assert_times_out(&mut late, start, 200);
+}
+
+#[test]
+fn set_forth_it_ends_leases_with_no_command_from_anyone() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let mut server = clocked().start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k a PX 60000");
+    client.run("RWLOCK.ACQUIRE rw a READ PX 60000");
+    client.run("RWLOCK.ACQUIRE rw b READ PX 600000");
+    client.run("RWLOCK.RELEASE rw b READ");
+    let mut waiters = [
+        Waiter::park(&server, "LOCK.ACQUIRE k b PX 600000 BLOCK 0"),
+        Waiter::park(&server, "RWLOCK.ACQUIRE rw c WRITE PX 600000 BLOCK 0"),
+    ];
+    set_clock(&mut server, 61);
+    waiters[0].granted("b");
+    waiters[1].granted("c");
+}
+
+#[test]
+fn set_back_and_forth_again_it_delays_no_hand_off() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let mut server = clocked().start();
+    server.client().run("LOCK.ACQUIRE k a PX 700");
+    let [mut next] = line_up(&server, "k", ["b"]);
+    set_clock(&mut server, -10);
+    // Now the lease goes on for so much longer, as every time to live does.
+    next.assert_silent_for(Duration::from_millis(900));
+    set_clock(&mut server, 0);
+    next.granted("b");
+}
+
+#[test]
+fn it_makes_no_wait_longer_or_shorter() {
+    if skips_shifted_clock() {
+        return;
+    }
+    for by_seconds in [-30, 30] {
+        let mut server = clocked().start();
+        let mut client = server.client();
+        client.run("LOCK.ACQUIRE k a PERSIST");
+        let start = Instant::now();
+        let mut waits = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 600");
+        set_clock(&mut server, by_seconds);
+        let waiter = client.run("LOCK.WAITERS k").items()[0].clone();
+        let (waited, remaining) = (waiter.get("waited").int(), waiter.get("remaining").int());
+        assert!((0..600).contains(&waited) && (1..=600).contains(&remaining), "{by_seconds} s: {waited} {remaining}");
+        assert_times_out(&mut waits, start, 600);
+    }
+}
+
+#[test]
+fn it_makes_no_kept_place_last_longer_or_shorter() {
+    if skips_shifted_clock() {
+        return;
+    }
+    for (by_seconds, keep_place, order) in [(-30, 300, ["c", "b"]), (30, 60_000, ["b", "c"])] {
+        let mut server = clocked().config(format!("lock.keep-place {keep_place}")).start();
+        let mut client = server.client();
+        client.run("LOCK.ACQUIRE k a PERSIST");
+        let mut gone = Waiter::park(&server, "LOCK.ACQUIRE k b PERSIST BLOCK 50");
+        let [_c] = line_up(&server, "k", ["c"]);
+        assert!(gone.reply().is_nil());
+        set_clock(&mut server, by_seconds);
+        let_pass(Duration::from_millis(500));
+        let _back = Waiter::park(&server, "LOCK.ACQUIRE k b PERSIST BLOCK 0");
+        assert_eq!(queue(&mut client, "k"), order, "{by_seconds} s");
+    }
+}
+
+#[test]
+fn it_makes_no_grace_last_longer_or_shorter() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let mut server = clocked().config("lock.grace 600").start();
+    let mut waits = Waiter::ask(&server, "LOCK.ACQUIRE k a BLOCK 0");
+    set_clock(&mut server, -30);
+    waits.granted_within("a", Duration::from_millis(600) + SOON);
+
+    let mut server = clocked().config("lock.grace 600000").start();
+    let mut waits = Waiter::park(&server, "LOCK.ACQUIRE k a BLOCK 0");
+    set_clock(&mut server, 3600);
+    waits.assert_silent_for(A_WHILE);
+    assert!(server.client().run("LOCK.ACQUIRE l b").error().starts_with("GRACE "));
+}
+
+/// Two thirds of a living session's lease are left at any time: no step of less ends it, nor do many.
+#[test]
+fn a_living_session_is_renewed_at_once() {
+    if skips_shifted_clock() {
+        return;
+    }
+    const LEASE: i64 = 12_000;
+    let mut server = clocked().start();
+    let mut client = server.client();
+    let mut session = server.client();
+    let fence = session.run(&format!("LOCK.ACQUIRE k a PX {LEASE} SESSION")).fence();
+    session.run(&format!("RWLOCK.ACQUIRE rw a READ PX {LEASE} SESSION"));
+    let [mut next] = line_up(&server, "k", ["b"]);
+    // The first comes right after the grant, when nearly all of the lease is left.
+    for by_seconds in [10, 17, 24, 31, -3600] {
+        set_clock(&mut server, by_seconds);
+        for key in ["k", "rw"] {
+            assert_begins_again(&mut client, key, LEASE, by_seconds);
+        }
+        next.assert_silent();
+    }
+    assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
+    drop(session);
+    next.granted("b");
+}
+
+#[test]
+fn set_back_it_stops_no_renewal() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let mut server = clocked().start();
+    let mut client = server.client();
+    let mut session = server.client();
+    session.run("LOCK.ACQUIRE k a PX 2400 SESSION");
+    set_clock(&mut server, -30);
+    assert_begins_again(&mut client, "k", 2_400, -30);
+    for _ in 0..2 {
+        until_renewed(&mut client, "k");
+    }
+}
+
+/// As every time to live: what is over by the server's clock has ended.
+#[test]
+fn set_beyond_its_lease_it_ends_also_a_session() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let mut server = clocked().start();
+    let mut session = server.client();
+    session.run("LOCK.ACQUIRE k a PX 3000 SESSION");
+    let [mut next] = line_up(&server, "k", ["b"]);
+    set_clock(&mut server, 60);
+    next.granted("b");
+    assert!(server.client().run("LOCK.HELD k a").is_nil());
+}
