@@ -206,6 +206,23 @@ fn time_outs_are_exact_to_a_few_milliseconds() {
     assert!(late[late.len() / 2] < Duration::from_millis(25), "{late:?}");
 }
 
+/// The server runs what was sent behind a command that blocked just before it sleeps.
+#[test]
+fn a_time_out_behind_another_wait_is_as_exact() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    hold(&mut client, "l", "a");
+    for (wait, unblock) in [("BLPOP list 0", "LPUSH list item"), ("LOCK.ACQUIRE k b BLOCK 0", "LOCK.CANCEL k b")] {
+        let mut b = server.client();
+        b.send_raw(format!("{wait}\r\nLOCK.ACQUIRE l b BLOCK 10\r\n").as_bytes());
+        server.wait_blocked(1);
+        client.run(unblock);
+        assert!(!b.read_soon(SOON).expect("it was unblocked").is_nil());
+        assert!(b.read_soon(SOON).expect("10 ms were over").is_nil(), "{wait}");
+    }
+}
+
 #[test]
 fn many_time_outs_at_once_are_all_answered() {
     let server = quiet().start();
