@@ -94,3 +94,26 @@ fn set_to_0_it_is_over_at_once() {
     assert!(client.run("LOCK.ACQUIRE other a").fence() > 0);
     waits.granted("b");
 }
+
+/// Nobody has asked for a lock before: the module had nothing to do yet.
+#[test]
+fn set_where_none_was_asked_for_it_begins_none() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert_eq!(client.run(&format!("CONFIG SET {LASTING}")), Reply::ok());
+    assert!(client.run("LOCK.ACQUIRE k a").fence() > 0);
+}
+
+#[test]
+fn over_is_over_though_nobody_asked_meanwhile() {
+    for is_asked in [false, true] {
+        let server = Server::builder().config("lock.grace 100").start();
+        let mut client = server.client();
+        let_pass(Duration::from_millis(200));
+        if is_asked {
+            assert!(client.run("LOCK.ACQUIRE k a").fence() > 0);
+        }
+        assert_eq!(client.run(&format!("CONFIG SET {LASTING}")), Reply::ok());
+        assert!(client.run("LOCK.ACQUIRE l a").fence() > 0, "asked before: {is_asked}");
+    }
+}
