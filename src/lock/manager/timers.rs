@@ -156,11 +156,12 @@ impl LockManager {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::simulated::Told;
     use crate::key::ClientId;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, LockRequest, Portion};
-    use crate::value::time::Lease;
+    use crate::value::time::{Deadline, Lease};
 
     const MUTEX: Claim = Claim::Mutex;
 
@@ -230,6 +231,79 @@ mod tests {
         fixture.manager.change_grace(&now, 0);
         fixture.drain();
         assert_eq!(fixture.holders(), "b");
+    }
+
+    #[test]
+    fn who_leaves_during_a_grace_leaves_no_timer() {
+        let mut fixture = Fixture::default();
+        fixture.manager.begin_grace(fixture.server.keyspace.instant(), 1_000);
+        fixture.acquire("b", MUTEX, None, Lease::Persist);
+        fixture.cancel("b").unwrap();
+        assert_eq!(fixture.next_timer(), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_has_living_sessions_renewed_at_once() {
+        for (ahead_ms, is_over) in [(250, false), (-250, false), (301, true)] {
+            let mut fixture = Fixture::default();
+            fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
+            fixture.acquire_all("a", &[b"l"], MUTEX, Some(ClientId(7)), Lease::Persist);
+            fixture.acquire("b", MUTEX, None, Lease::Persist);
+            fixture.effects();
+            fixture.server.keyspace.now_ms = 1_001;
+            fixture.server.keyspace.ahead_ms = ahead_ms;
+            let now = fixture.server.now();
+            fixture.manager.clock_was_set(&now);
+            assert_eq!(fixture.manager.next_timer().instant, Some(Instant::from_ms(1_001)));
+            fixture.tick();
+            fixture.drain();
+            if is_over {
+                assert_eq!(fixture.holders(), "b", "{ahead_ms}");
+                continue;
+            }
+            assert_eq!(fixture.effects(), [Told::Renew(owner("a"))], "{ahead_ms}: what has no end is not renewed");
+            let until = Timestamp::from_ms(1_301u64.saturating_add_signed(ahead_ms));
+            assert_eq!(fixture.stored().1, Deadline::At(until), "{ahead_ms}");
+            let next = NextTimer { instant: Some(Instant::from_ms(1_101)), timestamp: Some(until.plus_ms(1)) };
+            // A watch of a lease's end may come early.
+            let NextTimer { instant, timestamp } = fixture.manager.next_timer();
+            assert_eq!((instant, timestamp <= next.timestamp), (next.instant, true), "{ahead_ms}");
+        }
+    }
+
+    #[test]
+    fn waits_and_leases_are_due_each_by_its_own_clock() {
+        let [one, two] = [1_000, 2_000];
+        let due = |instant: Option<u64>, timestamp: Option<u64>| {
+            let next =
+                NextTimer { instant: instant.map(Instant::from_ms), timestamp: timestamp.map(Timestamp::from_ms) };
+            next.is_due(&Now::by(|| 2_000_000, || 1_000_000))
+        };
+        assert!(due(Some(one), None) && !due(Some(one + 1), None));
+        assert!(due(None, Some(two)) && !due(None, Some(two + 1)));
+        assert!(due(Some(two), Some(one)) && due(Some(one), Some(two + 1)) && !due(None, None));
+    }
+
+    #[test]
+    fn who_comes_for_the_earlier_of_each_kind_comes_for_both() {
+        let next = |instant: Option<u64>, timestamp: Option<u64>| NextTimer {
+            instant: instant.map(Instant::from_ms),
+            timestamp: timestamp.map(Timestamp::from_ms),
+        };
+        let armed = next(Some(10), Some(20));
+        for (other, is_covered) in [
+            (armed, true),
+            (next(Some(11), Some(21)), true),
+            (next(None, Some(20)), true),
+            (next(Some(10), None), true),
+            (next(None, None), true),
+            (next(Some(9), Some(20)), false),
+            (next(Some(10), Some(19)), false),
+        ] {
+            assert_eq!(other.is_covered_by(&armed), is_covered, "{other:?}");
+        }
+        assert!(!next(Some(10), Some(20)).is_covered_by(&next(None, Some(20))));
+        assert!(!next(Some(10), Some(20)).is_covered_by(&next(Some(10), None)));
     }
 
     #[test]
