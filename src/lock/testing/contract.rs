@@ -9,16 +9,9 @@ pub type Ms = u64;
 pub struct Clocks {
     /// The one that can be set: milliseconds since the epoch. Leases go by it, as every time to live does.
     pub wall: Ms,
-    /// The one that nobody sets: milliseconds since any start. BLOCK, kept places, renewals of sessions and the grace go
-    /// by it.
+    /// The one that nobody sets: milliseconds since any start. BLOCK, kept places, renewals of sessions and the grace
+    /// go by it.
     pub monotonic: Ms,
-}
-
-impl Clocks {
-    /// Both, so much later.
-    pub fn plus(self, ms: Ms) -> Clocks {
-        Clocks { wall: self.wall + ms, monotonic: self.monotonic + ms }
-    }
 }
 
 /// The name of a key or of an owner.

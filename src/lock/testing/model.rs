@@ -15,7 +15,7 @@
 
 use super::contract::*;
 
-/// When something ends: a lease and a key by the wall clock, all else by the one that nobody sets. `Never` is the latest.
+/// When something ends: leases and keys by the wall clock, all else by the one that nobody sets. `Never` is the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Until {
     /// With this millisecond.
