@@ -91,20 +91,24 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
 }
 
 /// Arms the timer for what is to happen next by itself.
-#[inline]
 fn schedule(manager: &LockManager) -> Arming {
     if manager.has_due() || events::is_any() {
         return timer::arm_now();
     }
-    match manager.next_timer() {
-        NextTimer { instant: None, timestamp: None } => Arming::Unchanged,
-        next => timer::arm(next),
-    }
+    timer::arm(manager.next_timer())
 }
 
 /// The same from a command, which may run just before the server sleeps: behind one for which its client was blocked.
 #[inline]
 fn schedule_and_wake(manager: &LockManager) {
+    if manager.has_due() || manager.has_timers() || events::is_any() {
+        wake_in_time(manager);
+    }
+}
+
+/// Out of line: a request that meets nobody has nothing to schedule.
+#[inline(never)]
+fn wake_in_time(manager: &LockManager) {
     if schedule(manager) == Arming::Anew && sleeps_past_new_timers() {
         poke_event_loop();
     }

@@ -51,6 +51,12 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
         }
     }
 
+    /// Whether none is set.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.by_time.is_empty()
+    }
+
     /// When the next one fires.
     pub fn next(&self) -> Option<P> {
         self.by_time.first().map(|(when, _)| *when)

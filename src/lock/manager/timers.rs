@@ -56,6 +56,12 @@ impl LockManager {
         !self.due.is_empty() || !self.to_try.is_empty() || !self.ended.is_empty() || self.deliveries.has_lost()
     }
 
+    /// Whether [`LockManager::tick`] will have something to do.
+    #[inline]
+    pub fn has_timers(&self) -> bool {
+        !self.timers.is_empty() || !self.lease_ends.is_empty()
+    }
+
     /// When [`LockManager::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
         NextTimer { instant: self.timers.next(), timestamp: self.lease_ends.next() }
