@@ -191,12 +191,6 @@ impl Keyspace {
         self.send(key, Sent::Deadline(when));
     }
 
-    /// The server's own expiry comes by every key.
-    pub fn sweep(&mut self) {
-        let keys: Vec<Key> = self.primary.keys().cloned().collect();
-        keys.iter().for_each(|key| self.look(key));
-    }
-
     /// Takes out what has ended by itself, which the rules do when they open the key next.
     fn look(&mut self, key: &Key) {
         self.expire(key);

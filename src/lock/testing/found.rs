@@ -259,3 +259,27 @@ fn what_an_owner_holds_already_is_granted_before_it_takes_more() {
     world.happen(Event::Deleted("s"));
     assert!(world.told().iter().all(|told| matches!(told, Answer::Granted(..))));
 }
+
+#[test]
+fn a_clock_that_is_set_moves_leases_and_nothing_else() {
+    let mut world = World::new();
+    world.hold("a", "o");
+    world.wait(&["a"], "p");
+    assert_eq!(world.ask(&["a"], "q", Claim::Mutex, Some(200)), Outcome::Queued);
+    let (keys, claim) = (vec!["b"], Claim::Mutex);
+    let bound = Acquire { number: 0, client: 0, keys, owner: "o", claim, lease: Some(300), block: None, session: true };
+    world.send(Command::Acquire(bound));
+    for by_ms in [250, 250, 250, 250, -999] {
+        world.simulation.play(&Step::SetClock(by_ms));
+        assert!(world.holds("b", "o"), "a living session is renewed at once");
+    }
+    world.pass(199);
+    assert_eq!(world.told(), []);
+    world.pass(1);
+    assert_eq!(world.told(), [Answer::TimedOut]);
+    world.simulation.play(&Step::SetClock(9_799));
+    assert!(!world.holds("b", "o"), "it is over, as every time to live");
+    assert!(world.holds("a", "o"), "a lease includes its last millisecond");
+    world.pass(1);
+    assert!(world.holds("a", "p"));
+}

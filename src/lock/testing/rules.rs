@@ -155,6 +155,20 @@ impl Rules {
         self.manager.clock_was_set(now);
     }
 
+    /// Somebody asks for every key: what is over is taken out.
+    pub fn look_at_all(&mut self) {
+        let now = &self.server.now();
+        let locks = self.server.keyspace.primary.iter().filter_map(|(key, stored)| match stored {
+            Stored::Lock(lock, _) => Some((key.clone(), lock.family()?)),
+            Stored::Foreign => None,
+        });
+        for (key, family) in locks.collect::<Vec<_>>() {
+            let request = RenewRequest { db: 0, names: &[&key.name], owner: b"nobody", family, lease: None };
+            let renewed = self.manager.renew(&mut self.server.host(now), &request);
+            assert!(matches!(renewed, Ok(Renewed::NotHeld) | Err(_)), "nobody holds it");
+        }
+    }
+
     /// Both clocks.
     pub fn clocks(&self) -> Clocks {
         let keyspace = &self.server.keyspace;

@@ -120,11 +120,16 @@ impl Simulation {
     /// Never to before the epoch.
     fn set_clock(&mut self, by_ms: i64) {
         let by_ms = by_ms.max(1 - self.rules.clocks().wall as i64);
+        // What is over has ended for the model, so somebody has to look at it before the clock is set back.
+        let is_refused = self.rules.server.keyspace.gate != Gate::Open;
+        if is_refused && by_ms < 0 {
+            return;
+        }
+        if !is_refused {
+            self.rules.look_at_all();
+        }
         self.was_set_back |= by_ms < 0;
-        // What is over has ended, though nobody has looked at it before the clock is set back.
-        self.rules.server.keyspace.sweep();
         self.rules.set_clock(by_ms);
-        self.rules.server.keyspace.sweep();
         self.model.set_clock(self.rules.clocks().wall);
         self.play_turns();
     }
