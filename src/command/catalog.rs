@@ -229,18 +229,10 @@ const fn command(
         Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Access::Update,
         Action::Release(_) => Access::Delete,
     };
-    // In a cluster, Redis 7.0 asks a module's command for keys that do not stand at fixed places (`getkeys-api`); it
-    // does not read the key spec.
-    let (flags, categories) = match (action, action.takes_several_keys()) {
-        (Action::Acquire(_), false) => ("write deny-oom fast blocking", "write fast blocking lock"),
-        (Action::Acquire(_), true) => ("write deny-oom fast blocking getkeys-api", "write fast blocking lock"),
-        (Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply, false) => {
-            ("write fast", "write fast lock")
-        }
-        (Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply, true) => {
-            ("write fast getkeys-api", "write fast lock")
-        }
-        (Action::Held | Action::Info | Action::Waiters, _) => ("readonly", "read lock"),
+    let (flags, categories) = match action {
+        Action::Acquire(_) => ("write deny-oom fast blocking", "write fast blocking lock"),
+        Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply => ("write fast", "write fast lock"),
+        Action::Held | Action::Info | Action::Waiters => ("readonly", "read lock"),
     };
     Command { name, action, summary, complexity, arity, flags, categories, access, args }
 }
@@ -333,16 +325,11 @@ mod tests {
         let (write, read) = ("write fast lock", "read lock");
         let cases = [
             (Action::Acquire(Prefix::Lock), "write deny-oom fast blocking", "write fast blocking lock", Update),
-            (
-                Action::Acquire(Prefix::Mlock),
-                "write deny-oom fast blocking getkeys-api",
-                "write fast blocking lock",
-                Update,
-            ),
+            (Action::Acquire(Prefix::Mlock), "write deny-oom fast blocking", "write fast blocking lock", Update),
             (Action::Release(Prefix::Sem), "write fast", write, Delete),
-            (Action::Release(Prefix::Mlock), "write fast getkeys-api", write, Delete),
+            (Action::Release(Prefix::Mlock), "write fast", write, Delete),
             (Action::Renew(Prefix::Rlock), "write fast", write, Update),
-            (Action::Renew(Prefix::Mlock), "write fast getkeys-api", write, Update),
+            (Action::Renew(Prefix::Mlock), "write fast", write, Update),
             (Action::Cancel, "write fast", write, Update),
             (Action::Apply, "write fast", write, Update),
             (Action::Held, "readonly", read, Read),

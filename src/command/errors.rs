@@ -75,6 +75,8 @@ pub const DEMOTED: ErrorReply =
     ErrorReply::of("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)");
 /// The slot moves to another node of the cluster.
 pub const TRY_AGAIN: ErrorReply = ErrorReply::of("TRYAGAIN the slot of the key is moving: send the command again");
+/// The keys of MLOCK share one slot. In Redis's words.
+pub const CROSS_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT Keys in request don't hash to the same slot");
 /// The queue is full.
 pub const MAX_WAITERS: ErrorReply =
     ErrorReply::of("MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK");
@@ -213,6 +215,7 @@ mod tests {
             (SUPERSEDED, "UNBLOCKED superseded by a newer request"),
             (DEMOTED, "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"),
             (TRY_AGAIN, "TRYAGAIN the slot of the key is moving: send the command again"),
+            (CROSS_SLOT, "CROSSSLOT Keys in request don't hash to the same slot"),
             (MAX_WAITERS, "MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK"),
             (WRITES_PAUSED, "ERR nothing is granted while this transaction keeps writes paused"),
             (

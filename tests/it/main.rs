@@ -5,6 +5,7 @@
 
 mod churn;
 mod clock;
+mod cluster;
 mod deadlock;
 mod docs;
 mod endings;

@@ -1,8 +1,9 @@
 //! Waiting in a cluster: who waits for a lock whose slot leaves is sent after it, and the node that had the slot
 //! grants it to nobody any more.
 
+use crate::support::cluster::*;
 use crate::support::waiting::*;
-use crate::support::{until, Info, Reply, Server, LIMIT};
+use crate::support::{Reply, Server, LIMIT};
 use std::time::Duration;
 
 /// Two nodes, all slots on the first.
@@ -16,12 +17,7 @@ impl Cluster {
     fn start() -> Cluster {
         let source = single_node();
         let target = Server::builder().cluster().start();
-        let bus = source.client().run("CONFIG GET cluster-port");
-        let meet = format!("CLUSTER MEET 127.0.0.1 {} {}", source.port(), bus.get("cluster-port").text());
-        assert_eq!(target.client().run(&meet), Reply::ok());
-        for node in [&source, &target] {
-            until_cluster(node, "ok", 2);
-        }
+        meet(&source, &target);
         Cluster { source, target }
     }
 
@@ -45,39 +41,6 @@ impl Cluster {
         expect_ok(&self.target, &assign);
         expect_ok(&self.source, &assign);
     }
-}
-
-/// A cluster of one node, which owns all slots.
-#[track_caller]
-fn single_node() -> Server {
-    let server = Server::builder().cluster().start();
-    expect_ok(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
-    until_cluster(&server, "ok", 1);
-    server
-}
-
-#[track_caller]
-fn until_cluster(node: &Server, state: &str, known: i64) {
-    let mut client = node.client();
-    until(&format!("the cluster is {state}"), || {
-        let info = Info::parse(client.run("CLUSTER INFO").text());
-        info.text("cluster_state") == state && info.number("cluster_known_nodes") == known
-    });
-}
-
-#[track_caller]
-fn expect_ok(node: &Server, line: &str) {
-    assert_eq!(node.client().run(line), Reply::ok(), "{line}");
-}
-
-#[track_caller]
-fn node_id(node: &Server) -> String {
-    node.client().run("CLUSTER MYID").text().to_string()
-}
-
-#[track_caller]
-fn slot(node: &Server, key: &str) -> i64 {
-    node.client().run(&format!("CLUSTER KEYSLOT {key}")).int()
 }
 
 /// What a waiter may be told when its slot is on its way or has gone.
@@ -174,6 +137,34 @@ fn requests_that_wait_without_blocking_are_told_that_the_slot_moved() {
     assert_eq!((&moved["token"], &moved["outcome"]), (&"c".into(), &"moved".into()));
     cluster.finish_to_move("{k}");
     assert_eq!(holders(&mut cluster.target.client(), "{k}"), ["b"]);
+}
+
+#[test]
+fn several_keys_of_a_moving_slot_are_granted_by_one_node_or_none() {
+    let cluster = Cluster::start();
+    let (mut source, mut target) = (cluster.source.client(), cluster.target.client());
+    for key in ["{k}here", "{k}gone"] {
+        hold(&mut source, key, "a");
+    }
+    cluster.begin_to_move("{k}");
+    cluster.migrate("{k}gone");
+    let requests = ["{k}here {k}gone", "{k}gone {k}here"];
+    for keys in requests {
+        for line in [format!("MLOCK.ACQUIRE 2 {keys} a"), format!("MLOCK.RELEASE 2 {keys} a")] {
+            let told = source.run(&line);
+            let error = told.error();
+            assert!(error.starts_with("TRYAGAIN ") || error.starts_with("ASK "), "{line}: {error}");
+            let replies = target.pipeline(&["ASKING", &line]);
+            assert!(replies[1].error().starts_with("TRYAGAIN "), "{line}: {replies:?}");
+        }
+    }
+    assert_eq!(source.run("MLOCK.RELEASE 1 {k}here a"), Reply::Int(1));
+    let fence = source.run("MLOCK.ACQUIRE 1 {k}here a");
+    assert!(fence.error().starts_with("ASK "), "{fence:?}");
+    cluster.finish_to_move("{k}");
+    for keys in requests {
+        assert!(target.run(&format!("MLOCK.ACQUIRE 2 {keys} a")).fence() > 0);
+    }
 }
 
 #[test]

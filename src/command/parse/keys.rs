@@ -1,7 +1,5 @@
 //! Which arguments of a command are its keys.
 
-use std::ops::Range;
-
 use super::integer::integer;
 use crate::errors::{self, ErrorReply};
 use crate::name::Prefix;
@@ -24,16 +22,6 @@ pub(super) fn keys<'a>(prefix: Prefix, args: &'a [&'a [u8]]) -> Result<(&'a [&'a
         return Err(errors::KEY_TWICE);
     }
     Ok((keys, behind))
-}
-
-/// Which arguments of an MLOCK command are keys, for the server, which asks before the arguments were checked; none
-/// where the command is going to be refused.
-pub fn several_key_arguments(args: &[&[u8]]) -> Range<usize> {
-    let first = Prefix::Mlock.first_key_argument();
-    match keys(Prefix::Mlock, args) {
-        Ok((_, behind)) => first..behind,
-        Err(_) => first..first,
-    }
 }
 
 #[cfg(test)]
@@ -86,13 +74,5 @@ mod tests {
             assert_eq!(error(Prefix::Mlock, line), errors::KEY_TWICE, "{line}");
         }
         assert!(keys(Prefix::Mlock, &words("x 3 a b A a")).is_ok(), "the token is no key, and case counts");
-    }
-
-    #[test]
-    fn the_server_is_told_the_keys_of_a_command_that_is_right() {
-        assert_eq!(several_key_arguments(&words("x 2 a b t PX 5")), 2..4);
-        for line in ["x", "x 2 a t", "x 0 a t", "x 2 a a t"] {
-            assert!(several_key_arguments(&words(line)).is_empty(), "{line}");
-        }
     }
 }

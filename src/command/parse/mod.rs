@@ -27,7 +27,6 @@ mod sample;
 
 pub use acquire::{AcquireCommand, Token, WaitOptions};
 pub use integer::integer;
-pub use keys::several_key_arguments;
 pub use lease::{LeaseSettings, MAX_LEASE_MS};
 pub use options::BlockLimit;
 pub use owner::owner;

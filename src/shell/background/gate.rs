@@ -6,10 +6,11 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 
+use command::errors::{self, ErrorReply};
 use lock::host::Gate;
 use redis_module::raw;
 
-use crate::shell::ffi::call::call_as_script;
+use crate::shell::ffi::call::{call_as_script, may_read_together, slot};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
@@ -64,4 +65,23 @@ pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
         Err(NOT_MY_SLOT) if is_in_cluster() => (Gate::Elsewhere, HoldsFor::ThisKey),
         Err(_) => (Gate::Closed, holds_for),
     }
+}
+
+/// Whether a command may have all of these keys, in a cluster. The server has looked at the first only.
+///
+/// # Errors
+/// They have several slots, or are on their way from one node to another.
+pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
+    let [first, others @ ..] = keys else { return Ok(()) };
+    if others.is_empty() || !is_in_cluster() {
+        return Ok(());
+    }
+    let first = slot(ctx, *first);
+    if others.iter().any(|key| slot(ctx, *key) != first) {
+        return Err(errors::CROSS_SLOT);
+    }
+    if may_read_together(ctx, keys) {
+        return Ok(());
+    }
+    Err(errors::TRY_AGAIN)
 }

@@ -28,7 +28,7 @@ pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), 
         // A random UUID. Nobody can retry the request: it keeps no place.
         Token::Made => (make_token(&mut made)?, false),
     };
-    let keys = args.keys(prefix, command.keys);
+    let keys = args.keys(ctx, prefix, command.keys)?;
     let wait = WaitTerms::find(ctx, command.wait, args.strings, keys.strings)?;
     refuse_while_paused(ctx)?;
     let family = command.claim.family();

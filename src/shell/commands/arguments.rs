@@ -3,6 +3,7 @@
 use command::errors::{self, ErrorReply};
 use command::name::Prefix;
 
+use crate::shell::background::gate;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
 use crate::shell::keyspace::store::KeyArguments;
@@ -18,9 +19,17 @@ pub struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     /// The key arguments of a command that takes these keys.
-    pub fn keys(self, prefix: Prefix, keys: &'a [&'a [u8]]) -> KeyArguments<'a> {
+    ///
+    /// # Errors
+    /// In a cluster: this node does not have all of them.
+    #[inline]
+    pub fn keys(self, ctx: Ctx<'_>, prefix: Prefix, keys: &'a [&'a [u8]]) -> Result<KeyArguments<'a>, ErrorReply> {
         let first = prefix.first_key_argument();
-        KeyArguments { strings: &self.strings[first..first + keys.len()], names: keys }
+        let strings = &self.strings[first..first + keys.len()];
+        if prefix.takes_several_keys() {
+            gate::check_slots(ctx, strings)?;
+        }
+        Ok(KeyArguments { strings, names: keys })
     }
 }
 

@@ -4,7 +4,6 @@ use std::ffi::c_int;
 
 use command::catalog::{Action, Command, CATALOG, COUNT};
 use command::errors::{self, ErrorReply};
-use command::parse::several_key_arguments;
 use command::reply::ReplyWriter;
 use redis_module::raw;
 use seq_macro::seq;
@@ -52,10 +51,6 @@ unsafe extern "C" fn enter<const INDEX: usize>(
 
 #[inline(always)]
 fn dispatch(command: &Command, ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
-    if command.action.takes_several_keys() && ctx.asks_for_keys() {
-        several_key_arguments(args.bytes).for_each(|position| ctx.tell_key(position));
-        return Ok(());
-    }
     if !command.accepts(args.bytes.len()) {
         ctx.reply_wrong_arity();
         return Ok(());

@@ -14,7 +14,7 @@ use crate::shell::{settings, turn};
 pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     let command = ReleaseCommand::parse(prefix, args.bytes, settings::leases())?;
     let (names, portion, owner) = (command.keys, &command.portion, command.owner.as_bytes());
-    let keys = args.keys(prefix, names);
+    let keys = args.keys(ctx, prefix, names)?;
     if let (false, [name]) = (prefix.takes_several_keys(), names) {
         let released = turn::of_command(ctx, keys, None, |manager, host| {
             let key = KeyRef { db: host.keys.db(), name };

@@ -13,7 +13,7 @@ use crate::shell::{settings, turn};
 /// Runs the command.
 pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     let RenewCommand { keys: names, owner, lease } = RenewCommand::parse(prefix, args.bytes, settings::leases())?;
-    let renewed = turn::of_command(ctx, args.keys(prefix, names), None, |manager, host| {
+    let renewed = turn::of_command(ctx, args.keys(ctx, prefix, names)?, None, |manager, host| {
         let (db, family) = (host.keys.db(), prefix.family());
         manager.renew(host, &RenewRequest { db, names, owner: owner.as_bytes(), family, lease })
     })?;

@@ -9,8 +9,14 @@ use super::api;
 use super::context::Ctx;
 use super::string::Str;
 
-/// The slot of a key, by the server's own command: not every server has a call for it. `None` where there are no slots.
+/// The slot of a key. `None` where there are no slots.
 pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
+    // SAFETY: the pointer is read on the main thread, after the server has filled it.
+    if let Some(slot_of) = unsafe { raw::RedisModule_ClusterKeySlot } {
+        // SAFETY: the string is valid.
+        return Some(i64::from(unsafe { slot_of(key.raw()) }));
+    }
+    // Redis 7.0 has no such call, but a command.
     // SAFETY: the reply is freed; formats and types agree.
     unsafe {
         let reply =
@@ -19,6 +25,25 @@ pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
         let slot = api!(RedisModule_CallReplyInteger(reply.as_ptr()));
         api!(RedisModule_FreeCallReply(reply.as_ptr()));
         Some(slot)
+    }
+}
+
+/// Whether the server would run a command with all of these keys, which have one slot. It would not where some of them
+/// have gone to the slot's new node, or have not come from the old one yet.
+pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
+    // `D`: nothing is run, so nothing is counted as read or tracked for the client. A server without it, Redis 7.0, does
+    // not track what a module reads. It came before ClusterKeySlot.
+    // SAFETY: the pointer is read on the main thread, after the server has filled it.
+    let is_dry = unsafe { raw::RedisModule_ClusterKeySlot }.is_some();
+    let format = if is_dry { c"DEv" } else { c"Ev" };
+    // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the reply is freed.
+    unsafe {
+        let (start, count) = (keys.as_ptr().cast::<*mut raw::RedisModuleString>(), keys.len());
+        let reply = api!(RedisModule_Call(ctx.raw(), c"EXISTS".as_ptr(), format.as_ptr(), start, count));
+        let Some(reply) = NonNull::new(reply) else { return is_dry };
+        let kind = api!(RedisModule_CallReplyType(reply.as_ptr()));
+        api!(RedisModule_FreeCallReply(reply.as_ptr()));
+        kind != raw::REDISMODULE_REPLY_ERROR as c_int
     }
 }
 

@@ -59,8 +59,7 @@ pub fn register(
         }
     }
     let mut texts = Texts::default();
-    // SAFETY: plain data, of which zero is the end mark.
-    let mut keys = [key_spec(command), unsafe { std::mem::zeroed() }];
+    let mut keys = key_specs(command);
     let mut args = texts.args(command.args)?;
     let info = raw::RedisModuleCommandInfo {
         version: &raw const INFO_VERSION,
@@ -78,10 +77,14 @@ pub fn register(
     (set == raw::REDISMODULE_OK as c_int).then_some(())
 }
 
-/// Where the command's keys stand, and what it does to them.
-fn key_spec(command: &Command) -> raw::RedisModuleCommandKeySpec {
+/// Where the command's keys stand, and what it does to them; a spec of zeros is the end mark.
+///
+/// Keys that are counted are no reason for `getkeys-api`: in a cluster, Valkey asks for them on its I/O threads, which
+/// a module cannot answer without a race.
+fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     // SAFETY: plain data, of which zero is a valid value.
-    let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
+    let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
+    let (mut keys, mut first) = (end, end);
     let flags = match command.access {
         Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         Access::Update => {
@@ -91,18 +94,26 @@ fn key_spec(command: &Command) -> raw::RedisModuleCommandKeySpec {
             raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_DELETE
         }
     };
-    spec.flags = u64::from(flags);
-    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    spec.bs.index.pos = 1;
-    if command.action.takes_several_keys() {
-        spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
-        spec.fk.keynum =
-            raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
-    } else {
-        spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-        spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
+    let one_key = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
+    keys.flags = u64::from(flags);
+    keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    keys.bs.index.pos = 1;
+    if !command.action.takes_several_keys() {
+        keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+        keys.fk.range = one_key;
+        return [keys, end, end];
     }
-    spec
+    keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+    keys.fk.keynum =
+        raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
+    // A cluster routes a module's command by keys at fixed places only. So the first key is told twice; `NOT_KEY` keeps
+    // it from counting twice for ACLs and COMMAND GETKEYS. `gate::check_slots` looks at the other keys.
+    first.flags = u64::from(flags | raw::REDISMODULE_CMD_KEY_NOT_KEY);
+    first.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    first.bs.index.pos = 2;
+    first.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    first.fk.range = one_key;
+    [keys, first, end]
 }
 
 /// Keeps what the structures of the API point to until the server has copied it.

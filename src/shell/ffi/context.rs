@@ -76,16 +76,4 @@ impl<'c> Ctx<'c> {
         // SAFETY: takes nothing.
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
-
-    /// Whether the server does not run the command, but asks where its keys stand.
-    pub fn asks_for_keys(self) -> bool {
-        // SAFETY: the context is valid.
-        unsafe { api!(RedisModule_IsKeysPositionRequest(self.raw())) != 0 }
-    }
-
-    /// Answers that question with one argument's position.
-    pub fn tell_key(self, position: usize) {
-        // SAFETY: the context is valid, and the server has asked.
-        unsafe { api!(RedisModule_KeyAtPos(self.raw(), position as i32)) };
-    }
 }

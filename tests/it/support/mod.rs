@@ -1,6 +1,7 @@
 //! What every integration test stands on: the servers and clients of the crate `support`, and the scenarios that
 //! several subjects share.
 
+pub mod cluster;
 pub mod families;
 pub mod payload;
 pub mod skip;

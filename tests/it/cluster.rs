@@ -1,0 +1,123 @@
+//! A server in a cluster: several keys in one slot.
+
+use crate::support::cluster::*;
+use crate::support::waiting::*;
+use crate::support::{Client, Pipeline, Reply, Server};
+use std::time::{Duration, Instant};
+
+mod several_keys {
+    use super::*;
+
+    const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+
+    /// The three commands for these two keys.
+    fn commands(first: &str, second: &str) -> [String; 3] {
+        ["ACQUIRE", "RENEW", "RELEASE"].map(|verb| format!("MLOCK.{verb} 2 {first} {second} a"))
+    }
+
+    #[test]
+    fn of_several_slots_are_refused_in_the_servers_words() {
+        let server = single_node();
+        let mut client = server.client();
+        assert_eq!(client.run("MGET x y"), Reply::Error(CROSS_SLOT.into()));
+        assert!(client.run("MLOCK.ACQUIRE 1 x a").fence() > 0);
+        for line in commands("x", "y") {
+            assert_eq!(client.run(&line), Reply::Error(CROSS_SLOT.into()), "{line}");
+            let replies = client.pipeline(&["MULTI", &line, "EXEC"]);
+            let refusal = match &replies[2] {
+                Reply::Array(replies) => &replies[0],
+                reply => panic!("{line}: {reply:?}"),
+            };
+            assert_eq!(*refusal, Reply::Error(CROSS_SLOT.into()), "{line}");
+            let words: Vec<_> = line.split(' ').map(|word| format!("'{word}'")).collect();
+            let script = format!("return redis.call({})", words.join(","));
+            let refusal = client.cmd(&["EVAL", &script, "1", "x"]);
+            assert!(refusal.error().contains("CROSSSLOT"), "{line}: {refusal:?}");
+        }
+        assert_eq!(client.run("DBSIZE"), Reply::Int(1));
+        assert_held(&mut client, "x", "a");
+        assert_eq!(client.run("MLOCK.RELEASE 1 x a"), Reply::Int(1));
+    }
+
+    #[test]
+    fn of_one_slot_are_taken_in_scripts_and_transactions() {
+        let server = single_node();
+        let mut client = server.client();
+        let replies = multi(&mut client, &["MLOCK.ACQUIRE 2 {t}x {t}y a", "MLOCK.RELEASE 2 {t}x {t}y a"]);
+        assert!(replies[0].fence() > 0 && replies[1] == Reply::Int(2), "{replies:?}");
+        let script = "return redis.call('MLOCK.ACQUIRE', 2, KEYS[1], KEYS[2], 'a')";
+        assert!(client.cmd(&["EVAL", script, "2", "{t}x", "{t}y"]).fence() > 0);
+        assert_held(&mut client, "{t}y", "a");
+    }
+
+    #[test]
+    fn are_routed_by_the_first() {
+        let server = Server::builder().cluster().config("cluster-require-full-coverage no").start();
+        expect_ok(&server, "CLUSTER ADDSLOTSRANGE 0 8191");
+        until_cluster(&server, "ok", 1);
+        let mut client = server.client();
+        assert!((0..8192).contains(&slot(&server, "k")) && slot(&server, "t") > 8191);
+        for (mine, unserved) in commands("{k}x", "{k}y").iter().zip(commands("{t}x", "{t}y")) {
+            assert!(!client.run(mine).is_error(), "{mine}");
+            assert_eq!(client.run(&unserved), client.run("GET {t}x"), "{unserved}");
+            assert!(client.run(&unserved).error().starts_with("CLUSTERDOWN "), "{unserved}");
+        }
+    }
+
+    #[test]
+    fn are_all_in_the_permissions() {
+        let server = single_node();
+        let mut client = server.client();
+        client.run("ACL SETUSER limited on nopass +@all ~{t}x ~{t}y*");
+        client.run("AUTH limited any");
+        for (line, reply) in commands("{t}x", "{t}z").iter().zip(commands("{t}z", "{t}x")) {
+            assert!(client.run(line).error().starts_with("NOPERM "), "{line}");
+            assert!(client.run(&reply).error().starts_with("NOPERM "), "{reply}");
+        }
+        for line in commands("{t}x", "{t}y1") {
+            assert!(!client.run(&line).is_error(), "{line}");
+        }
+        let keys = client.run("COMMAND GETKEYS MLOCK.ACQUIRE 3 {t}x {t}y {t}y1 a PX 5 BLOCK 0 SESSION");
+        assert_eq!(keys, Reply::Array(["{t}x", "{t}y", "{t}y1"].map(Reply::bulk).into()));
+    }
+
+    /// On Valkey the keys are looked for on the threads that read.
+    #[test]
+    fn are_taken_by_many_clients_of_a_server_with_io_threads() {
+        let mut builder = Server::builder().appendonly().config("appendfsync no").config("io-threads 4");
+        let is_valkey = Server::start().info("server").version().starts_with("Valkey");
+        if is_valkey {
+            // Threads work however little there is to do.
+            builder = builder.config("events-per-io-thread 0");
+        }
+        let mut server = single_node_of(builder);
+        let pairs = |number: usize| {
+            let mut pipeline = Pipeline::default();
+            for n in 0..8 {
+                let (first, second) = (format!("{{t}}a{number}-{n}"), format!("{{t}}b{n}"));
+                pipeline.push(&["MLOCK.ACQUIRE", "2", &first, &second, "t", "PX", "50"]);
+                pipeline.push(&["MLOCK.RELEASE", "2", &first, &second, "t"]);
+            }
+            pipeline
+        };
+        let mut clients: Vec<(Client, Pipeline)> = (0..50).map(|number| (server.client(), pairs(number))).collect();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(1) {
+            for (client, pipeline) in &mut clients {
+                client.send_raw(&pipeline.bytes);
+            }
+            for (client, pipeline) in &mut clients {
+                for _ in 0..pipeline.commands {
+                    assert!(!client.read().is_error());
+                }
+            }
+        }
+        assert!(server.is_alive());
+        assert_eq!(server.client().run("DBSIZE"), Reply::Int(0));
+    }
+
+    #[track_caller]
+    fn assert_held(client: &mut Client, key: &str, owner: &str) {
+        assert_eq!(holders(client, key), [owner], "{key}");
+    }
+}
