@@ -1,4 +1,4 @@
-//! A server in a cluster: several keys in one slot.
+//! A server in a cluster: several keys in one slot, and calls that the server refuses.
 
 use crate::support::cluster::*;
 use crate::support::waiting::*;
@@ -119,5 +119,71 @@ mod several_keys {
     #[track_caller]
     fn assert_held(client: &mut Client, key: &str, owner: &str) {
         assert_eq!(holders(client, key), [owner], "{key}");
+    }
+}
+
+/// Valkey 9.1 answers every call with the client of a call that named keys of several slots as it answered that one,
+/// whoever makes it.
+mod after_a_call_for_several_slots {
+    use super::*;
+
+    /// Calls for keys of several slots, with the client that the server lends next.
+    #[track_caller]
+    fn spoil(client: &mut Client) {
+        let refused = client.cmd(&["EVAL", "return redis.call('MGET', 'x', 'y')", "0"]);
+        assert!(refused.is_error(), "{refused:?}");
+    }
+
+    /// Many of the clients that the server lends are spoilt: two are in use for each client that is blocked.
+    #[track_caller]
+    fn spoil_many(server: &Server) {
+        let mut client = server.client();
+        hold(&mut client, "spoilt", "a");
+        let waiters: Vec<_> = (0..8)
+            .map(|number| {
+                spoil(&mut client);
+                let owner = number.to_string();
+                line_up(server, "spoilt", [owner.as_str()])
+            })
+            .collect();
+        drop(waiters);
+        server.wait_blocked(0);
+        spoil(&mut client);
+    }
+
+    #[test]
+    fn who_waits_is_granted_a_lock_that_ends() {
+        let server = single_node();
+        spoil_many(&server);
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
+        client.run("PEXPIRE k 50");
+        b.granted("b");
+        (0..4).for_each(|_| spoil(&mut client));
+        client.run("DEL k");
+        c.granted("c");
+    }
+
+    #[test]
+    fn a_request_for_several_keys_is_granted_them() {
+        let server = single_node();
+        let mut client = server.client();
+        hold(&mut client, "{t}x", "a");
+        let mut b = Waiter::park(&server, "MLOCK.ACQUIRE 2 {t}x {t}y b PX 60000 BLOCK 0");
+        spoil(&mut client);
+        assert_eq!(client.run("LOCK.RELEASE {t}x a"), Reply::Int(1));
+        b.granted("b");
+        spoil(&mut client);
+        assert_eq!(client.run("MLOCK.RELEASE 2 {t}x {t}y b"), Reply::Int(2));
+    }
+
+    #[test]
+    fn a_channel_of_another_slot_is_refused() {
+        let server = single_node();
+        let mut client = server.client();
+        spoil(&mut client);
+        let refused = client.run("LOCK.ACQUIRE x a BLOCK 0 NOTIFY y");
+        assert!(refused.error().starts_with("CROSSSLOT "), "{refused:?}");
     }
 }

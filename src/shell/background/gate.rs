@@ -10,7 +10,7 @@ use command::errors::{self, ErrorReply};
 use lock::host::Gate;
 use redis_module::raw;
 
-use crate::shell::ffi::call::{call_as_script, may_read_together, slot};
+use crate::shell::ffi::call::{call_again, call_as_script, may_read_together, slot};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
@@ -57,14 +57,22 @@ pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
         return (Gate::Closed, HoldsFor::EveryKey);
     }
     let holds_for = if is_in_cluster() { HoldsFor::ThisKey } else { HoldsFor::EveryKey };
-    PROBING.0.set(true);
-    let accepted = call_as_script(ctx, APPLY, key, PROBE);
-    PROBING.0.set(false);
+    let mut accepted = probe(ctx, key);
+    if is_in_cluster() && accepted == Err(NOT_MY_SLOT) {
+        accepted = call_again(ctx, || probe(ctx, key));
+    }
     match accepted {
         Ok(()) => (Gate::Open, holds_for),
         Err(NOT_MY_SLOT) if is_in_cluster() => (Gate::Elsewhere, HoldsFor::ThisKey),
         Err(_) => (Gate::Closed, holds_for),
     }
+}
+
+fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), i32> {
+    PROBING.0.set(true);
+    let accepted = call_as_script(ctx, APPLY, key, PROBE);
+    PROBING.0.set(false);
+    accepted
 }
 
 /// Whether a command may have all of these keys, in a cluster. The server has looked at the first only.
@@ -77,10 +85,11 @@ pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
         return Ok(());
     }
     let first = slot(ctx, *first);
+    // Before the server is asked: see `call_again`.
     if others.iter().any(|key| slot(ctx, *key) != first) {
         return Err(errors::CROSS_SLOT);
     }
-    if may_read_together(ctx, keys) {
+    if may_read_together(ctx, keys) || call_again(ctx, || may_read_together(ctx, keys)) {
         return Ok(());
     }
     Err(errors::TRY_AGAIN)

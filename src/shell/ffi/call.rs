@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::api;
 use super::context::Ctx;
-use super::string::Str;
+use super::string::{OwnedStr, Str};
 
 /// The slot of a key. `None` where there are no slots.
 pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
@@ -45,6 +45,39 @@ pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
         api!(RedisModule_FreeCallReply(reply.as_ptr()));
         kind != raw::REDISMODULE_REPLY_ERROR as c_int
     }
+}
+
+/// Makes a call once more after the server has refused it with `EPERM`, by a client that remembers nothing.
+///
+/// The server lends a call one of a pool of clients. Valkey 9.1 does not reset that the last call of such a client, of
+/// any module or script, named keys of several slots: it answers `EPERM` to whatever is called with that client then,
+/// until the server ends. It does reset that where a command filter has changed the command's name; so one puts another
+/// string with the same name in its place. The client is well again afterwards.
+pub fn call_again<R>(ctx: Ctx<'_>, call: impl FnOnce() -> R) -> R {
+    /// The filters see every command: this one is there for the one call only.
+    struct Filter<'c>(Ctx<'c>, *mut raw::RedisModuleCommandFilter);
+
+    impl Drop for Filter<'_> {
+        fn drop(&mut self) {
+            // SAFETY: the filter is this module's, and no command is being filtered.
+            unsafe { api!(RedisModule_UnregisterCommandFilter(self.0.raw(), self.1)) };
+        }
+    }
+
+    unsafe extern "C" fn rename(command: *mut raw::RedisModuleCommandFilterCtx) {
+        // SAFETY: the context of the filter that is called; the server owns the new string then.
+        unsafe {
+            let Some(name) = Str::new(api!(RedisModule_CommandFilterArgGet(command, 0))) else { return };
+            let again = OwnedStr::new(name.bytes());
+            if api!(RedisModule_CommandFilterArgReplace(command, 0, again.as_str().raw())) == 0 {
+                std::mem::forget(again);
+            }
+        }
+    }
+
+    // SAFETY: the filter is a function of this module.
+    let _filter = Filter(ctx, unsafe { api!(RedisModule_RegisterCommandFilter(ctx.raw(), Some(rename), 0)) });
+    call()
 }
 
 /// Runs `command key word` as a script would, so that the server refuses what it would refuse a client.
