@@ -2,7 +2,7 @@
 
 use redis_module::{raw, Context, RedisString, Status};
 
-use super::background::{gate, server_events, timer};
+use super::background::{gate, server_events, stall, timer};
 use super::commands::registration;
 use super::ffi::context::Ctx;
 use super::ffi::module::set_options;
@@ -50,6 +50,7 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
     clock::start();
     timer::start(ctx, turn::on_timer);
     consumers::count(ctx);
+    stall::count_replicas(ctx);
     server_events::note_begin();
     warn_of_eviction(ctx);
     Ok(())

@@ -28,6 +28,7 @@ mod rwlock;
 mod semaphore;
 mod sessions;
 mod several;
+mod stalls;
 mod stored;
 mod support;
 mod waiting;

@@ -10,6 +10,7 @@ use command::errors::{self, ErrorReply};
 use lock::host::Gate;
 use redis_module::raw;
 
+use super::stall;
 use crate::shell::ffi::call::{call_again, call_as_script, may_read_together, slot};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
@@ -62,6 +63,7 @@ pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
         accepted = call_again(ctx, || probe(ctx, key));
     }
     match accepted {
+        Ok(()) if stall::holds_back(ctx) => (Gate::Closed, HoldsFor::EveryKey),
         Ok(()) => (Gate::Open, holds_for),
         Err(NOT_MY_SLOT) if is_in_cluster() => (Gate::Elsewhere, HoldsFor::ThisKey),
         Err(_) => (Gate::Closed, holds_for),

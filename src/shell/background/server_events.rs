@@ -6,7 +6,7 @@ use lock::key::ClientId;
 use redis_module::raw;
 
 use super::events::{self, Event};
-use super::timer;
+use super::{stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::module::subscribe_to_event;
@@ -81,17 +81,30 @@ unsafe extern "C" fn on_event(
                 events::note(Event::Configured);
                 timer::wake();
             }
-            // No event tells that. The cron comes ten times a second, unless `hz` says otherwise.
-            (raw::REDISMODULE_EVENT_CRON_LOOP, _) if clock::was_set() => {
-                if events::concern_anybody() {
-                    events::note(Event::ClockSet);
-                }
-                timer::arm_anew();
+            (raw::REDISMODULE_EVENT_CRON_LOOP, _) => {
+                // SAFETY: with this event comes this structure.
+                let hz = unsafe { data.cast::<raw::RedisModuleCronLoopV1>().as_ref() }.map_or(1, |info| info.hz);
+                on_cron(u64::try_from(hz).unwrap_or(1));
             }
-            (raw::REDISMODULE_EVENT_FORK_CHILD | raw::REDISMODULE_EVENT_REPLICA_CHANGE, _) => consumers::count(ctx),
+            (raw::REDISMODULE_EVENT_REPLICA_CHANGE, _) => {
+                stall::count_replicas(ctx);
+                consumers::count(ctx);
+            }
+            (raw::REDISMODULE_EVENT_FORK_CHILD, _) => consumers::count(ctx),
             _ => {}
         }
     });
+}
+
+/// The server's cron, ten times a second unless `hz` says otherwise. No event tells what is looked for here.
+fn on_cron(hz: u64) {
+    stall::cron(hz);
+    if clock::was_set() {
+        if events::concern_anybody() {
+            events::note(Event::ClockSet);
+        }
+        timer::arm_anew();
+    }
 }
 
 /// The server started, loaded its data or became the primary.

@@ -104,6 +104,16 @@ impl Ctx<'_> {
         unsafe { api!(RedisModule_Replicate(self.raw(), command.as_ptr(), c"s".as_ptr(), key.raw())) };
     }
 
+    /// Asks the replicas to acknowledge at once what they were sent before; otherwise they do once a second.
+    pub fn ask_replicas(self) {
+        // `A`: not to the append-only file. This is how WAIT asks.
+        // SAFETY: format and arguments agree; the server copies what it keeps.
+        unsafe {
+            let (getack, every) = (c"GETACK".as_ptr(), c"*".as_ptr());
+            api!(RedisModule_Replicate(self.raw(), c"REPLCONF".as_ptr(), c"Acc".as_ptr(), getack, every));
+        }
+    }
+
     /// Sends the command that is running as it came; where nobody consumes it, the server only counts the change, for
     /// its save points. Only on the context of a command.
     pub fn replicate_verbatim(self) {

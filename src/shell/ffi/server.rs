@@ -1,6 +1,6 @@
 //! What the server knows: fields of INFO, addresses of clients, permissions; and channels.
 
-use std::ffi::{c_int, CStr};
+use std::ffi::{c_int, CStr, CString};
 
 use redis_module::raw;
 
@@ -19,6 +19,51 @@ pub fn info_field(ctx: Ctx<'_>, section: &CStr, field: &CStr) -> Option<i64> {
         value
     };
     (error == 0).then_some(value)
+}
+
+/// The replicas that are fed with all that is replicated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OnlineReplicas {
+    /// How many there are.
+    pub count: usize,
+    /// Each of them has acknowledged at least this offset of replication.
+    pub least_offset: i64,
+}
+
+impl OnlineReplicas {
+    /// As `INFO replication` tells them: `slave0:ip=…,port=…,state=online,offset=…,lag=…`.
+    pub fn of(ctx: Ctx<'_>) -> OnlineReplicas {
+        let mut online = OnlineReplicas { count: 0, least_offset: i64::MAX };
+        // SAFETY: the section's data is freed in the end; what is read of it is read before.
+        unsafe {
+            let info = api!(RedisModule_GetServerInfo(ctx.raw(), c"replication".as_ptr()));
+            for number in 0.. {
+                let Ok(field) = CString::new(format!("slave{number}")) else { break };
+                let text = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
+                if text.is_null() {
+                    break;
+                }
+                online.add(&CStr::from_ptr(text).to_string_lossy());
+            }
+            api!(RedisModule_FreeServerInfo(ctx.raw(), info));
+        }
+        online
+    }
+
+    fn add(&mut self, line: &str) {
+        let value = |name| line.split(',').filter_map(|pair| pair.split_once('=')).find(|(n, _)| *n == name);
+        if value("state").is_some_and(|(_, state)| state == "online") {
+            let offset = value("offset").and_then(|(_, offset)| offset.parse().ok()).unwrap_or(0);
+            self.count += 1;
+            self.least_offset = self.least_offset.min(offset);
+        }
+    }
+}
+
+/// A clock that nobody sets.
+pub fn monotonic_ms() -> u64 {
+    // SAFETY: takes nothing.
+    unsafe { api!(RedisModule_MonotonicMicroseconds()) / 1_000 }
 }
 
 /// The address of a client, as `CLIENT LIST` shows it; empty when it is gone.
@@ -78,5 +123,19 @@ pub fn publish(ctx: Ctx<'_>, channel: &[u8], message: &[u8], audience: Audience)
             Audience::Everybody => api!(RedisModule_PublishMessage(ctx.raw(), channel, message)),
             Audience::Shard => api!(RedisModule_PublishMessageShard(ctx.raw(), channel, message)),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OnlineReplicas;
+
+    #[test]
+    fn replicas_that_are_online_are_counted_and_the_last_of_them_is_found() {
+        let mut online = OnlineReplicas { count: 0, least_offset: i64::MAX };
+        online.add("ip=127.0.0.1,port=6380,state=online,offset=700,lag=0");
+        online.add("ip=::1,port=6381,state=wait_bgsave,offset=0,lag=0,type=main-channel");
+        online.add("ip=127.0.0.1,port=6382,state=online,offset=650,lag=1,io-thread=0");
+        assert_eq!((online.count, online.least_offset), (2, 650));
     }
 }

@@ -1,0 +1,97 @@
+//! Whether the server stood still, and has heard from its replicas since.
+//!
+//! While a server is stopped, or its machine is, a replica may take over and grant what has ended. The server learns of
+//! that some time after it goes on. In between its clients ask at their own risk, but what it grants by itself nobody
+//! asked for: the new grant's fence would be above that of the real holder. So it holds back such grants until each
+//! replica that it had has acknowledged something that was sent after the stop: acknowledgements from before prove
+//! nothing, they may have been on their way for as long as the stop lasted. Who is acknowledged as a primary still has
+//! not been replaced. In a cluster only the replicas of a node take over its slots, so this holds there too.
+//!
+//! A replica that has gone acknowledges nothing: then the grants come when a limit is over.
+
+use std::cell::Cell;
+
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::server::{info_field, monotonic_ms, OnlineReplicas};
+
+/// By how much later than expected a sign of life must come to say that the server stood still.
+const TOLERANCE_MS: u64 = 500;
+
+/// Grants are held back for at most so long.
+const LIMIT_MS: u64 = 2_000;
+
+/// Replicas are asked to acknowledge no more often than this.
+const ASK_AGAIN_MS: u64 = 25;
+
+/// The server stood still, and has not heard from all of its replicas since.
+#[derive(Clone, Copy)]
+struct Stall {
+    /// When it was noticed.
+    noticed_ms: u64,
+    /// How many replicas there were.
+    replicas: usize,
+    asked: Option<Asked>,
+}
+
+/// The replicas were asked.
+#[derive(Clone, Copy)]
+struct Asked {
+    last_ms: u64,
+    /// The offset of replication when they were asked first. Who has more has it since.
+    offset: i64,
+}
+
+static LAST_MS: MainThread<Cell<Option<u64>>> = MainThread(Cell::new(None));
+static PERIOD_MS: MainThread<Cell<u64>> = MainThread(Cell::new(1_000));
+static REPLICAS: MainThread<Cell<usize>> = MainThread(Cell::new(0));
+static STALL: MainThread<Cell<Option<Stall>>> = MainThread(Cell::new(None));
+
+/// The server's cron, `hz` times a second.
+pub fn cron(hz: u64) {
+    look();
+    PERIOD_MS.0.set(1_000 / hz.max(1));
+}
+
+/// A sign of life: notices if the last one is too long ago. To be called before anything is granted without a command.
+pub fn look() {
+    let now_ms = monotonic_ms();
+    let Some(last_ms) = LAST_MS.0.replace(Some(now_ms)) else { return };
+    if now_ms.saturating_sub(last_ms) > PERIOD_MS.0.get() + TOLERANCE_MS {
+        let before = STALL.0.get().map_or(0, |stall| stall.replicas);
+        let replicas = REPLICAS.0.get().max(before);
+        STALL.0.set((replicas > 0).then_some(Stall { noticed_ms: now_ms, replicas, asked: None }));
+    }
+}
+
+/// At the module's start, and whenever a replica has come or gone.
+pub fn count_replicas(ctx: Ctx<'_>) {
+    look();
+    REPLICAS.0.set(OnlineReplicas::of(ctx).count);
+}
+
+/// Whether the server may have been replaced. Asks its replicas if so; the next call may know more.
+pub fn holds_back(ctx: Ctx<'_>) -> bool {
+    let Some(stall) = STALL.0.get() else { return false };
+    let now_ms = monotonic_ms();
+    let is_over = now_ms.saturating_sub(stall.noticed_ms) >= LIMIT_MS || stall.has_heard(ctx);
+    if is_over {
+        STALL.0.set(None);
+    } else if stall.asked.is_none_or(|asked| now_ms.saturating_sub(asked.last_ms) >= ASK_AGAIN_MS) {
+        let offset = || info_field(ctx, c"replication", c"master_repl_offset").unwrap_or(i64::MAX);
+        let offset = stall.asked.map_or_else(offset, |asked| asked.offset);
+        STALL.0.set(Some(Stall { asked: Some(Asked { last_ms: now_ms, offset }), ..stall }));
+        // What is acknowledged is what came before the question. So one question is not enough.
+        ctx.ask_replicas();
+    }
+    !is_over
+}
+
+impl Stall {
+    fn has_heard(&self, ctx: Ctx<'_>) -> bool {
+        self.asked.is_some_and(|asked| {
+            let replicas = OnlineReplicas::of(ctx);
+            replicas.count >= self.replicas && replicas.least_offset > asked.offset
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! A server that stood still: another one may have taken over meanwhile and granted its locks. It hands over nothing
+//! by itself before it has heard from its replicas again.
+
+use crate::support::cluster::*;
+use crate::support::waiting::*;
+use crate::support::{in_sync, until, Builder, Reply, Server};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long the lease lasts that ends while the server stands still, and how long it stands: longer, and long enough
+/// for it to notice. Its cron comes every 100 ms.
+const LEASE: Duration = Duration::from_millis(1_000);
+const STOP: Duration = Duration::from_millis(1_200);
+
+/// A server may hold back its grants for so long.
+const LIMIT: Duration = Duration::from_secs(2);
+
+fn signal(server: &Server, name: &str) {
+    let kill = Command::new("kill").args([name, &server.pid().to_string()]).status().expect("there is a kill");
+    assert!(kill.success());
+}
+
+/// `a` holds `k` for a moment, `b` waits; then the server stands still until the lease has ended, while `meanwhile`
+/// happens. So many replicas know of the lease.
+#[track_caller]
+fn stop(server: &Server, replicas: usize, meanwhile: impl FnOnce()) -> Waiter {
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(server, "k", ["b"]);
+    let lines = [format!("PEXPIRE k {}", LEASE.as_millis()), format!("WAIT {replicas} 0")];
+    assert_eq!(client.pipeline(&lines), [Reply::Int(1), Reply::Int(replicas as i64)]);
+    signal(server, "-STOP");
+    let_pass(STOP);
+    meanwhile();
+    b.assert_silent();
+    signal(server, "-CONT");
+    b
+}
+
+/// The lock is granted by `server`, which has taken over.
+#[track_caller]
+fn acquire(server: &Server, owner: &str) -> i64 {
+    let mut client = server.client();
+    until("the lease has ended", || client.run("LOCK.HELD k a").is_nil());
+    hold(&mut client, "k", owner)
+}
+
+/// Waits until `server` sends what it writes to its replica: it does so when the replica has acknowledged for the first
+/// time, which may be a second after that has loaded everything.
+#[track_caller]
+fn until_online(server: &Server) {
+    until("the replica is online", || {
+        server.info("replication").find("slave0").is_some_and(|replica| replica.contains("state=online"))
+    });
+}
+
+#[track_caller]
+fn pair(builder: Builder) -> (Server, Server) {
+    let master = builder.start();
+    let replica = Server::builder().replica_of(&master).start();
+    until_online(&master);
+    (master, replica)
+}
+
+#[test]
+fn a_primary_of_a_cluster_that_was_replaced_meanwhile_hands_over_nothing() {
+    let primary = single_node();
+    let replica = Server::builder().cluster().start();
+    meet(&primary, &replica);
+    expect_ok(&replica, &format!("CLUSTER REPLICATE {}", node_id(&primary)));
+    until_online(&primary);
+    let mut fence = 0;
+    let mut b = stop(&primary, 1, || {
+        expect_ok(&replica, "CLUSTER FAILOVER TAKEOVER");
+        until_cluster(&replica, "ok", 2);
+        fence = acquire(&replica, "n");
+    });
+    let told = b.client.read();
+    assert!(told.is_error(), "{told:?}");
+    until("it is a replica", || primary.info("replication").text("role") == "slave");
+    in_sync(&replica, &primary);
+    for server in [&primary, &replica] {
+        let mut client = server.client();
+        client.run("READONLY");
+        assert_eq!(client.run("LOCK.HELD k n").items()[0], Reply::Int(fence));
+    }
+}
+
+#[test]
+fn a_primary_whose_replica_was_promoted_meanwhile_waits_to_be_told() {
+    let configured = Server::builder().config("min-replicas-to-write 1").config("min-replicas-max-lag 2");
+    for builder in [Server::builder(), configured] {
+        let (primary, replica) = pair(builder);
+        let mut b = stop(&primary, 1, || {
+            expect_ok(&replica, "REPLICAOF NO ONE");
+            acquire(&replica, "n");
+        });
+        b.assert_silent_for(LIMIT / 2);
+        expect_ok(&primary, &format!("REPLICAOF 127.0.0.1 {}", replica.port()));
+        assert!(b.reply().is_error());
+    }
+}
+
+#[test]
+fn a_primary_whose_replica_is_there_hands_over_at_once() {
+    let (primary, replica) = pair(Server::builder());
+    let mut b = stop(&primary, 1, || {});
+    let fence = b.granted("b");
+    in_sync(&primary, &replica);
+    assert_eq!(replica.client().run("LOCK.HELD k b").items()[0], Reply::Int(fence));
+}
+
+#[test]
+fn a_primary_whose_replica_has_gone_hands_over_in_the_end() {
+    let (primary, mut replica) = pair(Server::builder());
+    let mut b = stop(&primary, 1, || replica.kill());
+    b.assert_silent_for(LIMIT / 2);
+    b.granted_within("b", LIMIT);
+}
+
+#[test]
+fn a_server_without_replicas_hands_over_at_once() {
+    for server in [Server::start(), single_node()] {
+        let mut b = stop(&server, 0, || {});
+        b.granted_within("b", Duration::from_millis(100));
+    }
+}
