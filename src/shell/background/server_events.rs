@@ -84,7 +84,7 @@ unsafe extern "C" fn on_event(
             (raw::REDISMODULE_EVENT_CRON_LOOP, _) => {
                 // SAFETY: with this event comes this structure.
                 let hz = unsafe { data.cast::<raw::RedisModuleCronLoopV1>().as_ref() }.map_or(1, |info| info.hz);
-                on_cron(u64::try_from(hz).unwrap_or(1));
+                on_cron(ctx, u64::try_from(hz).unwrap_or(1));
             }
             (raw::REDISMODULE_EVENT_REPLICA_CHANGE, _) => {
                 stall::count_replicas(ctx);
@@ -97,8 +97,9 @@ unsafe extern "C" fn on_event(
 }
 
 /// The server's cron, ten times a second unless `hz` says otherwise. No event tells what is looked for here.
-fn on_cron(hz: u64) {
+fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
+    consumers::cron(ctx);
     if clock::was_set() {
         if events::concern_anybody() {
             events::note(Event::ClockSet);

@@ -8,8 +8,10 @@
 //!   of an earlier one, which counts as a consumer.
 //! - `CONFIG SET appendonly yes`, a promotion, the end of loading.
 //!
-//! Consumers are counted again only at these events. In a cluster, where slots are moved by streams of effects too,
-//! somebody always counts as consuming.
+//! Consumers are counted again only at these events. One goes without any: a backlog that no replica reads is freed after
+//! `repl-backlog-ttl`, and one that a start from an RDB file made is freed after the server has told the end of loading.
+//! So where only a backlog counts, the server's cron looks again. In a cluster, where slots are moved by streams of effects
+//! too, somebody always counts as consuming.
 
 use std::cell::Cell;
 
@@ -20,6 +22,7 @@ use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::server::info_field;
 
 static ANY: MainThread<Cell<bool>> = MainThread(Cell::new(true));
+static BACKLOG_ONLY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 
 /// Whether effects have to be sent.
 #[inline]
@@ -30,7 +33,16 @@ pub fn is_any() -> bool {
 /// Counts again. To be called at each of the events above.
 pub fn count(ctx: Ctx<'_>) {
     let always = raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER | raw::REDISMODULE_CTX_FLAGS_SLAVE;
-    let backlog = || info_field(ctx, c"replication", c"repl_backlog_active") != Some(0);
-    let replicas = || info_field(ctx, c"replication", c"connected_slaves") != Some(0);
-    ANY.0.set(ctx.has_flag(always) || backlog() || replicas());
+    let is_there = |field| info_field(ctx, c"replication", field) != Some(0);
+    let is_told = ctx.has_flag(always) || is_there(c"connected_slaves");
+    let is_backlog = !is_told && is_there(c"repl_backlog_active");
+    BACKLOG_ONLY.0.set(is_backlog);
+    ANY.0.set(is_told || is_backlog);
+}
+
+/// The server's cron: what goes without an event is looked for.
+pub fn cron(ctx: Ctx<'_>) {
+    if BACKLOG_ONLY.0.get() {
+        count(ctx);
+    }
 }
