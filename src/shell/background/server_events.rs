@@ -55,7 +55,11 @@ unsafe extern "C" fn on_event(
             (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, sub) => {
                 consumers::count(ctx);
                 match sub {
-                    raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA => note_if_any_concern(Event::Demoted),
+                    // Even if nobody waits: a grant on its way may be lost yet, and cannot be taken back here.
+                    raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA => {
+                        events::note(Event::Demoted);
+                        timer::wake();
+                    }
                     _ => note_begin(),
                 }
             }

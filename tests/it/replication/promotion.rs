@@ -141,3 +141,31 @@ fn in_sync_with_new_master(master: &Server, replica: &Server) {
     master.client().run("REPLICAOF NO ONE");
     in_sync(master, replica);
 }
+
+/// How often the process has gone to sleep since it began.
+#[cfg(target_os = "linux")]
+fn sleeps(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the server runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|count| count.trim().parse().ok()).expect("Linux counts them")
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_grant_that_was_lost_in_the_turn_of_the_demotion_leaves_nothing_to_do() {
+    let (server, other) = (quiet().start(), Server::start());
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [b] = line_up(&server, "k", ["b"]);
+    let replies = multi(
+        &mut client,
+        &["LOCK.RELEASE k a", &format!("CLIENT KILL ID {}", b.id), &format!("REPLICAOF 127.0.0.1 {}", other.port())],
+    );
+    assert_eq!(replies, [Reply::Int(1), Reply::Int(1), Reply::ok()]);
+    in_sync(&other, &server);
+    let before = sleeps(&server);
+    let_pass(Duration::from_millis(500));
+    // A timer of 10 ms wakes it a hundred times a second and more.
+    let slept = sleeps(&server) - before;
+    assert!(slept < 25, "it woke {slept} times in half a second");
+}
