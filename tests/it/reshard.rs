@@ -2,8 +2,10 @@
 //! grants it to nobody any more.
 
 use crate::support::cluster::*;
+use crate::support::skip::skip;
 use crate::support::waiting::*;
 use crate::support::{Reply, Server, LIMIT};
+use std::fs;
 use std::time::Duration;
 
 /// Two nodes, all slots on the first.
@@ -193,4 +195,33 @@ fn while_the_cluster_is_down_nobody_is_granted_anything() {
     assert!(grant.fence() > 0);
     assert_eq!(holders(&mut client, "k"), ["b"]);
     assert_eq!(client.run("LOCK.ACQUIRE k z"), Reply::NullArray);
+}
+
+#[test]
+fn a_grant_that_nobody_received_and_whose_lock_has_left_is_left_alone() {
+    let cluster = Cluster::start();
+    let mut source = cluster.source.client();
+    hold(&mut source, "k", "a");
+    let [b] = line_up(&cluster.source, "k", ["b"]);
+    cluster.begin_to_move("k");
+    // In one turn: b is granted the lock, the lock leaves, and b is gone before it reads of the grant.
+    let migrate = format!("MIGRATE 127.0.0.1 {} k 0 5000", cluster.target.port());
+    let replies = source.pipeline(&["LOCK.RELEASE k a", &migrate, &format!("CLIENT KILL ID {}", b.id)]);
+    assert_eq!(replies, [Reply::Int(1), Reply::ok(), Reply::Int(1)]);
+    cluster.finish_to_move("k");
+    assert_eq!(holders(&mut cluster.target.client(), "k"), ["b"], "until its lease ends");
+    // The source does not look for it again and again: it would wake up every millisecond.
+    let Some(before) = wake_ups(&cluster.source) else {
+        return skip("the system does not tell how often a process sleeps");
+    };
+    let_pass(Duration::from_millis(500));
+    let wake_ups = wake_ups(&cluster.source).map(|after| after - before);
+    assert!(wake_ups.is_some_and(|count| count < 150), "{wake_ups:?} times in 500 ms");
+}
+
+/// How often the server's process has waited for something to do.
+fn wake_ups(server: &Server) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    line.trim().parse().ok()
 }

@@ -148,11 +148,16 @@ impl LockManager {
 
     /// Takes a grant back that nobody received; the next waiter has its turn.
     fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, delivery: GrantInFlight) {
-        if delivery.grants.iter().any(|(key, _)| host.keys.gate(key.as_ref()) != Gate::Open) {
+        let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| host.keys.gate(key.as_ref())).collect();
+        if gates.contains(&Gate::Closed) {
             return self.deliveries.put_back(delivery);
         }
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
-        for (key, grant) in &delivery.grants {
+        for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
+            // Where its slot is now the hold ends with its lease.
+            if gate == Gate::Elsewhere {
+                continue;
+            }
             // A key that holds no such lock any more has ended the hold itself.
             _ = self.end_hold(host, key.as_ref(), End::Undelivered { owner, claim, grant });
         }
@@ -325,5 +330,16 @@ mod tests {
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.has_due()), ("".into(), false));
         assert!(!fixture.server.keyspace.primary.contains_key(&key()));
+    }
+
+    #[test]
+    fn a_lost_grant_whose_slot_has_left_is_not_tried_for_ever() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+        fixture.release("a", Portion::Mutex).unwrap();
+        let (granted, _) = fixture.server.inbox.answers[0];
+        fixture.server.keyspace.gate = Gate::Elsewhere;
+        fixture.manager.undelivered(granted);
+        fixture.drain();
+        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("b".into(), false));
     }
 }
