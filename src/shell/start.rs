@@ -6,6 +6,7 @@ use super::background::{gate, server_events, stall, timer};
 use super::commands::registration;
 use super::ffi::context::Ctx;
 use super::ffi::module::set_options;
+use super::ffi::slot_migration;
 use super::keyspace::datatype::REDISLOCK;
 use super::keyspace::lock_memory;
 use super::replication::consumers;
@@ -41,7 +42,9 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
         let settings = settings::described();
         format!("bad module argument '{argument}': give names and values in pairs: {settings}")
     })?;
-    set_options(ctx, OPTIONS);
+    // Where the server tells of its slot migrations, it may migrate.
+    let migrations = if server_events::subscribe_to_slot_migrations(ctx) { slot_migration::OPTION } else { 0 };
+    set_options(ctx, OPTIONS | migrations);
     registration::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
     if !server_events::subscribe(ctx) {
         return Err("the server refuses an event: it must be Redis 7.0 or newer, or Valkey".into());

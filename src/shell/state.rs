@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
@@ -9,7 +10,9 @@ use super::background::events::{self, Event};
 use super::background::timer;
 use super::clients::waiting_clients::WaitingClients;
 use super::clients::wake::Answering;
+use super::ffi::call::slot;
 use super::ffi::main_thread::MainThread;
+use super::ffi::string::OwnedStr;
 use super::{clock, settings};
 
 /// Everything of the module that is not stored with a key.
@@ -60,6 +63,15 @@ impl State {
             Event::KeyRemoved(key, last) => manager.key_removed(key.as_ref(), last),
             Event::KeyTouched(key) => manager.key_touched(key.as_ref()),
             Event::DbChanged(db) => manager.db_changed(db),
+            // If the slots are back by now, whoever asks again finds them here.
+            Event::SlotsLeft(slots) => {
+                if let Some(ctx) = timer::own_context() {
+                    let has_left = |key: KeyRef<'_>| {
+                        slot(ctx, OwnedStr::new(key.name).as_str()).is_some_and(|slot| slots.contains(slot))
+                    };
+                    manager.slots_left(&mut Answering { ctx, clients }, has_left);
+                }
+            }
             Event::ClientGone(client) => {
                 manager.end_session(client);
                 clients.client_gone(manager, now, client);

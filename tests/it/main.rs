@@ -15,6 +15,7 @@ mod gates;
 mod grace;
 mod hostile;
 mod leaving;
+mod migrate_slots;
 mod mutex;
 mod notify;
 mod old_files;

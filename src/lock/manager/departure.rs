@@ -3,8 +3,9 @@
 
 use super::lock_manager::{LockManager, Timer};
 use crate::host::{Clients, Content, Entry, Host, Keys, WaitOutcome};
+use crate::id_map::IdSet;
 use crate::key::{KeyRef, RequestId};
-use crate::queue::request::{Others, QueueId};
+use crate::queue::request::{Others, QueueId, QueuedRequest};
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
 
@@ -96,6 +97,20 @@ impl LockManager {
         self.to_try.clear();
         self.ended.clear();
         self.deliveries.clear();
+    }
+
+    /// Slots of the cluster belong to another node now: who waits for a key in them has to ask again, first come first
+    /// told, and places there are of no use. Nothing is written.
+    pub fn slots_left<C: Clients>(&mut self, clients: &mut C, has_left: impl Fn(KeyRef<'_>) -> bool) {
+        let queues = self.queues.iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
+        let queues: IdSet<_> = queues.map(|(id, _)| id).collect();
+        let stands_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
+        let requests = self.queues.requests().filter(|(_, request)| stands_there(request));
+        let mut ids: Vec<_> = requests.map(|(id, request)| (request.place, id)).collect();
+        ids.sort_unstable();
+        for (_, id) in ids {
+            self.dismiss(clients, id, WaitOutcome::TryAgain);
+        }
     }
 
     /// Takes a request out and tells its client why.
@@ -260,6 +275,23 @@ mod tests {
             fixture.drain();
             assert_eq!(fixture.holders(), if is_delivered { "b" } else { "" });
         }
+    }
+
+    #[test]
+    fn who_waits_for_a_slot_that_left_is_told_and_nobody_else() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
+        fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
+        let away = queue(&mut fixture, "c", true);
+        leave(&mut fixture, away, Departure::MayComeBack);
+        let waiting = ["d", "e", "f"].map(|name| queue(&mut fixture, name, true));
+        fixture.manager.slots_left(&mut &mut fixture.server.inbox, |key| key.name == b"k");
+        let told = fixture.server.inbox.answers.drain(..).collect::<Vec<_>>();
+        assert_eq!(told, waiting.map(|id| (id, WaitOutcome::TryAgain)), "in their order");
+        assert_eq!((fixture.manager.queues().kept_places(), fixture.manager.queues().waiters()), (0, 1));
+        assert!(fixture.manager.queues().id_of(key().as_ref()).is_none());
+        assert_eq!(fixture.next_timer(), None, "nobody's time runs out");
+        assert!(!fixture.manager.has_due());
     }
 
     #[test]

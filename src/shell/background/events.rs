@@ -11,6 +11,7 @@ use lock::key::{ClientId, Key, RequestId};
 use lock::value::fence::Fence;
 use lock::value::time::Instant;
 
+use super::slots::Slots;
 use crate::shell::ffi::blocked::BlockedId;
 use crate::shell::ffi::main_thread::MainThread;
 
@@ -23,6 +24,8 @@ pub enum Event {
     KeyTouched(Key),
     /// Any key of the database, or of all, may have changed.
     DbChanged(Option<i32>),
+    /// These slots of the cluster belong to another node now.
+    SlotsLeft(Slots),
     /// The connection has ended.
     ClientGone(ClientId),
     /// The client reads that it was granted the lock.

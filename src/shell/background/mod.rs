@@ -7,11 +7,13 @@
 //! | `timer`         | when is the next turn without a command                     |
 //! | `gate`          | does the server accept a write now that no client asked for |
 //! | `stall`         | did the server stand still, and may it have been replaced   |
+//! | `slots`         | a set of a cluster's slots                                  |
 //!
 //! What such a turn decides is in `turn`.
 
 pub mod events;
 pub mod gate;
 pub mod server_events;
+pub mod slots;
 pub mod stall;
 pub mod timer;

@@ -6,10 +6,12 @@ use lock::key::ClientId;
 use redis_module::raw;
 
 use super::events::{self, Event};
+use super::slots::Slots;
 use super::{stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::module::subscribe_to_event;
+use crate::shell::ffi::slot_migration;
 use crate::shell::replication::consumers;
 use crate::shell::{clock, settings};
 
@@ -28,6 +30,31 @@ pub fn subscribe(ctx: Ctx<'_>) -> bool {
         (raw::REDISMODULE_EVENT_CRON_LOOP, 1),
     ];
     EVENTS.iter().all(|(id, dataver)| subscribe_to_event(ctx, *id, *dataver, on_event))
+}
+
+/// Subscribes to the end of slot migrations, where the server can move slots in one step. False: this server cannot.
+///
+/// Nothing else of a migration is of interest. The source works on as before: its effects go to the target too. The
+/// target stores what comes, and is asked for none of it before the slots are its own: clients are redirected, and the
+/// gate says so of every key. An aborted migration has moved nothing.
+pub fn subscribe_to_slot_migrations(ctx: Ctx<'_>) -> bool {
+    slot_migration::subscribe(ctx, on_slot_migration)
+}
+
+unsafe extern "C" fn on_slot_migration(
+    _: *mut raw::RedisModuleCtx,
+    _: raw::RedisModuleEvent,
+    sub: u64,
+    data: *mut c_void,
+) {
+    if sub == slot_migration::EXPORT_COMPLETED && events::concern_anybody() {
+        guard("slot migration", || {
+            let mut slots = Slots::none();
+            // SAFETY: it came with the event.
+            unsafe { slot_migration::each_slot(data, |slot| slots.add(slot)) };
+            note_if_any_concern(Event::SlotsLeft(slots));
+        });
+    }
 }
 
 unsafe extern "C" fn on_event(

@@ -1,23 +1,24 @@
 //! The module API behind safe, typed wrappers. Nothing here decides anything. Other rooms have unsafe code only in the
 //! callbacks that the server calls, and where they vouch for what a wrapper asks.
 //!
-//! | file           | question                                                               |
-//! | -------------- | ---------------------------------------------------------------------- |
-//! | `context`      | what does the server say of the callback that is running               |
-//! | `string`       | what are the arguments                                                 |
-//! | `reply`        | how is a reply written                                                 |
-//! | `key`          | how is a key opened, stored, expired, deleted                          |
-//! | `blocked`      | how is a client blocked and unblocked, exactly once                    |
-//! | `clock`        | what time is it, by which of the server's clocks                      |
-//! | `timer`        | how is a timer made, and the event loop woken                          |
-//! | `replicate`    | how is an effect sent to replicas and the append-only file             |
-//! | `call`         | how is a command of the server's own called                            |
-//! | `server`       | what does the server know of itself and of clients; channels           |
-//! | `rdb_io`       | how are bytes written into a dump and a digest, and read out of a dump |
-//! | `command_info` | how is a command registered and described                              |
-//! | `module`       | what does the module tell the server about itself                      |
-//! | `main_thread`  | which values does only the main thread touch                           |
-//! | `guard`        | how is a panic kept from leaving through C                             |
+//! | file             | question                                                               |
+//! | ---------------- | ---------------------------------------------------------------------- |
+//! | `context`        | what does the server say of the callback that is running               |
+//! | `string`         | what are the arguments                                                 |
+//! | `reply`          | how is a reply written                                                 |
+//! | `key`            | how is a key opened, stored, expired, deleted                          |
+//! | `blocked`        | how is a client blocked and unblocked, exactly once                    |
+//! | `clock`          | what time is it, by which of the server's clocks                       |
+//! | `timer`          | how is a timer made, and the event loop woken                          |
+//! | `replicate`      | how is an effect sent to replicas and the append-only file             |
+//! | `call`           | how is a command of the server's own called                            |
+//! | `server`         | what does the server know of itself and of clients; channels           |
+//! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
+//! | `command_info`   | how is a command registered and described                              |
+//! | `module`         | what does the module tell the server about itself                      |
+//! | `slot_migration` | what does Valkey tell of slots that it moves in one step               |
+//! | `main_thread`    | which values does only the main thread touch                           |
+//! | `guard`          | how is a panic kept from leaving through C                             |
 //!
 //! The crate `redis-module` has wrappers of its own. They are passed by where they allocate or retain for each argument
 //! (`decode_args`), block a client without callbacks, free a timer's data as another type (`stop_timer`), or hand out
@@ -36,6 +37,7 @@ pub mod rdb_io;
 pub mod replicate;
 pub mod reply;
 pub mod server;
+pub mod slot_migration;
 pub mod string;
 pub mod timer;
 

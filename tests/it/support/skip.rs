@@ -3,7 +3,10 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::sync::OnceLock;
 use std::thread;
+
+use super::Server;
 
 /// Notes that the running test, or a part of it, says nothing on this server: `return skip("…")`. The note goes to
 /// stderr, and into the file that `SKIPPED_TESTS` names. Call it on the test's own thread: it has the test's name.
@@ -25,4 +28,15 @@ pub fn skips_shifted_clock() -> bool {
         skip("libfaketime shifts clocks on Linux only");
     }
     !is_there
+}
+
+/// Skips the test where slots move key by key only: `if skips_slot_migrations() { return; }`.
+pub fn skips_slot_migrations() -> bool {
+    static MIGRATES: OnceLock<bool> = OnceLock::new();
+    let migrates = *MIGRATES
+        .get_or_init(|| !Server::start().client().run("COMMAND INFO cluster|migrateslots").items()[0].is_null());
+    if !migrates {
+        skip("this server has no CLUSTER MIGRATESLOTS");
+    }
+    !migrates
 }
