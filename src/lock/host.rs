@@ -135,8 +135,10 @@ pub enum WaitOutcome {
 /// Whether the outcome was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It did, or nobody can tell.
+    /// It was, or nobody can tell.
     Done,
+    /// It was not: nobody waits by this request. A grant is taken back.
+    Failed,
     /// To be confirmed by `LockManager::delivered` or refuted by `LockManager::undelivered`.
     Pending,
 }

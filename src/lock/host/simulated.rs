@@ -356,10 +356,15 @@ impl Entry for OpenKey<'_> {
 pub(crate) struct Inbox {
     pub answers: Vec<(RequestId, WaitOutcome)>,
     pub parked: Option<RequestId>,
+    /// Nobody waits by any request, whatever the queues say.
+    pub is_deserted: bool,
 }
 
 impl Clients for &mut Inbox {
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+        if self.is_deserted {
+            return Delivery::Failed;
+        }
         self.answers.push((request, outcome));
         match outcome {
             WaitOutcome::Granted { .. } => Delivery::Pending,

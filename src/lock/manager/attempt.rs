@@ -138,8 +138,10 @@ impl LockManager {
         delivery: impl FnOnce() -> GrantInFlight,
     ) {
         let outcome = WaitOutcome::Granted { fence: grant.fence, holds: grant.holds };
-        if clients.answer(id, outcome) == Delivery::Pending {
-            self.deliveries.sent(id, delivery());
+        match clients.answer(id, outcome) {
+            Delivery::Done => {}
+            Delivery::Pending => self.deliveries.sent(id, delivery()),
+            Delivery::Failed => self.deliveries.put_back(delivery()),
         }
     }
 

@@ -38,19 +38,19 @@ impl Deliveries {
         self.in_flight.insert(request, delivery);
     }
 
-    /// It was told.
+    /// It was told, and was still there when that turn of the server was over.
     pub fn delivered(&mut self, request: RequestId) {
         self.in_flight.remove(&request);
         shrink::map(&mut self.in_flight);
     }
 
-    /// It has gone without being told: the grant is to be taken back.
+    /// It has gone before that: the grant is to be taken back.
     pub fn undelivered(&mut self, request: RequestId) {
         self.lost.extend(self.in_flight.remove(&request));
         shrink::map(&mut self.in_flight);
     }
 
-    /// To be tried again later.
+    /// To be taken back by the next drain.
     pub fn put_back(&mut self, delivery: GrantInFlight) {
         self.lost.push(delivery);
     }
@@ -58,10 +58,15 @@ impl Deliveries {
     /// The owner was told by another reply that it holds the keys: whatever became of the earlier grant, it was
     /// received.
     pub fn confirm(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
-        if !self.in_flight.is_empty() || !self.lost.is_empty() {
+        if !self.is_empty() {
             self.in_flight.retain(|_, delivery| !delivery.is_for(db, names, owner));
             self.lost.retain(|delivery| !delivery.is_for(db, names, owner));
         }
+    }
+
+    /// Whether there is any of either kind.
+    pub fn is_empty(&self) -> bool {
+        self.in_flight.is_empty() && self.lost.is_empty()
     }
 
     /// Whether a grant is to be taken back.
@@ -113,6 +118,9 @@ mod tests {
         assert!(!deliveries.has_lost());
         deliveries.put_back(delivery("b", "k"));
         assert_eq!(lost(&mut deliveries), ["b"], "to be tried again");
+        assert!(!deliveries.is_empty(), "c is on its way");
+        deliveries.delivered(RequestId(3));
+        assert!(deliveries.is_empty());
     }
 
     #[test]

@@ -74,13 +74,13 @@ impl LockManager {
         Ok(if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some })
     }
 
-    /// A waiter received the reply that it has the lock.
+    /// A waiter was sent the reply that it has the lock, and was still there when that turn of the server was over.
     pub fn delivered(&mut self, id: RequestId) {
         self.deliveries.delivered(id);
     }
 
-    /// A waiter was granted the lock, but its client has gone. Nothing is written: [`LockManager::drain`] passes the
-    /// grant on.
+    /// A waiter was granted the lock, but its client has gone before it counted as told. Nothing is written:
+    /// [`LockManager::drain`] passes the grant on.
     pub fn undelivered(&mut self, id: RequestId) {
         self.deliveries.undelivered(id);
     }

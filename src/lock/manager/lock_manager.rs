@@ -102,6 +102,12 @@ impl LockManager {
         &self.bindings
     }
 
+    /// Whether what happens to connections and keys matters to anybody: somebody waits, a hold is bound to a
+    /// connection, or a grant is on its way.
+    pub fn concerns_anybody(&self) -> bool {
+        !self.queues.is_empty() || !self.bindings.is_empty() || !self.deliveries.is_empty()
+    }
+
     /// While anyone waits, a free key keeps the queue's family.
     pub(super) fn check_family_of_queue(&self, key: KeyRef<'_>, family: Family) -> Result<(), InvalidClaim> {
         match self.queues.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {

@@ -283,6 +283,20 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_to_a_client_that_nobody_knows_is_taken_back() {
+        for names in [&[b"k".as_slice()][..], &[b"k", b"l"]] {
+            let mut fixture = Fixture::of(&[("a", MUTEX)]);
+            fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
+            fixture.server.inbox.is_deserted = true;
+            fixture.release("a", Portion::Mutex).unwrap();
+            assert!(fixture.manager.has_due() && fixture.manager.concerns_anybody(), "{names:?}");
+            fixture.drain();
+            assert!(fixture.server.keyspace.primary.is_empty(), "{names:?}");
+            assert!(!fixture.manager.has_due() && !fixture.manager.concerns_anybody(), "{names:?}");
+        }
+    }
+
+    #[test]
     fn waits_and_leases_are_due_each_by_its_own_clock() {
         let [one, two] = [1_000, 2_000];
         let due = |instant: Option<u64>, timestamp: Option<u64>| {

@@ -19,7 +19,7 @@ pub struct Answering<'a> {
 
 impl Clients for Answering<'_> {
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
-        let Some(waiting) = self.clients.take(request) else { return Delivery::Done };
+        let Some(waiting) = self.clients.take(request) else { return Delivery::Failed };
         let WaitingClient { owner, family, .. } = waiting;
         match waiting.answer_by {
             AnswerBy::Reply(blocked) => {
