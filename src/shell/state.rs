@@ -41,7 +41,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
         }
     }
     let result = work(state, now);
-    events::set_concern_anybody(!state.manager.queues().is_empty() || !state.manager.bindings().is_empty());
+    events::set_concern_anybody(state.manager.concerns_anybody());
     Some(result)
 }
 
@@ -76,8 +76,9 @@ impl State {
                 manager.end_session(client);
                 clients.client_gone(manager, now, client);
             }
-            Event::GrantDelivered(request) => manager.delivered(request),
+            Event::GrantTold(client, request) => clients.told(manager, client, request),
             Event::GrantUndelivered(request) => manager.undelivered(request),
+            Event::TurnOver => clients.turn_over(manager),
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),
             Event::Disconnected(blocked) => clients.disconnected(manager, now, blocked),
             // The server has unblocked the blocked clients itself, or has not: both are met.

@@ -11,7 +11,7 @@ use lock::value::time::Now;
 use redis_module::raw;
 
 use super::background::timer::Arming;
-use super::background::{events, stall, timer};
+use super::background::{events, stall, timer, turn_end};
 use super::clients::parking::{NewWaiter, Parking};
 use super::clients::wake::Answering;
 use super::ffi::context::Ctx;
@@ -70,8 +70,9 @@ pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, Er
 /// To be called by the server only, as the callback of the one timer.
 pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     timer::fired();
-    stall::look();
     guard("timer", || {
+        stall::look();
+        turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         state::borrow(|state, now| {

@@ -32,4 +32,5 @@ mod several;
 mod stalls;
 mod stored;
 mod support;
+mod undelivered;
 mod waiting;

@@ -28,10 +28,12 @@ pub enum Event {
     SlotsLeft(Slots),
     /// The connection has ended.
     ClientGone(ClientId),
-    /// The client reads that it was granted the lock.
-    GrantDelivered(RequestId),
-    /// The client has gone before it could read that.
+    /// The reply that it was granted the lock was given to the client, which may yet be closed in this turn.
+    GrantTold(ClientId, RequestId),
+    /// The client had gone before that.
     GrantUndelivered(RequestId),
+    /// The turn of the server in which grants were told is over.
+    TurnOver,
     /// `CLIENT UNBLOCK` has answered the blocked client.
     Unblocked(BlockedId),
     /// The server has unblocked the client: its connection ended, or `CLIENT UNBLOCK … ERROR`, or a demotion.

@@ -5,6 +5,7 @@
 //! | `server_events` | what does the server tell, and which event of ours is it    |
 //! | `events`        | what happened where nothing may be decided                  |
 //! | `timer`         | when is the next turn without a command                     |
+//! | `turn_end`      | when is a turn of the server over                           |
 //! | `gate`          | does the server accept a write now that no client asked for |
 //! | `stall`         | did the server stand still, and may it have been replaced   |
 //! | `slots`         | a set of a cluster's slots                                  |
@@ -17,3 +18,4 @@ pub mod server_events;
 pub mod slots;
 pub mod stall;
 pub mod timer;
+pub mod turn_end;

@@ -2,25 +2,29 @@
 //! events.
 //!
 //! After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
-//! and then `free`, or `free` alone when the client has gone; a grant that nobody received is passed on then.
+//! and then `free`, or `free` alone when the client has gone; a grant that nobody received is passed on then. The reply
+//! callback is called for a client too that the server is going to close in this turn: its user was deleted, its output
+//! buffer is too long, its socket breaks. So a grant is told here, and delivered when the turn is over.
 
 use std::ffi::{c_int, c_void};
 
 use command::reply::{self, ReplyWriter};
 use lock::host::WaitOutcome;
-use lock::key::RequestId;
+use lock::key::{ClientId, RequestId};
 use lock::value::claim::Family;
 use lock::value::owner::Owner;
 use redis_module::raw;
 
 use crate::shell::background::events::{self, Event};
-use crate::shell::background::timer;
+use crate::shell::background::{timer, turn_end};
 use crate::shell::ffi::blocked::{BlockCallbacks, BlockedId};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 
 /// What a blocked client is going to read.
 pub struct Ready {
+    /// Its connection.
+    pub client: ClientId,
     /// Its request.
     pub request: RequestId,
     /// Who asked.
@@ -41,11 +45,12 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         // SAFETY: as `CALLBACKS` says.
         let Some(ready) = (unsafe { ctx.blocked_data::<Ready>() }) else { return };
-        let (request, outcome) = (ready.request, ready.outcome);
+        let (client, request, outcome) = (ready.client, ready.request, ready.outcome);
         let (owner, family) = (ready.owner.clone(), ready.family);
         reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome);
         if matches!(outcome, WaitOutcome::Granted { .. }) {
-            events::note(Event::GrantDelivered(request));
+            events::note(Event::GrantTold(client, request));
+            turn_end::tell();
         }
     });
     raw::REDISMODULE_OK as c_int

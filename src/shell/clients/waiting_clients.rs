@@ -23,6 +23,8 @@ pub struct WaitingClients {
     by_subscriber: IdMap<ClientId, IdSet<RequestId>>,
     /// The connection of which the server said last that it ended. It says so right before it unblocks that client.
     last_gone: Option<ClientId>,
+    /// Those who were told in this turn of the server that they were granted the lock.
+    told: IdMap<ClientId, RequestId>,
 }
 
 /// One who waits.
@@ -67,10 +69,29 @@ impl WaitingClients {
         self.waiting.insert(request, waiting);
     }
 
-    /// A connection has ended: the requests of a subscriber may keep their places. Those of a blocked client follow by
-    /// [`WaitingClients::disconnected`].
+    /// The client was told that it was granted the lock: the server has the reply for it, but may be about to close it.
+    pub fn told(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
+        if let Some(earlier) = self.told.insert(client, request) {
+            // It has waited again since.
+            manager.delivered(earlier);
+        }
+    }
+
+    /// The turn is over in which clients were told of their grants: those that are still there have them.
+    pub fn turn_over(&mut self, manager: &mut LockManager) {
+        for (_, request) in self.told.drain() {
+            manager.delivered(request);
+        }
+        shrink::map(&mut self.told);
+    }
+
+    /// A connection has ended: a grant that it was told of in this turn is lost, and the requests of a subscriber may
+    /// keep their places. Those of a blocked client follow by [`WaitingClients::disconnected`].
     pub fn client_gone(&mut self, manager: &mut LockManager, now: &Now, client: ClientId) {
         self.last_gone = Some(client);
+        if let Some(request) = self.told.remove(&client) {
+            manager.undelivered(request);
+        }
         for request in self.by_subscriber.remove(&client).into_iter().flatten() {
             self.waiting.remove(&request);
             manager.leave(now, request, Departure::MayComeBack);

@@ -20,10 +20,10 @@ pub struct Answering<'a> {
 impl Clients for Answering<'_> {
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         let Some(waiting) = self.clients.take(request) else { return Delivery::Failed };
-        let WaitingClient { owner, family, .. } = waiting;
+        let WaitingClient { client, owner, family, .. } = waiting;
         match waiting.answer_by {
             AnswerBy::Reply(blocked) => {
-                blocked.unblock(Some(Box::new(Ready { request, owner, family, outcome })));
+                blocked.unblock(Some(Box::new(Ready { client, request, owner, family, outcome })));
                 match outcome {
                     WaitOutcome::Granted { .. } => Delivery::Pending,
                     _ => Delivery::Done,

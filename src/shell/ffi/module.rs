@@ -34,6 +34,14 @@ pub fn subscribe_to_event(ctx: Ctx<'_>, id: u64, dataver: u64, callback: EventCa
     subscribed == raw::REDISMODULE_OK as c_int
 }
 
+/// Ends a subscription to a server event. Never to be called out of a server event, not even of another module: the
+/// server walks its list of subscriptions then.
+pub fn unsubscribe_from_event(ctx: Ctx<'_>, id: u64, dataver: u64) {
+    let event = raw::RedisModuleEvent { id, dataver };
+    // SAFETY: the context is valid; no callback ends the subscription.
+    unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, None)) };
+}
+
 /// Subscribes to events of keys, of the classes `REDISMODULE_NOTIFY_…`.
 pub fn subscribe_to_keys(ctx: Ctx<'_>, classes: i32, callback: KeyCallback) {
     // SAFETY: the callback is a function of this module.
