@@ -34,7 +34,7 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime
-	cargo build --release
+	cargo build --release --workspace
 	@$(MANY_FILES); echo cargo test --release --workspace; cargo test --release --workspace
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why

@@ -55,8 +55,9 @@ pub const BAD_NUMKEYS: ErrorReply = ErrorReply::of("ERR numkeys should be betwee
 pub const TOO_MANY_NUMKEYS: ErrorReply = ErrorReply::of("ERR Number of keys can't be greater than number of args");
 /// The keys of MLOCK are distinct.
 pub const KEY_TWICE: ErrorReply = ErrorReply::of("ERR a key is named twice");
-/// A script has no connection of its own.
-pub const IN_SCRIPT: ErrorReply = ErrorReply::of("ERR SESSION and NOTIFY are not allowed in scripts");
+/// A script has no connection of its own, nor has what a module calls.
+pub const NO_CONNECTION: ErrorReply =
+    ErrorReply::of("ERR SESSION and NOTIFY are not allowed in scripts and in calls by modules");
 /// A client sent LOCK.APPLY.
 pub const APPLY_IS_INTERNAL: ErrorReply =
     ErrorReply::of("ERR LOCK.APPLY is internal: it comes from the master or the append-only file only");
@@ -206,7 +207,7 @@ mod tests {
             (BAD_NUMKEYS, "ERR numkeys should be between 1 and 128"),
             (TOO_MANY_NUMKEYS, "ERR Number of keys can't be greater than number of args"),
             (KEY_TWICE, "ERR a key is named twice"),
-            (IN_SCRIPT, "ERR SESSION and NOTIFY are not allowed in scripts"),
+            (NO_CONNECTION, "ERR SESSION and NOTIFY are not allowed in scripts and in calls by modules"),
             (APPLY_IS_INTERNAL, "ERR LOCK.APPLY is internal: it comes from the master or the append-only file only"),
             (BUSY, "ERR the module is busy with another request"),
             (INTERNAL_ERROR, "ERR internal error of redis-lock, see the server's log"),

@@ -19,6 +19,7 @@ mod migrate_slots;
 mod mutex;
 mod notify;
 mod old_files;
+mod other_modules;
 mod predecessors;
 mod random;
 mod readme;

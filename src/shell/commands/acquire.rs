@@ -15,7 +15,7 @@ use super::arguments::{refuse_while_paused, Arguments};
 use crate::shell::clients::parking::NewWaiter;
 use crate::shell::ffi::call::slot;
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::server::{may_publish, Audience};
+use crate::shell::ffi::server::{is_connection, may_publish, Audience};
 use crate::shell::ffi::string::Str;
 use crate::shell::{key_events, settings, turn};
 
@@ -63,6 +63,16 @@ fn make_token(buffer: &mut [u8]) -> Result<OwnerRef<'_>, ErrorReply> {
     OwnerRef::new(token.as_bytes()).ok_or(errors::BAD_OWNER)
 }
 
+/// In a script the client is the script's own, in a call by a module a temporary one: neither ever disconnects. And a
+/// temporary one may have no user; asking Redis 7.0 for its name would end the server.
+fn require_connection(ctx: Ctx<'_>, flags: u32, client: u64) -> Result<(), ErrorReply> {
+    let is_script = flags & raw::REDISMODULE_CTX_FLAGS_LUA != 0;
+    if is_script || !is_connection(ctx, client) {
+        return Err(errors::NO_CONNECTION);
+    }
+    Ok(())
+}
+
 /// What of BLOCK, NOTIFY and SESSION holds for this client.
 #[derive(Default)]
 struct WaitTerms<'a> {
@@ -83,9 +93,9 @@ impl<'a> WaitTerms<'a> {
             return Ok(WaitTerms::default());
         }
         let flags = ctx.flags();
-        let is_script = flags & raw::REDISMODULE_CTX_FLAGS_LUA != 0;
-        if is_script && (options.channel_argument.is_some() || options.session) {
-            return Err(errors::IN_SCRIPT);
+        let client = ctx.client_id();
+        if options.channel_argument.is_some() || options.session {
+            require_connection(ctx, flags, client)?;
         }
         let is_cluster = flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0;
         let audience = if is_cluster { Audience::Shard } else { Audience::Everybody };
@@ -101,7 +111,7 @@ impl<'a> WaitTerms<'a> {
         // As BLPOP: who may not block gets its answer at once.
         let may_block = flags & raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING == 0;
         Ok(WaitTerms {
-            client: Some(ClientId(ctx.client_id())),
+            client: Some(ClientId(client)),
             block: options.block.filter(|_| may_block),
             channel: channel.map(|channel| (channel, audience)),
         })

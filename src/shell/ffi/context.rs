@@ -42,7 +42,8 @@ impl<'c> Ctx<'c> {
         self.flags() & flags != 0
     }
 
-    /// The server's number for the client; in a script that of the script's own.
+    /// The server's number for the client; in a script that of the script's own, in a call by another module that of a
+    /// temporary one.
     pub fn client_id(self) -> u64 {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_GetClientId(self.raw())) }

@@ -83,6 +83,23 @@ pub fn client_address(id: u64) -> String {
     }
 }
 
+/// Whether the client is a connection. The temporary client of another module's call is none: the server has it in no
+/// table. `GetClientInfoById` would tell too, but Valkey 9.1 takes a call's temporary client for a connection there,
+/// and reads its address through a null pointer.
+pub fn is_connection(ctx: Ctx<'_>, id: u64) -> bool {
+    const NO_SUCH_CLIENT: i32 = 2; // ENOENT
+                                   // SAFETY: the name is ours to free.
+    unsafe {
+        let name = api!(RedisModule_GetClientUserNameById(ctx.raw(), id));
+        if name.is_null() {
+            // A connection that has no user is another error.
+            return std::io::Error::last_os_error().raw_os_error() != Some(NO_SUCH_CLIENT);
+        }
+        api!(RedisModule_FreeString(ctx.raw(), name));
+    }
+    true
+}
+
 /// Whether the context's user may publish on the channel.
 pub fn may_publish(ctx: Ctx<'_>, channel: Str<'_>) -> bool {
     /// `REDISMODULE_CMD_CHANNEL_PUBLISH`, which the crate's bindings leave out.

@@ -19,7 +19,7 @@ mod wait;
 pub use client::Client;
 pub use connection::Connection;
 pub use info::Info;
-pub use module::built_module;
+pub use module::{built_caller, built_module};
 pub use process::raise_file_limit;
 pub use replication::in_sync;
 pub use reply::Reply;

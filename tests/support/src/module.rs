@@ -1,4 +1,4 @@
-//! Where the module is that servers load.
+//! Where the modules are that servers load.
 
 use std::env::{consts, current_exe, var_os};
 use std::path::{Path, PathBuf};
@@ -9,8 +9,17 @@ pub fn built_module() -> Option<PathBuf> {
     if let Some(path) = var_os("REDIS_LOCK_MODULE") {
         return Some(path.into());
     }
+    built_library("redis_lock")
+}
+
+/// The module of `tests/caller`, where `cargo build --workspace` of the same profile put it.
+pub fn built_caller() -> Option<PathBuf> {
+    built_library("test_caller")
+}
+
+fn built_library(name: &str) -> Option<PathBuf> {
     let program = current_exe().expect("a program knows where it is");
     let profile = program.parent().and_then(Path::parent).expect("cargo puts programs into target/<profile>/<kind>");
-    let library = profile.join(format!("{}redis_lock{}", consts::DLL_PREFIX, consts::DLL_SUFFIX));
+    let library = profile.join(format!("{}{name}{}", consts::DLL_PREFIX, consts::DLL_SUFFIX));
     library.exists().then_some(library)
 }

@@ -1,0 +1,60 @@
+//! Another module calls the commands of this one. It has no connection that could wait, be told or end.
+
+use crate::support::waiting::*;
+use crate::support::{built_caller, Client, Reply, Server};
+
+/// A server with a second module: `TEST.CALL command [arg …]`.
+fn with_caller() -> (Server, Client) {
+    let Some(caller) = built_caller() else {
+        panic!(
+            "no test module beside the tests: build with `cargo build --workspace` of the same profile, or `make test`"
+        )
+    };
+    let server = quiet().config(format!("loadmodule {}", caller.display())).start();
+    let client = server.client();
+    (server, client)
+}
+
+#[test]
+fn a_module_takes_and_releases_locks() {
+    let (_server, mut client) = with_caller();
+    let fence = client.run("TEST.CALL LOCK.ACQUIRE k a PX 60000").fence();
+    assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
+    let waits = client.run("TEST.CALL LOCK.ACQUIRE k b PX 60000 BLOCK 0");
+    assert!(waits.is_null(), "BLOCK is ignored: {waits:?}");
+    assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Reply::Int(0));
+    assert_eq!(client.run("TEST.CALL LOCK.RELEASE k a"), Reply::Int(1));
+}
+
+#[test]
+fn session_and_notify_are_errors_in_a_call_of_a_module() {
+    let (_server, mut client) = with_caller();
+    let refused = "ERR SESSION and NOTIFY are not allowed in scripts and in calls by modules";
+    let free = ["LOCK.ACQUIRE k a PX 60000 SESSION", "LOCK.ACQUIRE k a PX 60000 BLOCK 0 NOTIFY ch"];
+    for round in ["free", "held"] {
+        for line in free {
+            let call = format!("TEST.CALL {line}");
+            assert_eq!(client.run(&call), Reply::Error(refused.into()), "{round}: {call}");
+            assert_eq!(multi(&mut client, &[&call]), [Reply::Error(refused.into())], "{round}, in MULTI: {call}");
+        }
+        if round == "free" {
+            assert_eq!(client.run("EXISTS k"), Reply::Int(0), "nothing was granted");
+            hold(&mut client, "k", "b");
+        }
+    }
+    assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Reply::Int(0));
+}
+
+/// A connection of its own has both, whatever another module has called before.
+#[test]
+fn session_in_a_transaction_is_bound_to_its_connection() {
+    let (server, mut client) = with_caller();
+    client.run("TEST.CALL LOCK.ACQUIRE other a");
+    let mut bound = server.client();
+    let id = bound.id();
+    assert!(multi(&mut bound, &["LOCK.ACQUIRE k a PX 60000 SESSION"])[0].fence() > 0);
+    assert_eq!(client.run("LOCK.INFO k").get("holders").items()[0].get("session"), &Reply::Int(id));
+    let [mut b] = line_up(&server, "k", ["b"]);
+    drop(bound);
+    b.granted("b");
+}
