@@ -5,6 +5,7 @@ use std::ffi::c_void;
 
 use command::errors::{self, ErrorReply};
 use lock::host::Host;
+use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
 use lock::value::time::Now;
@@ -60,6 +61,14 @@ pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, Er
         result
     });
     inspected.ok_or(errors::BUSY)
+}
+
+/// A turn that only notes that an owner was told of its hold.
+pub fn of_told_owner(key: KeyRef<'_>, owner: &[u8]) {
+    state::borrow(|state, _| {
+        state.manager.told_again(key.db, &[key.name], owner);
+        schedule_and_wake(&state.manager);
+    });
 }
 
 /// A turn of the timer: decides what no command asked for. Whatever ends a lock outside the module's own commands comes

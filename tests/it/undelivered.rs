@@ -163,15 +163,35 @@ fn what_its_owner_held_before_stays() {
 /// Its owner was told by another connection meanwhile: then it has the lock.
 #[test]
 fn an_owner_that_was_told_by_another_reply_keeps_it() {
-    let (server, mut client) = server_with_a_user();
+    for told in ["LOCK.ACQUIRE k b PX 60000", "LOCK.RENEW k b", "MLOCK.RENEW 1 k b", "LOCK.HELD k b"] {
+        let (server, mut client) = server_with_a_user();
+        hold(&mut client, "k", "a");
+        let b = park_as_user(&server, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
+        let [mut c] = line_up(&server, "k", ["c"]);
+        let replies = multi(&mut client, &["LOCK.RELEASE k a", told, "ACL DELUSER u"]);
+        assert!(replies[1] == Reply::Int(1) || !replies[1].items().is_empty(), "{told}: {replies:?}");
+        until_gone(&mut client, b.id);
+        c.assert_silent_for(A_WHILE);
+        assert_eq!(holders(&mut client, "k"), ["b"], "{told}");
+    }
+}
+
+/// It cannot be passed on while writes are paused, and its owner asks meanwhile.
+#[test]
+fn an_owner_that_asks_after_a_lost_reply_keeps_it() {
+    let server = quiet().start();
+    let mut client = server.client();
     hold(&mut client, "k", "a");
-    let b = park_as_user(&server, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
-    let [mut c] = line_up(&server, "k", ["c"]);
-    let replies = multi(&mut client, &["LOCK.RELEASE k a", "LOCK.ACQUIRE k b PX 60000", "ACL DELUSER u"]);
-    assert!(replies[1].fence() > 0);
+    let [b, mut c] = line_up(&server, "k", ["b", "c"]);
+    let kill = format!("CLIENT KILL ID {}", b.id);
+    let replies = client.pipeline(&["MULTI", "LOCK.RELEASE k a", &kill, "EXEC", "CLIENT PAUSE 60000 WRITE"]);
+    assert_eq!(replies[4], Reply::ok());
     until_gone(&mut client, b.id);
-    assert_eq!(holders(&mut client, "k"), ["b"]);
+    assert!(client.run("LOCK.HELD k b").items()[0].int() > 0);
+    assert_eq!(client.run("CLIENT UNPAUSE"), Reply::ok());
     c.assert_silent_for(A_WHILE);
+    assert_eq!(client.run("LOCK.RELEASE k b"), Reply::Int(1));
+    c.granted("c");
 }
 
 /// A program that takes a lock and ends is told, and keeps the lock until the lease ends.

@@ -85,6 +85,12 @@ impl LockManager {
         self.deliveries.undelivered(id);
     }
 
+    /// The owner is told by another reply that it holds these keys: it keeps what it was granted, whatever becomes of
+    /// the reply to its request.
+    pub fn told_again(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
+        self.deliveries.confirm(db, names, owner);
+    }
+
     /// The server is no primary any more: nobody waits here, nothing is bound.
     pub fn demote<C: Clients>(&mut self, clients: &mut C) {
         let ids: Vec<_> = self.queues.requests().map(|(id, _)| id).collect();
@@ -162,7 +168,8 @@ mod tests {
     use super::*;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
+    use crate::manager::renewal::{RenewRequest, Renewed};
+    use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
     use crate::value::time::Lease;
 
     const MUTEX: Claim = Claim::Mutex;
@@ -274,6 +281,31 @@ mod tests {
             assert_eq!(fixture.manager.has_due(), !is_delivered);
             fixture.drain();
             assert_eq!(fixture.holders(), if is_delivered { "b" } else { "" });
+        }
+    }
+
+    /// What its owner is told, before or after the grant is known to be lost, and whether it keeps the lock.
+    #[test]
+    fn a_lost_grant_of_which_the_owner_was_told_again_stays() {
+        for is_lost_before in [true, false] {
+            for (name, family, is_kept) in
+                [("b", Family::Mutex, true), ("c", Family::Mutex, false), ("b", Family::Reentrant, false)]
+            {
+                let row = format!("{is_lost_before} {name} {family:?}");
+                let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+                fixture.release("a", Portion::Mutex).unwrap();
+                let (granted, _) = fixture.server.inbox.answers[0];
+                if is_lost_before {
+                    fixture.manager.undelivered(granted);
+                }
+                let (now, owner) = (fixture.server.now(), owner(name));
+                let request = RenewRequest { db: 0, names: &[b"k"], owner: owner.as_bytes(), family, lease: None };
+                let renewed = fixture.manager.renew(&mut fixture.server.host(&now), &request);
+                assert_eq!(renewed == Ok(Renewed::All), is_kept, "{row}");
+                fixture.manager.undelivered(granted);
+                fixture.drain();
+                assert_eq!(fixture.holders(), if is_kept { "b" } else { "" }, "{row}");
+            }
         }
     }
 

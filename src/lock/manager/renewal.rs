@@ -38,6 +38,18 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: &RenewRequest<'_>,
     ) -> Result<Renewed, KeyError> {
+        let renewed = self.renew_all(host, request)?;
+        if renewed == Renewed::All {
+            self.told_again(request.db, request.names, request.owner);
+        }
+        Ok(renewed)
+    }
+
+    fn renew_all<K: Keys, C>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        request: &RenewRequest<'_>,
+    ) -> Result<Renewed, KeyError> {
         let RenewRequest { db, names, .. } = *request;
         if let [name] = names {
             let key = KeyRef { db, name };

@@ -8,6 +8,7 @@ use lock::queue::request::QueuedRequest;
 use lock::value::rebuild::FamilyAndLimit;
 
 use super::arguments::Arguments;
+use crate::shell::background::events;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::client_address;
 use crate::shell::ffi::string::Str;
@@ -32,6 +33,10 @@ pub fn held(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     let hold = key.as_ref().and_then(|key| key.lock().hold(args.bytes[2], key.until()));
     let hold = hold.filter(|hold| !hold.until.is_over(now.timestamp()));
     reply::held(&mut ctx, hold.as_ref(), now.timestamp());
+    if hold.is_some() && events::concern_anybody() {
+        // After a lost reply the owner asks here: what it reads now it keeps.
+        turn::of_told_owner(KeyRef { db: ctx.db(), name: args.bytes[1] }, args.bytes[2]);
+    }
     Ok(())
 }
 
