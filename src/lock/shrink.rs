@@ -1,4 +1,4 @@
-//! Gives the memory of tables back that were large once. std's tables only grow by themselves.
+//! Gives the memory of tables and vectors back that were large once. std's tables and vectors only grow by themselves.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
@@ -22,6 +22,13 @@ pub fn map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
 pub fn set<T: Eq + Hash, S: BuildHasher>(set: &mut HashSet<T, S>) {
     if let Some(capacity) = wanted(set.len(), set.capacity()) {
         set.shrink_to(capacity);
+    }
+}
+
+/// To be called after a removal.
+pub fn vec<T>(vec: &mut Vec<T>) {
+    if let Some(capacity) = wanted(vec.len(), vec.capacity()) {
+        vec.shrink_to(capacity);
     }
 }
 

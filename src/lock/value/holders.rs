@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::fence::Fence;
 use super::owner::Owner;
 use super::time::{Deadline, Lease};
+use crate::shrink;
 
 /// One owner's hold on a lock.
 #[derive(Clone, Debug)]
@@ -93,11 +94,13 @@ impl Holders {
     pub(super) fn remove(&mut self, position: usize) -> Holder {
         let last = self.all.len() - 1;
         let gone = self.all.swap_remove(position);
+        shrink::vec(&mut self.all);
         if self.all.len() <= WALK / 2 {
             self.index = None;
         }
         if let Some(index) = &mut self.index {
             index.by_owner.remove(gone.owner.as_bytes());
+            shrink::map(&mut index.by_owner);
             index.by_until.remove(&(gone.until, position));
             if let Some(moved) = self.all.get(position) {
                 index.by_until.remove(&(moved.until, last));
@@ -204,6 +207,18 @@ mod tests {
         // Of the first 16 names 15 are long.
         let estimate = holders.all.capacity() * size_of::<Holder>() + 1500 / 16 * 17 + 17 * entry;
         assert_eq!((holders.heap_bytes(), holders.len()), (estimate, 17));
+    }
+
+    #[test]
+    fn the_memory_of_many_goes_with_them() {
+        let mut holders = Holders::default();
+        let owner = |n: u16| Owner::new(&n.to_be_bytes()).unwrap();
+        (0..10_000).for_each(|n| holders.push(Holder { owner: owner(n), ..holder(0, 1) }));
+        while holders.len() > 100 {
+            holders.remove(holders.len() - 1);
+        }
+        let owners = &holders.index.as_ref().expect("they are many still").by_owner;
+        assert!(holders.all.capacity() <= 800 && owners.capacity() <= 800, "{}", owners.capacity());
     }
 
     #[test]

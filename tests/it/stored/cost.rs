@@ -221,3 +221,30 @@ fn after_a_start_from_an_rdb_file_nothing_is_built_for_replicas_that_are_not_the
     in_sync(&server, &replica);
     assert_eq!(replica.client().run("LOCK.HELD k b").items()[0], Reply::Int(fence));
 }
+
+#[test]
+fn a_lock_that_had_many_holders_is_small_again_while_one_of_them_holds_on() {
+    const MANY: usize = 20_000;
+    let server = Server::start();
+    let mut client = server.client();
+    for (key, release) in [("permits", "SEM.RELEASE permits"), ("readers", "RWLOCK.RELEASE readers")] {
+        fill(&mut client, key, 1);
+        let used = |server: &Server| server.info("memory").number("used_memory");
+        let (before, own) = (used(&server), client.cmd(&["MEMORY", "USAGE", key]).int());
+        fill(&mut client, key, MANY);
+        assert!(used(&server) - before > 100 * MANY as i64);
+        let mode = if key == "readers" { " READ" } else { "" };
+        // The first one asked twice.
+        let lines: Vec<String> = (1..MANY).map(|n| format!("{release} owner-{n:05}{mode}")).collect();
+        for batch in lines.chunks(500) {
+            client.pipeline(batch).iter().for_each(|reply| assert_eq!(reply, &Reply::Int(0)));
+        }
+        assert!(client.cmd(&["MEMORY", "USAGE", key]).int() < own + 40_000);
+        // The server trims its clients' buffers in its own time.
+        let mut after = 0;
+        until("the memory of those who have gone is given back", || {
+            after = used(&server);
+            after - before < 200_000
+        });
+    }
+}
