@@ -104,8 +104,8 @@ pub enum Effect<'a> {
     Drop(&'a [u8]),
     /// The semaphore's limit.
     Limit,
-    /// The holders' deadlines follow what was done to the key's own.
-    Clamp,
+    /// No holder ends later than this, as clients have set the key's own deadline.
+    Clamp(Deadline),
 }
 
 /// How a request that waited came to its end.

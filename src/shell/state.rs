@@ -42,6 +42,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     }
     let result = work(state, now);
     events::set_concern_anybody(state.manager.concerns_anybody());
+    events::set_concern_several(state.manager.knows_several_holders());
     Some(result)
 }
 
@@ -62,6 +63,9 @@ impl State {
         match event {
             Event::KeyRemoved(key, last) => manager.key_removed(key.as_ref(), last),
             Event::KeyTouched(key) => manager.key_touched(key.as_ref()),
+            Event::SeveralHold(key, ends) => manager.several_hold(key.as_ref(), ends),
+            Event::DbFlushed(db) => manager.db_flushed(db),
+            Event::DbsSwapped(one, other) => manager.dbs_swapped(one, other),
             Event::DbChanged(db) => manager.db_changed(db),
             // If the slots are back by now, whoever asks again finds them here.
             Event::SlotsLeft(slots) => {

@@ -8,7 +8,7 @@ use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, P
 use crate::key::{Key, KeyRef, RequestId};
 use crate::value::fence::Fence;
 use crate::value::holders::Holder;
-use crate::value::lock::{FirstGrant, Lock};
+use crate::value::lock::{FirstGrant, Lock, SeveralEnds};
 use crate::value::outcome::Hold;
 use crate::value::owner::Owner;
 use crate::value::rebuild::FamilyAndLimit;
@@ -35,8 +35,7 @@ impl Default for SimulatedServer {
             primary: HashMap::new(),
             replica: Replica::default(),
             gate: Gate::Open,
-            removed: Vec::new(),
-            touched: Vec::new(),
+            events: Vec::new(),
             unsent: VecDeque::new(),
             lags: false,
             told: None,
@@ -84,15 +83,24 @@ pub(crate) struct Keyspace {
     pub primary: HashMap<Key, Stored>,
     pub replica: Replica,
     pub gate: Gate,
-    /// Locks that ended outside the rules, with their fences; the lock manager is still to be told.
-    pub removed: Vec<(Key, Fence)>,
-    /// Keys to which something was done; the lock manager is still to be told.
-    pub touched: Vec<Key>,
+    /// What happened outside the rules; the lock manager is still to be told.
+    pub events: Vec<KeyEvent>,
     unsent: VecDeque<(Key, Sent)>,
     /// Effects are kept back.
     pub lags: bool,
     /// What replicas were told, where a test wants to know it.
     pub told: Option<Vec<Told>>,
+}
+
+/// What a server tells of a key.
+#[derive(Clone, Debug)]
+pub(crate) enum KeyEvent {
+    /// The lock with this fence is gone from it.
+    Removed(Key, Fence),
+    /// Something was done to it.
+    Touched(Key),
+    /// Several hold it.
+    Several(Key, SeveralEnds),
 }
 
 /// What replicas were told, without what it says of the hold.
@@ -115,7 +123,7 @@ impl From<&Sent> for Told {
             Sent::Drop(owner) => Told::Drop(owner.clone()),
             Sent::Delete => Told::Delete,
             Sent::Limit(limit) => Told::Limit(*limit),
-            Sent::Clamp => Told::Clamp,
+            Sent::Clamp(_) => Told::Clamp,
             Sent::Deadline(until) => Told::Deadline(*until),
             Sent::Put(_) => Told::Put,
         }
@@ -128,7 +136,7 @@ pub(crate) enum Sent {
     Hold(FamilyAndLimit, Holder),
     Drop(Owner),
     Limit(u32),
-    Clamp,
+    Clamp(Deadline),
     Deadline(Deadline),
     Put(Stored),
     Delete,
@@ -157,7 +165,7 @@ impl Keyspace {
     pub fn delete(&mut self, key: &Key) {
         if let Some(stored) = self.primary.remove(key) {
             if let Stored::Lock(lock, _) = &stored {
-                self.removed.extend(lock.fence().map(|fence| (key.clone(), fence)));
+                self.events.extend(lock.fence().map(|fence| KeyEvent::Removed(key.clone(), fence)));
             }
             self.send(key, Sent::Delete);
         }
@@ -167,13 +175,13 @@ impl Keyspace {
     pub fn put(&mut self, key: &Key, stored: Stored) {
         self.delete(key);
         self.primary.insert(key.clone(), stored.clone());
-        self.touched.push(key.clone());
+        self.tell_of(key);
         self.send(key, Sent::Put(stored));
     }
 
-    /// The stored value, as DUMP and RENAME see it: what has ended is gone.
+    /// The stored value, as DUMP and RENAME see it.
     pub fn take_copy(&mut self, key: &Key) -> Option<Stored> {
-        self.look(key);
+        self.expire(key);
         let Stored::Lock(lock, until) = self.primary.get(key)? else { return Some(Stored::Foreign) };
         let kind = lock.family_and_limit().expect("no vacant lock is stored");
         let holders = lock.stored_holds().iter().map(to_holder).collect();
@@ -181,29 +189,21 @@ impl Keyspace {
         Some(Stored::Lock(copy.expect("what is stored can be loaded"), *until))
     }
 
-    /// What PEXPIREAT and PERSIST do. The holders follow at once, as the contract has it.
+    /// What PEXPIREAT and PERSIST do. The stored holders know nothing of it before the rules open the key.
     pub fn set_deadline(&mut self, key: &Key, when: Deadline) {
-        self.look(key);
-        let Some(Stored::Lock(lock, until)) = self.primary.get_mut(key) else { return };
+        self.expire(key);
+        let Some(Stored::Lock(_, until)) = self.primary.get_mut(key) else { return };
         *until = when;
-        lock.clamp(when);
-        self.touched.push(key.clone());
+        self.tell_of(key);
         self.send(key, Sent::Deadline(when));
     }
 
-    /// Takes out what has ended by itself, which the rules do when they open the key next.
-    fn look(&mut self, key: &Key) {
-        self.expire(key);
-        let now = self.timestamp();
-        let Some(Stored::Lock(lock, until)) = self.primary.get_mut(key) else { return };
-        let gone = lock.settle(now);
-        let is_vacant = lock.is_vacant();
-        *until = lock.last_deadline().filter(|_| !gone.is_empty()).unwrap_or(*until);
-        gone.into_iter().for_each(|owner| self.send(key, Sent::Drop(owner)));
-        if is_vacant {
-            self.primary.remove(key);
-            self.send(key, Sent::Delete);
+    /// An event says that the key was written, and of several holders when they end.
+    fn tell_of(&mut self, key: &Key) {
+        if let Some(Stored::Lock(lock, until)) = self.primary.get(key) {
+            self.events.extend(lock.several_ends(*until).map(|ends| KeyEvent::Several(key.clone(), ends)));
         }
+        self.events.push(KeyEvent::Touched(key.clone()));
     }
 
     /// The replica has all effects.
@@ -217,11 +217,12 @@ impl Keyspace {
     /// The replica takes over with what it has.
     pub fn restart_from(&mut self, replica: Replica) {
         self.unsent.clear();
-        self.removed.clear();
-        self.touched.clear();
+        self.events.clear();
         self.lags = false;
         self.primary = replica.keys.clone();
         self.replica = replica;
+        let keys: Vec<Key> = self.primary.keys().cloned().collect();
+        keys.iter().for_each(|key| self.tell_of(key));
     }
 
     fn send(&mut self, key: &Key, sent: Sent) {
@@ -267,11 +268,9 @@ impl Replica {
                         }
                     }
                     Sent::Limit(limit) => _ = copy.set_limit(limit),
-                    Sent::Deadline(when) => {
-                        *until = when;
-                        copy.clamp(when);
-                    }
-                    _ => _ = copy.clamp(*until),
+                    Sent::Deadline(when) => *until = when,
+                    Sent::Clamp(at_most) => _ = copy.clamp(*until, at_most),
+                    other => panic!("{other:?} is none for a lock that is there"),
                 }
             }
         }
@@ -340,7 +339,7 @@ impl Entry for OpenKey<'_> {
             }
             Effect::Drop(owner) => Sent::Drop(Owner::new(owner).expect("effects name owners")),
             Effect::Limit => Sent::Limit(limit.expect("only a semaphore has a limit")),
-            Effect::Clamp => Sent::Clamp,
+            Effect::Clamp(at_most) => Sent::Clamp(at_most),
         };
         self.keyspace.send(&self.key, sent);
     }

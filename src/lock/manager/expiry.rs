@@ -2,11 +2,17 @@
 //! takes them out first. The lease of a mutex is the time to live of its key: the server ends it.
 
 use super::lock_manager::LockManager;
-use super::release::{is_vacant, update};
-use crate::host::{Content, Effect, Entry};
+use super::release::{is_vacant, remove_if_vacant, update};
+use crate::host::{Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::KeyRef;
 use crate::value::outcome::Released;
 use crate::value::time::Now;
+
+/// Milliseconds after which a server that refused to end leases is asked again. Nobody waits for them.
+const REFUSED_RETRY_MS: u64 = 100;
+
+/// The same of a key whose slot is moving.
+const ELSEWHERE_RETRY_MS: u64 = 1_000;
 
 impl LockManager {
     /// Takes out of the lock what has ended. Replicas are told of each holder that goes, or of the key when it was the
@@ -17,9 +23,11 @@ impl LockManager {
             return;
         }
         let until = entry.until();
+        let shortened_to = self.shared_leases.take_shortened(key).min(until);
         let Content::Lock(lock) = entry.content() else { return };
-        if lock.clamp(until) {
-            entry.update(Effect::Clamp, None);
+        if lock.clamp(until, shortened_to) {
+            let at_most = if lock.several_ends(until).is_some() { shortened_to } else { until };
+            entry.update(Effect::Clamp(at_most), None);
         }
         let Content::Lock(lock) = entry.content() else { return };
         let mut gone = lock.settle(now.timestamp());
@@ -31,16 +39,55 @@ impl LockManager {
             }
         }
         if gone.is_empty() {
-            return;
+            return self.watch_holders(key, entry);
         }
         for owner in &gone {
             self.unbind(key, owner.as_bytes());
         }
         match is_vacant(entry) {
-            true => entry.remove(),
+            true => {
+                entry.remove();
+                self.shared_leases.forget(key);
+            }
             false => gone.iter().for_each(|owner| update(entry, Effect::Drop(owner.as_bytes()))),
         }
+        self.watch_holders(key, entry);
         self.due.extend(self.queues.id_of(key));
+    }
+
+    /// Sees to it that the end of one of several holders is noticed, whether anybody waits or not.
+    pub(super) fn watch_holders<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
+        if !matches!(entry.content(), Content::Lock(lock) if lock.has_several_holders()) {
+            return;
+        }
+        let until = entry.until();
+        let Content::Lock(lock) = entry.content() else { return };
+        if let Some(ends) = lock.several_ends(until) {
+            self.shared_leases.watch(key, ends.fence, ends.first);
+        }
+    }
+
+    /// Takes the holders out whose leases have ended, at most so many locks of them. While the server refuses writes,
+    /// and on a replica, nothing ends.
+    pub(super) fn end_leases<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
+        for _ in 0..most {
+            let Some(key) = self.shared_leases.first_due(host.now) else { return };
+            let key = key.as_ref();
+            match host.keys.gate(key) {
+                Gate::Open => {
+                    let mut entry = host.keys.open(key);
+                    self.settle(host.now, key, &mut entry);
+                    // What a bug left vacant, in the middle of a hand-off.
+                    remove_if_vacant(&mut entry);
+                    self.shared_leases.forget(key);
+                    self.watch_holders(key, &mut entry);
+                }
+                Gate::Closed => {
+                    return self.shared_leases.put_off_all(host.now.instant().plus_ms(REFUSED_RETRY_MS));
+                }
+                Gate::Elsewhere => self.shared_leases.put_off(key, host.now.timestamp().plus_ms(ELSEWHERE_RETRY_MS)),
+            }
+        }
     }
 }
 

@@ -104,6 +104,7 @@ impl LockManager {
                 let is_retry = fence_before == Some(fence) && grant.holds_before == grant.holds;
                 let effect = if is_retry { Effect::Renew(owner) } else { Effect::Hold(owner) };
                 entry.update(effect, Some(until));
+                self.watch_holders(key, entry);
                 grant
             }
             Content::Foreign => return Err(KeyError::WrongType),

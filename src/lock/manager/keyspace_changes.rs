@@ -5,6 +5,8 @@
 use super::lock_manager::{LockManager, Timer};
 use crate::key::KeyRef;
 use crate::value::fence::Fence;
+use crate::value::lock::SeveralEnds;
+use crate::value::time::Deadline;
 
 impl LockManager {
     /// A lock whose latest fence was `last` is gone from the key.
@@ -12,7 +14,41 @@ impl LockManager {
         for id in self.bindings.unbind_key(key, last) {
             self.timers.clear(Timer::RenewalDue(id));
         }
+        self.shared_leases.leave(key, last);
         self.key_touched(key);
+    }
+
+    /// A lock with several holders came to be under the key, or a client set the key's deadline.
+    pub fn several_hold(&mut self, key: KeyRef<'_>, ends: SeveralEnds) {
+        self.shared_leases.watch(key, ends.fence, ends.first);
+        let until = self.shared_leases.arrive(ends.fence).min(ends.shortened_to.unwrap_or(Deadline::Never));
+        if until != Deadline::Never {
+            self.shared_leases.shorten(key, ends.fence, until);
+        }
+    }
+
+    /// The primary has decided about the key, which the caller has open: as its lock is now, so it is meant to be.
+    pub fn applied(&mut self, key: KeyRef<'_>, ends: Option<SeveralEnds>) {
+        self.shared_leases.forget(key);
+        if let Some(ends) = ends {
+            self.several_hold(key, SeveralEnds { shortened_to: None, ..ends });
+        }
+    }
+
+    /// The locks with several holders are known: whether there are any.
+    #[inline]
+    pub fn knows_several_holders(&self) -> bool {
+        !self.shared_leases.is_empty()
+    }
+
+    /// Whether the key is known to have several holders.
+    pub fn has_several_holders(&self, key: KeyRef<'_>) -> bool {
+        self.shared_leases.contains(key)
+    }
+
+    /// To what clients have shortened the leases of several holders, where that is not stored with them yet.
+    pub fn shortened_to(&self, key: KeyRef<'_>) -> Deadline {
+        self.shared_leases.shortened_to(key)
     }
 
     /// Something happened to the key.
@@ -20,6 +56,19 @@ impl LockManager {
         let queue = self.queues.id_of(key);
         self.due.extend(queue);
         self.changed.extend(queue);
+    }
+
+    /// Every key of the database is gone, or of all.
+    pub fn db_flushed(&mut self, db: Option<i32>) {
+        self.shared_leases.forget_db(db);
+        self.db_changed(db);
+    }
+
+    /// Two databases have changed places.
+    pub fn dbs_swapped(&mut self, one: i32, other: i32) {
+        self.shared_leases.swap_dbs(one, other);
+        self.db_changed(Some(one));
+        self.db_changed(Some(other));
     }
 
     /// Every key of the database, or of all, may have changed.
@@ -37,6 +86,7 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
+    use crate::host::simulated::KeyEvent;
     use crate::key::ClientId;
     use crate::manager::fixture::{key, Fixture};
     use crate::value::claim::Claim;
@@ -67,7 +117,8 @@ mod tests {
         assert_eq!(fixture.manager.bindings().client_of(key().as_ref(), b"a"), Some(ClientId(7)));
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.server.keyspace.delete(&key());
-        let (removed, fence) = fixture.server.keyspace.removed.pop().unwrap();
+        let event = fixture.server.keyspace.events.pop();
+        let Some(KeyEvent::Removed(removed, fence)) = event else { panic!("{event:?}") };
         fixture.manager.key_removed(removed.as_ref(), fence);
         assert!(fixture.manager.bindings().is_empty());
         fixture.drain();

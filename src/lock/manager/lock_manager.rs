@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use super::deliveries::Deliveries;
 use super::grace::Grace;
 use super::session_bindings::{BindingId, Bindings};
+use super::shared_leases::SharedLeases;
 use super::timer_set::TimerSet;
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
@@ -33,6 +34,8 @@ pub struct LockManager {
     pub(super) timers: TimerSet<Timer, Instant>,
     /// By the wall clock: when a lease may have ended on a key that is waited for.
     pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
+    /// The locks with several holders.
+    pub(super) shared_leases: SharedLeases,
     /// Wait queues to be served as soon as somebody may write, in the order in which they came to be.
     pub(super) due: BTreeSet<QueueId>,
     /// Those of them whose keys may have become something else.

@@ -17,6 +17,7 @@
 //! | `keyspace_changes` | what follows from a change of a key outside the module's commands |
 //! | `timers`           | what happens by itself, and when                                  |
 //! | `timer_set`        | which timer fires next                                            |
+//! | `shared_leases`    | when does the first of several holders end                        |
 //! | `grace`            | when is nobody new granted anything                               |
 
 pub mod acquire;
@@ -35,5 +36,6 @@ mod release;
 pub mod renewal;
 mod session;
 pub mod session_bindings;
+mod shared_leases;
 mod timer_set;
 pub mod timers;

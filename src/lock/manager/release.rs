@@ -124,6 +124,9 @@ impl LockManager {
             Released::Fewer(_) => update(&mut entry, Effect::Hold(end.owner())),
             Released::Gone => {
                 self.unbind(key, end.owner());
+                if !self.shared_leases.is_empty() && is_vacant(&mut entry) {
+                    self.shared_leases.forget(key);
+                }
                 // In a mutex the next hold replaces this one, in one effect; the last holder's end is the key's.
                 let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
                 if is_shared && (is_handed_over || !is_vacant(&mut entry)) {

@@ -42,6 +42,7 @@ impl LockManager {
     /// nobody new is granted anything.
     pub fn begin_grace(&mut self, since: Instant, grace_ms: u64) {
         self.grace.begin(since, grace_ms);
+        self.shared_leases.resume();
     }
 
     /// The setting was changed while a grace may run: it ends sooner or later then, but none begins.
@@ -59,19 +60,28 @@ impl LockManager {
     /// Whether [`LockManager::tick`] will have something to do.
     #[inline]
     pub fn has_timers(&self) -> bool {
-        !self.timers.is_empty() || !self.lease_ends.is_empty()
+        !self.timers.is_empty() || !self.lease_ends.is_empty() || !self.shared_leases.is_empty()
     }
 
     /// When [`LockManager::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
-        NextTimer { instant: self.timers.next(), timestamp: self.lease_ends.next() }
+        let earliest = |one: Option<Timestamp>, other| one.into_iter().chain(other).min();
+        let instants = self.timers.next().into_iter().chain(self.shared_leases.put_off_until());
+        NextTimer { instant: instants.min(), timestamp: earliest(self.lease_ends.next(), self.shared_leases.next()) }
+    }
+
+    /// Whether leases are over that end later, because the server refused writes.
+    #[cfg(test)]
+    pub(crate) fn ends_are_put_off(&self, now: Instant) -> bool {
+        self.shared_leases.put_off_until().is_some_and(|until| until > now)
     }
 
     /// How long after `now` each timer fires.
     #[cfg(test)]
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
         let timers = self.timers.all().map(|when| when.ms_since(now.instant()));
-        timers.chain(self.lease_ends.all().map(|when| when.ms_since(now.timestamp()))).collect()
+        let lease_ends = self.lease_ends.all().chain(self.shared_leases.all());
+        timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
     }
 
     /// The wall clock was set. Leases that go on by it may end much sooner or later than they should: those of living
@@ -84,6 +94,7 @@ impl LockManager {
 
     /// Decides all that was put down. Whatever a closed gate blocks stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
+        self.shared_leases.end_turn();
         for delivery in self.deliveries.take_lost() {
             self.take_back(host, delivery);
         }
@@ -114,7 +125,7 @@ impl LockManager {
                 Some(Timer::RenewalDue(id)) => self.renew_session(host, id),
                 None => match self.lease_ends.pop_due(host.now.timestamp()) {
                     Some(queue) => _ = self.due.insert(queue),
-                    None => break,
+                    None => return self.end_leases(host, most),
                 },
             }
         }

@@ -62,6 +62,12 @@ impl WaitQueues {
         self.by_key.get(&key.db).and_then(|names| names.get(key.name)).copied()
     }
 
+    /// The keys of this name that are waited for, in any database.
+    pub fn keys_named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
+        let waited_for = self.by_key.iter().filter_map(move |(db, names)| Some((*db, names.get_key_value(name)?.0)));
+        waited_for.map(|(db, name)| Key { db, name: name.clone() })
+    }
+
     /// The wait queue of a key.
     pub fn of_key(&self, key: KeyRef<'_>) -> Option<&WaitQueue> {
         self.get(self.id_of(key)?)

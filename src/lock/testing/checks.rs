@@ -22,10 +22,10 @@ use crate::value::time::Deadline;
 pub(super) struct Before(Vec<(Key, Owner, Fence, Deadline)>);
 
 impl Before {
-    pub fn of(keyspace: &Keyspace) -> Before {
-        let locks = locks(&keyspace.primary);
+    pub fn of(rules: &Rules) -> Before {
+        let locks = locks(&rules.server.keyspace.primary);
         let holds = locks.flat_map(|(key, lock, until)| {
-            let holds = lock.holds(until).into_iter();
+            let holds = lock.holds(lock.holders_until(until, rules.manager.shortened_to(key.as_ref()))).into_iter();
             holds.map(|hold| (key.clone(), hold.owner.clone(), hold.fence, hold.until))
         });
         Before(holds.collect())
@@ -75,6 +75,18 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
             // A smaller limit drains: no more than the largest that was ever asked for.
             Family::Semaphore => assert!(holds.iter().map(|hold| hold.holds).sum::<u32>() <= 3),
         }
+    }
+}
+
+/// Whose lease is over holds nothing any more, whether anybody waits or not.
+pub(super) fn check_nobody_holds_on(rules: &Rules) {
+    let (keyspace, now) = (&rules.server.keyspace, rules.server.keyspace.timestamp());
+    if keyspace.gate != Gate::Open || rules.manager.ends_are_put_off(keyspace.instant()) {
+        return;
+    }
+    for (key, lock, until) in locks(&keyspace.primary).filter(|(.., until)| !until.is_over(now)) {
+        let over = lock.holds(until).into_iter().find(|hold| hold.until.is_over(now));
+        assert!(over.is_none(), "{key:?} is held though the lease is over: {over:?}");
     }
 }
 

@@ -2,8 +2,10 @@
 //! agree.
 
 use super::contract::*;
+use super::rules::to_key;
 use super::schedule::{Cast, Step};
 use super::simulator::Simulation;
+use crate::host::simulated::Stored;
 
 const KEYS: Cast = Cast {
     keys: &[
@@ -38,6 +40,14 @@ impl World {
         self.send(Command::Acquire(asked))
     }
 
+    /// `SEM.ACQUIRE key owner LIMIT 3 PX lease`
+    fn share(&mut self, key: Word, owner: Word, lease: Ms) {
+        self.connections += 1;
+        let (client, keys, claim) = (self.connections, vec![key], Claim::Permits(3, Holds::By(1)));
+        let asked = Acquire { number: 0, client, keys, owner, claim, lease: Some(lease), block: None, session: false };
+        assert!(matches!(self.send(Command::Acquire(asked)), Outcome::Granted(..)));
+    }
+
     fn send(&mut self, command: Command) -> Outcome {
         self.simulation.play(&Step::Send(command));
         self.simulation.outcome.expect("a command was sent")
@@ -68,6 +78,20 @@ impl World {
 
     fn holds(&self, key: Word, owner: Word) -> bool {
         self.simulation.model.holds(key, owner)
+    }
+
+    fn happen_together(&mut self, events: &[Event]) {
+        self.simulation.play(&Step::Transaction(events.to_vec()));
+    }
+
+    /// How many holders are stored, over or not; `None`: the key is not there, or the server expires it.
+    fn stored(&self, key: Word) -> Option<usize> {
+        let keyspace = &self.simulation.rules.server.keyspace;
+        match keyspace.primary.get(&to_key(key))? {
+            Stored::Lock(_, until) if until.is_over(keyspace.timestamp()) => None,
+            Stored::Lock(lock, _) => Some(lock.stored_holds().len()),
+            Stored::Foreign => None,
+        }
     }
 
     fn told(&self) -> &[Answer] {
@@ -161,6 +185,18 @@ fn a_lock_that_comes_to_its_owner_where_it_waits_is_a_grant() {
     world.hold("b", "x");
     world.wait(&["k"], "x");
     assert_eq!(world.ask(&["b"], "z", Claim::Mutex, Some(0)), Outcome::Refused(Refusal::Deadlock));
+}
+
+#[test]
+fn a_lock_that_comes_while_its_owner_waits_elsewhere_is_part_of_deadlocks_there() {
+    let mut world = World::new();
+    for (key, owner) in [("k", "y"), ("a", "z"), ("b", "x")] {
+        world.hold(key, owner);
+    }
+    world.wait(&["k"], "w");
+    world.wait(&["b"], "z");
+    world.happen(Event::Renamed("a", "k"));
+    assert_eq!(world.ask(&["k"], "x", Claim::Mutex, Some(0)), Outcome::Refused(Refusal::Deadlock));
 }
 
 #[test]
@@ -282,4 +318,75 @@ fn a_clock_that_is_set_moves_leases_and_nothing_else() {
     assert!(world.holds("a", "o"), "a lease includes its last millisecond");
     world.pass(1);
     assert!(world.holds("a", "p"));
+}
+
+#[test]
+fn the_end_of_one_of_several_is_noticed_though_nobody_waits() {
+    let mut world = World::new();
+    world.share("s", "a", 20);
+    world.share("s", "b", 400);
+    world.pass(20);
+    assert_eq!(world.stored("s"), Some(2));
+    world.pass(1);
+    assert_eq!(world.stored("s"), Some(1));
+    // A renewal gives the key a longer life than another holder has.
+    world.share("s", "c", 30);
+    world.send(Command::Renew { keys: vec!["s"], owner: "b", kind: Kind::Semaphore, lease: Some(None) });
+    world.pass(31);
+    assert_eq!(world.stored("s"), Some(1));
+}
+
+#[test]
+fn a_key_that_outlives_its_holders_goes_with_the_last_of_them() {
+    for lengthen in [None, Some(5_000)] {
+        let mut world = World::new();
+        world.share("s", "a", 20);
+        world.share("s", "b", 40);
+        world.happen(Event::Expire("s", lengthen));
+        world.happen(Event::Renamed("s", "t"));
+        world.happen(Event::Restored("t", "s"));
+        world.pass(41);
+        assert_eq!((world.stored("s"), world.stored("t")), (None, None), "{lengthen:?}");
+    }
+}
+
+#[test]
+fn leases_that_were_over_when_a_replica_took_over_end_then() {
+    for step in [Step::Failover(0), Step::Crash(0)] {
+        let mut world = World::new();
+        world.share("s", "a", 20);
+        world.share("s", "b", 23);
+        world.happen(Event::Expire("s", None));
+        world.simulation.play(&Step::Save);
+        world.pass(19);
+        // It takes 5 ms.
+        world.simulation.play(&step);
+        assert_eq!(world.stored("s"), None, "{step:?}");
+    }
+}
+
+/// The time to live that a key had for a moment, in the same transaction, and under another name.
+#[test]
+fn lengthening_changes_no_holder_whoever_looks_when() {
+    let expire = |ms| Event::Expire("s", ms);
+    let rows: [&[Event]; 4] = [
+        &[expire(Some(5)), expire(Some(50))],
+        &[expire(Some(50)), expire(Some(5)), expire(None)],
+        &[expire(Some(5)), expire(None), Event::Renamed("s", "t"), Event::Renamed("t", "s")],
+        &[expire(Some(5)), Event::Renamed("s", "t"), Event::Expire("t", None), Event::Renamed("t", "s")],
+    ];
+    for events in rows {
+        for together in [true, false] {
+            let mut world = World::new();
+            world.share("s", "a", 60);
+            world.share("s", "b", 90);
+            match together {
+                true => world.happen_together(events),
+                false => events.iter().for_each(|event| world.happen(*event)),
+            }
+            assert_eq!(world.stored("s"), Some(2), "{events:?}");
+            world.pass(6);
+            assert_eq!(world.stored("s"), None, "{events:?}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::contract::{Acquire, Answer, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
-use crate::host::simulated::{Replica, SimulatedServer, Stored};
+use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored};
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -122,8 +122,8 @@ impl Rules {
             Event::Flushed => {
                 let keys: Vec<Key> = keyspace.primary.keys().cloned().collect();
                 keys.iter().for_each(|key| keyspace.delete(key));
-                keyspace.removed.clear();
-                self.manager.db_changed(Some(0));
+                keyspace.events.clear();
+                self.manager.db_flushed(Some(0));
             }
             Event::Expire(key, ms) => {
                 let when = ms.map_or(Deadline::Never, |ms| Deadline::At(now.timestamp().plus_ms(ms)));
@@ -240,11 +240,12 @@ impl Rules {
 
     /// Notes of the server, answers on their way.
     fn tell(&mut self) {
-        for (key, fence) in std::mem::take(&mut self.server.keyspace.removed) {
-            self.manager.key_removed(key.as_ref(), fence);
-        }
-        for key in std::mem::take(&mut self.server.keyspace.touched) {
-            self.manager.key_touched(key.as_ref());
+        for event in std::mem::take(&mut self.server.keyspace.events) {
+            match event {
+                KeyEvent::Removed(key, fence) => self.manager.key_removed(key.as_ref(), fence),
+                KeyEvent::Touched(key) => self.manager.key_touched(key.as_ref()),
+                KeyEvent::Several(key, ends) => self.manager.several_hold(key.as_ref(), ends),
+            }
         }
         for (id, outcome) in std::mem::take(&mut self.server.inbox.answers) {
             assert!(self.manager.queues().request(id).is_none_or(|request| !request.is_present()), "it still waits");

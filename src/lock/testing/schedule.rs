@@ -15,6 +15,8 @@ pub enum Step {
     SetClock(i64),
     /// Something happens that is no command of ours. For `Unblocked` the number chooses among those who wait.
     Happen(Event),
+    /// Several changes of keys in one transaction: the server has no turn in between.
+    Transaction(Vec<Event>),
     /// One of those who wait goes away in the very turn in which this command is played.
     Deafen(usize, Command),
     /// What is there now is what a crash will leave.
@@ -117,6 +119,11 @@ fn step(rng: &mut Rng, cast: &Cast) -> Step {
         78 => Step::Happen(Event::Overwritten(key(rng))),
         79..=81 => Step::Happen(Event::Renamed(key(rng), key(rng))),
         82..=83 => Step::Happen(Event::Restored(key(rng), key(rng))),
+        84..=86 if rng.once_in(2) => {
+            let key = key(rng);
+            let mut expires = || Event::Expire(key, rng.pick(&[None, Some(5), Some(40), Some(500)]));
+            Step::Transaction(vec![expires(), expires()])
+        }
         84..=86 => Step::Happen(Event::Expire(key(rng), rng.pick(&[None, Some(5), Some(40), Some(500)]))),
         87 => Step::Happen(Event::Unblocked(rng.number() % 16)),
         88..=90 => Step::Happen(Event::ClientGone(client(rng, cast))),

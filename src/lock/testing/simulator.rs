@@ -68,7 +68,7 @@ impl Simulation {
 
     /// Takes a step on both, and checks everything after it.
     pub fn play(&mut self, step: &Step) {
-        let before = Before::of(&self.rules.server.keyspace);
+        let before = Before::of(&self.rules);
         match step {
             Step::Send(command) => self.send(command),
             Step::SendAgain => {
@@ -78,6 +78,7 @@ impl Simulation {
             }
             Step::Pass(ms) => self.pass(*ms),
             Step::Happen(event) => self.happen(*event),
+            Step::Transaction(events) => self.happen_together(events),
             Step::Deafen(which, command) => self.deafen(*which, command),
             Step::Save => {
                 self.rules.save();
@@ -86,12 +87,15 @@ impl Simulation {
             // Fences outlive lost data as long as the clock is not set back: a schedule has one or the other.
             Step::SetClock(by_ms) if *by_ms < 0 && self.has_lost => {}
             Step::Crash(_) | Step::Failover(_) if self.was_set_back => {}
+            // What is over while writes are refused is not yet taken out, and would be held again.
+            Step::SetClock(by_ms) if *by_ms < 0 && self.rules.server.keyspace.gate != Gate::Open => {}
             Step::SetClock(by_ms) => self.set_clock(*by_ms),
             Step::Crash(grace) => {
                 self.take_time();
                 self.rules.crash(*grace);
                 self.model.restart(&self.saved, *grace);
                 self.lagging = None;
+                self.play_turns();
             }
             Step::Lag => {
                 self.rules.server.keyspace.lags = true;
@@ -106,11 +110,13 @@ impl Simulation {
                 self.rules.failover(*grace);
                 let saved = self.lagging.take().unwrap_or(self.model.save());
                 self.model.restart(&saved, *grace);
+                self.play_turns();
             }
         }
         self.compare();
         before.check_nobody_was_displaced(step, &self.rules);
         checks::check_locks(&self.rules.server.keyspace);
+        checks::check_nobody_holds_on(&self.rules);
         checks::check_replica(&self.rules.server.keyspace);
         if !self.model.has_grace() {
             checks::check_nobody_is_left_behind(&mut self.rules);
@@ -212,6 +218,18 @@ impl Simulation {
         }
     }
 
+    /// For changes that end no lock: what follows from those comes between them in the model.
+    fn happen_together(&mut self, events: &[Event]) {
+        if self.rules.server.keyspace.gate != Gate::Open {
+            return;
+        }
+        for event in events {
+            self.model.happen(*event);
+            self.rules.happen(*event);
+        }
+        self.play_turns();
+    }
+
     /// The numbers of those who wait, in order.
     fn waiter(&self, which: usize) -> Option<u64> {
         let present: Vec<_> = self.model.requests().iter().filter(|request| request.away.is_none()).collect();
@@ -286,7 +304,8 @@ impl Simulation {
             ) {
                 (None, None) | (Some(Stored::Foreign), Some(Value::Foreign)) => {}
                 (Some(Stored::Lock(lock, until)), Some(Value::Lock(expected))) => {
-                    let holds = lock.holds(until);
+                    let shortened_to = self.rules.manager.shortened_to(to_key(key).as_ref());
+                    let holds = lock.holds(lock.holders_until(until, shortened_to));
                     let live: Vec<_> = holds.iter().filter(|hold| !hold.until.is_over(now)).collect();
                     if live.len() == holds.len() {
                         assert_eq!(to_until(until), expected.until, "time to live of {key}");

@@ -31,6 +31,24 @@ pub enum Lock {
     Vacant,
 }
 
+/// The ends of several holders, as they are stored, beside that of their key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeveralEnds {
+    /// Of the latest grant: by it the lock is known under another key.
+    pub fence: Fence,
+    /// When the first of them ends.
+    pub first: Deadline,
+    /// The key's deadline, where it is earlier than the last of theirs.
+    pub shortened_to: Option<Deadline>,
+}
+
+impl SeveralEnds {
+    /// Nothing is known of the key but that it is to be inspected.
+    pub fn to_be_inspected() -> SeveralEnds {
+        SeveralEnds { fence: Fence::FIRST, first: Deadline::At(Timestamp::from_ms(0)), shortened_to: None }
+    }
+}
+
 /// The first grant on a free key. The lock itself is made where it is going to stay, and not copied on the way.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstGrant<'a> {
@@ -95,6 +113,12 @@ impl Lock {
             Lock::Shared(shared) => shared.holders.is_empty(),
             Lock::Vacant => true,
         }
+    }
+
+    /// Whether more than one owner holds it.
+    #[inline]
+    pub fn has_several_holders(&self) -> bool {
+        matches!(self, Lock::Shared(shared) if shared.holders.len() > 1)
     }
 
     /// Whether each holder has a deadline of its own.
@@ -215,11 +239,42 @@ impl Lock {
         }
     }
 
-    /// Takes over what EXPIRE, PERSIST and the like did to the key: one holder ends with it, several end no later.
-    /// Reads no clock: replicas do it too. Whether that changed anything.
-    pub fn clamp(&mut self, key_until: Deadline) -> bool {
+    /// When the first of several holders ends, and whether they outlive the key; `None` with one holder, which ends
+    /// with its key.
+    pub fn several_ends(&self, key_until: Deadline) -> Option<SeveralEnds> {
         match self {
-            Lock::Shared(shared) => shared.clamp(key_until),
+            Lock::Shared(shared) if shared.holders.len() > 1 => Some(SeveralEnds {
+                fence: shared.fence,
+                first: shared.first_deadline(key_until),
+                shortened_to: (shared.last_deadline() > Some(key_until)).then_some(key_until),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The same of a lock that comes out of a file or dump, with a key whose deadline is not known yet. What nobody holds
+    /// is over.
+    pub fn ends_when_loaded(&self) -> Option<SeveralEnds> {
+        match self.is_vacant() {
+            true => Some(SeveralEnds::to_be_inspected()),
+            false => self.several_ends(Deadline::Never),
+        }
+    }
+
+    /// The deadline of the key that counts for those who hold it: several follow an earlier one too, though it is not
+    /// stored with them yet.
+    pub fn holders_until(&self, key_until: Deadline, shortened_to: Deadline) -> Deadline {
+        match self.has_several_holders() {
+            true => key_until.min(shortened_to),
+            false => key_until,
+        }
+    }
+
+    /// Takes over what EXPIRE, PERSIST and the like did to the key: one holder ends with it, several end no later, nor
+    /// later than `at_most`, which it was before. Reads no clock: replicas do it too. Whether that changed anything.
+    pub fn clamp(&mut self, key_until: Deadline, at_most: Deadline) -> bool {
+        match self {
+            Lock::Shared(shared) => shared.clamp(key_until, at_most),
             _ => false,
         }
     }

@@ -78,20 +78,22 @@ impl Shared {
         gone
     }
 
-    /// One holder ends with the key, several end no later than it; whether that changed anything.
-    pub(super) fn clamp(&mut self, key_until: Deadline) -> bool {
+    /// One holder ends with the key, several end no later than it, and not later than `at_most`; whether that changed
+    /// anything.
+    pub(super) fn clamp(&mut self, key_until: Deadline, at_most: Deadline) -> bool {
         let before = self.last_deadline();
         if self.holders.len() == 1 {
             self.holders.change(0, |holder| holder.until = key_until);
             return before != Some(key_until);
         }
+        let at_most = at_most.min(key_until);
         while let Some(last) = self.holders.last_to_end() {
-            if self.holders.as_slice()[last].until <= key_until {
+            if self.holders.as_slice()[last].until <= at_most {
                 break;
             }
-            self.holders.change(last, |holder| holder.until = key_until);
+            self.holders.change(last, |holder| holder.until = at_most);
         }
-        before > Some(key_until)
+        before > Some(at_most)
     }
 
     pub(super) fn first_deadline(&self, key_until: Deadline) -> Deadline {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use lock::key::{ClientId, Key, RequestId};
 use lock::value::fence::Fence;
+use lock::value::lock::SeveralEnds;
 use lock::value::time::Instant;
 
 use super::slots::Slots;
@@ -22,6 +23,12 @@ pub enum Event {
     KeyRemoved(Key, Fence),
     /// The key's time to live was changed.
     KeyTouched(Key),
+    /// A lock with several holders came to the key, or the key's time to live was changed.
+    SeveralHold(Key, SeveralEnds),
+    /// The database is empty, or all are.
+    DbFlushed(Option<i32>),
+    /// Two databases have changed places.
+    DbsSwapped(i32, i32),
     /// Any key of the database, or of all, may have changed.
     DbChanged(Option<i32>),
     /// These slots of the cluster belong to another node now.
@@ -58,6 +65,7 @@ const MOST_KEPT: usize = 1024;
 
 static EVENTS: MainThread<RefCell<VecDeque<Event>>> = MainThread(RefCell::new(VecDeque::new()));
 static ANYBODY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+static SEVERAL: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.
 pub fn note(event: Event) {
@@ -90,4 +98,16 @@ pub fn concern_anybody() -> bool {
 #[inline]
 pub fn set_concern_anybody(anybody: bool) {
     ANYBODY.0.set(anybody);
+}
+
+/// Whether a lock with several holders is known, whose end the module has to notice.
+#[inline]
+pub fn concern_several() -> bool {
+    SEVERAL.0.get()
+}
+
+/// Sets what [`concern_several`] says.
+#[inline]
+pub fn set_concern_several(several: bool) {
+    SEVERAL.0.set(several);
 }

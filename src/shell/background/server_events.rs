@@ -87,24 +87,23 @@ unsafe extern "C" fn on_event(
                         events::note(Event::Demoted);
                         timer::wake();
                     }
-                    _ => note_begin(),
+                    _ => begin(),
                 }
             }
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 // SAFETY: with this event comes this structure.
                 let db = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }.map_or(-1, |info| info.dbnum);
-                note_if_any_concern(Event::DbChanged((db >= 0).then_some(db)));
+                note_if_any_concern(Event::DbFlushed((db >= 0).then_some(db)));
             }
             (raw::REDISMODULE_EVENT_SWAPDB, _) => {
                 // SAFETY: with this event comes this structure.
                 if let Some(info) = unsafe { data.cast::<raw::RedisModuleSwapDbInfoV1>().as_ref() } {
-                    note_if_any_concern(Event::DbChanged(Some(info.dbnum_first)));
-                    note_if_any_concern(Event::DbChanged(Some(info.dbnum_second)));
+                    note_if_any_concern(Event::DbsSwapped(info.dbnum_first, info.dbnum_second));
                 }
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
                 consumers::count(ctx);
-                note_begin();
+                begin();
                 note_if_any_concern(Event::DbChanged(None));
             }
             (raw::REDISMODULE_EVENT_CONFIG, _) => {
@@ -144,9 +143,15 @@ pub fn note_begin() {
     events::note(Event::Began { since: clock::instant(), grace_ms: settings::grace_ms() });
 }
 
-/// Notes the event if anybody waits or is bound.
+/// The same, when its locks are there: leases may be over that nobody has ended yet, because a replica ends none.
+fn begin() {
+    note_begin();
+    timer::wake();
+}
+
+/// Notes the event if anybody waits, is bound or holds with others.
 fn note_if_any_concern(event: Event) {
-    if events::concern_anybody() {
+    if events::concern_anybody() || events::concern_several() {
         events::note(event);
         timer::wake();
     }

@@ -1,16 +1,19 @@
 //! `LOCK.APPLY key …`: an effect from the primary or the append-only file. Refused to every client.
 
 use command::errors::{self, ErrorReply};
+use lock::key::KeyRef;
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
 use lock::value::lock::Lock;
 use lock::value::rebuild::FamilyAndLimit;
+use lock::value::time::Deadline;
 use redis_module::raw;
 
 use super::arguments::Arguments;
-use crate::shell::background::gate;
+use crate::shell::background::{events, gate};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
+use crate::shell::key_events;
 use crate::shell::keyspace::lock_key::LockKey;
 use crate::shell::replication::effect::{decode, Received};
 use crate::shell::state;
@@ -61,12 +64,27 @@ fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
             lock.raise_fence(fence);
             raise_fences(fence);
         }
-        Received::Clamp => {
+        Received::Clamp(at_most) => {
             let until = key.until();
             if let Some(lock) = key.lock() {
-                lock.clamp(until);
+                lock.clamp(until, at_most);
             }
         }
+    }
+    note_holders(ctx, name, &mut key);
+}
+
+/// Whoever becomes the primary knows which leases it has to end.
+fn note_holders(ctx: Ctx<'_>, name: Str<'_>, key: &mut LockKey<'_>) {
+    let has_several_holders = key.lock().is_some_and(|lock| lock.has_several_holders());
+    let until = if has_several_holders { key.until() } else { Deadline::Never };
+    let ends = key.lock().and_then(|lock| lock.several_ends(until));
+    if ends.is_some() {
+        key_events::watch(ctx);
+    }
+    if ends.is_some() || events::concern_several() || events::is_any() {
+        let name = KeyRef { db: ctx.db(), name: name.bytes() };
+        state::borrow(|state, _| state.manager.applied(name, ends));
     }
 }
 

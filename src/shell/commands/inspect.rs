@@ -6,6 +6,7 @@ use command::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
 use lock::key::{KeyRef, RequestId};
 use lock::queue::request::QueuedRequest;
 use lock::value::rebuild::FamilyAndLimit;
+use lock::value::time::{Deadline, Timestamp};
 
 use super::arguments::Arguments;
 use crate::shell::background::events;
@@ -29,8 +30,16 @@ fn open<'c>(ctx: Ctx<'c>, key: Str<'_>) -> Result<Option<ReadKey<'c>>, ErrorRepl
 /// `LOCK.HELD key token`
 pub fn held(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     let now = clock::now();
+    let name = KeyRef { db: ctx.db(), name: args.bytes[1] };
+    let shortened_to = match events::concern_several() || events::is_any() {
+        true => turn::of_inspection(|state, _| state.manager.shortened_to(name))?,
+        false => Deadline::Never,
+    };
     let key = open(ctx, args.strings[1])?;
-    let hold = key.as_ref().and_then(|key| key.lock().hold(args.bytes[2], key.until()));
+    let hold = key.as_ref().and_then(|key| {
+        let until = key.lock().holders_until(key.until(), shortened_to);
+        key.lock().hold(args.bytes[2], until)
+    });
     let hold = hold.filter(|hold| !hold.until.is_over(now.timestamp()));
     reply::held(&mut ctx, hold.as_ref(), now.timestamp());
     if hold.is_some() && events::concern_anybody() {
@@ -64,10 +73,13 @@ fn held_info<'a>(
     state: &State,
     name: KeyRef<'_>,
     key: &'a ReadKey<'_>,
-    now: lock::value::time::Timestamp,
+    now: Timestamp,
 ) -> Option<(FamilyAndLimit, HeldInfo<'a>)> {
     let (lock, until) = (key.lock(), key.until());
-    let holds = lock.holds(until).into_iter().filter(|hold| !hold.until.is_over(now));
+    let holds = lock
+        .holds(lock.holders_until(until, state.manager.shortened_to(name)))
+        .into_iter()
+        .filter(|hold| !hold.until.is_over(now));
     let holders: Vec<_> = holds
         .map(|hold| {
             let session = state.manager.bindings().client_of(name, hold.owner.as_bytes());

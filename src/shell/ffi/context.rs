@@ -1,5 +1,6 @@
 //! The context of a callback: who calls, in which database, with which flags.
 
+use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -56,9 +57,10 @@ impl<'c> Ctx<'c> {
     }
 
     /// Selects a database. Only on the context of a timer: elsewhere it would change the client's own database.
-    pub fn select_db(self, db: i32) {
+    /// False: there is no such database.
+    pub fn select_db(self, db: i32) -> bool {
         // SAFETY: the context is valid; a database that is out of range is refused.
-        unsafe { api!(RedisModule_SelectDb(self.raw(), db)) };
+        unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == raw::REDISMODULE_OK as c_int }
     }
 
     /// Tells WATCH and client-side caching that the key has changed.

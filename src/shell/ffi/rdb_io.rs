@@ -6,6 +6,7 @@ use redis_module::raw;
 
 use super::api;
 use super::context::Ctx;
+use super::string::Str;
 
 /// A dump that is being written or read by the callback that is running.
 #[derive(Clone, Copy)]
@@ -57,6 +58,16 @@ impl Rdb {
     pub fn context(&self) -> Option<Ctx<'_>> {
         // SAFETY: the context belongs to the callback that is running.
         unsafe { Ctx::new(api!(RedisModule_GetContextFromIO(self.0))) }
+    }
+
+    /// The key that is loaded or saved, and its database; `None` where the server does not tell.
+    pub fn key(&self) -> Option<(i32, Str<'_>)> {
+        // SAFETY: the name lives as long as the load or save.
+        unsafe {
+            let name = Str::new(api!(RedisModule_GetKeyNameFromIO(self.0)).cast_mut())?;
+            let db = api!(RedisModule_GetDbIdFromIO(self.0));
+            (db >= 0).then_some((db, name))
+        }
     }
 
     fn is_broken(self) -> bool {

@@ -14,7 +14,6 @@ use redis_module::raw;
 use super::{lock_memory, rdb_codec};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
-use crate::shell::clock;
 use crate::shell::ffi::api;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::rdb_io::{Digest, Rdb};
@@ -22,6 +21,7 @@ use crate::shell::ffi::replicate::AofRewrite;
 use crate::shell::ffi::string::Str;
 use crate::shell::replication::emit;
 use crate::shell::state;
+use crate::shell::{clock, key_events};
 
 /// The data type, as `TYPE` and `SCAN … TYPE` name it.
 pub static REDISLOCK: RedisType = RedisType::new(
@@ -66,17 +66,26 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
         if version != rdb_codec::VERSION {
             return null_mut();
         }
-        let lock = rdb.load_bytes().and_then(|bytes| rdb_codec::decode(&bytes));
-        let Some((lock, fence)) = lock.and_then(|lock| lock.fence().map(|fence| (lock, fence))) else {
-            return null_mut();
-        };
-        if is_restored_here(rdb) && fence.is_beyond_a_day(clock::now().us()) {
-            return null_mut();
+        let Some(lock) = rdb.load_bytes().and_then(|bytes| rdb_codec::decode(&bytes)) else { return null_mut() };
+        if let Some(fence) = lock.fence() {
+            if is_restored_here(rdb) && fence.is_beyond_a_day(clock::now().us()) {
+                return null_mut();
+            }
+            state::borrow(|state, _| state.manager.fences.raise(fence));
         }
-        state::borrow(|state, _| state.manager.fences.raise(fence));
+        note_holders(rdb, &lock);
         Box::into_raw(Box::new(lock)).cast()
     })
     .unwrap_or(null_mut())
+}
+
+/// Some of several holders may have ended before the key does, or all of them; of a vacant lock nobody is left. The key
+/// is inspected when it is there: a RESTORE and the end of a load are events that bring a turn.
+fn note_holders(rdb: Rdb, lock: &Lock) {
+    if let (Some(ends), Some((db, name))) = (lock.ends_when_loaded(), rdb.key()) {
+        rdb.context().into_iter().for_each(key_events::watch);
+        events::note(Event::SeveralHold(Key::new(db, name.bytes()), ends));
+    }
 }
 
 /// Whether this is a RESTORE by a client of this server, and not the server's own data or its primary's.
@@ -124,7 +133,7 @@ unsafe extern "C" fn free(value: *mut c_void) {
 
 /// A key of ours leaves the keyspace, whatever the reason: DEL, expiry, eviction, overwriting, RENAME, MIGRATE.
 unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
-    if !events::concern_anybody() || lock_memory::is_removing(value) {
+    if !(events::concern_anybody() || events::concern_several()) || lock_memory::is_removing(value) {
         return;
     }
     guard("unlink", || {
@@ -137,7 +146,8 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
                 value.cast::<Lock>().as_ref(),
             )
         };
-        if let (Some(name), Some(last)) = (name, lock.and_then(Lock::fence)) {
+        let concerns = |lock: &&Lock| events::concern_anybody() || lock.is_shared();
+        if let (Some(name), Some(last)) = (name, lock.filter(concerns).and_then(Lock::fence)) {
             events::note(Event::KeyRemoved(Key::new(db, name.bytes()), last));
             timer::wake();
         }

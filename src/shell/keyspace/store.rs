@@ -9,6 +9,7 @@ use super::lock_key::LockKey;
 use crate::shell::background::gate::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::{OwnedStr, Str};
+use crate::shell::key_events;
 use crate::shell::replication::emit::{self, Scope};
 
 /// A command's key arguments and their bytes, so that no new string object is needed.
@@ -169,11 +170,14 @@ impl Entry for StoredKey<'_> {
             None => self.lock_key.until(),
         };
         let Content::Lock(lock) = self.lock_key.content() else { return };
+        if lock.has_several_holders() {
+            key_events::watch(ctx);
+        }
         match effect {
             Effect::Hold(owner) | Effect::Renew(owner) => emit::send_hold(ctx, scope, name, lock, owner, until),
             Effect::Drop(owner) => emit::send_drop(ctx, name, owner),
             Effect::Limit => emit::send_limit(ctx, name, lock),
-            Effect::Clamp => emit::send_clamp(ctx, name),
+            Effect::Clamp(at_most) => emit::send_clamp(ctx, name, at_most, until),
         }
         if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
             ctx.signal_modified(name);

@@ -7,6 +7,7 @@
 //! | `DROP owner`                                            | this owner holds it no more             |
 //! | `LIMIT n`                                               | the semaphore's limit                   |
 //! | `CLAMP`                                                 | the holders' deadlines follow the key's |
+//! | `CLAMP ms`                                              | no holder ends later than this          |
 //! | `FENCE n`                                               | the fence of the latest grant           |
 //!
 //! `lease` and `until` in ms, -1 for never; a mutex' holder replaces the one before. When the last holder goes, the
@@ -37,8 +38,8 @@ pub enum Received<'a> {
     Drop(OwnerRef<'a>),
     /// The semaphore's limit.
     Limit(u32),
-    /// The holders' deadlines follow the key's.
-    Clamp,
+    /// The holders' deadlines follow the key's, and this one.
+    Clamp(Deadline),
     /// The fence of the latest grant.
     Fence(Fence),
 }
@@ -58,7 +59,11 @@ pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
         [b"HOLD", owner, fields] => decode_hold(owner, fields),
         [b"DROP", owner] => OwnerRef::new(owner).map(Received::Drop),
         [b"LIMIT", limit] => integer(limit).and_then(|limit| u32::try_from(limit).ok()).map(Received::Limit),
-        [b"CLAMP"] => Some(Received::Clamp),
+        [b"CLAMP"] => Some(Received::Clamp(Deadline::Never)),
+        [b"CLAMP", at_most] => {
+            let ms = integer(at_most).and_then(|ms| u64::try_from(ms).ok());
+            ms.map(|ms| Received::Clamp(Deadline::At(Timestamp::from_ms(ms))))
+        }
         [b"FENCE", fence] => {
             let number = integer(fence).and_then(|fence| u64::try_from(fence).ok());
             number.and_then(Fence::new).map(Received::Fence)

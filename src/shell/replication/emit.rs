@@ -44,9 +44,13 @@ pub fn send_limit(ctx: Ctx<'_>, key: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Sends that the holders' deadlines follow the key's, which somebody changed.
-pub fn send_clamp(ctx: Ctx<'_>, key: Str<'_>) {
-    ctx.replicate(APPLY, key, c"CLAMP", Rest::Nothing);
+/// Sends that no holder ends later than `at_most`, which was the key's deadline for a while, or is it.
+pub fn send_clamp(ctx: Ctx<'_>, key: Str<'_>, at_most: Deadline, key_until: Deadline) {
+    let rest = match at_most.timestamp() {
+        Some(timestamp) if at_most != key_until => Rest::Integer(timestamp.signed_ms()),
+        _ => Rest::Nothing,
+    };
+    ctx.replicate(APPLY, key, c"CLAMP", rest);
 }
 
 /// Sends that the key is gone.

@@ -4,6 +4,7 @@ mod cost;
 mod expire;
 mod keyspace;
 mod persistence;
+mod several;
 mod watch;
 
 use crate::support::families::{held, left, rows, until_ended};

@@ -283,18 +283,18 @@ fn what_is_done_to_the_keys_deadline_ends_holders_earlier() {
     // One holder ends with the key.
     for key_until in [until(5), until(11), until(99), Deadline::Never] {
         let mut one = lock_with_leases(&[("a", read(Step(1)), 10)]);
-        assert_eq!(one.clamp(key_until), key_until != until(11), "{key_until:?}");
+        assert_eq!(one.clamp(key_until, until(5)), key_until != until(11), "{key_until:?}");
         assert_eq!(ends(&one), [key_until]);
     }
     // Several end no later than it.
     let rows = [(until(5), [5, 5], true), (until(15), [11, 15], true), (until(21), [11, 21], false)];
     for (key_until, after, changed) in rows {
         let mut two = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
-        assert_eq!(two.clamp(key_until), changed, "{key_until:?}");
+        assert_eq!(two.clamp(key_until, Deadline::Never), changed, "{key_until:?}");
         assert_eq!(ends(&two), after.map(until), "{key_until:?}");
     }
     let mut mutex = lock_with_leases(&[("a", MUTEX, 10)]);
-    assert!(!mutex.clamp(until(5)), "its deadline is nowhere else");
+    assert!(!mutex.clamp(until(5), until(5)), "its deadline is nowhere else");
 }
 
 #[test]

@@ -1,0 +1,289 @@
+//! Locks with several holders: when the first of their leases ends, and to what a client has shortened them.
+//!
+//! The server ends a key by its time to live. It knows nothing of a holder that ends before its key: one of several, or
+//! all of them, where PERSIST, a long EXPIRE or a RESTORE has given the key a longer life. So each lock with several
+//! holders has a deadline here, whether anybody waits for it or not; one that comes too early finds nothing to do. A lock
+//! with one holder ends with its key and needs none.
+
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+use crate::id_map::IdMap;
+use crate::key::{Key, KeyRef};
+use crate::shrink;
+use crate::value::fence::Fence;
+use crate::value::time::{Deadline, Instant, Now, Timestamp};
+
+/// What is known of the locks with several holders.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedLeases {
+    // The tables of a database stay when they are empty: databases are few, and the next lock would make them anew.
+    by_key: IdMap<i32, HashMap<Rc<[u8]>, SharedLease>>,
+    by_time: BTreeSet<(Timestamp, i32, Rc<[u8]>)>,
+    /// What was not dealt with when a lock left its key, by its latest fence: it may come back under another.
+    left: Vec<(Fence, Deadline)>,
+    /// The server refused writes: nothing is due before.
+    not_before: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SharedLease {
+    /// When the first lease is over, or earlier.
+    due: Deadline,
+    /// Of the latest grant that is known here.
+    fence: Fence,
+    /// The earliest deadline that clients gave the key since its holders were inspected.
+    shortened_to: Deadline,
+}
+
+impl SharedLeases {
+    /// No lock has several holders.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.by_key.values().all(HashMap::is_empty)
+    }
+
+    /// Whether the key is known to have several holders.
+    pub fn contains(&self, key: KeyRef<'_>) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The first of several holders ends with this millisecond, or later.
+    pub fn watch(&mut self, key: KeyRef<'_>, fence: Fence, first: Deadline) {
+        let due = first.timestamp().map_or(Deadline::Never, |first| Deadline::At(first.plus_ms(1)));
+        self.note(key, SharedLease { due, fence, shortened_to: Deadline::Never });
+    }
+
+    /// A client gave the key this deadline, which some holders outlive as they are stored: it is due now.
+    pub fn shorten(&mut self, key: KeyRef<'_>, fence: Fence, until: Deadline) {
+        let due = Deadline::At(Timestamp::from_ms(0));
+        self.note(key, SharedLease { due, fence, shortened_to: until });
+    }
+
+    fn note(&mut self, key: KeyRef<'_>, new: SharedLease) {
+        let names = self.by_key.entry(key.db).or_default();
+        let known = names.get_key_value(key.name).map(|(name, known)| (name.clone(), *known));
+        let (name, known) = known.unwrap_or_else(|| (key.name.into(), SharedLease { due: Deadline::Never, ..new }));
+        if new.due < known.due {
+            if let Some(before) = known.due.timestamp() {
+                self.by_time.remove(&(before, key.db, name.clone()));
+            }
+            self.by_time.extend(new.due.timestamp().map(|due| (due, key.db, name.clone())));
+        }
+        let lease = SharedLease {
+            due: known.due.min(new.due),
+            fence: known.fence.max(new.fence),
+            shortened_to: known.shortened_to.min(new.shortened_to),
+        };
+        names.insert(name, lease);
+    }
+
+    /// To what clients have shortened the leases since they were inspected; `Never`: they have not.
+    pub fn shortened_to(&self, key: KeyRef<'_>) -> Deadline {
+        self.get(key).map_or(Deadline::Never, |lease| lease.shortened_to)
+    }
+
+    /// The same; the holders follow it now.
+    pub fn take_shortened(&mut self, key: KeyRef<'_>) -> Deadline {
+        let lease = self.by_key.get_mut(&key.db).and_then(|names| names.get_mut(key.name));
+        lease.map_or(Deadline::Never, |lease| std::mem::replace(&mut lease.shortened_to, Deadline::Never))
+    }
+
+    /// The key has one holder or none, or its deadline was dealt with.
+    pub fn forget(&mut self, key: KeyRef<'_>) {
+        let Some(names) = self.by_key.get_mut(&key.db) else { return };
+        let Some((name, lease)) = names.remove_entry(key.name) else { return };
+        shrink::map(names);
+        if let Some(end) = lease.due.timestamp() {
+            self.by_time.remove(&(end, key.db, name));
+        }
+    }
+
+    /// A lock whose latest fence was `last` is gone from the key. The next lock may be there already.
+    pub fn leave(&mut self, key: KeyRef<'_>, last: Fence) {
+        let Some(lease) = self.get(key).copied().filter(|lease| lease.fence <= last) else { return };
+        if lease.shortened_to != Deadline::Never {
+            self.left.push((last, lease.shortened_to));
+        }
+        self.forget(key);
+    }
+
+    /// A lock with this fence has come to a key: to what it was shortened where it was before.
+    pub fn arrive(&mut self, fence: Fence) -> Deadline {
+        let position = self.left.iter().position(|(left, _)| *left == fence);
+        position.map_or(Deadline::Never, |position| self.left.swap_remove(position).1)
+    }
+
+    /// A transaction is over: what has left a key is gone.
+    pub fn end_turn(&mut self) {
+        self.left = Vec::new();
+    }
+
+    /// The database is empty, or all are.
+    pub fn forget_db(&mut self, db: Option<i32>) {
+        self.by_key.retain(|other, _| db.is_some_and(|db| db != *other));
+        self.by_time.retain(|(_, other, _)| db.is_some_and(|db| db != *other));
+    }
+
+    /// Two databases have changed places.
+    pub fn swap_dbs(&mut self, one: i32, other: i32) {
+        let swapped = |db: i32| match db {
+            db if db == one => other,
+            db if db == other => one,
+            db => db,
+        };
+        self.by_key = self.by_key.drain().map(|(db, names)| (swapped(db), names)).collect();
+        let by_time = std::mem::take(&mut self.by_time).into_iter();
+        self.by_time = by_time.map(|(when, db, name)| (when, swapped(db), name)).collect();
+    }
+
+    /// When something is due by the wall clock, unless all are put off.
+    pub fn next(&self) -> Option<Timestamp> {
+        let (first, ..) = self.by_time.first()?;
+        self.not_before.is_none().then_some(*first)
+    }
+
+    /// Until when all are put off.
+    pub fn put_off_until(&self) -> Option<Instant> {
+        self.not_before.filter(|_| !self.by_time.is_empty())
+    }
+
+    /// When something is due, the next first.
+    #[cfg(test)]
+    pub fn all(&self) -> impl Iterator<Item = Timestamp> + '_ {
+        self.by_time.iter().map(|(when, ..)| *when)
+    }
+
+    /// A key that is due. It stays so until it is forgotten or put off.
+    pub fn first_due(&mut self, now: &Now) -> Option<Key> {
+        if self.not_before.is_some_and(|not_before| not_before <= now.instant()) {
+            self.resume();
+        }
+        self.next().filter(|when| *when <= now.timestamp())?;
+        self.by_time.first().map(|(_, db, name)| Key { db: *db, name: name.clone() })
+    }
+
+    /// The server refuses writes: nothing is due before it is asked again.
+    pub fn put_off_all(&mut self, until: Instant) {
+        self.not_before = Some(until);
+    }
+
+    /// The server may accept writes again.
+    pub fn resume(&mut self) {
+        self.not_before = None;
+    }
+
+    /// The key is not this server's to change: it is due again then.
+    pub fn put_off(&mut self, key: KeyRef<'_>, when: Timestamp) {
+        let Some(lease) = self.get(key).copied() else { return };
+        self.forget(key);
+        self.note(key, SharedLease { due: Deadline::At(when), ..lease });
+    }
+
+    fn get(&self, key: KeyRef<'_>) -> Option<&SharedLease> {
+        self.by_key.get(&key.db)?.get(key.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const K: KeyRef<'_> = KeyRef { db: 0, name: b"k" };
+    const L: KeyRef<'_> = KeyRef { db: 0, name: b"l" };
+    const ELSEWHERE: KeyRef<'_> = KeyRef { db: 1, name: b"k" };
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_ms(ms)
+    }
+
+    fn fence(number: u64) -> Fence {
+        Fence::new(number).unwrap()
+    }
+
+    fn due(leases: &mut SharedLeases, ms: u64) -> Option<Key> {
+        thread_local!(static US: Cell<u64> = const { Cell::new(0) });
+        US.set(ms * 1_000);
+        leases.first_due(&Now::by(|| US.get(), || US.get()))
+    }
+
+    #[test]
+    fn a_key_is_due_at_the_earliest_of_its_ends_until_it_is_forgotten() {
+        let mut leases = SharedLeases::default();
+        for ms in [29, 19, 39] {
+            leases.watch(K, fence(7), Deadline::At(at(ms)));
+        }
+        leases.watch(L, fence(7), Deadline::Never);
+        leases.watch(ELSEWHERE, fence(7), Deadline::At(at(24)));
+        assert_eq!((due(&mut leases, 19), due(&mut leases, 20)), (None, Some(K.to_key())));
+        leases.forget(K);
+        assert_eq!((leases.contains(K), leases.contains(L)), (false, true));
+        assert_eq!((leases.next(), due(&mut leases, 99)), (Some(at(25)), Some(ELSEWHERE.to_key())));
+        leases.forget(ELSEWHERE);
+        assert_eq!(leases.next(), None);
+        leases.forget(L);
+        assert!(leases.is_empty() && leases.by_time.is_empty());
+    }
+
+    #[test]
+    fn the_shortest_time_to_live_counts_until_it_is_taken() {
+        let mut leases = SharedLeases::default();
+        leases.watch(K, fence(7), Deadline::At(at(60)));
+        for ms in [50, 5, 90] {
+            leases.shorten(K, fence(7), Deadline::At(at(ms)));
+        }
+        assert_eq!((leases.shortened_to(K), leases.shortened_to(L)), (Deadline::At(at(5)), Deadline::Never));
+        assert_eq!(due(&mut leases, 2), Some(K.to_key()), "it is looked at now");
+        assert_eq!(leases.take_shortened(K), Deadline::At(at(5)));
+        assert_eq!(leases.take_shortened(K), Deadline::Never);
+    }
+
+    #[test]
+    fn a_lock_that_is_renamed_takes_along_what_was_done_to_it() {
+        let mut leases = SharedLeases::default();
+        leases.shorten(K, fence(7), Deadline::At(at(5)));
+        leases.leave(K, fence(7));
+        assert!(!leases.contains(K));
+        leases.watch(K, fence(9), Deadline::Never);
+        leases.leave(K, fence(8));
+        assert!(leases.contains(K), "the next lock is there already");
+        leases.forget(K);
+        assert_eq!((leases.arrive(fence(8)), leases.arrive(fence(7))), (Deadline::Never, Deadline::At(at(5))));
+        assert_eq!(leases.arrive(fence(7)), Deadline::Never, "once");
+        leases.shorten(K, fence(7), Deadline::At(at(5)));
+        leases.leave(K, fence(7));
+        leases.end_turn();
+        assert_eq!(leases.arrive(fence(7)), Deadline::Never);
+    }
+
+    #[test]
+    fn what_is_put_off_is_due_later() {
+        let mut leases = SharedLeases::default();
+        leases.watch(K, fence(7), Deadline::At(at(9)));
+        leases.watch(L, fence(7), Deadline::At(at(10)));
+        leases.put_off_all(Instant::from_ms(50));
+        assert_eq!((leases.next(), leases.put_off_until()), (None, Some(Instant::from_ms(50))));
+        assert_eq!((due(&mut leases, 49), due(&mut leases, 50)), (None, Some(K.to_key())));
+        leases.resume();
+        assert_eq!(leases.next(), Some(at(10)));
+        leases.shorten(K, fence(7), Deadline::At(at(5)));
+        leases.put_off(K, at(70));
+        assert_eq!(due(&mut leases, 20), Some(L.to_key()));
+        assert_eq!(leases.shortened_to(K), Deadline::At(at(5)));
+    }
+
+    #[test]
+    fn databases_are_emptied_and_swapped() {
+        let mut leases = SharedLeases::default();
+        leases.watch(K, fence(7), Deadline::At(at(10)));
+        leases.watch(KeyRef { db: 1, ..L }, fence(7), Deadline::At(at(20)));
+        leases.swap_dbs(0, 1);
+        assert!(leases.contains(ELSEWHERE) && leases.contains(L) && !leases.contains(K));
+        assert_eq!(due(&mut leases, 11), Some(ELSEWHERE.to_key()));
+        leases.forget_db(Some(1));
+        assert_eq!((leases.contains(ELSEWHERE), leases.contains(L)), (false, true));
+        leases.forget_db(None);
+        assert!(leases.is_empty() && leases.by_time.is_empty());
+    }
+}

@@ -1,0 +1,270 @@
+//! Locks with several holders: the end of each of them is noticed though nobody waits, and a key that outlives them
+//! goes with the last. Nothing here looks at the lock while it is to happen: whoever looks would end the leases.
+
+use super::*;
+use crate::support::payload::{Envelope, StoredHolder, StoredLock};
+
+/// Two ways to hold a key together: the first for `$1` ms, the second for `$2`.
+const TOGETHER: [[&str; 2]; 2] = [
+    ["RWLOCK.ACQUIRE k a READ PX $1", "RWLOCK.ACQUIRE k b READ PX $2"],
+    ["SEM.ACQUIRE k a LIMIT 9 PX $1", "SEM.ACQUIRE k b LIMIT 9 PERMITS 2 PX $2"],
+];
+
+fn together(way: [&str; 2], leases_ms: [u64; 2]) -> Vec<String> {
+    let [first, second] = leases_ms.map(|ms| ms.to_string());
+    way.iter().map(|line| line.replace("$1", &first).replace("$2", &second)).collect()
+}
+
+/// Sends the lines in one transaction.
+#[track_caller]
+fn all_at_once(client: &mut Client, lines: &[String]) -> Vec<Reply> {
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let replies = multi(client, &lines);
+    assert!(replies.iter().all(|reply| !reply.is_error() && !reply.is_nil()), "{lines:?}: {replies:?}");
+    replies
+}
+
+/// Waits until `k` is gone, without a command of the module.
+#[track_caller]
+fn until_gone(client: &mut Client, why: &str) {
+    until(&format!("k is gone: {why}"), || client.run("EXISTS k") == Reply::Int(0));
+    assert_eq!(client.run("DBSIZE"), Reply::Int(0), "{why}");
+    assert_eq!(client.run("SCAN 0 TYPE redislock").items()[1].items(), [], "{why}");
+}
+
+#[test]
+fn watch_and_tracking_notice_the_end_of_one_of_several_though_nobody_waits() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for way in TOGETHER {
+        client.run("DEL k");
+        let mut reader = server.client3();
+        reader.run("CLIENT TRACKING ON");
+        let mut watcher = server.client();
+        all_at_once(&mut client, &together(way, [60_000, 200]));
+        assert!(!reader.run("LOCK.INFO k").is_nil());
+        watcher.run("WATCH k");
+        let push = reader.next_push(Duration::from_secs(10)).unwrap_or_else(|| panic!("no invalidation: {way:?}"));
+        assert_eq!(push.items()[1].items(), [Reply::bulk("k")]);
+        assert!(watcher.pipeline(&["MULTI", "PING", "EXEC"])[2].is_nil(), "{way:?}");
+        assert_eq!(holders(&mut client, "k"), ["a"], "{way:?}");
+        let left = client.pttl("k");
+        assert!((50_000..=60_000).contains(&left), "the key ends with who is left: {left}");
+    }
+}
+
+#[test]
+fn a_renewal_in_time_trips_no_watch() {
+    let server = quiet().start();
+    let mut client = server.client();
+    all_at_once(&mut client, &together(TOGETHER[0], [60_000, 200]));
+    client.run("RWLOCK.RENEW k b PX 60000");
+    let mut watcher = server.client();
+    watcher.run("WATCH k");
+    let_pass(Duration::from_millis(250));
+    assert!(!watcher.pipeline(&["MULTI", "PING", "EXEC"])[2].is_nil());
+    assert_eq!(holders(&mut client, "k"), ["a", "b"]);
+}
+
+/// What makes a key outlive its holders.
+const LENGTHEN: [&str; 4] = ["PERSIST k", "PEXPIRE k 600000", "EXPIREAT k 4102444800", "PEXPIRE k 600000000"];
+
+#[test]
+fn a_key_that_outlives_its_holders_goes_with_the_last_of_them() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for (way, lengthen) in TOGETHER.into_iter().flat_map(|way| LENGTHEN.map(|line| (way, line))) {
+        let mut lines = together(way, [30, 60]);
+        lines.push(lengthen.into());
+        all_at_once(&mut client, &lines);
+        until_gone(&mut client, lengthen);
+    }
+}
+
+#[test]
+fn it_goes_under_another_name_and_in_another_database_too() {
+    for lines in [
+        ["PERSIST k", "RENAME k other"].as_slice(),
+        &["RENAME k other", "PERSIST other"],
+        &["PERSIST k", "MOVE k 1"],
+        &["PERSIST k", "SWAPDB 0 1"],
+        &["PERSIST k", "RENAME k other", "SWAPDB 0 3", "SWAPDB 3 2"],
+    ] {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut all = together(TOGETHER[0], [30, 60]);
+        all.extend(lines.iter().map(|line| line.to_string()));
+        all_at_once(&mut client, &all);
+        assert!(server.info("keyspace").find("db0").is_some() || lines.len() > 1);
+        let mut count = || {
+            let dbs = (0..4).map(|db| client.pipeline(&[format!("SELECT {db}"), "DBSIZE".into()])[1].int());
+            dbs.sum::<i64>()
+        };
+        until(&format!("nothing is left after {lines:?}"), || count() == 0);
+    }
+}
+
+/// A semaphore's permits out of a dump, held by two until then.
+fn permits(fence: u64, until: [u64; 2]) -> StoredLock {
+    let holder =
+        |owner: &str, until| StoredHolder { owner: owner.into(), fence, lease: 1_000, until, holds: 1, reads: 0 };
+    StoredLock { kind: 3, limit: 9, fence, holders: vec![holder("a", until[0]), holder("b", until[1])] }
+}
+
+#[test]
+fn a_restored_lock_whose_holders_are_over_goes_at_once() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let envelope = Envelope::of(&mut client);
+    for ttl in ["0", "600000"] {
+        let payload = envelope.seal(&permits(7, [1_000, 2_000]).encode());
+        assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", ttl.as_bytes(), &payload]), Reply::ok());
+        until_gone(&mut client, "their time had passed");
+    }
+    // One of them holds on.
+    let payload = envelope.seal(&permits(7, [1_000, 4_102_444_800_000]).encode());
+    assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Reply::ok());
+    assert_eq!(holders(&mut client, "k"), ["b"]);
+    assert!(client.pttl("k") > 0, "the key ends with it");
+}
+
+#[test]
+fn a_lock_that_was_loaded_goes_with_the_last_of_its_holders() {
+    for (preamble, save) in [("yes", "SAVE"), ("yes", "BGREWRITEAOF"), ("no", "BGREWRITEAOF"), ("no", "PING")] {
+        let builder = quiet().config(format!("aof-use-rdb-preamble {preamble}"));
+        let mut server = if save == "SAVE" { builder.start() } else { builder.appendonly().start() };
+        let mut client = server.client();
+        let mut lines = together(TOGETHER[0], [100, 900]);
+        lines.push("PERSIST k".into());
+        all_at_once(&mut client, &lines);
+        match save {
+            "BGREWRITEAOF" => rewrite_aof(&server),
+            save => assert!(!client.run(save).is_error()),
+        }
+        server.kill();
+        server.restart();
+        until_gone(&mut server.client(), &format!("{save}, preamble {preamble}"));
+    }
+}
+
+#[test]
+fn a_replica_ends_nothing_and_once_promoted_everything() {
+    let mut master = quiet().start();
+    let replica = quiet().replica_of(&master).start();
+    in_sync(&master, &replica);
+    let mut client = master.client();
+    let mut lines = together(TOGETHER[0], [100, 200]);
+    lines.extend(["PERSIST k".into(), "RENAME k renamed".into(), "RENAME renamed k".into()]);
+    lines.push("CLIENT PAUSE 60000 WRITE".into());
+    all_at_once(&mut client, &lines);
+    in_sync(&master, &replica);
+    master.kill();
+    let mut client = replica.client();
+    until_ended(&mut client, "k", "b");
+    let_pass(Duration::from_millis(150));
+    assert_eq!(client.run("EXISTS k"), Reply::Int(1), "a replica never ends a lease by itself");
+    client.run("REPLICAOF NO ONE");
+    until_gone(&mut client, "promoted");
+}
+
+#[test]
+fn leases_end_when_a_pause_is_over() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let mut lines = together(TOGETHER[0], [20, 40]);
+    lines.extend(["PERSIST k".into(), "CLIENT PAUSE 60000 WRITE".into()]);
+    all_at_once(&mut client, &lines);
+    until_ended(&mut client, "k", "b");
+    let_pass(Duration::from_millis(50));
+    assert_eq!(client.run("EXISTS k"), Reply::Int(1), "nothing is written while the server pauses");
+    client.run("CLIENT UNPAUSE");
+    until_gone(&mut client, "unpaused");
+}
+
+/// What is done to a key whose holders have 60 and 90 s; their deadlines then, and the key's.
+type Shortened = (&'static [&'static str], [i64; 2], i64);
+
+const SHORTENED: &[Shortened] = &[
+    (&["PEXPIRE k 5000", "PEXPIRE k 50000"], [5_000, 5_000], 50_000),
+    (&["PEXPIRE k 75000", "PERSIST k"], [60_000, 75_000], -1),
+    (&["PEXPIRE k 5000", "PEXPIRE k 70000", "PEXPIRE k 3000", "EXPIRE k 80"], [3_000, 3_000], 80_000),
+    (&["PEXPIRE k 70000", "PEXPIRE k 5000", "PERSIST k", "PEXPIRE k 90000"], [5_000, 5_000], 90_000),
+    (&["PEXPIRE k 5000", "RWLOCK.RENEW k b PX 40000"], [5_000, 40_000], 40_000),
+    (&["PEXPIRE k 5000", "PERSIST k", "RENAME k other", "PERSIST other", "RENAME other k"], [5_000, 5_000], -1),
+    (&["PEXPIRE k 5000", "PERSIST k", "SWAPDB 0 1", "SWAPDB 1 0"], [5_000, 5_000], -1),
+    (&["PERSIST k", "PEXPIRE k 500000"], [60_000, 90_000], 500_000),
+];
+
+/// Lengthening changes no holder, whoever looks when: nobody, the transaction itself after each line, or each line from
+/// a client of its own. Replicas and the append-only file agree.
+#[test]
+fn a_deadline_that_was_shorter_for_a_moment_counts_whoever_looks_when() {
+    let mut master = Server::builder().appendonly().start();
+    let replica = Server::builder().replica_of(&master).start();
+    in_sync(&master, &replica);
+    let mut client = master.client();
+    let assert_ends = |server: &Server, expected: &Shortened, how: &str| {
+        let (lines, holders, key) = expected;
+        let mut client = server.client();
+        for (owner, ms) in ["a", "b"].into_iter().zip(holders) {
+            let left = left(&mut client, "k", owner);
+            assert!((ms - 2_000..=*ms).contains(&left), "{lines:?}, {how}: {owner} has {left} ms of {ms}");
+        }
+        let left = client.pttl("k");
+        assert!((key - 2_000..=*key).contains(&left) && (left < 0) == (*key < 0), "{lines:?}, {how}: {left}");
+    };
+    for row in SHORTENED {
+        let (lines, ..) = row;
+        for how in ["nobody looks", "looks itself", "one by one"] {
+            client.run("DEL k");
+            all_at_once(&mut client, &together(TOGETHER[0], [60_000, 90_000]));
+            match how {
+                "nobody looks" => _ = multi(&mut client, lines),
+                "looks itself" => {
+                    let looked: Vec<&str> = lines.iter().flat_map(|line| [*line, "LOCK.INFO k"]).collect();
+                    _ = multi(&mut client, &looked);
+                }
+                _ => lines.iter().for_each(|line| assert!(!master.client().run(line).is_error(), "{line}")),
+            }
+            assert_ends(&master, row, how);
+            in_sync(&master, &replica);
+            assert_ends(&replica, row, how);
+        }
+        let replies = multi(&mut client, &["DEL k"]);
+        assert_eq!(replies, [Reply::Int(1)]);
+    }
+    all_at_once(&mut client, &together(TOGETHER[0], [60_000, 90_000]));
+    multi(&mut client, &["PEXPIRE k 30000", "PEXPIRE k 50000"]);
+    let row: Shortened = (&["restarted"], [30_000, 30_000], 50_000);
+    assert_ends(&master, &row, "before");
+    master.kill();
+    master.restart();
+    assert_ends(&master, &row, "after");
+}
+
+/// What the transaction itself sees.
+#[test]
+fn who_looks_in_the_same_transaction_sees_it_too() {
+    let server = Server::start();
+    let mut client = server.client();
+    all_at_once(&mut client, &together(TOGETHER[0], [60_000, 90_000]));
+    let replies =
+        multi(&mut client, &["PEXPIRE k 5000", "PEXPIRE k 50000", "LOCK.HELD k a", "LOCK.HELD k b", "LOCK.INFO k"]);
+    for held in &replies[2..4] {
+        assert_just_began(held.items()[2].int(), 5_000);
+    }
+    assert_just_began(replies[4].get("holders").items()[1].get("ttl").int(), 5_000);
+    assert_just_began(replies[4].get("ttl").int(), 50_000);
+}
+
+#[test]
+fn holders_end_at_the_deadline_that_was_shorter_for_a_moment() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for lengthen in ["PERSIST k", "PEXPIRE k 60000"] {
+        let mut lines = together(TOGETHER[1], [60_000, 90_000]);
+        lines.extend(["PEXPIRE k 60".into(), lengthen.into()]);
+        all_at_once(&mut client, &lines);
+        until_gone(&mut client, lengthen);
+    }
+}
