@@ -268,3 +268,29 @@ fn holders_end_at_the_deadline_that_was_shorter_for_a_moment() {
         until_gone(&mut client, lengthen);
     }
 }
+
+/// A bug may leave such a lock: what the module saves it can load.
+#[test]
+fn a_lock_that_nobody_holds_is_saved_and_loaded_and_goes_then() {
+    let mut server = quiet().start();
+    let mut client = server.client();
+    let payload = Envelope::of(&mut client).seal(b"");
+    client.run("LOCK.ACQUIRE other a PERSIST");
+    client.run("MULTI");
+    client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]);
+    for line in ["DUMP k", "LOCK.INFO k", "MEMORY USAGE k", "CLIENT PAUSE 60000 WRITE"] {
+        client.run(line);
+    }
+    let replies = client.run("EXEC");
+    let [restored, dumped, info, ..] = replies.items() else { panic!("{replies:?}") };
+    assert_eq!((restored, dumped.bytes(), info.is_nil()), (&Reply::ok(), &payload[..], true));
+    // While it pauses the server removes nothing.
+    assert_eq!((client.run("SAVE"), client.run("EXISTS k")), (Reply::ok(), Reply::Int(1)));
+    server.kill();
+    server.restart();
+    let mut client = server.client();
+    assert_eq!(holders(&mut client, "other"), ["a"], "everything else was loaded");
+    until("k is gone", || client.run("EXISTS k") == Reply::Int(0));
+    assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Reply::ok());
+    assert!(client.run("LOCK.ACQUIRE k a").fence() > 0);
+}
