@@ -61,3 +61,20 @@ fn flushall_async_with_a_thousand_waiters_for_one_key_serves_one() {
     assert_eq!(queue(&mut client, "k"), order[1..]);
     assert_eq!(server.blocked_clients(), 999);
 }
+
+/// Fences tell who was served first.
+#[test]
+fn lines_that_are_due_in_one_turn_are_served_in_the_order_of_their_arrival() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let keys = ["m", "c", "z", "a", "k", "x", "b", "y", "d", "w", "f", "n"];
+    for end in ["FLUSHALL", "DEL m c z a k x b y d w f n", "SWAPDB 0 1"] {
+        keys.iter().for_each(|key| _ = hold(&mut client, key, "holder"));
+        let mut waiters: Vec<Waiter> =
+            keys.iter().map(|key| Waiter::park(&server, &format!("LOCK.ACQUIRE {key} {key} {LONG} BLOCK 0"))).collect();
+        assert!(!client.run(end).is_error());
+        let fences: Vec<i64> = waiters.iter_mut().zip(keys).map(|(waiter, key)| waiter.granted(key)).collect();
+        assert!(fences.is_sorted(), "{end}: {fences:?}");
+        client.run("FLUSHALL");
+    }
+}

@@ -264,13 +264,21 @@ fn who_waits_for_a_free_key_and_others_is_told_what_it_becomes() {
         &["SET a v"] as &[&str],
         &["SET s v", "RENAME s a"],
         &["SELECT 1", "SET a v", "MOVE a 0"],
+        &["SELECT 1", "MULTI", "SET a v", "MOVE a 0", "EXEC"],
+        &["SELECT 1", "MULTI", "SET l v", "COPY l a DB 0", "EXEC"],
         &["LPUSH l v", "COPY l a"],
+        &["RESTORE a 0 DUMP"],
     ] {
         let server = quiet().start();
         let mut client = server.client();
+        client.run("SET s dumped");
+        let dump = client.run("DUMP s");
         hold(&mut client, "b", "y");
         let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 a b m BLOCK 0");
-        client.pipeline(ends);
+        match ends {
+            ["RESTORE a 0 DUMP"] => _ = client.cmd(&[&b"RESTORE"[..], b"a", b"0", dump.bytes()]),
+            _ => _ = client.pipeline(ends),
+        }
         assert!(several.reply().error().starts_with(WRONG_TYPE), "{ends:?}");
     }
 }
@@ -301,6 +309,35 @@ fn a_lock_that_is_renamed_to_where_its_owner_waits_is_a_grant() {
     hold(&mut client, "b", "x");
     let [_x] = line_up(&server, "k", ["x"]);
     assert!(client.run("LOCK.ACQUIRE b z BLOCK 0").error().starts_with("DEADLOCK "));
+}
+
+#[test]
+fn a_lock_that_is_renamed_while_its_owner_waits_elsewhere_is_part_of_deadlocks_there() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for (key, owner) in [("k", "y"), ("a", "z"), ("b", "x")] {
+        hold(&mut client, key, owner);
+    }
+    let [_w] = line_up(&server, "k", ["w"]);
+    let [mut z] = line_up(&server, "b", ["z"]);
+    assert_eq!(client.run("RENAME a k"), Reply::ok());
+    assert!(client.run("LOCK.ACQUIRE k x BLOCK 0").error().starts_with("DEADLOCK "));
+    client.run("LOCK.RELEASE b x");
+    z.granted("z");
+}
+
+#[test]
+fn a_semaphore_that_is_restored_onto_a_key_brings_its_limit() {
+    let server = quiet().start();
+    let mut client = server.client();
+    client.run(&format!("SEM.ACQUIRE other o LIMIT 5 {LONG}"));
+    let dump = client.run("DUMP other");
+    client.run(&format!("SEM.ACQUIRE k a LIMIT 1 {LONG}"));
+    let mut b = Waiter::park(&server, &format!("SEM.ACQUIRE k b LIMIT 1 {LONG} BLOCK 0"));
+    let restored = client.cmd(&[&b"RESTORE"[..], b"k", b"60000", dump.bytes(), b"REPLACE"]);
+    assert_eq!(restored, Reply::ok());
+    b.granted("b");
+    assert!(client.run(&format!("SEM.ACQUIRE k c LIMIT 5 {LONG} BLOCK 0")).fence() > 0);
 }
 
 #[test]

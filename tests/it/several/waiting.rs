@@ -429,3 +429,27 @@ fn without_block_the_queue_is_left_alone() {
     assert_eq!(client.run("LOCK.WAITERS y").items()[0].get("client"), &Reply::Int(b.id));
     b.assert_silent();
 }
+
+#[test]
+fn who_holds_one_of_its_keys_while_others_wait_there_gets_the_rest_in_turn() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let before = hold(&mut client, "a", "m");
+    hold(&mut client, "b", "y");
+    let [mut z] = line_up(&server, "a", ["z"]);
+    let [mut u] = line_up(&server, "b", ["u"]);
+    let mut several = Waiter::park(&server, &format!("MLOCK.ACQUIRE 3 a b c m {LONG} BLOCK 0"));
+    assert_eq!(client.run("EXISTS c"), Reply::Int(0), "no partial hold is visible");
+    client.run("LOCK.RELEASE b y");
+    u.granted("u");
+    several.assert_silent();
+    client.run("LOCK.RELEASE b u");
+    let fence = several.granted("m");
+    assert!(fence > before);
+    for key in ["a", "b", "c"] {
+        assert_eq!(client.run(&format!("LOCK.HELD {key} m")).items()[0].int(), fence, "one fence for all");
+    }
+    z.assert_silent();
+    assert_eq!(client.run("MLOCK.RELEASE 3 a b c m"), Reply::Int(3));
+    z.granted("z");
+}
