@@ -25,7 +25,8 @@ impl LockManager {
         let until = entry.until();
         let shortened_to = self.shared_leases.take_shortened(key).min(until);
         let Content::Lock(lock) = entry.content() else { return };
-        if lock.clamp(until, shortened_to) {
+        let is_clamped = lock.clamp(until, shortened_to);
+        if is_clamped {
             let at_most = if lock.several_ends(until).is_some() { shortened_to } else { until };
             entry.update(Effect::Clamp(at_most), None);
         }
@@ -38,8 +39,11 @@ impl LockManager {
                 }
             }
         }
+        if gone.is_empty() && is_clamped {
+            self.watch_holders(key, entry);
+        }
         if gone.is_empty() {
-            return self.watch_holders(key, entry);
+            return;
         }
         for owner in &gone {
             self.unbind(key, owner.as_bytes());

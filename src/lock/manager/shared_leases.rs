@@ -2,8 +2,8 @@
 //!
 //! The server ends a key by its time to live. It knows nothing of a holder that ends before its key: one of several, or
 //! all of them, where PERSIST, a long EXPIRE or a RESTORE has given the key a longer life. So each lock with several
-//! holders has a deadline here, whether anybody waits for it or not; one that comes too early finds nothing to do. A lock
-//! with one holder ends with its key and needs none.
+//! holders has a deadline here, whether anybody waits for it or not; one that comes too early finds nothing to do. A
+//! lock with one holder ends with its key and needs none.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -19,6 +19,7 @@ use crate::value::time::{Deadline, Instant, Now, Timestamp};
 pub(super) struct SharedLeases {
     // The tables of a database stay when they are empty: databases are few, and the next lock would make them anew.
     by_key: IdMap<i32, HashMap<Rc<[u8]>, SharedLease>>,
+    count: usize,
     by_time: BTreeSet<(Timestamp, i32, Rc<[u8]>)>,
     /// What was not dealt with when a lock left its key, by its latest fence: it may come back under another.
     left: Vec<(Fence, Deadline)>,
@@ -40,7 +41,7 @@ impl SharedLeases {
     /// No lock has several holders.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.by_key.values().all(HashMap::is_empty)
+        self.count == 0
     }
 
     /// Whether the key is known to have several holders.
@@ -62,20 +63,24 @@ impl SharedLeases {
 
     fn note(&mut self, key: KeyRef<'_>, new: SharedLease) {
         let names = self.by_key.entry(key.db).or_default();
+        // Most changes of holders come while an earlier end is known.
+        if let Some(known) = names.get_mut(key.name).filter(|known| known.due <= new.due) {
+            known.fence = known.fence.max(new.fence);
+            known.shortened_to = known.shortened_to.min(new.shortened_to);
+            return;
+        }
         let known = names.get_key_value(key.name).map(|(name, known)| (name.clone(), *known));
         let (name, known) = known.unwrap_or_else(|| (key.name.into(), SharedLease { due: Deadline::Never, ..new }));
-        if new.due < known.due {
-            if let Some(before) = known.due.timestamp() {
-                self.by_time.remove(&(before, key.db, name.clone()));
-            }
-            self.by_time.extend(new.due.timestamp().map(|due| (due, key.db, name.clone())));
+        if let Some(before) = known.due.timestamp() {
+            self.by_time.remove(&(before, key.db, name.clone()));
         }
+        self.by_time.extend(new.due.timestamp().map(|due| (due, key.db, name.clone())));
         let lease = SharedLease {
-            due: known.due.min(new.due),
+            due: new.due,
             fence: known.fence.max(new.fence),
             shortened_to: known.shortened_to.min(new.shortened_to),
         };
-        names.insert(name, lease);
+        self.count += usize::from(names.insert(name, lease).is_none());
     }
 
     /// To what clients have shortened the leases since they were inspected; `Never`: they have not.
@@ -85,6 +90,9 @@ impl SharedLeases {
 
     /// The same; the holders follow it now.
     pub fn take_shortened(&mut self, key: KeyRef<'_>) -> Deadline {
+        if self.is_empty() {
+            return Deadline::Never;
+        }
         let lease = self.by_key.get_mut(&key.db).and_then(|names| names.get_mut(key.name));
         lease.map_or(Deadline::Never, |lease| std::mem::replace(&mut lease.shortened_to, Deadline::Never))
     }
@@ -94,6 +102,7 @@ impl SharedLeases {
         let Some(names) = self.by_key.get_mut(&key.db) else { return };
         let Some((name, lease)) = names.remove_entry(key.name) else { return };
         shrink::map(names);
+        self.count -= 1;
         if let Some(end) = lease.due.timestamp() {
             self.by_time.remove(&(end, key.db, name));
         }
@@ -123,6 +132,7 @@ impl SharedLeases {
     pub fn forget_db(&mut self, db: Option<i32>) {
         self.by_key.retain(|other, _| db.is_some_and(|db| db != *other));
         self.by_time.retain(|(_, other, _)| db.is_some_and(|db| db != *other));
+        self.count = self.by_key.values().map(HashMap::len).sum();
     }
 
     /// Two databases have changed places.
@@ -138,12 +148,17 @@ impl SharedLeases {
     }
 
     /// When something is due by the wall clock, unless all are put off.
+    #[inline]
     pub fn next(&self) -> Option<Timestamp> {
+        if self.is_empty() {
+            return None;
+        }
         let (first, ..) = self.by_time.first()?;
         self.not_before.is_none().then_some(*first)
     }
 
     /// Until when all are put off.
+    #[inline]
     pub fn put_off_until(&self) -> Option<Instant> {
         self.not_before.filter(|_| !self.by_time.is_empty())
     }

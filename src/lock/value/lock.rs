@@ -252,8 +252,8 @@ impl Lock {
         }
     }
 
-    /// The same of a lock that comes out of a file or dump, with a key whose deadline is not known yet. What nobody holds
-    /// is over.
+    /// The same of a lock that comes out of a file or dump, with a key whose deadline is not known yet. What nobody
+    /// holds is over.
     pub fn ends_when_loaded(&self) -> Option<SeveralEnds> {
         match self.is_vacant() {
             true => Some(SeveralEnds::to_be_inspected()),

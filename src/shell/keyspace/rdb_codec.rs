@@ -66,8 +66,8 @@ impl From<StoredFamily> for Family {
     }
 }
 
-/// The lock as bytes; `None` for one that nobody holds, which is saved as none. Only a bug leaves such a lock, in the middle of a hand-off,
-/// and it must not keep a server from loading everything else.
+/// The lock as bytes; `None` for one that nobody holds, which is saved as none. Only a bug leaves such a lock, in the
+/// middle of a hand-off, and it must not keep a server from loading everything else.
 pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     let FamilyAndLimit { family, limit } = lock.family_and_limit().filter(|_| !lock.is_vacant())?;
     let holds = lock.stored_holds();
