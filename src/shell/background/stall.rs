@@ -11,9 +11,12 @@
 
 use std::cell::Cell;
 
+use lock::value::time::Instant;
+
+use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
-use crate::shell::ffi::server::{info_field, monotonic_ms, OnlineReplicas};
+use crate::shell::ffi::server::{info_field, OnlineReplicas};
 
 /// By how much later than expected a sign of life must come to say that the server stood still.
 const TOLERANCE_MS: u64 = 500;
@@ -28,7 +31,7 @@ const ASK_AGAIN_MS: u64 = 25;
 #[derive(Clone, Copy)]
 struct Stall {
     /// When it was noticed.
-    noticed_ms: u64,
+    noticed: Instant,
     /// How many replicas there were.
     replicas: usize,
     asked: Option<Asked>,
@@ -37,12 +40,12 @@ struct Stall {
 /// The replicas were asked.
 #[derive(Clone, Copy)]
 struct Asked {
-    last_ms: u64,
+    last: Instant,
     /// The offset of replication when they were asked first. Who has more has it since.
     offset: i64,
 }
 
-static LAST_MS: MainThread<Cell<Option<u64>>> = MainThread(Cell::new(None));
+static LAST: MainThread<Cell<Option<Instant>>> = MainThread(Cell::new(None));
 static PERIOD_MS: MainThread<Cell<u64>> = MainThread(Cell::new(1_000));
 static REPLICAS: MainThread<Cell<usize>> = MainThread(Cell::new(0));
 static STALL: MainThread<Cell<Option<Stall>>> = MainThread(Cell::new(None));
@@ -55,12 +58,12 @@ pub fn cron(hz: u64) {
 
 /// A sign of life: notices if the last one is too long ago. To be called before anything is granted without a command.
 pub fn look() {
-    let now_ms = monotonic_ms();
-    let Some(last_ms) = LAST_MS.0.replace(Some(now_ms)) else { return };
-    if now_ms.saturating_sub(last_ms) > PERIOD_MS.0.get() + TOLERANCE_MS {
+    let now = clock::instant();
+    let Some(last) = LAST.0.replace(Some(now)) else { return };
+    if now.ms_since(last) > PERIOD_MS.0.get() + TOLERANCE_MS {
         let before = STALL.0.get().map_or(0, |stall| stall.replicas);
         let replicas = REPLICAS.0.get().max(before);
-        STALL.0.set((replicas > 0).then_some(Stall { noticed_ms: now_ms, replicas, asked: None }));
+        STALL.0.set((replicas > 0).then_some(Stall { noticed: now, replicas, asked: None }));
     }
 }
 
@@ -73,14 +76,14 @@ pub fn count_replicas(ctx: Ctx<'_>) {
 /// Whether the server may have been replaced. Asks its replicas if so; the next call may know more.
 pub fn holds_back(ctx: Ctx<'_>) -> bool {
     let Some(stall) = STALL.0.get() else { return false };
-    let now_ms = monotonic_ms();
-    let is_over = now_ms.saturating_sub(stall.noticed_ms) >= LIMIT_MS || stall.has_heard(ctx);
+    let now = clock::instant();
+    let is_over = now.ms_since(stall.noticed) >= LIMIT_MS || stall.has_heard(ctx);
     if is_over {
         STALL.0.set(None);
-    } else if stall.asked.is_none_or(|asked| now_ms.saturating_sub(asked.last_ms) >= ASK_AGAIN_MS) {
+    } else if stall.asked.is_none_or(|asked| now.ms_since(asked.last) >= ASK_AGAIN_MS) {
         let offset = || info_field(ctx, c"replication", c"master_repl_offset").unwrap_or(i64::MAX);
         let offset = stall.asked.map_or_else(offset, |asked| asked.offset);
-        STALL.0.set(Some(Stall { asked: Some(Asked { last_ms: now_ms, offset }), ..stall }));
+        STALL.0.set(Some(Stall { asked: Some(Asked { last: now, offset }), ..stall }));
         // What is acknowledged is what came before the question. So one question is not enough.
         ctx.ask_replicas();
     }

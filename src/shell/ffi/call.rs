@@ -31,8 +31,8 @@ pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
 /// Whether the server would run a command with all of these keys, which have one slot. It would not where some of them
 /// have gone to the slot's new node, or have not come from the old one yet.
 pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
-    // `D`: nothing is run, so nothing is counted as read or tracked for the client. A server without it, Redis 7.0, does
-    // not track what a module reads. It came before ClusterKeySlot.
+    // `D`: nothing is run, so nothing is counted as read or tracked for the client. A server without it, Redis 7.0,
+    // does not track what a module reads. It came before ClusterKeySlot.
     // SAFETY: the pointer is read on the main thread, after the server has filled it.
     let is_dry = unsafe { raw::RedisModule_ClusterKeySlot }.is_some();
     let format = if is_dry { c"DEv" } else { c"Ev" };

@@ -60,12 +60,6 @@ impl OnlineReplicas {
     }
 }
 
-/// A clock that nobody sets.
-pub fn monotonic_ms() -> u64 {
-    // SAFETY: takes nothing.
-    unsafe { api!(RedisModule_MonotonicMicroseconds()) / 1_000 }
-}
-
 /// The address of a client, as `CLIENT LIST` shows it; empty when it is gone.
 pub fn client_address(id: u64) -> String {
     // SAFETY: the structure is plain data, of the version that we set, and filled by the server.

@@ -8,10 +8,10 @@
 //!   of an earlier one, which counts as a consumer.
 //! - `CONFIG SET appendonly yes`, a promotion, the end of loading.
 //!
-//! Consumers are counted again only at these events. One goes without any: a backlog that no replica reads is freed after
-//! `repl-backlog-ttl`, and one that a start from an RDB file made is freed after the server has told the end of loading.
-//! So where only a backlog counts, the server's cron looks again. In a cluster, where slots are moved by streams of effects
-//! too, somebody always counts as consuming.
+//! Consumers are counted again only at these events. One goes without any: a backlog that no replica reads is freed
+//! after `repl-backlog-ttl`, and one that a start from an RDB file made is freed after the server has told the end of
+//! loading. So where only a backlog counts, the server's cron looks again. In a cluster, where slots are moved by
+//! streams of effects too, somebody always counts as consuming.
 
 use std::cell::Cell;
 
