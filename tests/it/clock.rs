@@ -3,7 +3,7 @@
 
 use crate::support::skip::skips_shifted_clock;
 use crate::support::waiting::*;
-use crate::support::{until, Builder, Client, Reply, Server};
+use crate::support::{until, Builder, Client, Info, Reply, Server};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A server whose clock can be set.
@@ -89,6 +89,10 @@ fn set_forth_it_ends_leases_with_no_command_from_anyone() {
     client.run("SEM.ACQUIRE s a LIMIT 2 PX 60000");
     client.run("SEM.ACQUIRE s b LIMIT 2 PX 600000");
     let mut next = Waiter::park(&server, "SEM.ACQUIRE s c LIMIT 2 PX 600000 BLOCK 0");
+    // The end of a connection wakes the module.
+    until("nobody else is connected", || {
+        Info::parse(client.run("INFO clients").text()).number("connected_clients") == 2
+    });
     set_clock(&mut server, 61);
     next.granted("c");
 }
