@@ -45,6 +45,8 @@ impl LockManager {
         if gone.is_empty() {
             return;
         }
+        // Somebody may write: so may the timer.
+        self.shared_leases.resume();
         for owner in &gone {
             self.unbind(key, owner.as_bytes());
         }

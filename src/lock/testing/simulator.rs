@@ -212,6 +212,10 @@ impl Simulation {
         };
         self.model.happen(event);
         self.rules.happen(event);
+        if event == Event::Writes(Writes::Accepted) {
+            // What is over since is noticed after a while, and counts as held till then.
+            self.rules.look_at_all();
+        }
         self.play_turns();
         if event == Event::SlotMoved {
             self.happen(Event::Writes(Writes::Accepted));
