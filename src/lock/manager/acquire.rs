@@ -202,15 +202,13 @@ impl LockManager {
         let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
         let owner = lock_request.owner.as_bytes();
         let retried = wait.and_then(|_| self.queues.find_retried(db, names, &lock_request));
-        let place = retried.and_then(|id| self.queues.request(id)).map(|queued| queued.place);
         names.iter().all(|name| {
             let key = KeyRef { db, name };
             let Some(queue) = self.queues.id_of(key) else { return true };
             if names.len() > 1 && host.keys.is_held_by(key, owner) {
                 return true;
             }
-            let place =
-                place.unwrap_or_else(|| self.queues.last_place(rank_of(&mut host.keys.open(key), &lock_request)));
+            let place = self.place_of(retried, rank_of(&mut host.keys.open(key), &lock_request));
             has_turn(&self.queues, &mut host.keys, queue, place, owner)
         })
     }
@@ -245,12 +243,20 @@ impl LockManager {
     /// Where the request would stand: at the place of the one that it is a retry of, or behind those of its rank.
     fn place_to_queue(&self, request: &AcquireRequest<'_>, rank: Rank) -> Result<Place, LockError> {
         let retried = self.queues.find_retried(request.db, request.names, &request.request);
-        let retried = retried.and_then(|id| self.queues.request(id));
-        let needs_room = !retried.is_some_and(|queued| queued.is_present());
+        let queued = retried.and_then(|id| self.queues.request(id));
+        let needs_room = !queued.is_some_and(|queued| queued.is_present());
         if needs_room && self.queues.waiters() >= self.limits.max_waiters {
             return Err(LockError::MaxWaiters);
         }
-        Ok(retried.map_or_else(|| self.queues.last_place(rank), |queued| queued.place))
+        Ok(self.place_of(retried, rank))
+    }
+
+    /// The place of the request that is retried, or one behind those of this rank. A place that was kept for a reader
+    /// is none for a writer: at the head it would stand before another reader that wants to write, and wait for it.
+    fn place_of(&self, retried: Option<RequestId>, rank: Rank) -> Place {
+        let queued = retried.and_then(|id| self.queues.request(id));
+        let kept = queued.filter(|queued| queued.is_present() || queued.place.rank == rank);
+        kept.map_or_else(|| self.queues.last_place(rank), |queued| queued.place)
     }
 
     /// Refuses a request whose waiting would never end.

@@ -17,6 +17,8 @@ const KEYS: Cast = Cast {
         ("r", Kind::Reentrant),
         ("s", Kind::Semaphore),
         ("t", Kind::Semaphore),
+        ("v", Kind::ReadWrite),
+        ("w", Kind::ReadWrite),
     ],
     owners: &[],
 };
@@ -389,4 +391,22 @@ fn lengthening_changes_no_holder_whoever_looks_when() {
             assert_eq!(world.stored("s"), None, "{events:?}");
         }
     }
+}
+
+#[test]
+fn a_place_that_was_kept_for_a_reader_is_none_for_a_writer() {
+    let mut world = World::new();
+    let (read, write) = (Claim::Read(Holds::By(1)), Claim::Write(Holds::By(1)));
+    for owner in ["a", "b", "c"] {
+        assert!(matches!(world.ask(&["w"], owner, read, None), Outcome::Granted(..)));
+    }
+    assert_eq!(world.ask(&["w"], "a", write, Some(1)), Outcome::Queued);
+    world.pass(1);
+    assert_eq!(world.told(), [Answer::TimedOut]);
+    world.send(Command::Release { keys: vec!["w"], owner: "a", claim: read });
+    assert_eq!(world.ask(&["w"], "b", write, Some(0)), Outcome::Queued);
+    assert_eq!(world.ask(&["w"], "a", write, Some(0)), Outcome::Queued);
+    world.send(Command::Release { keys: vec!["w"], owner: "c", claim: read });
+    assert!(matches!(world.told()[1..], [Answer::Granted(..)]));
+    assert!(world.holds("w", "b") && !world.holds("w", "a"));
 }

@@ -5,7 +5,8 @@
 //! - which of two errors a request gets that deserves both: of its keys in their order, then MAXWAITERS, then DEADLOCK;
 //! - a wait that runs out in the very millisecond in which a lease ends is over, and so is a place;
 //! - of several requests of one owner what it holds already is granted first, then those for one key by their places;
-//! - a waiter's rank is what it was when it queued: a reader that becomes one later does not go to the head;
+//! - a waiter's rank is what it was when it queued: a reader that becomes one later does not go to the head; a place
+//!   that was kept for a request of the other rank is not taken up;
 //! - the LIMIT of a semaphore that RENAME or RESTORE brings is the newest one of its key;
 //! - a grant that nobody heard is taken back when nobody else has a turn; the fence and lease of an older hold stay;
 //! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
@@ -149,7 +150,9 @@ impl Model {
         let says = keys.iter().map(|key| self.say(key, owner, *claim, limit)).collect::<Result<Vec<_>, _>>()?;
         let retried = asked.block.and_then(|_| self.requests.iter().position(|other| other.is_retried_by(asked)));
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
-        let place = retried.unwrap_or_else(|| self.last_place(is_upgrade));
+        let keeps_place = |request: &Request| request.away.is_none() || request.is_upgrade == is_upgrade;
+        let kept = retried.filter(|retried| keeps_place(&self.requests[*retried]));
+        let mut place = kept.unwrap_or_else(|| self.last_place(is_upgrade));
         let has_all = says.iter().all(|say| *say == Say::Has);
         let is_its_turn = keys.iter().zip(&says).all(|(key, say)| match say {
             Say::Has => true,
@@ -173,11 +176,14 @@ impl Model {
         let until = if block == 0 { Until::Never } else { Until::At(self.now.monotonic + block) };
         let request = Request { asked: asked.clone(), until, is_upgrade, away: None };
         let mut requests = self.requests.clone();
-        match retried {
-            Some(retried) => {
-                requests[retried] = Request { is_upgrade: requests[retried].is_upgrade, ..request };
+        match (kept, retried) {
+            (Some(kept), _) => requests[kept] = Request { is_upgrade: requests[kept].is_upgrade, ..request },
+            (None, None) => requests.insert(place, request),
+            (None, Some(retried)) => {
+                requests.remove(retried);
+                place -= usize::from(retried < place);
+                requests.insert(place, request);
             }
-            None => requests.insert(place, request),
         }
         if self.would_deadlock(&requests, place) {
             return Err(Refusal::Deadlock);

@@ -165,3 +165,23 @@ fn each_protocol_with_server(test: impl Fn(&Server, &mut Client)) {
     let server = quiet().start();
     test(&server, &mut server.client3());
 }
+
+#[test]
+fn a_place_that_was_kept_for_a_reader_is_none_for_a_writer() {
+    let server = quiet().start();
+    let mut client = server.client();
+    assert_eq!(client.run("CONFIG SET lock.keep-place 60000"), Reply::ok());
+    for owner in ["a", "b", "c"] {
+        read(&mut client, owner);
+    }
+    assert!(client.run(&format!("RWLOCK.ACQUIRE k a WRITE {LONG} BLOCK 1")).is_nil());
+    release(&mut client, "a READ", 0);
+    let mut b = writer(&server, "b");
+    let mut a = writer(&server, "a");
+    assert_eq!(queue(&mut client, "k"), ["b", "a"], "at the head it would wait for b, and b for it");
+    release(&mut client, "c READ", 0);
+    b.granted("b");
+    release(&mut client, "b WRITE", 0);
+    release(&mut client, "b READ", 0);
+    a.granted("a");
+}
