@@ -104,7 +104,9 @@ impl LockManager {
         for queue in std::mem::take(&mut self.due) {
             self.serve(host, queue);
         }
-        for request in std::mem::take(&mut self.to_try) {
+        let mut to_try = Vec::from_iter(std::mem::take(&mut self.to_try));
+        to_try.sort_by_key(|id| self.queues.request(*id).map(|queued| queued.place));
+        for request in to_try {
             self.try_again(host, request);
         }
     }

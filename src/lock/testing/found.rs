@@ -410,3 +410,20 @@ fn a_place_that_was_kept_for_a_reader_is_none_for_a_writer() {
     assert!(matches!(world.told()[1..], [Answer::Granted(..)]));
     assert!(world.holds("w", "b") && !world.holds("w", "a"));
 }
+
+#[test]
+fn what_an_owner_has_queued_is_served_in_the_order_of_its_places() {
+    let mut world = World::new();
+    let read = Claim::Read(Holds::By(1));
+    let [one, two, by_two] = [Holds::Exactly(1), Holds::Exactly(2), Holds::By(2)].map(Claim::Write);
+    assert!(matches!(world.ask(&["w"], "r", read, None), Outcome::Granted(..)));
+    assert!(matches!(world.ask(&["v"], "o", read, None), Outcome::Granted(..)));
+    assert_eq!(world.ask(&["w"], "p", Claim::Write(Holds::By(1)), Some(0)), Outcome::Queued);
+    for claim in [two, by_two, two] {
+        assert_eq!(world.ask(&["w"], "o", claim, Some(0)), Outcome::Queued);
+    }
+    assert_eq!(world.told(), [Answer::Superseded], "the last one has the place of the first");
+    world.happen(Event::Renamed("v", "w"));
+    assert!(matches!(world.ask(&["w"], "o", one, Some(0)), Outcome::Granted(..)));
+    assert!(world.told()[1..].iter().all(|told| matches!(told, Answer::Granted(..))));
+}
