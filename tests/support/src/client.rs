@@ -149,6 +149,34 @@ impl Client {
         Stopwatch::start(self.server)
     }
 
+    /// The next reply, if it is there already, or how the connection ended. Push messages are set aside.
+    pub fn read_now(&mut self) -> io::Result<Option<Reply>> {
+        self.stream.set_nonblocking(true)?;
+        let filled = self.inbox.fill(&mut self.stream);
+        self.stream.set_nonblocking(false)?;
+        if let Err(error) = &filled {
+            if error.kind() != ErrorKind::WouldBlock {
+                return Err(filled.unwrap_err());
+            }
+        }
+        let reply = loop {
+            match self.inbox.next()? {
+                Some(push @ Reply::Push(_)) => self.pushes.push_back(push),
+                reply => break reply,
+            }
+        };
+        match (reply, filled) {
+            (None, Ok(0)) => Err(ErrorKind::UnexpectedEof.into()),
+            (reply, _) => Ok(reply),
+        }
+    }
+
+    /// Its own address, as the server knows it.
+    #[track_caller]
+    pub fn address(&self) -> String {
+        self.stream.local_addr().expect("it is connected").to_string()
+    }
+
     /// Whether a reply, or the end of the connection, is there to be read.
     pub fn is_answered(&mut self) -> bool {
         let is_silent = |error: io::Error| {

@@ -25,6 +25,6 @@ pub use replication::in_sync;
 pub use reply::Reply;
 pub use resp::{decode_all, Pipeline};
 pub use rng::Rng;
-pub use server::{Builder, Server};
+pub use server::{Builder, Clocks, Server};
 pub use stopwatch::Stopwatch;
 pub use wait::{until, LIMIT};

@@ -1,4 +1,4 @@
-//! Where the modules are that servers load.
+//! Where the modules are that servers load, and the clock.
 
 use std::env::{consts, current_exe, var_os};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,11 @@ pub fn built_module() -> Option<PathBuf> {
 /// The module of `tests/caller`, where `cargo build --workspace` of the same profile put it.
 pub fn built_caller() -> Option<PathBuf> {
     built_library("test_caller")
+}
+
+/// The clock that servers under test preload, from there too.
+pub fn built_clock() -> Option<PathBuf> {
+    built_library("test_clock")
 }
 
 fn built_library(name: &str) -> Option<PathBuf> {

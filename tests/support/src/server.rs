@@ -2,16 +2,17 @@
 //! however it ends.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::info::Info;
-use crate::module::built_module;
+use crate::module::{built_clock, built_module};
 use crate::process::{die_with_parent, faketime, free_port};
 use crate::wait::{until, LIMIT};
 
@@ -26,6 +27,16 @@ pub struct Builder {
     module_args: String,
     config: Vec<String>,
     clock: Option<String>,
+    clocks: Option<Clocks>,
+}
+
+/// Where the clocks of a server stand: they go no further by themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct Clocks {
+    /// Since the epoch.
+    pub wall: Duration,
+    /// Nobody sets this one, and it never goes back.
+    pub monotonic: Duration,
 }
 
 /// What a server loads.
@@ -89,6 +100,12 @@ impl Builder {
         self
     }
 
+    /// Its clocks stand still. [`Server::put_clocks`] puts them elsewhere.
+    pub fn clocks(mut self, clocks: Clocks) -> Builder {
+        self.clocks = Some(clocks);
+        self
+    }
+
     /// Starts it and waits until it answers; fails the test, with the server's log, when it does not.
     #[track_caller]
     pub fn start(self) -> Server {
@@ -140,6 +157,7 @@ impl Server {
             module_args: String::new(),
             config: Vec::new(),
             clock: None,
+            clocks: None,
         }
     }
 
@@ -241,6 +259,14 @@ impl Server {
         self.write_clock(offset);
     }
 
+    /// Puts the clocks of a server that was built with [`Builder::clocks`] elsewhere, at once and for its next start.
+    /// It sees what is due then when its event loop comes round: any command does that.
+    pub fn put_clocks(&mut self, clocks: Clocks) {
+        assert!(self.builder.clocks.is_some(), "build it with clocks");
+        self.builder.clocks = Some(clocks);
+        self.write_clocks(clocks);
+    }
+
     /// Whether the process still runs.
     pub fn is_alive(&mut self) -> bool {
         let child = self.child.as_mut();
@@ -310,6 +336,11 @@ impl Server {
                 .env("FAKETIME_NO_CACHE", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
+        if let Some(clocks) = self.builder.clocks {
+            self.write_clocks(clocks);
+            let library = built_clock().expect("the clock is built: cargo build --release --workspace");
+            command.env("LD_PRELOAD", path::absolute(library)?).env("TEST_CLOCK", self.clock_file());
+        }
         die_with_parent(&mut command);
         command.spawn().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))
     }
@@ -340,6 +371,16 @@ impl Server {
 
     fn clock_file(&self) -> PathBuf {
         self.dir().join("clock")
+    }
+
+    /// Into the file as it is: the server has it mapped (tests/clock).
+    fn write_clocks(&self, Clocks { wall, monotonic }: Clocks) {
+        let us = |time: Duration| u64::try_from(time.as_micros()).expect("a clock of this age");
+        let (wall, monotonic) = (us(wall), us(monotonic));
+        let file = File::options().create(true).truncate(false).write(true).open(self.clock_file());
+        let written = file
+            .and_then(|mut file| file.write_all(&[wall, monotonic, wall ^ monotonic].map(u64::to_ne_bytes).concat()));
+        written.expect("the clocks are written");
     }
 
     /// Replaces the file in one step: the server may read it at any moment.

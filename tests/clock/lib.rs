@@ -1,0 +1,156 @@
+//! A library to be preloaded into a server under test (LD_PRELOAD): the server's clocks then stand still where the test
+//! has put them, the wall clock and the monotonic one independently.
+//!
+//! The file that `TEST_CLOCK` names holds both, two native 64-bit numbers of microseconds, and what XOR makes of them:
+//! a write into the file that is half done is seen by that. The server looks at it when its event loop has slept, so
+//! that no time passes while it works, and what the test has set is seen from the next command on. Without the
+//! variable, and for every other clock, the kernel is asked.
+//!
+//! Anything may read the clock at any moment, an allocator before its first allocation too: nothing in here allocates,
+//! locks or panics.
+
+#![cfg(target_os = "linux")]
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use libc::{c_int, c_void, clockid_t, epoll_event, time_t, timespec, timeval};
+
+/// The clocks in the file, in microseconds.
+#[repr(C)]
+struct File {
+    wall: AtomicU64,
+    monotonic: AtomicU64,
+    both: AtomicU64,
+}
+
+/// No file is named, or it cannot be mapped.
+static NO_FILE: File = File { wall: AtomicU64::new(0), monotonic: AtomicU64::new(0), both: AtomicU64::new(0) };
+
+static MAPPED: AtomicPtr<File> = AtomicPtr::new(null_mut());
+
+/// Where the clocks stand.
+static WALL: AtomicU64 = AtomicU64::new(0);
+static MONOTONIC: AtomicU64 = AtomicU64::new(0);
+
+/// Whether there is a file; at first it is looked for.
+fn is_standing() -> bool {
+    if MAPPED.load(Ordering::Acquire).is_null() {
+        MAPPED.store(map().unwrap_or(&NO_FILE).cast_mut(), Ordering::Release);
+        look();
+    }
+    !std::ptr::eq(MAPPED.load(Ordering::Acquire), &NO_FILE)
+}
+
+fn map() -> Option<*const File> {
+    // SAFETY: system calls, and strings that end with NUL.
+    unsafe {
+        let path = libc::getenv(c"TEST_CLOCK".as_ptr());
+        if path.is_null() {
+            return None;
+        }
+        let file = libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return None;
+        }
+        let mapped = libc::mmap(null_mut(), size_of::<File>(), libc::PROT_READ, libc::MAP_SHARED, file, 0);
+        libc::close(file);
+        (mapped != libc::MAP_FAILED).then_some(mapped.cast_const().cast())
+    }
+}
+
+/// Puts the clocks where the file says.
+fn look() {
+    // SAFETY: it is the static above or a mapping that stays.
+    let Some(file) = (unsafe { MAPPED.load(Ordering::Acquire).as_ref() }) else { return };
+    loop {
+        let (wall, monotonic) = (file.wall.load(Ordering::Acquire), file.monotonic.load(Ordering::Acquire));
+        if wall ^ monotonic == file.both.load(Ordering::Acquire) {
+            WALL.store(wall, Ordering::Release);
+            MONOTONIC.store(monotonic, Ordering::Release);
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Where this clock stands, in microseconds; `None`: it is the kernel's.
+fn stands_at(clock: clockid_t) -> Option<u64> {
+    if !is_standing() {
+        return None;
+    }
+    match clock {
+        libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => Some(WALL.load(Ordering::Acquire)),
+        libc::CLOCK_MONOTONIC | libc::CLOCK_MONOTONIC_RAW | libc::CLOCK_MONOTONIC_COARSE | libc::CLOCK_BOOTTIME => {
+            Some(MONOTONIC.load(Ordering::Acquire))
+        }
+        _ => None,
+    }
+}
+
+/// As the C library's. Afterwards the clocks may stand elsewhere.
+///
+/// # Safety
+/// `events` points to places for so many.
+#[no_mangle]
+pub unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, places: c_int, ms: c_int) -> c_int {
+    let no_signals = null_mut::<c_void>();
+    // SAFETY: the caller's promise.
+    let number = unsafe { libc::syscall(libc::SYS_epoll_pwait, epoll, events, places, ms, no_signals, 8) };
+    look();
+    number as c_int
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// `time` points to a place for it.
+#[no_mangle]
+pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    match stands_at(clock) {
+        Some(us) => {
+            let (tv_sec, tv_nsec) = ((us / 1_000_000) as _, (us % 1_000_000 * 1_000) as _);
+            // SAFETY: the caller's promise.
+            unsafe { time.write(timespec { tv_sec, tv_nsec }) };
+            0
+        }
+        // SAFETY: the caller's promise.
+        None => unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) as c_int },
+    }
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// `time` points to a place for it, or is null.
+#[no_mangle]
+pub unsafe extern "C" fn gettimeofday(time: *mut timeval, _: *mut c_void) -> c_int {
+    if !time.is_null() {
+        let us = wall_us();
+        let (tv_sec, tv_usec) = ((us / 1_000_000) as _, (us % 1_000_000) as _);
+        // SAFETY: the caller's promise.
+        unsafe { time.write(timeval { tv_sec, tv_usec }) };
+    }
+    0
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// `seconds` points to a place for them, or is null.
+#[no_mangle]
+pub unsafe extern "C" fn time(seconds: *mut time_t) -> time_t {
+    let now = (wall_us() / 1_000_000) as time_t;
+    if !seconds.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { seconds.write(now) };
+    }
+    now
+}
+
+fn wall_us() -> u64 {
+    let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: there is a place for it.
+    unsafe { clock_gettime(libc::CLOCK_REALTIME, &mut now) };
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+}
