@@ -14,6 +14,13 @@ pub struct Clocks {
     pub monotonic: Ms,
 }
 
+impl Clocks {
+    /// Both, so much later.
+    pub fn plus(self, ms: Ms) -> Clocks {
+        Clocks { wall: self.wall + ms, monotonic: self.monotonic + ms }
+    }
+}
+
 /// The name of a key or of an owner.
 pub type Word = &'static str;
 
@@ -101,6 +108,8 @@ pub struct Acquire {
     pub block: Option<Ms>,
     /// `SESSION`.
     pub session: bool,
+    /// `NOTIFY`, if it waits: it is told by a message, and its connection is not blocked.
+    pub notify: bool,
 }
 
 /// A command of a client.
@@ -232,4 +241,6 @@ pub enum Event {
     SlotMoved,
     /// `CONFIG SET lock.grace`.
     GraceSet(Ms),
+    /// `CONFIG SET lock.keep-place`.
+    KeepPlaceSet(Ms),
 }

@@ -9,8 +9,9 @@ use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use super::contract::*;
-use super::random::{outcome_of, setting};
+use super::random::outcome_of;
 use super::schedule::{Cast, Step};
+use super::search::setting;
 use super::simulator::Simulation;
 
 const OWNERS: [Word; 3] = ["o", "p", "q"];
@@ -64,7 +65,17 @@ impl World {
         for (client, owner) in (0..).zip(OWNERS) {
             let acquire = |keys: &[Word], claim, block, session| {
                 let (keys, lease) = (keys.to_vec(), Some(LEASE));
-                Step::Send(Command::Acquire(Acquire { number: 0, client, keys, owner, claim, lease, block, session }))
+                Step::Send(Command::Acquire(Acquire {
+                    number: 0,
+                    client,
+                    keys,
+                    owner,
+                    claim,
+                    lease,
+                    block,
+                    session,
+                    notify: false,
+                }))
             };
             let release = |keys: &[Word], claim| Step::Send(Command::Release { keys: keys.to_vec(), owner, claim });
             for ((key, _), claims) in self.keys.iter().zip(self.claims) {

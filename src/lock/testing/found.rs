@@ -38,7 +38,7 @@ impl World {
         self.connections += 1;
         let (client, keys) = (self.connections, keys.to_vec());
         let lease = Some(10_000);
-        let asked = Acquire { number: 0, client, keys, owner, claim, lease, block, session: false };
+        let asked = Acquire { number: 0, client, keys, owner, claim, lease, block, session: false, notify: false };
         self.send(Command::Acquire(asked))
     }
 
@@ -46,7 +46,8 @@ impl World {
     fn share(&mut self, key: Word, owner: Word, lease: Ms) {
         self.connections += 1;
         let (client, keys, claim) = (self.connections, vec![key], Claim::Permits(3, Holds::By(1)));
-        let asked = Acquire { number: 0, client, keys, owner, claim, lease: Some(lease), block: None, session: false };
+        let (lease, session, notify) = (Some(lease), false, false);
+        let asked = Acquire { number: 0, client, keys, owner, claim, lease, block: None, session, notify };
         assert!(matches!(self.send(Command::Acquire(asked)), Outcome::Granted(..)));
     }
 
@@ -83,7 +84,7 @@ impl World {
     }
 
     fn happen_together(&mut self, events: &[Event]) {
-        self.simulation.play(&Step::Transaction(events.to_vec()));
+        self.simulation.play(&Step::Together(Vec::new(), events.to_vec()));
     }
 
     /// How many holders are stored, over or not; `None`: the key is not there, or the server expires it.
@@ -305,7 +306,8 @@ fn a_clock_that_is_set_moves_leases_and_nothing_else() {
     world.wait(&["a"], "p");
     assert_eq!(world.ask(&["a"], "q", Claim::Mutex, Some(200)), Outcome::Queued);
     let (keys, claim) = (vec!["b"], Claim::Mutex);
-    let bound = Acquire { number: 0, client: 0, keys, owner: "o", claim, lease: Some(300), block: None, session: true };
+    let (lease, notify) = (Some(300), false);
+    let bound = Acquire { number: 0, client: 0, keys, owner: "o", claim, lease, block: None, session: true, notify };
     world.send(Command::Acquire(bound));
     for by_ms in [250, 250, 250, 250, -999] {
         world.simulation.play(&Step::SetClock(by_ms));

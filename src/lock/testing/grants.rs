@@ -70,6 +70,26 @@ impl Model {
         }
     }
 
+    /// The lease that this holder was just given began so many milliseconds later.
+    pub fn began_later(&mut self, key: Word, owner: Word, ms: Ms) {
+        let Some(holder) = self.holder(key, owner) else { return };
+        let later = |until| match until {
+            Until::At(last) => Until::At(last + ms),
+            Until::Never => Until::Never,
+        };
+        holder.until = later(holder.until);
+        holder.session = holder.session.map(|(client, due)| (client, later(due)));
+        self.holders_changed(key);
+    }
+
+    /// The lease of this session's hold was renewed so many milliseconds ago.
+    pub fn was_renewed(&mut self, key: Word, owner: Word, ago: Ms) {
+        let now = self.now;
+        self.now = Clocks { wall: now.wall - ago, monotonic: now.monotonic - ago };
+        self.start_lease_again(key, owner, None);
+        self.now = now;
+    }
+
     /// Keeps what was granted to a client that has gone, to be taken back.
     pub(super) fn note_unheard(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
         self.unheard.push(Unheard { owner: asked.owner, claim: asked.claim, grant, held });

@@ -8,7 +8,9 @@
 //! | `grants`     | what does a grant change, and how is it taken back             |
 //! | `describe`   | when are two states the same                                   |
 //! | `wait_for`   | which request would close a deadlock                           |
+//! | `fences`     | which fence has each of its grants                             |
 //! | `schedule`   | what may happen, in which order, by chance                     |
+//! | `search`     | which schedule fails, and how short can it be                  |
 //! | `simulator`  | do the rules and the model agree on every step of a schedule   |
 //! | `random`     | on any schedule                                                |
 //! | `every`      | on every schedule of a small world                             |
@@ -19,9 +21,11 @@
 pub mod contract;
 #[cfg(test)]
 mod describe;
+pub mod fences;
 mod grants;
 pub mod model;
 pub mod schedule;
+pub mod search;
 mod wait_for;
 pub mod world;
 

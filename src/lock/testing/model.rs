@@ -13,6 +13,17 @@
 //! - a session's renewal that meets a server that refuses writes is tried again every 10 ms;
 //! - the wall clock is set: what is over by it then has ended, also a session's lease; after that every lease of a
 //!   living session that has an end starts again at once, and its next renewal is due a third of it later.
+//!
+//! And where a server is driven:
+//! - more permits than the request's own LIMIT are an error whatever is under the key;
+//! - which of two errors a waiter gets of whose keys two become something else in one turn of the server;
+//! - what a hand-off in a transaction makes possible elsewhere, at other keys of MLOCK, may come with its end;
+//! - LOCK.WAITERS counts `waited` from the newest retry of a request, and a retry without BLOCK leaves it alone;
+//! - what happens at once takes up to 2 ms (a timer that is made in a timer's callback fires with the next one), the
+//!   end of a refusal of writes is noticed within 10 ms, and a wall clock that was set with the server's next cron: a
+//!   session that has begun meanwhile is renewed then, too;
+//! - a key ends after the last millisecond of its time to live, or with it (the active expiry of Redis 8);
+//! - what is over but still stored may come back when the wall clock is set back, as any key of the server.
 
 use super::contract::*;
 

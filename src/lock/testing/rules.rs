@@ -145,6 +145,7 @@ impl Rules {
                 self.manager.db_changed(Some(0));
             }
             Event::GraceSet(ms) => self.manager.change_grace(now, ms),
+            Event::KeepPlaceSet(ms) => self.manager.limits.keep_place_ms = ms,
         }
     }
 

@@ -15,8 +15,9 @@ pub enum Step {
     SetClock(i64),
     /// Something happens that is no command of ours. For `Unblocked` the number chooses among those who wait.
     Happen(Event),
-    /// Several changes of keys in one transaction: the server has no turn in between.
-    Transaction(Vec<Event>),
+    /// In one turn of the server (MULTI, EXEC), first the commands, none of which waits. The one that hands something
+    /// over is the last: what else that makes possible may come with the end of the turn.
+    Together(Vec<Command>, Vec<Event>),
     /// One of those who wait goes away in the very turn in which this command is played.
     Deafen(usize, Command),
     /// What is there now is what a crash will leave.
@@ -109,7 +110,8 @@ fn step(rng: &mut Rng, cast: &Cast) -> Step {
     let key = |rng: &mut Rng| rng.pick(cast.keys).0;
     match rng.below(100) {
         0..=39 => Step::Send(acquire(rng, cast)),
-        40..=58 => Step::Send(release(rng, cast)),
+        40..=55 => Step::Send(release(rng, cast)),
+        56..=58 => together(rng, cast),
         59..=61 => Step::Send(renew(rng, cast)),
         62..=63 => Step::Send(Command::Cancel { key: key(rng), owner: rng.pick(cast.owners) }),
         64..=65 => Step::SendAgain,
@@ -122,13 +124,20 @@ fn step(rng: &mut Rng, cast: &Cast) -> Step {
         84..=86 if rng.once_in(2) => {
             let key = key(rng);
             let mut expires = || Event::Expire(key, rng.pick(&[None, Some(5), Some(40), Some(500)]));
-            Step::Transaction(vec![expires(), expires()])
+            Step::Together(Vec::new(), vec![expires(), expires()])
         }
         84..=86 => Step::Happen(Event::Expire(key(rng), rng.pick(&[None, Some(5), Some(40), Some(500)]))),
         87 => Step::Happen(Event::Unblocked(rng.number() % 16)),
         88..=90 => Step::Happen(Event::ClientGone(client(rng, cast))),
         91..=92 => Step::Happen(Event::Writes(rng.pick(&[Writes::Accepted, Writes::Accepted, Writes::Refused]))),
-        93 => Step::Happen(rng.pick(&[Event::SlotMoved, Event::Flushed, Event::GraceSet(0), Event::GraceSet(90)])),
+        93 => Step::Happen(rng.pick(&[
+            Event::SlotMoved,
+            Event::Flushed,
+            Event::GraceSet(0),
+            Event::GraceSet(90),
+            Event::KeepPlaceSet(0),
+            Event::KeepPlaceSet(60),
+        ])),
         94..=95 => Step::Deafen(rng.below(16), release(rng, cast)),
         96 => Step::Save,
         97 if rng.once_in(2) => Step::Crash(rng.pick(&[0, 50])),
@@ -188,7 +197,40 @@ fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
         lease,
         block: (!rng.once_in(5)).then(|| rng.pick(&[0, 0, 10, 50, 300])),
         session,
+        notify: rng.once_in(3),
     })
+}
+
+fn together(rng: &mut Rng, cast: &Cast) -> Step {
+    let command = |rng: &mut Rng| match rng.below(6) {
+        0..=2 => match acquire(rng, cast) {
+            Command::Acquire(asked) => Command::Acquire(Acquire { block: None, session: false, ..asked }),
+            other => other,
+        },
+        3 => renew(rng, cast),
+        _ => release(rng, cast),
+    };
+    // What a hand-off makes possible at other keys may come with the end of the turn, so that it is open whether an
+    // event is earlier.
+    if rng.once_in(2) {
+        return Step::Together((0..2 + rng.below(3)).map(|_| command(rng)).collect(), Vec::new());
+    }
+    let (key, other) = (rng.pick(cast.keys).0, rng.pick(cast.keys).0);
+    let change = match rng.below(4) {
+        0 => Some(Event::Overwritten(key)),
+        1 if key != other => Some(Event::Renamed(key, other)),
+        2 => Some(Event::Expire(key, rng.pick(&[None, Some(5), Some(40), Some(500)]))),
+        _ => None,
+    };
+    // A key changes into something else once: which of two errors those get who wait for both keys is open.
+    let mut events = Vec::new();
+    events.extend(rng.once_in(4).then(|| Event::Deleted(rng.pick(cast.keys).0)));
+    events.extend(change);
+    // Whether the LIMIT counts of a semaphore that comes and goes in one turn is open too.
+    if !matches!(change, Some(Event::Renamed(..))) {
+        events.extend(rng.once_in(4).then(|| Event::Deleted(rng.pick(cast.keys).0)));
+    }
+    Step::Together(Vec::new(), events)
 }
 
 fn release(rng: &mut Rng, cast: &Cast) -> Command {

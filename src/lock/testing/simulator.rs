@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use super::checks::{self, Before};
 use super::contract::{Answer, Command, Event, Grant, Ms, Outcome, Word, Writes};
+use super::fences::Fences;
 use super::model::{Holder, Lock, Model, Request, Until, Value};
 use super::rules::{family, to_key, Rules};
 use super::schedule::{Cast, Step};
@@ -25,9 +26,7 @@ pub(super) struct Simulation {
     pub rules: Rules,
     pub model: Model,
     keys: Vec<&'static str>,
-    /// The fence of each grant of the model, as far as it was seen.
-    fences: Vec<Option<Fence>>,
-    highest: Option<Fence>,
+    fences: Fences<Fence>,
     was_set_back: bool,
     has_lost: bool,
     last_command: Option<Command>,
@@ -51,8 +50,7 @@ impl Simulation {
             model: Model::new(rules.clocks(), MAX_WAITERS, KEEP_PLACE),
             rules,
             keys: cast.keys.iter().map(|(key, _)| *key).collect(),
-            fences: Vec::new(),
-            highest: None,
+            fences: Fences::default(),
             was_set_back: false,
             has_lost: false,
             last_command: None,
@@ -78,7 +76,7 @@ impl Simulation {
             }
             Step::Pass(ms) => self.pass(*ms),
             Step::Happen(event) => self.happen(*event),
-            Step::Transaction(events) => self.happen_together(events),
+            Step::Together(commands, events) => self.together(commands, events),
             Step::Deafen(which, command) => self.deafen(*which, command),
             Step::Save => {
                 self.rules.save();
@@ -149,9 +147,29 @@ impl Simulation {
 
     /// A server that refuses writes refuses commands too.
     fn send(&mut self, command: &Command) {
+        if self.rules.server.keyspace.gate == Gate::Open {
+            self.send_in_turn(command);
+            self.play_turns();
+        }
+    }
+
+    /// The server has its turns when all of this is done.
+    fn together(&mut self, commands: &[Command], events: &[Event]) {
         if self.rules.server.keyspace.gate != Gate::Open {
             return;
         }
+        for command in commands {
+            self.send_in_turn(command);
+            if self.model.has_answers() {
+                break;
+            }
+        }
+        events.iter().for_each(|event| self.rules.happen(*event));
+        self.model.happen_together(events);
+        self.play_turns();
+    }
+
+    fn send_in_turn(&mut self, command: &Command) {
         let mut command = command.clone();
         if let Command::Acquire(asked) = &mut command {
             self.requests += 1;
@@ -176,7 +194,6 @@ impl Simulation {
             checks::check_release(&command, &self.rules);
         }
         self.last_command = Some(command);
-        self.play_turns();
     }
 
     fn pass(&mut self, ms: Ms) {
@@ -197,8 +214,10 @@ impl Simulation {
     }
 
     fn happen(&mut self, event: Event) {
-        let is_write =
-            !matches!(event, Event::Unblocked(_) | Event::ClientGone(_) | Event::Writes(_) | Event::GraceSet(_));
+        let is_write = !matches!(
+            event,
+            Event::Unblocked(_) | Event::ClientGone(_) | Event::Writes(_) | Event::GraceSet(_) | Event::KeepPlaceSet(_)
+        );
         let keys_differ = !matches!(event, Event::Renamed(from, to) | Event::Restored(from, to) if from == to);
         if is_write && self.rules.server.keyspace.gate != Gate::Open || !keys_differ {
             return;
@@ -220,18 +239,6 @@ impl Simulation {
         if event == Event::SlotMoved {
             self.happen(Event::Writes(Writes::Accepted));
         }
-    }
-
-    /// For changes that end no lock: what follows from those comes between them in the model.
-    fn happen_together(&mut self, events: &[Event]) {
-        if self.rules.server.keyspace.gate != Gate::Open {
-            return;
-        }
-        for event in events {
-            self.model.happen(*event);
-            self.rules.happen(*event);
-        }
-        self.play_turns();
     }
 
     /// The numbers of those who wait, in order.
@@ -283,16 +290,8 @@ impl Simulation {
         self.told.extend(expected.iter().map(|(_, answer)| *answer));
     }
 
-    /// A grant has one fence, and a new one is above all before.
     fn match_fence(&mut self, grant: Grant, fence: Fence) {
-        let index = grant.0 as usize;
-        self.fences.resize(self.fences.len().max(index + 1), None);
-        if let Some(known) = self.fences[index] {
-            return assert_eq!(known, fence, "a kept fence changed");
-        }
-        assert!(Some(fence) > self.highest, "a new grant has fence {fence:?}, and {:?} was before", self.highest);
-        assert!(!self.fences.contains(&Some(fence)), "two grants have fence {fence:?}");
-        self.fences[index] = Some(fence);
+        self.fences.see(grant, fence).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
 
     /// Holders, and who waits in which order.
@@ -330,7 +329,7 @@ impl Simulation {
         let away = self.model.requests().iter().filter(|request| request.away.is_some()).count();
         assert_eq!(self.rules.manager.queues().kept_places(), away, "kept places");
         self.at_once.clear();
-        self.highest = self.highest.max(self.fences.iter().copied().flatten().max());
+        self.fences.end_step();
     }
 
     /// Takes over what is open of holds that were granted by several requests at once.
@@ -340,12 +339,7 @@ impl Simulation {
             let lease = (hold.lease != Lease::Persist).then(|| hold.lease.as_ms() as Ms);
             let holder = self.model.value(key).and_then(|value| value.holder(owner));
             let Some(expected) = holder.map(|holder| holder.grant) else { continue };
-            let known = self.fences.iter().position(|fence| *fence == Some(hold.fence));
-            let grant = match known.map(|index| Grant(index as u64)) {
-                Some(known) => known,
-                None if self.fences.get(expected.0 as usize).is_none_or(Option::is_none) => expected,
-                None => self.model.next_grant(),
-            };
+            let grant = self.fences.of_open_hold(hold.fence, expected, &mut self.model);
             let bound = self.rules.manager.bindings().client_of(to_key(key).as_ref(), owner.as_bytes());
             self.model.adopt(key, owner, (lease, bound.map(|client| client.0)), grant);
         }

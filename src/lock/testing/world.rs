@@ -26,6 +26,11 @@ impl Model {
         std::mem::take(&mut self.answers)
     }
 
+    /// Whether a waiter was told something since the last time.
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
     /// What is under a key.
     pub fn value(&self, key: Word) -> Option<&Value> {
         self.values.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
@@ -118,7 +123,20 @@ impl Model {
 
     /// Something happened that is no command of ours.
     pub fn happen(&mut self, event: Event) {
+        self.happen_together(&[event]);
+    }
+
+    /// All of this happened in one turn of the server: nobody gets a turn in between.
+    pub fn happen_together(&mut self, events: &[Event]) {
         self.expire();
+        for event in events {
+            self.apply(*event);
+            self.expire();
+        }
+        self.settle();
+    }
+
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Deleted(key) => self.values.retain(|(name, _)| *name != key),
             Event::Overwritten(key) => self.put(key, Value::Foreign),
@@ -146,8 +164,8 @@ impl Model {
                 let grace = self.grace.map(|(since, _)| (since, since + ms));
                 self.grace = grace.filter(|(_, until)| *until > self.now.monotonic);
             }
+            Event::KeepPlaceSet(ms) => self.keep_place = ms,
         }
-        self.settle();
     }
 
     /// The client of this request goes in this turn; a grant in the same turn is not heard. To be followed by the end
@@ -329,7 +347,8 @@ impl Model {
         lock.holders.iter().any(|holder| holder.owner == owner)
     }
 
-    pub(super) fn limit(&self, key: Word) -> u32 {
+    /// The newest LIMIT of a semaphore, also of one that is free.
+    pub fn limit(&self, key: Word) -> u32 {
         self.limits.iter().find(|(name, _)| *name == key).map_or(0, |(_, limit)| *limit)
     }
 

@@ -1,0 +1,74 @@
+//! Looks for a random schedule that fails, and for the shortest that still does. `LOCK_SEED` and `LOCK_STEPS` choose
+//! what is played; a failure prints its seed and the schedule.
+
+use super::schedule::{schedule, Cast, Step};
+
+const LENGTH: usize = 60;
+
+/// A schedule that fails.
+#[derive(Debug)]
+pub struct Failure {
+    /// Of the random schedule, with [`super::schedule::schedule`].
+    pub seed: u64,
+    /// How the shortest one fails.
+    pub error: String,
+    /// The names in it.
+    pub cast: Cast,
+    /// The shortest that was found.
+    pub steps: Vec<Step>,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LOCK_SEED={}: {}", self.seed, self.error)?;
+        self.steps.iter().try_for_each(|step| write!(f, "\n    {step:?}"))
+    }
+}
+
+/// Plays random schedules from this seed on, so many steps in all.
+///
+/// # Errors
+/// One fails.
+pub fn play_random(
+    seed: u64,
+    steps: usize,
+    mut play: impl FnMut(&Cast, &[Step]) -> Result<(), String>,
+) -> Result<(), Box<Failure>> {
+    for n in 0..steps.div_ceil(LENGTH) as u64 {
+        let seed = seed.wrapping_add(n);
+        let (cast, steps) = schedule(seed, LENGTH);
+        if let Err(error) = play(&cast, &steps) {
+            let (steps, error) = shortest(&cast, steps, error, &mut play);
+            return Err(Box::new(Failure { seed, error, cast, steps }));
+        }
+    }
+    Ok(())
+}
+
+/// The shortest schedule that is found to fail by leaving out steps, and how it does.
+fn shortest(
+    cast: &Cast,
+    mut steps: Vec<Step>,
+    mut error: String,
+    play: &mut impl FnMut(&Cast, &[Step]) -> Result<(), String>,
+) -> (Vec<Step>, String) {
+    let mut chunk = steps.len().div_ceil(2);
+    while chunk > 0 {
+        let mut start = 0;
+        while start < steps.len() {
+            let mut fewer = steps.clone();
+            fewer.drain(start..(start + chunk).min(steps.len()));
+            match play(cast, &fewer) {
+                Err(fails) => (steps, error) = (fewer, fails),
+                Ok(()) => start += chunk,
+            }
+        }
+        chunk /= 2;
+    }
+    (steps, error)
+}
+
+/// A number from the environment.
+pub fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
