@@ -92,8 +92,10 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             manager.tick(&mut host, TIMERS_A_TURN);
             manager.drain(&mut host);
             if manager.has_due() && host.keys.was_refused() {
-                let instant = Some(now.instant().plus_ms(GATE_RETRY_MS));
-                timer::arm(NextTimer { instant, timestamp: None });
+                // Waits end in time meanwhile.
+                let retry = now.instant().plus_ms(GATE_RETRY_MS);
+                let instant = manager.next_timer().instant.map_or(retry, |next| next.min(retry));
+                timer::arm(NextTimer { instant: Some(instant), timestamp: None });
             } else {
                 schedule(manager);
             }
