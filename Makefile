@@ -16,8 +16,8 @@ MODULE_DIR = $(PREFIX)/lib/redis/modules
 # Hundreds of clients need more open files than the 256 that macOS gives a shell.
 MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 
-.PHONY: help setup build run test test-all check check-long servers mutants mutants-shell lint install demo bench \
-	bench-quick
+.PHONY: help setup build run test test-all check check-long check-servers servers mutants mutants-shell lint install \
+	demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,10 @@ check: ## the rules beside the model: five million random steps, every schedule 
 
 check-long: ## the same for an hour (LOCK_SEED=n for certain schedules)
 	LOCK_STEPS=200000000 LOCK_EVERY_SECONDS=1800 cargo test --release -p lock testing -- --nocapture
+
+check-servers: ## the model beside each server: 200,000 random steps on each (LOCK_STEPS, LOCK_SEED)
+	@scripts/setup compiler libclang redis
+	@scripts/check-servers
 
 servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
 	@scripts/servers

@@ -16,6 +16,7 @@ mod grace;
 mod hostile;
 mod leaving;
 mod migrate_slots;
+mod model;
 mod mutex;
 mod notify;
 mod old_files;

@@ -1,0 +1,107 @@
+//! The connections of a schedule's clients, and the requests that wait on them.
+//!
+//! A connection that is blocked can send nothing, so a client of a schedule opens another one then. Each connection has
+//! a number of its own, which is the `client` of its requests in the model.
+
+use std::collections::BTreeMap;
+
+use lock::testing::contract::{Acquire, Ms};
+
+use super::wire::{self, Told};
+use crate::support::{Client, Reply, Server};
+
+/// A connection.
+pub struct Connection {
+    /// Its number in the model.
+    pub number: u64,
+    /// Whose it is in the schedule.
+    pub owner: u64,
+    pub client: Client,
+    /// By which the server knows it.
+    pub id: i64,
+    pub address: String,
+    /// The number of the request that blocks it.
+    pub blocked_by: Option<u64>,
+}
+
+/// A request that was sent.
+#[derive(Clone)]
+pub struct Sent {
+    pub asked: Acquire,
+    pub sent: Ms,
+    pub id: i64,
+    pub address: String,
+}
+
+/// All connections of a schedule.
+#[derive(Default)]
+pub struct Clients {
+    pub connections: Vec<Connection>,
+    /// The server's id of each connection that there ever was.
+    pub ids: BTreeMap<u64, i64>,
+    /// By number.
+    pub requests: BTreeMap<u64, Sent>,
+    pub messages: Option<Client>,
+}
+
+impl Clients {
+    /// Who listens to what is published to waiters.
+    pub fn listen(&mut self, server: &Server) {
+        let mut client = server.client();
+        client.run(&format!("PSUBSCRIBE {}", wire::channel(0).replace('0', "*")));
+        self.messages = Some(client);
+    }
+
+    /// A connection of this client that is not blocked.
+    pub fn free(&mut self, owner: u64, server: &Server) -> &mut Connection {
+        let is_free = |it: &Connection| it.owner == owner && it.blocked_by.is_none();
+        let index = self.connections.iter().position(is_free).unwrap_or_else(|| {
+            // One protocol or the other.
+            let mut client = if owner % 2 == 0 { server.client() } else { server.client3() };
+            let (number, id, address) = (self.ids.len() as u64, client.id(), client.address());
+            self.ids.insert(number, id);
+            self.connections.push(Connection { number, owner, client, id, address, blocked_by: None });
+            self.connections.len() - 1
+        });
+        &mut self.connections[index]
+    }
+
+    /// Takes a connection of this client out, one that is blocked if there is one.
+    pub fn take(&mut self, owner: u64) -> Option<Connection> {
+        let mut its = (0..self.connections.len()).filter(|index| self.connections[*index].owner == owner);
+        let index = its.clone().find(|index| self.connections[*index].blocked_by.is_some()).or_else(|| its.next())?;
+        Some(self.connections.remove(index))
+    }
+
+    /// Takes out the connection that this request blocks.
+    pub fn take_blocked_by(&mut self, number: u64) -> Option<Connection> {
+        let index = self.connections.iter().position(|it| it.blocked_by == Some(number))?;
+        Some(self.connections.remove(index))
+    }
+
+    /// Whether its client is there to be told something.
+    pub fn is_heard(&self, number: u64) -> bool {
+        let client = self.requests.get(&number).map(|sent| sent.asked.client);
+        self.connections.iter().any(|it| Some(it.number) == client)
+    }
+
+    /// What waiters were told since the last time, as far as it has come.
+    pub fn take_answers(&mut self) -> Result<Vec<(u64, Told<i64>)>, String> {
+        let mut answers = Vec::new();
+        for connection in &mut self.connections {
+            let Some(number) = connection.blocked_by else { continue };
+            let reply = connection.client.read_now().map_err(|error| format!("request {number}: {error}"))?;
+            let Some(reply) = reply else { continue };
+            connection.blocked_by = None;
+            answers.push((number, wire::told_by_reply(&self.requests[&number].asked, &reply)));
+        }
+        let Some(messages) = &mut self.messages else { return Ok(answers) };
+        while let Some(message) = messages.read_now().map_err(|error| error.to_string())? {
+            let [_, _, channel, Reply::Bulk(text)] = message.items() else { return Err(format!("{message:?}")) };
+            let number = wire::number_of(channel.text()).ok_or_else(|| format!("{message:?}"))?;
+            let sent = self.requests.get(&number).ok_or_else(|| format!("{message:?}"))?;
+            answers.push((number, wire::told_by_message(&sent.asked, text)));
+        }
+        Ok(answers)
+    }
+}

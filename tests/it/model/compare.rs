@@ -1,0 +1,230 @@
+//! Whether a server shows of every key what the contract says.
+
+use lock::testing::contract::*;
+use lock::testing::fences::Fences;
+use lock::testing::model::{Holder, Lock, Model, Until, Value};
+
+use super::clients::Clients;
+use crate::support::{Pipeline, Reply};
+
+/// What is asked of each key.
+const QUESTIONS: [&str; 5] = ["LOCK.INFO", "LOCK.WAITERS", "TYPE", "EXISTS", "PTTL"];
+
+/// What is asked of all keys, in one write.
+pub fn questions(keys: &[Word]) -> Pipeline {
+    let mut pipeline = Pipeline::default();
+    for key in keys {
+        QUESTIONS.iter().for_each(|question| pipeline.push(&[question, key]));
+    }
+    pipeline
+}
+
+/// How many replies [`questions`] have.
+pub fn number_of_questions(keys: &[Word]) -> usize {
+    keys.len() * QUESTIONS.len()
+}
+
+/// What the server shows, and what is known of its connections.
+pub struct Shown<'a> {
+    pub keys: &'a [Word],
+    pub replies: &'a [Reply],
+    pub clients: &'a Clients,
+    pub now: Clocks,
+    /// Owners that were granted several requests at once: in which order is open, and so the lease and fence.
+    pub at_once: &'a [Word],
+    /// Owners that were granted something, as much as so many ms later than in the model.
+    pub granted: &'a [Word],
+    pub late: Ms,
+    /// For so many ms the module may not have noticed that somebody has set the clock: a session that has begun since
+    /// may have been renewed.
+    pub unnoticed: Ms,
+}
+
+type Result<T = ()> = std::result::Result<T, String>;
+
+fn check<T: PartialEq + std::fmt::Debug>(what: &str, key: Word, shown: T, expected: T) -> Result {
+    match shown == expected {
+        true => Ok(()),
+        false => Err(format!("{what} of {key} is {shown:?}, but the contract says {expected:?}")),
+    }
+}
+
+impl Shown<'_> {
+    /// Compares all keys; what is open the model takes over.
+    pub fn compare(&self, model: &mut Model, fences: &mut Fences<i64>) -> Result {
+        for (key, replies) in self.keys.iter().zip(self.replies.chunks(QUESTIONS.len())) {
+            let [info, waiters, kind, exists, pttl] = replies else { return Err("a reply is missing".into()) };
+            if !info.is_nil() && !info.is_error() {
+                self.adopt_what_is_open(model, fences, key, info);
+                self.adopt_when(model, key, info);
+            }
+            let value = model.value(key).cloned();
+            self.compare_key(key, value.as_ref(), [kind, exists, pttl])?;
+            self.compare_info(model, fences, key, value.as_ref(), info)?;
+            self.compare_waiters(model, key, value.as_ref(), waiters)?;
+        }
+        fences.end_step();
+        Ok(())
+    }
+
+    fn adopt_what_is_open(&self, model: &mut Model, fences: &Fences<i64>, key: Word, info: &Reply) {
+        for owner in self.at_once {
+            let row = info.get("holders").items().iter().find(|row| row.get("owner").is_bulk(owner));
+            let holder = model.value(key).and_then(|value| value.holder(owner));
+            let (Some(row), Some(expected)) = (row, holder.map(|holder| holder.grant)) else { continue };
+            let lease = row.get("lease").int();
+            let lease = (lease >= 0).then_some(lease as Ms);
+            let session = row.get("session").int();
+            let bound = self.clients.ids.iter().find(|(_, id)| **id == session).map(|(number, _)| *number);
+            let grant = fences.of_open_hold(row.get("fence").int(), expected, model);
+            model.adopt(key, owner, (lease, bound), grant);
+        }
+    }
+
+    /// A lease that has just begun, or was renewed for a session, may have begun a little later.
+    fn adopt_when(&self, model: &mut Model, key: Word, info: &Reply) {
+        let Some(Value::Lock(lock)) = model.value(key).filter(|_| self.late + self.unnoticed > 0).cloned() else {
+            return;
+        };
+        let has_begun = |holder: &&Holder| self.granted.contains(&holder.owner) || holder.session.is_some();
+        for holder in lock.holders.iter().filter(has_begun) {
+            let mut rows = info.get("holders").items().iter();
+            let Some(row) = rows.find(|row| row.get("owner").is_bulk(holder.owner)) else { continue };
+            let ago = holder.lease.map_or(-1, |lease| lease as i64 - row.get("ttl").int());
+            if holder.session.is_some() && (0..=self.unnoticed as i64).contains(&ago) {
+                model.was_renewed(key, holder.owner, ago as Ms);
+                continue;
+            }
+            let later = row.get("ttl").int() - ttl(holder.until, self.now.wall);
+            if (1..=self.late as i64).contains(&later) {
+                model.began_later(key, holder.owner, later as Ms);
+            }
+        }
+    }
+
+    fn compare_key(&self, key: Word, value: Option<&Value>, shown: [&Reply; 3]) -> Result {
+        let [kind, exists, pttl] = shown;
+        let (expected_kind, expected_pttl) = match value {
+            None => ("none", -2),
+            Some(Value::Foreign) => ("string", -1),
+            Some(Value::Lock(lock)) => ("redislock", ttl(lock.until, self.now.wall)),
+        };
+        check("TYPE", key, kind.text(), expected_kind)?;
+        check("EXISTS", key, exists.int(), value.is_some().into())?;
+        check("PTTL", key, pttl.int(), expected_pttl)
+    }
+
+    fn compare_info(
+        &self,
+        model: &Model,
+        fences: &mut Fences<i64>,
+        key: Word,
+        value: Option<&Value>,
+        info: &Reply,
+    ) -> Result {
+        let waiters = model.waiters(key).count();
+        let (kind, limit) = match (value, model.waiters(key).next()) {
+            (Some(Value::Foreign), _) => return check("LOCK.INFO", key, error_code(info), Some("WRONGTYPE")),
+            (None, None) => return check("LOCK.INFO", key, info.is_nil(), true),
+            (Some(Value::Lock(lock)), _) => (lock.kind, lock.limit),
+            (None, Some(first)) => (first.asked.claim.kind(), model.limit(key)),
+        };
+        if info.is_nil() || info.is_error() {
+            return Err(format!("LOCK.INFO of {key} is {info:?}, but the contract says {value:?}, {waiters} waiters"));
+        }
+        let (kind, limit) = match kind {
+            Kind::Mutex => ("mutex", 1),
+            Kind::Reentrant => ("reentrant", 1),
+            Kind::ReadWrite => ("rw", 0),
+            Kind::Semaphore => ("semaphore", i64::from(limit)),
+        };
+        check("kind", key, info.get("kind").text(), kind)?;
+        check("limit", key, info.get("limit").int(), limit)?;
+        check("waiters", key, info.get("waiters").int(), waiters as i64)?;
+        let rows = info.get("holders").items();
+        let Some(Value::Lock(lock)) = value else {
+            check("fence", key, info.get("fence").int(), 0)?;
+            check("ttl", key, info.get("ttl").int(), -2)?;
+            return check("holders", key, rows, &[]);
+        };
+        check("ttl", key, info.get("ttl").int(), ttl(lock.until, self.now.wall))?;
+        let wrong = |wrong| format!("{wrong}\n  {key}: {info:?}\n  the contract says {lock:?}");
+        self.compare_holders(fences, key, lock, rows).map_err(wrong)?;
+        let newest = rows.iter().map(|row| row.get("fence").int()).max();
+        let fence = info.get("fence").int();
+        match Some(fence) < newest {
+            true => Err(wrong(format!("the fence of {key} is below a holder's"))),
+            false => Ok(()),
+        }
+    }
+
+    fn compare_holders(&self, fences: &mut Fences<i64>, key: Word, lock: &Lock, rows: &[Reply]) -> Result {
+        let now = self.now.wall;
+        let mut holders: Vec<&Holder> = lock.holders.iter().collect();
+        holders.sort_by_key(|holder| holder.grant);
+        let mode = match lock.kind {
+            Kind::Mutex | Kind::Reentrant => "exclusive",
+            Kind::ReadWrite => "write",
+            Kind::Semaphore => "permits",
+        };
+        let modes = holders.iter().flat_map(|holder| [(*holder, mode, holder.holds), (*holder, "read", holder.reads)]);
+        let expected: Vec<_> = modes.filter(|(_, _, holds)| *holds > 0).collect();
+        check("number of holders", key, rows.len(), expected.len())?;
+        for (row, (holder, mode, holds)) in rows.iter().zip(expected) {
+            check("owner", key, row.get("owner").text(), holder.owner)?;
+            check("mode", key, row.get("mode").text(), mode)?;
+            check("holds", key, row.get("holds").int(), holds.into())?;
+            check("lease", key, row.get("lease").int(), holder.lease.map_or(-1, |lease| lease as i64))?;
+            check("a holder's ttl", key, row.get("ttl").int(), ttl(holder.until, now))?;
+            let bound = holder.session.map(|(client, _)| self.clients.ids[&client]);
+            check("session", key, row.get("session").int(), bound.unwrap_or(0))?;
+            let fence = row.get("fence").int();
+            check("age", key, row.get("age").int(), (now as i64).saturating_sub(fence / 1000).max(0))?;
+            fences.see(holder.grant, fence)?;
+        }
+        Ok(())
+    }
+
+    fn compare_waiters(&self, model: &Model, key: Word, value: Option<&Value>, waiters: &Reply) -> Result {
+        if let Some(Value::Foreign) = value {
+            return check("LOCK.WAITERS", key, error_code(waiters), Some("WRONGTYPE"));
+        }
+        if waiters.is_error() {
+            return Err(format!("LOCK.WAITERS {key}: {waiters:?}"));
+        }
+        let expected: Vec<_> = model.waiters(key).collect();
+        let owners: Vec<_> = waiters.items().iter().map(|row| row.get("owner").text()).collect();
+        check("waiters", key, owners, expected.iter().map(|request| request.asked.owner).collect())?;
+        for (row, request) in waiters.items().iter().zip(expected) {
+            let (mode, permits) = match request.asked.claim {
+                Claim::Mutex | Claim::Reentrant(_) => ("exclusive", 1),
+                Claim::Read(_) => ("read", 1),
+                Claim::Write(_) => ("write", 1),
+                Claim::Permits(_, Holds::By(n) | Holds::Exactly(n)) => ("permits", n.into()),
+            };
+            let sent = &self.clients.requests[&request.asked.number];
+            check("mode", key, row.get("mode").text(), mode)?;
+            check("permits", key, row.get("permits").int(), permits)?;
+            check("client", key, row.get("client").int(), sent.id)?;
+            check("addr", key, row.get("addr").text(), &sent.address)?;
+            check("waited", key, row.get("waited").int(), (self.now.monotonic - sent.sent) as i64)?;
+            check("remaining", key, row.get("remaining").int(), ttl(request.until, self.now.monotonic))?;
+        }
+        Ok(())
+    }
+}
+
+/// As TTL tells it: what is left, or -1.
+fn ttl(until: Until, now: Ms) -> i64 {
+    match until {
+        Until::At(last) => last.saturating_sub(now) as i64,
+        Until::Never => -1,
+    }
+}
+
+fn error_code(reply: &Reply) -> Option<&str> {
+    match reply {
+        Reply::Error(text) => text.split(' ').next(),
+        _ => None,
+    }
+}

@@ -1,0 +1,89 @@
+//! A server, from one schedule to the next.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use lock::testing::contract::Clocks;
+use lock::testing::schedule::{Cast, Step};
+
+use super::play::{put, Play, KEEP_PLACE, MAX_WAITERS};
+use crate::support::skip::skip;
+use crate::support::Server;
+
+/// Any moment will do, and another for the clock that nobody sets.
+const START: Clocks = Clocks { wall: 1_800_000_000_000, monotonic: 1_000_000 };
+
+/// How often the server's cron looks whether somebody has set the clock: 500 times a second, so every 2 ms.
+const HZ: &str = "hz 500";
+
+/// The server; one that has failed is not used again.
+pub struct Driver {
+    server: Option<Server>,
+    now: Clocks,
+}
+
+impl Driver {
+    /// Skips the test where no server can be made to go by clocks that stand.
+    pub fn by_standing_clocks() -> Option<Driver> {
+        if !cfg!(target_os = "linux") {
+            skip("clocks that stand are preloaded into the server, which is done on Linux only");
+            return None;
+        }
+        let mut driver = Driver { server: None, now: START };
+        if !driver.goes_by_its_clocks() {
+            skip("the server, or its module, goes by another clock than the one that is preloaded");
+            return None;
+        }
+        Some(driver)
+    }
+
+    fn server(&mut self) -> &mut Server {
+        let now = self.now;
+        self.server.get_or_insert_with(|| {
+            let settings = format!("max-waiters {MAX_WAITERS} keep-place {KEEP_PLACE}");
+            Server::builder().config(HZ).module_args(settings).clocks(put(now)).start()
+        })
+    }
+
+    pub fn version(&mut self) -> String {
+        self.server().info("server").version()
+    }
+
+    /// Whether server and module see the clocks that were preloaded. A build may read the processor's counter, or open
+    /// modules in a way that keeps them from what is preloaded.
+    fn goes_by_its_clocks(&mut self) -> bool {
+        let mut client = self.server().client();
+        let fence = client.run("LOCK.ACQUIRE k a PX 1").fence();
+        self.now = self.now.plus(1_000);
+        let now = self.now;
+        self.server().put_clocks(put(now));
+        client.run("PING");
+        let later = client.run("LOCK.ACQUIRE k b PX 1").fence();
+        later - fence == 1_000_000
+    }
+
+    /// Plays a schedule; what went wrong, if anything did, and what was sent until then.
+    pub fn play(&mut self, cast: &Cast, steps: &[Step]) -> Result<(), String> {
+        // Far enough from what an earlier schedule has left.
+        let Clocks { wall, monotonic } = self.now.plus(10_000);
+        let now = Clocks { wall: wall.max(START.wall + monotonic), monotonic };
+        self.now = now;
+        self.server().put_clocks(put(now));
+        let mut play = Play::new(self.server(), cast, now);
+        let played = catch_unwind(AssertUnwindSafe(|| {
+            play.begin()?;
+            for step in steps {
+                play.note(format!("{step:?}"));
+                play.step(step)?;
+            }
+            play.end()
+        }));
+        let played = played.unwrap_or_else(|_| Err("the server does not answer".into()));
+        let (now, sent) = (play.now, play.sent.join("\n"));
+        self.now = now;
+        played.map_err(|error| {
+            // What comes next begins with a server of its own.
+            self.server = None;
+            format!("{error}\n{sent}\n")
+        })
+    }
+}

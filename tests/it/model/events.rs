@@ -1,0 +1,134 @@
+//! What happens without a command of ours, made to happen on a real server.
+
+use lock::testing::contract::*;
+use lock::testing::model::Value;
+
+use super::mended;
+use super::play::{Play, Result, LATE};
+use super::wire;
+use crate::support::Reply;
+
+/// How late the module may notice that writes are accepted again: no event tells it.
+const GATE_RETRY: Ms = 10;
+
+impl Play<'_> {
+    pub(super) fn happen(&mut self, event: Event) -> Result {
+        let is_write = matches!(
+            event,
+            Event::Deleted(_)
+                | Event::Overwritten(_)
+                | Event::Renamed(..)
+                | Event::Restored(..)
+                | Event::Flushed
+                | Event::Expire(..)
+        );
+        if is_write && self.refuses_writes {
+            return Ok(());
+        }
+        match event {
+            Event::Renamed(from, to) | Event::Restored(from, to) if from == to => Ok(()),
+            Event::Restored(from, to) => self.restore(from, to),
+            Event::Unblocked(which) => self.unblock(which as usize),
+            Event::ClientGone(owner) => self.client_gone(owner),
+            Event::Writes(writes) => self.writes(writes),
+            // Of a cluster.
+            Event::SlotMoved => Ok(()),
+            Event::Expire(key, _) if !self.may_expire(key) => Ok(()),
+            event => {
+                self.change(event)?;
+                self.model.happen(event);
+                self.settle(Vec::new())
+            }
+        }
+    }
+
+    /// A time to live of other values is none of the contract's.
+    pub(super) fn may_expire(&self, key: Word) -> bool {
+        let Some(Value::Lock(lock)) = self.model.value(key) else { return false };
+        mended::HOLDERS_END_BY_THEMSELVES || matches!(lock.kind, Kind::Mutex | Kind::Reentrant)
+    }
+
+    /// In one of the ways in which it can happen.
+    pub(super) fn change(&mut self, event: Event) -> Result {
+        let line = wire::native(event).expect("a command of the server's");
+        match (event, self.turn % 3) {
+            (Event::Deleted(key), 1) => self.native(&format!("UNLINK {key}")).map(drop),
+            (Event::Deleted(key), 2) => {
+                self.native(&format!("MOVE {key} 1"))?;
+                self.in_other_db("FLUSHDB")
+            }
+            (Event::Flushed, 1) => self.native("FLUSHDB ASYNC").map(drop),
+            (Event::Flushed, 2) => {
+                self.native("SWAPDB 0 1")?;
+                self.in_other_db("FLUSHDB")
+            }
+            _ => self.native(&line).map(drop),
+        }
+    }
+
+    pub(super) fn in_other_db(&mut self, line: &str) -> Result {
+        ["SELECT 1", line, "SELECT 0"].iter().try_for_each(|line| self.native(line).map(drop))
+    }
+
+    /// With the same time to live.
+    pub(super) fn restore(&mut self, from: Word, to: Word) -> Result {
+        let (payload, until) = (self.control.cmd(&["DUMP", from]), self.control.cmd(&["PEXPIRETIME", from]).int());
+        // RESTORE of what ends with this millisecond is refused.
+        if payload.is_null() || until == self.now.wall as i64 {
+            return Ok(());
+        }
+        self.note(format!("DUMP {from}, RESTORE {to} {until} REPLACE ABSTTL"));
+        let until = until.max(0).to_string().into_bytes();
+        let restore = [b"RESTORE", to.as_bytes(), &until, payload.bytes(), b"REPLACE", b"ABSTTL"];
+        let reply = self.control.cmd(&restore);
+        if reply != Reply::ok() {
+            return Err(format!("RESTORE {to}: {reply:?}"));
+        }
+        self.model.happen(Event::Restored(from, to));
+        self.settle(Vec::new())
+    }
+
+    /// The number of one of those who wait on a blocked connection.
+    pub(super) fn blocked(&self, which: usize) -> Option<u64> {
+        let blocked = self.model.requests().iter().filter(|it| it.away.is_none() && !it.asked.notify);
+        let blocked: Vec<u64> = blocked.map(|it| it.asked.number).collect();
+        blocked.get(which % blocked.len().max(1)).copied()
+    }
+
+    pub(super) fn unblock(&mut self, which: usize) -> Result {
+        let Some(number) = self.blocked(which) else { return Ok(()) };
+        let (how, told) = match self.turn % 2 {
+            0 => ("TIMEOUT", "nil"),
+            _ => ("ERROR", "UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+        };
+        self.native(&format!("CLIENT UNBLOCK {} {how}", self.clients.requests[&number].id))?;
+        self.model.happen(Event::Unblocked(number));
+        self.settle(vec![(number, (told.into(), None))])
+    }
+
+    /// One of its connections ends, by itself or by others.
+    pub(super) fn client_gone(&mut self, owner: u64) -> Result {
+        let Some(connection) = self.clients.take(owner) else { return Ok(()) };
+        match self.turn % 2 {
+            0 => {
+                self.note(format!("c{} closes", connection.number));
+                drop(connection.client);
+            }
+            _ => drop(self.native(&format!("CLIENT KILL ID {}", connection.id))?),
+        }
+        self.model.happen(Event::ClientGone(connection.number));
+        self.settle(Vec::new())
+    }
+
+    /// The module may notice a little later that writes are accepted again.
+    pub(super) fn writes(&mut self, writes: Writes) -> Result {
+        self.change(Event::Writes(writes))?;
+        let refused = std::mem::replace(&mut self.refuses_writes, writes == Writes::Refused);
+        if writes == Writes::Refused || !refused {
+            self.model.happen(Event::Writes(writes));
+            return self.settle(Vec::new());
+        }
+        self.model.happen(Event::Writes(Writes::Accepted));
+        self.settle_within(GATE_RETRY + LATE, Vec::new(), Vec::new())
+    }
+}

@@ -1,0 +1,60 @@
+//! The model of the contract (`lock::testing`) beside a real server: random schedules of many clients, whose clocks
+//! stand where the schedule puts them. After every step, and whenever something happens by itself, all that a client
+//! can see is compared: each reply, each answer to a waiter, and what the server shows of every key.
+//!
+//! | file      | question                                                        |
+//! | --------- | --------------------------------------------------------------- |
+//! | `driver`  | which server, and does it go by clocks that stand               |
+//! | `play`    | how is a step played on the server and on the model             |
+//! | `events`  | how is that made to happen which is no command of ours          |
+//! | `settle`  | what does the server owe after a step, and does it come         |
+//! | `compare` | does the server show what the contract says                     |
+//! | `clients` | which connections are there, and who waits on them              |
+//! | `wire`    | how is a command said, and what does a reply mean               |
+//! | `stretch` | how long does it take                                           |
+//! | `found`   | what have schedules found                                       |
+//!
+//! `LOCK_SEED` and `LOCK_STEPS` choose what is played. A failure prints its seed, the shortest schedule that was found
+//! to fail, and what was sent.
+
+mod clients;
+mod compare;
+mod driver;
+mod events;
+mod found;
+mod play;
+mod settle;
+mod stretch;
+mod wire;
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use lock::testing::search::{play_random, setting};
+
+use driver::Driver;
+
+/// What main does not do yet. Each is to become `true` with the change that mends it, and then to go.
+mod mended {
+    /// A holder of several whose lease is over counts no more though nobody has looked: the key's time to live follows,
+    /// PEXPIRE and PERSIST change the lease of the only one left, and a key without holders goes. Until then nobody
+    /// sets the time to live of a read/write lock or a semaphore.
+    pub const HOLDERS_END_BY_THEMSELVES: bool = false;
+}
+
+/// Always the same schedules, and others each time.
+#[test]
+fn a_server_does_what_the_contract_says_under_any_schedule() {
+    let Some(mut driver) = Driver::by_standing_clocks() else { return };
+    let started = Instant::now();
+    let steps = setting("LOCK_STEPS").unwrap_or(4_000) as usize;
+    let new = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let parts = match setting("LOCK_SEED") {
+        Some(seed) => vec![(seed, steps)],
+        None => vec![(1, steps / 2), (new, steps / 2)],
+    };
+    for (seed, steps) in parts {
+        let played = play_random(seed, steps, |cast, steps| driver.play(cast, steps));
+        played.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    println!("{}: {steps} steps, {:.0} a second", driver.version(), steps as f64 / started.elapsed().as_secs_f64());
+}

@@ -1,0 +1,357 @@
+//! A schedule that is being played: its steps, on the server and on the model.
+
+use std::time::Duration;
+
+use lock::testing::contract::*;
+use lock::testing::fences::Fences;
+use lock::testing::model::{Holder, Model, Until, Value};
+use lock::testing::schedule::{Cast, Step};
+use lock::testing::world::Saved;
+
+use super::clients::{Clients, Sent};
+use super::stretch;
+use super::wire;
+use crate::support::{self, Client, Pipeline, Reply, Server};
+
+pub(super) const MAX_WAITERS: usize = 5;
+pub(super) const KEEP_PLACE: Ms = 60 * stretch::TIMES;
+
+/// How late, in ms, that may happen which happens at once: a timer that is made in a timer's callback takes one.
+pub(super) const LATE: Ms = 2;
+
+/// How late the module may notice that somebody has set the clock: 2 ms until the server's cron.
+const NOTICED: Ms = 2 + LATE;
+
+pub(super) type Result<T = ()> = std::result::Result<T, String>;
+
+/// The clocks as a server takes them.
+pub(super) fn put(Clocks { wall, monotonic }: Clocks) -> support::Clocks {
+    support::Clocks { wall: Duration::from_millis(wall), monotonic: Duration::from_millis(monotonic) }
+}
+
+/// A schedule that is being played.
+pub(super) struct Play<'s> {
+    pub(super) server: &'s mut Server,
+    pub(super) control: Client,
+    pub(super) clients: Clients,
+    pub(super) model: Model,
+    pub(super) fences: Fences<i64>,
+    pub(super) keys: Vec<Word>,
+    pub(super) now: Clocks,
+    pub(super) last_command: Option<Command>,
+    pub(super) refuses_writes: bool,
+    pub(super) was_set_back: bool,
+    pub(super) unnoticed: Ms,
+    pub(super) has_lost: bool,
+    pub(super) saved: Option<Saved>,
+    /// Chooses between ways in which the same can happen.
+    pub(super) turn: usize,
+    /// What was sent, for whoever reads a failure.
+    pub(super) sent: Vec<String>,
+}
+
+impl<'s> Play<'s> {
+    pub(super) fn new(server: &'s mut Server, cast: &Cast, now: Clocks) -> Play<'s> {
+        let control = server.client3();
+        Play {
+            control,
+            server,
+            clients: Clients::default(),
+            model: Model::new(now, MAX_WAITERS, KEEP_PLACE),
+            fences: Fences::default(),
+            keys: cast.keys.iter().map(|(key, _)| *key).collect(),
+            now,
+            last_command: None,
+            refuses_writes: false,
+            was_set_back: false,
+            unnoticed: 0,
+            has_lost: false,
+            saved: None,
+            turn: 0,
+            sent: Vec::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, line: String) {
+        self.sent.push(format!("  {} {line}", self.now.monotonic % 1_000_000));
+    }
+
+    /// An empty server.
+    pub(super) fn begin(&mut self) -> Result {
+        self.clients.listen(self.server);
+        let _ = std::fs::remove_file(self.server.dir().join("dump.rdb"));
+        for line in [
+            // On Redis 8 it takes a key in the very millisecond with which its time to live ends, which is open.
+            "DEBUG SET-ACTIVE-EXPIRE 0".to_string(),
+            "CONFIG SET min-replicas-to-write 0".to_string(),
+            "CONFIG SET lock.grace 0".to_string(),
+            format!("CONFIG SET lock.keep-place {KEEP_PLACE}"),
+            "FLUSHALL".to_string(),
+        ] {
+            self.native(&line)?;
+        }
+        self.settle(Vec::new())?;
+        self.move_on()
+    }
+
+    /// Everyone goes, and nothing is left of them.
+    pub(super) fn end(&mut self) -> Result {
+        self.note("the end".into());
+        self.writes(Writes::Accepted)?;
+        self.move_on()?;
+        self.happen(Event::Flushed)?;
+        self.move_on()?;
+        for owner in self.clients.connections.iter().map(|it| it.owner).collect::<Vec<_>>() {
+            self.client_gone(owner)?;
+            self.move_on()?;
+        }
+        self.pass(KEEP_PLACE + 1)
+    }
+
+    pub(super) fn step(&mut self, step: &Step) -> Result {
+        self.turn += 1;
+        self.play(step)?;
+        self.move_on()
+    }
+
+    /// A timer of 0 ms that is made in a timer's callback fires with the next millisecond, so that whatever is to
+    /// happen at once may have to wait for it. A step takes that millisecond, or the next one would see it wait.
+    pub(super) fn move_on(&mut self) -> Result {
+        while self.model.next_event().is_some_and(|ms| ms <= 1) {
+            self.pass(1)?;
+        }
+        self.put_clocks(self.now.plus(1));
+        self.model.pass_to(self.now);
+        // What the first turn makes due is done in the next.
+        self.control.run("PING");
+        self.control.run("PING");
+        Ok(())
+    }
+
+    pub(super) fn play(&mut self, step: &Step) -> Result {
+        match &stretch::step(step) {
+            Step::Send(command) => self.send(command),
+            Step::SendAgain => match self.last_command.clone() {
+                Some(command) => self.send(&command),
+                None => Ok(()),
+            },
+            Step::Pass(ms) => self.pass(*ms),
+            Step::Happen(event) => self.happen(*event),
+            Step::Together(commands, events) => self.together(commands, events),
+            Step::Deafen(which, command) => self.deafen(*which, command),
+            Step::Save => {
+                self.native("SAVE")?;
+                self.saved = Some(self.model.save());
+                Ok(())
+            }
+            Step::Crash(grace) => self.crash(*grace),
+            Step::SetClock(by_ms) => self.set_clock(*by_ms),
+            // Here is one server.
+            Step::Lag | Step::CatchUp | Step::Failover(_) => Ok(()),
+        }
+    }
+
+    /// A command of the server's own, which it obeys.
+    pub(super) fn native(&mut self, line: &str) -> Result<Reply> {
+        self.note(line.into());
+        match self.control.run(line) {
+            Reply::Error(text) if !text.starts_with("ERR no such key") => Err(format!("{line}: {text}")),
+            reply => Ok(reply),
+        }
+    }
+
+    pub(super) fn send(&mut self, command: &Command) -> Result {
+        let mut command = wire::sayable(command);
+        self.last_command = Some(command.clone());
+        let connection = self.name_request(&mut command);
+        let line = wire::line(&command);
+        if self.refuses_writes {
+            let reply = match connection {
+                Some(number) => self.connection(number).run(&line),
+                None => self.control.run(&line),
+            };
+            return match reply {
+                Reply::Error(text) if text.starts_with("NOREPLICAS") => Ok(()),
+                reply => Err(format!("{line}: {reply:?}, while writes are refused")),
+            };
+        }
+        let expected = self.expect(&command);
+        self.note(format!("{}{line}", connection.map_or(String::new(), |number| format!("c{number}> "))));
+        match (&command, connection) {
+            (Command::Acquire(asked), Some(number)) => {
+                self.connection(number).send_line(&line);
+                if expected == Outcome::Queued && !asked.notify {
+                    let blocked = self.clients.connections.iter_mut().find(|it| it.number == number);
+                    blocked.expect("it was chosen").blocked_by = Some(asked.number);
+                    return self.settle(Vec::new());
+                }
+            }
+            _ => self.control.send_line(&line),
+        }
+        self.settle_with(Vec::new(), vec![(command, expected, connection)])
+    }
+
+    /// What the contract says of a command, once it is understood.
+    pub(super) fn expect(&mut self, command: &Command) -> Outcome {
+        match wire::is_wrong_in_itself(command) {
+            true => Outcome::Refused(Refusal::Invalid),
+            false => self.model.play(command),
+        }
+    }
+
+    pub(super) fn connection(&mut self, number: u64) -> &mut Client {
+        let connection = self.clients.connections.iter_mut().find(|it| it.number == number);
+        &mut connection.expect("it was chosen").client
+    }
+
+    /// Gives a request to acquire its number and a connection.
+    pub(super) fn name_request(&mut self, command: &mut Command) -> Option<u64> {
+        let Command::Acquire(asked) = command else { return None };
+        let connection = self.clients.free(asked.client, self.server);
+        asked.client = connection.number;
+        let (id, address, number) = (connection.id, connection.address.clone(), connection.number);
+        asked.number = 1 + self.clients.requests.len() as u64;
+        let sent = Sent { asked: asked.clone(), sent: self.now.monotonic, id, address };
+        self.clients.requests.insert(asked.number, sent);
+        Some(number)
+    }
+
+    pub(super) fn put_clocks(&mut self, now: Clocks) {
+        self.now = now;
+        self.server.put_clocks(put(now));
+    }
+
+    pub(super) fn pass(&mut self, mut ms: Ms) -> Result {
+        while ms > 0 {
+            let next = self.model.next_event().map_or(ms, |next| next.clamp(1, ms));
+            ms -= next;
+            self.put_clocks(self.now.plus(next));
+            self.model.pass_to(self.now);
+            self.note("time".into());
+            self.settle(Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// Somebody sets the wall clock. Not back after lost data: fences outlive one of the two. Not while writes are
+    /// refused: when a renewal is tried again then depends on when the module has noticed. And not where something else
+    /// happens before it has, or where a session's lease ends before.
+    pub(super) fn set_clock(&mut self, by_ms: i64) -> Result {
+        let wall = self.now.wall.saturating_add_signed(by_ms);
+        let ends = |holder: &Holder| matches!(holder.until, Until::At(last) if (wall..=wall + NOTICED).contains(&last));
+        let ends_unnoticed = |key: &Word| match self.model.value(key) {
+            Some(Value::Lock(lock)) => lock.holders.iter().any(|holder| holder.session.is_some() && ends(holder)),
+            _ => false,
+        };
+        let is_near = self.model.next_event().is_some_and(|ms| ms <= NOTICED) || self.keys.iter().any(ends_unnoticed);
+        if by_ms < 0 && self.has_lost || self.refuses_writes || is_near {
+            return Ok(());
+        }
+        self.was_set_back |= by_ms < 0;
+        self.sweep();
+        self.put_clocks(Clocks { wall, ..self.now });
+        self.model.set_clock(self.now.wall);
+        self.unnoticed = 3 * NOTICED;
+        self.settle_within(NOTICED, Vec::new(), Vec::new())?;
+        (0..NOTICED).try_for_each(|_| self.move_on())?;
+        self.settle(Vec::new())?;
+        self.unnoticed = 0;
+        Ok(())
+    }
+
+    /// What is over has ended, though nobody has looked at it before the clock is set back.
+    pub(super) fn sweep(&mut self) {
+        for key in self.keys.clone() {
+            self.control.run(&format!("RWLOCK.RELEASE {key} nobody READ"));
+            self.control.run(&format!("SEM.RELEASE {key} nobody"));
+        }
+    }
+
+    /// In one transaction.
+    pub(super) fn together(&mut self, commands: &[Command], events: &[Event]) -> Result {
+        if self.refuses_writes {
+            return Ok(());
+        }
+        let mut lines = vec!["MULTI".to_string()];
+        let mut expected = Vec::new();
+        for command in commands {
+            let mut command = wire::sayable(command);
+            self.name_request(&mut command);
+            if let Command::Acquire(asked) = &command {
+                assert!(!asked.session, "all of a transaction come from one connection");
+            }
+            lines.push(wire::line(&command));
+            let outcome = self.expect(&command);
+            expected.push((command, outcome));
+            if self.model.has_answers() {
+                break;
+            }
+        }
+        let may_happen = |event: &Event| !matches!(event, Event::Expire(key, _) if !self.may_expire(key));
+        let events: Vec<Event> = events.iter().copied().filter(may_happen).collect();
+        lines.extend(events.iter().filter_map(|event| wire::native(*event)));
+        self.model.happen_together(&events);
+        lines.push("EXEC".into());
+        self.note(lines.join(", "));
+        let replies = self.control.pipeline(&lines).pop().expect("EXEC was sent");
+        for ((command, expected), reply) in expected.iter().zip(replies.items()) {
+            self.compare_outcome(command, *expected, reply)?;
+        }
+        self.settle(Vec::new())
+    }
+
+    /// A waiter's connection ends in the turn of a command. Of a waiter whose owner has but this one request: what else
+    /// it waits for might be granted in between or not.
+    pub(super) fn deafen(&mut self, which: usize, command: &Command) -> Result {
+        let Some(number) = self.blocked(which).filter(|_| !self.refuses_writes) else { return self.send(command) };
+        let owner = self.clients.requests[&number].asked.owner;
+        if self.model.requests().iter().filter(|request| request.asked.owner == owner).count() > 1 {
+            return Ok(());
+        }
+        let command = wire::sayable(command);
+        let connection = self.clients.take_blocked_by(number).expect("it is blocked");
+        let (line, kill) = (wire::line(&command), format!("CLIENT KILL ID {}", connection.id));
+        self.note(format!("{line}; {kill}"));
+        let mut pipeline = Pipeline::default();
+        pipeline.push(&line.split(' ').collect::<Vec<_>>());
+        pipeline.push(&kill.split(' ').collect::<Vec<_>>());
+        self.model.goes_deaf(number);
+        let expected = self.expect(&command);
+        self.model.happen(Event::ClientGone(connection.number));
+        self.control.send_raw(&pipeline.bytes);
+        let replies = [self.control.read(), self.control.read()];
+        self.compare_outcome(&command, expected, &replies[0])?;
+        if replies[1] != Reply::Int(1) {
+            return Err(format!("{kill}: {:?}", replies[1]));
+        }
+        self.settle(Vec::new())
+    }
+
+    /// The server starts again with what was saved last.
+    pub(super) fn crash(&mut self, grace: Ms) -> Result {
+        if self.was_set_back {
+            return Ok(());
+        }
+        self.note(format!("kill -9, and a start with lock.grace {grace}"));
+        // A start takes longer than the clocks disagree: by that fences grow over lost data.
+        self.has_lost = true;
+        self.server.kill();
+        self.put_clocks(self.now.plus(5));
+        self.model.now = self.now;
+        let (grace_line, place_line) =
+            (format!("lock.grace {grace}"), format!("lock.keep-place {}", self.model.keep_place));
+        self.server.restart_with(&[&grace_line, &place_line]);
+        let ids = std::mem::take(&mut self.clients.ids);
+        let requests = std::mem::take(&mut self.clients.requests);
+        self.clients = Clients { ids, requests, ..Clients::default() };
+        // Ids of connections begin again.
+        self.clients.ids.values_mut().for_each(|id| *id = -1);
+        self.control = self.server.client3();
+        self.native("DEBUG SET-ACTIVE-EXPIRE 0")?;
+        self.clients.listen(self.server);
+        self.refuses_writes = false;
+        let saved = self.saved.clone().unwrap_or_default();
+        self.model.restart(&saved, grace);
+        self.settle(Vec::new())
+    }
+}

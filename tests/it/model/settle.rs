@@ -1,0 +1,139 @@
+//! After each step: the server does what is due, and all that it told is compared with what the contract says.
+
+use lock::testing::contract::*;
+
+use super::compare::{self, Shown};
+use super::play::{Play, Result, LATE};
+use super::wire::{self, Told};
+use crate::support::Reply;
+
+/// How often the server's event loop may come round until all is done that is due. Its clocks stand meanwhile.
+const TURNS: usize = 5;
+
+/// The reply to a command that is to come, on the control connection or on the one with this number.
+pub(super) type Expected = (Command, Outcome, Option<u64>);
+
+impl Play<'_> {
+    pub(super) fn settle(&mut self, told: Vec<(u64, Told<Grant>)>) -> Result {
+        self.settle_with(told, Vec::new())
+    }
+
+    pub(super) fn settle_with(&mut self, told: Vec<(u64, Told<Grant>)>, replies: Vec<Expected>) -> Result {
+        self.settle_within(LATE, told, replies)
+    }
+
+    /// Lets the server do all that is due, and compares everything: replies, what waiters were told, keys. What happens
+    /// at once may happen so many milliseconds later.
+    pub(super) fn settle_within(
+        &mut self,
+        late: Ms,
+        mut told: Vec<(u64, Told<Grant>)>,
+        mut replies: Vec<Expected>,
+    ) -> Result {
+        let (mut answers, mut wrong, began) = (Vec::new(), String::new(), self.now.monotonic);
+        while self.now.monotonic <= began + late {
+            self.take_told(&mut told);
+            for _ in 0..TURNS {
+                match self.turn(&mut answers, &mut replies)? {
+                    Some(missing) => wrong = missing,
+                    None => match self.compare(&answers, &told, self.now.monotonic - began) {
+                        Ok(()) => return Ok(()),
+                        Err(error) => wrong = error,
+                    },
+                }
+            }
+            self.note(format!("  not yet: {}", wrong.lines().next().unwrap_or_default()));
+            self.put_clocks(self.now.plus(1));
+            self.model.pass_to(self.now);
+        }
+        Err(wrong)
+    }
+
+    /// What waiters are to be told, as far as they are there.
+    pub(super) fn take_told(&mut self, told: &mut Vec<(u64, Told<Grant>)>) {
+        for (number, answer) in self.model.take_answers() {
+            if self.clients.is_heard(number) {
+                told.push((number, wire::to_be_told(&self.clients.requests[&number].asked, answer)));
+            }
+        }
+        told.sort_by_key(|(number, _)| *number);
+    }
+
+    /// The server's event loop comes round; which reply is still missing, if one is.
+    pub(super) fn turn(
+        &mut self,
+        answers: &mut Vec<(u64, Told<i64>)>,
+        replies: &mut Vec<Expected>,
+    ) -> Result<Option<String>> {
+        if let Some((command, outcome, None)) = replies.first().cloned() {
+            let reply = self.control.read();
+            self.compare_outcome(&command, outcome, &reply)?;
+            replies.clear();
+        }
+        let pong = self.control.run("PING");
+        if pong != Reply::Status("PONG".into()) {
+            return Err(format!("PING: {pong:?}"));
+        }
+        if let Some((command, outcome, Some(number))) = replies.first().cloned() {
+            let Some(reply) = self.connection(number).read_now().map_err(|error| error.to_string())? else {
+                let line = wire::line(&command);
+                return Ok(Some(format!("{line} is not answered, but the contract says {outcome:?}")));
+            };
+            self.compare_outcome(&command, outcome, &reply)?;
+            replies.clear();
+        }
+        answers.extend(self.clients.take_answers()?);
+        Ok(None)
+    }
+
+    pub(super) fn compare_outcome(&mut self, command: &Command, expected: Outcome, reply: &Reply) -> Result {
+        let outcome = wire::outcome(command, reply)?;
+        let is_same = match (outcome, expected) {
+            (Outcome::Granted(fence, holds), Outcome::Granted(grant, expected)) => {
+                self.fences.see(grant, fence)?;
+                holds == expected
+            }
+            (outcome, expected) => format!("{outcome:?}") == format!("{expected:?}"),
+        };
+        match is_same {
+            true => Ok(()),
+            false => Err(format!("{}: {reply:?}, but the contract says {expected:?}", wire::line(command))),
+        }
+    }
+
+    pub(super) fn compare(&mut self, answers: &[(u64, Told<i64>)], told: &[(u64, Told<Grant>)], late: Ms) -> Result {
+        let mut answers = answers.to_vec();
+        answers.sort_by_key(|(number, _)| *number);
+        let heard = answers.iter().map(|(number, (words, _))| (number, words));
+        if !heard.eq(told.iter().map(|(number, (words, _))| (number, words))) {
+            return Err(format!("told {answers:?}, but the contract says {told:?}"));
+        }
+        let (mut model, mut fences) = (self.model.clone(), self.fences.clone());
+        let owner = |number: &u64| self.clients.requests[number].asked.owner;
+        let granted: Vec<Word> = told.iter().filter(|(_, (_, grant))| grant.is_some()).map(|(n, _)| owner(n)).collect();
+        let mut at_once = Vec::new();
+        for ((number, (_, fence)), (_, (_, grant))) in answers.iter().zip(told) {
+            let (Some(fence), Some(grant)) = (fence, grant) else { continue };
+            match granted.iter().filter(|other| **other == owner(number)).count() {
+                1 => fences.see(*grant, *fence)?,
+                _ => at_once.push(owner(number)),
+            }
+        }
+        self.control.send_raw(&compare::questions(&self.keys).bytes);
+        let count = compare::number_of_questions(&self.keys);
+        let replies: Vec<Reply> = (0..count).map(|_| self.control.read()).collect();
+        let shown = Shown {
+            keys: &self.keys,
+            replies: &replies,
+            clients: &self.clients,
+            now: self.now,
+            at_once: &at_once,
+            granted: &granted,
+            late,
+            unnoticed: self.unnoticed,
+        };
+        shown.compare(&mut model, &mut fences)?;
+        (self.model, self.fences) = (model, fences);
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! Commands of the contract as words, and replies as outcomes of the contract.
+
+use lock::testing::contract::*;
+
+use crate::support::Reply;
+
+/// A release or an acquire of more than one hold cannot be said but for permits.
+pub fn sayable(command: &Command) -> Command {
+    let sayable = |claim| match claim {
+        Claim::Reentrant(Holds::By(_)) => Claim::Reentrant(Holds::By(1)),
+        Claim::Read(Holds::By(_)) => Claim::Read(Holds::By(1)),
+        Claim::Write(Holds::By(_)) => Claim::Write(Holds::By(1)),
+        claim => claim,
+    };
+    let mut command = command.clone();
+    match &mut command {
+        Command::Acquire(Acquire { claim, .. }) | Command::Release { claim, .. } => *claim = sayable(*claim),
+        Command::Renew { .. } | Command::Cancel { .. } => {}
+    }
+    command
+}
+
+/// More permits than its own LIMIT lets out: that is an error whatever is under the key.
+pub fn is_wrong_in_itself(command: &Command) -> bool {
+    let Command::Acquire(Acquire { claim: Claim::Permits(limit, count), .. }) = command else { return false };
+    let (Holds::By(number) | Holds::Exactly(number)) = count;
+    number > limit
+}
+
+/// The channel on which a request is answered, if it is not by a reply.
+pub fn channel(number: u64) -> String {
+    format!("request:{number}")
+}
+
+/// The number of the request that is answered on this channel.
+pub fn number_of(channel: &str) -> Option<u64> {
+    channel.strip_prefix("request:")?.parse().ok()
+}
+
+/// The words of a command.
+pub fn line(command: &Command) -> String {
+    match command {
+        Command::Acquire(asked) => {
+            let mut line =
+                format!("{} {}{}", head(asked.claim.kind(), "ACQUIRE", &asked.keys), asked.owner, claim(asked.claim));
+            line += &lease(asked.lease);
+            if let Some(block) = asked.block {
+                line += &format!(" BLOCK {block}");
+                if asked.notify {
+                    line += &format!(" NOTIFY {}", channel(asked.number));
+                }
+            }
+            line + if asked.session { " SESSION" } else { "" }
+        }
+        Command::Release { keys, owner, claim: given_back } => {
+            let given_back = match given_back {
+                Claim::Permits(_, holds) => permits(*holds),
+                other => claim(*other),
+            };
+            format!("{} {owner}{given_back}", head(kind_of(command), "RELEASE", keys))
+        }
+        Command::Renew { keys, owner, kind, lease: given } => {
+            format!("{} {owner}{}", head(*kind, "RENEW", keys), given.map_or(String::new(), lease))
+        }
+        Command::Cancel { key, owner } => format!("LOCK.CANCEL {key} {owner}"),
+    }
+}
+
+fn kind_of(command: &Command) -> Kind {
+    match command {
+        Command::Acquire(Acquire { claim, .. }) | Command::Release { claim, .. } => claim.kind(),
+        Command::Renew { kind, .. } => *kind,
+        Command::Cancel { .. } => Kind::Mutex,
+    }
+}
+
+fn head(kind: Kind, verb: &str, keys: &[Word]) -> String {
+    let prefix = match kind {
+        Kind::Mutex if keys.len() > 1 => return format!("MLOCK.{verb} {} {}", keys.len(), keys.join(" ")),
+        Kind::Mutex => "LOCK",
+        Kind::Reentrant => "RLOCK",
+        Kind::ReadWrite => "RWLOCK",
+        Kind::Semaphore => "SEM",
+    };
+    format!("{prefix}.{verb} {}", keys[0])
+}
+
+fn lease(lease: Option<Ms>) -> String {
+    lease.map_or(" PERSIST".into(), |ms| format!(" PX {ms}"))
+}
+
+fn claim(claim: Claim) -> String {
+    let holds = |holds| match holds {
+        Holds::By(_) => String::new(),
+        Holds::Exactly(n) => format!(" HOLDS {n}"),
+    };
+    match claim {
+        Claim::Mutex => String::new(),
+        Claim::Reentrant(n) => holds(n),
+        Claim::Read(n) => format!(" READ{}", holds(n)),
+        Claim::Write(n) => format!(" WRITE{}", holds(n)),
+        Claim::Permits(limit, n) => format!(" LIMIT {limit}{}", permits(n)),
+    }
+}
+
+fn permits(holds: Holds) -> String {
+    match holds {
+        Holds::By(n) => format!(" PERMITS {n}"),
+        Holds::Exactly(n) => format!(" HOLDS {n}"),
+    }
+}
+
+/// An event that is a command of the server's own.
+pub fn native(event: Event) -> Option<String> {
+    Some(match event {
+        Event::Deleted(key) => format!("DEL {key}"),
+        Event::Overwritten(key) => format!("SET {key} x"),
+        Event::Renamed(from, to) => format!("RENAME {from} {to}"),
+        Event::Flushed => "FLUSHALL".into(),
+        Event::Expire(key, Some(ms)) => format!("PEXPIRE {key} {ms}"),
+        Event::Expire(key, None) => format!("PERSIST {key}"),
+        Event::Writes(Writes::Refused) => "CONFIG SET min-replicas-to-write 1".into(),
+        Event::Writes(Writes::Accepted) => "CONFIG SET min-replicas-to-write 0".into(),
+        Event::GraceSet(ms) => format!("CONFIG SET lock.grace {ms}"),
+        Event::KeepPlaceSet(ms) => format!("CONFIG SET lock.keep-place {ms}"),
+        Event::Restored(..) | Event::Unblocked(_) | Event::ClientGone(_) | Event::SlotMoved => return None,
+    })
+}
+
+/// What the reply to a command means.
+pub fn outcome(command: &Command, reply: &Reply) -> Result<Outcome<i64>, String> {
+    let strange = || format!("{}: {reply:?}", line(command));
+    if let Reply::Error(text) = reply {
+        return refusal(text).map(Outcome::Refused).ok_or_else(strange);
+    }
+    match (command, reply) {
+        (Command::Acquire(asked), reply) => match grant(asked, reply) {
+            _ if reply.is_nil() => Ok(Outcome::NotGranted),
+            Some((0, 0)) => Ok(Outcome::Queued),
+            Some((fence, holds)) => Ok(Outcome::Granted(fence, holds)),
+            None => Err(strange()),
+        },
+        (Command::Release { keys, .. }, Reply::Int(n)) => Ok(match (kind_of(command), n) {
+            (Kind::Mutex, released) if keys.len() > 1 => Outcome::Released(*released as u32),
+            (Kind::Mutex, 1) => Outcome::Released(0),
+            (Kind::Mutex, 0) | (_, -1) => Outcome::NotHeld,
+            (Kind::Mutex, _) => return Err(strange()),
+            (_, left) => Outcome::Released(*left as u32),
+        }),
+        (Command::Renew { .. }, Reply::Int(n @ 0..=1)) => Ok(Outcome::Renewed(*n == 1)),
+        (Command::Cancel { .. }, Reply::Int(n @ 0..=1)) => Ok(Outcome::Cancelled(*n == 1)),
+        _ => Err(strange()),
+    }
+}
+
+/// `[owner, fence]` of a mutex, `[owner, fence, holds]` of others; a mutex that is granted is held once.
+fn grant(asked: &Acquire, reply: &Reply) -> Option<(i64, u32)> {
+    let Reply::Array(items) = reply else { return None };
+    let is_mutex = asked.claim.kind() == Kind::Mutex;
+    match &items[..] {
+        [owner, Reply::Int(fence)] if is_mutex && owner.is_bulk(asked.owner) => Some((*fence, (*fence > 0).into())),
+        [owner, Reply::Int(fence), Reply::Int(holds)] if !is_mutex && owner.is_bulk(asked.owner) => {
+            Some((*fence, *holds as u32))
+        }
+        _ => None,
+    }
+}
+
+fn refusal(text: &str) -> Option<Refusal> {
+    Some(match text.split(' ').next()? {
+        "WRONGTYPE" => Refusal::WrongType,
+        "WRONGKIND" => Refusal::WrongKind,
+        "DEADLOCK" => Refusal::Deadlock,
+        "MAXWAITERS" => Refusal::MaxWaiters,
+        "GRACE" => Refusal::Grace,
+        "ERR" => Refusal::Invalid,
+        _ => return None,
+    })
+}
+
+/// How a waiter was told its end: in words that do not depend on the fence, and the fence.
+pub type Told<F> = (String, Option<F>);
+
+/// What a blocked client was answered.
+pub fn told_by_reply(asked: &Acquire, reply: &Reply) -> Told<i64> {
+    match grant(asked, reply) {
+        Some((fence, holds)) => (format!("granted {holds}"), Some(fence)),
+        None if reply.is_nil() => ("nil".into(), None),
+        None => match reply {
+            Reply::Error(text) if text.starts_with("UNBLOCKED") => (text.clone(), None),
+            Reply::Error(text) => (text.split(' ').next().unwrap_or_default().into(), None),
+            other => (format!("{other:?}"), None),
+        },
+    }
+}
+
+/// What was published to a waiter.
+pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
+    let strange = (String::from_utf8_lossy(message).into_owned(), None);
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(message) else { return strange };
+    if json["key"] != asked.keys[0] || json["token"] != asked.owner {
+        return strange;
+    }
+    match (json["outcome"].as_str(), json["fence"].as_i64(), json["holds"].as_i64()) {
+        (Some("granted"), Some(fence), Some(holds)) => (format!("granted {holds}"), Some(fence)),
+        (Some(outcome), None, None) if outcome != "granted" => (outcome.into(), None),
+        _ => strange,
+    }
+}
+
+/// How the contract tells a waiter this answer.
+pub fn to_be_told(asked: &Acquire, answer: Answer) -> Told<Grant> {
+    let (by_reply, by_message) = match answer {
+        Answer::Granted(grant, holds) => return (format!("granted {holds}"), Some(grant)),
+        Answer::TimedOut => ("nil", "timeout"),
+        Answer::Cancelled => ("UNBLOCKED cancelled", "cancelled"),
+        Answer::Superseded => ("UNBLOCKED superseded by a newer request", "unblocked"),
+        Answer::Refused(Refusal::WrongType) => ("WRONGTYPE", "wrongtype"),
+        Answer::Refused(Refusal::WrongKind) => ("WRONGKIND", "wrongkind"),
+        Answer::Refused(_) => ("ERR", "unblocked"),
+        Answer::TryAgain => ("TRYAGAIN", "moved"),
+        Answer::Demoted => ("UNBLOCKED", "unblocked"),
+    };
+    (if asked.notify { by_message } else { by_reply }.into(), None)
+}
