@@ -3,7 +3,6 @@
 use lock::testing::contract::*;
 use lock::testing::model::Value;
 
-use super::mended;
 use super::play::{Play, Result, LATE};
 use super::wire;
 use crate::support::Reply;
@@ -44,8 +43,7 @@ impl Play<'_> {
 
     /// A time to live of other values is none of the contract's.
     pub(super) fn may_expire(&self, key: Word) -> bool {
-        let Some(Value::Lock(lock)) = self.model.value(key) else { return false };
-        mended::HOLDERS_END_BY_THEMSELVES || matches!(lock.kind, Kind::Mutex | Kind::Reentrant)
+        matches!(self.model.value(key), Some(Value::Lock(_)))
     }
 
     /// In one of the ways in which it can happen.
@@ -128,6 +126,8 @@ impl Play<'_> {
             self.model.happen(Event::Writes(writes));
             return self.settle(Vec::new());
         }
+        // What is over since counts as held until somebody looks, or the module does.
+        self.sweep();
         self.model.happen(Event::Writes(Writes::Accepted));
         self.settle_within(GATE_RETRY + LATE, Vec::new(), Vec::new())
     }

@@ -33,14 +33,6 @@ use lock::testing::search::{play_random, setting};
 
 use driver::Driver;
 
-/// What main does not do yet. Each is to become `true` with the change that mends it, and then to go.
-mod mended {
-    /// A holder of several whose lease is over counts no more though nobody has looked: the key's time to live follows,
-    /// PEXPIRE and PERSIST change the lease of the only one left, and a key without holders goes. Until then nobody
-    /// sets the time to live of a read/write lock or a semaphore.
-    pub const HOLDERS_END_BY_THEMSELVES: bool = false;
-}
-
 /// Always the same schedules, and others each time.
 #[test]
 fn a_server_does_what_the_contract_says_under_any_schedule() {
