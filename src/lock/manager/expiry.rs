@@ -39,10 +39,10 @@ impl LockManager {
                 }
             }
         }
-        if gone.is_empty() && is_clamped {
-            self.watch_holders(key, entry);
-        }
         if gone.is_empty() {
+            if is_clamped {
+                self.watch_holders(key, entry);
+            }
             return;
         }
         // Somebody may write: so may the timer.

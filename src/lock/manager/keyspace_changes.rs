@@ -87,10 +87,11 @@ impl LockManager {
 #[cfg(test)]
 mod tests {
     use crate::host::simulated::KeyEvent;
-    use crate::key::ClientId;
+    use crate::key::{ClientId, KeyRef};
     use crate::manager::fixture::{key, Fixture};
-    use crate::value::claim::Claim;
-    use crate::value::time::Lease;
+    use crate::value::claim::{Claim, Count, Mode};
+    use crate::value::lock::SeveralEnds;
+    use crate::value::time::{Deadline, Lease, Timestamp};
 
     const MUTEX: Claim = Claim::Mutex;
 
@@ -124,5 +125,61 @@ mod tests {
         fixture.drain();
         assert_eq!(fixture.holders(), "b");
         assert_eq!(fixture.next_timer(), None, "nothing is to be renewed");
+    }
+
+    /// Readers a and b of the key k; a's lease is over after 100 ms.
+    fn two_readers() -> Fixture {
+        let mut fixture = Fixture::default();
+        for (name, lease_ms) in [("a", 100), ("b", 900)] {
+            let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+            fixture.acquire(name, read, None, Lease::from_ms(lease_ms).unwrap());
+        }
+        fixture
+    }
+
+    #[test]
+    fn locks_with_several_holders_are_known_until_their_database_is_flushed() {
+        let (k, other) = (key(), KeyRef { db: 1, name: b"k" });
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        assert!(!fixture.manager.knows_several_holders() && !fixture.manager.has_several_holders(k.as_ref()));
+        fixture = two_readers();
+        assert!(fixture.manager.knows_several_holders() && fixture.manager.has_several_holders(k.as_ref()));
+        assert_eq!(fixture.next_timer(), Some(1_101));
+        fixture.manager.dbs_swapped(0, 1);
+        assert!(fixture.manager.has_several_holders(other) && !fixture.manager.has_several_holders(k.as_ref()));
+        fixture.manager.db_flushed(Some(0));
+        assert!(fixture.manager.knows_several_holders());
+        fixture.manager.db_flushed(Some(1));
+        assert!(!fixture.manager.knows_several_holders());
+        assert_eq!(fixture.next_timer(), None);
+    }
+
+    #[test]
+    fn those_who_wait_in_swapped_databases_have_their_turn() {
+        for (one, other) in [(0, 1), (1, 0)] {
+            let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+            fixture.server.keyspace.delete(&key());
+            fixture.manager.dbs_swapped(one, other);
+            fixture.drain();
+            assert_eq!(fixture.holders(), "b");
+        }
+    }
+
+    /// A replica has what the primary decided, and what clients did to it there is in that already.
+    #[test]
+    fn what_the_primary_decided_takes_the_place_of_what_was_known() {
+        let k = key();
+        let mut fixture = two_readers();
+        let at = |ms| Deadline::At(Timestamp::from_ms(ms));
+        let fence = fixture.stored().0.fence().unwrap();
+        fixture
+            .manager
+            .several_hold(k.as_ref(), SeveralEnds { fence, first: at(1_100), shortened_to: Some(at(1_050)) });
+        assert_eq!(fixture.manager.shortened_to(k.as_ref()), at(1_050));
+        let ends = SeveralEnds { fence, first: at(1_400), shortened_to: Some(at(1_300)) };
+        fixture.manager.applied(k.as_ref(), Some(ends));
+        assert_eq!((fixture.manager.shortened_to(k.as_ref()), fixture.next_timer()), (Deadline::Never, Some(1_401)));
+        fixture.manager.applied(k.as_ref(), None);
+        assert!(!fixture.manager.knows_several_holders());
     }
 }

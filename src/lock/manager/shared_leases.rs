@@ -293,11 +293,15 @@ mod tests {
         let mut leases = SharedLeases::default();
         leases.watch(K, fence(7), Deadline::At(at(10)));
         leases.watch(KeyRef { db: 1, ..L }, fence(7), Deadline::At(at(20)));
+        leases.watch(KeyRef { db: 2, ..K }, fence(7), Deadline::At(at(30)));
         leases.swap_dbs(0, 1);
+        assert!(leases.contains(KeyRef { db: 2, ..K }), "which is none of the two");
+        leases.forget_db(Some(2));
         assert!(leases.contains(ELSEWHERE) && leases.contains(L) && !leases.contains(K));
         assert_eq!(due(&mut leases, 11), Some(ELSEWHERE.to_key()));
         leases.forget_db(Some(1));
         assert_eq!((leases.contains(ELSEWHERE), leases.contains(L)), (false, true));
+        assert_eq!(leases.next(), Some(at(21)));
         leases.forget_db(None);
         assert!(leases.is_empty() && leases.by_time.is_empty());
     }

@@ -98,12 +98,12 @@ mod tests {
         for (subject, ms) in [(1, 30), (2, 10), (3, 20), (4, 30)] {
             timers.set(subject, timestamp(ms));
         }
-        assert_eq!(timers.next(), Some(timestamp(10)));
+        assert_eq!((timers.next(), timers.is_empty()), (Some(timestamp(10)), false));
         assert_eq!(fired(&mut timers, 9), []);
         assert_eq!(fired(&mut timers, 20), [2, 3]);
         assert_eq!(timers.next(), Some(timestamp(30)));
         assert_eq!(fired(&mut timers, 99), [1, 4]);
-        assert_eq!(timers.next(), None);
+        assert_eq!((timers.next(), timers.is_empty()), (None, true));
     }
 
     #[test]

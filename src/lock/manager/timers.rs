@@ -184,7 +184,7 @@ mod tests {
     use crate::key::ClientId;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{Claim, LockRequest, Portion};
+    use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
     use crate::value::time::{Deadline, Lease};
 
     const MUTEX: Claim = Claim::Mutex;
@@ -306,6 +306,25 @@ mod tests {
             fixture.drain();
             assert!(fixture.server.keyspace.primary.is_empty(), "{names:?}");
             assert!(!fixture.manager.has_due() && !fixture.manager.concerns_anybody(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_a_watched_lease_and_a_lock_of_several_holders_need_a_timer_each() {
+        let short = Lease::from_ms(300).unwrap();
+        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        let rows = [
+            ("one holder", MUTEX, &["a"][..], None, false),
+            ("a session", MUTEX, &["a"], Some(ClientId(7)), true),
+            ("a lease that is waited for", MUTEX, &["a", "b"], None, true),
+            ("several holders", read, &["a", "b"], None, true),
+        ];
+        for (row, claim, names, session, is_needed) in rows {
+            let mut fixture = Fixture::default();
+            for name in names {
+                fixture.acquire(name, claim, session, short);
+            }
+            assert_eq!(fixture.manager.has_timers(), is_needed, "{row}");
         }
     }
 
