@@ -88,9 +88,11 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
 bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path)
 	@scripts/setup compiler libclang redis
 	cargo build --release
+	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks
 
 bench-quick: ## the same in two minutes, printed only
 	@scripts/setup compiler libclang redis
 	cargo build --release
+	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- --quick

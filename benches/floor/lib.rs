@@ -1,0 +1,231 @@
+//! The least that a fenced lock costs through the module API: what the benchmark measures redis-lock against. No
+//! product: nobody can wait, renew or retry.
+//!
+//! | command                       | reply                             |
+//! | ----------------------------- | --------------------------------- |
+//! | `FLOOR.ACQUIRE key token PX ms` | `[token, fence]`, nil: it is held |
+//! | `FLOOR.RELEASE key token`       | 1, 0: this token does not hold it |
+//!
+//! It asks the server for what a lock needs and nothing else, by the cheapest calls that the server has. The commands
+//! above send nothing to replicas and the append-only file. `RFLOOR.ACQUIRE` and `RFLOOR.RELEASE` are the same with
+//! the effects that they need: `FLOOR.APPLY key payload` for a grant, the server's `DEL` for the end.
+
+mod value;
+
+use std::ffi::{c_int, c_longlong, CStr};
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redis_module::alloc::RedisAlloc;
+use redis_module::{raw, redis_module, Context, RedisString, Status};
+use value::{Value, LOCKFLOOR};
+
+/// Calls a function that every server has.
+macro_rules! api {
+    ($name:ident($($arg:expr),* $(,)?)) => {
+        redis_module::raw::$name.expect("it is there since Redis 7.0")($($arg),*)
+    };
+}
+pub(crate) use api;
+
+redis_module! {
+    name: "floor",
+    version: 1,
+    allocator: (RedisAlloc, RedisAlloc),
+    data_types: [LOCKFLOOR],
+    init: start,
+    commands: [],
+}
+
+/// As redis-lock: damaged dumps are errors of ours (1); keys signal when they changed, not when they are opened (2).
+const OPTIONS: c_int = 1 | 1 << 1;
+
+type Entry = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+
+const COMMANDS: [(&CStr, Entry, &CStr); 5] = [
+    (c"floor.acquire", acquire::<Nobody>, c"write deny-oom fast"),
+    (c"floor.release", release::<Nobody>, c"write fast"),
+    (c"rfloor.acquire", acquire::<Replicas>, c"write deny-oom fast"),
+    (c"rfloor.release", release::<Replicas>, c"write fast"),
+    (c"floor.apply", apply, c"write"),
+];
+
+const OK: c_int = raw::REDISMODULE_OK as c_int;
+
+/// The fence of the latest grant.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+fn start(context: &Context, _: &[RedisString]) -> Status {
+    value::start();
+    // SAFETY: the context of the load that is running; all strings end with a NUL.
+    unsafe {
+        api!(RedisModule_SetModuleOptions(context.ctx, OPTIONS));
+        for (name, entry, flags) in COMMANDS {
+            if api!(RedisModule_CreateCommand(context.ctx, name.as_ptr(), Some(entry), flags.as_ptr(), 1, 1, 1)) != OK {
+                return Status::Err;
+            }
+        }
+    }
+    Status::Ok
+}
+
+/// Who is told of a change.
+trait Effects {
+    /// # Safety
+    /// Context and key are valid.
+    unsafe fn granted(ctx: *mut raw::RedisModuleCtx, key: *mut raw::RedisModuleString, payload: &[u8]);
+    /// # Safety
+    /// As above.
+    unsafe fn ended(ctx: *mut raw::RedisModuleCtx, key: *mut raw::RedisModuleString);
+}
+
+struct Nobody;
+
+impl Effects for Nobody {
+    unsafe fn granted(_: *mut raw::RedisModuleCtx, _: *mut raw::RedisModuleString, _: &[u8]) {}
+    unsafe fn ended(_: *mut raw::RedisModuleCtx, _: *mut raw::RedisModuleString) {}
+}
+
+struct Replicas;
+
+impl Effects for Replicas {
+    unsafe fn granted(ctx: *mut raw::RedisModuleCtx, key: *mut raw::RedisModuleString, payload: &[u8]) {
+        let (command, format) = (c"FLOOR.APPLY".as_ptr(), c"sb".as_ptr());
+        // SAFETY: format and arguments agree; the server copies what it keeps.
+        unsafe { api!(RedisModule_Replicate(ctx, command, format, key, payload.as_ptr(), payload.len())) };
+    }
+
+    unsafe fn ended(ctx: *mut raw::RedisModuleCtx, key: *mut raw::RedisModuleString) {
+        // SAFETY: format and arguments agree.
+        unsafe { api!(RedisModule_Replicate(ctx, c"DEL".as_ptr(), c"s".as_ptr(), key)) };
+    }
+}
+
+unsafe extern "C" fn acquire<E: Effects>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: context and arguments of the command that is running; the key is closed before the end.
+    unsafe {
+        let &[_, name, token, px, ms] = arguments(argv, argc) else { return api!(RedisModule_WrongArity(ctx)) };
+        let mut lease: c_longlong = 0;
+        let is_number = api!(RedisModule_StringToLongLong(ms, &mut lease)) == OK;
+        // Short enough for the sum with any clock.
+        if !is_number || !(1..=1 << 40).contains(&lease) || !bytes(px).eq_ignore_ascii_case(b"PX") {
+            return api!(RedisModule_ReplyWithError(ctx, c"ERR syntax error".as_ptr()));
+        }
+        let key = open(ctx, name);
+        // A lock that is asked for is free, most of the time: the first question is whether anything is there.
+        if api!(RedisModule_KeyType(key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+            let now = now_us();
+            let fence = now.max(LAST.load(Relaxed) + 1);
+            LAST.store(fence, Relaxed);
+            let until = (now / 1000) as c_longlong + lease;
+            let token = bytes(token);
+            let value = Value::new(fence, until, token);
+            api!(RedisModule_ModuleTypeSetValue(key, value::data_type(), value.raw()));
+            api!(RedisModule_SetAbsExpire(key, until));
+            api!(RedisModule_SignalModifiedKey(ctx, name));
+            E::granted(ctx, name, value.payload());
+            api!(RedisModule_ReplyWithArray(ctx, 2));
+            api!(RedisModule_ReplyWithStringBuffer(ctx, token.as_ptr().cast(), token.len()));
+            api!(RedisModule_ReplyWithLongLong(ctx, fence as c_longlong));
+        } else if api!(RedisModule_ModuleTypeGetType(key)) == value::data_type() {
+            api!(RedisModule_ReplyWithNullArray(ctx));
+        } else {
+            api!(RedisModule_ReplyWithError(ctx, WRONGTYPE.as_ptr()));
+        }
+        api!(RedisModule_CloseKey(key));
+    }
+    OK
+}
+
+unsafe extern "C" fn release<E: Effects>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: context and arguments of the command that is running; the key is closed before the end, and nothing
+    // refers to its value when it is deleted.
+    unsafe {
+        let &[_, name, token] = arguments(argv, argc) else { return api!(RedisModule_WrongArity(ctx)) };
+        let key = open(ctx, name);
+        // A lock that is given back is held, most of the time.
+        if api!(RedisModule_ModuleTypeGetType(key)) == value::data_type() {
+            let holds = Value::of_key(api!(RedisModule_ModuleTypeGetValue(key))).token() == bytes(token);
+            if holds {
+                api!(RedisModule_DeleteKey(key));
+                api!(RedisModule_SignalModifiedKey(ctx, name));
+                E::ended(ctx, name);
+            }
+            api!(RedisModule_ReplyWithLongLong(ctx, c_longlong::from(holds)));
+        } else if api!(RedisModule_KeyType(key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+            api!(RedisModule_ReplyWithLongLong(ctx, 0));
+        } else {
+            api!(RedisModule_ReplyWithError(ctx, WRONGTYPE.as_ptr()));
+        }
+        api!(RedisModule_CloseKey(key));
+    }
+    OK
+}
+
+/// A grant as replicas and the append-only file get it.
+unsafe extern "C" fn apply(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: context and arguments of the command that is running; the key is closed before the end.
+    unsafe {
+        let &[_, name, payload] = arguments(argv, argc) else { return api!(RedisModule_WrongArity(ctx)) };
+        let source = (raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING) as c_int;
+        let is_effect = api!(RedisModule_GetContextFlags(ctx)) & source != 0;
+        let Some(value) = Value::from_payload(bytes(payload)).filter(|_| is_effect) else {
+            return api!(RedisModule_ReplyWithError(ctx, c"ERR only replicas and AOF files send this".as_ptr()));
+        };
+        let key = open(ctx, name);
+        api!(RedisModule_ModuleTypeSetValue(key, value::data_type(), value.raw()));
+        api!(RedisModule_SetAbsExpire(key, value.until()));
+        LAST.fetch_max(value.fence(), Relaxed);
+        api!(RedisModule_CloseKey(key));
+        api!(RedisModule_ReplicateVerbatim(ctx));
+        api!(RedisModule_ReplyWithSimpleString(ctx, c"OK".as_ptr()))
+    }
+}
+
+const WRONGTYPE: &CStr = c"WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// # Safety
+/// Context and name are valid; the caller closes the key.
+unsafe fn open(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> *mut raw::RedisModuleKey {
+    let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
+    // SAFETY: the caller vouches for it.
+    unsafe { api!(RedisModule_OpenKey(ctx, name, mode)) }
+}
+
+/// # Safety
+/// The arguments of a command that is running.
+unsafe fn arguments<'a>(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'a [*mut raw::RedisModuleString] {
+    // SAFETY: the caller vouches for it; there is always the command's name.
+    unsafe { slice::from_raw_parts(argv, argc as usize) }
+}
+
+/// # Safety
+/// The string outlives what is returned.
+unsafe fn bytes<'a>(string: *mut raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: the caller vouches for it; the pointer is never null.
+    unsafe { slice::from_raw_parts(api!(RedisModule_StringPtrLen(string, &mut len)).cast(), len) }
+}
+
+/// The instant by which the server expires keys in this command, where it tells: that reads no clock.
+fn now_us() -> u64 {
+    // SAFETY: the pointer was filled when the module was loaded; the function takes nothing.
+    if let Some(cached) = unsafe { raw::RedisModule_CachedMicroseconds } {
+        // SAFETY: as above.
+        return unsafe { cached() } as u64;
+    }
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
