@@ -24,7 +24,7 @@ use scale::Scale;
 use section::Section;
 use server::{stock, Server};
 use workloads::plan::Plan;
-use workloads::{base, bytes, contended, growth, latency, memory, ordinary_keys, pair, wakeup};
+use workloads::{base, bytes, contended, floor, growth, latency, memory, ordinary_keys, pair, wakeup};
 
 const USAGE: &str = "\
 cargo bench --bench locks -- [--quick] [--only WORD] [--docs DIRECTORY]
@@ -35,6 +35,7 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--docs DIRECTORY]
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
   REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; the rivals run alone without
+  REDIS_LOCK_FLOOR=path       the floor (benches/floor), instead of the one built beside this program
   REDIS_LOCK_BASE=path        another build of the module: the workload `base` runs the pair and the hand-off of both in
                               turn and shows the ratios; add --only base for nothing else
 
@@ -56,6 +57,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("bytes", bytes::per_pair),
     ("families", pair::families),
     ("ordinary-keys", ordinary_keys::beside_locks),
+    ("floor", floor::beside_floor),
     ("base", base::beside_base),
 ];
 
@@ -84,12 +86,16 @@ fn run() -> io::Result<()> {
     let files = support::raise_file_limit()?;
     let servers = std::env::var("SERVERS").unwrap_or_else(|_| "redis-server".to_owned());
     let module = support::built_module();
+    let floor = built_floor()?;
     let base = std::env::var_os("REDIS_LOCK_BASE").map(PathBuf::from);
     let machine = machine();
     println!("{machine}; {files} open files allowed");
     match &module {
         Some(path) => println!("module: {}", path.display()),
         None => println!("module: none, the rivals run alone"),
+    }
+    if floor.is_none() {
+        println!("floor: none; cargo build --release -p redis-lock-floor makes it");
     }
     if let Some(path) = &base {
         println!("base: {}", path.display());
@@ -101,7 +107,8 @@ fn run() -> io::Result<()> {
         let builder = stock(Path::new(program), module.as_deref());
         let version = Server::start(&builder)?.info("server")?.version();
         println!("\n{version} ({program})");
-        let plan = Plan { builder, module: module.clone(), base: base.clone(), scale: options.scale, files };
+        let (module, floor, base) = (module.clone(), floor.clone(), base.clone());
+        let plan = Plan { builder, module, floor, base, scale: options.scale, files };
         let sections =
             run_workloads(&plan, &options).map_err(|error| io::Error::other(format!("on {version}: {error}")))?;
         chapters.push(Chapter { version, sections });
@@ -152,6 +159,21 @@ fn options() -> io::Result<Option<Options>> {
         options.docs = Some("docs".into());
     }
     Ok(Some(options))
+}
+
+/// The module of benches/floor: `REDIS_LOCK_FLOOR`, or what was built beside this program.
+fn built_floor() -> io::Result<Option<PathBuf>> {
+    let path = match std::env::var_os("REDIS_LOCK_FLOOR") {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let program = std::env::current_exe()?;
+            let profile = program.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+            let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+            profile.join(format!("{prefix}redis_lock_floor{suffix}"))
+        }
+    };
+    // The server runs in a directory of its own.
+    Ok(if path.exists() { Some(std::path::absolute(path)?) } else { None })
 }
 
 /// The processor and the system, for the reader who compares.

@@ -20,6 +20,10 @@ impl Chapter {
     fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         self.sections.iter().flat_map(|section| &section.verdicts)
     }
+
+    fn verdict(&self, what: &str) -> Option<&Verdict> {
+        self.verdicts().find(|verdict| verdict.what == what)
+    }
 }
 
 pub fn print(section: &Section) {
@@ -89,9 +93,15 @@ fn targets(text: &mut String, chapters: &[Chapter]) {
             continue;
         }
         seen.push(&verdict.what);
-        let _ = write!(text, "| {} | {} |", verdict.what, verdict.target());
-        for chapter in chapters {
-            let cell = chapter.verdicts().find(|other| other.what == verdict.what).map(Verdict::cell);
+        let own = chapters.iter().map(|chapter| chapter.verdict(&verdict.what));
+        let is_common = own.clone().flatten().all(|other| other.target() == verdict.target());
+        let target = if is_common { verdict.target() } else { "each its own".to_owned() };
+        let _ = write!(text, "| {} | {target} |", verdict.what);
+        for verdict in own {
+            let cell = verdict.map(|verdict| match is_common {
+                true => verdict.cell(),
+                false => format!("{}; {}", verdict.cell(), verdict.target()),
+            });
             let _ = write!(text, " {} |", cell.unwrap_or_default());
         }
         text.push('\n');

@@ -12,6 +12,7 @@ mod lua_hash;
 mod lua_mutex;
 mod module;
 mod names;
+mod no_lock;
 mod python_redis_lock;
 mod redis_py;
 mod redisson;
@@ -26,13 +27,14 @@ pub use names::{Names, LEASE_MS};
 pub use rival::{prepare, Order, Pair, Ready, Rival};
 
 /// The module's own, by the name of their acquiring command.
-pub use module::{LOCK, MLOCK, RLOCK, RWLOCK_READ, RWLOCK_WRITE, SEM};
+pub use module::{LOCK, LOCK_BLOCK, LOCK_SESSION, MLOCK, RLOCK, RWLOCK_READ, RWLOCK_WRITE, SEM};
 
 pub use compare_delete::{DELEX, DELIFEQ, SET_IFEQ};
 pub use counter::COUNTER;
-pub use floor::{PING, SET_DEL};
+pub use floor::{FLOOR, RFLOOR};
 pub use lua_hash::LUA_HASH;
 pub use lua_mutex::LUA_MUTEX;
+pub use no_lock::{PING, SET_DEL};
 pub use python_redis_lock::PYTHON_REDIS_LOCK;
 pub use redis_py::REDIS_PY;
 pub use redisson::REDISSON;
@@ -77,7 +79,11 @@ pub const ALL: &[&Rival] = &[
     &PYTHON_REDIS_LOCK,
     &REDISSON,
     &REDISSON_FAIR,
+    &FLOOR,
+    &RFLOOR,
     &LOCK,
+    &LOCK_BLOCK,
+    &LOCK_SESSION,
     &RLOCK,
     &RWLOCK_READ,
     &RWLOCK_WRITE,

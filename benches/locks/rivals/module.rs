@@ -15,6 +15,29 @@ pub const RWLOCK_WRITE: Rival = rival::<Write>();
 pub const SEM: Rival = rival::<Semaphore>();
 pub const MLOCK: Rival = rival::<Several>();
 
+/// A request that may wait, and need not.
+pub const LOCK_BLOCK: Rival = Rival {
+    name: "LOCK, BLOCK 5000",
+    how: "LOCK.ACQUIRE … BLOCK 5000 of a free lock; LOCK.RELEASE",
+    pair: |pair, names| {
+        pair.acquire.push(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms, "BLOCK", "5000"]);
+        pair.release.push(&Mutex::release(names));
+    },
+    open: None,
+    ..LOCK
+};
+
+pub const LOCK_SESSION: Rival = Rival {
+    name: "LOCK, SESSION",
+    how: "LOCK.ACQUIRE … SESSION; LOCK.RELEASE",
+    pair: |pair, names| {
+        pair.acquire.push(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms, "SESSION"]);
+        pair.release.push(&Mutex::release(names));
+    },
+    open: None,
+    ..LOCK
+};
+
 /// What the families differ in.
 trait Family: 'static {
     const NAME: &'static str;

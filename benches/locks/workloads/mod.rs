@@ -3,10 +3,12 @@
 pub mod base;
 pub mod bytes;
 pub mod contended;
+pub mod floor;
 pub mod growth;
 pub mod latency;
 pub mod memory;
 pub mod ordinary_keys;
 pub mod pair;
 pub mod plan;
+pub mod readings;
 pub mod wakeup;

@@ -3,12 +3,11 @@
 
 use std::io;
 
-use support::Connection;
-
 use super::plan::Plan;
-use crate::batch::{Batch, KEYS};
+use super::readings::{in_turn, on_several_servers};
+use crate::batch::KEYS;
 use crate::plots::{Bar, Plot};
-use crate::rivals::{self, prepare, Names, Pair, Rival};
+use crate::rivals::{self, Names, Pair, Rival};
 use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::Figure;
@@ -43,15 +42,9 @@ const TARGETS: &[(&str, &Rival, &Rival, f64)] = &[
     ("reentrant pair to the Lua hash pair", &rivals::RLOCK, &rivals::LUA_HASH, 0.22),
 ];
 
-/// CPU per pair of one rival, a reading for each round.
-struct Readings {
-    rival: &'static Rival,
-    us: Vec<f64>,
-}
-
 pub fn pipelined(plan: &Plan) -> io::Result<Section> {
     let mut server = Server::start(&plan.builder)?;
-    let (readings, missing) = measure(&mut server, PAIRS, plan.scale.pick(101, 15))?;
+    let (readings, missing) = in_turn(&mut server, PAIRS, plan.scale.pick(101, 15))?;
     let find = |rival: &Rival| readings.iter().find(|entry| entry.rival.name == rival.name);
     let floor = find(&rivals::SET_DEL).expect("every server has SET and DEL");
 
@@ -78,22 +71,16 @@ pub fn pipelined(plan: &Plan) -> io::Result<Section> {
 
     for (what, ours, theirs, limit) in TARGETS {
         let both_there = find(ours).is_some() && find(theirs).is_some();
-        let measured = if both_there { Some(side_by_side(plan, ours, theirs)?) } else { None };
+        let measured = match both_there {
+            true => {
+                let readings = on_several_servers(plan, || Server::start(&plan.builder), &[ours, theirs])?;
+                Some(Figure::of_ratios(&readings[0].us, &readings[1].us))
+            }
+            false => None,
+        };
         section.verdicts.push(Verdict::at_most(what, *limit, measured));
     }
     Ok(section)
-}
-
-/// What one pair costs to the other: A, B, B, A, with nothing in between. On several servers, because where the memory
-/// of one happens to lie moves the ratio by some hundredths.
-fn side_by_side(plan: &Plan, ours: &'static Rival, theirs: &'static Rival) -> io::Result<Figure> {
-    let mut us = [Vec::new(), Vec::new()];
-    for _ in 0..plan.scale.pick(5, 2) {
-        let mut server = Server::start(&plan.builder)?;
-        let (readings, _) = measure(&mut server, &[ours, theirs], plan.scale.pick(25, 12))?;
-        us.iter_mut().zip(readings).for_each(|(us, reading)| us.extend(reading.us));
-    }
-    Ok(Figure::of_ratios(&us[0], &us[1]))
 }
 
 /// (7) The families' pairs beside the mutex's.
@@ -106,7 +93,7 @@ pub fn families(plan: &Plan) -> io::Result<Section> {
         &["family", "CPU to the mutex", "µs of server CPU per pair"],
     );
     let mut server = Server::start(&plan.builder)?;
-    let (readings, missing) = measure(&mut server, FAMILIES, plan.scale.pick(101, 15))?;
+    let (readings, missing) = in_turn(&mut server, FAMILIES, plan.scale.pick(101, 15))?;
     let mutex = readings.iter().find(|entry| entry.rival.name == rivals::LOCK.name);
     let Some(mutex) = mutex else {
         section.missing(&missing);
@@ -134,29 +121,6 @@ pub fn families(plan: &Plan) -> io::Result<Section> {
     })
     .collect();
     Ok(section)
-}
-
-fn measure(
-    server: &mut Server,
-    rivals: &[&'static Rival],
-    rounds: usize,
-) -> io::Result<(Vec<Readings>, Vec<&'static str>)> {
-    let (here, missing) = prepare(server, rivals)?;
-    let mut client = Connection::connect(server.port())?;
-    let batch_of: Vec<Batch> = here.iter().map(|(rival, scripts)| Batch::of(rival, scripts)).collect();
-    let mut readings: Vec<Readings> = here.iter().map(|(rival, _)| Readings { rival, us: Vec::new() }).collect();
-    for round in 0..=rounds {
-        for turn in 0..readings.len() {
-            // Every round starts with another way, so that none always runs behind the same neighbour.
-            let which = (turn + round) % readings.len();
-            let us = batch_of[which].cpu_us_per_pair(server, &mut client)?;
-            // The first round warms up.
-            if round > 0 {
-                readings[which].us.push(us);
-            }
-        }
-    }
-    Ok((readings, missing))
 }
 
 fn commands(rival: &Rival) -> usize {

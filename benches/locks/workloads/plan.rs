@@ -14,12 +14,22 @@ pub struct Plan {
     pub module: Option<PathBuf>,
     /// Another build of it, to be compared with.
     pub base: Option<PathBuf>,
+    /// The module of benches/floor, where it was built.
+    pub floor: Option<PathBuf>,
     pub scale: Scale,
     /// How many files this process, and a server that it starts, may have open.
     pub files: u64,
 }
 
 impl Plan {
+    /// The same with the floor beside the module.
+    pub fn with_floor(&self) -> Builder {
+        match &self.floor {
+            Some(path) => self.builder.clone().config(format!("loadmodule {}", path.display())),
+            None => self.builder.clone(),
+        }
+    }
+
     /// How long something runs, in ms.
     pub fn time(&self, full_ms: u64, quick_ms: u64) -> Duration {
         Duration::from_millis(self.scale.pick(full_ms, quick_ms))
