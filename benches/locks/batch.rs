@@ -54,7 +54,8 @@ impl Batch {
         Ok(spent / (BATCHES * KEYS) as f64)
     }
 
-    fn run(&self, client: &mut Connection) -> io::Result<()> {
+    /// Every pair once. Every reply is checked.
+    pub fn run(&self, client: &mut Connection) -> io::Result<()> {
         let mut wrong = None;
         client.pipeline(&self.pipeline, |index, reply| {
             let last_of_release = index >= self.releases && (index - self.releases + 1) % self.replies_per_release == 0;

@@ -24,13 +24,16 @@ use scale::Scale;
 use section::Section;
 use server::{stock, Server};
 use workloads::plan::Plan;
-use workloads::{base, bytes, contended, floor, growth, latency, memory, ordinary_keys, pair, wakeup};
+use workloads::{
+    base, bytes, contended, floor, growth, instructions, latency, memory, ordinary_keys, pair, taxes, wakeup,
+};
 
 const USAGE: &str = "\
-cargo bench --bench locks -- [--quick] [--only WORD] [--docs DIRECTORY]
+cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DIRECTORY]
 
   --quick            everything in small
   --only WORD        the workloads whose name contains the word
+  --instructions     the workload of this name too: it counts by valgrind, which must be there
   --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
@@ -58,6 +61,8 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("families", pair::families),
     ("ordinary-keys", ordinary_keys::beside_locks),
     ("floor", floor::beside_floor),
+    ("taxes", taxes::of_one_waiter),
+    ("instructions", instructions::per_pair),
     ("base", base::beside_base),
 ];
 
@@ -65,6 +70,8 @@ struct Options {
     scale: Scale,
     only: Option<String>,
     docs: Option<PathBuf>,
+    /// Whether valgrind counts too.
+    instructions: bool,
 }
 
 fn main() -> std::process::ExitCode {
@@ -127,7 +134,12 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
     let mut sections = Vec::new();
     for (name, run) in WORKLOADS {
         let is_wanted = options.only.as_ref().is_none_or(|word| name.contains(word.as_str()));
-        if !is_wanted || (*name == "base" && plan.base.is_none()) {
+        let is_possible = match *name {
+            "base" => plan.base.is_some(),
+            "instructions" => options.instructions,
+            _ => true,
+        };
+        if !is_wanted || !is_possible {
             continue;
         }
         let start = Instant::now();
@@ -141,13 +153,14 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
 
 /// None where they ask for help.
 fn options() -> io::Result<Option<Options>> {
-    let mut options = Options { scale: Scale::Full, only: None, docs: None };
+    let mut options = Options { scale: Scale::Full, only: None, docs: None, instructions: false };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| io::Error::other(format!("{arg} needs a value")));
         match arg.as_str() {
             "--quick" => options.scale = Scale::Quick,
             "--only" => options.only = Some(value()?),
+            "--instructions" => options.instructions = true,
             "--docs" => options.docs = Some(value()?.into()),
             // Cargo adds this to every benchmark.
             "--bench" => {}

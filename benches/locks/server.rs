@@ -37,6 +37,16 @@ impl Server {
         self.server.port()
     }
 
+    /// The process id, for signals and tools.
+    pub fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Where it keeps its files.
+    pub fn dir(&self) -> &Path {
+        self.server.dir()
+    }
+
     /// One command on the control connection.
     pub fn command(&mut self, args: &[&str]) -> io::Result<Reply> {
         self.control.command(args)

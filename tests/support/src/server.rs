@@ -28,6 +28,8 @@ pub struct Builder {
     config: Vec<String>,
     clock: Option<String>,
     clocks: Option<Clocks>,
+    /// A program that runs the server, and its arguments.
+    runner: Vec<String>,
 }
 
 /// Where the clocks of a server stand: they go no further by themselves.
@@ -94,6 +96,12 @@ impl Builder {
         self.config("cluster-enabled yes").config(format!("cluster-port {bus}"))
     }
 
+    /// Runs the server by another program, in the same process: valgrind, say, with its arguments.
+    pub fn run_by(mut self, runner: &[&str]) -> Builder {
+        self.runner = runner.iter().map(|word| word.to_string()).collect();
+        self
+    }
+
     /// Shifts the server's clock, in faketime's notation: `+0`, `-2d`, `+90s`. [`Server::set_clock`] shifts it again.
     pub fn clock(mut self, offset: &str) -> Builder {
         self.clock = Some(offset.into());
@@ -158,6 +166,7 @@ impl Server {
             config: Vec::new(),
             clock: None,
             clocks: None,
+            runner: Vec::new(),
         }
     }
 
@@ -318,7 +327,14 @@ impl Server {
         let config = self.dir().join("redis.conf");
         fs::write(&config, self.config()).expect("the configuration is written");
         let log = File::options().create(true).append(true).open(self.dir().join("log")).expect("the log opens");
-        let mut command = Command::new(&program);
+        let mut command = match self.builder.runner.split_first() {
+            Some((runner, args)) => {
+                let mut command = Command::new(runner);
+                command.args(args).arg(&program);
+                command
+            }
+            None => Command::new(&program),
+        };
         command
             .arg(&config)
             .current_dir(self.dir())

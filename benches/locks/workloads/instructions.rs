@@ -1,0 +1,318 @@
+//! (12) Instructions of the server's main thread for one pair, counted by valgrind: where a few hundredths decide, CPU
+//! time moves more from run to run than what is looked for.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_lite::future::block_on;
+use support::{Builder, Connection, Pipeline, Reply};
+
+use super::plan::Plan;
+use super::taxes::{push_pair, Task, Waiter, GOAL, TASKS};
+use crate::rivals::{self, prepare, Rival};
+use crate::section::{Section, Verdict};
+use crate::server::Server;
+use crate::stats::Figure;
+
+/// Pairs of one count.
+const PAIRS: usize = 500;
+
+/// Counts of the same, after one that warms up. The least of them is taken: what the server does on its own, once a
+/// second, only adds.
+const COUNTS: usize = 5;
+
+/// Pairs of one pipeline: the server reads it at once.
+const SLICE: usize = 50;
+
+/// Hand-offs of one count.
+const HAND_OFFS: usize = 100;
+
+/// Long enough for the server to read a request, and so that it wakes up equally often for each.
+const PAUSE: Duration = Duration::from_millis(2);
+
+const WAYS: &[&Rival] = &[
+    &rivals::LOCK,
+    &rivals::FLOOR,
+    &rivals::SET_DEL,
+    &rivals::LOCK_BLOCK,
+    &rivals::LOCK_SESSION,
+    &rivals::RLOCK,
+    &rivals::RWLOCK_READ,
+    &rivals::RWLOCK_WRITE,
+    &rivals::SEM,
+    &rivals::MLOCK,
+    &rivals::DELIFEQ,
+    &rivals::LUA_MUTEX,
+];
+
+const WAYS_WITH_EFFECTS: &[&Rival] = &[&rivals::LOCK, &rivals::RFLOOR, &rivals::SET_DEL, &rivals::SET_LUA];
+
+/// Whose instructions, to whose, and at most how much of them.
+const TARGETS: &[(&Rival, &Rival, f64)] = &[
+    (&rivals::LOCK, &rivals::FLOOR, 1.04),
+    (&rivals::LOCK, &rivals::DELIFEQ, 1.04),
+    (&rivals::RLOCK, &rivals::LOCK, 1.02),
+    (&rivals::LOCK_BLOCK, &rivals::LOCK, 1.01),
+    (&rivals::LOCK_SESSION, &rivals::LOCK, 1.15),
+];
+
+/// A lock that two clients hand to each other: what they call it, and the rest of its acquire and of its release.
+const HAND_OFF_WAYS: &[(&str, &[&str], &[&str])] =
+    &[("LOCK", &[], &[]), ("RLOCK", &[], &[]), ("RWLOCK", &["WRITE"], &["WRITE"]), ("SEM", &["LIMIT", "1"], &[])];
+
+pub fn per_pair(plan: &Plan) -> io::Result<Section> {
+    let servers = plan.scale.pick(4, 2);
+    let mut section = Section::new(
+        "Instructions of the main thread",
+        &format!(
+            "valgrind --tool=callgrind counts the instructions of the server's main thread, with all that the server \
+             does for a command: reading, parsing, replying. System calls count as the instruction that makes them. \
+             An acquire and its release, one after the other, {SLICE} pairs in a pipeline: with one key at a time the \
+             server's hash tables are always the same. The least of {COUNTS} counts of {PAIRS} pairs each, on \
+             {servers} servers: each has a hash seed of its own, by which a command is found in one step or in two, \
+             which is some thousandths of a pair. A hand-off is one between two clients; how often the server wakes \
+             up for it is in it, so that it moves by a tenth. Rows beside one waiter come before and after it on the \
+             same server."
+        ),
+        &["what", "instructions", "to LOCK", "to the floor", "to SET NX PX + DEL"],
+    );
+    if plan.module.is_none() {
+        section.missing(&["LOCK"]);
+        return Ok(section);
+    }
+    let quiet = plan.with_floor().config("save \"\"");
+
+    let mut pairs = Pairs(Vec::new());
+    let mut counter = Counter::start(&quiet)?;
+    for round in 0..servers {
+        if round > 0 {
+            counter = Counter::start(&quiet)?;
+        }
+        pairs.take_less(counter.pairs(WAYS)?);
+    }
+    pairs.add_rows(&mut section, "", &rivals::FLOOR);
+    for (ours, theirs, limit) in TARGETS {
+        let what = format!("{} to {}, instructions", ours.name, theirs.name);
+        section.verdicts.push(Verdict::at_most(&what, *limit, pairs.ratio(ours, theirs)));
+    }
+    let lock = pairs.of(&rivals::LOCK);
+
+    // Before anybody has waited on this server.
+    let mut without = Vec::new();
+    for task in &TASKS {
+        without.push(counter.task(task)?);
+    }
+    let _waiter = Waiter::start(&mut counter.server)?;
+    for (task, without) in TASKS.iter().zip(without) {
+        let with = counter.task(task)?;
+        let ratio = Figure::of(vec![with / without]);
+        let name = format!("{} beside one waiter ({} alone)", task.name, thousands(without));
+        section.row([name, thousands(with), String::new(), String::new(), String::new()]);
+        let what = format!("{} beside one waiter, instructions, to none", task.name);
+        section.verdicts.push(Verdict::at_most(&what, GOAL, Some(ratio)));
+    }
+    for way in HAND_OFF_WAYS {
+        let count = counter.hand_offs(way)?;
+        let name = format!("{} hand-off", way.0);
+        section.row([name, thousands(count), quotient(Some(count), lock), String::new(), String::new()]);
+    }
+    drop(counter);
+
+    let appending = quiet.config("appendonly yes").config("appendfsync everysec");
+    let appending = appending.config("auto-aof-rewrite-percentage 0");
+    let mut pairs = Pairs(Vec::new());
+    for _ in 0..servers {
+        pairs.take_less(Counter::start(&appending)?.pairs(WAYS_WITH_EFFECTS)?);
+    }
+    pairs.add_rows(&mut section, ", with an AOF", &rivals::RFLOOR);
+    let what = "LOCK to replicating floor, with an AOF, instructions";
+    section.verdicts.push(Verdict::at_most(what, 1.05, pairs.ratio(&rivals::LOCK, &rivals::RFLOOR)));
+    Ok(section)
+}
+
+/// Instructions for one pair of each way; `None` where the server cannot run it.
+struct Pairs(Vec<(&'static Rival, Option<f64>)>);
+
+impl Pairs {
+    /// Takes the lesser count of each way.
+    fn take_less(&mut self, other: Pairs) {
+        if self.0.is_empty() {
+            self.0 = other.0;
+            return;
+        }
+        for ((_, least), (_, count)) in self.0.iter_mut().zip(other.0) {
+            *least = least.zip(count).map(|(least, count)| least.min(count));
+        }
+    }
+
+    fn of(&self, rival: &Rival) -> Option<f64> {
+        self.0.iter().find(|(other, _)| other.name == rival.name).and_then(|(_, count)| *count)
+    }
+
+    fn ratio(&self, ours: &Rival, theirs: &Rival) -> Option<Figure> {
+        Some(Figure::of(vec![self.of(ours)? / self.of(theirs)?]))
+    }
+
+    fn add_rows(&self, section: &mut Section, setting: &str, floor: &Rival) {
+        for (rival, count) in &self.0 {
+            let shown = count.map_or("not there".to_owned(), thousands);
+            let [lock, floor, bare] = [&rivals::LOCK, floor, &rivals::SET_DEL].map(|to| quotient(*count, self.of(to)));
+            section.row([format!("{}{setting}", rival.name), shown, lock, floor, bare]);
+        }
+    }
+}
+
+fn quotient(count: Option<f64>, to: Option<f64>) -> String {
+    count.zip(to).map_or(String::new(), |(count, to)| format!("{:.3}", count / to))
+}
+
+fn thousands(count: f64) -> String {
+    let count = count.round() as u64;
+    match count / 1000 {
+        0 => count.to_string(),
+        above => format!("{above},{:03}", count % 1000),
+    }
+}
+
+/// A server that runs under callgrind.
+struct Counter {
+    server: Server,
+    client: Connection,
+    dumps: usize,
+}
+
+impl Counter {
+    fn start(builder: &Builder) -> io::Result<Counter> {
+        // Threads apart, because the main thread's alone count. Counting begins when it is asked for: a start is long.
+        let callgrind = [
+            "valgrind",
+            "--tool=callgrind",
+            "--separate-threads=yes",
+            "--instr-atstart=no",
+            "--callgrind-out-file=callgrind",
+        ];
+        // The server's own clockwork is no part of a pair: once a second is as rare as it gets.
+        let builder = builder.clone().config("hz 1").config("dynamic-hz no").run_by(&callgrind);
+        let server = Server::start(&builder)
+            .map_err(|error| io::Error::other(format!("{error}; is valgrind there? (apt install valgrind)")))?;
+        let client = Connection::connect(server.port())?;
+        let counter = Counter { server, client, dumps: 0 };
+        counter.tell(&["instrumentation", "on"])?;
+        Ok(counter)
+    }
+
+    fn pairs(&mut self, rivals: &[&'static Rival]) -> io::Result<Pairs> {
+        let (here, _) = prepare(&mut self.server, rivals)?;
+        let mut pairs = Vec::new();
+        for rival in rivals {
+            let count = match here.iter().find(|(other, _)| other.name == rival.name) {
+                Some((_, scripts)) => Some(self.pair(rival, scripts)?),
+                None => None,
+            };
+            pairs.push((*rival, count));
+        }
+        Ok(Pairs(pairs))
+    }
+
+    fn pair(&mut self, rival: &Rival, scripts: &Rc<[String]>) -> io::Result<f64> {
+        let mut pipeline = Pipeline::default();
+        (0..SLICE).for_each(|index| push_pair(&mut pipeline, rival, index, scripts));
+        let replies = pipeline.commands / SLICE;
+        self.count(PAIRS, |client| {
+            for _ in 0..PAIRS / SLICE {
+                let mut wrong = None;
+                client.pipeline(&pipeline, |index, reply| {
+                    let is_last = (index + 1) % replies == 0;
+                    if reply.is_error() || (is_last && !(rival.freed)(&reply)) {
+                        wrong.get_or_insert(reply);
+                    }
+                })?;
+                if let Some(reply) = wrong {
+                    return Err(io::Error::other(format!("{}: {reply:?}", rival.name)));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn task(&mut self, task: &Task) -> io::Result<f64> {
+        let mut pipeline = Pipeline::default();
+        (0..SLICE).for_each(|index| (task.push)(&mut pipeline, index));
+        self.count(PAIRS, |client| (0..PAIRS / SLICE).try_for_each(|_| client.run(&pipeline)))
+    }
+
+    /// Two clients hand a lock to each other.
+    fn hand_offs(&mut self, (family, acquire, release): &(&str, &[&str], &[&str])) -> io::Result<f64> {
+        let key = format!("handed-over:{family}");
+        let command = |action: &str, owner: usize, rest: &[&str]| {
+            let mut words = vec![format!("{family}.{action}"), key.clone(), format!("{owner:036}")];
+            words.extend(rest.iter().map(|word| word.to_string()));
+            words
+        };
+        let mut clients = [Connection::connect(self.server.port())?, Connection::connect(self.server.port())?];
+        let waiting = [acquire, &["PX", "30000", "BLOCK", "0"][..]].concat();
+        let first = command("ACQUIRE", 0, &waiting);
+        granted(block_on(clients[0].call(&words(&first)))?)?;
+        let mut holder = 0;
+        self.count(HAND_OFFS, |_| {
+            for _ in 0..HAND_OFFS {
+                let next = 1 - holder;
+                block_on(clients[next].send(&words(&command("ACQUIRE", next, &waiting))))?;
+                std::thread::sleep(PAUSE);
+                block_on(clients[holder].call(&words(&command("RELEASE", holder, release))))?;
+                granted(block_on(clients[next].receive())?)?;
+                std::thread::sleep(PAUSE);
+                holder = next;
+            }
+            Ok(())
+        })
+    }
+
+    /// Instructions of the main thread for each of `units`.
+    fn count(&mut self, units: usize, mut work: impl FnMut(&mut Connection) -> io::Result<()>) -> io::Result<f64> {
+        work(&mut self.client)?;
+        self.tell(&["zero"])?;
+        let mut least = f64::INFINITY;
+        for _ in 0..COUNTS {
+            work(&mut self.client)?;
+            // It begins at zero again.
+            self.tell(&["dump"])?;
+            self.dumps += 1;
+            let file = self.server.dir().join(format!("callgrind.{}-01", self.dumps));
+            least = least.min(total(&file)? / units as f64);
+            std::fs::remove_file(file)?;
+        }
+        Ok(least)
+    }
+
+    /// Sends callgrind a command, and waits until it has run.
+    fn tell(&self, command: &[&str]) -> io::Result<()> {
+        let output = Command::new("vgdb").arg(format!("--pid={}", self.server.pid())).args(command).output()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("vgdb: {}", String::from_utf8_lossy(&output.stderr)))),
+        }
+    }
+}
+
+/// What callgrind counted in all.
+fn total(file: &Path) -> io::Result<f64> {
+    let text = std::fs::read_to_string(file)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("totals: "));
+    let total = line.and_then(|total| total.trim().parse().ok());
+    total.ok_or_else(|| io::Error::other(format!("{} has no total", file.display())))
+}
+
+fn granted(reply: Reply) -> io::Result<()> {
+    match reply {
+        Reply::Array(_) => Ok(()),
+        other => Err(io::Error::other(format!("no grant but {other:?}"))),
+    }
+}
+
+fn words(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
