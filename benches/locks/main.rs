@@ -13,6 +13,7 @@ mod scale;
 mod section;
 mod server;
 mod stats;
+mod watch;
 mod workloads;
 
 use std::io;
@@ -25,7 +26,7 @@ use section::Section;
 use server::{stock, Server};
 use workloads::plan::Plan;
 use workloads::{
-    base, bytes, contended, floor, growth, instructions, latency, memory, ordinary_keys, pair, taxes, wakeup,
+    base, bytes, contended, floor, growth, instructions, latency, memory, ordinary_keys, pair, taxes, turns, wakeup,
 };
 
 const USAGE: &str = "\
@@ -61,6 +62,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("families", pair::families),
     ("ordinary-keys", ordinary_keys::beside_locks),
     ("floor", floor::beside_floor),
+    ("turns", turns::longest),
     ("taxes", taxes::of_one_waiter),
     ("instructions", instructions::per_pair),
     ("base", base::beside_base),

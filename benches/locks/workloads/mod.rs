@@ -13,4 +13,5 @@ pub mod pair;
 pub mod plan;
 pub mod readings;
 pub mod taxes;
+pub mod turns;
 pub mod wakeup;

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 /// Ports are taken from below the range out of which systems pick the ports of outgoing connections (32768 on Linux,
 /// 49152 on macOS), so that no client of another test ever sits on the port of a server that restarts.
@@ -58,6 +59,24 @@ pub fn raise_file_limit() -> io::Result<u64> {
         // macOS allows less than it says; what there was stays.
         Err(_) => Ok(limit.rlim_cur),
     }
+}
+
+/// CPU time of a process so far, exact also while it runs. `None` where the process is gone, and on systems other than
+/// Linux: they do not tell it of another process.
+#[cfg(target_os = "linux")]
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: the calls write one clock and one time, which outlive them.
+    let is_known = unsafe {
+        libc::clock_getcpuclockid(pid.try_into().ok()?, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0
+    };
+    is_known.then_some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn cpu_time(_: u32) -> Option<Duration> {
+    None
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
