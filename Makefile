@@ -2,6 +2,7 @@
 # the rest is installed by scripts/setup, and only where it is missing.
 
 PORT ?= 6379
+BENCH ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 ifeq ($(shell uname -s),Darwin)
 MODULE := $(TARGET)/release/libredis_lock.dylib
@@ -85,14 +86,14 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
 	cargo build --release
 	@$(MANY_FILES); cargo run --quiet --release --example demo
 
-bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path)
+bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path BENCH=--instructions)
 	@scripts/setup compiler libclang redis
 	cargo build --release
 	cargo build --release -p redis-lock-floor
-	@$(MANY_FILES); cargo bench --bench locks
+	@$(MANY_FILES); cargo bench --bench locks -- $(BENCH)
 
-bench-quick: ## the same in two minutes, printed only
+bench-quick: ## the same in some minutes, printed only
 	@scripts/setup compiler libclang redis
 	cargo build --release
 	cargo build --release -p redis-lock-floor
-	@$(MANY_FILES); cargo bench --bench locks -- --quick
+	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
