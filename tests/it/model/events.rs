@@ -5,6 +5,7 @@ use lock::testing::model::Value;
 
 use super::play::{Play, Result, LATE};
 use super::wire;
+use crate::support::waiting::until_gone;
 use crate::support::Reply;
 
 /// How late the module may notice that writes are accepted again: no event tells it.
@@ -111,6 +112,8 @@ impl Play<'_> {
             0 => {
                 self.note(format!("c{} closes", connection.number));
                 drop(connection.client);
+                // A busy machine hands the end of a connection on in its own time.
+                until_gone(&mut self.control, connection.id);
             }
             _ => drop(self.native(&format!("CLIENT KILL ID {}", connection.id))?),
         }
