@@ -119,3 +119,25 @@ impl LockManager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::key::ClientId;
+    use crate::manager::fixture::Fixture;
+    use crate::value::claim::{Claim, Portion};
+    use crate::value::time::Lease;
+
+    #[test]
+    fn events_matter_to_who_waits_to_bound_holds_and_to_grants_on_their_way() {
+        let mut fixture = Fixture::of(&[("a", Claim::Mutex)]);
+        assert!(!fixture.manager.concerns_anybody(), "it holds, and that is all");
+        fixture.acquire("b", Claim::Mutex, None, Lease::Persist);
+        assert!(fixture.manager.concerns_anybody(), "b waits");
+        fixture.release("a", Portion::Mutex).unwrap();
+        assert!(fixture.manager.queues().is_empty() && fixture.manager.concerns_anybody(), "b may not have been told");
+        fixture.manager.delivered(fixture.server.inbox.answers[0].0);
+        assert!(!fixture.manager.concerns_anybody(), "b was told");
+        fixture.acquire_all("c", &[b"l"], Claim::Mutex, Some(ClientId(7)), Lease::Persist);
+        assert!(fixture.manager.concerns_anybody(), "the hold of c is bound");
+    }
+}

@@ -73,6 +73,12 @@ impl Graph {
         blockers.iter().for_each(|blocker| self.blocks[*blocker].push(index));
     }
 
+    /// How many edges there are; one to several blockers together is one.
+    #[cfg(test)]
+    pub fn size(&self) -> usize {
+        self.blocked.len()
+    }
+
     /// Goes from the new request to those whom it keeps from moving, and on; if that leads back, it is a deadlock.
     pub fn cycle(mut self) -> Option<Vec<Edge>> {
         let mut stuck: Vec<Stuck> = vec![None; self.nodes.len()];

@@ -127,14 +127,68 @@ fn nobody_waits_for_a_key_that_it_holds_already() {
 
 #[test]
 fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
-    let mut world = World::new();
-    world.hold("k", "H");
-    world.hold("j", "W");
-    assert_eq!(world.ask(&["k"], "Y", Claim::Mutex, Some(10)), Outcome::Queued);
-    world.wait(&["k"], "W");
-    world.pass(20);
-    world.wait(&["j"], "Y");
-    assert_eq!(world.ask(&["k"], "Y", Claim::Mutex, Some(10)), Outcome::Refused(Refusal::Deadlock));
+    type Requests = &'static [(&'static [Word], Word)];
+    struct Case {
+        title: &'static str,
+        held: &'static [(Word, Word)],
+        ahead: Requests,
+        /// What Y waits for, leaves, and asks for again.
+        keys: &'static [Word],
+        behind: Requests,
+        outcome: Outcome,
+    }
+    let deadlock = Outcome::Refused(Refusal::Deadlock);
+    let cases = [
+        Case {
+            title: "it waits elsewhere meanwhile",
+            held: &[("k", "H"), ("j", "W")],
+            ahead: &[],
+            keys: &["k"],
+            behind: &[(&["k"], "W"), (&["j"], "Y")],
+            outcome: deadlock,
+        },
+        Case {
+            title: "it waits for nothing else, and holds nothing",
+            held: &[("k", "H"), ("a", "G"), ("j", "W")],
+            ahead: &[],
+            keys: &["k", "a"],
+            behind: &[(&["k"], "W"), (&["j"], "G")],
+            outcome: deadlock,
+        },
+        Case {
+            title: "others stand ahead of its place",
+            held: &[("k", "H"), ("a", "G"), ("j", "W")],
+            ahead: &[(&["k"], "Z")],
+            keys: &["k", "a"],
+            behind: &[(&["k"], "W"), (&["j"], "G")],
+            outcome: deadlock,
+        },
+        Case {
+            title: "it waits for one of those behind, who passes it",
+            held: &[("k", "H"), ("a", "W")],
+            ahead: &[],
+            keys: &["k", "a"],
+            behind: &[(&["k"], "W")],
+            outcome: Outcome::Queued,
+        },
+        Case {
+            title: "it wants one key only, and is passed by nobody",
+            held: &[("k", "H")],
+            ahead: &[(&["k", "x"], "W")],
+            keys: &["k"],
+            behind: &[(&["k"], "W")],
+            outcome: deadlock,
+        },
+    ];
+    for Case { title, held, ahead, keys, behind, outcome } in cases {
+        let mut world = World::new();
+        held.iter().for_each(|(key, owner)| world.hold(key, owner));
+        ahead.iter().for_each(|(keys, owner)| world.wait(keys, owner));
+        assert_eq!(world.ask(keys, "Y", Claim::Mutex, Some(10)), Outcome::Queued, "{title}");
+        world.pass(20);
+        behind.iter().for_each(|(keys, owner)| world.wait(keys, owner));
+        assert_eq!(world.ask(keys, "Y", Claim::Mutex, Some(10)), outcome, "{title}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 use super::*;
 use crate::host::simulated::Told;
+use crate::host::Gate;
 use crate::manager::fixture::{owner, Fixture};
-use crate::value::claim::{Claim, Count};
+use crate::value::claim::{Claim, Count, Portion};
+use crate::value::outcome::Released;
 use crate::value::time::Lease;
 
 const MUTEX: Claim = Claim::Mutex;
@@ -70,4 +72,22 @@ fn a_smaller_limit_refuses_those_whom_it_can_never_admit() {
     let outcomes: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
     assert_eq!(outcomes, [over_limit], "c asks for 3 permits, and is told before it is its turn");
     assert_eq!(fixture.manager.queues().waiters(), 2);
+}
+
+/// A hand-off that is put off shows that there was to be one.
+#[test]
+fn only_another_limit_gives_those_who_wait_their_turn() {
+    for (limit, is_other) in [(1, false), (2, true)] {
+        for is_held in [true, false] {
+            let row = format!("LIMIT {limit}, held: {is_held}");
+            let mut fixture = Fixture::of(&[("a", permits(1, 1)), ("b", permits(1, 1))]);
+            fixture.server.keyspace.gate = Gate::Closed;
+            if !is_held {
+                assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), Ok(Released::Gone), "{row}");
+                fixture.manager.due.clear();
+            }
+            assert!(matches!(ask(&mut fixture, "c", &[b"k"], permits(limit, 1)), Ok(Acquired::Queued(_))), "{row}");
+            assert_eq!(fixture.manager.has_due(), is_other, "{row}");
+        }
+    }
 }

@@ -102,6 +102,20 @@ fn who_is_granted_several_keys_reenters_in_the_queues_of_all() {
 }
 
 #[test]
+fn those_who_wait_for_the_other_keys_of_a_grant_watch_its_lease() {
+    let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
+    fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::from_ms(300).unwrap());
+    fixture.acquire_all("c", &[b"l"], Claim::Mutex, None, Lease::Persist);
+    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    fixture.drain();
+    assert_eq!(fixture.next_timer(), Some(1_301));
+    fixture.server.keyspace.now_ms = 1_301;
+    fixture.tick();
+    fixture.drain();
+    assert!(fixture.manager.queues().is_empty(), "c holds it");
+}
+
+#[test]
 fn a_grant_of_several_keys_that_nobody_received_is_taken_back_from_all() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);

@@ -1,6 +1,8 @@
 use super::*;
 use crate::queue::fixture::Fixture;
+use crate::queue::request::Rank;
 use crate::value::claim::Mode;
+use crate::value::time::Lease;
 
 const MUTEX: Claim = Claim::Mutex;
 const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
@@ -166,4 +168,53 @@ fn who_is_away_waits_for_nobody() {
     let id = fixture.wait("a", "l", MUTEX);
     fixture.queues.keep_place(id);
     assert_eq!(fixture.deadlock("b", "k", MUTEX), None);
+}
+
+/// Otherwise a search would take as many steps as the square of a queue's length.
+#[test]
+fn one_edge_stands_for_all_ahead_of_who_passes_none_of_them() {
+    const WAITERS: usize = 10;
+    for (several, elsewhere) in [(false, false), (false, true), (true, false)] {
+        let mut fixture = Fixture::default();
+        fixture.hold("h", "km", MUTEX);
+        for number in 0..WAITERS {
+            fixture.wait(&number.to_string(), if several && number == 3 { "kl" } else { "k" }, MUTEX);
+        }
+        if elsewhere {
+            fixture.wait("n", "m", MUTEX);
+        }
+        let Fixture { mut server, queues, .. } = fixture;
+        let owner = Owner::new(b"n").unwrap();
+        let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
+        let new = NewRequest { db: 0, names: &[b"k"], request, place: queues.last_place(Rank::Normal) };
+        let (now, mut keys) = (server.now(), &mut server.keyspace);
+        let (graph, upto, passing) = (Graph::default(), HashMap::new(), HashMap::new());
+        let mut search = Search { queues: &queues, keys: &mut keys, now: &now, new: &new, graph, upto, passing };
+        search.explore();
+        // Each request has one for the holder and one for those ahead, each place one for who stands there and one for
+        // those ahead. Nobody is ahead of the first.
+        let edges = 2 * (WAITERS + 1) - 1 + 2 * WAITERS - 1 + usize::from(elsewhere);
+        assert_eq!(search.graph.size(), edges, "several keys: {several}, elsewhere: {elsewhere}");
+    }
+}
+
+#[test]
+fn who_can_be_waited_for_by_nobody_needs_no_search() {
+    let rows = [
+        ("n", "k", MUTEX, false),
+        ("w", "l", MUTEX, true),
+        ("h", "l", MUTEX, true),
+        ("n", "s", permits(2, 1), true),
+        ("n", "s", Claim::Permits { limit: 2, count: Count::Exactly(1) }, false),
+    ];
+    let mut fixture = Fixture::default();
+    fixture.hold("h", "k", MUTEX);
+    fixture.wait("w", "k", MUTEX);
+    for (owner, key, claim, may_close) in rows {
+        let named = Owner::new(owner.as_bytes()).unwrap();
+        let request = LockRequest { owner: named.as_ref(), claim, lease: Lease::Persist };
+        let place = fixture.queues.last_place(Rank::Normal);
+        let new = NewRequest { db: 0, names: &[key.as_bytes()], request, place };
+        assert_eq!(may_close_cycle(&fixture.queues, &new), may_close, "{owner} asks for {key}");
+    }
 }

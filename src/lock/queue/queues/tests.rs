@@ -190,3 +190,61 @@ fn who_holds_two_keys_that_are_waited_for_can_be_waited_for_until_nobody_wants_e
     assert!(!fixture.queues.may_be_waited_for(0, b"a", never));
     assert!(fixture.queues.is_clean());
 }
+
+#[test]
+fn a_queue_knows_whether_somebody_who_waits_there_wants_other_keys_too() {
+    let knows = |fixture: &Fixture| {
+        ["k", "l"].map(|name| fixture.queues.of_key(key(name).as_ref()).unwrap().has_requests_for_several())
+    };
+    let mut fixture = Fixture::default();
+    let one = fixture.wait("a", "k", MUTEX);
+    fixture.wait("b", "k", MUTEX);
+    fixture.wait("c", "l", MUTEX);
+    assert_eq!(knows(&fixture), [false, false]);
+    let several = ["d", "e"].map(|owner| fixture.wait(owner, "kl", MUTEX));
+    fixture.queues.leave(one);
+    fixture.queues.leave(several[0]);
+    assert_eq!(knows(&fixture), [true, true]);
+    fixture.queues.keep_place(several[1]);
+    assert_eq!(knows(&fixture), [false, false], "it is away");
+    fixture.queues.leave(several[1]);
+    let again = fixture.wait("e", "kl", MUTEX);
+    assert_eq!(knows(&fixture), [true, true]);
+    fixture.queues.leave(again);
+    assert_eq!(knows(&fixture), [false, false]);
+}
+
+#[test]
+fn somebody_is_behind_all_places_but_the_last() {
+    let mut fixture = Fixture::default();
+    let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
+    let places = ids.map(|id| fixture.queues.request(id).unwrap().place);
+    let behind =
+        |queues: &WaitQueues| places.map(|place| queues.of_key(key("k").as_ref()).unwrap().is_anybody_behind(place));
+    assert_eq!(behind(&fixture.queues), [true, true, false]);
+    fixture.queues.keep_place(ids[2]);
+    assert_eq!(behind(&fixture.queues), [true, false, false], "a kept place is no waiter");
+}
+
+#[test]
+fn keys_that_are_waited_for_are_found_by_name_in_every_database() {
+    let mut fixture = Fixture::default();
+    fixture.wait("a", "kl", MUTEX);
+    let owner = Owner::new(b"a").unwrap();
+    let now = fixture.server.now().instant();
+    fixture.queues.enter(Arrival {
+        request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
+        db: 3,
+        names: &[b"k"],
+        place: fixture.queues.last_place(Rank::Normal),
+        since: now,
+        until: None,
+        session: None,
+        may_come_back: true,
+    });
+    let mut dbs: Vec<_> = fixture.queues.keys_named(b"k").map(|key| (key.db, key.name)).collect();
+    dbs.sort_unstable();
+    assert_eq!(dbs, [(0, b"k".as_slice().into()), (3, b"k".as_slice().into())]);
+    assert_eq!(fixture.queues.keys_named(b"l").collect::<Vec<_>>(), [key("l")]);
+    assert_eq!(fixture.queues.keys_named(b"m").count(), 0);
+}
