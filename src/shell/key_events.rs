@@ -40,8 +40,7 @@ unsafe extern "C" fn on_key(
     let event = unsafe { CStr::from_ptr(event) }.to_bytes();
     let concerns_waiters = events::concern_anybody() && matches!(event, b"expire" | b"persist" | b"new");
     let has_come = matches!(event, b"rename_to" | b"move_to" | b"restore");
-    let concerns_holders =
-        has_come || matches!(event, b"expire" | b"persist") && (events::concern_several() || events::is_any());
+    let concerns_holders = has_come || matches!(event, b"expire" | b"persist") && events::concern_several();
     if concerns_waiters || concerns_holders || event == b"move_from" {
         guard("keyspace event", || {
             // SAFETY: both live as long as the callback.

@@ -100,13 +100,13 @@ pub fn set_concern_anybody(anybody: bool) {
     ANYBODY.0.set(anybody);
 }
 
-/// Whether a lock with several holders is known, whose end the module has to notice.
+/// Whether a lock with several holders is known, whose end the module has to notice, or may be among what was noted.
 #[inline]
 pub fn concern_several() -> bool {
-    SEVERAL.0.get()
+    SEVERAL.0.get() || is_any()
 }
 
-/// Sets what [`concern_several`] says.
+/// Sets whether one is known.
 #[inline]
 pub fn set_concern_several(several: bool) {
     SEVERAL.0.set(several);

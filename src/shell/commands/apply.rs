@@ -82,7 +82,7 @@ fn note_holders(ctx: Ctx<'_>, name: Str<'_>, key: &mut LockKey<'_>) {
     if ends.is_some() {
         key_events::watch(ctx);
     }
-    if ends.is_some() || events::concern_several() || events::is_any() {
+    if ends.is_some() || events::concern_several() {
         let name = KeyRef { db: ctx.db(), name: name.bytes() };
         state::borrow(|state, _| state.manager.applied(name, ends));
     }

@@ -31,7 +31,7 @@ fn open<'c>(ctx: Ctx<'c>, key: Str<'_>) -> Result<Option<ReadKey<'c>>, ErrorRepl
 pub fn held(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     let now = clock::now();
     let name = KeyRef { db: ctx.db(), name: args.bytes[1] };
-    let shortened_to = match events::concern_several() || events::is_any() {
+    let shortened_to = match events::concern_several() {
         true => turn::of_inspection(|state, _| state.manager.shortened_to(name))?,
         false => Deadline::Never,
     };

@@ -133,7 +133,7 @@ unsafe extern "C" fn free(value: *mut c_void) {
 
 /// A key of ours leaves the keyspace, whatever the reason: DEL, expiry, eviction, overwriting, RENAME, MIGRATE.
 unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
-    if !(events::concern_anybody() || events::concern_several()) || lock_memory::is_removing(value) {
+    if lock_memory::is_removing(value) || !(events::concern_anybody() || events::concern_several()) {
         return;
     }
     guard("unlink", || {

@@ -128,6 +128,22 @@ fn a_restored_lock_whose_holders_are_over_goes_at_once() {
     assert!(client.pttl("k") > 0, "the key ends with it");
 }
 
+/// Nothing was known of it before the transaction, in which it comes and goes on.
+#[test]
+fn a_restored_lock_goes_wherever_the_same_transaction_has_brought_it() {
+    for lines in [&["SWAPDB 0 1"][..], &["RENAME k other"], &["MOVE k 1"], &["RENAME k other", "SWAPDB 0 1"]] {
+        let server = quiet().start();
+        let mut client = server.client();
+        let payload = Envelope::of(&mut client).seal(&permits(7, [1_000, 2_000]).encode());
+        client.run("MULTI");
+        client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]);
+        lines.iter().for_each(|line| _ = client.run(line));
+        assert!(client.run("EXEC").items().iter().all(|reply| !reply.is_error()));
+        let mut size = |db| client.pipeline(&[format!("SELECT {db}"), "DBSIZE".into()])[1].int();
+        until(&format!("nothing is left after {lines:?}"), || size(0) + size(1) == 0);
+    }
+}
+
 #[test]
 fn a_lock_that_was_loaded_goes_with_the_last_of_its_holders() {
     for (preamble, save) in [("yes", "SAVE"), ("yes", "BGREWRITEAOF"), ("no", "BGREWRITEAOF"), ("no", "PING")] {
