@@ -77,7 +77,9 @@ fn note_several_holders(ctx: Ctx<'_>, name: Str<'_>, has_come: bool) {
     }
     // SAFETY: the state is not in use, so no command of ours has the key open.
     if let ReadContent::Lock(open) = unsafe { ReadKey::open(ctx, name) } {
-        if let Some(ends) = open.lock().several_ends(open.until()) {
+        let lock = open.lock();
+        // A dump may hold what a bug left vacant.
+        if let Some(ends) = lock.several_ends(open.until()).or_else(|| lock.ends_when_loaded()) {
             note(Event::SeveralHold(key.to_key(), ends));
         }
     }

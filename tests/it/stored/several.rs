@@ -307,6 +307,10 @@ fn a_lock_that_nobody_holds_is_saved_and_loaded_and_goes_then() {
     let mut client = server.client();
     assert_eq!(holders(&mut client, "other"), ["a"], "everything else was loaded");
     until("k is gone", || client.run("EXISTS k") == Reply::Int(0));
+    for (key, ms) in [("k", "0"), ("k", "60000"), ("l", "0")] {
+        assert_eq!(client.cmd(&[&b"RESTORE"[..], key.as_bytes(), ms.as_bytes(), &payload]), Reply::ok());
+        until("it goes at once", || client.run(&format!("EXISTS {key}")) == Reply::Int(0));
+    }
     assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload]), Reply::ok());
     assert!(client.run("LOCK.ACQUIRE k a").fence() > 0);
 }
