@@ -80,7 +80,7 @@ pub fn of_told_owner(key: KeyRef<'_>, owner: &[u8]) {
 pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     timer::fired();
     guard("timer", || {
-        stall::look();
+        stall::note_life();
         turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };

@@ -249,7 +249,7 @@ mod tests {
             leases.shorten(K, fence(7), Deadline::At(at(ms)));
         }
         assert_eq!((leases.shortened_to(K), leases.shortened_to(L)), (Deadline::At(at(5)), Deadline::Never));
-        assert_eq!(due(&mut leases, 2), Some(K.to_key()), "it is looked at now");
+        assert_eq!(due(&mut leases, 2), Some(K.to_key()), "it is inspected now");
         assert_eq!(leases.take_shortened(K), Deadline::At(at(5)));
         assert_eq!(leases.take_shortened(K), Deadline::Never);
     }

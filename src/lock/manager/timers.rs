@@ -17,7 +17,7 @@ pub const GATE_RETRY_MS: u64 = 10;
 pub struct NextTimer {
     /// A wait, a place, a grace, a renewal.
     pub instant: Option<Instant>,
-    /// A lease that somebody waits for.
+    /// A lease that somebody waits for, or of one of several holders.
     pub timestamp: Option<Timestamp>,
 }
 
@@ -112,7 +112,7 @@ impl LockManager {
     }
 
     /// Handles the timers whose time has come, at most `most` of them, so that the server is not held up. Sessions are
-    /// renewed before ends of leases are looked at.
+    /// renewed before ends of leases are inspected.
     pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
         // Otherwise those who wait for a held key would set a timer for its end again and again.
         self.grace.end_if_over(host.now);

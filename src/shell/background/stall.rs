@@ -52,12 +52,12 @@ static STALL: MainThread<Cell<Option<Stall>>> = MainThread(Cell::new(None));
 
 /// The server's cron, `hz` times a second.
 pub fn cron(hz: u64) {
-    look();
+    note_life();
     PERIOD_MS.0.set(1_000 / hz.max(1));
 }
 
 /// A sign of life: notices if the last one is too long ago. To be called before anything is granted without a command.
-pub fn look() {
+pub fn note_life() {
     let now = clock::instant();
     let Some(last) = LAST.0.replace(Some(now)) else { return };
     if now.ms_since(last) > PERIOD_MS.0.get() + TOLERANCE_MS {
@@ -69,7 +69,7 @@ pub fn look() {
 
 /// At the module's start, and whenever a replica has come or gone.
 pub fn count_replicas(ctx: Ctx<'_>) {
-    look();
+    note_life();
     REPLICAS.0.set(OnlineReplicas::of(ctx).count);
 }
 

@@ -56,8 +56,8 @@ impl<'c> Ctx<'c> {
         unsafe { api!(RedisModule_GetSelectedDb(self.raw())) }
     }
 
-    /// Selects a database. Only on the context of a timer: elsewhere it would change the client's own database.
-    /// False: there is no such database.
+    /// Selects a database. False: there is no such database. Only on the context of a timer, or to be set back:
+    /// elsewhere it may change the client's own database.
     pub fn select_db(self, db: i32) -> bool {
         // SAFETY: the context is valid; a database that is out of range is refused.
         unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == raw::REDISMODULE_OK as c_int }
