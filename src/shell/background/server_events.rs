@@ -47,14 +47,17 @@ unsafe extern "C" fn on_slot_migration(
     sub: u64,
     data: *mut c_void,
 ) {
-    if sub == slot_migration::EXPORT_COMPLETED && events::concern_anybody() {
-        guard("slot migration", || {
+    guard("slot migration", || match sub {
+        slot_migration::EXPORT_COMPLETED if events::concern_anybody() => {
             let mut slots = Slots::none();
             // SAFETY: it came with the event.
             unsafe { slot_migration::each_slot(data, |slot| slots.add(slot)) };
             note_if_any_concern(Event::SlotsLeft(slots));
-        });
-    }
+        }
+        // From now on leases of several holders end here.
+        slot_migration::IMPORT_COMPLETED => timer::wake(),
+        _ => {}
+    });
 }
 
 unsafe extern "C" fn on_event(

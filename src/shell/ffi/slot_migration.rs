@@ -11,6 +11,9 @@ use super::module::{subscribe_to_event, EventCallback};
 /// The number of the event, and the version of its data. Redis counts other events up to that number.
 pub const EVENT: (u64, u64) = (19, 1);
 
+/// The subevent: the slots of an import belong to this node now.
+pub const IMPORT_COMPLETED: u64 = 4;
+
 /// The subevent: the slots of an export belong to the target now.
 pub const EXPORT_COMPLETED: u64 = 5;
 
