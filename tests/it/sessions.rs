@@ -59,9 +59,10 @@ mod renewal {
                 looked = time;
                 let_pass(Duration::from_millis(5));
             };
-            // Two thirds are left when it is renewed; a busy machine may be late.
+            // Two thirds are left when it is renewed; a busy machine may be late. The third goes by one clock, the
+            // lease by another, each cut to its millisecond: so it may be one less here.
             let after = renewed - deadline;
-            assert!((LEASE / 3..=2 * LEASE / 3).contains(&after), "renewed after {after} ms of {LEASE}");
+            assert!((LEASE / 3 - 1..=2 * LEASE / 3).contains(&after), "renewed after {after} ms of {LEASE}");
             (deadline, looked) = (renewed, renewed - LEASE);
         }
         assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
