@@ -5,8 +5,7 @@
 //! | `start`       | what happens when the module is loaded                                |
 //! | `commands`    | how does a client's command come in, and its reply go out             |
 //! | `turn`        | how do the rules get their turn: for a command, or by the timer       |
-//! | `keyspace`    | how are locks stored in keys: data type, codec                        |
-//! | `key_events`  | what does the server tell of single keys                              |
+//! | `keyspace`    | how are locks stored in keys: data type, codec, events of single keys |
 //! | `state`       | what does the module remember that is not in a key                    |
 //! | `clients`     | how does a client wait, and how is it woken                           |
 //! | `background`  | what does the server tell, when is the next turn, are writes accepted |
@@ -22,7 +21,6 @@ mod clients;
 mod clock;
 mod commands;
 mod ffi;
-mod key_events;
 pub mod keyspace;
 mod replication;
 mod settings;

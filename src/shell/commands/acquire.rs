@@ -17,7 +17,8 @@ use crate::shell::ffi::call::slot;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{is_connection, may_publish, Audience};
 use crate::shell::ffi::string::Str;
-use crate::shell::{key_events, settings, turn};
+use crate::shell::keyspace::key_events;
+use crate::shell::{settings, turn};
 
 /// Runs the command.
 pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {

@@ -13,7 +13,7 @@ use super::arguments::Arguments;
 use crate::shell::background::{events, gate};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
-use crate::shell::key_events;
+use crate::shell::keyspace::key_events;
 use crate::shell::keyspace::lock_key::LockKey;
 use crate::shell::replication::effect::{decode, Received};
 use crate::shell::state;

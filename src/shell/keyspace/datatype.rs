@@ -11,9 +11,10 @@ use lock::value::lock::Lock;
 use redis_module::native_types::RedisType;
 use redis_module::raw;
 
-use super::{lock_memory, rdb_codec};
+use super::{key_events, lock_memory, rdb_codec};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
+use crate::shell::clock;
 use crate::shell::ffi::api;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::rdb_io::{Digest, Rdb};
@@ -21,7 +22,6 @@ use crate::shell::ffi::replicate::AofRewrite;
 use crate::shell::ffi::string::Str;
 use crate::shell::replication::emit;
 use crate::shell::state;
-use crate::shell::{clock, key_events};
 
 /// The data type, as `TYPE` and `SCAN … TYPE` name it.
 pub static REDISLOCK: RedisType = RedisType::new(

@@ -6,9 +6,11 @@
 //! | `lock_key`    | which lock is under an open key                |
 //! | `lock_memory` | where does a lock lie in memory                |
 //! | `datatype`    | what does the server ask of the data type      |
+//! | `key_events`  | what does the server tell of single keys       |
 //! | `rdb_codec`   | what is a lock as bytes, in RDB and DUMP       |
 
 pub mod datatype;
+pub mod key_events;
 pub mod lock_key;
 pub mod lock_memory;
 pub mod rdb_codec;

@@ -5,11 +5,11 @@ use lock::key::KeyRef;
 use lock::value::lock::FirstGrant;
 use lock::value::time::Deadline;
 
+use super::key_events;
 use super::lock_key::LockKey;
 use crate::shell::background::gate::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::{OwnedStr, Str};
-use crate::shell::key_events;
 use crate::shell::replication::emit::{self, Scope};
 
 /// A command's key arguments and their bytes, so that no new string object is needed.

@@ -8,15 +8,15 @@ use lock::key::{Key, KeyRef};
 use lock::value::lock::SeveralEnds;
 use redis_module::raw;
 
-use super::background::events::{self, Event};
-use super::background::timer;
-use super::ffi::context::Ctx;
-use super::ffi::guard::guard;
-use super::ffi::main_thread::MainThread;
-use super::ffi::module::subscribe_to_keys;
-use super::ffi::string::Str;
-use super::keyspace::lock_key::{ReadContent, ReadKey};
-use super::state;
+use super::lock_key::{ReadContent, ReadKey};
+use crate::shell::background::events::{self, Event};
+use crate::shell::background::timer;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::module::subscribe_to_keys;
+use crate::shell::ffi::string::Str;
+use crate::shell::state;
 
 /// Subscribes to what is done to single keys, once, when somebody begins to wait or a lock has several holders: a lease
 /// that EXPIRE made shorter has to be seen then, and a free key that becomes something. As long as neither ever was,
