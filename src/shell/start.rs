@@ -5,7 +5,8 @@ use redis_module::{raw, Context, RedisString, Status};
 use super::background::{gate, server_events, stall, timer};
 use super::commands::registration;
 use super::ffi::context::Ctx;
-use super::ffi::module::set_options;
+use super::ffi::module::{is_valkey, set_options};
+use super::ffi::replicate::UNCHECKED_ON_VALKEY;
 use super::ffi::slot_migration;
 use super::keyspace::datatype::REDISLOCK;
 use super::keyspace::lock_memory;
@@ -44,7 +45,8 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
     })?;
     // Where the server tells of its slot migrations, it may migrate.
     let migrations = if server_events::subscribe_to_slot_migrations(ctx) { slot_migration::OPTION } else { 0 };
-    set_options(ctx, OPTIONS | migrations);
+    let unchecked = if is_valkey() { UNCHECKED_ON_VALKEY } else { 0 };
+    set_options(ctx, OPTIONS | migrations | unchecked);
     registration::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
     if !server_events::subscribe(ctx) {
         return Err("the server refuses an event: it must be Redis 7.0 or newer, or Valkey".into());

@@ -51,7 +51,7 @@ impl FamilyAndLimit {
     }
 
     /// Whether this hold is valid for the family. Clients cannot make an invalid one; bytes can.
-    fn allows(self, holder: &Holder) -> bool {
+    pub fn allows(self, holder: &Holder) -> bool {
         match self.family {
             Family::Mutex => holder.holds == 1 && holder.reads == 0,
             Family::Reentrant | Family::Semaphore => holder.holds > 0 && holder.reads == 0,

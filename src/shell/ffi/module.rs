@@ -1,6 +1,7 @@
 //! What the module tells the server about itself: options, settings, the events that it wants to know of.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
 
 use redis_module::raw;
 
@@ -18,6 +19,15 @@ pub type KeyCallback =
 pub fn set_options(ctx: Ctx<'_>, options: u32) {
     // SAFETY: the context is valid.
     unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options as c_int)) };
+}
+
+/// Whether the server is Valkey: only there functions have names that begin so.
+pub fn is_valkey() -> bool {
+    let mut function: *mut c_void = null_mut();
+    let name = c"ValkeyModule_SubscribeToServerEvent";
+    // SAFETY: the server writes the function's address into what the second argument points to.
+    let found = unsafe { api!(RedisModule_GetApi(name.as_ptr(), (&raw mut function).cast())) };
+    found == raw::REDISMODULE_OK as c_int && !function.is_null()
 }
 
 /// Gives the registered settings their values; only while the module is being loaded.

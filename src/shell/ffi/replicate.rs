@@ -9,22 +9,46 @@ use super::api;
 use super::context::Ctx;
 use super::string::Str;
 
-/// What follows the key and the word of a replicated command.
+/// What follows the key of a replicated command.
 #[derive(Clone, Copy)]
 pub enum Rest<'a> {
     /// Nothing.
     Nothing,
     /// One argument.
     Bytes(&'a [u8]),
-    /// Two arguments.
-    TwoBytes(&'a [u8], &'a [u8]),
-    /// A number.
-    Integer(i64),
+    /// A word.
+    Word(&'a CStr),
+    /// A word and one argument.
+    WordAndBytes(&'a CStr, &'a [u8]),
+    /// A word and a number.
+    WordAndInteger(&'a CStr, i64),
 }
 
 /// A file that is being rewritten.
 #[derive(Clone, Copy)]
 pub struct AofRewrite(pub(super) *mut raw::RedisModuleIO);
+
+/// The option by which Valkey does not look up the name of each command that the module sends: two lookups for each
+/// pair of a lock. `VALKEYMODULE_OPTIONS_SKIP_COMMAND_VALIDATION`; under its number Redis may have another.
+pub const UNCHECKED_ON_VALKEY: u32 = 1 << 4;
+
+/// Calls a function that takes a command in parts: formats and arguments agree, and the server copies what it keeps.
+macro_rules! pass_command {
+    ($function:ident, $target:expr, $command:expr, $key:expr, $rest:expr) => {{
+        let (target, command, key) = ($target, $command.as_ptr(), $key.raw());
+        match $rest {
+            Rest::Nothing => api!($function(target, command, c"s".as_ptr(), key)),
+            Rest::Bytes(a) => api!($function(target, command, c"sb".as_ptr(), key, a.as_ptr(), a.len())),
+            Rest::Word(word) => api!($function(target, command, c"sc".as_ptr(), key, word.as_ptr())),
+            Rest::WordAndBytes(word, a) => {
+                api!($function(target, command, c"scb".as_ptr(), key, word.as_ptr(), a.as_ptr(), a.len()))
+            }
+            Rest::WordAndInteger(word, n) => {
+                api!($function(target, command, c"scl".as_ptr(), key, word.as_ptr(), n as c_longlong))
+            }
+        };
+    }};
+}
 
 impl AofRewrite {
     /// # Safety
@@ -33,75 +57,19 @@ impl AofRewrite {
         AofRewrite(aof)
     }
 
-    /// Writes `command key word …`.
-    pub fn emit(self, command: &CStr, key: Str<'_>, word: &CStr, rest: Rest<'_>) {
-        let (aof, command, key, word) = (self.0, command.as_ptr(), key.raw(), word.as_ptr());
-        // SAFETY: formats and arguments agree; the server copies what it keeps.
-        unsafe {
-            match rest {
-                Rest::Nothing => api!(RedisModule_EmitAOF(aof, command, c"sc".as_ptr(), key, word)),
-                Rest::Bytes(a) => {
-                    api!(RedisModule_EmitAOF(aof, command, c"scb".as_ptr(), key, word, a.as_ptr(), a.len()))
-                }
-                Rest::TwoBytes(a, b) => api!(RedisModule_EmitAOF(
-                    aof,
-                    command,
-                    c"scbb".as_ptr(),
-                    key,
-                    word,
-                    a.as_ptr(),
-                    a.len(),
-                    b.as_ptr(),
-                    b.len()
-                )),
-                Rest::Integer(n) => {
-                    api!(RedisModule_EmitAOF(aof, command, c"scl".as_ptr(), key, word, n as c_longlong))
-                }
-            };
-        }
-    }
-
-    /// Writes `command key`.
-    pub fn emit_key(self, command: &CStr, key: Str<'_>) {
-        // SAFETY: format and arguments agree.
-        unsafe { api!(RedisModule_EmitAOF(self.0, command.as_ptr(), c"s".as_ptr(), key.raw())) };
+    /// Writes `command key …`.
+    pub fn emit(self, command: &CStr, key: Str<'_>, rest: Rest<'_>) {
+        // SAFETY: the file is valid; see the macro.
+        unsafe { pass_command!(RedisModule_EmitAOF, self.0, command, key, rest) };
     }
 }
 
 impl Ctx<'_> {
-    /// Sends `command key word …`.
+    /// Sends `command key …`.
     #[inline]
-    pub fn replicate(self, command: &CStr, key: Str<'_>, word: &CStr, rest: Rest<'_>) {
-        let (ctx, command, key, word) = (self.raw(), command.as_ptr(), key.raw(), word.as_ptr());
-        // SAFETY: formats and arguments agree; the server copies what it keeps.
-        unsafe {
-            match rest {
-                Rest::Nothing => api!(RedisModule_Replicate(ctx, command, c"sc".as_ptr(), key, word)),
-                Rest::Bytes(a) => {
-                    api!(RedisModule_Replicate(ctx, command, c"scb".as_ptr(), key, word, a.as_ptr(), a.len()))
-                }
-                Rest::TwoBytes(a, b) => api!(RedisModule_Replicate(
-                    ctx,
-                    command,
-                    c"scbb".as_ptr(),
-                    key,
-                    word,
-                    a.as_ptr(),
-                    a.len(),
-                    b.as_ptr(),
-                    b.len()
-                )),
-                Rest::Integer(n) => {
-                    api!(RedisModule_Replicate(ctx, command, c"scl".as_ptr(), key, word, n as c_longlong))
-                }
-            };
-        }
-    }
-
-    /// Sends `command key`.
-    pub fn replicate_key(self, command: &CStr, key: Str<'_>) {
-        // SAFETY: format and arguments agree.
-        unsafe { api!(RedisModule_Replicate(self.raw(), command.as_ptr(), c"s".as_ptr(), key.raw())) };
+    pub fn replicate(self, command: &CStr, key: Str<'_>, rest: Rest<'_>) {
+        // SAFETY: the context is valid; see the macro.
+        unsafe { pass_command!(RedisModule_Replicate, self.raw(), command, key, rest) };
     }
 
     /// Asks the replicas to acknowledge at once what they were sent before; otherwise they do once a second.
@@ -115,7 +83,7 @@ impl Ctx<'_> {
     }
 
     /// Sends the command that is running as it came; where nobody consumes it, the server only counts the change, for
-    /// its save points. Only on the context of a command.
+    /// its save points. Only on the context of a command: a timer's has none to send.
     pub fn replicate_verbatim(self) {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_ReplicateVerbatim(self.raw())) };

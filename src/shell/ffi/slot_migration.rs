@@ -1,12 +1,10 @@
 //! Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: its event and the module option that allows it. The crate's
 //! bindings know neither.
 
-use std::ffi::{c_char, c_int, c_void, CStr};
-use std::ptr::null_mut;
+use std::ffi::{c_char, c_int, c_void};
 
-use super::api;
 use super::context::Ctx;
-use super::module::{subscribe_to_event, EventCallback};
+use super::module::{is_valkey, subscribe_to_event, EventCallback};
 
 /// The number of the event, and the version of its data. Redis counts other events up to that number.
 pub const EVENT: (u64, u64) = (19, 1);
@@ -38,16 +36,8 @@ struct Migration {
 
 /// Subscribes to the event. False: this server has none of that kind.
 pub fn subscribe(ctx: Ctx<'_>, callback: EventCallback) -> bool {
-    // Only Valkey has functions of this name. Under the event's number Redis may have another.
-    has_function(c"ValkeyModule_SubscribeToServerEvent") && subscribe_to_event(ctx, EVENT.0, EVENT.1, callback)
-}
-
-/// Whether the server has a function of this name.
-fn has_function(name: &CStr) -> bool {
-    let mut function: *mut c_void = null_mut();
-    // SAFETY: the server writes the function's address into what the second argument points to.
-    let found = unsafe { api!(RedisModule_GetApi(name.as_ptr(), (&raw mut function).cast())) };
-    found == redis_module::raw::REDISMODULE_OK as c_int && !function.is_null()
+    // Under the event's number Redis may have another.
+    is_valkey() && subscribe_to_event(ctx, EVENT.0, EVENT.1, callback)
 }
 
 /// Tells the number of each slot that an event is about.

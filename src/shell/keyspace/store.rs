@@ -175,9 +175,9 @@ impl Entry for StoredKey<'_> {
         }
         match effect {
             Effect::Hold(owner) | Effect::Renew(owner) => emit::send_hold(ctx, scope, name, lock, owner, until),
-            Effect::Drop(owner) => emit::send_drop(ctx, name, owner),
-            Effect::Limit => emit::send_limit(ctx, name, lock),
-            Effect::Clamp(at_most) => emit::send_clamp(ctx, name, at_most, until),
+            Effect::Drop(owner) => emit::send_drop(ctx, scope, name, owner),
+            Effect::Limit => emit::send_limit(ctx, scope, name, lock),
+            Effect::Clamp(at_most) => emit::send_clamp(ctx, scope, name, at_most, until),
         }
         if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
             ctx.signal_modified(name);

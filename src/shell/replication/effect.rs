@@ -1,18 +1,26 @@
-//! An effect as replicas and the append-only file get it: `LOCK.APPLY key WORD …`. Who holds a lock, until when, with
-//! which fence; never a request.
+//! An effect as replicas and the append-only file get it: `LOCK.APPLY key …`. Who holds a lock, until when, with which
+//! fence; never a request.
 //!
-//! | effect                                                  | meaning                                 |
-//! | ------------------------------------------------------- | --------------------------------------- |
-//! | `HOLD owner "kind limit holds reads fence lease until"` | this owner holds it so                  |
-//! | `DROP owner`                                            | this owner holds it no more             |
-//! | `LIMIT n`                                               | the semaphore's limit                   |
-//! | `CLAMP`                                                 | the holders' deadlines follow the key's |
-//! | `CLAMP ms`                                              | no holder ends later than this          |
-//! | `FENCE n`                                               | the fence of the latest grant           |
+//! | effect                                    | meaning                                                    |
+//! | ----------------------------------------- | ---------------------------------------------------------- |
+//! | `m fence lease until owner`               | in one argument: this owner holds the mutex so             |
+//! | `r fence lease until holds owner`         | the same of a reentrant mutex                              |
+//! | `w fence lease until holds reads owner`   | of a read/write lock: `holds` to write, `reads` to read    |
+//! | `s fence lease until holds limit owner`   | of a semaphore: `holds` are permits                        |
+//! | `DROP owner`                              | two arguments: this owner holds it no more                 |
+//! | `LIMIT n`                                 | the semaphore's limit                                      |
+//! | `CLAMP`                                   | the holders' deadlines follow the key's                    |
+//! | `CLAMP ms`                                | no holder ends later than this                             |
+//! | `FENCE n`                                 | the fence of the latest grant                              |
+//! | `HOLD owner "kind limit holds reads fence lease until"` | a hold as 0.1.0 wrote it: read for ever, never sent |
 //!
 //! `lease` and `until` in ms, -1 for never; a mutex' holder replaces the one before. When the last holder goes, the
 //! server's own `DEL` is sent. Effects are applied as they come: whoever applies them judges nothing and reads no
-//! clock.
+//! clock. But what they say may be anything, because files may be: only what some lock can hold is decoded.
+//!
+//! A hold is one argument, because each argument costs the server as much as all of these numbers cost us. It is text,
+//! because it is read when something went wrong: out of an append-only file, or by MONITOR on a replica. The letter says
+//! what follows, so another form takes another letter.
 
 use std::ffi::CStr;
 
@@ -32,7 +40,7 @@ pub const APPLY: &CStr = c"LOCK.APPLY";
 /// An effect that came from the primary or out of a file.
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// This owner holds it so.
+    /// This owner holds it so, and some lock can be held so.
     Hold(FamilyAndLimit, Holder),
     /// This owner holds it no more.
     Drop(OwnerRef<'a>),
@@ -44,19 +52,115 @@ pub enum Received<'a> {
     Fence(Fence),
 }
 
-/// `kind limit holds reads fence lease until` in one argument: it costs the server a third of what seven cost. `None`
-/// for a vacant lock.
-pub fn encode_hold(lock: &Lock, hold: &Hold<'_>) -> Option<String> {
-    let FamilyAndLimit { family, limit } = lock.family_and_limit()?;
-    let until = hold.until.timestamp().map_or(-1, Timestamp::signed_ms);
-    let Hold { holds, reads, fence, lease, .. } = hold;
-    Some(format!("{} {limit} {holds} {reads} {} {} {until}", family.word(), fence.get(), lease.as_ms()))
+/// The letter, a fence below 2^53, two numbers below 2^63, two below 2^32, and a space after each.
+const MOST_BEFORE_OWNER: usize = 2 + 17 + 20 + 20 + 11 + 11;
+
+/// Holds of owners up to this length are encoded on the stack.
+const SHORT_OWNER: usize = 64;
+
+/// Encodes a hold, and passes on what follows the key. `None` for a vacant lock.
+#[inline]
+pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, pass_on: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    let kind = lock.family_and_limit()?;
+    let owner = hold.owner.as_bytes();
+    let mut on_stack = [0; MOST_BEFORE_OWNER + SHORT_OWNER];
+    let mut on_heap = Vec::new();
+    let room = match owner.len() {
+        ..=SHORT_OWNER => &mut on_stack[..],
+        len => {
+            on_heap.resize(MOST_BEFORE_OWNER + len, 0);
+            &mut on_heap
+        }
+    };
+    let start = write_hold(room, kind, hold);
+    room.get(start..).map(pass_on)
+}
+
+/// Writes a hold to the end of `room`; returns where it starts.
+fn write_hold(room: &mut [u8], kind: FamilyAndLimit, hold: &Hold<'_>) -> usize {
+    let (before_owner, owner) = room.split_at_mut(room.len() - hold.owner.as_bytes().len());
+    owner.copy_from_slice(hold.owner.as_bytes());
+    let mut fields = Backwards { free: before_owner };
+    match kind.family {
+        Family::Mutex => {}
+        Family::Reentrant => fields.put_number(u64::from(hold.holds)),
+        Family::ReadWrite => {
+            fields.put_number(u64::from(hold.reads));
+            fields.put_number(u64::from(hold.holds));
+        }
+        Family::Semaphore => {
+            fields.put_number(u64::from(kind.limit));
+            fields.put_number(u64::from(hold.holds));
+        }
+    }
+    match hold.until {
+        Deadline::At(timestamp) => fields.put_number(timestamp.ms()),
+        Deadline::Never => fields.put(*b"-1 "),
+    }
+    match hold.lease {
+        Lease::Ms(ms) => fields.put_number(ms.get()),
+        Lease::Persist => fields.put(*b"-1 "),
+    }
+    fields.put_number(hold.fence.get());
+    fields.put([letter(kind.family), b' ']);
+    fields.free.len()
+}
+
+fn letter(family: Family) -> u8 {
+    match family {
+        Family::Mutex => b'm',
+        Family::Reentrant => b'r',
+        Family::ReadWrite => b'w',
+        Family::Semaphore => b's',
+    }
+}
+
+/// Room that is filled from its end to its beginning, as the digits of a number come.
+struct Backwards<'a> {
+    free: &'a mut [u8],
+}
+
+/// Two digits of a number at once: half as many divisions.
+const TWO_DIGITS: [[u8; 2]; 100] = {
+    let mut all = [[b'0'; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        all[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    all
+};
+
+impl Backwards<'_> {
+    /// Puts these bytes before what is there.
+    #[inline]
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        let free = std::mem::take(&mut self.free);
+        let (free, last) = free.split_last_chunk_mut().expect("there is room for the longest hold");
+        *last = bytes;
+        self.free = free;
+    }
+
+    /// Puts a number before what is there, and a space after it.
+    #[inline]
+    fn put_number(&mut self, number: u64) {
+        self.put([b' ']);
+        let mut rest = number;
+        while rest >= 10 {
+            self.put(TWO_DIGITS[(rest % 100) as usize]);
+            rest /= 100;
+        }
+        if rest > 0 || number == 0 {
+            self.put([b'0' + rest as u8]);
+        }
+    }
 }
 
 /// Reads an effect; `args` follow the key. `None`: these are no arguments of an effect.
 pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
     match args {
-        [b"HOLD", owner, fields] => decode_hold(owner, fields),
+        [[letter, b' ', fields @ ..]] => decode_hold(*letter, fields),
+        [b"HOLD", owner, fields] => decode_hold_of_0_1_0(owner, fields),
         [b"DROP", owner] => OwnerRef::new(owner).map(Received::Drop),
         [b"LIMIT", limit] => integer(limit).and_then(|limit| u32::try_from(limit).ok()).map(Received::Limit),
         [b"CLAMP"] => Some(Received::Clamp(Deadline::Never)),
@@ -64,15 +168,29 @@ pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
             let ms = integer(at_most).and_then(|ms| u64::try_from(ms).ok());
             ms.map(|ms| Received::Clamp(Deadline::At(Timestamp::from_ms(ms))))
         }
-        [b"FENCE", fence] => {
-            let number = integer(fence).and_then(|fence| u64::try_from(fence).ok());
-            number.and_then(Fence::new).map(Received::Fence)
-        }
+        [b"FENCE", fence] => integer(fence).and_then(fence_of).map(Received::Fence),
         _ => None,
     }
 }
 
-fn decode_hold<'a>(owner: &[u8], fields: &[u8]) -> Option<Received<'a>> {
+fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
+    let fields = &mut fields;
+    let (fence, lease, until) = (take_number(fields)?, take_number(fields)?, take_number(fields)?);
+    let (kind, holds, reads) = match letter {
+        b'm' => (FamilyAndLimit::new(Family::Mutex, 1)?, 1, 0),
+        b'r' => (FamilyAndLimit::new(Family::Reentrant, 1)?, take_count(fields)?, 0),
+        b'w' => (FamilyAndLimit::new(Family::ReadWrite, 0)?, take_count(fields)?, take_count(fields)?),
+        b's' => {
+            let holds = take_count(fields)?;
+            (FamilyAndLimit::new(Family::Semaphore, take_count(fields)?)?, holds, 0)
+        }
+        _ => return None,
+    };
+    let (fence, lease, until) = (fence_of(fence)?, Lease::from_ms(lease)?, deadline_of(until)?);
+    sound(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads })
+}
+
+fn decode_hold_of_0_1_0<'a>(owner: &[u8], fields: &[u8]) -> Option<Received<'a>> {
     let mut fields = fields.split(|byte| *byte == b' ');
     let family = match fields.next()? {
         b"mutex" => Family::Mutex,
@@ -82,19 +200,220 @@ fn decode_hold<'a>(owner: &[u8], fields: &[u8]) -> Option<Received<'a>> {
         _ => return None,
     };
     let mut number = || fields.next().and_then(integer);
-    let small = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
-    let (limit, holds, reads) = (small(number())?, small(number())?, small(number())?);
-    let (fence, lease, until) = (number()?, number()?, number()?);
-    let holder = Holder {
-        owner: Owner::new(owner)?,
-        fence: Fence::new(u64::try_from(fence).ok()?)?,
-        lease: Lease::from_ms(lease)?,
-        until: match until {
-            -1 => Deadline::Never,
-            ms => Deadline::At(Timestamp::from_ms(u64::try_from(ms).ok()?)),
-        },
-        holds,
-        reads,
-    };
-    Some(Received::Hold(FamilyAndLimit::new(family, limit)?, holder))
+    let count = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
+    let (limit, holds, reads) = (count(number())?, count(number())?, count(number())?);
+    let (fence, lease, until) = (fence_of(number()?)?, Lease::from_ms(number()?)?, deadline_of(number()?)?);
+    if fields.next().is_some() {
+        return None;
+    }
+    let kind = FamilyAndLimit::new(family, limit)?;
+    sound(kind, Holder { owner: Owner::new(owner)?, fence, lease, until, holds, reads })
+}
+
+/// `None`: no lock of the kind can be held so.
+fn sound<'a>(kind: FamilyAndLimit, holder: Holder) -> Option<Received<'a>> {
+    kind.allows(&holder).then_some(Received::Hold(kind, holder))
+}
+
+/// Takes a number out of the fields, and the space after it.
+fn take_number(fields: &mut &[u8]) -> Option<i64> {
+    let mut split = fields.splitn(2, |byte| *byte == b' ');
+    let (number, rest) = (split.next()?, split.next()?);
+    *fields = rest;
+    integer(number)
+}
+
+fn take_count(fields: &mut &[u8]) -> Option<u32> {
+    take_number(fields).and_then(|number| u32::try_from(number).ok())
+}
+
+fn fence_of(number: i64) -> Option<Fence> {
+    u64::try_from(number).ok().and_then(Fence::new)
+}
+
+/// The deadline that a hold has; nothing is written of one at the epoch or before it.
+fn deadline_of(ms: i64) -> Option<Deadline> {
+    match ms {
+        -1 => Some(Deadline::Never),
+        1.. => u64::try_from(ms).ok().map(|ms| Deadline::At(Timestamp::from_ms(ms))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock::value::owner::MAX_OWNER;
+    use proptest::prelude::*;
+
+    const ALL: [(Family, u8); 4] =
+        [(Family::Mutex, b'm'), (Family::Reentrant, b'r'), (Family::ReadWrite, b'w'), (Family::Semaphore, b's')];
+
+    /// A lock of any family, held by one owner as somebody can hold it.
+    fn held() -> impl Strategy<Value = (FamilyAndLimit, Holder)> {
+        let owner = prop_oneof![prop::collection::vec(any::<u8>(), 1..60), Just(vec![b' '; MAX_OWNER])];
+        let ms = || prop_oneof![Just(-1), 1..=9i64, 1..=i64::MAX, Just(i64::MAX)];
+        let count = || prop_oneof![1..=9u32, any::<u32>(), Just(u32::MAX)];
+        let fence = prop_oneof![1..=9u64, 1..1u64 << 53, Just((1 << 53) - 1)];
+        (0..4usize, owner, fence, ms(), ms(), count(), count()).prop_filter_map(
+            "no lock can be held so",
+            |(family, owner, fence, lease, until, holds, other)| {
+                let (holds, reads, limit) = match ALL[family].0 {
+                    Family::Mutex => (1, 0, 1),
+                    Family::Reentrant => (holds, 0, 1),
+                    Family::ReadWrite => (holds, other, 0),
+                    Family::Semaphore => (holds, 0, other),
+                };
+                let kind = FamilyAndLimit::new(ALL[family].0, limit)?;
+                let (lease, until) = (Lease::from_ms(lease)?, deadline_of(until)?);
+                let owner = Owner::new(&owner)?;
+                let holder = Holder { owner, fence: Fence::new(fence)?, lease, until, holds, reads };
+                kind.allows(&holder).then_some((kind, holder))
+            },
+        )
+    }
+
+    fn encoded((kind, holder): &(FamilyAndLimit, Holder)) -> Vec<u8> {
+        let mut lock = Lock::Vacant;
+        assert!(lock.apply_hold(*kind, holder.clone()), "{kind:?} {holder:?}");
+        let hold = lock.hold(holder.owner.as_bytes(), holder.until).expect("it holds");
+        encode_hold(&lock, &hold, <[u8]>::to_vec).expect("it is held")
+    }
+
+    /// What was decoded, as it would be sent on.
+    fn encoded_again(bytes: &[u8]) -> Option<Vec<u8>> {
+        match decode(&[bytes])? {
+            Received::Hold(kind, holder) => Some(encoded(&(kind, holder))),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_hold_reads_so() {
+        let rows = [
+            (Family::Mutex, 1, 1, 0, "m 1763778000000000 30000 1763778030000 worker 7"),
+            (Family::Reentrant, 1, 3, 0, "r 1763778000000000 30000 1763778030000 3 worker 7"),
+            (Family::ReadWrite, 0, 0, 2, "w 1763778000000000 30000 1763778030000 0 2 worker 7"),
+            (Family::Semaphore, 5, 4, 0, "s 1763778000000000 30000 1763778030000 4 5 worker 7"),
+        ];
+        for (family, limit, holds, reads, text) in rows {
+            let holder = Holder {
+                owner: Owner::new(b"worker 7").unwrap(),
+                fence: Fence::new(1_763_778_000_000_000).unwrap(),
+                lease: Lease::from_ms(30_000).unwrap(),
+                until: deadline_of(1_763_778_030_000).unwrap(),
+                holds,
+                reads,
+            };
+            let forever = Holder { lease: Lease::Persist, until: Deadline::Never, ..holder.clone() };
+            let kind = FamilyAndLimit::new(family, limit).unwrap();
+            assert_eq!(String::from_utf8(encoded(&(kind, holder))).unwrap(), text);
+            let text = text.replace("30000 1763778030000", "-1 -1");
+            assert_eq!(String::from_utf8(encoded(&(kind, forever))).unwrap(), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_is_applied(held in held()) {
+            let bytes = encoded(&held);
+            match decode(&[&bytes]) {
+                Some(Received::Hold(kind, holder)) => {
+                    prop_assert_eq!(format!("{kind:?} {holder:?}"), format!("{:?} {:?}", held.0, held.1));
+                }
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+
+        /// Whatever is decoded is a hold, and reads only so: there is one form of each.
+        #[test]
+        fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..4usize) {
+            let bytes = [&[ALL[letter].1, b' '][..], &bytes].concat();
+            prop_assert!(encoded_again(&bytes).is_none_or(|again| again == bytes));
+        }
+
+        #[test]
+        fn no_change_of_a_good_one_brings_it_down(
+            held in held(), position in 0..2000usize, to in "[0-9 mrws-]|[\\x00-\\xff]", cut in 0..2000usize,
+        ) {
+            let mut bytes = encoded(&held);
+            let len = bytes.len();
+            bytes[position % len] = to.as_bytes()[0];
+            bytes.truncate(len - cut % len);
+            prop_assert!(encoded_again(&bytes).is_none_or(|again| again == bytes));
+        }
+
+        #[test]
+        fn no_words_bring_it_down(words in prop::collection::vec(
+            prop_oneof![Just("HOLD"), Just("DROP"), Just("LIMIT"), Just("CLAMP"), Just("FENCE"), Just("-1"), Just("0"),
+                Just("m 1 1 1 a"), Just("mutex 1 1 0 9 9 9"), Just("rw 0 0 0 9 9 9"), Just("semaphore 0 1 0 9 9 9")],
+            0..5,
+        )) {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            if let Some(Received::Hold(kind, holder)) = decode(&words) {
+                prop_assert!(Lock::Vacant.apply_hold(kind, holder));
+            }
+        }
+    }
+
+    /// Each of them differs from a good one in one thing.
+    #[test]
+    fn what_no_lock_can_be_is_not_decoded() {
+        for good in ["m 9 9 9 a", "r 9 9 9 1 a", "w 9 9 9 0 1 a", "w 9 9 9 1 0 a", "s 9 9 9 1 1 a", "s 9 9 9 2 1 a"] {
+            assert!(decode(&[good.as_bytes()]).is_some(), "{good}");
+        }
+        for bad in [
+            "",
+            "m",
+            "m ",
+            "m 9",
+            "m 9 9 9",
+            "m 9 9 9 ",
+            "M 9 9 9 a",
+            "x 9 9 9 a",
+            "m  9 9 9 a",
+            " m 9 9 9 a",
+            "m 0 9 9 a",
+            "m 9007199254740992 9 9 a",
+            "m -1 9 9 a",
+            "m 09 9 9 a",
+            "m +9 9 9 a",
+            "m 9 0 9 a",
+            "m 9 -2 9 a",
+            "m 9 9 0 a",
+            "m 9 9 -2 a",
+            "m 9 9 9223372036854775808 a",
+            "r 9 9 9 0 a",
+            "r 9 9 9 a",
+            "r 9 9 9 4294967296 a",
+            "r 9 9 9 -1 a",
+            "w 9 9 9 0 0 a",
+            "w 9 9 9 1 a",
+            "s 9 9 9 0 1 a",
+            "s 9 9 9 1 0 a",
+            "s 9 9 9 1 a",
+        ] {
+            assert!(decode(&[bad.as_bytes()]).is_none(), "{bad}");
+        }
+        assert!(decode(&[&[&b"m 9 9 9 "[..], &[b'a'; MAX_OWNER]].concat()]).is_some());
+        assert!(decode(&[&[&b"m 9 9 9 "[..], &[b'a'; MAX_OWNER + 1]].concat()]).is_none());
+        let of_0_1_0 = |owner: &str, fields: &str| decode(&[b"HOLD", owner.as_bytes(), fields.as_bytes()]).is_some();
+        assert!(of_0_1_0("a", "mutex 1 1 0 9 9 9") && of_0_1_0("a", "semaphore 3 2 0 9 -1 -1"));
+        for bad in [
+            "mutex 1 2 0 9 9 9",
+            "mutex 2 1 0 9 9 9",
+            "mutex 1 1 1 9 9 9",
+            "reentrant 1 0 0 9 9 9",
+            "rw 0 0 0 9 9 9",
+            "semaphore 0 1 0 9 9 9",
+            "semaphore 1 0 0 9 9 9",
+            "mutex 1 1 0 0 9 9",
+            "mutex 1 1 0 9 0 9",
+            "mutex 1 1 0 9 9",
+            "mutex 1 1 0 9 9 9 ",
+        ] {
+            assert!(!of_0_1_0("a", bad), "{bad}");
+        }
+        assert!(!of_0_1_0("", "mutex 1 1 0 9 9 9"));
+    }
 }
