@@ -1,7 +1,8 @@
-//! Whatever bytes arrive, as arguments or as a RESTORE payload, the server stays up and the locks of others stay as
-//! they are. A failure names the seed; `LOCK_TEST_SEED` repeats it.
+//! Whatever bytes arrive, as arguments, as a RESTORE payload or out of an append-only file, the server stays up and the
+//! locks of others stay as they are. A failure names the seed; `LOCK_TEST_SEED` repeats it.
 
 mod arguments;
+mod effects;
 mod payloads;
 
 use crate::support::{Client, Reply, Server};

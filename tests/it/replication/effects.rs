@@ -149,3 +149,85 @@ fn internal_commands_refuse_every_client() {
     }
     assert_eq!(client.run("DBSIZE").int(), 0);
 }
+
+/// The commands that this line appends.
+#[track_caller]
+fn appended_by(server: &Server, client: &mut Client, line: &str) -> Vec<Vec<Vec<u8>>> {
+    let before = appended_commands(server).len();
+    let reply = client.run(line);
+    assert!(!reply.is_error() && !reply.is_nil(), "{line}: {reply:?}");
+    appended_commands(server).split_off(before)
+}
+
+/// One effect, `LOCK.APPLY k hold`; returns the fields of the hold.
+#[track_caller]
+fn only_hold(commands: &[Vec<Vec<u8>>]) -> Vec<String> {
+    match commands {
+        [command] if command.len() == 3 && command[..2] == [b"LOCK.APPLY".to_vec(), b"k".to_vec()] => {
+            String::from_utf8_lossy(&command[2]).split(' ').map(String::from).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_grant_is_one_command_with_one_argument_and_the_end_is_a_del() {
+    let server = Server::builder().appendonly().start();
+    let mut client = server.client();
+    client.run("SET select-is-there 1");
+    // Letter, and what follows the three numbers.
+    let rows = [
+        ("LOCK.ACQUIRE k a PX 600000", "LOCK.RENEW k a PX 700000", "LOCK.RELEASE k a", "m", "a"),
+        ("RLOCK.ACQUIRE k a HOLDS 2 PX 600000", "RLOCK.RENEW k a PX 700000", "RLOCK.RELEASE k a HOLDS 0", "r", "2 a"),
+        ("RWLOCK.ACQUIRE k a READ PX 600000", "RWLOCK.RENEW k a PX 700000", "RWLOCK.RELEASE k a READ", "w", "0 1 a"),
+        ("RWLOCK.ACQUIRE k a WRITE PX 600000", "RWLOCK.RENEW k a PX 700000", "RWLOCK.RELEASE k a WRITE", "w", "1 0 a"),
+        (
+            "SEM.ACQUIRE k a LIMIT 5 HOLDS 3 PX 600000",
+            "SEM.RENEW k a PX 700000",
+            "SEM.RELEASE k a HOLDS 0",
+            "s",
+            "3 5 a",
+        ),
+        ("MLOCK.ACQUIRE 1 k a PX 600000", "MLOCK.RENEW 1 k a PX 700000", "MLOCK.RELEASE 1 k a", "m", "a"),
+    ];
+    for (acquire, renew, release, letter, rest) in rows {
+        let hold = |client: &mut Client, line: &str, lease: &str| {
+            let fields = only_hold(&appended_by(&server, client, line));
+            let fence = client.run("LOCK.INFO k").get("fence").int().to_string();
+            let until = client.run("PEXPIRETIME k").int().to_string();
+            assert_eq!(fields[..4], [letter, &fence, lease, &until], "{line}");
+            assert_eq!(fields[4..].join(" "), rest, "{line}");
+        };
+        hold(&mut client, acquire, "600000");
+        hold(&mut client, renew, "700000");
+        assert_eq!(appended_by(&server, &mut client, release), [[b"DEL".to_vec(), b"k".to_vec()]], "{release}");
+    }
+    let fields = only_hold(&appended_by(&server, &mut client, "LOCK.ACQUIRE k a PERSIST"));
+    assert_eq!(fields[2..], ["-1", "-1", "a"], "it never ends");
+}
+
+#[test]
+fn a_hand_off_is_one_command() {
+    let server = Server::builder().appendonly().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    let fields = only_hold(&appended_by(&server, &mut client, "LOCK.RELEASE k a"));
+    b.granted("b");
+    assert_eq!((fields[0].as_str(), fields[4].as_str()), ("m", "b"));
+}
+
+#[test]
+fn save_points_count_every_change_where_nobody_consumes_effects() {
+    let server = Server::start();
+    let mut client = server.client();
+    let changes = || server.info("persistence").number("rdb_changes_since_last_save");
+    for line in
+        CHANGES.iter().chain(&["SEM.ACQUIRE sem a LIMIT 7 HOLDS 1", "PEXPIRE rw 90000", "RLOCK.RELEASE nested a"])
+    {
+        let before = changes();
+        let reply = client.run(line);
+        assert!(!reply.is_error() && !reply.is_nil(), "{line}: {reply:?}");
+        assert!(changes() > before, "{line}");
+    }
+}

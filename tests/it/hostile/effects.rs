@@ -1,0 +1,178 @@
+//! Effects out of an append-only file: what no lock can be is not loaded, and nothing keeps the rest from being.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use super::{stored, GUARDED};
+use crate::support::{Client, Reply, Rng, Server};
+
+const EFFECTS: usize = 20_000;
+
+/// Keys that random effects meet on.
+const VICTIMS: [&str; 6] = ["v0", "v1", "v2", "v3", "v4", "v5"];
+
+/// The last words of LOCK.APPLY: holds that some owner can have, in today's form and in that of 0.1.0.
+const SOUND: [&[&str]; 12] = [
+    &["m 9 30000 4102444800000 a"],
+    &["m 9007199254740991 -1 -1 a b"],
+    &["r 9 30000 4102444800000 4294967295 a"],
+    &["w 9 30000 4102444800000 0 2 a"],
+    &["w 9 30000 4102444800000 3 0 a"],
+    &["w 9 30000 4102444800000 3 2 a"],
+    &["s 9 30000 4102444800000 3 5 a"],
+    &["s 9 30000 4102444800000 5 3 a"],
+    &["HOLD", "a b", "mutex 1 1 0 9 30000 4102444800000"],
+    &["HOLD", "a", "reentrant 1 7 0 9 -1 -1"],
+    &["HOLD", "a", "rw 0 3 2 9 30000 4102444800000"],
+    &["HOLD", "a", "semaphore 5 3 0 9 30000 -1"],
+];
+
+/// The same of what no lock can be.
+const UNSOUND: [&[&str]; 28] = [
+    &["m 0 30000 4102444800000 a"],
+    &["m 9007199254740992 30000 4102444800000 a"],
+    &["m 9 0 4102444800000 a"],
+    &["m 9 -2 4102444800000 a"],
+    &["m 9 30000 0 a"],
+    &["m 9 30000 -2 a"],
+    &["m 9 30000 4102444800000 "],
+    &["m 9 30000 4102444800000"],
+    &["m 9 30000 4102444800000", "a"],
+    &["m  9 30000 4102444800000 a"],
+    &["M 9 30000 4102444800000 a"],
+    &["r 9 30000 4102444800000 0 a"],
+    &["r 9 30000 4102444800000 4294967296 a"],
+    &["w 9 30000 4102444800000 0 0 a"],
+    &["w 9 30000 4102444800000 -1 1 a"],
+    &["s 9 30000 4102444800000 0 5 a"],
+    &["s 9 30000 4102444800000 3 0 a"],
+    &["s 9 30000 4102444800000 3 a"],
+    &["HOLD", "a", "mutex 1 2 0 9 30000 4102444800000"],
+    &["HOLD", "a", "mutex 1 1 1 9 30000 4102444800000"],
+    &["HOLD", "a", "mutex 2 1 0 9 30000 4102444800000"],
+    &["HOLD", "a", "reentrant 1 0 0 9 30000 4102444800000"],
+    &["HOLD", "a", "rw 0 0 0 9 30000 4102444800000"],
+    &["HOLD", "a", "rw 1 1 0 9 30000 4102444800000"],
+    &["HOLD", "a", "semaphore 0 1 0 9 30000 4102444800000"],
+    &["HOLD", "a", "semaphore 5 1 1 9 30000 4102444800000"],
+    &["HOLD", "a", "mutex 1 1 0 0 30000 4102444800000"],
+    &["HOLD", "", "mutex 1 1 0 9 30000 4102444800000"],
+];
+
+/// Bytes as they are, and how a client would send them.
+fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend(*word);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+/// A server that keeps an AOF, and has the guarded locks.
+fn start() -> Server {
+    let server = Server::builder().appendonly().start();
+    let mut client = server.client();
+    for (_, line) in GUARDED {
+        client.run(line).fence();
+    }
+    server
+}
+
+/// Starts the server again with these commands at the end of its AOF.
+fn load(server: &mut Server, commands: &[u8]) {
+    server.kill();
+    let folder = std::fs::read_dir(server.dir().join("appendonlydir")).expect("the AOF's folder");
+    let mut files = folder.map(|file| file.expect("a file").path());
+    let file = files.find(|path| path.to_string_lossy().ends_with(".incr.aof")).expect("an incremental AOF");
+    let mut file = OpenOptions::new().append(true).open(file).expect("the AOF");
+    file.write_all(commands).expect("the AOF grows");
+    server.restart();
+}
+
+#[test]
+fn an_aof_brings_what_a_lock_can_be_and_nothing_else() {
+    let mut server = start();
+    let before = stored(&mut server.client());
+    let mut commands = Vec::new();
+    for (what, effects) in [("sound", &SOUND[..]), ("unsound", &UNSOUND[..])] {
+        for (number, effect) in effects.iter().enumerate() {
+            let key = format!("{what}:{number}");
+            let mut words = vec![&b"LOCK.APPLY"[..], key.as_bytes()];
+            words.extend(effect.iter().map(|word| word.as_bytes()));
+            commands.extend(command(&words));
+        }
+    }
+    load(&mut server, &commands);
+    let mut client = server.client();
+    assert_eq!(stored(&mut client), before);
+    for (number, effect) in SOUND.iter().enumerate() {
+        assert_eq!(client.run(&format!("EXISTS sound:{number}")).int(), 1, "{effect:?}");
+    }
+    for (number, effect) in UNSOUND.iter().enumerate() {
+        assert_eq!(client.run(&format!("EXISTS unsound:{number}")).int(), 0, "{effect:?}");
+    }
+    assert_can_be_stored(&mut client, "sound ones");
+}
+
+/// Whether an RDB file brings every key back.
+#[track_caller]
+fn assert_can_be_stored(client: &mut Client, what: &str) {
+    let keys = client.run("DBSIZE");
+    assert_eq!(client.run("DEBUG RELOAD"), Reply::ok(), "{what}");
+    assert_eq!(client.run("DBSIZE"), keys, "{what}");
+}
+
+fn random_effect(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let mut words: Vec<Vec<u8>> = match rng.below(8) {
+        0 => vec![b"DROP".to_vec(), b"a".to_vec()],
+        1 => vec![b"LIMIT".to_vec(), rng.next_u64().to_string().into_bytes()],
+        2 => vec![b"CLAMP".to_vec()],
+        3 => vec![b"CLAMP".to_vec(), b"4102444800001".to_vec()],
+        4 => vec![b"FENCE".to_vec(), (rng.next_u64() >> 10).to_string().into_bytes()],
+        5 => rng.pick(&UNSOUND).iter().map(|word| word.as_bytes().to_vec()).collect(),
+        _ => rng.pick(&SOUND).iter().map(|word| word.as_bytes().to_vec()).collect(),
+    };
+    // Most are damaged; those that are not put something there for the others to meet.
+    for _ in 0..rng.below(4) {
+        let word = rng.below(words.len());
+        let word = &mut words[word];
+        let byte = *rng.pick(&[b' ', b'0', b'1', b'9', b'-', b'm', b'r', b'w', b's', 0, 0xff]);
+        match rng.below(4) {
+            _ if word.is_empty() => word.push(byte),
+            0 => word.truncate(rng.below(word.len())),
+            1 => word.insert(rng.below(word.len()), byte),
+            _ => {
+                let position = rng.below(word.len());
+                word[position] = byte;
+            }
+        }
+    }
+    words
+}
+
+#[test]
+fn random_effects_of_an_aof_leave_locks_or_nothing() {
+    let mut server = start();
+    let before = stored(&mut server.client());
+    let mut rng = Rng::new(11);
+    let seed = rng.seed();
+    let mut commands = Vec::new();
+    for _ in 0..EFFECTS {
+        let effect = random_effect(&mut rng);
+        let mut words = vec![&b"LOCK.APPLY"[..], rng.pick(&VICTIMS).as_bytes()];
+        words.extend(effect.iter().map(Vec::as_slice));
+        commands.extend(command(&words));
+    }
+    load(&mut server, &commands);
+    let mut client = server.client();
+    assert!(server.is_alive(), "seed {seed}");
+    assert_eq!(stored(&mut client), before, "seed {seed}");
+    for key in VICTIMS {
+        let info = client.run(&format!("LOCK.INFO {key}"));
+        assert!(!info.is_error(), "{key}, seed {seed}: {info:?}");
+        assert!(info.is_nil() || !info.get("holders").items().is_empty(), "{key}, seed {seed}: {info:?}");
+    }
+    assert_can_be_stored(&mut client, &format!("seed {seed}"));
+}
