@@ -42,11 +42,7 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
         &["way", "replicated, to SET NX PX + DEL", "replicated bytes", "AOF bytes"],
     );
     let mut primary = Server::start(&plan.builder.clone().config("appendonly yes"))?;
-    let mut replica = Server::start(&plan.builder)?;
-    replica.must(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()])?;
-    while replica.info("replication")?.find("master_link_status") != Some("up") {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let _replica = primary.replica(&plan.builder)?;
     let (here, missing) = prepare(&mut primary, WAYS)?;
     let mut client = Connection::connect(primary.port())?;
     let mut floor = None;

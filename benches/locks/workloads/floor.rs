@@ -2,7 +2,6 @@
 
 use std::borrow::{Borrow, BorrowMut};
 use std::io;
-use std::time::Duration;
 
 use super::plan::Plan;
 use super::readings::on_several_servers;
@@ -188,11 +187,7 @@ impl Subject {
         if consumer != Consumer::Replica {
             return Ok(Subject { server, _replica: None });
         }
-        let mut replica = Server::start(&plan.with_floor())?;
-        replica.must(&["REPLICAOF", "127.0.0.1", &server.port().to_string()])?;
-        while replica.info("replication")?.find("master_link_status") != Some("up") {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let replica = server.replica(&plan.with_floor())?;
         Ok(Subject { server, _replica: Some(replica) })
     }
 }

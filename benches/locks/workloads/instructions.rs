@@ -121,15 +121,19 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     }
     drop(counter);
 
-    let appending = quiet.config("appendonly yes").config("appendfsync everysec");
+    let appending = quiet.clone().config("appendonly yes").config("appendfsync everysec");
     let appending = appending.config("auto-aof-rewrite-percentage 0");
-    let mut pairs = Pairs(Vec::new());
-    for _ in 0..servers {
-        pairs.take_less(Counter::start(&appending)?.pairs(WAYS_WITH_EFFECTS)?);
+    for (setting, builder, replica) in [("an AOF", &appending, None), ("a replica", &quiet, Some(&quiet))] {
+        let mut pairs = Pairs(Vec::new());
+        for _ in 0..servers {
+            let mut counter = Counter::start(builder)?;
+            let _replica = replica.map(|builder| counter.server.replica(builder)).transpose()?;
+            pairs.take_less(counter.pairs(WAYS_WITH_EFFECTS)?);
+        }
+        pairs.add_rows(&mut section, &format!(", with {setting}"), &rivals::RFLOOR);
+        let what = format!("LOCK to replicating floor, with {setting}, instructions");
+        section.verdicts.push(Verdict::at_most(&what, 1.05, pairs.ratio(&rivals::LOCK, &rivals::RFLOOR)));
     }
-    pairs.add_rows(&mut section, ", with an AOF", &rivals::RFLOOR);
-    let what = "LOCK to replicating floor, with an AOF, instructions";
-    section.verdicts.push(Verdict::at_most(what, 1.05, pairs.ratio(&rivals::LOCK, &rivals::RFLOOR)));
     Ok(section)
 }
 
