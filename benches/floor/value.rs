@@ -1,5 +1,6 @@
 //! The stored lock, in one allocation, and what the server asks of its type.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, NonNull};
 use std::slice;
@@ -91,13 +92,25 @@ impl Value {
 
     /// Of which the length alone is written.
     fn allocate(len: usize) -> Value {
-        // SAFETY: the server's allocator never answers null, and its memory is aligned for a length.
+        let size = size_of::<usize>() + len;
+        // SAFETY: the server's allocator never answers null, and its memory is aligned for a length. What is kept has
+        // room for as many bytes, and nobody else has it.
         unsafe {
-            let value = NonNull::new_unchecked(api!(RedisModule_Alloc(size_of::<usize>() + len)).cast::<usize>());
+            let kept = if size <= SMALL { KEPT.replace(null_mut()) } else { null_mut() };
+            let memory = if kept.is_null() { api!(RedisModule_Alloc(size.max(SMALL))) } else { kept };
+            let value = NonNull::new_unchecked(memory.cast::<usize>());
             value.write(len);
             Value(value)
         }
     }
+}
+
+/// Every allocation has at least so many bytes: enough for a token of 36.
+const SMALL: usize = 64;
+
+thread_local! {
+    /// The memory of the latest value, for the next; null where there is none. FLUSHALL ASYNC frees on another thread.
+    static KEPT: Cell<*mut c_void> = const { Cell::new(null_mut()) };
 }
 
 pub static LOCKFLOOR: RedisType = RedisType::new(
@@ -169,12 +182,15 @@ unsafe extern "C" fn rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisM
     // SAFETY: the server passes the file, the key and a value of our type; format and arguments agree.
     unsafe {
         let payload = Value::of_key(value).payload();
-        let (command, format) = (c"FLOOR.APPLY".as_ptr(), c"sb".as_ptr());
+        let (command, format) = (c"BARE.APPLY".as_ptr(), c"sb".as_ptr());
         api!(RedisModule_EmitAOF(aof, command, format, key, payload.as_ptr(), payload.len()));
     }
 }
 
 unsafe extern "C" fn free(value: *mut c_void) {
-    // SAFETY: the server passes a value that we allocated, and forgets it.
-    unsafe { api!(RedisModule_Free(value)) };
+    let before = KEPT.replace(value);
+    if !before.is_null() {
+        // SAFETY: the server passed a value that we allocated, and has forgotten it.
+        unsafe { api!(RedisModule_Free(before)) };
+    }
 }

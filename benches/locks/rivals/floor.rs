@@ -7,13 +7,13 @@ use super::rival::{Order, Pair, Rival};
 
 pub const FLOOR: Rival = Rival {
     name: "floor",
-    how: "FLOOR.ACQUIRE, FLOOR.RELEASE: the least that a fenced lock costs a module; nobody can wait for it",
+    how: "BARE.ACQUIRE, BARE.RELEASE: the least that a fenced lock costs a module; nobody can wait for it",
     order: Order::Luck,
-    probe: &["FLOOR.RELEASE", "probe", "nobody"],
+    probe: &["BARE.RELEASE", "probe", "nobody"],
     scripts: &[],
     pair: |pair: &mut Pair, names: &Names| {
-        pair.acquire.push(&["FLOOR.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]);
-        pair.release.push(&["FLOOR.RELEASE", &names.key, &names.token]);
+        pair.acquire.push(&["BARE.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]);
+        pair.release.push(&["BARE.RELEASE", &names.key, &names.token]);
     },
     freed: |reply| *reply == Reply::Int(1),
     open: None,
@@ -21,10 +21,31 @@ pub const FLOOR: Rival = Rival {
 
 pub const RFLOOR: Rival = Rival {
     name: "replicating floor",
-    how: "RFLOOR.ACQUIRE, RFLOOR.RELEASE: the floor with the effects that replicas and an append-only file need",
+    how: "REPL.ACQUIRE, REPL.RELEASE: the floor with the effects that replicas and an append-only file need",
     pair: |pair: &mut Pair, names: &Names| {
-        pair.acquire.push(&["RFLOOR.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]);
-        pair.release.push(&["RFLOOR.RELEASE", &names.key, &names.token]);
+        pair.acquire.push(&["REPL.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]);
+        pair.release.push(&["REPL.RELEASE", &names.key, &names.token]);
+    },
+    ..FLOOR
+};
+
+/// The same with the arguments of a request that may wait: what the server takes to read two more.
+pub const FLOOR_BLOCK: Rival = Rival {
+    name: "floor, BLOCK 5000",
+    how: "BARE.ACQUIRE … BLOCK 5000, which it ignores; BARE.RELEASE: what the server takes to read two more arguments",
+    pair: |pair: &mut Pair, names: &Names| {
+        pair.acquire.push(&["BARE.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms, "BLOCK", "5000"]);
+        pair.release.push(&["BARE.RELEASE", &names.key, &names.token]);
+    },
+    ..FLOOR
+};
+
+pub const FLOOR_SESSION: Rival = Rival {
+    name: "floor, SESSION",
+    how: "BARE.ACQUIRE … SESSION, which it ignores; BARE.RELEASE: what the server takes to read one more argument",
+    pair: |pair: &mut Pair, names: &Names| {
+        pair.acquire.push(&["BARE.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms, "SESSION"]);
+        pair.release.push(&["BARE.RELEASE", &names.key, &names.token]);
     },
     ..FLOOR
 };

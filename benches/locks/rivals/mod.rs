@@ -31,7 +31,7 @@ pub use module::{LOCK, LOCK_BLOCK, LOCK_SESSION, MLOCK, RLOCK, RWLOCK_READ, RWLO
 
 pub use compare_delete::{DELEX, DELIFEQ, SET_IFEQ};
 pub use counter::COUNTER;
-pub use floor::{FLOOR, RFLOOR};
+pub use floor::{FLOOR, FLOOR_BLOCK, FLOOR_SESSION, RFLOOR};
 pub use lua_hash::LUA_HASH;
 pub use lua_mutex::LUA_MUTEX;
 pub use no_lock::{PING, SET_DEL};
@@ -81,6 +81,8 @@ pub const ALL: &[&Rival] = &[
     &REDISSON_FAIR,
     &FLOOR,
     &RFLOOR,
+    &FLOOR_BLOCK,
+    &FLOOR_SESSION,
     &LOCK,
     &LOCK_BLOCK,
     &LOCK_SESSION,
