@@ -7,6 +7,7 @@
 mod batch;
 mod clients;
 mod plots;
+mod reasons;
 mod report;
 mod rivals;
 mod scale;
@@ -34,20 +35,25 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DI
 
   --quick            everything in small
   --only WORD        the workloads whose name contains the word
-  --instructions     the workload of this name too: it counts by valgrind, which must be there
+  --instructions     the workload of this name too: it counts by valgrind; the full run has it where valgrind is there
   --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
   REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; the rivals run alone without
   REDIS_LOCK_FLOOR=path       the floor (benches/floor), instead of the one built beside this program
-  REDIS_LOCK_BASE=path        another build of the module: the workload `base` runs the pair and the hand-off of both in
-                              turn and shows the ratios; add --only base for nothing else
+  REDIS_LOCK_BASE=path        another build of the module: `turns`, `taxes` and the hand-offs of `instructions` show what
+                              it did before, and the workload `base` runs the pair and the hand-off of both in turn and
+                              shows the ratios; add --only base for nothing else
 
 Workloads:";
 
 type Workload = fn(&Plan) -> io::Result<Section>;
 
 const WORKLOADS: &[(&str, Workload)] = &[
+    ("floor", floor::beside_floor),
+    ("instructions", instructions::per_pair),
+    ("turns", turns::longest),
+    ("taxes", taxes::of_one_waiter),
     ("pair", pair::pipelined),
     ("latency", latency::one_at_a_time),
     ("contended", contended::no_hold),
@@ -61,10 +67,6 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("bytes", bytes::per_pair),
     ("families", pair::families),
     ("ordinary-keys", ordinary_keys::beside_locks),
-    ("floor", floor::beside_floor),
-    ("turns", turns::longest),
-    ("taxes", taxes::of_one_waiter),
-    ("instructions", instructions::per_pair),
     ("base", base::beside_base),
 ];
 
@@ -96,7 +98,8 @@ fn run() -> io::Result<()> {
     let servers = std::env::var("SERVERS").unwrap_or_else(|_| "redis-server".to_owned());
     let module = support::built_module();
     let floor = built_floor()?;
-    let base = std::env::var_os("REDIS_LOCK_BASE").map(PathBuf::from);
+    // The server runs in a directory of its own.
+    let base = std::env::var_os("REDIS_LOCK_BASE").map(std::path::absolute).transpose()?;
     let machine = machine();
     println!("{machine}; {files} open files allowed");
     match &module {
@@ -138,7 +141,7 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
         let is_wanted = options.only.as_ref().is_none_or(|word| name.contains(word.as_str()));
         let is_possible = match *name {
             "base" => plan.base.is_some(),
-            "instructions" => options.instructions,
+            "instructions" => options.instructions || (options.scale == Scale::Full && has_valgrind()),
             _ => true,
         };
         if !is_wanted || !is_possible {
@@ -151,6 +154,10 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
         sections.push(section);
     }
     Ok(sections)
+}
+
+fn has_valgrind() -> bool {
+    std::process::Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// None where they ask for help.

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use crate::plots;
+use crate::reasons::{Missed, Reasons};
 use crate::rivals;
 use crate::scale::Scale;
 use crate::section::{Section, Verdict};
@@ -30,7 +31,7 @@ pub fn print(section: &Section) {
     print!("{}", section.terminal());
 }
 
-/// Writes benchmarks.md and its plots into `directory`. What stands in benchmarks/why.md there becomes part of it.
+/// Writes benchmarks.md and its plots into `directory`. Reasons for what was missed come from benchmarks/why.md there.
 pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale, command: &str) -> io::Result<()> {
     let plots_directory = directory.join("benchmarks");
     std::fs::create_dir_all(&plots_directory)?;
@@ -48,10 +49,8 @@ pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale
         versions.join(", ")
     );
     targets(&mut text, chapters);
-    // Figures come from the run; reasons are written by hand, and outlive it.
-    if let Ok(reasons) = std::fs::read_to_string(plots_directory.join("why.md")) {
-        let _ = write!(text, "\n{}\n", reasons.trim_end());
-    }
+    let reasons = std::fs::read_to_string(plots_directory.join("why.md")).unwrap_or_default();
+    text.push_str(&Reasons::parse(&reasons).markdown(&missed(chapters)));
 
     text.push_str("\n## The ways\n\n| way | what its users send |\n| --- | --- |\n");
     for rival in rivals::ALL {
@@ -80,15 +79,34 @@ pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale
 
 /// Every target with what was measured, one column for each server.
 fn targets(text: &mut String, chapters: &[Chapter]) {
-    text.push_str("## Targets\n\n| what | target |");
+    text.push_str("## Targets\n\n");
+    for chapter in chapters {
+        let measured = chapter.verdicts().filter(|verdict| verdict.is_there()).count();
+        let reached = chapter.verdicts().filter(|verdict| verdict.is_there() && !verdict.is_missed()).count();
+        let _ = writeln!(text, "- {}: {reached} of {measured} reached", chapter.version);
+    }
+    text.push_str("\n| what | target |");
     for chapter in chapters {
         let _ = write!(text, " {} |", chapter.version);
     }
     text.push_str("\n| --- | --- |");
     text.push_str(&" --- |".repeat(chapters.len()));
     text.push('\n');
+    let sections = chapters.first().map_or(&[][..], |chapter| &chapter.sections);
+    for (number, section) in sections.iter().enumerate() {
+        let rows = target_rows(chapters, number);
+        if !rows.is_empty() {
+            let _ = write!(text, "| **{}** | |{}\n{rows}", section.title, " |".repeat(chapters.len()));
+        }
+    }
+}
+
+/// The targets of one section.
+fn target_rows(chapters: &[Chapter], number: usize) -> String {
+    let mut text = String::new();
     let mut seen = Vec::new();
-    for verdict in chapters.iter().flat_map(Chapter::verdicts) {
+    let sections = chapters.iter().filter_map(|chapter| chapter.sections.get(number));
+    for verdict in sections.flat_map(|section| &section.verdicts) {
         if seen.contains(&&verdict.what) {
             continue;
         }
@@ -106,4 +124,19 @@ fn targets(text: &mut String, chapters: &[Chapter]) {
         }
         text.push('\n');
     }
+    text
+}
+
+/// What was missed on any server, in the order of the table.
+fn missed(chapters: &[Chapter]) -> Vec<Missed<'_>> {
+    let mut all: Vec<Missed> = Vec::new();
+    for chapter in chapters {
+        for verdict in chapter.verdicts().filter(|verdict| verdict.is_missed()) {
+            match all.iter_mut().find(|missed| missed.target == verdict.what) {
+                Some(missed) => missed.servers.push(&chapter.version),
+                None => all.push(Missed { target: &verdict.what, servers: vec![&chapter.version] }),
+            }
+        }
+    }
+    all
 }

@@ -115,6 +115,15 @@ impl Verdict {
         self
     }
 
+    /// Whether both sides of the comparison were there.
+    pub fn is_there(&self) -> bool {
+        self.measured.is_some()
+    }
+
+    pub fn is_missed(&self) -> bool {
+        self.word() == "MISSED"
+    }
+
     fn word(&self) -> &'static str {
         match self.measured {
             None => "absent",
@@ -143,9 +152,9 @@ impl Verdict {
     }
 
     pub fn cell(&self) -> String {
-        match self.word() {
-            "MISSED" => format!("**missed:** {}", self.result()),
-            _ => self.result(),
+        match self.is_missed() {
+            true => format!("**missed:** {}", self.result()),
+            false => self.result(),
         }
     }
 

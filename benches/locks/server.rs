@@ -5,7 +5,6 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use support::{Builder, Connection, Info, Reply};
 
@@ -78,16 +77,6 @@ impl Server {
     /// A number out of INFO, 0 where the server does not report it.
     pub fn info_number(&mut self, section: &str, field: &str) -> io::Result<f64> {
         Ok(self.info(section)?.find(field).and_then(|text| text.parse().ok()).unwrap_or(0.0))
-    }
-
-    /// A replica of this server, once it has everything.
-    pub fn replica(&self, builder: &Builder) -> io::Result<Server> {
-        let mut replica = Server::start(builder)?;
-        replica.must(&["REPLICAOF", "127.0.0.1", &self.port().to_string()])?;
-        while replica.info("replication")?.find("master_link_status") != Some("up") {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(replica)
     }
 
     /// See [`Info::cpu_us`].

@@ -60,6 +60,8 @@ pub const LOCKS: &[&Rival] = &[
     &REDISSON_FAIR,
     &LOCK,
     &RLOCK,
+    &RWLOCK_WRITE,
+    &SEM,
 ];
 
 /// Everything that is measured, for the report's list.

@@ -1,11 +1,11 @@
 //! (6) What one pair writes to a replica and to the append-only file.
 
 use std::io;
-use std::rc::Rc;
 use std::time::Duration;
 
 use support::Connection;
 
+use super::consumer::Consumer;
 use super::plan::Plan;
 use crate::rivals::{self, prepare, Names, Pair, Rival};
 use crate::section::Section;
@@ -17,7 +17,9 @@ const PAIRS: usize = 5000;
 pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     const WAYS: &[&Rival] = &[
         &rivals::SET_DEL,
+        &rivals::RFLOOR,
         &rivals::LOCK,
+        &rivals::LOCK_SESSION,
         &rivals::RLOCK,
         &rivals::RWLOCK_READ,
         &rivals::RWLOCK_WRITE,
@@ -38,46 +40,68 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Replication and AOF bytes per pair",
         "A server with a replica in sync and the append-only file switched on; 5,000 uncontended pairs each, keys of \
-         12 bytes and owners of 36. The offset counts what replicas are sent, the size what the file grows by.",
-        &["way", "replicated, to SET NX PX + DEL", "replicated bytes", "AOF bytes"],
+         12 bytes and owners of 36. The offset counts what replicas are sent, the size what the file grows by, and \
+         commands are those that the replica has run.",
+        &["way", "replicated, to SET NX PX + DEL", "replicated bytes", "AOF bytes", "replicated commands"],
     );
-    let mut primary = Server::start(&plan.builder.clone().config("appendonly yes"))?;
-    let _replica = primary.replica(&plan.builder)?;
+    let builder = plan.with_floor();
+    let mut primary = Server::start(&builder.config("appendonly yes"))?;
+    let Some(mut replica) = Consumer::Replica.attach(plan, &mut primary)? else {
+        return Err(io::Error::other("no replica"));
+    };
     let (here, missing) = prepare(&mut primary, WAYS)?;
     let mut client = Connection::connect(primary.port())?;
     let mut floor = None;
     for (rival, scripts) in &here {
-        let (replicated, appended) = bytes(&mut primary, &mut client, rival, scripts)?;
+        let before = Written::by(&mut primary, &mut replica)?;
+        let mut pair = Pair::default();
+        for index in 0..PAIRS {
+            (rival.pair)(&mut pair, &Names::numbered(index, scripts));
+        }
+        for pipeline in [&pair.acquire, &pair.release] {
+            client.run(pipeline).map_err(|error| io::Error::other(format!("{}: {error}", rival.name)))?;
+        }
+        let after = Written::by(&mut primary, &mut replica)?;
+        let each = |before: f64, after: f64| (after - before) / PAIRS as f64;
+        let replicated = each(before.replicated, after.replicated);
         let floor = *floor.get_or_insert(replicated);
-        section.row([rival.name.to_owned(), digits(replicated / floor), digits(replicated), digits(appended)]);
+        section.row([
+            rival.name.to_owned(),
+            digits(replicated / floor),
+            digits(replicated),
+            digits(each(before.appended, after.appended)),
+            digits(each(before.commands, after.commands)),
+        ]);
     }
     section.missing(&missing);
     Ok(section)
 }
 
-fn bytes(
-    server: &mut Server,
-    client: &mut Connection,
-    rival: &Rival,
-    scripts: &Rc<[String]>,
-) -> io::Result<(f64, f64)> {
-    let before = written(server)?;
-    let mut pair = Pair::default();
-    for index in 0..PAIRS {
-        (rival.pair)(&mut pair, &Names::numbered(index, scripts));
-    }
-    for pipeline in [&pair.acquire, &pair.release] {
-        client.run(pipeline).map_err(|error| io::Error::other(format!("{}: {error}", rival.name)))?;
-    }
-    let after = written(server)?;
-    Ok(((after.0 - before.0) / PAIRS as f64, (after.1 - before.1) / PAIRS as f64))
+/// What was written since the start.
+struct Written {
+    /// Bytes that replicas are sent.
+    replicated: f64,
+    /// Bytes in the append-only file.
+    appended: f64,
+    /// Commands that the replica has run.
+    commands: f64,
 }
 
-/// Bytes replicated and bytes in the append-only file, once nothing waits to be written to it.
-fn written(server: &mut Server) -> io::Result<(f64, f64)> {
-    while server.info_number("persistence", "aof_buffer_length")? > 0.0 {
-        std::thread::sleep(Duration::from_millis(1));
+impl Written {
+    /// Once nothing waits to be written or to be run.
+    fn by(primary: &mut Server, replica: &mut Server) -> io::Result<Written> {
+        while primary.info_number("persistence", "aof_buffer_length")? > 0.0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let replicated = primary.info_number("replication", "master_repl_offset")?;
+        // Each look is a command of its own, so there are few.
+        while replica.info_number("replication", "slave_repl_offset")? < replicated {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(Written {
+            replicated,
+            appended: primary.info_number("persistence", "aof_current_size")?,
+            commands: replica.info_number("stats", "total_commands_processed")?,
+        })
     }
-    let offset = server.info_number("replication", "master_repl_offset")?;
-    Ok((offset, server.info_number("persistence", "aof_current_size")?))
 }

@@ -170,5 +170,5 @@ fn find<'a>(all: &'a [Rounds], rival: &Rival) -> Option<&'a Rounds> {
 }
 
 fn module(rival: &Rival) -> bool {
-    [&rivals::LOCK, &rivals::RLOCK].iter().any(|ours| ours.name == rival.name)
+    [&rivals::LOCK, &rivals::RLOCK, &rivals::RWLOCK_WRITE, &rivals::SEM].iter().any(|ours| ours.name == rival.name)
 }

@@ -3,30 +3,13 @@
 use std::borrow::{Borrow, BorrowMut};
 use std::io;
 
+use super::consumer::Consumer;
 use super::plan::Plan;
 use super::readings::on_several_servers;
 use crate::rivals::{self, prepare, Rival};
 use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
-
-/// Who is told of what changes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Consumer {
-    Nobody,
-    AppendOnlyFile,
-    Replica,
-}
-
-impl Consumer {
-    fn name(self) -> &'static str {
-        match self {
-            Consumer::Nobody => "none",
-            Consumer::AppendOnlyFile => "AOF, everysec",
-            Consumer::Replica => "a replica",
-        }
-    }
-}
 
 /// At most how much of a pair another one is to cost.
 #[derive(Clone, Copy)]
@@ -74,13 +57,19 @@ const GROUPS: &[Group] = &[
     },
     Group {
         consumer: Consumer::Nobody,
-        ways: &[&rivals::LOCK_BLOCK, &rivals::LOCK],
-        ratios: &[(&rivals::LOCK_BLOCK, &rivals::LOCK, Goal::AtMost(1.01))],
+        ways: &[&rivals::LOCK_BLOCK, &rivals::LOCK, &rivals::FLOOR_BLOCK, &rivals::FLOOR],
+        ratios: &[
+            (&rivals::LOCK_BLOCK, &rivals::LOCK, Goal::AtMost(1.01)),
+            (&rivals::FLOOR_BLOCK, &rivals::FLOOR, Goal::None),
+        ],
     },
     Group {
         consumer: Consumer::Nobody,
-        ways: &[&rivals::LOCK_SESSION, &rivals::LOCK],
-        ratios: &[(&rivals::LOCK_SESSION, &rivals::LOCK, Goal::AtMost(1.15))],
+        ways: &[&rivals::LOCK_SESSION, &rivals::LOCK, &rivals::FLOOR_SESSION, &rivals::FLOOR],
+        ratios: &[
+            (&rivals::LOCK_SESSION, &rivals::LOCK, Goal::AtMost(1.15)),
+            (&rivals::FLOOR_SESSION, &rivals::FLOOR, Goal::None),
+        ],
     },
     Group {
         consumer: Consumer::AppendOnlyFile,
@@ -112,7 +101,8 @@ pub fn beside_floor(plan: &Plan) -> io::Result<Section> {
         "The floor",
         "The floor is a module of the benchmark's own (benches/floor), loaded into the same server: nothing but a \
          fenced lock through the same API, by the cheapest calls that the server has, without options, queue or \
-         retries; the replicating floor also sends the effects that a replica needs. Pairs as above, pipelined, \
+         retries; the replicating floor also sends the effects that a replica needs. The floor with BLOCK or SESSION \
+         ignores these words: what the server takes to read them is below what a module can reach. Pairs as above, pipelined, \
          server CPU, in turn with nothing between, on several servers one after the other. Where the goal is a \
          multiple of the floor's ratio, that ratio comes from the same rounds.",
         &["pair", "to", "effects go to", "CPU ratio", "goal", "µs of server CPU per pair"],
@@ -175,20 +165,9 @@ struct Subject {
 
 impl Subject {
     fn start(plan: &Plan, consumer: Consumer) -> io::Result<Subject> {
-        let builder = plan.with_floor();
-        let builder = match consumer {
-            // No rewrite forks in the middle of a reading.
-            Consumer::AppendOnlyFile => {
-                builder.config("appendonly yes").config("appendfsync everysec").config("auto-aof-rewrite-percentage 0")
-            }
-            Consumer::Nobody | Consumer::Replica => builder,
-        };
-        let server = Server::start(&builder)?;
-        if consumer != Consumer::Replica {
-            return Ok(Subject { server, _replica: None });
-        }
-        let replica = server.replica(&plan.with_floor())?;
-        Ok(Subject { server, _replica: Some(replica) })
+        let mut server = Server::start(&consumer.config(plan.with_floor()))?;
+        let replica = consumer.attach(plan, &mut server)?;
+        Ok(Subject { server, _replica: replica })
     }
 }
 

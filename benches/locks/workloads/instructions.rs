@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_lite::future::block_on;
 use support::{Builder, Connection, Pipeline, Reply};
 
+use super::consumer::Consumer;
 use super::plan::Plan;
 use super::taxes::{push_pair, Task, Waiter, GOAL, TASKS};
 use crate::rivals::{self, prepare, Rival};
@@ -38,7 +39,9 @@ const WAYS: &[&Rival] = &[
     &rivals::FLOOR,
     &rivals::SET_DEL,
     &rivals::LOCK_BLOCK,
+    &rivals::FLOOR_BLOCK,
     &rivals::LOCK_SESSION,
+    &rivals::FLOOR_SESSION,
     &rivals::RLOCK,
     &rivals::RWLOCK_READ,
     &rivals::RWLOCK_WRITE,
@@ -74,8 +77,8 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
              server's hash tables are always the same. The least of {COUNTS} counts of {PAIRS} pairs each, on \
              {servers} servers: each has a hash seed of its own, by which a command is found in one step or in two, \
              which is some thousandths of a pair. A hand-off is one between two clients; how often the server wakes \
-             up for it is in it, so that it moves by a tenth. Rows beside one waiter come before and after it on the \
-             same server."
+             up for it is in it, so that it moves by a tenth. Rows beside one waiter, and after it has left, are of \
+             the same server as what was before it came."
         ),
         &["what", "instructions", "to LOCK", "to the floor", "to SET NX PX + DEL"],
     );
@@ -98,43 +101,59 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
         let what = format!("{} to {}, instructions", ours.name, theirs.name);
         section.verdicts.push(Verdict::at_most(&what, *limit, pairs.ratio(ours, theirs)));
     }
-    let lock = pairs.of(&rivals::LOCK);
 
     // Before anybody has waited on this server.
-    let mut without = Vec::new();
-    for task in &TASKS {
-        without.push(counter.task(task)?);
+    let without = counter.tasks()?;
+    let waiter = Waiter::start(&mut counter.server)?;
+    let with = counter.tasks()?;
+    waiter.leave(&mut counter.server)?;
+    let after = counter.tasks()?;
+    for (place, task) in TASKS.iter().enumerate() {
+        let [without, with, after] = [without[place], with[place], after[place]];
+        for (when, count) in [("beside one waiter", with), ("after the waiter has left", after)] {
+            let name = format!("{} {when} ({} before)", task.name, thousands(without));
+            section.row([name, thousands(count), String::new(), String::new(), String::new()]);
+            if task.has_goal {
+                let what = format!("{} {when}, instructions, to before it came", task.name);
+                section.verdicts.push(Verdict::at_most(&what, GOAL, Some(Figure::of(vec![count / without]))));
+            }
+        }
     }
-    let _waiter = Waiter::start(&mut counter.server)?;
-    for (task, without) in TASKS.iter().zip(without) {
-        let with = counter.task(task)?;
-        let ratio = Figure::of(vec![with / without]);
-        let name = format!("{} beside one waiter ({} alone)", task.name, thousands(without));
-        section.row([name, thousands(with), String::new(), String::new(), String::new()]);
-        let what = format!("{} beside one waiter, instructions, to none", task.name);
-        section.verdicts.push(Verdict::at_most(&what, GOAL, Some(ratio)));
-    }
-    for way in HAND_OFF_WAYS {
-        let count = counter.hand_offs(way)?;
-        let name = format!("{} hand-off", way.0);
-        section.row([name, thousands(count), quotient(Some(count), lock), String::new(), String::new()]);
-    }
+    hand_offs(plan, &quiet, &mut counter, &mut section)?;
     drop(counter);
 
-    let appending = quiet.clone().config("appendonly yes").config("appendfsync everysec");
-    let appending = appending.config("auto-aof-rewrite-percentage 0");
-    for (setting, builder, replica) in [("an AOF", &appending, None), ("a replica", &quiet, Some(&quiet))] {
+    for consumer in [Consumer::AppendOnlyFile, Consumer::Replica] {
         let mut pairs = Pairs(Vec::new());
         for _ in 0..servers {
-            let mut counter = Counter::start(builder)?;
-            let _replica = replica.map(|builder| counter.server.replica(builder)).transpose()?;
+            let mut counter = Counter::start(&consumer.config(quiet.clone()))?;
+            let _replica = consumer.attach(plan, &mut counter.server)?;
             pairs.take_less(counter.pairs(WAYS_WITH_EFFECTS)?);
         }
-        pairs.add_rows(&mut section, &format!(", with {setting}"), &rivals::RFLOOR);
-        let what = format!("LOCK to replicating floor, with {setting}, instructions");
+        pairs.add_rows(&mut section, &format!(", effects to {}", consumer.name()), &rivals::RFLOOR);
+        let what = format!("LOCK to replicating floor, effects to {}, instructions", consumer.name());
         section.verdicts.push(Verdict::at_most(&what, 1.05, pairs.ratio(&rivals::LOCK, &rivals::RFLOOR)));
     }
     Ok(section)
+}
+
+/// Hand-offs of each family, and where there is a base the same with that: a hand-off is to cost no more than before.
+fn hand_offs(plan: &Plan, quiet: &Builder, counter: &mut Counter, section: &mut Section) -> io::Result<()> {
+    let mut base = match &plan.base {
+        Some(base) => Some(Counter::start(&quiet.clone().module(base))?),
+        None => None,
+    };
+    for way in HAND_OFF_WAYS {
+        let count = counter.hand_offs(way)?;
+        let mut name = format!("{} hand-off", way.0);
+        if let Some(base) = &mut base {
+            let before = base.hand_offs(way)?;
+            let ratio = Figure::of(vec![count / before]);
+            section.verdicts.push(Verdict::at_most(&format!("{name}, instructions, to before"), 1.0, Some(ratio)));
+            name = format!("{name} ({} before)", thousands(before));
+        }
+        section.row([name, thousands(count), String::new(), String::new(), String::new()]);
+    }
+    Ok(())
 }
 
 /// Instructions for one pair of each way; `None` where the server cannot run it.
@@ -242,9 +261,18 @@ impl Counter {
         })
     }
 
+    /// Of each task.
+    fn tasks(&mut self) -> io::Result<Vec<f64>> {
+        TASKS.iter().map(|task| self.task(task)).collect()
+    }
+
     fn task(&mut self, task: &Task) -> io::Result<f64> {
-        let mut pipeline = Pipeline::default();
-        (0..SLICE).for_each(|index| (task.push)(&mut pipeline, index));
+        let (mut prepare, mut pipeline) = (Pipeline::default(), Pipeline::default());
+        for index in 0..SLICE {
+            (task.prepare)(&mut prepare, index);
+            (task.push)(&mut pipeline, index);
+        }
+        self.client.run(&prepare)?;
         self.count(PAIRS, |client| (0..PAIRS / SLICE).try_for_each(|_| client.run(&pipeline)))
     }
 

@@ -2,6 +2,7 @@
 
 pub mod base;
 pub mod bytes;
+pub mod consumer;
 pub mod contended;
 pub mod floor;
 pub mod growth;

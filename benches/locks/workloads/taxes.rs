@@ -1,6 +1,7 @@
 //! (11) What one client that waits costs everybody else on the server.
 
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 
 use support::{Connection, Pipeline};
@@ -22,19 +23,52 @@ const RUNS: usize = 4;
 pub struct Task {
     pub name: &'static str,
     pub push: fn(&mut Pipeline, usize),
+    /// What must be there before.
+    pub prepare: fn(&mut Pipeline, usize),
+    /// Whether the goal is for it; the others show how exact the figures are.
+    pub has_goal: bool,
 }
 
+const TASK: Task = Task { name: "", push: |_, _| {}, prepare: |_, _| {}, has_goal: true };
+
 /// Other applications' keys, and other locks.
-pub const TASKS: [Task; 3] = [
+pub const TASKS: [Task; 6] = [
+    Task { name: "PING", push: |pipeline, _| pipeline.push(&["PING"]), has_goal: false, ..TASK },
+    Task {
+        name: "GET",
+        push: |pipeline, index| pipeline.push(&["GET", &format!("read:{index}")]),
+        prepare: |pipeline, index| pipeline.push(&["SET", &format!("read:{index}"), "value"]),
+        has_goal: false,
+    },
     Task {
         name: "SET … EX",
         push: |pipeline, index| pipeline.push(&["SET", &format!("session:{index}"), "value", "EX", "3600"]),
+        ..TASK
     },
     Task {
         name: "SET NX PX, DEL",
         push: |pipeline, index| push_pair(pipeline, &rivals::SET_DEL, index, &Vec::new().into()),
+        ..TASK
     },
-    Task { name: "LOCK", push: |pipeline, index| push_pair(pipeline, &rivals::LOCK, index, &Vec::new().into()) },
+    Task {
+        name: "LOCK",
+        push: |pipeline, index| push_pair(pipeline, &rivals::LOCK, index, &Vec::new().into()),
+        ..TASK
+    },
+    Task {
+        name: "SEM, two others hold it",
+        push: |pipeline, index| {
+            let key = format!("several:{index}");
+            pipeline.push(&["SEM.ACQUIRE", &key, "third", "LIMIT", "3", "PX", "600000"]);
+            pipeline.push(&["SEM.RELEASE", &key, "third"]);
+        },
+        prepare: |pipeline, index| {
+            for owner in ["first", "second"] {
+                pipeline.push(&["SEM.ACQUIRE", &format!("several:{index}"), owner, "LIMIT", "3", "PX", "600000"]);
+            }
+        },
+        ..TASK
+    },
 ];
 
 /// One acquire and its release.
@@ -47,7 +81,7 @@ pub fn push_pair(pipeline: &mut Pipeline, rival: &Rival, index: usize, scripts: 
 
 /// A client that waits for a lock of its own, which is held without end.
 pub struct Waiter {
-    _connection: Connection,
+    connection: Connection,
 }
 
 impl Waiter {
@@ -56,49 +90,104 @@ impl Waiter {
         server.must(&["LOCK.ACQUIRE", "waited-for", "holder", "PERSIST"])?;
         futures_lite::future::block_on(connection.send(&["LOCK.ACQUIRE", "waited-for", "waiter", "BLOCK", "0"]))?;
         while server.info_number("clients", "blocked_clients")? < 1.0 {}
-        Ok(Waiter { _connection: connection })
+        Ok(Waiter { connection })
+    }
+
+    /// Returns when the server knows that it is gone.
+    pub fn leave(self, server: &mut Server) -> io::Result<()> {
+        drop(self.connection);
+        while server.info_number("clients", "blocked_clients")? > 0.0 {}
+        // A place is kept for a client that comes back.
+        server.must(&["LOCK.RELEASE", "waited-for", "holder"])?;
+        Ok(())
     }
 }
 
 pub fn of_one_waiter(plan: &Plan) -> io::Result<Section> {
+    let before = if plan.base.is_some() { &["before", "before, after it has left"][..] } else { &[] };
+    let columns = [
+        &["what others do", "CPU with one waiter to without", "after it has left"],
+        before,
+        &["µs with", "µs without"],
+    ];
     let mut section = Section::new(
         "Tax: one waiter, and everybody else",
         "Two servers with the module run the same commands in turn, in pipelines; figures are server CPU. Then one \
-         client waits for a lock on one of the servers, and both run the commands once more. The ratio is how that \
-         server changed against the other, over several pairs of servers.",
-        &["what others do", "CPU with one waiter to without", "µs with", "µs without"],
+         client waits for a lock on one of the servers, and both run the commands once more; and again when that \
+         client and the lock are gone. The ratio is how that server changed against the other, over several pairs of \
+         servers. PING and GET have nothing to do with locks: they show how exact the rest is. Before is another build \
+         of the module, measured in the same run, where one was given.",
+        &columns.concat(),
     );
-    let tasks = TASKS.map(|task| {
-        let mut pipeline = Pipeline::default();
-        (0..KEYS).for_each(|index| (task.push)(&mut pipeline, index));
-        (task.name, pipeline)
-    });
-    let rounds = plan.scale.pick(16, 8);
-    let mut changes = [const { Vec::new() }; 3];
-    let mut costs = [const { (Vec::new(), Vec::new()) }; 3];
-    for _ in 0..plan.scale.pick(7, 3) {
-        let mut sides = [Side::start(plan)?, Side::start(plan)?];
-        if !sides[0].server.knows("LOCK.ACQUIRE")? {
-            section.missing(&["LOCK"]);
-            return Ok(section);
+    let Some(module) = &plan.module else {
+        section.missing(&["LOCK"]);
+        return Ok(section);
+    };
+    let ours = Tax::measure(plan, module)?;
+    let base = plan.base.as_deref().map(|base| Tax::measure(plan, base)).transpose()?;
+    for (place, (task, tax)) in TASKS.iter().zip(&ours).enumerate() {
+        let [beside, after] = tax.ratios();
+        let mut cells = vec![task.name.to_owned(), beside.show(), after.show()];
+        if let Some(base) = &base {
+            cells.extend(base[place].ratios().map(|ratio| ratio.show()));
         }
-        let before = compare(&mut sides, &tasks, rounds)?;
-        let _waiter = Waiter::start(&mut sides[0].server)?;
-        let after = compare(&mut sides, &tasks, rounds)?;
-        for which in 0..tasks.len() {
-            let ratio = |readings: &[Vec<f64>; 2]| Figure::of_ratios(&readings[0], &readings[1]).median;
-            changes[which].push(ratio(&after[which]) / ratio(&before[which]));
-            costs[which].0.push(Figure::of(after[which][0].clone()).median);
-            costs[which].1.push(Figure::of(before[which][0].clone()).median);
+        cells.extend([Figure::of(tax.with.clone()).show(), Figure::of(tax.without.clone()).show()]);
+        section.cells(cells);
+        if task.has_goal {
+            let what = format!("{} beside one waiter, server CPU, to none", task.name);
+            section.verdicts.push(Verdict::at_most(&what, GOAL, Some(beside)));
+            let what = format!("{} after the waiter has left, server CPU, to before it came", task.name);
+            section.verdicts.push(Verdict::at_most(&what, GOAL, Some(after)));
         }
-    }
-    for (((name, _), changes), (with, without)) in tasks.iter().zip(changes).zip(costs) {
-        let ratio = Figure::of(changes);
-        section.row([name.to_string(), ratio.show(), Figure::of(with).show(), Figure::of(without).show()]);
-        let what = format!("{name} beside one waiter, server CPU, to none");
-        section.verdicts.push(Verdict::at_most(&what, GOAL, Some(ratio)));
     }
     Ok(section)
+}
+
+/// What one task costs on a server on which somebody waits, a reading for each pair of servers.
+#[derive(Default)]
+struct Tax {
+    /// How the server changed against the other one while somebody waited.
+    beside: Vec<f64>,
+    /// And after that.
+    after: Vec<f64>,
+    /// µs.
+    with: Vec<f64>,
+    without: Vec<f64>,
+}
+
+impl Tax {
+    /// Of each task.
+    fn measure(plan: &Plan, module: &Path) -> io::Result<[Tax; TASKS.len()]> {
+        let pipelines = TASKS.map(|task| {
+            let mut pipeline = Pipeline::default();
+            (0..KEYS).for_each(|index| (task.push)(&mut pipeline, index));
+            pipeline
+        });
+        let rounds = plan.scale.pick(12, 5);
+        let mut taxes: [Tax; TASKS.len()] = Default::default();
+        for _ in 0..plan.scale.pick(7, 2) {
+            let mut sides = [Side::start(plan, module)?, Side::start(plan, module)?];
+            let before = compare(&mut sides, &pipelines, rounds)?;
+            let waiter = Waiter::start(&mut sides[0].server)?;
+            let beside = compare(&mut sides, &pipelines, rounds)?;
+            waiter.leave(&mut sides[0].server)?;
+            let after = compare(&mut sides, &pipelines, rounds)?;
+            for (which, tax) in taxes.iter_mut().enumerate() {
+                let ratio = |readings: &[Vec<f64>; 2]| Figure::of_ratios(&readings[0], &readings[1]).median;
+                let normal = ratio(&before[which]);
+                tax.beside.push(ratio(&beside[which]) / normal);
+                tax.after.push(ratio(&after[which]) / normal);
+                tax.with.push(Figure::of(beside[which][0].clone()).median);
+                tax.without.push(Figure::of(before[which][0].clone()).median);
+            }
+        }
+        Ok(taxes)
+    }
+
+    /// Beside the waiter, and after it.
+    fn ratios(&self) -> [Figure; 2] {
+        [&self.beside, &self.after].map(|ratios| Figure::of(ratios.clone()))
+    }
 }
 
 struct Side {
@@ -107,10 +196,15 @@ struct Side {
 }
 
 impl Side {
-    fn start(plan: &Plan) -> io::Result<Side> {
+    fn start(plan: &Plan, module: &Path) -> io::Result<Side> {
         // No snapshots: a fork's copying would drown the difference.
-        let server = Server::start(&plan.builder.clone().config("save \"\""))?;
-        let client = Connection::connect(server.port())?;
+        let server = Server::start(&plan.builder.clone().module(module).config("save \"\""))?;
+        let mut client = Connection::connect(server.port())?;
+        let mut pipeline = Pipeline::default();
+        for task in &TASKS {
+            (0..KEYS).for_each(|index| (task.prepare)(&mut pipeline, index));
+        }
+        client.run(&pipeline)?;
         Ok(Side { server, client })
     }
 
@@ -125,10 +219,14 @@ impl Side {
 }
 
 /// CPU of both sides for each task, a reading for each round.
-fn compare(sides: &mut [Side; 2], tasks: &[(&str, Pipeline); 3], rounds: usize) -> io::Result<[[Vec<f64>; 2]; 3]> {
-    let mut readings: [[Vec<f64>; 2]; 3] = Default::default();
+fn compare(
+    sides: &mut [Side; 2],
+    pipelines: &[Pipeline; TASKS.len()],
+    rounds: usize,
+) -> io::Result<[[Vec<f64>; 2]; TASKS.len()]> {
+    let mut readings: [[Vec<f64>; 2]; TASKS.len()] = Default::default();
     for round in 0..=rounds {
-        for ((_, pipeline), readings) in tasks.iter().zip(&mut readings) {
+        for (pipeline, readings) in pipelines.iter().zip(&mut readings) {
             // Who goes first alternates.
             for turn in 0..2 {
                 let which = (round + turn) % 2;
