@@ -86,7 +86,7 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
 	cargo build --release
 	@$(MANY_FILES); cargo run --quiet --release --example demo
 
-bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path BENCH=--instructions)
+bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path REDIS_LOCK_BASE=path)
 	@scripts/setup compiler libclang redis
 	cargo build --release
 	cargo build --release -p redis-lock-floor
