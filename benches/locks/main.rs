@@ -42,8 +42,8 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DI
   REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; the rivals run alone without
   REDIS_LOCK_FLOOR=path       the floor (benches/floor), instead of the one built beside this program
   REDIS_LOCK_BASE=path        another build of the module: `turns`, `taxes` and the hand-offs of `instructions` show
-                              what it did before, and the workload `base` runs the pair and the hand-off of both in turn and
-                              shows the ratios; add --only base for nothing else
+                              what it did before, and the workload `base` runs the pair and the hand-off of both in turn
+                              and shows the ratios; add --only base for nothing else
 
 Workloads:";
 

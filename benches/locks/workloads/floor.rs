@@ -103,8 +103,8 @@ pub fn beside_floor(plan: &Plan) -> io::Result<Section> {
          fenced lock through the same API, by the cheapest calls that the server has, without options, queue or \
          retries; the replicating floor also sends the effects that a replica needs. The floor with BLOCK or SESSION \
          ignores these words: what the server takes to read them is below what a module can reach. Pairs as above, \
-         pipelined, server CPU, in turn with nothing between, on several servers one after the other. Where the goal is a \
-         multiple of the floor's ratio, that ratio comes from the same rounds.",
+         pipelined, server CPU, in turn with nothing between, on several servers one after the other. Where the goal \
+         is a multiple of the floor's ratio, that ratio comes from the same rounds.",
         &["pair", "to", "effects go to", "CPU ratio", "goal", "µs of server CPU per pair"],
     );
     let all: Vec<&'static Rival> = GROUPS.iter().flat_map(|group| group.ways).copied().collect();
