@@ -65,8 +65,11 @@ pub trait Clients {
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery;
 }
 
-/// A client whose request may queue.
+/// The client whose request is decided.
 pub trait Park: Clients {
+    /// Whether it may wait; in a transaction or a script it gets its answer at once. Asked only where it would wait.
+    fn may_wait(&self) -> bool;
+
     /// The client's request was queued: it can be answered from now on. False: this client cannot wait.
     fn park(&mut self, request: RequestId) -> bool;
 }

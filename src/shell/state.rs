@@ -1,6 +1,6 @@
 //! What the module remembers that is not stored with a key.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 
 use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
@@ -44,6 +44,15 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     events::set_concern_anybody(state.manager.concerns_anybody());
     events::set_concern_several(state.manager.knows_several_holders());
     Some(result)
+}
+
+/// The state, if nobody uses it and no event waits to be applied.
+#[inline(always)]
+pub fn at_rest() -> Option<RefMut<'static, State>> {
+    if events::is_any() {
+        return None;
+    }
+    RefMut::filter_map(STATE.0.try_borrow_mut().ok()?, Option::as_mut).ok()
 }
 
 /// Out of line: only the first request takes it.

@@ -1,13 +1,17 @@
 //! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command that decides,
 //! and the timer, take this road.
 
+use std::cell::RefMut;
 use std::ffi::c_void;
 
 use command::errors::{self, ErrorReply};
 use lock::host::Host;
 use lock::key::KeyRef;
+use lock::manager::acquire::AcquireRequest;
 use lock::manager::lock_manager::LockManager;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
+use lock::value::claim::Portion;
+use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::Now;
 use redis_module::raw;
 
@@ -15,6 +19,7 @@ use super::background::timer::Arming;
 use super::background::{events, stall, timer, turn_end};
 use super::clients::parking::{NewWaiter, Parking};
 use super::clients::wake::Answering;
+use super::clock;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
@@ -31,7 +36,6 @@ pub type CommandHost<'a> = Host<'a, Store<'a>, Parking<'a>>;
 ///
 /// # Errors
 /// The state is in use: a command inside a callback inside a command.
-#[inline]
 pub fn of_command<'c, R>(
     ctx: Ctx<'c>,
     arguments: KeyArguments<'c>,
@@ -48,6 +52,51 @@ pub fn of_command<'c, R>(
         result
     });
     decided.ok_or(errors::BUSY)
+}
+
+/// The turn of a command that may meet nobody: without what only others need. Whoever meets somebody ends it before it
+/// changed anything, and begins another one with [`of_command`].
+pub struct AloneTurn<'c> {
+    state: RefMut<'static, State>,
+    /// What the rules open.
+    pub keys: Store<'c>,
+    /// When it began.
+    pub now: Now,
+}
+
+impl<'c> AloneTurn<'c> {
+    /// `None`: events wait to be applied.
+    #[inline(always)]
+    pub fn begin(ctx: Ctx<'c>, arguments: KeyArguments<'c>) -> Option<AloneTurn<'c>> {
+        let state = state::at_rest()?;
+        // SAFETY: the state is borrowed, so no other turn has a store.
+        let keys = unsafe { Store::of_command(ctx, arguments) };
+        Some(AloneTurn { state, keys, now: clock::now() })
+    }
+
+    /// As [`LockManager::acquire_alone`].
+    #[inline(always)]
+    pub fn acquire(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
+        let granted = self.state.manager.acquire_alone(&mut self.keys, &self.now, request);
+        self.wake_for_events();
+        granted
+    }
+
+    /// As [`LockManager::release_alone`].
+    #[inline(always)]
+    pub fn release(&mut self, key: KeyRef<'_>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+        let released = self.state.manager.release_alone(&mut self.keys, key, owner, portion);
+        self.wake_for_events();
+        released
+    }
+
+    /// An expired key may have gone when it was opened.
+    #[inline(always)]
+    fn wake_for_events(&self) {
+        if events::is_any() {
+            wake_in_time(&self.state.manager);
+        }
+    }
 }
 
 /// A turn that only inspects.

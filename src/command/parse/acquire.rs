@@ -1,22 +1,23 @@
 //! `X.ACQUIRE key owner|* [READ|WRITE] [option …]`.
 
-use lock::value::claim::{Claim, Count};
+use lock::value::claim::{Claim, Count, Family};
 use lock::value::owner::OwnerRef;
-use lock::value::time::Lease;
+use lock::value::time::{Lease, WaitLimit};
 
+use super::argument::Argument;
 use super::keys::keys;
 use super::lease::LeaseSettings;
 use super::mode::mode;
-use super::options::{BlockLimit, Options};
+use super::options::Options;
 use super::owner::owner;
 use crate::errors::{self, ErrorReply};
 use crate::name::{CommandName, Prefix, Verb};
 
 /// A request to acquire, as it was sent.
 #[derive(Clone, Debug)]
-pub struct AcquireCommand<'a> {
+pub struct AcquireCommand<'a, A> {
     /// One; several, all distinct, only of MLOCK.
-    pub keys: &'a [&'a [u8]],
+    pub keys: &'a [A],
     /// Who shall hold.
     pub token: Token<'a>,
     /// What it shall hold.
@@ -40,45 +41,35 @@ pub enum Token<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitOptions {
     /// BLOCK.
-    pub block: Option<BlockLimit>,
+    pub block: Option<WaitLimit>,
     /// Which argument is the channel of NOTIFY, the command's name being argument 0. Only with BLOCK.
     pub channel_argument: Option<usize>,
     /// SESSION was given: the grant is bound to the connection.
     pub session: bool,
 }
 
-impl<'a> AcquireCommand<'a> {
+impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
     /// Reads the arguments; `args[0]` is the command's name.
     ///
     /// # Errors
     /// The error reply of the first argument that is wrong, then of what is wrong with all of them together.
-    pub fn parse(
-        prefix: Prefix,
-        args: &'a [&'a [u8]],
-        settings: LeaseSettings,
-    ) -> Result<AcquireCommand<'a>, ErrorReply> {
+    #[inline(always)]
+    pub fn parse(prefix: Prefix, args: &'a [A], settings: LeaseSettings) -> Result<AcquireCommand<'a, A>, ErrorReply> {
         let command = CommandName { prefix, verb: Verb::Acquire };
         let (keys, owner_argument) = keys(prefix, args)?;
-        let token = match *args.get(owner_argument).ok_or(errors::SYNTAX)? {
+        let token = match args.get(owner_argument).ok_or(errors::SYNTAX)?.bytes() {
             b"*" => Token::Made,
             bytes => Token::Given(owner(bytes)?),
         };
         let next = owner_argument + 1;
-        let options_from = |start| read_options(args, start, command, settings);
-        let (claim, options) = match prefix {
-            Prefix::Lock | Prefix::Mlock => (Claim::Mutex, options_from(next)?),
-            Prefix::Rlock => {
-                let options = options_from(next)?;
-                (Claim::Reentrant(count(&options)?), options)
-            }
-            Prefix::Rwlock => {
-                let (mode, options) = (mode(args.get(next))?, options_from(next + 1)?);
-                (Claim::ReadWrite(mode, count(&options)?), options)
-            }
-            Prefix::Sem => {
-                let options = options_from(next)?;
-                (permits(&options)?, options)
-            }
+        let mode = match prefix {
+            Prefix::Rwlock => Some(mode(args.get(next).map(|mode| mode.bytes()))?),
+            _ => None,
+        };
+        let options = read_options(args, next + usize::from(mode.is_some()), command, settings)?;
+        let claim = match mode {
+            Some(mode) => Claim::ReadWrite(mode, count(&options)?),
+            None => claim_without_mode(prefix.family(), &options)?,
         };
         let wait =
             WaitOptions { block: options.block, channel_argument: options.channel_argument, session: options.session };
@@ -91,9 +82,9 @@ impl<'a> AcquireCommand<'a> {
 }
 
 /// The options, none of which excludes another.
-#[inline]
-fn read_options(
-    args: &[&[u8]],
+#[inline(always)]
+fn read_options<'a, A: Argument<'a>>(
+    args: &[A],
     start: usize,
     command: CommandName,
     settings: LeaseSettings,
@@ -107,6 +98,16 @@ fn read_options(
         return Err(errors::SYNTAX);
     }
     Ok(options)
+}
+
+#[inline]
+fn claim_without_mode(family: Family, options: &Options) -> Result<Claim, ErrorReply> {
+    match family {
+        Family::Mutex => Ok(Claim::Mutex),
+        Family::Reentrant => Ok(Claim::Reentrant(count(options)?)),
+        Family::ReadWrite => Err(errors::SYNTAX),
+        Family::Semaphore => permits(options),
+    }
 }
 
 /// At least one hold: none would be no claim.
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(command.keys, [b"k"]);
         assert!(matches!(command.token, Token::Given(owner) if owner.as_bytes() == b"t"));
         assert_eq!((command.claim, Some(command.lease)), (Claim::Mutex, Lease::from_ms(2)));
-        let block = Some(BlockLimit::Ms(NonZeroU64::new(5).unwrap()));
+        let block = Some(WaitLimit::Ms(NonZeroU64::new(5).unwrap()));
         assert_eq!(command.wait, WaitOptions { block, channel_argument: Some(5), session: true });
     }
 

@@ -1,5 +1,6 @@
 //! Which arguments of a command are its keys.
 
+use super::argument::Argument;
 use super::integer::integer;
 use crate::errors::{self, ErrorReply};
 use crate::name::Prefix;
@@ -8,17 +9,20 @@ use crate::name::Prefix;
 const MAX_KEYS: usize = 128;
 
 /// The keys of a command, and the index of the argument behind them.
-pub(super) fn keys<'a>(prefix: Prefix, args: &'a [&'a [u8]]) -> Result<(&'a [&'a [u8]], usize), ErrorReply> {
+#[inline(always)]
+pub(super) fn keys<'a, A: Argument<'a>>(prefix: Prefix, args: &'a [A]) -> Result<(&'a [A], usize), ErrorReply> {
     let first = prefix.first_key_argument();
     if !prefix.takes_several_keys() {
         return Ok((args.get(first..=first).ok_or(errors::SYNTAX)?, first + 1));
     }
-    let numkeys = args.get(1).and_then(|bytes| integer(bytes)).and_then(|number| usize::try_from(number).ok());
+    let numkeys =
+        args.get(1).and_then(|argument| integer(argument.bytes())).and_then(|number| usize::try_from(number).ok());
     let numkeys = numkeys.filter(|number| (1..=MAX_KEYS).contains(number)).ok_or(errors::BAD_NUMKEYS)?;
     let behind = first + numkeys;
     // The token follows.
     let keys = args.get(first..behind).filter(|_| args.len() > behind).ok_or(errors::TOO_MANY_NUMKEYS)?;
-    if keys.iter().enumerate().any(|(index, key)| keys[..index].contains(key)) {
+    let is_named_before = |(index, key): (usize, &A)| keys[..index].iter().any(|other| other.bytes() == key.bytes());
+    if keys.iter().enumerate().any(is_named_before) {
         return Err(errors::KEY_TWICE);
     }
     Ok((keys, behind))

@@ -22,7 +22,7 @@ pub struct LeaseSettings {
 
 impl LeaseSettings {
     /// The value of PX.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of_milliseconds(self, value: &[u8], command: CommandName) -> Result<Lease, ErrorReply> {
         self.of_units(value, 1, command)
     }
@@ -45,12 +45,14 @@ impl LeaseSettings {
         self.of_ms(self.default_ms, command)
     }
 
+    #[inline(always)]
     fn of_units(self, value: &[u8], unit_ms: u64, command: CommandName) -> Result<Lease, ErrorReply> {
         let number = integer(value).ok_or(errors::NOT_AN_INTEGER)?;
         let ms = u64::try_from(number).ok().and_then(|number| number.checked_mul(unit_ms));
         self.of_ms(ms.ok_or_else(|| errors::invalid_expire(command))?, command)
     }
 
+    #[inline]
     fn of_ms(self, ms: u64, command: CommandName) -> Result<Lease, ErrorReply> {
         match NonZeroU64::new(ms) {
             Some(length) if ms <= self.max_ms => Ok(Lease::Ms(length)),

@@ -1,19 +1,21 @@
 //! Argument lists into requests.
 //!
-//! | file      | question                                                     |
-//! | --------- | ------------------------------------------------------------ |
-//! | `acquire` | what does `X.ACQUIRE …` ask for                              |
-//! | `release` | what does `X.RELEASE …` give back                            |
-//! | `renew`   | what does `X.RENEW …` renew                                  |
-//! | `options` | which options does a command take, and what are their values |
-//! | `mode`    | READ or WRITE                                                |
-//! | `lease`   | how long is a lease, and how long may it be                  |
-//! | `keys`    | which arguments are keys: `numkeys key [key …]`              |
-//! | `owner`   | is this an owner                                             |
-//! | `integer` | is this an integer, in Redis's sense                         |
-//! | `sample`  | what a client may send, for tests                            |
+//! | file       | question                                                     |
+//! | ---------- | ------------------------------------------------------------ |
+//! | `acquire`  | what does `X.ACQUIRE …` ask for                              |
+//! | `release`  | what does `X.RELEASE …` give back                            |
+//! | `renew`    | what does `X.RENEW …` renew                                  |
+//! | `options`  | which options does a command take, and what are their values |
+//! | `mode`     | READ or WRITE                                                |
+//! | `lease`    | how long is a lease, and how long may it be                  |
+//! | `keys`     | which arguments are keys: `numkeys key [key …]`              |
+//! | `owner`    | is this an owner                                             |
+//! | `argument` | what is an argument                                          |
+//! | `integer`  | is this an integer, in Redis's sense                         |
+//! | `sample`   | what a client may send, for tests                            |
 
 mod acquire;
+mod argument;
 mod integer;
 mod keys;
 mod lease;
@@ -26,9 +28,9 @@ mod renew;
 mod sample;
 
 pub use acquire::{AcquireCommand, Token, WaitOptions};
+pub use argument::Argument;
 pub use integer::integer;
 pub use lease::{LeaseSettings, MAX_LEASE_MS};
-pub use options::BlockLimit;
 pub use owner::owner;
 pub use release::ReleaseCommand;
 pub use renew::RenewCommand;

@@ -5,7 +5,7 @@ use lock::value::claim::Mode;
 use crate::errors::{self, ErrorReply};
 
 /// The mode that this argument names.
-pub(super) fn mode(argument: Option<&&[u8]>) -> Result<Mode, ErrorReply> {
+pub(super) fn mode(argument: Option<&[u8]>) -> Result<Mode, ErrorReply> {
     match argument {
         Some(word) if word.eq_ignore_ascii_case(b"READ") => Ok(Mode::Read),
         Some(word) if word.eq_ignore_ascii_case(b"WRITE") => Ok(Mode::Write),
@@ -19,7 +19,7 @@ mod tests {
 
     #[test]
     fn a_mode_is_named_in_any_case_and_needed() {
-        let mode = |word: &[u8]| mode(Some(&word));
+        let mode = |word: &[u8]| mode(Some(word));
         for (word, expected) in [("READ", Mode::Read), ("rEaD", Mode::Read), ("WRITE", Mode::Write)] {
             assert_eq!(mode(word.as_bytes()), Ok(expected));
         }

@@ -16,8 +16,9 @@
 use std::num::NonZeroU64;
 
 use lock::value::claim::Count;
-use lock::value::time::{Instant, Lease};
+use lock::value::time::{Lease, WaitLimit};
 
+use super::argument::Argument;
 use super::integer::integer;
 use super::lease::LeaseSettings;
 use crate::errors::{self, ErrorReply};
@@ -29,30 +30,11 @@ const MAX_PERMITS: u32 = 1_000_000;
 /// The longest BLOCK in milliseconds. As BLPOP: a timestamp that does not fit a signed number is no time-out.
 const MAX_BLOCK_MS: u64 = i64::MAX as u64 / 2;
 
-/// The value of BLOCK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockLimit {
-    /// That many milliseconds.
-    Ms(NonZeroU64),
-    /// `BLOCK 0`.
-    Forever,
-}
-
-impl BlockLimit {
-    /// When a wait that begins now is over; `None`: never.
-    pub fn until(self, now: Instant) -> Option<Instant> {
-        match self {
-            BlockLimit::Ms(ms) => Some(now.plus_ms(ms.get())),
-            BlockLimit::Forever => None,
-        }
-    }
-}
-
 /// The options that were given.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub lease: Option<Lease>,
-    pub block: Option<BlockLimit>,
+    pub block: Option<WaitLimit>,
     /// The index of NOTIFY's value among the arguments.
     pub channel_argument: Option<usize>,
     pub session: bool,
@@ -75,23 +57,42 @@ enum OptionName {
     Persist,
 }
 
-/// The most frequent one is tried first.
-const NAMES: [(&str, OptionName); 9] = [
-    ("PX", OptionName::Px),
-    ("EX", OptionName::Ex),
-    ("BLOCK", OptionName::Block),
-    ("NOTIFY", OptionName::Notify),
-    ("SESSION", OptionName::Session),
-    ("HOLDS", OptionName::Holds),
-    ("PERMITS", OptionName::Permits),
-    ("LIMIT", OptionName::Limit),
-    ("PERSIST", OptionName::Persist),
-];
-
 impl OptionName {
+    /// The most frequent one is tried first.
+    const ALL: [OptionName; 9] = [
+        OptionName::Px,
+        OptionName::Ex,
+        OptionName::Block,
+        OptionName::Notify,
+        OptionName::Session,
+        OptionName::Holds,
+        OptionName::Permits,
+        OptionName::Limit,
+        OptionName::Persist,
+    ];
+
     #[inline]
+    const fn word(self) -> &'static str {
+        match self {
+            OptionName::Px => "PX",
+            OptionName::Ex => "EX",
+            OptionName::Block => "BLOCK",
+            OptionName::Notify => "NOTIFY",
+            OptionName::Session => "SESSION",
+            OptionName::Holds => "HOLDS",
+            OptionName::Permits => "PERMITS",
+            OptionName::Limit => "LIMIT",
+            OptionName::Persist => "PERSIST",
+        }
+    }
+
+    #[inline]
+    fn is_spelled(self, word: &[u8]) -> bool {
+        word.eq_ignore_ascii_case(self.word().as_bytes())
+    }
+
     fn of(word: &[u8]) -> Option<OptionName> {
-        NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, option)| *option)
+        OptionName::ALL.into_iter().find(|name| name.is_spelled(word))
     }
 
     #[inline]
@@ -109,24 +110,55 @@ impl OptionName {
 
 impl Options {
     /// Reads the arguments from index `start` to the end.
-    #[inline]
-    pub(super) fn parse(
-        args: &[&[u8]],
+    #[inline(always)]
+    pub(super) fn parse<'a, A: Argument<'a>>(
+        args: &[A],
+        start: usize,
+        command: CommandName,
+        settings: LeaseSettings,
+    ) -> Result<Options, ErrorReply> {
+        let is = |argument: &A, name: OptionName| name.is_taken_by(command) && name.is_spelled(argument.bytes());
+        // What nearly every request consists of needs no search.
+        let (px, ms, block) = match args.get(start..).unwrap_or_default() {
+            [] => return Ok(Options::default()),
+            [px, ms] => (px, ms, None),
+            [px, ms, block, limit] if is(block, OptionName::Block) => (px, ms, Some(limit)),
+            _ => return Options::parse_any(args, start, command, settings),
+        };
+        if !is(px, OptionName::Px) {
+            return Options::parse_any(args, start, command, settings);
+        }
+        let lease = Some(settings.of_milliseconds(ms.bytes(), command)?);
+        let block = match block {
+            Some(limit) => Some(block_limit(limit.bytes())?),
+            None => None,
+        };
+        Ok(Options { lease, block, ..Options::default() })
+    }
+
+    /// The same, whatever they are.
+    #[inline(never)]
+    fn parse_any<'a, A: Argument<'a>>(
+        args: &[A],
         start: usize,
         command: CommandName,
         settings: LeaseSettings,
     ) -> Result<Options, ErrorReply> {
         let mut options = Options::default();
-        let mut rest = args.iter().copied().enumerate().skip(start);
-        while let Some((_, word)) = rest.next() {
+        let mut next = start;
+        while let Some(word) = args.get(next).map(|word| word.bytes()) {
             let name = OptionName::of(word).filter(|name| name.is_taken_by(command)).ok_or(errors::SYNTAX)?;
-            let mut argument = || rest.next().ok_or(errors::SYNTAX);
-            let mut value = || argument().map(|(_, value)| value);
+            let value_argument = next + 1;
+            let value = || args.get(value_argument).map(|value| value.bytes()).ok_or(errors::SYNTAX);
+            next = match name {
+                OptionName::Session | OptionName::Persist => value_argument,
+                _ => value_argument + 1,
+            };
             match name {
                 OptionName::Px => once(&mut options.lease, settings.of_milliseconds(value()?, command)?)?,
                 OptionName::Ex => once(&mut options.lease, settings.of_seconds(value()?, command)?)?,
                 OptionName::Block => once(&mut options.block, block_limit(value()?)?)?,
-                OptionName::Notify => once(&mut options.channel_argument, argument()?.0)?,
+                OptionName::Notify => once(&mut options.channel_argument, value().map(|_| value_argument)?)?,
                 OptionName::Holds => once(&mut options.holds, holds(value()?)?)?,
                 OptionName::Permits => once(&mut options.permits, permits(value()?)?)?,
                 OptionName::Limit => once(&mut options.limit, permits(value()?)?)?,
@@ -160,13 +192,13 @@ fn once<T>(option: &mut Option<T>, value: T) -> Result<(), ErrorReply> {
     }
 }
 
-fn block_limit(value: &[u8]) -> Result<BlockLimit, ErrorReply> {
+fn block_limit(value: &[u8]) -> Result<WaitLimit, ErrorReply> {
     let number = integer(value).ok_or(errors::NOT_A_TIMEOUT)?;
     match u64::try_from(number).map(NonZeroU64::new) {
         Err(_) => Err(errors::NEGATIVE_TIMEOUT),
-        Ok(None) => Ok(BlockLimit::Forever),
+        Ok(None) => Ok(WaitLimit::Forever),
         Ok(Some(ms)) if ms.get() > MAX_BLOCK_MS => Err(errors::NOT_A_TIMEOUT),
-        Ok(Some(ms)) => Ok(BlockLimit::Ms(ms)),
+        Ok(Some(ms)) => Ok(WaitLimit::Ms(ms)),
     }
 }
 
@@ -199,8 +231,8 @@ mod tests {
         parse(SEM_ACQUIRE, &format!("x k t {line}")).expect_err(line)
     }
 
-    fn ms(ms: u64) -> BlockLimit {
-        BlockLimit::Ms(NonZeroU64::new(ms).unwrap())
+    fn ms(ms: u64) -> WaitLimit {
+        WaitLimit::Ms(NonZeroU64::new(ms).unwrap())
     }
 
     #[test]
@@ -304,7 +336,7 @@ mod tests {
 
     #[test]
     fn block_has_two_bounds() {
-        assert_eq!(given("BLOCK 0").block, Some(BlockLimit::Forever));
+        assert_eq!(given("BLOCK 0").block, Some(WaitLimit::Forever));
         assert_eq!(given("BLOCK 1").block, Some(ms(1)));
         assert_eq!(given("BLOCK 4611686018427387903").block, Some(ms(4_611_686_018_427_387_903)));
         for value in ["4611686018427387904", "9223372036854775807", "9223372036854775808", "x", "1.5", "-x"] {
@@ -313,13 +345,6 @@ mod tests {
         for value in ["-1", "-9223372036854775808"] {
             assert_eq!(error(&format!("BLOCK {value}")), errors::NEGATIVE_TIMEOUT, "{value}");
         }
-    }
-
-    #[test]
-    fn a_wait_ends_that_long_after_it_began_or_never() {
-        let now = Instant::from_ms(1_000);
-        assert_eq!(ms(5).until(now), Some(Instant::from_ms(1_005)));
-        assert_eq!(BlockLimit::Forever.until(now), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use lock::value::owner::OwnerRef;
 use crate::errors::{self, ErrorReply};
 
 /// An owner (token) as it was sent: 1 to 1,024 bytes, or [`errors::BAD_OWNER`].
+#[inline]
 pub fn owner(bytes: &[u8]) -> Result<OwnerRef<'_>, ErrorReply> {
     OwnerRef::new(bytes).ok_or(errors::BAD_OWNER)
 }

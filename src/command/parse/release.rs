@@ -3,6 +3,7 @@
 use lock::value::claim::Portion;
 use lock::value::owner::OwnerRef;
 
+use super::argument::Argument;
 use super::keys::keys;
 use super::lease::LeaseSettings;
 use super::mode::mode;
@@ -13,34 +14,31 @@ use crate::name::{CommandName, Prefix, Verb};
 
 /// A request to release, as it was sent.
 #[derive(Clone, Debug)]
-pub struct ReleaseCommand<'a> {
+pub struct ReleaseCommand<'a, A> {
     /// One; several, all distinct, only of MLOCK.
-    pub keys: &'a [&'a [u8]],
+    pub keys: &'a [A],
     /// Who gives back.
     pub owner: OwnerRef<'a>,
     /// What it gives back.
     pub portion: Portion,
 }
 
-impl<'a> ReleaseCommand<'a> {
+impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
     /// Reads the arguments; `args[0]` is the command's name.
     ///
     /// # Errors
     /// The error reply of the first argument that is wrong.
-    pub fn parse(
-        prefix: Prefix,
-        args: &'a [&'a [u8]],
-        settings: LeaseSettings,
-    ) -> Result<ReleaseCommand<'a>, ErrorReply> {
+    #[inline(always)]
+    pub fn parse(prefix: Prefix, args: &'a [A], settings: LeaseSettings) -> Result<ReleaseCommand<'a, A>, ErrorReply> {
         let command = CommandName { prefix, verb: Verb::Release };
         let (keys, owner_argument) = keys(prefix, args)?;
-        let owner = owner(args.get(owner_argument).ok_or(errors::SYNTAX)?)?;
+        let owner = owner(args.get(owner_argument).ok_or(errors::SYNTAX)?.bytes())?;
         let next = owner_argument + 1;
         let count_from = |start| Options::parse(args, start, command, settings).map(|options| options.count());
         let portion = match prefix {
             Prefix::Lock | Prefix::Mlock => count_from(next).map(|_| Portion::Mutex)?,
             Prefix::Rlock => Portion::Reentrant(count_from(next)?),
-            Prefix::Rwlock => Portion::ReadWrite(mode(args.get(next))?, count_from(next + 1)?),
+            Prefix::Rwlock => Portion::ReadWrite(mode(args.get(next).map(|mode| mode.bytes()))?, count_from(next + 1)?),
             Prefix::Sem => Portion::Permits(count_from(next)?),
         };
         Ok(ReleaseCommand { keys, owner, portion })

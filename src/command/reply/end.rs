@@ -10,6 +10,7 @@ use super::reply_writer::ReplyWriter;
 
 /// Of one key. A mutex: 1 if it was released, 0 if this owner did not hold it. Other families: the holds (of the mode)
 /// or permits that remain, -1 if it did not hold it.
+#[inline]
 pub fn released(out: &mut impl ReplyWriter, family: Family, released: Released) {
     out.integer(match (family, released) {
         (Family::Mutex, Released::Gone) => 1,

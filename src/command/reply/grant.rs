@@ -10,7 +10,7 @@ use super::reply_writer::ReplyWriter;
 use crate::errors::{self, ErrorReply};
 
 /// Granted. `holds`: of the mode asked for, or permits.
-#[inline]
+#[inline(always)]
 pub fn grant(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, fence: Fence, holds: u32) {
     row(out, family, owner, number::of_fence(fence), holds);
 }
@@ -38,7 +38,7 @@ pub fn wait_outcome(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<
     }
 }
 
-#[inline]
+#[inline(always)]
 fn row(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, fence: i64, holds: u32) {
     let has_holds = family != Family::Mutex;
     out.array(if has_holds { 3 } else { 2 });

@@ -373,6 +373,10 @@ impl Clients for &mut Inbox {
 }
 
 impl Park for &mut Inbox {
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     fn park(&mut self, request: RequestId) -> bool {
         self.parked = Some(request);
         true

@@ -9,7 +9,7 @@ use crate::queue::request::{Arrival, Place, QueueId, Rank};
 use crate::value::claim::{InvalidClaim, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, Grant, KeyError};
-use crate::value::time::{Instant, Now};
+use crate::value::time::{Now, WaitLimit};
 
 /// A request to acquire one or several locks of one database.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +26,18 @@ pub struct AcquireRequest<'a> {
     pub session: Option<ClientId>,
 }
 
-/// How long a request may wait, and whether it may keep its place.
+impl<'a> AcquireRequest<'a> {
+    /// The same; without waiting where the client may not wait.
+    fn as_far_as_it_may_wait(&self, client: &impl Park) -> AcquireRequest<'a> {
+        AcquireRequest { wait: self.wait.filter(|_| client.may_wait()), ..*self }
+    }
+}
+
+/// How long a request may wait, if its client may, and whether it may keep its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
-    /// `None`: for ever.
-    pub until: Option<Instant>,
+    /// From now on.
+    pub limit: WaitLimit,
     /// Not for a token that the server made: nobody can retry it.
     pub may_come_back: bool,
 }
@@ -69,25 +76,30 @@ impl LockManager {
         request: &AcquireRequest<'_>,
         key: KeyRef<'_>,
     ) -> Result<Acquired, LockError> {
-        let AcquireRequest { request: lock_request, wait, session, .. } = *request;
+        let AcquireRequest { request: lock_request, session, .. } = *request;
         let is_quiet = self.grace.is_none() && self.queues.id_of(key).is_none();
         let mut entry = host.keys.open(key);
         if let (true, Content::Free) = (is_quiet, entry.content()) {
-            return Ok(Acquired::Granted(self.create(host.now, key, &mut entry, &lock_request, session)?));
+            let grant = self.create(host.now, &mut entry, &lock_request)?;
+            if let Some(client) = session {
+                self.bind(host.now, client, key, &lock_request, grant.fence);
+            }
+            return Ok(Acquired::Granted(grant));
         }
         let admission = self.admission(host.now, key, &mut entry, &lock_request)?;
+        if admission != Admission::Wait && is_quiet {
+            let grant = self.grant_one(host.now, key, &mut entry, &lock_request, session)?;
+            return Ok(Acquired::Granted(grant));
+        }
+        let request = &request.as_far_as_it_may_wait(&host.clients);
         if admission != Admission::Wait {
-            if is_quiet {
-                let grant = self.grant_one(host.now, key, &mut entry, &lock_request, session)?;
-                return Ok(Acquired::Granted(grant));
-            }
             drop(entry);
             if self.turn_of(host, request, admission)? != Admission::Wait {
                 return self.grant_among_waiters(host, request);
             }
             entry = host.keys.open(key);
         }
-        let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
+        let Some(wait) = request.wait else { return Ok(Acquired::NotGranted) };
         let place = self.place_to_queue(request, rank_of(&mut entry, &lock_request))?;
         let new = NewRequest { db: key.db, names: request.names, request: lock_request, place };
         if deadlock::may_close_cycle(&self.queues, &new) {
@@ -120,6 +132,7 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
+        let request = &request.as_far_as_it_may_wait(&host.clients);
         let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
         let admission = self.admission_to_all(host, db, names, &lock_request)?;
         if self.turn_of(host, request, admission)? != Admission::Wait {
@@ -280,17 +293,18 @@ impl LockManager {
         if let Some(retried) = self.queues.find_retried(db, names, &lock_request) {
             self.supersede(clients, retried);
         }
+        let until = wait.limit.until(now.instant());
         let id = self.queues.enter(Arrival {
             request: lock_request,
             db,
             names,
             place,
             since: now.instant(),
-            until: wait.until,
+            until,
             session,
             may_come_back: wait.may_come_back,
         });
-        if let Some(until) = wait.until {
+        if let Some(until) = until {
             self.timers.set(Timer::WaitEnds(id), until);
         }
         // Before anything can answer the request.

@@ -165,12 +165,14 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::renewal::{RenewRequest, Renewed};
     use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
-    use crate::value::time::Lease;
+    use crate::value::time::{Lease, WaitLimit};
 
     const MUTEX: Claim = Claim::Mutex;
     const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
@@ -179,12 +181,12 @@ mod tests {
     /// Queues for the key; the request may keep its place when its client goes, and waits for 500 ms.
     fn queue(fixture: &mut Fixture, name: &str, may_come_back: bool) -> RequestId {
         let (owner, now) = (owner(name), fixture.server.now());
-        let until = Some(now.instant().plus_ms(500));
+        let limit = WaitLimit::Ms(NonZeroU64::new(500).unwrap());
         let request = AcquireRequest {
             db: 0,
             names: &[b"k"],
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { until, may_come_back }),
+            wait: Some(Wait { limit, may_come_back }),
             session: None,
         };
         match fixture.manager.acquire(&mut fixture.server.host(&now), request) {

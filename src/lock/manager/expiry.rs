@@ -17,6 +17,7 @@ const ELSEWHERE_RETRY_MS: u64 = 1_000;
 impl LockManager {
     /// Takes out of the lock what has ended. Replicas are told of each holder that goes, or of the key when it was the
     /// last. Waiters are served by the drain, not here: the caller has the key open.
+    #[inline]
     pub(super) fn settle<E: Entry>(&mut self, now: &Now, key: KeyRef<'_>, entry: &mut E) {
         let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
         if !is_shared && self.ended.is_empty() {

@@ -10,7 +10,7 @@ use crate::value::claim::{Claim, LockRequest, Portion};
 use crate::value::lock::Lock;
 use crate::value::outcome::{KeyError, Released};
 use crate::value::owner::Owner;
-use crate::value::time::{Deadline, Instant, Lease, Timestamp};
+use crate::value::time::{Deadline, Instant, Lease, Timestamp, WaitLimit};
 
 #[derive(Default)]
 pub(super) struct Fixture {
@@ -51,7 +51,7 @@ impl Fixture {
     ) -> Acquired {
         let (owner, now) = (owner(name), self.server.now());
         let request = LockRequest { owner: owner.as_ref(), claim, lease };
-        let wait = Some(Wait { until: None, may_come_back: false });
+        let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: false });
         let request = AcquireRequest { db: 0, names, request, wait, session };
         self.manager.acquire(&mut self.server.host(&now), request).unwrap()
     }

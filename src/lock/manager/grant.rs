@@ -5,7 +5,7 @@ use crate::host::{Content, Effect, Entry, Host, Keys};
 use crate::key::{ClientId, KeyRef};
 use crate::value::claim::LockRequest;
 use crate::value::fence::Fence;
-use crate::value::lock::{FirstGrant, Lock};
+use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Grant, KeyError};
 use crate::value::time::Now;
 
@@ -60,21 +60,15 @@ impl LockManager {
     }
 
     /// The first grant on a free key that nobody waits for: all that an uncontended request is.
+    #[inline(always)]
     pub(super) fn create<E: Entry>(
         &mut self,
         now: &Now,
-        key: KeyRef<'_>,
         entry: &mut E,
         request: &LockRequest<'_>,
-        session: Option<ClientId>,
     ) -> Result<Grant, KeyError> {
-        // A request that can never be granted uses no fence up.
-        Lock::Vacant.admission(request.owner.as_bytes(), &request.claim)?;
-        let first = FirstGrant::new(*request, self.next_fence(now)?, now.timestamp())?;
+        let first = FirstGrant::new(*request, now.timestamp(), || self.next_fence(now))?;
         entry.create(&first);
-        if let Some(client) = session {
-            self.bind(now, client, key, request, first.grant().fence);
-        }
         Ok(first.grant())
     }
 
@@ -91,7 +85,7 @@ impl LockManager {
         let key_until = entry.until();
         let grant = match entry.content() {
             Content::Free => {
-                let first = FirstGrant::new(*request, fence, now.timestamp())?;
+                let first = FirstGrant::new(*request, now.timestamp(), || Ok::<_, KeyError>(fence))?;
                 entry.create(&first);
                 first.grant()
             }
@@ -116,6 +110,7 @@ impl LockManager {
         Ok(grant)
     }
 
+    #[inline]
     fn next_fence(&mut self, now: &Now) -> Result<Fence, KeyError> {
         self.fences.next(now.us()).ok_or(KeyError::NoFence)
     }
@@ -217,7 +212,7 @@ mod tests {
         let claim = Claim::Permits { limit: 1, count: Count::Step(2) };
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let (mut host, key) = (fixture.server.host(&now), crate::manager::fixture::key());
-        let refused = fixture.manager.create(&now, key.as_ref(), &mut host.keys.open(key.as_ref()), &request, None);
+        let refused = fixture.manager.create(&now, &mut host.keys.open(key.as_ref()), &request);
         assert!(refused.is_err());
         assert_eq!(fixture.manager.fences.last(), None);
     }

@@ -21,6 +21,7 @@
 //! | `grace`            | when is nobody new granted anything                               |
 
 pub mod acquire;
+mod alone;
 mod attempt;
 mod deliveries;
 pub mod departure;

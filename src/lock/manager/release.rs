@@ -123,7 +123,9 @@ impl LockManager {
             Released::NotHeld | Released::Same(_) => return Ok(released),
             Released::Fewer(_) => update(&mut entry, Effect::Hold(end.owner())),
             Released::Gone => {
-                self.unbind(key, end.owner());
+                if !self.bindings.is_empty() {
+                    self.unbind(key, end.owner());
+                }
                 if !self.shared_leases.is_empty() && is_vacant(&mut entry) {
                     self.shared_leases.forget(key);
                 }

@@ -179,13 +179,15 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
     use crate::host::simulated::Told;
     use crate::key::ClientId;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
-    use crate::value::time::{Deadline, Lease};
+    use crate::value::time::{Deadline, Lease, WaitLimit};
 
     const MUTEX: Claim = Claim::Mutex;
 
@@ -214,7 +216,7 @@ mod tests {
             db: 0,
             names: &[b"k"],
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { until: Some(Instant::from_ms(1_200)), may_come_back: false }),
+            wait: Some(Wait { limit: WaitLimit::Ms(NonZeroU64::new(200).unwrap()), may_come_back: false }),
             session: None,
         };
         let acquired = fixture.manager.acquire(&mut fixture.server.host(&now), request);

@@ -6,7 +6,7 @@ use super::request::{Arrival, Rank};
 use crate::host::simulated::SimulatedServer;
 use crate::host::{Content, Entry, Keys};
 use crate::key::{Key, KeyRef, RequestId};
-use crate::value::claim::{Claim, LockRequest};
+use crate::value::claim::{Claim, InvalidClaim, LockRequest};
 use crate::value::fence::FenceClock;
 use crate::value::lock::FirstGrant;
 use crate::value::owner::Owner;
@@ -32,7 +32,7 @@ impl Fixture {
             let mut entry = keyspace.open(KeyRef { db: 0, name });
             match entry.content() {
                 Content::Lock(lock) => _ = lock.admit(&request, fence, now.timestamp(), Deadline::Never).unwrap(),
-                _ => entry.create(&FirstGrant::new(request, fence, now.timestamp()).unwrap()),
+                _ => entry.create(&FirstGrant::new(request, now.timestamp(), || Ok::<_, InvalidClaim>(fence)).unwrap()),
             }
         }
         self.note_holders();

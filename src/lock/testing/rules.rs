@@ -1,6 +1,7 @@
 //! Plays the steps of a schedule on the rules, over an invented server.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 
 use super::contract::{Acquire, Answer, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
 use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored};
@@ -14,7 +15,7 @@ use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::{KeyError, Released};
 use crate::value::owner::OwnerRef;
-use crate::value::time::{Deadline, Lease};
+use crate::value::time::{Deadline, Lease, WaitLimit};
 
 /// A server that goes by the rules.
 #[derive(Clone)]
@@ -78,12 +79,12 @@ impl Rules {
     fn acquire(&mut self, asked: &Acquire) -> Outcome<Fence> {
         let now = &self.server.now();
         let owner = OwnerRef::new(asked.owner.as_bytes()).expect("an owner's name is short");
-        let until = asked.block.map(|block| (block > 0).then(|| now.instant().plus_ms(block)));
+        let limit = asked.block.map(|block| NonZeroU64::new(block).map_or(WaitLimit::Forever, WaitLimit::Ms));
         let request = AcquireRequest {
             db: 0,
             names: &names(&asked.keys),
             request: value::LockRequest { owner, claim: claim(asked.claim), lease: to_lease(asked.lease) },
-            wait: until.map(|until| Wait { until, may_come_back: true }),
+            wait: limit.map(|limit| Wait { limit, may_come_back: true }),
             session: asked.session.then_some(ClientId(asked.client)),
         };
         let acquired = self.manager.acquire(&mut self.server.host(now), request);

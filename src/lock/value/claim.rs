@@ -48,6 +48,7 @@ pub enum Count {
 
 impl Count {
     /// The number that the request names.
+    #[inline]
     pub fn number(self) -> u32 {
         match self {
             Count::Step(n) | Count::Exactly(n) => n,
@@ -64,6 +65,7 @@ impl Count {
     }
 
     /// The holds after a release.
+    #[inline]
     pub(super) fn taken_from(self, held: u32) -> Result<u32, InvalidClaim> {
         match self {
             Count::Step(n) => held.checked_sub(n).ok_or(InvalidClaim::HoldsFewer(held)),
@@ -93,6 +95,7 @@ pub enum Claim {
 
 impl Claim {
     /// The family that the claim belongs to.
+    #[inline]
     pub fn family(&self) -> Family {
         match self {
             Claim::Mutex => Family::Mutex,
@@ -113,6 +116,7 @@ impl Claim {
     }
 
     /// How many holds or permits it names.
+    #[inline]
     pub fn count(&self) -> Count {
         match self {
             Claim::Mutex => Count::Exactly(1),
@@ -165,6 +169,7 @@ pub enum Portion {
 
 impl Portion {
     /// The family that the portion belongs to.
+    #[inline]
     pub fn family(&self) -> Family {
         match self {
             Portion::Mutex => Family::Mutex,
@@ -175,6 +180,7 @@ impl Portion {
     }
 
     /// What remains of `held` holds.
+    #[inline(always)]
     pub(super) fn taken_from(&self, held: u32) -> Result<u32, InvalidClaim> {
         match self {
             Portion::Mutex => Ok(0),

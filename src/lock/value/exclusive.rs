@@ -42,6 +42,7 @@ impl Exclusive {
         }
     }
 
+    #[inline]
     pub(super) fn family(&self) -> Family {
         if self.is_reentrant {
             Family::Reentrant
@@ -50,7 +51,7 @@ impl Exclusive {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_held_by(&self, owner: &[u8]) -> bool {
         self.owner.as_bytes() == owner
     }
@@ -88,6 +89,7 @@ impl Exclusive {
     }
 
     /// Gives back a portion. With [`Released::Gone`] nobody holds it any more, and the caller drops it.
+    #[inline(always)]
     pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
         self.check_family(portion.family())?;
         if !self.is_held_by(owner) {
@@ -106,6 +108,7 @@ impl Exclusive {
         self.lease.from(now)
     }
 
+    #[inline]
     fn check_family(&self, asked: Family) -> Result<(), InvalidClaim> {
         if asked == self.family() {
             Ok(())

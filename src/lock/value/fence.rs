@@ -45,6 +45,7 @@ pub struct FenceClock {
 impl FenceClock {
     /// The next fence; `now_us` is the wall clock in microseconds. `None` when the numbers below 2^53 are used up (the
     /// year 2255, or a forged dump).
+    #[inline]
     pub fn next(&mut self, now_us: u64) -> Option<Fence> {
         let fence = Fence::new((self.last + 1).max(now_us))?;
         self.last = fence.get();

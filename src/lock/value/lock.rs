@@ -58,24 +58,31 @@ pub struct FirstGrant<'a> {
 }
 
 impl<'a> FirstGrant<'a> {
-    /// An error where the claim could never be granted.
-    #[inline]
-    pub fn new(request: LockRequest<'a>, fence: Fence, now: Timestamp) -> Result<FirstGrant<'a>, InvalidClaim> {
-        Lock::Vacant.admission(request.owner.as_bytes(), &request.claim)?;
-        Ok(FirstGrant { request, fence, now })
+    /// An error where the claim could never be granted: it uses no fence up.
+    #[inline(always)]
+    pub fn new<E: From<InvalidClaim>>(
+        request: LockRequest<'a>,
+        now: Timestamp,
+        fence: impl FnOnce() -> Result<Fence, E>,
+    ) -> Result<FirstGrant<'a>, E> {
+        admission_to_vacant(&request.claim)?;
+        Ok(FirstGrant { request, fence: fence()?, now })
     }
 
     /// The owner's bytes.
+    #[inline]
     pub fn owner(&self) -> &'a [u8] {
         self.request.owner.as_bytes()
     }
 
     /// When the key ends.
+    #[inline]
     pub fn until(&self) -> Deadline {
         self.request.lease.from(self.now)
     }
 
     /// What was granted.
+    #[inline]
     pub fn grant(&self) -> Grant {
         Grant { fence: self.fence, holds_before: 0, holds: self.request.claim.count().number() }
     }
@@ -107,6 +114,7 @@ impl Lock {
     }
 
     /// Nobody holds it.
+    #[inline]
     pub fn is_vacant(&self) -> bool {
         match self {
             Lock::Exclusive(_) => false,
@@ -122,6 +130,7 @@ impl Lock {
     }
 
     /// Whether each holder has a deadline of its own.
+    #[inline]
     pub fn is_shared(&self) -> bool {
         matches!(self, Lock::Shared(_))
     }
@@ -304,10 +313,7 @@ impl Lock {
         match self {
             Lock::Exclusive(exclusive) => exclusive.admission(owner, claim),
             Lock::Shared(shared) => shared.admission(owner, claim),
-            Lock::Vacant => match claim {
-                Claim::Permits { limit, count } => permits_admission(0, 0, *limit, *count),
-                _ => Ok(Admission::Admit),
-            },
+            Lock::Vacant => admission_to_vacant(claim),
         }
     }
 
@@ -380,6 +386,7 @@ impl Lock {
     }
 
     /// Gives back a portion. Leaves the lock vacant when the last holder goes.
+    #[inline(always)]
     pub fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
         match self {
             Lock::Exclusive(exclusive) => {
@@ -428,6 +435,15 @@ impl Lock {
             Claim::Permits { .. } => Portion::Permits(as_before),
         };
         self.release(owner, &portion)
+    }
+}
+
+/// What a lock that nobody holds says of a claim.
+#[inline]
+fn admission_to_vacant(claim: &Claim) -> Result<Admission, InvalidClaim> {
+    match claim {
+        Claim::Permits { limit, count } => permits_admission(0, 0, *limit, *count),
+        Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => Ok(Admission::Admit),
     }
 }
 

@@ -27,11 +27,13 @@ pub struct OwnerRef<'a>(&'a [u8]);
 
 impl<'a> OwnerRef<'a> {
     /// `None` unless there are 1 to 1,024 bytes.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Option<OwnerRef<'a>> {
         (1..=MAX_OWNER).contains(&bytes.len()).then_some(OwnerRef(bytes))
     }
 
     /// The bytes as the client sent them.
+    #[inline]
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
@@ -61,6 +63,7 @@ impl Owner {
     }
 
     /// The bytes as the client sent them.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Bytes::Inline { len, bytes } => &bytes[..usize::from(*len)],

@@ -12,6 +12,7 @@ pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {
     /// The point `ms` milliseconds after the epoch; clamped to 1 ..= 2^63 - 1.
+    #[inline]
     pub fn from_ms(ms: u64) -> Timestamp {
         Timestamp(NonZeroU64::new(ms.min(i64::MAX as u64)).unwrap_or(NonZeroU64::MIN))
     }
@@ -27,6 +28,7 @@ impl Timestamp {
     }
 
     /// This point, `ms` milliseconds later.
+    #[inline]
     pub fn plus_ms(self, ms: u64) -> Timestamp {
         Timestamp::from_ms(self.ms().saturating_add(ms))
     }
@@ -87,6 +89,7 @@ impl Now {
     }
 
     /// The same in milliseconds.
+    #[inline]
     pub fn timestamp(&self) -> Timestamp {
         Timestamp::from_ms(self.us() / 1000)
     }
@@ -117,6 +120,25 @@ impl Reading {
             self.us.set(Some(us));
             us
         })
+    }
+}
+
+/// How long a request may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitLimit {
+    /// That many milliseconds.
+    Ms(NonZeroU64),
+    /// Until its turn comes.
+    Forever,
+}
+
+impl WaitLimit {
+    /// When a wait that begins now is over; `None`: never.
+    pub fn until(self, now: Instant) -> Option<Instant> {
+        match self {
+            WaitLimit::Ms(ms) => Some(now.plus_ms(ms.get())),
+            WaitLimit::Forever => None,
+        }
     }
 }
 
@@ -163,6 +185,7 @@ pub enum Lease {
 
 impl Lease {
     /// When a lease of this length ends that starts now.
+    #[inline]
     pub fn from(self, now: Timestamp) -> Deadline {
         match self {
             Lease::Ms(ms) => Deadline::At(now.plus_ms(ms.get())),
@@ -236,6 +259,13 @@ mod tests {
         assert_eq!((Timestamp::from_ms(0).ms(), Timestamp::from_ms(5).plus_ms(3).ms()), (1, 8));
         assert_eq!(now.signed_ms(), 1_000);
         assert_eq!((now.ms_since(Timestamp::from_ms(400)), now.ms_since(Timestamp::from_ms(2_000))), (600, 0));
+    }
+
+    #[test]
+    fn a_wait_is_over_when_its_time_is_or_never() {
+        let ms = WaitLimit::Ms(NonZeroU64::new(5).unwrap());
+        assert_eq!(ms.until(Instant::from_ms(1_000)), Some(Instant::from_ms(1_005)));
+        assert_eq!(WaitLimit::Forever.until(Instant::from_ms(1_000)), None);
     }
 
     #[test]

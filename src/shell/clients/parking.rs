@@ -5,6 +5,7 @@ use lock::host::{Clients, Delivery, Park, WaitOutcome};
 use lock::key::{ClientId, RequestId};
 use lock::value::claim::Family;
 use lock::value::owner::OwnerRef;
+use redis_module::raw;
 
 use super::callbacks::CALLBACKS;
 use super::waiting_clients::{AnswerBy, WaitingClient};
@@ -12,11 +13,9 @@ use super::wake::Answering;
 use crate::shell::ffi::server::Audience;
 use crate::shell::ffi::string::Str;
 
-/// Who waits, if its request queues.
+/// Who waits, if its request queues: the command's client.
 #[derive(Clone, Copy)]
 pub struct NewWaiter<'a> {
-    /// The connection.
-    pub client: ClientId,
     /// Who asks.
     pub owner: OwnerRef<'a>,
     /// For a lock of which family.
@@ -42,9 +41,14 @@ impl Clients for Parking<'_> {
 }
 
 impl Park for Parking<'_> {
+    /// As BLPOP: who may not block gets its answer at once.
+    fn may_wait(&self) -> bool {
+        self.waiter.is_some() && !self.answering.ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+    }
+
     /// Blocks the client, or replies that its request is queued, and publishes later.
     fn park(&mut self, request: RequestId) -> bool {
-        let Some(NewWaiter { client, owner, family, key, channel }) = self.waiter else { return false };
+        let Some(NewWaiter { owner, family, key, channel }) = self.waiter else { return false };
         let Answering { ctx, clients } = &mut self.answering;
         let answer_by = match channel {
             Some((channel, audience)) => {
@@ -56,6 +60,7 @@ impl Park for Parking<'_> {
                 None => return false,
             },
         };
+        let client = ClientId(ctx.client_id());
         clients.insert(request, WaitingClient { client, owner: owner.to_owner(), family, answer_by });
         true
     }

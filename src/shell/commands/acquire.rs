@@ -2,56 +2,87 @@
 
 use command::errors::{self, ErrorReply};
 use command::name::Prefix;
-use command::parse::{AcquireCommand, BlockLimit, Token, WaitOptions};
+use command::parse::{AcquireCommand, Argument, Token, WaitOptions};
 use command::reply;
 use lock::key::ClientId;
 use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::value::claim::LockRequest;
+use lock::value::outcome::{Grant, KeyError};
 use lock::value::owner::OwnerRef;
 use redis_module::raw;
 use uuid::Uuid;
 
-use super::arguments::{refuse_while_paused, Arguments};
+use super::arguments::{key_arguments, names, refuse_while_paused};
 use crate::shell::clients::parking::NewWaiter;
 use crate::shell::ffi::call::slot;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{is_connection, may_publish, Audience};
 use crate::shell::ffi::string::Str;
 use crate::shell::keyspace::key_events;
-use crate::shell::{settings, turn};
+use crate::shell::keyspace::store::KeyArguments;
+use crate::shell::settings;
+use crate::shell::turn::{self, AloneTurn};
 
-/// Runs the command.
-pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
-    let command = AcquireCommand::parse(prefix, args.bytes, settings::leases())?;
-    let mut made = Uuid::encode_buffer();
+/// Runs the command. Inlined: each command has its own copy, which knows its prefix.
+#[inline(always)]
+pub fn run<'a, A: Argument<'a>>(
+    prefix: Prefix,
+    ctx: Ctx<'a>,
+    strings: &'a [Str<'a>],
+    args: &'a [A],
+) -> Result<(), ErrorReply> {
+    let command = AcquireCommand::parse(prefix, args, settings::leases())?;
+    let mut made;
     let (owner, may_come_back) = match command.token {
         Token::Given(owner) => (owner, true),
         // A random UUID. Nobody can retry the request: it keeps no place.
-        Token::Made => (make_token(&mut made)?, false),
+        Token::Made => {
+            made = Uuid::encode_buffer();
+            (make_token(&mut made)?, false)
+        }
     };
-    let keys = args.keys(ctx, prefix, command.keys)?;
-    let wait = WaitTerms::find(ctx, command.wait, args.strings, keys.strings)?;
+    let names = &*names(command.keys);
+    let keys = key_arguments(ctx, prefix, strings, names)?;
+    let terms = match command.wait {
+        WaitOptions { channel_argument: None, session: false, .. } => ConnectionTerms::default(),
+        options => ConnectionTerms::find(ctx, options, strings, keys.strings)?,
+    };
     refuse_while_paused(ctx)?;
-    let family = command.claim.family();
-    let waiter = wait.block.zip(wait.client).map(|(_, client)| NewWaiter {
-        client,
-        owner,
-        family,
-        key: command.keys[0],
-        channel: wait.channel,
-    });
-    let acquired = turn::of_command(ctx, keys, waiter, |manager, host| {
-        let request = AcquireRequest {
-            db: host.keys.db(),
-            names: command.keys,
-            request: LockRequest { owner, claim: command.claim, lease: command.lease },
-            wait: wait.block.map(|block| Wait { until: block.until(host.now.instant()), may_come_back }),
-            session: wait.client.filter(|_| command.wait.session),
-        };
-        manager.acquire(host, request)
-    })?;
-    match acquired? {
-        Acquired::Granted(grant) => reply::grant(&mut ctx, family, owner, grant.fence, grant.holds),
+    let request = AcquireRequest {
+        db: ctx.db(),
+        names,
+        request: LockRequest { owner, claim: command.claim, lease: command.lease },
+        wait: command.wait.block.map(|limit| Wait { limit, may_come_back }),
+        session: terms.session,
+    };
+    match acquire_alone(ctx, keys, &request) {
+        Some(grant) => reply_granted(ctx, &request.request, grant?),
+        None => acquire_among_others(ctx, keys, &request, terms.channel)?,
+    }
+    Ok(())
+}
+
+/// `None`: it meets others.
+#[inline(always)]
+fn acquire_alone(
+    ctx: Ctx<'_>,
+    keys: KeyArguments<'_>,
+    request: &AcquireRequest<'_>,
+) -> Option<Result<Grant, KeyError>> {
+    AloneTurn::begin(ctx, keys)?.acquire(request)
+}
+
+#[inline(never)]
+fn acquire_among_others(
+    mut ctx: Ctx<'_>,
+    keys: KeyArguments<'_>,
+    request: &AcquireRequest<'_>,
+    channel: Option<(Str<'_>, Audience)>,
+) -> Result<(), ErrorReply> {
+    let LockRequest { owner, claim, .. } = request.request;
+    let waiter = request.wait.map(|_| NewWaiter { owner, family: claim.family(), key: request.names[0], channel });
+    match turn::of_command(ctx, keys, waiter, |manager, host| manager.acquire(host, *request))?? {
+        Acquired::Granted(grant) => reply_granted(ctx, &request.request, grant),
         Acquired::NotGranted => reply::not_granted(&mut ctx),
         // The client is blocked, or was told so when it was parked.
         Acquired::Queued(_) => key_events::watch(ctx),
@@ -59,6 +90,12 @@ pub fn run(prefix: Prefix, mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), 
     Ok(())
 }
 
+#[inline(always)]
+fn reply_granted(mut ctx: Ctx<'_>, request: &LockRequest<'_>, grant: Grant) {
+    reply::grant(&mut ctx, request.claim.family(), request.owner, grant.fence, grant.holds);
+}
+
+#[cold]
 fn make_token(buffer: &mut [u8]) -> Result<OwnerRef<'_>, ErrorReply> {
     let token = Uuid::new_v4().hyphenated().encode_lower(buffer);
     OwnerRef::new(token.as_bytes()).ok_or(errors::BAD_OWNER)
@@ -74,30 +111,25 @@ fn require_connection(ctx: Ctx<'_>, flags: u32, client: u64) -> Result<(), Error
     Ok(())
 }
 
-/// What of BLOCK, NOTIFY and SESSION holds for this client.
+/// What NOTIFY and SESSION are about: the connection that they need.
 #[derive(Default)]
-struct WaitTerms<'a> {
-    /// The connection; `None` where none of the options was given.
-    client: Option<ClientId>,
-    block: Option<BlockLimit>,
+struct ConnectionTerms<'a> {
+    /// Of SESSION: to what the grant is bound.
+    session: Option<ClientId>,
+    /// Of NOTIFY.
     channel: Option<(Str<'a>, Audience)>,
 }
 
-impl<'a> WaitTerms<'a> {
+impl<'a> ConnectionTerms<'a> {
     fn find(
         ctx: Ctx<'a>,
         options: WaitOptions,
         strings: &'a [Str<'a>],
         keys: &[Str<'a>],
-    ) -> Result<WaitTerms<'a>, ErrorReply> {
-        if options == WaitOptions::default() {
-            return Ok(WaitTerms::default());
-        }
+    ) -> Result<ConnectionTerms<'a>, ErrorReply> {
         let flags = ctx.flags();
         let client = ctx.client_id();
-        if options.channel_argument.is_some() || options.session {
-            require_connection(ctx, flags, client)?;
-        }
+        require_connection(ctx, flags, client)?;
         let is_cluster = flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0;
         let audience = if is_cluster { Audience::Shard } else { Audience::Everybody };
         let channel = options.channel_argument.and_then(|position| strings.get(position).copied());
@@ -109,11 +141,8 @@ impl<'a> WaitTerms<'a> {
                 return Err(errors::CHANNEL_SLOT);
             }
         }
-        // As BLPOP: who may not block gets its answer at once.
-        let may_block = flags & raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING == 0;
-        Ok(WaitTerms {
-            client: Some(ClientId(client)),
-            block: options.block.filter(|_| may_block),
+        Ok(ConnectionTerms {
+            session: options.session.then_some(ClientId(client)),
             channel: channel.map(|channel| (channel, audience)),
         })
     }

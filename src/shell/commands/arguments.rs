@@ -2,6 +2,8 @@
 
 use command::errors::{self, ErrorReply};
 use command::name::Prefix;
+use command::parse::Argument;
+use smallvec::SmallVec;
 
 use crate::shell::background::gate;
 use crate::shell::ffi::context::Ctx;
@@ -17,24 +19,37 @@ pub struct Arguments<'a> {
     pub bytes: &'a [&'a [u8]],
 }
 
-impl<'a> Arguments<'a> {
-    /// The key arguments of a command that takes these keys.
-    ///
-    /// # Errors
-    /// In a cluster: this node does not have all of them.
-    #[inline]
-    pub fn keys(self, ctx: Ctx<'_>, prefix: Prefix, keys: &'a [&'a [u8]]) -> Result<KeyArguments<'a>, ErrorReply> {
-        let first = prefix.first_key_argument();
-        let strings = &self.strings[first..first + keys.len()];
-        if prefix.takes_several_keys() {
-            gate::check_slots(ctx, strings)?;
-        }
-        Ok(KeyArguments { strings, names: keys })
+/// The bytes of these keys; of one they need no heap.
+#[inline(always)]
+pub fn names<'a, A: Argument<'a>>(keys: &[A]) -> SmallVec<[&'a [u8]; 1]> {
+    match keys {
+        [key] => SmallVec::from_buf([key.bytes()]),
+        keys => keys.iter().map(|key| key.bytes()).collect(),
     }
+}
+
+/// The key arguments of a command that takes these keys.
+///
+/// # Errors
+/// In a cluster: this node does not have all of them.
+#[inline(always)]
+pub fn key_arguments<'a>(
+    ctx: Ctx<'_>,
+    prefix: Prefix,
+    strings: &'a [Str<'a>],
+    names: &'a [&'a [u8]],
+) -> Result<KeyArguments<'a>, ErrorReply> {
+    let first = prefix.first_key_argument();
+    let strings = &strings[first..first + names.len()];
+    if prefix.takes_several_keys() {
+        gate::check_slots(ctx, strings)?;
+    }
+    Ok(KeyArguments { strings, names })
 }
 
 /// Only a transaction that paused the server itself comes here while writes are paused. Redis does not delete expired
 /// keys then, and asserts if we overwrite one.
+#[inline]
 pub fn refuse_while_paused(ctx: Ctx<'_>) -> Result<(), ErrorReply> {
     if ctx.avoids_replica_traffic() {
         return Err(errors::WRITES_PAUSED);

@@ -14,7 +14,7 @@ use super::{acquire, apply, cancel, inspect, release, renew};
 use crate::shell::ffi::command_info::CommandEntry;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::string::arguments;
+use crate::shell::ffi::string::{arguments, Str};
 
 // The server passes no data to a command's function, so each command of the catalog has one of its own.
 seq!(INDEX in 0..20 {
@@ -35,11 +35,7 @@ unsafe extern "C" fn enter<const INDEX: usize>(
         return raw::REDISMODULE_ERR as c_int;
     };
     let ran = guard(CATALOG[INDEX].name, || {
-        let mut bytes = SmallVec::<[&[u8]; FEW]>::new();
-        bytes.push(CATALOG[INDEX].name.as_bytes());
-        bytes.extend(strings.iter().skip(1).map(|string| string.bytes()));
-        let args = Arguments { strings, bytes: &bytes };
-        if let Err(error) = dispatch(&CATALOG[INDEX], ctx, args) {
+        if let Err(error) = dispatch(&CATALOG[INDEX], ctx, strings) {
             ctx.error(&error);
         }
     });
@@ -50,19 +46,27 @@ unsafe extern "C" fn enter<const INDEX: usize>(
 }
 
 #[inline(always)]
-fn dispatch(command: &Command, ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
-    if !command.accepts(args.bytes.len()) {
+fn dispatch<'a>(command: &Command, ctx: Ctx<'a>, strings: &'a [Str<'a>]) -> Result<(), ErrorReply> {
+    if !command.accepts(strings.len()) {
         ctx.reply_wrong_arity();
         return Ok(());
     }
     match command.action {
-        Action::Acquire(prefix) => acquire::run(prefix, ctx, args),
-        Action::Release(prefix) => release::run(prefix, ctx, args),
-        Action::Renew(prefix) => renew::run(prefix, ctx, args),
-        Action::Cancel => cancel::run(ctx, args),
-        Action::Held => inspect::held(ctx, args),
-        Action::Info => inspect::info(ctx, args),
-        Action::Waiters => inspect::waiters(ctx, args),
-        Action::Apply => apply::run(ctx, args),
+        Action::Acquire(prefix) if !prefix.takes_several_keys() => acquire::run(prefix, ctx, strings, strings),
+        Action::Release(prefix) if !prefix.takes_several_keys() => release::run(prefix, ctx, strings, strings),
+        action => {
+            let bytes: SmallVec<[&[u8]; FEW]> = strings.iter().map(|string| string.bytes()).collect();
+            let args = Arguments { strings, bytes: &bytes };
+            match action {
+                Action::Acquire(prefix) => acquire::run(prefix, ctx, strings, args.bytes),
+                Action::Release(prefix) => release::run(prefix, ctx, strings, args.bytes),
+                Action::Renew(prefix) => renew::run(prefix, ctx, args),
+                Action::Cancel => cancel::run(ctx, args),
+                Action::Held => inspect::held(ctx, args),
+                Action::Info => inspect::info(ctx, args),
+                Action::Waiters => inspect::waiters(ctx, args),
+                Action::Apply => apply::run(ctx, args),
+            }
+        }
     }
 }

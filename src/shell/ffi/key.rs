@@ -29,6 +29,7 @@ pub enum RawContent {
 
 impl<'c> OpenKey<'c> {
     /// Opens for reading and writing. An expired key is deleted by that, which notifies and calls `unlink2` inside.
+    #[inline(always)]
     pub fn write(ctx: Ctx<'c>, name: Str<'_>) -> OpenKey<'c> {
         let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
         // SAFETY: both are valid.
@@ -45,6 +46,7 @@ impl<'c> OpenKey<'c> {
     }
 
     /// What is there; `ours` is the server's handle of our data type.
+    #[inline(always)]
     pub fn content(&self, ours: *mut raw::RedisModuleType) -> RawContent {
         // SAFETY: the key is open; a value of our type is a pointer that we stored.
         unsafe {
@@ -64,6 +66,7 @@ impl<'c> OpenKey<'c> {
     ///
     /// # Safety
     /// The key is open for writing; `value` is what the data type's `free` takes, and nobody else frees it.
+    #[inline]
     pub unsafe fn set(&self, ours: *mut raw::RedisModuleType, value: NonNull<c_void>) {
         // SAFETY: the caller vouches for it.
         unsafe { api!(RedisModule_ModuleTypeSetValue(self.raw(), ours, value.as_ptr())) };
@@ -73,6 +76,7 @@ impl<'c> OpenKey<'c> {
     ///
     /// # Safety
     /// The key is open for writing, and nobody refers to its value any more.
+    #[inline]
     pub unsafe fn delete(&self) {
         // SAFETY: the caller vouches for it.
         unsafe { api!(RedisModule_DeleteKey(self.raw())) };
@@ -85,6 +89,7 @@ impl<'c> OpenKey<'c> {
     }
 
     /// Sets when the key ends, in ms since the epoch; `None`: never. Does nothing to a key that is open for reading.
+    #[inline]
     pub fn set_expire_at_ms(&self, when: Option<i64>) {
         let never = raw::REDISMODULE_NO_EXPIRE as c_longlong;
         let when = when.unwrap_or(never);
@@ -98,6 +103,7 @@ impl<'c> OpenKey<'c> {
 }
 
 impl Drop for OpenKey<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: the key is open, and nobody else closes it.
         unsafe { api!(RedisModule_CloseKey(self.raw())) };

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr::{null_mut, NonNull};
 
+use command::parse::Argument;
 use redis_module::raw;
 
 use super::api;
@@ -45,6 +46,13 @@ impl<'s> Str<'s> {
                 None => &[],
             }
         }
+    }
+}
+
+impl<'s> Argument<'s> for Str<'s> {
+    #[inline]
+    fn bytes(self) -> &'s [u8] {
+        Str::bytes(self)
     }
 }
 

@@ -22,7 +22,7 @@ impl<'c> LockKey<'c> {
     ///
     /// # Safety
     /// No other `LockKey` or [`ReadKey`] of the same key is open before this one is dropped.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> LockKey<'c> {
         let key = OpenKey::write(ctx, name);
         let content = key.content(lock_memory::data_type());
@@ -50,7 +50,7 @@ impl<'c> LockKey<'c> {
     }
 
     /// Stores a lock in place of what was there, without a time to live.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, lock: impl FnOnce() -> Lock) {
         let value = lock_memory::keep(lock).cast();
         // SAFETY: the key is open for writing, and the server owns the lock from now on.
@@ -59,6 +59,7 @@ impl<'c> LockKey<'c> {
     }
 
     /// Removes the key and frees its lock.
+    #[inline]
     pub fn remove(&mut self) {
         if let RawContent::Ours(value) = std::mem::replace(&mut self.content, RawContent::Empty) {
             // SAFETY: the key is open for writing; references to its lock borrow us, so there are none.

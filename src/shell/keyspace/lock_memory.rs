@@ -37,7 +37,7 @@ pub fn data_type() -> *mut raw::RedisModuleType {
 }
 
 /// A lock, made where the server can keep it. Whoever gets it hands it to the server, or it leaks.
-#[inline]
+#[inline(always)]
 pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
     let spare = SPARES.0.borrow_mut().pop();
     let memory = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
@@ -50,6 +50,7 @@ pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
 ///
 /// # Safety
 /// The key is open for writing, `lock` is its value, and nobody refers to it any more.
+#[inline]
 pub unsafe fn remove(key: &OpenKey<'_>, lock: NonNull<Lock>) {
     REMOVING.store(lock.as_ptr(), Ordering::Relaxed);
     // SAFETY: the caller vouches for it.
@@ -66,6 +67,7 @@ pub fn is_removing(value: *const c_void) -> bool {
 ///
 /// # Safety
 /// The lock came from [`keep`] or a `Box`, and the server has forgotten it.
+#[inline(always)]
 pub unsafe fn free(lock: NonNull<Lock>) {
     // Nobody else has this very lock: it is the main thread, inside `remove`.
     if is_removing(lock.as_ptr().cast()) {

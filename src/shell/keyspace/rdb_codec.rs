@@ -116,7 +116,7 @@ fn decode_holder(stored: &StoredHolder<'_>) -> Option<Holder> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lock::value::claim::{Claim, Count, LockRequest, Mode};
+    use lock::value::claim::{Claim, Count, InvalidClaim, LockRequest, Mode};
     use lock::value::lock::FirstGrant;
     use proptest::prelude::*;
 
@@ -128,7 +128,9 @@ mod tests {
             admit(LockRequest { owner: owner.as_ref(), claim, lease: Lease::from_ms(500).unwrap() });
         };
         let mut lock = Lock::Vacant;
-        request(&owner(0), &mut |first| lock = FirstGrant::new(first, fence(0), now).unwrap().lock());
+        request(&owner(0), &mut |first| {
+            lock = FirstGrant::new(first, now, || Ok::<_, InvalidClaim>(fence(0))).unwrap().lock()
+        });
         for n in 1..owners {
             request(&owner(n), &mut |next| _ = lock.admit(&next, fence(n), now, Deadline::Never).unwrap());
         }

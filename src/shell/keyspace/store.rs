@@ -1,5 +1,7 @@
 //! The server's keyspace as the rules see it: opens keys, stores, expires, replicates, signals.
 
+use std::ptr;
+
 use lock::host::{Content, Effect, Entry, Gate, Keys};
 use lock::key::KeyRef;
 use lock::value::lock::FirstGrant;
@@ -22,16 +24,17 @@ pub struct KeyArguments<'a> {
 }
 
 impl<'a> KeyArguments<'a> {
-    /// The string object of an argument with these bytes. Of several keys only the very argument is found: the names of
-    /// 128 keys are not compared with each other each time that one is opened.
-    #[inline]
-    fn string_of(self, name: &[u8]) -> Option<Str<'a>> {
+    /// The string object of an argument with these bytes, or a new one. Of several keys only the very argument is found:
+    /// the names of 128 keys are not compared with each other each time that one is opened.
+    #[inline(never)]
+    fn find(self, name: &[u8]) -> Name<'a> {
         let is_it = |argument: &&[u8]| match self.names {
             [_] => *argument == name,
-            _ => std::ptr::eq(*argument, name),
+            _ => ptr::eq(*argument, name),
         };
-        let position = self.names.iter().position(is_it)?;
-        self.strings.get(position).copied()
+        let position = self.names.iter().position(is_it);
+        let argument = position.and_then(|position| self.strings.get(position));
+        argument.map_or_else(|| Name::Own(OwnedStr::new(name)), |string| Name::Argument(*string))
     }
 }
 
@@ -39,7 +42,8 @@ impl<'a> KeyArguments<'a> {
 pub struct Store<'a> {
     ctx: Ctx<'a>,
     scope: Scope,
-    db: i32,
+    /// The timer's, which works in any; a command stays in its own.
+    selected: Option<i32>,
     arguments: KeyArguments<'a>,
     /// What the gate said in this turn of the timer, where it is the same for all keys.
     gate: Option<Gate>,
@@ -49,15 +53,17 @@ pub struct Store<'a> {
 impl<'a> Store<'a> {
     /// # Safety
     /// It is the only one in the callback that is running, and no key that it opens is open otherwise meanwhile.
+    #[inline]
     pub unsafe fn of_command(ctx: Ctx<'a>, arguments: KeyArguments<'a>) -> Store<'a> {
-        Store { ctx, scope: Scope::Command, db: ctx.db(), arguments, gate: None, was_refused: false }
+        Store { ctx, scope: Scope::Command, selected: None, arguments, gate: None, was_refused: false }
     }
 
     /// # Safety
     /// As [`Store::of_command`].
     pub unsafe fn of_timer(ctx: Ctx<'a>) -> Store<'a> {
         let arguments = KeyArguments::default();
-        Store { ctx, scope: Scope::Timer, db: ctx.db(), arguments, gate: None, was_refused: false }
+        let selected = Some(ctx.db());
+        Store { ctx, scope: Scope::Timer, selected, arguments, gate: None, was_refused: false }
     }
 
     /// Whether the gate was closed for some key: due queues are tried again later.
@@ -66,14 +72,16 @@ impl<'a> Store<'a> {
     }
 
     /// The database that the command works in.
+    #[inline]
     pub fn db(&self) -> i32 {
-        self.db
+        self.ctx.db()
     }
 
+    #[inline(always)]
     fn select(&mut self, db: i32) {
-        if db != self.db && self.scope == Scope::Timer {
+        if self.selected.is_some_and(|selected| selected != db) {
             self.ctx.select_db(db);
-            self.db = db;
+            self.selected = Some(db);
         }
     }
 }
@@ -84,12 +92,13 @@ impl Keys for Store<'_> {
     where
         Self: 'e;
 
-    #[inline]
+    #[inline(always)]
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> StoredKey<'e> {
         self.select(key.db);
-        let name = match self.arguments.string_of(key.name) {
-            Some(argument) => Name::Argument(argument),
-            None => Name::Own(OwnedStr::new(key.name)),
+        let name = match self.arguments {
+            // The command's only key, nearly always.
+            KeyArguments { strings: [string], names: [name] } if ptr::eq(*name, key.name) => Name::Argument(*string),
+            arguments => arguments.find(key.name),
         };
         // SAFETY: one key is open at a time, because it borrows the store, which is the only one.
         let lock_key = unsafe { LockKey::open(self.ctx, name.as_str()) };
@@ -131,6 +140,7 @@ enum Name<'e> {
 }
 
 impl Name<'_> {
+    #[inline]
     fn as_str(&self) -> Str<'_> {
         match self {
             Name::Argument(name) => *name,
@@ -149,6 +159,7 @@ impl Entry for StoredKey<'_> {
         self.lock_key.until()
     }
 
+    #[inline(always)]
     fn create(&mut self, first: &FirstGrant<'_>) {
         self.lock_key.set(|| first.lock());
         if first.until() != Deadline::Never {
@@ -184,6 +195,7 @@ impl Entry for StoredKey<'_> {
         }
     }
 
+    #[inline(always)]
     fn remove(&mut self) {
         self.lock_key.remove();
         emit::send_removal(self.ctx, self.scope, self.name.as_str());

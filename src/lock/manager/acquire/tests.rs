@@ -4,7 +4,7 @@ use crate::host::Gate;
 use crate::manager::fixture::{owner, Fixture};
 use crate::value::claim::{Claim, Count, Portion};
 use crate::value::outcome::Released;
-use crate::value::time::Lease;
+use crate::value::time::{Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
 
@@ -15,7 +15,7 @@ fn permits(limit: u32, permits: u32) -> Claim {
 fn ask(fixture: &mut Fixture, name: &str, names: &[&[u8]], claim: Claim) -> Result<Acquired, LockError> {
     let (owner, now) = (owner(name), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-    let wait = Some(Wait { until: None, may_come_back: false });
+    let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: false });
     let request = AcquireRequest { db: 0, names, request, wait, session: None };
     fixture.manager.acquire(&mut fixture.server.host(&now), request)
 }
