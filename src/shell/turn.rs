@@ -7,10 +7,10 @@ use std::ffi::c_void;
 use command::errors::{self, ErrorReply};
 use lock::host::Host;
 use lock::key::KeyRef;
-use lock::manager::acquire::AcquireRequest;
+use lock::manager::alone::Alone;
 use lock::manager::lock_manager::LockManager;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
-use lock::value::claim::Portion;
+use lock::value::claim::{LockRequest, Portion};
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::Now;
 use redis_module::raw;
@@ -22,8 +22,9 @@ use super::clients::wake::Answering;
 use super::clock;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
+use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
-use super::keyspace::store::{KeyArguments, Store};
+use super::keyspace::store::{KeyArguments, Store, StoredKey};
 use super::state::{self, State};
 
 /// At most this many timers are handled in one turn of the server, so that clients are not held up.
@@ -54,45 +55,52 @@ pub fn of_command<'c, R>(
     decided.ok_or(errors::BUSY)
 }
 
-/// The turn of a command that may meet nobody: without what only others need. Whoever meets somebody ends it before it
-/// changed anything, and begins another one with [`of_command`].
+/// The turn of a command with one key that may meet nobody: without what only others need. Whoever meets somebody gets
+/// `None` before anything was changed, and begins another turn with [`of_command`].
 pub struct AloneTurn<'c> {
     state: RefMut<'static, State>,
-    /// What the rules open.
-    pub keys: Store<'c>,
-    /// When it began.
-    pub now: Now,
+    ctx: Ctx<'c>,
+    key: Str<'c>,
 }
 
 impl<'c> AloneTurn<'c> {
-    /// `None`: events wait to be applied.
+    /// `None` also where events wait to be applied.
     #[inline(always)]
-    pub fn begin(ctx: Ctx<'c>, arguments: KeyArguments<'c>) -> Option<AloneTurn<'c>> {
-        let state = state::at_rest()?;
-        // SAFETY: the state is borrowed, so no other turn has a store.
-        let keys = unsafe { Store::of_command(ctx, arguments) };
-        Some(AloneTurn { state, keys, now: clock::now() })
+    pub fn begin(ctx: Ctx<'c>, key: Str<'c>) -> Option<AloneTurn<'c>> {
+        Some(AloneTurn { state: state::at_rest()?, ctx, key })
     }
 
-    /// As [`LockManager::acquire_alone`].
+    /// As [`Alone::acquire`].
     #[inline(always)]
-    pub fn acquire(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
-        let granted = self.state.manager.acquire_alone(&mut self.keys, &self.now, request);
-        self.wake_for_events();
+    pub fn acquire(mut self, request: &LockRequest<'_>) -> Option<Result<Grant, KeyError>> {
+        let (alone, mut entry) = self.open()?;
+        let granted = alone.acquire(&clock::now(), &mut entry, request);
+        drop(entry);
+        self.end();
         granted
     }
 
-    /// As [`LockManager::release_alone`].
+    /// As [`Alone::release`].
     #[inline(always)]
-    pub fn release(&mut self, key: KeyRef<'_>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
-        let released = self.state.manager.release_alone(&mut self.keys, key, owner, portion);
-        self.wake_for_events();
+    pub fn release(mut self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+        let (alone, mut entry) = self.open()?;
+        let released = alone.release(&mut entry, owner, portion);
+        drop(entry);
+        self.end();
         released
     }
 
-    /// An expired key may have gone when it was opened.
     #[inline(always)]
-    fn wake_for_events(&self) {
+    fn open(&mut self) -> Option<(Alone<'_>, StoredKey<'c>)> {
+        let (ctx, key) = (self.ctx, self.key);
+        let alone = self.state.manager.alone(|| KeyRef { db: ctx.db(), name: key.bytes() })?;
+        // SAFETY: the state is borrowed, so no other turn has a key open.
+        Some((alone, unsafe { StoredKey::of_command(ctx, key) }))
+    }
+
+    /// An expired key that was deleted when it was opened is an event.
+    #[inline(always)]
+    fn end(&self) {
         if events::is_any() {
             wake_in_time(&self.state.manager);
         }

@@ -88,7 +88,9 @@ impl OptionName {
 
     #[inline]
     fn is_spelled(self, word: &[u8]) -> bool {
-        word.eq_ignore_ascii_case(self.word().as_bytes())
+        let own = self.word().as_bytes();
+        // Nearly always in upper case, which is one comparison.
+        word == own || word.eq_ignore_ascii_case(own)
     }
 
     fn of(word: &[u8]) -> Option<OptionName> {
@@ -192,6 +194,7 @@ fn once<T>(option: &mut Option<T>, value: T) -> Result<(), ErrorReply> {
     }
 }
 
+#[inline]
 fn block_limit(value: &[u8]) -> Result<WaitLimit, ErrorReply> {
     let number = integer(value).ok_or(errors::NOT_A_TIMEOUT)?;
     match u64::try_from(number).map(NonZeroU64::new) {
@@ -258,6 +261,25 @@ mod tests {
         }
         for line in ["HOLDS 3", "holds 3"] {
             assert_eq!(given(line).count(), Count::Exactly(3), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_nearly_every_request_consists_of_is_read_as_anything_else() {
+        const WORDS: [&[u8]; 12] =
+            [b"PX", b"px", b"EX", b"BLOCK", b"bLock", b"SESSION", b"HOLDS", b"5000", b"0", b"-1", b"x", b""];
+        let commands = [Prefix::Lock, Prefix::Sem]
+            .into_iter()
+            .flat_map(|prefix| [Verb::Acquire, Verb::Release, Verb::Renew].map(|verb| CommandName { prefix, verb }));
+        for command in commands {
+            for len in 0..=4_u32 {
+                for number in 0..WORDS.len().pow(len) {
+                    let word = |position| WORDS[number / WORDS.len().pow(position) % WORDS.len()];
+                    let args: Vec<_> = (0..len).map(word).collect();
+                    let read = Options::parse(&args, 0, command, SETTINGS);
+                    assert_eq!(read, Options::parse_any(&args, 0, command, SETTINGS), "{command} {args:?}");
+                }
+            }
         }
     }
 

@@ -1,70 +1,180 @@
-//! The short road of a request that meets nobody: one key, for which nobody waits. Nearly all requests take it.
+//! The short road of a request that meets nobody: nobody waits for its key. Nearly all requests take it.
 //!
 //! It asks the lock the same as the long road does (`acquire`, `release`), and leaves out only what concerns others. What
 //! it does changes nothing that the rules remember but the last fence: nothing has to be scheduled after it.
 
-use super::acquire::AcquireRequest;
 use super::lock_manager::LockManager;
 use super::release::update;
-use crate::host::{Content, Effect, Entry, Keys};
+use crate::host::{Content, Effect, Entry};
 use crate::key::KeyRef;
-use crate::value::claim::Portion;
+use crate::value::claim::{LockRequest, Portion};
 use crate::value::outcome::{Grant, KeyError, Released};
 use crate::value::time::Now;
 
+/// The rules for a key that nobody waits for.
+#[derive(Debug)]
+pub struct Alone<'m>(&'m mut LockManager);
+
 impl LockManager {
-    /// Grants a key that is free. `None`: it is not, or somebody else has a say; nothing was changed, and the long road
-    /// decides.
+    /// `None`: somebody waits for the key, or a connection has ended whose hold it may be. `key` is asked only where
+    /// anybody waits for anything.
     #[inline(always)]
-    pub fn acquire_alone<K: Keys>(
-        &mut self,
-        keys: &mut K,
+    pub fn alone<'k>(&mut self, key: impl FnOnce() -> KeyRef<'k>) -> Option<Alone<'_>> {
+        let nobody_waits = self.queues.is_empty() || self.queues.id_of(key()).is_none();
+        (nobody_waits && self.ended.is_empty()).then_some(Alone(self))
+    }
+}
+
+impl Alone<'_> {
+    /// Grants the key if it is free, bound to no connection. `None`: it is not free, or a grace may run; nothing was
+    /// changed, and the long road decides.
+    #[inline(always)]
+    pub fn acquire<E: Entry>(
+        self,
         now: &Now,
-        request: &AcquireRequest<'_>,
+        entry: &mut E,
+        request: &LockRequest<'_>,
     ) -> Option<Result<Grant, KeyError>> {
-        let AcquireRequest { db, names: &[name], session: None, .. } = *request else { return None };
-        let key = KeyRef { db, name };
-        if !self.grace.is_none() || !self.is_left_alone(key) {
-            return None;
-        }
-        let mut entry = keys.open(key);
         match entry.content() {
-            Content::Free => Some(self.create(now, &mut entry, &request.request)),
-            Content::Lock(_) | Content::Foreign => None,
+            Content::Free if self.0.grace.is_none() => Some(self.0.create(now, entry, request)),
+            _ => None,
         }
     }
 
-    /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or somebody else has a say; nothing was
-    /// changed, and the long road decides.
+    /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or its hold may be bound to a connection;
+    /// nothing was changed, and the long road decides.
     #[inline(always)]
-    pub fn release_alone<K: Keys>(
-        &mut self,
-        keys: &mut K,
-        key: KeyRef<'_>,
+    pub fn release<E: Entry>(
+        self,
+        entry: &mut E,
         owner: &[u8],
         portion: &Portion,
     ) -> Option<Result<Released, KeyError>> {
-        if !self.bindings.is_empty() || !self.is_left_alone(key) {
-            return None;
-        }
-        let mut entry = keys.open(key);
-        // The leases of a shared one may have ended.
         let lock = match entry.content() {
-            Content::Lock(lock) if !lock.is_shared() => lock,
+            // The leases of a shared one may have ended.
+            Content::Lock(lock) if !lock.is_shared() && self.0.bindings.is_empty() => lock,
             _ => return None,
         };
         let released = lock.release(owner, portion);
         match released {
             Ok(Released::Gone) => entry.remove(),
-            Ok(Released::Fewer(_)) => update(&mut entry, Effect::Hold(owner)),
+            Ok(Released::Fewer(_)) => update(entry, Effect::Hold(owner)),
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
         }
         Some(released.map_err(KeyError::from))
     }
+}
 
-    /// Nobody waits for the key, and no connection has ended whose hold it may be.
-    #[inline(always)]
-    fn is_left_alone(&self, key: KeyRef<'_>) -> bool {
-        self.ended.is_empty() && self.queues.id_of(key).is_none()
+#[cfg(test)]
+mod tests {
+    use crate::host::simulated::{Stored, Told};
+    use crate::host::Keys;
+    use crate::key::ClientId;
+    use crate::manager::fixture::{key, owner, Fixture};
+    use crate::value::claim::{Claim, Count, InvalidClaim, LockRequest, Mode, Portion};
+    use crate::value::outcome::{Grant, KeyError, Released};
+    use crate::value::time::{Instant, Lease};
+
+    const MUTEX: Claim = Claim::Mutex;
+    const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+    const TWICE: Claim = Claim::Reentrant(Count::Step(2));
+
+    fn acquire(fixture: &mut Fixture, name: &str, claim: Claim) -> Option<Result<Grant, KeyError>> {
+        let (owner, now, key) = (owner(name), fixture.server.now(), key());
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        let mut host = fixture.server.host(&now);
+        let alone = fixture.manager.alone(|| key.as_ref())?;
+        alone.acquire(&now, &mut host.keys.open(key.as_ref()), &request)
+    }
+
+    fn release(fixture: &mut Fixture, name: &str, portion: Portion) -> Option<Result<Released, KeyError>> {
+        let (now, key) = (fixture.server.now(), key());
+        let mut host = fixture.server.host(&now);
+        let alone = fixture.manager.alone(|| key.as_ref())?;
+        alone.release(&mut host.keys.open(key.as_ref()), name.as_bytes(), &portion)
+    }
+
+    #[test]
+    fn a_free_key_is_granted_and_its_mutex_released() {
+        let mut fixture = Fixture::of(&[]);
+        assert!(matches!(acquire(&mut fixture, "a", MUTEX), Some(Ok(_))));
+        assert_eq!(release(&mut fixture, "b", Portion::Mutex), Some(Ok(Released::NotHeld)));
+        assert_eq!(release(&mut fixture, "a", Portion::Mutex), Some(Ok(Released::Gone)));
+        assert_eq!(fixture.effects(), [Told::Hold(owner("a")), Told::Delete]);
+        assert!(fixture.server.keyspace.primary.is_empty() && fixture.next_timer().is_none());
+    }
+
+    #[test]
+    fn holds_are_given_back_one_by_one() {
+        let mut fixture = Fixture::default();
+        assert!(matches!(acquire(&mut fixture, "a", TWICE), Some(Ok(_))));
+        fixture.effects();
+        let one = Portion::Reentrant(Count::Step(1));
+        assert_eq!(release(&mut fixture, "a", Portion::Reentrant(Count::Exactly(2))), Some(Ok(Released::Same(2))));
+        let wrong = release(&mut fixture, "a", Portion::Mutex);
+        assert!(matches!(wrong, Some(Err(KeyError::Invalid(InvalidClaim::WrongFamily(_))))), "{wrong:?}");
+        assert_eq!(fixture.effects(), []);
+        assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Fewer(1))));
+        assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Gone)));
+        assert_eq!(fixture.effects(), [Told::Hold(owner("a")), Told::Delete]);
+    }
+
+    #[test]
+    fn who_meets_others_takes_the_long_road() {
+        let waited_for = || Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+        let free_but_waited_for = || {
+            let mut fixture = waited_for();
+            fixture.server.keyspace.delete(&key());
+            fixture
+        };
+        let in_grace = || {
+            let mut fixture = Fixture::default();
+            fixture.manager.begin_grace(Instant::from_ms(1_000), 500);
+            fixture
+        };
+        let foreign = || {
+            let mut fixture = Fixture::default();
+            fixture.server.keyspace.primary.insert(key(), Stored::Foreign);
+            fixture
+        };
+        let bound = || {
+            let mut fixture = Fixture::default();
+            fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
+            fixture
+        };
+        let disconnected = || {
+            let mut fixture = bound();
+            fixture.manager.end_session(ClientId(7));
+            fixture
+        };
+        let [held, shared] = [MUTEX, READ].map(|claim| move || Fixture::of(&[("a", claim)]));
+        let rows: [(&str, &dyn Fn() -> Fixture); 7] = [
+            ("held", &held),
+            ("shared", &shared),
+            ("waited for", &waited_for),
+            ("free but waited for", &free_but_waited_for),
+            ("in grace", &in_grace),
+            ("foreign", &foreign),
+            ("disconnected", &disconnected),
+        ];
+        for (row, fixture) in rows {
+            let mut fixture = fixture();
+            fixture.effects();
+            assert_eq!(acquire(&mut fixture, "z", MUTEX), None, "{row}");
+            assert_eq!(fixture.effects(), [], "{row}");
+        }
+        let rows: [(&str, &dyn Fn() -> Fixture); 5] = [
+            ("free", &Fixture::default),
+            ("shared", &shared),
+            ("waited for", &waited_for),
+            ("foreign", &foreign),
+            ("bound", &bound),
+        ];
+        for (row, fixture) in rows {
+            let mut fixture = fixture();
+            fixture.effects();
+            assert_eq!(release(&mut fixture, "a", Portion::Mutex), None, "{row}");
+            assert_eq!(fixture.effects(), [], "{row}");
+        }
     }
 }

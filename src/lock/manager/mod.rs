@@ -4,6 +4,7 @@
 //! | ------------------ | ----------------------------------------------------------------- |
 //! | `lock_manager`     | what the rules remember that is not stored with a key             |
 //! | `acquire`          | what is the answer to a request to acquire                        |
+//! | `alone`            | the same of a request that meets nobody, and of its release       |
 //! | `grant`            | what does a grant do to a stored lock                             |
 //! | `expiry`           | what is taken out of a lock when leases and sessions end          |
 //! | `release`          | how does a hold end: one road for all ways                        |
@@ -21,7 +22,7 @@
 //! | `grace`            | when is nobody new granted anything                               |
 
 pub mod acquire;
-mod alone;
+pub mod alone;
 mod attempt;
 mod deliveries;
 pub mod departure;

@@ -5,15 +5,15 @@ use std::num::NonZeroU64;
 
 use super::contract::{Acquire, Answer, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
 use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored};
-use crate::host::{Gate, WaitOutcome};
-use crate::key::{ClientId, Key, RequestId};
+use crate::host::{Gate, Keys, WaitOutcome};
+use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
 use crate::manager::renewal::{RenewRequest, Renewed};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
-use crate::value::outcome::{KeyError, Released};
+use crate::value::outcome::{Grant, KeyError, Released};
 use crate::value::owner::OwnerRef;
 use crate::value::time::{Deadline, Lease, WaitLimit};
 
@@ -47,8 +47,11 @@ impl Rules {
                 let (names, portion) = (names(keys), portion(*claim));
                 let released = match &names[..] {
                     [name] => {
-                        let key = Key::new(0, name);
-                        self.manager.release(&mut host, key.as_ref(), owner.as_bytes(), &portion)
+                        let key = KeyRef { db: 0, name };
+                        let owner = owner.as_bytes();
+                        let alone = self.manager.alone(|| key);
+                        let released = alone.and_then(|alone| alone.release(&mut host.keys.open(key), owner, &portion));
+                        released.unwrap_or_else(|| self.manager.release(&mut host, key, owner, &portion))
                     }
                     _ => {
                         let released = self.manager.release_several(&mut host, 0, &names, owner.as_bytes());
@@ -87,7 +90,10 @@ impl Rules {
             wait: limit.map(|limit| Wait { limit, may_come_back: true }),
             session: asked.session.then_some(ClientId(asked.client)),
         };
-        let acquired = self.manager.acquire(&mut self.server.host(now), request);
+        let acquired = match self.acquire_alone(&request) {
+            Some(granted) => granted.map(Acquired::Granted).map_err(LockError::Key),
+            None => self.manager.acquire(&mut self.server.host(now), request),
+        };
         if let Some(parked) = self.server.inbox.parked.take() {
             self.numbers.insert(parked, asked.number);
         }
@@ -105,6 +111,13 @@ impl Rules {
             Err(LockError::MaxWaiters) => Outcome::Refused(Refusal::MaxWaiters),
             Err(LockError::Grace) => Outcome::Refused(Refusal::Grace),
         }
+    }
+
+    /// As a server does: the short road first.
+    fn acquire_alone(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
+        let AcquireRequest { db, names: &[name], request, session: None, .. } = *request else { return None };
+        let (key, now) = (KeyRef { db, name }, self.server.now());
+        self.manager.alone(|| key)?.acquire(&now, &mut self.server.host(&now).keys.open(key), &request)
     }
 
     pub fn happen(&mut self, event: Event) {

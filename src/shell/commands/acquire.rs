@@ -41,48 +41,45 @@ pub fn run<'a, A: Argument<'a>>(
             (make_token(&mut made)?, false)
         }
     };
-    let names = &*names(command.keys);
-    let keys = key_arguments(ctx, prefix, strings, names)?;
+    let keys = key_arguments(ctx, prefix, strings, command.keys.len())?;
     let terms = match command.wait {
         WaitOptions { channel_argument: None, session: false, .. } => ConnectionTerms::default(),
-        options => ConnectionTerms::find(ctx, options, strings, keys.strings)?,
+        options => ConnectionTerms::find(ctx, options, strings, keys)?,
     };
     refuse_while_paused(ctx)?;
-    let request = AcquireRequest {
-        db: ctx.db(),
-        names,
-        request: LockRequest { owner, claim: command.claim, lease: command.lease },
-        wait: command.wait.block.map(|limit| Wait { limit, may_come_back }),
-        session: terms.session,
-    };
-    match acquire_alone(ctx, keys, &request) {
-        Some(grant) => reply_granted(ctx, &request.request, grant?),
-        None => acquire_among_others(ctx, keys, &request, terms.channel)?,
+    let request = LockRequest { owner, claim: command.claim, lease: command.lease };
+    if let (&[key], None) = (keys, terms.session) {
+        if let Some(granted) = acquire_alone(ctx, key, &request) {
+            reply_granted(ctx, &request, granted?);
+            return Ok(());
+        }
     }
-    Ok(())
+    let keys = KeyArguments { strings: keys, names: &names(command.keys) };
+    let wait = command.wait.block.map(|limit| Wait { limit, may_come_back });
+    acquire_among_others(ctx, keys, &request, wait, &terms)
 }
 
 /// `None`: it meets others.
 #[inline(always)]
-fn acquire_alone(
-    ctx: Ctx<'_>,
-    keys: KeyArguments<'_>,
-    request: &AcquireRequest<'_>,
-) -> Option<Result<Grant, KeyError>> {
-    AloneTurn::begin(ctx, keys)?.acquire(request)
+fn acquire_alone(ctx: Ctx<'_>, key: Str<'_>, request: &LockRequest<'_>) -> Option<Result<Grant, KeyError>> {
+    AloneTurn::begin(ctx, key)?.acquire(request)
 }
 
 #[inline(never)]
 fn acquire_among_others(
     mut ctx: Ctx<'_>,
     keys: KeyArguments<'_>,
-    request: &AcquireRequest<'_>,
-    channel: Option<(Str<'_>, Audience)>,
+    request: &LockRequest<'_>,
+    wait: Option<Wait>,
+    terms: &ConnectionTerms<'_>,
 ) -> Result<(), ErrorReply> {
-    let LockRequest { owner, claim, .. } = request.request;
-    let waiter = request.wait.map(|_| NewWaiter { owner, family: claim.family(), key: request.names[0], channel });
-    match turn::of_command(ctx, keys, waiter, |manager, host| manager.acquire(host, *request))?? {
-        Acquired::Granted(grant) => reply_granted(ctx, &request.request, grant),
+    let (names, family, ConnectionTerms { session, channel }) = (keys.names, request.claim.family(), *terms);
+    let waiter = wait.map(|_| NewWaiter { owner: request.owner, family, key: names[0], channel });
+    let acquired = turn::of_command(ctx, keys, waiter, |manager, host| {
+        manager.acquire(host, AcquireRequest { db: host.keys.db(), names, request: *request, wait, session })
+    })?;
+    match acquired? {
+        Acquired::Granted(grant) => reply_granted(ctx, request, grant),
         Acquired::NotGranted => reply::not_granted(&mut ctx),
         // The client is blocked, or was told so when it was parked.
         Acquired::Queued(_) => key_events::watch(ctx),
@@ -90,7 +87,7 @@ fn acquire_among_others(
     Ok(())
 }
 
-#[inline(always)]
+#[inline]
 fn reply_granted(mut ctx: Ctx<'_>, request: &LockRequest<'_>, grant: Grant) {
     reply::grant(&mut ctx, request.claim.family(), request.owner, grant.fence, grant.holds);
 }
@@ -112,7 +109,7 @@ fn require_connection(ctx: Ctx<'_>, flags: u32, client: u64) -> Result<(), Error
 }
 
 /// What NOTIFY and SESSION are about: the connection that they need.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct ConnectionTerms<'a> {
     /// Of SESSION: to what the grant is bound.
     session: Option<ClientId>,

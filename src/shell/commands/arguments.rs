@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 use crate::shell::background::gate;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
-use crate::shell::keyspace::store::KeyArguments;
 
 /// A command's arguments, its name the first.
 #[derive(Clone, Copy)]
@@ -20,7 +19,7 @@ pub struct Arguments<'a> {
 }
 
 /// The bytes of these keys; of one they need no heap.
-#[inline(always)]
+#[inline]
 pub fn names<'a, A: Argument<'a>>(keys: &[A]) -> SmallVec<[&'a [u8]; 1]> {
     match keys {
         [key] => SmallVec::from_buf([key.bytes()]),
@@ -28,7 +27,7 @@ pub fn names<'a, A: Argument<'a>>(keys: &[A]) -> SmallVec<[&'a [u8]; 1]> {
     }
 }
 
-/// The key arguments of a command that takes these keys.
+/// The key arguments of a command that takes so many keys.
 ///
 /// # Errors
 /// In a cluster: this node does not have all of them.
@@ -37,14 +36,14 @@ pub fn key_arguments<'a>(
     ctx: Ctx<'_>,
     prefix: Prefix,
     strings: &'a [Str<'a>],
-    names: &'a [&'a [u8]],
-) -> Result<KeyArguments<'a>, ErrorReply> {
+    number: usize,
+) -> Result<&'a [Str<'a>], ErrorReply> {
     let first = prefix.first_key_argument();
-    let strings = &strings[first..first + names.len()];
+    let keys = &strings[first..first + number];
     if prefix.takes_several_keys() {
-        gate::check_slots(ctx, strings)?;
+        gate::check_slots(ctx, keys)?;
     }
-    Ok(KeyArguments { strings, names })
+    Ok(keys)
 }
 
 /// Only a transaction that paused the server itself comes here while writes are paused. Redis does not delete expired

@@ -25,42 +25,46 @@ pub fn run<'a, A: Argument<'a>>(
 ) -> Result<(), ErrorReply> {
     let command = ReleaseCommand::parse(prefix, args, settings::leases())?;
     let (portion, owner) = (&command.portion, command.owner.as_bytes());
-    let names = &*names(command.keys);
-    let keys = key_arguments(ctx, prefix, strings, names)?;
-    let db = ctx.db();
-    if let (false, &[name]) = (prefix.takes_several_keys(), names) {
-        let key = KeyRef { db, name };
-        let released = match release_alone(ctx, keys, key, owner, portion) {
-            Some(released) => released,
-            None => release_among_others(ctx, keys, key, owner, portion)?,
-        };
+    let keys = key_arguments(ctx, prefix, strings, command.keys.len())?;
+    let released = match (prefix.takes_several_keys(), keys) {
+        (false, &[key]) => release_alone(ctx, key, owner, portion),
+        _ => None,
+    };
+    if let Some(released) = released {
         reply::released(&mut ctx, prefix.family(), released?);
         return Ok(());
     }
-    let released = turn::of_command(ctx, keys, None, |manager, host| manager.release_several(host, db, names, owner))?;
-    reply::released_keys(&mut ctx, released?);
-    Ok(())
+    let keys = KeyArguments { strings: keys, names: &names(command.keys) };
+    release_among_others(prefix, ctx, keys, owner, portion)
 }
 
 /// `None`: it meets others.
 #[inline(always)]
-fn release_alone(
-    ctx: Ctx<'_>,
-    keys: KeyArguments<'_>,
-    key: KeyRef<'_>,
-    owner: &[u8],
-    portion: &Portion,
-) -> Option<Result<Released, KeyError>> {
-    AloneTurn::begin(ctx, keys)?.release(key, owner, portion)
+fn release_alone(ctx: Ctx<'_>, key: Str<'_>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+    AloneTurn::begin(ctx, key)?.release(owner, portion)
 }
 
 #[inline(never)]
 fn release_among_others(
-    ctx: Ctx<'_>,
+    prefix: Prefix,
+    mut ctx: Ctx<'_>,
     keys: KeyArguments<'_>,
-    key: KeyRef<'_>,
     owner: &[u8],
     portion: &Portion,
-) -> Result<Result<Released, KeyError>, ErrorReply> {
-    turn::of_command(ctx, keys, None, |manager, host| manager.release(host, key, owner, portion))
+) -> Result<(), ErrorReply> {
+    let names = keys.names;
+    if let (false, [name]) = (prefix.takes_several_keys(), names) {
+        let released = turn::of_command(ctx, keys, None, |manager, host| {
+            let key = KeyRef { db: host.keys.db(), name };
+            manager.release(host, key, owner, portion)
+        })?;
+        reply::released(&mut ctx, prefix.family(), released?);
+        return Ok(());
+    }
+    let released = turn::of_command(ctx, keys, None, |manager, host| {
+        let db = host.keys.db();
+        manager.release_several(host, db, names, owner)
+    })?;
+    reply::released_keys(&mut ctx, released?);
+    Ok(())
 }

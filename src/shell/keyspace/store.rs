@@ -1,7 +1,5 @@
 //! The server's keyspace as the rules see it: opens keys, stores, expires, replicates, signals.
 
-use std::ptr;
-
 use lock::host::{Content, Effect, Entry, Gate, Keys};
 use lock::key::KeyRef;
 use lock::value::lock::FirstGrant;
@@ -24,17 +22,16 @@ pub struct KeyArguments<'a> {
 }
 
 impl<'a> KeyArguments<'a> {
-    /// The string object of an argument with these bytes, or a new one. Of several keys only the very argument is found:
-    /// the names of 128 keys are not compared with each other each time that one is opened.
-    #[inline(never)]
-    fn find(self, name: &[u8]) -> Name<'a> {
+    /// The string object of an argument with these bytes. Of several keys only the very argument is found: the names of
+    /// 128 keys are not compared with each other each time that one is opened.
+    #[inline]
+    fn string_of(self, name: &[u8]) -> Option<Str<'a>> {
         let is_it = |argument: &&[u8]| match self.names {
             [_] => *argument == name,
-            _ => ptr::eq(*argument, name),
+            _ => std::ptr::eq(*argument, name),
         };
-        let position = self.names.iter().position(is_it);
-        let argument = position.and_then(|position| self.strings.get(position));
-        argument.map_or_else(|| Name::Own(OwnedStr::new(name)), |string| Name::Argument(*string))
+        let position = self.names.iter().position(is_it)?;
+        self.strings.get(position).copied()
     }
 }
 
@@ -77,7 +74,7 @@ impl<'a> Store<'a> {
         self.ctx.db()
     }
 
-    #[inline(always)]
+    #[inline]
     fn select(&mut self, db: i32) {
         if self.selected.is_some_and(|selected| selected != db) {
             self.ctx.select_db(db);
@@ -92,17 +89,15 @@ impl Keys for Store<'_> {
     where
         Self: 'e;
 
-    #[inline(always)]
+    #[inline]
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> StoredKey<'e> {
         self.select(key.db);
-        let name = match self.arguments {
-            // The command's only key, nearly always.
-            KeyArguments { strings: [string], names: [name] } if ptr::eq(*name, key.name) => Name::Argument(*string),
-            arguments => arguments.find(key.name),
+        let name = match self.arguments.string_of(key.name) {
+            Some(argument) => Name::Argument(argument),
+            None => Name::Own(OwnedStr::new(key.name)),
         };
         // SAFETY: one key is open at a time, because it borrows the store, which is the only one.
-        let lock_key = unsafe { LockKey::open(self.ctx, name.as_str()) };
-        StoredKey { lock_key, name, ctx: self.ctx, scope: self.scope }
+        unsafe { StoredKey::open(self.ctx, self.scope, name) }
     }
 
     fn gate(&mut self, key: KeyRef<'_>) -> Gate {
@@ -132,6 +127,27 @@ pub struct StoredKey<'e> {
     name: Name<'e>,
     ctx: Ctx<'e>,
     scope: Scope,
+}
+
+impl<'e> StoredKey<'e> {
+    /// The key of a command, without a store.
+    ///
+    /// # Safety
+    /// As [`LockKey::open`].
+    #[inline(always)]
+    pub unsafe fn of_command(ctx: Ctx<'e>, key: Str<'e>) -> StoredKey<'e> {
+        // SAFETY: the caller vouches for it.
+        unsafe { StoredKey::open(ctx, Scope::Command, Name::Argument(key)) }
+    }
+
+    /// # Safety
+    /// As [`LockKey::open`].
+    #[inline(always)]
+    unsafe fn open(ctx: Ctx<'e>, scope: Scope, name: Name<'e>) -> StoredKey<'e> {
+        // SAFETY: the caller vouches for it.
+        let lock_key = unsafe { LockKey::open(ctx, name.as_str()) };
+        StoredKey { lock_key, name, ctx, scope }
+    }
 }
 
 enum Name<'e> {
