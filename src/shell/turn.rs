@@ -7,7 +7,6 @@ use std::ffi::c_void;
 use command::errors::{self, ErrorReply};
 use lock::host::Host;
 use lock::key::KeyRef;
-use lock::manager::alone::Alone;
 use lock::manager::lock_manager::LockManager;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
 use lock::value::claim::{LockRequest, Portion};
@@ -70,32 +69,26 @@ impl<'c> AloneTurn<'c> {
         Some(AloneTurn { state: state::at_rest()?, ctx, key })
     }
 
-    /// As [`Alone::acquire`].
+    /// As [`LockManager::acquire_alone`].
     #[inline(always)]
     pub fn acquire(mut self, request: &LockRequest<'_>) -> Option<Result<Grant, KeyError>> {
-        let (alone, mut entry) = self.open()?;
-        let granted = alone.acquire(&clock::now(), &mut entry, request);
-        drop(entry);
+        let AloneTurn { ctx, key, .. } = self;
+        // SAFETY: the state is borrowed, so no other turn has a key open.
+        let open = || unsafe { StoredKey::of_command(ctx, key) };
+        let granted = self.state.manager.acquire_alone(&clock::now(), || named(ctx, key), open, request);
         self.end();
         granted
     }
 
-    /// As [`Alone::release`].
+    /// As [`LockManager::release_alone`].
     #[inline(always)]
     pub fn release(mut self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
-        let (alone, mut entry) = self.open()?;
-        let released = alone.release(&mut entry, owner, portion);
-        drop(entry);
+        let AloneTurn { ctx, key, .. } = self;
+        // SAFETY: as above.
+        let open = || unsafe { StoredKey::of_command(ctx, key) };
+        let released = self.state.manager.release_alone(|| named(ctx, key), open, owner, portion);
         self.end();
         released
-    }
-
-    #[inline(always)]
-    fn open(&mut self) -> Option<(Alone<'_>, StoredKey<'c>)> {
-        let (ctx, key) = (self.ctx, self.key);
-        let alone = self.state.manager.alone(|| KeyRef { db: ctx.db(), name: key.bytes() })?;
-        // SAFETY: the state is borrowed, so no other turn has a key open.
-        Some((alone, unsafe { StoredKey::of_command(ctx, key) }))
     }
 
     /// An expired key that was deleted when it was opened is an event.
@@ -105,6 +98,10 @@ impl<'c> AloneTurn<'c> {
             wake_in_time(&self.state.manager);
         }
     }
+}
+
+fn named<'c>(ctx: Ctx<'c>, key: Str<'c>) -> KeyRef<'c> {
+    KeyRef { db: ctx.db(), name: key.bytes() }
 }
 
 /// A turn that only inspects.

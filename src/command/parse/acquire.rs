@@ -1,6 +1,6 @@
 //! `X.ACQUIRE key owner|* [READ|WRITE] [option …]`.
 
-use lock::value::claim::{Claim, Count, Family};
+use lock::value::claim::{Claim, Count};
 use lock::value::owner::OwnerRef;
 use lock::value::time::{Lease, WaitLimit};
 
@@ -67,9 +67,11 @@ impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
             _ => None,
         };
         let options = read_options(args, next + usize::from(mode.is_some()), command, settings)?;
-        let claim = match mode {
-            Some(mode) => Claim::ReadWrite(mode, count(&options)?),
-            None => claim_without_mode(prefix.family(), &options)?,
+        let claim = match prefix {
+            Prefix::Lock | Prefix::Mlock => Claim::Mutex,
+            Prefix::Rlock => Claim::Reentrant(count(&options)?),
+            Prefix::Rwlock => Claim::ReadWrite(mode.ok_or(errors::SYNTAX)?, count(&options)?),
+            Prefix::Sem => permits(&options)?,
         };
         let wait =
             WaitOptions { block: options.block, channel_argument: options.channel_argument, session: options.session };
@@ -98,16 +100,6 @@ fn read_options<'a, A: Argument<'a>>(
         return Err(errors::SYNTAX);
     }
     Ok(options)
-}
-
-#[inline]
-fn claim_without_mode(family: Family, options: &Options) -> Result<Claim, ErrorReply> {
-    match family {
-        Family::Mutex => Ok(Claim::Mutex),
-        Family::Reentrant => Ok(Claim::Reentrant(count(options)?)),
-        Family::ReadWrite => Err(errors::SYNTAX),
-        Family::Semaphore => permits(options),
-    }
 }
 
 /// At least one hold: none would be no claim.

@@ -11,57 +11,61 @@ use crate::value::claim::{LockRequest, Portion};
 use crate::value::outcome::{Grant, KeyError, Released};
 use crate::value::time::Now;
 
-/// The rules for a key that nobody waits for.
-#[derive(Debug)]
-pub struct Alone<'m>(&'m mut LockManager);
-
 impl LockManager {
-    /// `None`: somebody waits for the key, or a connection has ended whose hold it may be. `key` is asked only where
-    /// anybody waits for anything.
+    /// Grants a key that is free; the grant is bound to no connection. `None`: it is not free, or others have a say;
+    /// nothing was changed, and the long road decides.
     #[inline(always)]
-    pub fn alone<'k>(&mut self, key: impl FnOnce() -> KeyRef<'k>) -> Option<Alone<'_>> {
-        let nobody_waits = self.queues.is_empty() || self.queues.id_of(key()).is_none();
-        (nobody_waits && self.ended.is_empty()).then_some(Alone(self))
-    }
-}
-
-impl Alone<'_> {
-    /// Grants the key if it is free, bound to no connection. `None`: it is not free, or a grace may run; nothing was
-    /// changed, and the long road decides.
-    #[inline(always)]
-    pub fn acquire<E: Entry>(
-        self,
+    pub fn acquire_alone<'k, E: Entry>(
+        &mut self,
         now: &Now,
-        entry: &mut E,
+        key: impl FnOnce() -> KeyRef<'k>,
+        open: impl FnOnce() -> E,
         request: &LockRequest<'_>,
     ) -> Option<Result<Grant, KeyError>> {
+        if !self.grace.is_none() || !self.is_left_alone(key) {
+            return None;
+        }
+        let mut entry = open();
         match entry.content() {
-            Content::Free if self.0.grace.is_none() => Some(self.0.create(now, entry, request)),
-            _ => None,
+            Content::Free => Some(self.create(now, &mut entry, request)),
+            Content::Lock(_) | Content::Foreign => None,
         }
     }
 
-    /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or its hold may be bound to a connection;
-    /// nothing was changed, and the long road decides.
+    /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or others have a say; nothing was changed,
+    /// and the long road decides.
     #[inline(always)]
-    pub fn release<E: Entry>(
-        self,
-        entry: &mut E,
+    pub fn release_alone<'k, E: Entry>(
+        &mut self,
+        key: impl FnOnce() -> KeyRef<'k>,
+        open: impl FnOnce() -> E,
         owner: &[u8],
         portion: &Portion,
     ) -> Option<Result<Released, KeyError>> {
+        // The hold may be bound to a connection.
+        if !self.bindings.is_empty() || !self.is_left_alone(key) {
+            return None;
+        }
+        let mut entry = open();
         let lock = match entry.content() {
             // The leases of a shared one may have ended.
-            Content::Lock(lock) if !lock.is_shared() && self.0.bindings.is_empty() => lock,
+            Content::Lock(lock) if !lock.is_shared() => lock,
             _ => return None,
         };
         let released = lock.release(owner, portion);
         match released {
             Ok(Released::Gone) => entry.remove(),
-            Ok(Released::Fewer(_)) => update(entry, Effect::Hold(owner)),
+            Ok(Released::Fewer(_)) => update(&mut entry, Effect::Hold(owner)),
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
         }
         Some(released.map_err(KeyError::from))
+    }
+
+    /// Nobody waits for the key, and no connection has ended whose hold it may be. Which key it is matters only where
+    /// anybody waits.
+    #[inline(always)]
+    fn is_left_alone<'k>(&self, key: impl FnOnce() -> KeyRef<'k>) -> bool {
+        self.ended.is_empty() && (self.queues.is_empty() || self.queues.id_of(key()).is_none())
     }
 }
 
@@ -83,15 +87,14 @@ mod tests {
         let (owner, now, key) = (owner(name), fixture.server.now(), key());
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let mut host = fixture.server.host(&now);
-        let alone = fixture.manager.alone(|| key.as_ref())?;
-        alone.acquire(&now, &mut host.keys.open(key.as_ref()), &request)
+        fixture.manager.acquire_alone(&now, || key.as_ref(), || host.keys.open(key.as_ref()), &request)
     }
 
     fn release(fixture: &mut Fixture, name: &str, portion: Portion) -> Option<Result<Released, KeyError>> {
         let (now, key) = (fixture.server.now(), key());
         let mut host = fixture.server.host(&now);
-        let alone = fixture.manager.alone(|| key.as_ref())?;
-        alone.release(&mut host.keys.open(key.as_ref()), name.as_bytes(), &portion)
+        let owner = name.as_bytes();
+        fixture.manager.release_alone(|| key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
     }
 
     #[test]

@@ -22,7 +22,7 @@
 //! | `grace`            | when is nobody new granted anything                               |
 
 pub mod acquire;
-pub mod alone;
+mod alone;
 mod attempt;
 mod deliveries;
 pub mod departure;

@@ -49,8 +49,7 @@ impl Rules {
                     [name] => {
                         let key = KeyRef { db: 0, name };
                         let owner = owner.as_bytes();
-                        let alone = self.manager.alone(|| key);
-                        let released = alone.and_then(|alone| alone.release(&mut host.keys.open(key), owner, &portion));
+                        let released = self.manager.release_alone(|| key, || host.keys.open(key), owner, &portion);
                         released.unwrap_or_else(|| self.manager.release(&mut host, key, owner, &portion))
                     }
                     _ => {
@@ -117,7 +116,8 @@ impl Rules {
     fn acquire_alone(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
         let AcquireRequest { db, names: &[name], request, session: None, .. } = *request else { return None };
         let (key, now) = (KeyRef { db, name }, self.server.now());
-        self.manager.alone(|| key)?.acquire(&now, &mut self.server.host(&now).keys.open(key), &request)
+        let mut host = self.server.host(&now);
+        self.manager.acquire_alone(&now, || key, || host.keys.open(key), &request)
     }
 
     pub fn happen(&mut self, event: Event) {
