@@ -42,7 +42,7 @@ impl LockManager {
         owner: &[u8],
         portion: &Portion,
     ) -> Option<Result<Released, KeyError>> {
-        // The hold may be bound to a connection.
+        // The hold may be bound to a connection, and end with it.
         if !self.bindings.is_empty() || !self.is_left_alone(key) {
             return None;
         }
@@ -61,11 +61,10 @@ impl LockManager {
         Some(released.map_err(KeyError::from))
     }
 
-    /// Nobody waits for the key, and no connection has ended whose hold it may be. Which key it is matters only where
-    /// anybody waits.
+    /// Nobody waits for the key. Which one it is matters only where anybody waits.
     #[inline(always)]
     fn is_left_alone<'k>(&self, key: impl FnOnce() -> KeyRef<'k>) -> bool {
-        self.ended.is_empty() && (self.queues.is_empty() || self.queues.id_of(key()).is_none())
+        self.queues.is_empty() || self.queues.id_of(key()).is_none()
     }
 }
 
