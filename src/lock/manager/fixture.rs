@@ -72,8 +72,10 @@ impl Fixture {
         self.manager.tick(&mut self.server.host(&now), 100);
     }
 
-    /// When the next timer fires; both clocks say the same here, unless a test has set the wall clock.
-    pub fn next_timer(&self) -> Option<u64> {
+    /// When the next timer fires that has something to do; both clocks say the same here, unless a test has set the wall
+    /// clock.
+    pub fn next_timer(&mut self) -> Option<u64> {
+        self.manager.forget_idle_timers();
         let NextTimer { instant, timestamp } = self.manager.next_timer();
         instant.map(Instant::ms).into_iter().chain(timestamp.map(Timestamp::ms)).min()
     }

@@ -2,7 +2,7 @@
 //!
 //! They only put queues into `due`, for [`LockManager::drain`] to serve: nothing may be written where they are noticed.
 
-use super::lock_manager::{LockManager, Timer};
+use super::lock_manager::LockManager;
 use crate::key::KeyRef;
 use crate::value::fence::Fence;
 use crate::value::lock::SeveralEnds;
@@ -11,9 +11,7 @@ use crate::value::time::Deadline;
 impl LockManager {
     /// A lock whose latest fence was `last` is gone from the key.
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
-        for id in self.bindings.unbind_key(key, last) {
-            self.timers.clear(Timer::RenewalDue(id));
-        }
+        self.bindings.unbind_key(key, last);
         self.shared_leases.leave(key, last);
         self.key_touched(key);
     }
@@ -73,9 +71,7 @@ impl LockManager {
 
     /// Every key of the database, or of all, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
-        for id in self.bindings.unbind_db(db) {
-            self.timers.clear(Timer::RenewalDue(id));
-        }
+        self.bindings.unbind_db(db);
         let queues = self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
         for (id, _) in queues {
             self.due.insert(id);

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::deliveries::Deliveries;
 use super::grace::Grace;
-use super::session_bindings::{BindingId, Bindings};
+use super::session_bindings::{Bindings, Slot};
 use super::shared_leases::SharedLeases;
 use super::timer_set::TimerSet;
 use crate::key::{ClientId, KeyRef, RequestId};
@@ -32,6 +32,9 @@ pub struct LockManager {
     pub(super) bindings: Bindings,
     /// By the clock that nobody sets.
     pub(super) timers: TimerSet<Timer, Instant>,
+    /// By the same: when a third of a lease may be over that is bound to a connection. A timer is not moved when its
+    /// binding goes and another comes to its slot: one that fires too early finds that nothing is due.
+    pub(super) renewals: TimerSet<Slot, Instant>,
     /// By the wall clock: when a lease may have ended on a key that is waited for.
     pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
     /// The locks with several holders.
@@ -71,8 +74,6 @@ pub enum Timer {
     PlaceEnds(RequestId),
     /// The grace is over for those who wait for a key.
     GraceEnds(QueueId),
-    /// A third of a lease that is bound to a connection is over.
-    RenewalDue(BindingId),
 }
 
 /// Why a request is answered with an error. Nothing was changed.

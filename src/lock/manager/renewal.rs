@@ -1,11 +1,12 @@
 //! Renewals: a lease starts again from now, on request or because a session's connection lives.
 
-use super::lock_manager::{LockManager, Timer};
+use super::lock_manager::LockManager;
+use super::session_bindings::BindingId;
 use crate::host::{Content, Effect, Entry, Host, Keys};
 use crate::key::KeyRef;
 use crate::value::claim::{Family, InvalidClaim};
 use crate::value::outcome::KeyError;
-use crate::value::time::{Lease, Now};
+use crate::value::time::{Instant, Lease, Now};
 
 /// A request to renew the leases of one or several locks of one database.
 #[derive(Debug)]
@@ -99,10 +100,16 @@ impl LockManager {
 
     /// A hold that is bound to a connection is renewed when a third of its lease is over.
     pub(super) fn renew_after_a_third(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], lease: Lease) {
-        let Some(id) = self.bindings.binding_of(key, owner) else { return };
-        match lease.third_ms() {
-            Some(third_ms) => self.timers.set(Timer::RenewalDue(id), now.instant().plus_ms(third_ms)),
-            None => self.timers.clear(Timer::RenewalDue(id)),
+        if let Some(id) = self.bindings.binding_of(key, owner) {
+            self.renew_at(id, third_of(now, lease));
+        }
+    }
+
+    /// When the lease of a binding is to be renewed; `None`: it has no end.
+    pub(super) fn renew_at(&mut self, id: BindingId, due: Option<Instant>) {
+        self.bindings.renew_at(id, due);
+        if let Some(due) = due {
+            self.renewals.set_no_later(id.slot(), due);
         }
     }
 
@@ -126,6 +133,11 @@ impl LockManager {
             },
         }
     }
+}
+
+/// When a third of a lease is over that begins now.
+pub(super) fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
+    lease.third_ms().map(|third_ms| now.instant().plus_ms(third_ms))
 }
 
 #[cfg(test)]

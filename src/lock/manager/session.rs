@@ -1,10 +1,10 @@
 //! Sessions: holds that are bound to a connection. The server renews them while the connection lives, and takes them
 //! from their owners when it ends.
 
-use super::lock_manager::{LockManager, Timer};
+use super::lock_manager::LockManager;
 use super::release::End;
-use super::renewal::Renewed;
-use super::session_bindings::BindingId;
+use super::renewal::{third_of, Renewed};
+use super::session_bindings::{Binding, BindingId};
 use super::timers::GATE_RETRY_MS;
 use crate::host::{Clients, Gate, Host, Keys};
 use crate::key::{ClientId, KeyRef};
@@ -15,7 +15,7 @@ use crate::value::time::Now;
 impl LockManager {
     /// A connection has ended. Nothing is written: [`LockManager::drain`] takes its holds from it.
     pub fn end_session(&mut self, client: ClientId) {
-        if !self.bindings.of_client(client).is_empty() {
+        if self.bindings.of_client(client).next().is_some() {
             self.ended.insert(client);
         }
     }
@@ -29,17 +29,29 @@ impl LockManager {
         request: &LockRequest<'_>,
         fence: Fence,
     ) {
-        let owner = request.owner.to_owner();
-        self.unbind(key, owner.as_bytes());
-        self.bindings.bind(client, key, &owner, fence);
-        self.renew_after_a_third(now, key, owner.as_bytes(), request.lease);
+        let due = third_of(now, request.lease);
+        let id = self.bindings.bind(client, key, &request.owner.to_owner(), fence, due);
+        if let Some(due) = due {
+            self.renewals.set_no_later(id.slot(), due);
+        }
     }
 
     /// The hold is bound to nothing any more.
     pub(super) fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        if let Some(id) = self.bindings.unbind(key, owner) {
-            self.timers.clear(Timer::RenewalDue(id));
+        self.bindings.unbind(key, owner);
+    }
+
+    /// A binding whose lease is to be renewed now.
+    pub(super) fn next_renewal(&mut self, now: &Now) -> Option<BindingId> {
+        while let Some(slot) = self.renewals.pop_due(now.instant()) {
+            let Some(id) = self.bindings.in_slot(slot) else { continue };
+            match self.bindings.get(id).and_then(|binding| binding.renewal) {
+                Some(due) if due > now.instant() => self.renewals.set(slot, due),
+                Some(_) => return Some(id),
+                None => {}
+            }
         }
+        None
     }
 
     /// A third of the lease is over and the connection lives.
@@ -48,9 +60,9 @@ impl LockManager {
         if self.ended.contains(&binding.client) {
             return;
         }
-        let key = binding.key.as_ref();
+        let key = binding.key();
         if host.keys.gate(key) != Gate::Open {
-            return self.timers.set(Timer::RenewalDue(id), host.now.instant().plus_ms(GATE_RETRY_MS));
+            return self.renew_at(id, Some(host.now.instant().plus_ms(GATE_RETRY_MS)));
         }
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
@@ -62,8 +74,10 @@ impl LockManager {
 
     /// Takes all holds from a connection that has ended. Whatever a closed gate blocks stays due.
     pub(super) fn release_session<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, client: ClientId) {
-        for binding in self.bindings.of_client(client) {
-            let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
+        let bound: Vec<Binding> =
+            self.bindings.of_client(client).filter_map(|id| self.bindings.get(id)).cloned().collect();
+        for binding in bound {
+            let (key, owner) = (binding.key(), binding.owner.as_bytes());
             match host.keys.gate(key) {
                 Gate::Closed => {
                     self.ended.insert(client);

@@ -1,149 +1,305 @@
 //! Which holds are bound to which connection.
 //!
 //! Bindings are never stored with the lock: a key that is removed, moved or restored has none.
+//!
+//! A lock that is bound and released again and again costs no allocation: its binding lies in a slot that is used again,
+//! with the memory of the name. Slots are linked where they have the connection, the key or the hold in common.
 
-use std::collections::HashMap;
-use std::rc::Rc;
-
-use crate::id_map::{IdMap, IdSet};
-use crate::key::{ClientId, Key, KeyRef};
+use crate::id_map::IdMap;
+use crate::key::{ClientId, KeyRef};
+use crate::name_map::{HoldHash, NameSecret};
 use crate::shrink;
 use crate::value::fence::Fence;
 use crate::value::owner::Owner;
+use crate::value::time::Instant;
 
-/// Names a binding; never used again.
+/// Names a binding; never used again. The older one is the smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BindingId(u64);
+pub struct BindingId {
+    number: u64,
+    slot: Slot,
+}
+
+impl BindingId {
+    /// Where it lies.
+    pub fn slot(self) -> Slot {
+        self.slot
+    }
+}
+
+/// Where a binding lies, and after it another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(u32);
 
 /// One owner's hold of one key, bound to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The connection.
     pub client: ClientId,
-    /// The key that is held.
-    pub key: Key,
-    /// Who holds it.
+    /// Who holds.
     pub owner: Owner,
     /// Of the grant that was bound: a removal of an older lock does not concern it.
     pub fence: Fence,
+    /// When its lease is to be renewed; `None`: it has no end.
+    pub renewal: Option<Instant>,
+    db: i32,
+    name: Vec<u8>,
 }
 
-type Owners = HashMap<Owner, BindingId>;
+impl Binding {
+    /// The key that is held.
+    pub fn key(&self) -> KeyRef<'_> {
+        KeyRef { db: self.db, name: &self.name }
+    }
+}
 
-/// All bindings of one server, found by connection and by hold.
+/// A name that is longer leaves no memory behind in its slot.
+const LONGEST_KEPT_NAME: usize = 128;
+
+/// All bindings of one server, found by connection, by key and by hold.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
-    bindings: IdMap<BindingId, Binding>,
-    by_client: IdMap<ClientId, IdSet<BindingId>>,
-    by_key: IdMap<i32, HashMap<Rc<[u8]>, Owners>>,
+    slots: Vec<Content>,
+    vacant: Vec<Slot>,
+    /// The first slot of each chain, by the hash of what its bindings have in common.
+    first: [IdMap<u64, Slot>; CHAINS.len()],
+    secret: NameSecret,
     last: u64,
 }
 
+#[derive(Clone, Debug)]
+enum Content {
+    /// Nothing but memory for a name.
+    Vacant(Vec<u8>),
+    Bound(Bound),
+}
+
+#[derive(Clone, Debug)]
+struct Bound {
+    number: u64,
+    binding: Binding,
+    hashes: [u64; CHAINS.len()],
+    before: [Option<Slot>; CHAINS.len()],
+    next: [Option<Slot>; CHAINS.len()],
+}
+
+/// What bindings have in common that are linked with each other; if hashes collide, others are among them.
+#[derive(Clone, Copy, Debug)]
+enum Chain {
+    Client,
+    Key,
+    Hold,
+}
+
+const CHAINS: [Chain; 3] = [Chain::Client, Chain::Key, Chain::Hold];
+
+/// What is there.
 impl Bindings {
     /// Nothing is bound.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.bindings.is_empty()
+        self.vacant.len() == self.slots.len()
     }
 
     /// A binding that is still there.
     pub fn get(&self, id: BindingId) -> Option<&Binding> {
-        self.bindings.get(&id)
+        self.bound(id.slot).filter(|bound| bound.number == id.number).map(|bound| &bound.binding)
+    }
+
+    /// The binding that lies there now.
+    pub fn in_slot(&self, slot: Slot) -> Option<BindingId> {
+        self.bound(slot).map(|bound| BindingId { number: bound.number, slot })
     }
 
     /// All bindings, in no order.
     pub fn ids(&self) -> impl Iterator<Item = BindingId> + '_ {
-        self.bindings.keys().copied()
+        (0..self.slots.len()).filter_map(|index| self.in_slot(Slot::of(index)))
     }
 
     /// The connection that this hold is bound to.
     pub fn client_of(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<ClientId> {
-        self.binding_of(key, owner).and_then(|id| self.bindings.get(&id)).map(|binding| binding.client)
+        self.get(self.binding_of(key, owner)?).map(|binding| binding.client)
     }
 
     /// The binding of this hold.
     pub fn binding_of(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<BindingId> {
-        self.by_key.get(&key.db)?.get(key.name)?.get(owner).copied()
-    }
-
-    /// Binds the hold to the connection, and to no other that it was bound to.
-    pub fn bind(&mut self, client: ClientId, key: KeyRef<'_>, owner: &Owner, fence: Fence) -> BindingId {
-        self.unbind(key, owner.as_bytes());
-        self.last += 1;
-        let (id, key) = (BindingId(self.last), key.to_key());
-        self.by_client.entry(client).or_default().insert(id);
-        self.by_key.entry(key.db).or_default().entry(key.name.clone()).or_default().insert(owner.clone(), id);
-        self.bindings.insert(id, Binding { client, key, owner: owner.clone(), fence });
-        id
-    }
-
-    /// The hold is bound to nothing any more; the binding that it had.
-    pub fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Option<BindingId> {
         if self.is_empty() {
             return None;
         }
-        let names = self.by_key.get_mut(&key.db)?;
-        let owners = names.get_mut(key.name)?;
-        let id = owners.remove(owner)?;
-        if owners.is_empty() {
-            names.remove(key.name);
-            if names.is_empty() {
-                self.by_key.remove(&key.db);
-            }
-        }
-        self.forget(id);
-        Some(id)
+        self.find(self.secret.hash_hold(key, owner), key, owner)
     }
 
-    /// A lock whose latest fence was `last` is gone from the key: no hold of it is bound any more.
-    pub fn unbind_key(&mut self, key: KeyRef<'_>, last: Fence) -> Vec<BindingId> {
-        let owners = self.owners_of(key).into_iter();
-        let old: Vec<_> = owners
-            .map(|(owner, _)| owner)
-            .filter(|owner| {
-                let binding = self.binding_of(key, owner.as_bytes()).and_then(|id| self.bindings.get(&id));
-                binding.is_some_and(|binding| binding.fence <= last)
-            })
-            .collect();
-        old.iter().filter_map(|owner| self.unbind(key, owner.as_bytes())).collect()
-    }
-
-    /// No hold of the database, or of any, is bound any more.
-    pub fn unbind_db(&mut self, db: Option<i32>) -> Vec<BindingId> {
-        let dbs: Vec<i32> = self.by_key.keys().copied().filter(|other| db.is_none_or(|db| db == *other)).collect();
-        let names = dbs.iter().filter_map(|db| self.by_key.remove(db)).flatten();
-        let ids: Vec<_> = names.flat_map(|(_, owners)| owners.into_values()).collect();
-        ids.iter().for_each(|id| self.forget(*id));
-        ids
-    }
-
-    /// Everything that is bound to a connection.
-    pub fn of_client(&self, client: ClientId) -> Vec<Binding> {
-        let ids = self.by_client.get(&client).into_iter().flatten();
-        ids.filter_map(|id| self.bindings.get(id)).cloned().collect()
+    /// Everything that is bound to a connection, in no particular order.
+    pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = BindingId> + '_ {
+        self.chain(Chain::Client, client.0).map(|(id, _)| id)
     }
 
     /// The owners of a key whose holds are bound.
     pub fn owners_of(&self, key: KeyRef<'_>) -> Vec<(Owner, ClientId)> {
-        let owners = self.by_key.get(&key.db).and_then(|names| names.get(key.name)).into_iter().flatten();
-        owners.filter_map(|(owner, id)| Some((owner.clone(), self.bindings.get(id)?.client))).collect()
+        self.of_key(key).map(|(_, binding)| (binding.owner.clone(), binding.client)).collect()
     }
 
-    fn forget(&mut self, id: BindingId) {
-        let Some(binding) = self.bindings.remove(&id) else { return };
-        shrink::map(&mut self.bindings);
-        shrink::map(&mut self.by_client);
-        if let Some(ids) = self.by_client.get_mut(&binding.client) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                self.by_client.remove(&binding.client);
+    fn of_key<'a>(&'a self, key: KeyRef<'a>) -> impl Iterator<Item = (BindingId, &'a Binding)> + 'a {
+        self.chain(Chain::Key, self.secret.hash_hold(key, b"").key).filter(move |(_, binding)| binding.key() == key)
+    }
+
+    fn find(&self, hash: HoldHash, key: KeyRef<'_>, owner: &[u8]) -> Option<BindingId> {
+        let is_it = |binding: &Binding| binding.owner.as_bytes() == owner && binding.key() == key;
+        self.chain(Chain::Hold, hash.hold).find(|(_, binding)| is_it(binding)).map(|(id, _)| id)
+    }
+
+    fn chain(&self, chain: Chain, hash: u64) -> impl Iterator<Item = (BindingId, &Binding)> + '_ {
+        let mut next = self.first[chain as usize].get(&hash).copied();
+        std::iter::from_fn(move || {
+            let slot = next?;
+            let bound = self.bound(slot)?;
+            next = bound.next[chain as usize];
+            Some((BindingId { number: bound.number, slot }, &bound.binding))
+        })
+    }
+
+    fn bound(&self, slot: Slot) -> Option<&Bound> {
+        match self.slots.get(slot.index()) {
+            Some(Content::Bound(bound)) => Some(bound),
+            Some(Content::Vacant(_)) | None => None,
+        }
+    }
+}
+
+/// What changes.
+impl Bindings {
+    /// Binds the hold to the connection, and to no other that it was bound to.
+    pub fn bind(
+        &mut self,
+        client: ClientId,
+        key: KeyRef<'_>,
+        owner: &Owner,
+        fence: Fence,
+        renewal: Option<Instant>,
+    ) -> BindingId {
+        let hash = self.secret.hash_hold(key, owner.as_bytes());
+        if let Some(before) = self.find(hash, key, owner.as_bytes()) {
+            self.remove(before.slot);
+        }
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(Content::Vacant(Vec::new()));
+            Slot::of(self.slots.len() - 1)
+        });
+        let content = &mut self.slots[slot.index()];
+        let Content::Vacant(name) = content else { unreachable!("a vacant slot is vacant") };
+        let mut name = std::mem::take(name);
+        name.extend_from_slice(key.name);
+        self.last += 1;
+        *content = Content::Bound(Bound {
+            number: self.last,
+            binding: Binding { client, owner: owner.clone(), fence, renewal, db: key.db, name },
+            hashes: [client.0, hash.key, hash.hold],
+            before: [None; CHAINS.len()],
+            next: [None; CHAINS.len()],
+        });
+        CHAINS.iter().for_each(|chain| self.link(slot, *chain as usize));
+        BindingId { number: self.last, slot }
+    }
+
+    /// The lease of a binding is to be renewed then; `None`: it has no end.
+    pub fn renew_at(&mut self, id: BindingId, renewal: Option<Instant>) {
+        if let Some(bound) = self.bound_mut(id.slot).filter(|bound| bound.number == id.number) {
+            bound.binding.renewal = renewal;
+        }
+    }
+
+    /// The hold is bound to nothing any more.
+    pub fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        if let Some(id) = self.binding_of(key, owner) {
+            self.remove(id.slot);
+        }
+    }
+
+    /// A lock whose latest fence was `last` is gone from the key: no hold of it is bound any more.
+    pub fn unbind_key(&mut self, key: KeyRef<'_>, last: Fence) {
+        if self.is_empty() {
+            return;
+        }
+        let is_old = |(_, binding): &(BindingId, &Binding)| binding.fence <= last;
+        let old: Vec<_> = self.of_key(key).filter(is_old).map(|(id, _)| id).collect();
+        old.iter().for_each(|id| self.remove(id.slot));
+    }
+
+    /// No hold of the database, or of any, is bound any more.
+    pub fn unbind_db(&mut self, db: Option<i32>) {
+        let is_there = |id: &BindingId| self.get(*id).is_some_and(|binding| db.is_none_or(|db| db == binding.db));
+        let ids: Vec<_> = self.ids().filter(is_there).collect();
+        ids.iter().for_each(|id| self.remove(id.slot));
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        CHAINS.iter().for_each(|chain| self.unlink(slot, *chain as usize));
+        let Some(Content::Bound(bound)) = self.slots.get_mut(slot.index()).map(|content| &mut *content) else { return };
+        let mut name = std::mem::take(&mut bound.binding.name);
+        name.clear();
+        if name.capacity() > LONGEST_KEPT_NAME {
+            name = Vec::new();
+        }
+        self.slots[slot.index()] = Content::Vacant(name);
+        self.vacant.push(slot);
+        if self.is_empty() && self.slots.capacity() > MOST_KEPT {
+            (self.slots, self.vacant) = (Vec::new(), Vec::new());
+        }
+    }
+
+    /// Puts a binding before the others of its chain.
+    fn link(&mut self, slot: Slot, chain: usize) {
+        let Some(hash) = self.bound(slot).map(|bound| bound.hashes[chain]) else { return };
+        let next = self.first[chain].insert(hash, slot);
+        if let Some(next) = next.and_then(|next| self.bound_mut(next)) {
+            next.before[chain] = Some(slot);
+        }
+        if let Some(bound) = self.bound_mut(slot) {
+            bound.next[chain] = next;
+        }
+    }
+
+    fn unlink(&mut self, slot: Slot, chain: usize) {
+        let Some(bound) = self.bound(slot) else { return };
+        let (hash, before, next) = (bound.hashes[chain], bound.before[chain], bound.next[chain]);
+        match (before.and_then(|before| self.bound_mut(before)), next) {
+            (Some(before), next) => before.next[chain] = next,
+            (None, Some(next)) => _ = self.first[chain].insert(hash, next),
+            (None, None) => {
+                self.first[chain].remove(&hash);
+                shrink::map(&mut self.first[chain]);
             }
         }
+        if let Some(next) = next.and_then(|next| self.bound_mut(next)) {
+            next.before[chain] = before;
+        }
+    }
+
+    fn bound_mut(&mut self, slot: Slot) -> Option<&mut Bound> {
+        match self.slots.get_mut(slot.index()) {
+            Some(Content::Bound(bound)) => Some(bound),
+            Some(Content::Vacant(_)) | None => None,
+        }
+    }
+}
+
+/// The memory of so many slots is kept when nothing is bound any more.
+const MOST_KEPT: usize = 1024;
+
+impl Slot {
+    fn of(index: usize) -> Slot {
+        Slot(u32::try_from(index).expect("fewer holds than 2^32 are bound"))
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Key;
 
     fn owner(name: &str) -> Owner {
         Owner::new(name.as_bytes()).unwrap()
@@ -153,28 +309,102 @@ mod tests {
         Fence::new(number).unwrap()
     }
 
+    fn bind(bindings: &mut Bindings, client: u64, db: i32, name: &str, holder: &str, number: u64) -> BindingId {
+        let key = Key::new(db, name.as_bytes());
+        bindings.bind(ClientId(client), key.as_ref(), &owner(holder), fence(number), None)
+    }
+
     #[test]
     fn a_hold_is_bound_to_the_connection_that_asked_last() {
         let mut bindings = Bindings::default();
         let key = Key::new(0, b"k");
-        bindings.bind(ClientId(1), key.as_ref(), &owner("a"), fence(1));
-        bindings.bind(ClientId(2), key.as_ref(), &owner("a"), fence(1));
+        bind(&mut bindings, 1, 0, "k", "a", 1);
+        bind(&mut bindings, 2, 0, "k", "a", 1);
         assert_eq!(bindings.client_of(key.as_ref(), b"a"), Some(ClientId(2)));
-        assert!(bindings.of_client(ClientId(1)).is_empty());
-        assert_eq!(bindings.of_client(ClientId(2)).len(), 1);
+        assert_eq!(bindings.of_client(ClientId(1)).count(), 0);
+        assert_eq!(bindings.of_client(ClientId(2)).count(), 1);
     }
 
     #[test]
     fn nothing_is_left_of_a_key_or_database_that_went() {
         let mut bindings = Bindings::default();
         for (db, name) in [(0, "k"), (0, "l"), (1, "k"), (2, "k")] {
-            bindings.bind(ClientId(1), Key::new(db, name.as_bytes()).as_ref(), &owner("a"), fence(2));
+            bind(&mut bindings, 1, db, name, "a", 2);
         }
-        assert_eq!(bindings.unbind_key(Key::new(0, b"k").as_ref(), fence(1)).len(), 0, "an older lock");
-        assert_eq!(bindings.unbind_key(Key::new(0, b"k").as_ref(), fence(2)).len(), 1);
-        assert_eq!(bindings.unbind_db(Some(1)).len(), 1);
-        assert_eq!(bindings.bindings.len(), 2);
-        assert_eq!(bindings.unbind_db(None).len(), 2);
-        assert!(bindings.is_empty() && bindings.by_client.is_empty() && bindings.by_key.is_empty());
+        let key = Key::new(0, b"k");
+        bindings.unbind_key(key.as_ref(), fence(1));
+        assert_eq!(bindings.ids().count(), 4, "an older lock");
+        bindings.unbind_key(key.as_ref(), fence(2));
+        assert_eq!((bindings.ids().count(), bindings.client_of(key.as_ref(), b"a")), (3, None));
+        bindings.unbind_db(Some(1));
+        assert_eq!(bindings.ids().count(), 2);
+        bindings.unbind_db(None);
+        assert!(bindings.is_empty() && bindings.first.iter().all(IdMap::is_empty));
+    }
+
+    #[test]
+    fn an_id_does_not_name_what_came_to_lie_in_its_slot() {
+        let mut bindings = Bindings::default();
+        let first = bind(&mut bindings, 1, 0, "k", "a", 1);
+        bindings.unbind(Key::new(0, b"k").as_ref(), b"a");
+        let second = bind(&mut bindings, 1, 0, "l", "b", 2);
+        assert_eq!((first.slot(), first < second), (second.slot(), true));
+        assert_eq!((bindings.get(first), bindings.in_slot(first.slot())), (None, Some(second)));
+        bindings.renew_at(first, Some(Instant::from_ms(7)));
+        assert_eq!(bindings.get(second).map(|binding| (binding.key().name, binding.renewal)), Some((&b"l"[..], None)));
+    }
+
+    /// Whatever is bound and unbound in whatever order, each chain has what a plain list has.
+    #[test]
+    fn each_chain_has_what_a_list_has() {
+        let mut bindings = Bindings::default();
+        let mut list: Vec<(u64, String, String)> = Vec::new();
+        let mut random: u64 = 7;
+        for step in 0..2_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let mut pick = |n: u64| {
+                random = random.rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                (random >> 40) % n
+            };
+            let (client, name, holder) = (pick(3), format!("k{}", pick(3)), format!("o{}", pick(4)));
+            let key = Key::new(0, name.as_bytes());
+            list.retain(|(_, other, owner)| (other, owner) != (&name, &holder));
+            match step % 5 {
+                0 | 1 => bindings.unbind(key.as_ref(), holder.as_bytes()),
+                _ => {
+                    bind(&mut bindings, client, 0, &name, &holder, 1);
+                    list.push((client, name.clone(), holder.clone()));
+                }
+            }
+            for client in 0..3 {
+                let bound = bindings.of_client(ClientId(client)).filter_map(|id| bindings.get(id));
+                let mut bound: Vec<_> = bound.map(|bound| (bound.name.clone(), format!("{:?}", bound.owner))).collect();
+                let expected = list.iter().filter(|(other, ..)| *other == client);
+                let mut expected: Vec<_> =
+                    expected.map(|(_, name, owner)| (name.clone().into_bytes(), owner.clone())).collect();
+                bound.sort();
+                expected.sort();
+                assert_eq!(bound, expected, "of client {client} in step {step}");
+            }
+            let mut owners: Vec<_> = bindings
+                .owners_of(key.as_ref())
+                .iter()
+                .map(|(owner, client)| (format!("{owner:?}"), client.0))
+                .collect();
+            let expected = list.iter().filter(|(_, other, _)| *other == name);
+            let mut expected: Vec<_> = expected.map(|(client, _, owner)| (owner.clone(), *client)).collect();
+            owners.sort();
+            expected.sort();
+            assert_eq!(owners, expected, "of key {name} in step {step}");
+        }
+        assert!(bindings.slots.len() <= 12, "slots are used again");
+    }
+
+    #[test]
+    fn when_nothing_is_bound_the_memory_of_a_rush_is_given_back() {
+        let mut bindings = Bindings::default();
+        (0..5_000).for_each(|n| _ = bind(&mut bindings, n % 7, 0, &format!("k{n}"), "a", 1));
+        bindings.unbind_db(None);
+        assert_eq!((bindings.slots.capacity(), bindings.vacant.capacity()), (0, 0));
     }
 }

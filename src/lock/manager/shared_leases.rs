@@ -5,11 +5,12 @@
 //! holders has a deadline here, whether anybody waits for it or not; one that comes too early finds nothing to do. A
 //! lock with one holder ends with its key and needs none.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef};
+use crate::name_map::NameMap;
 use crate::shrink;
 use crate::value::fence::Fence;
 use crate::value::time::{Deadline, Instant, Now, Timestamp};
@@ -18,7 +19,7 @@ use crate::value::time::{Deadline, Instant, Now, Timestamp};
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedLeases {
     // The tables of a database stay when they are empty: databases are few, and the next lock would make them anew.
-    by_key: IdMap<i32, HashMap<Rc<[u8]>, SharedLease>>,
+    by_key: IdMap<i32, NameMap<Rc<[u8]>, SharedLease>>,
     count: usize,
     by_time: BTreeSet<(Timestamp, i32, Rc<[u8]>)>,
     /// What was not dealt with when a lock left its key, by its latest fence: it may come back under another.
@@ -132,7 +133,7 @@ impl SharedLeases {
     pub fn forget_db(&mut self, db: Option<i32>) {
         self.by_key.retain(|other, _| db.is_some_and(|db| db != *other));
         self.by_time.retain(|(_, other, _)| db.is_some_and(|db| db != *other));
-        self.count = self.by_key.values().map(HashMap::len).sum();
+        self.count = self.by_key.values().map(NameMap::len).sum();
     }
 
     /// Two databases have changed places.

@@ -36,13 +36,6 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
         }
     }
 
-    /// The subject's timer, if it has one, fires at `when` at the latest.
-    pub fn hasten(&mut self, subject: T, when: P) {
-        if self.by_subject.contains_key(&subject) {
-            self.set_no_later(subject, when);
-        }
-    }
-
     /// The subject has no timer any more.
     pub fn clear(&mut self, subject: T) {
         if let Some(when) = self.by_subject.remove(&subject) {
@@ -121,16 +114,6 @@ mod tests {
         assert_eq!(fired(&mut timers, 99), [1]);
         timers.set_no_later(1, timestamp(40));
         assert_eq!(timers.next(), Some(timestamp(40)), "one that has fired is forgotten");
-    }
-
-    #[test]
-    fn who_has_a_timer_can_be_hastened() {
-        let mut timers = TimerSet::default();
-        timers.set(1, timestamp(30));
-        timers.set(2, timestamp(10));
-        (1..=3).for_each(|subject| timers.hasten(subject, timestamp(20)));
-        assert_eq!(fired(&mut timers, 19), [2]);
-        assert_eq!(fired(&mut timers, 99), [1]);
     }
 
     #[test]

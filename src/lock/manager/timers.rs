@@ -60,13 +60,17 @@ impl LockManager {
     /// Whether [`LockManager::tick`] will have something to do.
     #[inline]
     pub fn has_timers(&self) -> bool {
-        !self.timers.is_empty() || !self.lease_ends.is_empty() || !self.shared_leases.is_empty()
+        !self.timers.is_empty()
+            || !self.renewals.is_empty()
+            || !self.lease_ends.is_empty()
+            || !self.shared_leases.is_empty()
     }
 
     /// When [`LockManager::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
         let earliest = |one: Option<Timestamp>, other| one.into_iter().chain(other).min();
-        let instants = self.timers.next().into_iter().chain(self.shared_leases.put_off_until());
+        let instants = self.timers.next().into_iter().chain(self.renewals.next());
+        let instants = instants.chain(self.shared_leases.put_off_until());
         NextTimer { instant: instants.min(), timestamp: earliest(self.lease_ends.next(), self.shared_leases.next()) }
     }
 
@@ -76,10 +80,21 @@ impl LockManager {
         self.shared_leases.put_off_until().is_some_and(|until| until > now)
     }
 
-    /// How long after `now` each timer fires.
+    /// Forgets the timers of renewals that will find nothing to do.
+    #[cfg(test)]
+    pub(crate) fn forget_idle_timers(&mut self) {
+        self.renewals = Default::default();
+        for id in self.bindings.ids() {
+            let due = self.bindings.get(id).and_then(|binding| binding.renewal);
+            due.into_iter().for_each(|due| self.renewals.set(id.slot(), due));
+        }
+    }
+
+    /// How long after `now` each timer fires that has something to do.
     #[cfg(test)]
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
-        let timers = self.timers.all().map(|when| when.ms_since(now.instant()));
+        let renewals = self.bindings.ids().filter_map(|id| self.bindings.get(id)?.renewal);
+        let timers = self.timers.all().chain(renewals).map(|when| when.ms_since(now.instant()));
         let lease_ends = self.lease_ends.all().chain(self.shared_leases.all());
         timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
     }
@@ -87,8 +102,11 @@ impl LockManager {
     /// The wall clock was set. Leases that go on by it may end much sooner or later than they should: those of living
     /// sessions start again at once. Nothing is written: [`LockManager::tick`] follows.
     pub fn clock_was_set(&mut self, now: &Now) {
-        for id in self.bindings.ids() {
-            self.timers.hasten(Timer::RenewalDue(id), now.instant());
+        let ids: Vec<_> = self.bindings.ids().collect();
+        for id in ids {
+            if self.bindings.get(id).is_some_and(|binding| binding.renewal.is_some()) {
+                self.renew_at(id, Some(now.instant()));
+            }
         }
     }
 
@@ -117,6 +135,10 @@ impl LockManager {
         // Otherwise those who wait for a held key would set a timer for its end again and again.
         self.grace.end_if_over(host.now);
         for _ in 0..most {
+            if let Some(id) = self.next_renewal(host.now) {
+                self.renew_session(host, id);
+                continue;
+            }
             match self.timers.pop_due(host.now.instant()) {
                 Some(Timer::WaitEnds(id)) => {
                     host.clients.answer(id, WaitOutcome::TimedOut);
@@ -124,7 +146,6 @@ impl LockManager {
                 }
                 Some(Timer::PlaceEnds(id)) => _ = self.remove(id),
                 Some(Timer::GraceEnds(queue)) => _ = self.due.insert(queue),
-                Some(Timer::RenewalDue(id)) => self.renew_session(host, id),
                 None => match self.lease_ends.pop_due(host.now.timestamp()) {
                     Some(queue) => _ = self.due.insert(queue),
                     None => return self.end_leases(host, most),

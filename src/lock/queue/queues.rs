@@ -4,7 +4,7 @@
 //! queues, so that requests for several keys cannot cross. A request whose client is away for a moment keeps its place,
 //! but is passed over. Requests and their order are all that is here: who is admitted is decided in `manager`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::request::{Arrival, Others, Place, QueueId, QueuedRequest, Rank};
@@ -12,6 +12,7 @@ use super::wait_queue::WaitQueue;
 use super::waited_for::WaitedFor;
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
+use crate::name_map::NameMap;
 use crate::shrink;
 use crate::value::claim::{Family, LockRequest};
 use crate::value::lock::Lock;
@@ -26,9 +27,9 @@ pub struct WaitQueues {
     queues: IdMap<QueueId, WaitQueue>,
     // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
     // time.
-    by_key: IdMap<i32, HashMap<Rc<[u8]>, QueueId>>,
+    by_key: IdMap<i32, NameMap<Rc<[u8]>, QueueId>>,
     requests: IdMap<RequestId, QueuedRequest>,
-    by_owner: IdMap<i32, HashMap<Owner, Listed>>,
+    by_owner: IdMap<i32, NameMap<Owner, Listed>>,
     /// Kept places, the one gone longest first.
     away: BTreeMap<u64, RequestId>,
     waited_for: WaitedFor,
@@ -148,9 +149,9 @@ impl WaitQueues {
     /// Whether nothing is left of those who waited.
     #[cfg(test)]
     pub fn is_clean(&self) -> bool {
-        self.by_key.values().all(HashMap::is_empty)
+        self.by_key.values().all(NameMap::is_empty)
             && self.requests.is_empty()
-            && self.by_owner.values().all(HashMap::is_empty)
+            && self.by_owner.values().all(NameMap::is_empty)
             && self.away.is_empty()
             && self.waited_for.is_empty()
     }

@@ -1,10 +1,9 @@
 //! Which owners may be waited for: those that hold a key with a wait queue. It spares most requests the search for a
 //! deadlock.
 
-use std::collections::HashMap;
-
 use super::request::QueueId;
 use crate::id_map::IdMap;
+use crate::name_map::NameMap;
 use crate::shrink;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -18,7 +17,7 @@ pub(super) struct WaitedFor {
     /// The holders of the key of each queue; a queue whose key has many is in `with_many` instead.
     by_queue: IdMap<QueueId, Vec<Owner>>,
     /// How many waited-for keys an owner holds, those with many holders left out.
-    by_owner: IdMap<i32, HashMap<Owner, u32>>,
+    by_owner: IdMap<i32, NameMap<Owner, u32>>,
     /// The queues of keys with many holders, and their databases.
     with_many: IdMap<QueueId, i32>,
 }
@@ -71,7 +70,7 @@ impl WaitedFor {
 
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.by_queue.is_empty() && self.by_owner.values().all(HashMap::is_empty) && self.with_many.is_empty()
+        self.by_queue.is_empty() && self.by_owner.values().all(NameMap::is_empty) && self.with_many.is_empty()
     }
 
     fn add(&mut self, db: i32, owner: &Owner) {

@@ -381,6 +381,7 @@ impl Simulation {
             self.happen(Event::Flushed);
             self.pass(1_000);
         }
+        self.rules.manager.forget_idle_timers();
         checks::check_nothing_is_left(&self.rules.manager);
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! A few are walked through, which is faster than any index; past `WALK` holders an index is kept.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::fence::Fence;
 use super::owner::Owner;
 use super::time::{Deadline, Lease};
+use crate::name_map::NameMap;
 use crate::shrink;
 
 /// One owner's hold on a lock.
@@ -37,7 +38,7 @@ pub(super) struct Holders {
 
 #[derive(Clone, Debug, Default)]
 struct Index {
-    by_owner: HashMap<Owner, usize>,
+    by_owner: NameMap<Owner, usize>,
     by_until: BTreeSet<(Deadline, usize)>,
 }
 
