@@ -1,5 +1,6 @@
 //! A request to acquire: granted, queued, or neither.
 
+use super::grant::first_of;
 use super::lock_manager::{LockError, LockManager, Timer};
 use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
@@ -233,7 +234,7 @@ impl LockManager {
         request: &AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
-        let grant = self.grant(host, db, names, &lock_request, session)?.first();
+        let grant = first_of(&self.grant(host, db, names, &lock_request, session)?);
         if self.queues.is_empty() {
             return Ok(Acquired::Granted(grant));
         }

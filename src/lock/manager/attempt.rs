@@ -2,9 +2,11 @@
 
 use super::acquire::holds_all;
 use super::deliveries::GrantInFlight;
+use super::grant::first_of;
 use super::lock_manager::LockManager;
 use crate::host::{Clients, Content, Delivery, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
+use crate::one_or_many::OneOrMany;
 use crate::queue::precedence::has_turn;
 use crate::queue::request::{Others, QueueId};
 use crate::value::claim::LockRequest;
@@ -65,9 +67,10 @@ impl LockManager {
                     self.gained(key, owner.as_bytes());
                 }
                 self.deliver(clients, id, grant, || GrantInFlight {
+                    request: id,
                     owner,
                     claim,
-                    grants: vec![(key.to_key(), grant)],
+                    grants: OneOrMany::One((key.to_key(), grant)),
                 });
                 Attempt::Granted(others)
             }
@@ -118,11 +121,11 @@ impl LockManager {
                     queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());
                 self.due.extend(other_queues);
                 keys.iter().for_each(|key| self.gained(key.as_ref(), queued.owner.as_bytes()));
-                let first = grants.first();
+                let first = first_of(&grants);
                 let (owner, claim) = (queued.owner, queued.claim);
                 self.deliver(&mut host.clients, id, first, || {
                     let grants = keys.into_iter().zip(grants.into_iter()).collect();
-                    GrantInFlight { owner, claim, grants }
+                    GrantInFlight { request: id, owner, claim, grants }
                 });
                 Attempt::Granted(others)
             }
@@ -140,7 +143,7 @@ impl LockManager {
         let outcome = WaitOutcome::Granted { fence: grant.fence, holds: grant.holds };
         match clients.answer(id, outcome) {
             Delivery::Done => {}
-            Delivery::Pending => self.deliveries.sent(id, delivery()),
+            Delivery::Pending => self.deliveries.sent(delivery()),
             Delivery::Failed => self.deliveries.put_back(delivery()),
         }
     }

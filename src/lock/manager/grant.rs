@@ -3,6 +3,7 @@
 use super::lock_manager::LockManager;
 use crate::host::{Content, Effect, Entry, Host, Keys};
 use crate::key::{ClientId, KeyRef};
+use crate::one_or_many::OneOrMany;
 use crate::value::claim::LockRequest;
 use crate::value::fence::Fence;
 use crate::value::lock::FirstGrant;
@@ -18,21 +19,21 @@ impl LockManager {
         names: &[&[u8]],
         request: &LockRequest<'_>,
         session: Option<ClientId>,
-    ) -> Result<Grants, KeyError> {
-        let mut grants = Grants::default();
+    ) -> Result<OneOrMany<Grant>, KeyError> {
         if let [name] = names {
             let key = KeyRef { db, name };
-            grants.push(self.grant_one(host.now, key, &mut host.keys.open(key), request, session)?);
-            return Ok(grants);
+            let grant = self.grant_one(host.now, key, &mut host.keys.open(key), request, session)?;
+            return Ok(OneOrMany::One(grant));
         }
         let fence = match common_fence(&mut host.keys, db, names, request) {
             Some(fence) => fence,
             None => self.next_fence(host.now)?,
         };
-        for name in names {
+        let grants = names.iter().map(|name| {
             let key = KeyRef { db, name };
-            grants.push(self.grant_key(host.now, key, &mut host.keys.open(key), request, fence, session)?);
-        }
+            self.grant_key(host.now, key, &mut host.keys.open(key), request, fence, session)
+        });
+        let grants = grants.collect::<Result<_, _>>()?;
         self.deliveries.confirm(db, names, request.owner.as_bytes());
         Ok(grants)
     }
@@ -82,7 +83,8 @@ impl LockManager {
         session: Option<ClientId>,
     ) -> Result<Grant, KeyError> {
         let owner = request.owner.as_bytes();
-        let key_until = entry.until();
+        let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner));
+        let kept_until = is_held.then(|| entry.until());
         let grant = match entry.content() {
             Content::Free => {
                 let first = FirstGrant::new(*request, now.timestamp(), || Ok::<_, KeyError>(fence))?;
@@ -91,8 +93,7 @@ impl LockManager {
             }
             Content::Lock(lock) => {
                 let fence_before = lock.kept_fence(owner, &request.claim);
-                let asked = request.lease.from(now.timestamp());
-                let until = if lock.is_held_by(owner) { key_until } else { asked };
+                let until = kept_until.unwrap_or_else(|| request.lease.from(now.timestamp()));
                 let (grant, until) = lock.admit(request, fence, now.timestamp(), until)?;
                 // A request sent again changes nothing but the deadline.
                 let is_retry = fence_before == Some(fence) && grant.holds_before == grant.holds;
@@ -126,30 +127,9 @@ fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockR
     fences.all(|fence| fence == Some(first)).then_some(first)
 }
 
-/// What was granted on each key of a request; a single one needs no heap.
-#[derive(Debug, Default)]
-pub(super) struct Grants {
-    first: Option<Grant>,
-    more: Vec<Grant>,
-}
-
-impl Grants {
-    fn push(&mut self, grant: Grant) {
-        match self.first {
-            None => self.first = Some(grant),
-            Some(_) => self.more.push(grant),
-        }
-    }
-
-    /// That of the first key.
-    pub fn first(&self) -> Grant {
-        self.first.expect("a request names at least one key")
-    }
-
-    /// In the order of the keys.
-    pub fn into_iter(self) -> impl Iterator<Item = Grant> {
-        self.first.into_iter().chain(self.more)
-    }
+/// What was granted on the first key of a request.
+pub(super) fn first_of(grants: &[Grant]) -> Grant {
+    *grants.first().expect("a request names at least one key")
 }
 
 #[cfg(test)]

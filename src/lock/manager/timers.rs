@@ -113,7 +113,8 @@ impl LockManager {
     /// Decides all that was put down. Whatever a closed gate blocks stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
         self.shared_leases.end_turn();
-        for delivery in self.deliveries.take_lost() {
+        let lost: Vec<_> = std::iter::from_fn(|| self.deliveries.take_lost()).collect();
+        for delivery in lost {
             self.take_back(host, delivery);
         }
         for client in std::mem::take(&mut self.ended) {

@@ -13,6 +13,7 @@ use super::waited_for::WaitedFor;
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_map::NameMap;
+use crate::one_or_many::OneOrMany;
 use crate::shrink;
 use crate::value::claim::{Family, LockRequest};
 use crate::value::lock::Lock;
@@ -163,7 +164,7 @@ impl WaitQueues {
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
         let Arrival { request, db, names, place, since, until, session, may_come_back } = arrival;
         let id = RequestId(self.number());
-        let queues: Vec<_> =
+        let queues: OneOrMany<_> =
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.family())).collect();
         for queue in &queues {
             let queue = self.queues.get_mut(queue).expect("queue_for made it");

@@ -1,6 +1,7 @@
 //! A queued request: what it wants, since when and for how long it waits, and its place in the wait queues of its keys.
 
 use crate::key::ClientId;
+use crate::one_or_many::OneOrMany;
 use crate::value::claim::{Claim, LockRequest};
 use crate::value::owner::Owner;
 use crate::value::time::{Instant, Lease};
@@ -71,7 +72,7 @@ pub struct QueuedRequest {
     /// The database of its keys.
     pub db: i32,
     /// The wait queues of its keys, in the order of the request.
-    pub queues: Vec<QueueId>,
+    pub queues: OneOrMany<QueueId>,
     /// Where it stands in each of them.
     pub place: Place,
     /// When it was queued.
