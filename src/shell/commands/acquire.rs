@@ -9,14 +9,15 @@ use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
 use lock::value::claim::LockRequest;
 use lock::value::outcome::{Grant, KeyError};
 use lock::value::owner::OwnerRef;
-use redis_module::raw;
 use uuid::Uuid;
 
 use super::arguments::{key_arguments, names, refuse_while_paused};
+use crate::shell::background::{gate, turn_end};
+use crate::shell::clients::connections::connection_of;
 use crate::shell::clients::parking::NewWaiter;
 use crate::shell::ffi::call::slot;
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::server::{is_connection, may_publish, Audience};
+use crate::shell::ffi::server::{may_publish, Audience};
 use crate::shell::ffi::string::Str;
 use crate::shell::keyspace::key_events;
 use crate::shell::keyspace::store::KeyArguments;
@@ -82,7 +83,12 @@ fn acquire_among_others(
         Acquired::Granted(grant) => reply_granted(ctx, request, grant),
         Acquired::NotGranted => reply::not_granted(&mut ctx),
         // The client is blocked, or was told so when it was parked.
-        Acquired::Queued(_) => key_events::watch(ctx),
+        Acquired::Queued(_) => {
+            key_events::watch(ctx);
+            if turn_end::is_idle() && connection_of(ctx).is_some() {
+                turn_end::rest_if_idle();
+            }
+        }
     }
     Ok(())
 }
@@ -96,16 +102,6 @@ fn reply_granted(mut ctx: Ctx<'_>, request: &LockRequest<'_>, grant: Grant) {
 fn make_token(buffer: &mut [u8]) -> Result<OwnerRef<'_>, ErrorReply> {
     let token = Uuid::new_v4().hyphenated().encode_lower(buffer);
     OwnerRef::new(token.as_bytes()).ok_or(errors::BAD_OWNER)
-}
-
-/// In a script the client is the script's own, in a call by a module a temporary one: neither ever disconnects. And a
-/// temporary one may have no user; asking Redis 7.0 for its name would end the server.
-fn require_connection(ctx: Ctx<'_>, flags: u32, client: u64) -> Result<(), ErrorReply> {
-    let is_script = flags & raw::REDISMODULE_CTX_FLAGS_LUA != 0;
-    if is_script || !is_connection(ctx, client) {
-        return Err(errors::NO_CONNECTION);
-    }
-    Ok(())
 }
 
 /// What NOTIFY and SESSION are about: the connection that they need.
@@ -124,10 +120,9 @@ impl<'a> ConnectionTerms<'a> {
         strings: &'a [Str<'a>],
         keys: &[Str<'a>],
     ) -> Result<ConnectionTerms<'a>, ErrorReply> {
-        let flags = ctx.flags();
-        let client = ctx.client_id();
-        require_connection(ctx, flags, client)?;
-        let is_cluster = flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0;
+        // A client that is no connection may have no user either; asking Redis 7.0 for its name would end the server.
+        let client = connection_of(ctx).ok_or(errors::NO_CONNECTION)?;
+        let is_cluster = gate::is_in_cluster();
         let audience = if is_cluster { Audience::Shard } else { Audience::Everybody };
         let channel = options.channel_argument.and_then(|position| strings.get(position).copied());
         if let Some(channel) = channel {
@@ -139,7 +134,7 @@ impl<'a> ConnectionTerms<'a> {
             }
         }
         Ok(ConnectionTerms {
-            session: options.session.then_some(ClientId(client)),
+            session: options.session.then_some(client),
             channel: channel.map(|channel| (channel, audience)),
         })
     }
