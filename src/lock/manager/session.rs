@@ -30,7 +30,7 @@ impl LockManager {
         fence: Fence,
     ) {
         let due = third_of(now, request.lease);
-        let id = self.bindings.bind(client, key, &request.owner.to_owner(), fence, due);
+        let id = self.bindings.bind(client, key, request.owner, fence, due);
         if let Some(due) = due {
             self.renewals.set_no_later(id.slot(), due);
         }

@@ -5,12 +5,10 @@
 //! A lock that is bound and released again and again costs no allocation: its binding lies in a slot that is used again,
 //! with the memory of the name. Slots are linked where they have the connection, the key or the hold in common.
 
-use crate::id_map::IdMap;
 use crate::key::{ClientId, KeyRef};
 use crate::name_map::{HoldHash, NameSecret};
-use crate::shrink;
 use crate::value::fence::Fence;
-use crate::value::owner::Owner;
+use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::Instant;
 
 /// Names a binding; never used again. The older one is the smaller.
@@ -61,8 +59,8 @@ const LONGEST_KEPT_NAME: usize = 128;
 pub struct Bindings {
     slots: Vec<Content>,
     vacant: Vec<Slot>,
-    /// The first slot of each chain, by the hash of what its bindings have in common.
-    first: [IdMap<u64, Slot>; CHAINS.len()],
+    /// The first slot of each chain, by the last bits of its hash: no fewer than slots, and a power of two.
+    first: Vec<[Option<Slot>; CHAINS.len()]>,
     secret: NameSecret,
     last: u64,
 }
@@ -83,7 +81,8 @@ struct Bound {
     next: [Option<Slot>; CHAINS.len()],
 }
 
-/// What bindings have in common that are linked with each other; if hashes collide, others are among them.
+/// What bindings have in common that are linked with each other. Others whose hashes end the same are among them: in
+/// the mean less than one.
 #[derive(Clone, Copy, Debug)]
 enum Chain {
     Client,
@@ -131,7 +130,7 @@ impl Bindings {
 
     /// Everything that is bound to a connection, in no particular order.
     pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = BindingId> + '_ {
-        self.chain(Chain::Client, client.0).map(|(id, _)| id)
+        self.chain(Chain::Client, hash_of(client)).map(|(id, _)| id)
     }
 
     /// The owners of a key whose holds are bound.
@@ -149,13 +148,16 @@ impl Bindings {
     }
 
     fn chain(&self, chain: Chain, hash: u64) -> impl Iterator<Item = (BindingId, &Binding)> + '_ {
-        let mut next = self.first[chain as usize].get(&hash).copied();
-        std::iter::from_fn(move || {
-            let slot = next?;
-            let bound = self.bound(slot)?;
-            next = bound.next[chain as usize];
-            Some((BindingId { number: bound.number, slot }, &bound.binding))
-        })
+        let chain = chain as usize;
+        let first = self.first.get(self.last_bits(hash)).and_then(|first| first[chain]);
+        let slots = std::iter::successors(first, move |slot| self.bound(*slot)?.next[chain]);
+        let bound = slots.filter_map(|slot| Some((slot, self.bound(slot)?)));
+        let bound = bound.filter(move |(_, bound)| bound.hashes[chain] == hash);
+        bound.map(|(slot, bound)| (BindingId { number: bound.number, slot }, &bound.binding))
+    }
+
+    fn last_bits(&self, hash: u64) -> usize {
+        hash as usize & self.first.len().wrapping_sub(1)
     }
 
     fn bound(&self, slot: Slot) -> Option<&Bound> {
@@ -173,7 +175,7 @@ impl Bindings {
         &mut self,
         client: ClientId,
         key: KeyRef<'_>,
-        owner: &Owner,
+        owner: OwnerRef<'_>,
         fence: Fence,
         renewal: Option<Instant>,
     ) -> BindingId {
@@ -181,23 +183,16 @@ impl Bindings {
         if let Some(before) = self.find(hash, key, owner.as_bytes()) {
             self.remove(before.slot);
         }
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push(Content::Vacant(Vec::new()));
-            Slot::of(self.slots.len() - 1)
-        });
+        let slot = self.vacant.pop().unwrap_or_else(|| self.add_slot());
+        let hashes = [hash_of(client), hash.key, hash.hold];
+        let next = CHAINS.map(|chain| self.put_first(chain as usize, hashes[chain as usize], slot));
+        self.last += 1;
         let content = &mut self.slots[slot.index()];
         let Content::Vacant(name) = content else { unreachable!("a vacant slot is vacant") };
         let mut name = std::mem::take(name);
         name.extend_from_slice(key.name);
-        self.last += 1;
-        *content = Content::Bound(Bound {
-            number: self.last,
-            binding: Binding { client, owner: owner.clone(), fence, renewal, db: key.db, name },
-            hashes: [client.0, hash.key, hash.hold],
-            before: [None; CHAINS.len()],
-            next: [None; CHAINS.len()],
-        });
-        CHAINS.iter().for_each(|chain| self.link(slot, *chain as usize));
+        let binding = Binding { client, owner: owner.to_owner(), fence, renewal, db: key.db, name };
+        *content = Content::Bound(Bound { number: self.last, binding, hashes, before: [None; CHAINS.len()], next });
         BindingId { number: self.last, slot }
     }
 
@@ -232,43 +227,56 @@ impl Bindings {
         ids.iter().for_each(|id| self.remove(id.slot));
     }
 
+    fn add_slot(&mut self) -> Slot {
+        let slot = Slot::of(self.slots.len());
+        self.slots.push(Content::Vacant(Vec::new()));
+        if self.slots.len() > self.first.len() {
+            self.first = vec![[None; CHAINS.len()]; self.slots.len().next_power_of_two()];
+            for slot in (0..self.slots.len()).map(Slot::of) {
+                let Some(hashes) = self.bound(slot).map(|bound| bound.hashes) else { continue };
+                let next = CHAINS.map(|chain| self.put_first(chain as usize, hashes[chain as usize], slot));
+                if let Some(bound) = self.bound_mut(slot) {
+                    (bound.before, bound.next) = ([None; CHAINS.len()], next);
+                }
+            }
+        }
+        slot
+    }
+
+    /// The slot comes before the others of a chain; the first of those.
+    fn put_first(&mut self, chain: usize, hash: u64, slot: Slot) -> Option<Slot> {
+        let last_bits = self.last_bits(hash);
+        let next = self.first[last_bits][chain].replace(slot);
+        if let Some(next) = next.and_then(|next| self.bound_mut(next)) {
+            next.before[chain] = Some(slot);
+        }
+        next
+    }
+
     fn remove(&mut self, slot: Slot) {
-        CHAINS.iter().for_each(|chain| self.unlink(slot, *chain as usize));
-        let Some(Content::Bound(bound)) = self.slots.get_mut(slot.index()).map(|content| &mut *content) else { return };
+        let Some(bound) = self.bound_mut(slot) else { return };
         let mut name = std::mem::take(&mut bound.binding.name);
+        let (hashes, before, next) = (bound.hashes, bound.before, bound.next);
         name.clear();
         if name.capacity() > LONGEST_KEPT_NAME {
             name = Vec::new();
         }
         self.slots[slot.index()] = Content::Vacant(name);
         self.vacant.push(slot);
+        for chain in CHAINS.map(|chain| chain as usize) {
+            self.close_gap(chain, hashes[chain], before[chain], next[chain]);
+        }
         if self.is_empty() && self.slots.capacity() > MOST_KEPT {
-            (self.slots, self.vacant) = (Vec::new(), Vec::new());
+            (self.slots, self.vacant, self.first) = (Vec::new(), Vec::new(), Vec::new());
         }
     }
 
-    /// Puts a binding before the others of its chain.
-    fn link(&mut self, slot: Slot, chain: usize) {
-        let Some(hash) = self.bound(slot).map(|bound| bound.hashes[chain]) else { return };
-        let next = self.first[chain].insert(hash, slot);
-        if let Some(next) = next.and_then(|next| self.bound_mut(next)) {
-            next.before[chain] = Some(slot);
-        }
-        if let Some(bound) = self.bound_mut(slot) {
-            bound.next[chain] = next;
-        }
-    }
-
-    fn unlink(&mut self, slot: Slot, chain: usize) {
-        let Some(bound) = self.bound(slot) else { return };
-        let (hash, before, next) = (bound.hashes[chain], bound.before[chain], bound.next[chain]);
-        match (before.and_then(|before| self.bound_mut(before)), next) {
-            (Some(before), next) => before.next[chain] = next,
-            (None, Some(next)) => _ = self.first[chain].insert(hash, next),
-            (None, None) => {
-                self.first[chain].remove(&hash);
-                shrink::map(&mut self.first[chain]);
-            }
+    /// Links those with each other between which a binding was.
+    fn close_gap(&mut self, chain: usize, hash: u64, before: Option<Slot>, next: Option<Slot>) {
+        let last_bits = self.last_bits(hash);
+        match before.and_then(|before| self.bound_mut(before)) {
+            Some(before) => before.next[chain] = next,
+            None => self.first[last_bits][chain] = next,
         }
         if let Some(next) = next.and_then(|next| self.bound_mut(next)) {
             next.before[chain] = before;
@@ -285,6 +293,11 @@ impl Bindings {
 
 /// The memory of so many slots is kept when nothing is bound any more.
 const MOST_KEPT: usize = 1024;
+
+/// Ids in a row end differently already, but those of one kind of client may not.
+fn hash_of(client: ClientId) -> u64 {
+    client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
+}
 
 impl Slot {
     fn of(index: usize) -> Slot {
@@ -311,7 +324,7 @@ mod tests {
 
     fn bind(bindings: &mut Bindings, client: u64, db: i32, name: &str, holder: &str, number: u64) -> BindingId {
         let key = Key::new(db, name.as_bytes());
-        bindings.bind(ClientId(client), key.as_ref(), &owner(holder), fence(number), None)
+        bindings.bind(ClientId(client), key.as_ref(), owner(holder).as_ref(), fence(number), None)
     }
 
     #[test]
@@ -339,7 +352,7 @@ mod tests {
         bindings.unbind_db(Some(1));
         assert_eq!(bindings.ids().count(), 2);
         bindings.unbind_db(None);
-        assert!(bindings.is_empty() && bindings.first.iter().all(IdMap::is_empty));
+        assert!(bindings.is_empty() && bindings.first.iter().flatten().all(Option::is_none));
     }
 
     #[test]

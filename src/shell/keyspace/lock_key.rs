@@ -1,5 +1,6 @@
 //! An open key and the lock under it. A reference to the lock never outlives the key's being open.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 use lock::host::Content;
@@ -15,6 +16,8 @@ use crate::shell::ffi::string::Str;
 pub struct LockKey<'c> {
     key: OpenKey<'c>,
     content: RawContent,
+    /// When the key ends, as far as it was asked: each time the server would search the key.
+    until: Cell<Option<Deadline>>,
 }
 
 impl<'c> LockKey<'c> {
@@ -26,7 +29,7 @@ impl<'c> LockKey<'c> {
     pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> LockKey<'c> {
         let key = OpenKey::write(ctx, name);
         let content = key.content(lock_memory::data_type());
-        LockKey { key, content }
+        LockKey { key, content, until: Cell::new(None) }
     }
 
     /// What is under the key.
@@ -56,6 +59,7 @@ impl<'c> LockKey<'c> {
         // SAFETY: the key is open for writing, and the server owns the lock from now on.
         unsafe { self.key.set(lock_memory::data_type(), value) };
         self.content = RawContent::Ours(value);
+        self.until.set(None);
     }
 
     /// Removes the key and frees its lock.
@@ -64,18 +68,22 @@ impl<'c> LockKey<'c> {
         if let RawContent::Ours(value) = std::mem::replace(&mut self.content, RawContent::Empty) {
             // SAFETY: the key is open for writing; references to its lock borrow us, so there are none.
             unsafe { lock_memory::remove(&self.key, value.cast()) };
+            self.until.set(None);
         }
     }
 
     /// When the key ends.
     pub fn until(&self) -> Deadline {
-        until(&self.key)
+        let until = self.until.get().unwrap_or_else(|| until(&self.key));
+        self.until.set(Some(until));
+        until
     }
 
     /// Sets when the key ends.
     #[inline]
     pub fn set_until(&mut self, until: Deadline) {
         self.key.set_expire_at_ms(until.timestamp().map(Timestamp::signed_ms));
+        self.until.set(Some(until));
     }
 }
 
