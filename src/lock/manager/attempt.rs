@@ -124,7 +124,7 @@ impl LockManager {
                 let first = first_of(&grants);
                 let (owner, claim) = (queued.owner, queued.claim);
                 self.deliver(&mut host.clients, id, first, || {
-                    let grants = keys.into_iter().zip(grants.into_iter()).collect();
+                    let grants = keys.into_iter().zip(grants).collect();
                     GrantInFlight { request: id, owner, claim, grants }
                 });
                 Attempt::Granted(others)
