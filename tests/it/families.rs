@@ -233,6 +233,7 @@ fn inside_multi_and_scripts_block_is_ignored_and_session_and_notify_are_errors_i
         let in_script: Vec<&str> = ["EVAL", script, "0"].into_iter().chain(free.split(' ')).collect();
         assert_eq!(client.cmd(&in_script), Reply::bulk("granted"), "{way:?}");
         client.run("DEL free free:too");
+        assert!(client.run("LOCK.ACQUIRE its:own b PX 60000 SESSION").fence() > 0, "the connection itself may");
         for option in [&["SESSION"][..], &["BLOCK", "0", "NOTIFY", "ch"]] {
             let request = way.acquire("free", "b");
             let line: Vec<&str> =
@@ -240,6 +241,7 @@ fn inside_multi_and_scripts_block_is_ignored_and_session_and_notify_are_errors_i
             assert!(client.cmd(&line).is_error(), "{way:?} {option:?}");
             assert_eq!(client.run("EXISTS free"), Reply::Int(0));
         }
+        client.run("DEL its:own");
         assert_nobody_waits(server, &["k"]);
     });
 }

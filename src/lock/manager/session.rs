@@ -101,7 +101,8 @@ mod tests {
     use super::*;
     use crate::host::simulated::Told;
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::Claim;
+    use crate::value::claim::{Claim, Portion};
+    use crate::value::outcome::Released;
     use crate::value::time::Lease;
 
     const CLIENT: ClientId = ClientId(7);
@@ -171,6 +172,20 @@ mod tests {
         fixture.server.keyspace.now_ms = 1_100;
         fixture.tick();
         assert_eq!(fixture.effects(), []);
+    }
+
+    #[test]
+    fn the_timer_of_a_binding_that_has_gone_renews_nothing_early_and_the_next_one_in_time() {
+        let mut fixture = bound();
+        fixture.server.keyspace.now_ms = 1_050;
+        assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+        fixture.acquire("b", Claim::Mutex, Some(CLIENT), Lease::from_ms(600).unwrap());
+        fixture.effects();
+        for (now_ms, expected) in [(1_100, vec![]), (1_249, vec![]), (1_250, vec![Told::Renew(owner("b"))])] {
+            fixture.server.keyspace.now_ms = now_ms;
+            fixture.tick();
+            assert_eq!(fixture.effects(), expected, "{now_ms}");
+        }
     }
 
     #[test]
