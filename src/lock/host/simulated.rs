@@ -39,6 +39,7 @@ impl Default for SimulatedServer {
             unsent: VecDeque::new(),
             lags: false,
             told: None,
+            opened: 0,
         };
         SimulatedServer { keyspace, inbox: Inbox::default() }
     }
@@ -90,6 +91,8 @@ pub(crate) struct Keyspace {
     pub lags: bool,
     /// What replicas were told, where a test wants to know it.
     pub told: Option<Vec<Told>>,
+    /// How often a key was opened.
+    pub opened: usize,
 }
 
 /// What a server tells of a key.
@@ -286,6 +289,7 @@ impl Keys for &mut Keyspace {
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> OpenKey<'e> {
         let key = key.to_key();
         self.expire(&key);
+        self.opened += 1;
         OpenKey { keyspace: self, key }
     }
 

@@ -104,6 +104,9 @@ impl LockManager {
             }
             Content::Foreign => return Err(KeyError::WrongType),
         };
+        if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
+            self.queues.note_holders(queue, Some(lock));
+        }
         match session {
             Some(client) => self.bind(now, client, key, request, fence),
             None => self.renew_after_a_third(now, key, owner, request.lease),

@@ -54,6 +54,7 @@ impl LockManager {
         let queue = self.queues.id_of(key);
         self.due.extend(queue);
         self.changed.extend(queue);
+        queue.into_iter().for_each(|queue| self.queues.holders_may_differ(queue));
     }
 
     /// Every key of the database is gone, or of all.
@@ -73,9 +74,11 @@ impl LockManager {
     pub fn db_changed(&mut self, db: Option<i32>) {
         self.bindings.unbind_db(db);
         let queues = self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
-        for (id, _) in queues {
+        let queues: Vec<_> = queues.map(|(id, _)| id).collect();
+        for id in queues {
             self.due.insert(id);
             self.changed.insert(id);
+            self.queues.holders_may_differ(id);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::deadlock::{self, NewRequest};
 use super::queues::WaitQueues;
-use super::request::{Arrival, Rank};
+use super::request::{Arrival, Place, Rank};
 use crate::host::simulated::SimulatedServer;
 use crate::host::{Content, Entry, Keys};
 use crate::key::{Key, KeyRef, RequestId};
@@ -23,10 +23,15 @@ pub(super) struct Fixture {
 impl Fixture {
     /// The owner holds the keys.
     pub fn hold(&mut self, owner: &str, keys: &str, claim: Claim) {
+        self.hold_for(owner, &names(keys), claim, Lease::Persist);
+    }
+
+    /// The same of keys with any names, until the lease is over: the keys themselves stay.
+    pub fn hold_for(&mut self, owner: &str, names: &[&[u8]], claim: Claim, lease: Lease) {
         let now = self.server.now();
         let owner = Owner::new(owner.as_bytes()).unwrap();
-        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-        for name in names(keys) {
+        let request = LockRequest { owner: owner.as_ref(), claim, lease };
+        for name in names {
             let fence = self.fences.next(now.us()).unwrap();
             let mut keyspace = &mut self.server.keyspace;
             let mut entry = keyspace.open(KeyRef { db: 0, name });
@@ -35,24 +40,29 @@ impl Fixture {
                 _ => entry.create(&FirstGrant::new(request, now.timestamp(), || Ok::<_, InvalidClaim>(fence)).unwrap()),
             }
         }
-        self.note_holders();
+        self.note_holders(names);
     }
 
     /// The owner waits for the keys, behind everyone.
     pub fn wait(&mut self, owner: &str, keys: &str, claim: Claim) -> RequestId {
+        self.wait_at(owner, &names(keys), claim, self.queues.last_place(Rank::Normal))
+    }
+
+    /// The same for keys with any names, at this place.
+    pub fn wait_at(&mut self, owner: &str, names: &[&[u8]], claim: Claim, place: Place) -> RequestId {
         let now = self.server.now().instant();
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let id = self.queues.enter(Arrival {
             request: LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist },
             db: 0,
-            names: &names(keys),
-            place: self.queues.last_place(Rank::Normal),
+            names,
+            place,
             since: now,
             until: None,
             session: None,
             may_come_back: true,
         });
-        self.note_holders();
+        self.note_holders(names);
         id
     }
 
@@ -69,10 +79,10 @@ impl Fixture {
         Some(edges.collect::<Vec<_>>().join(" "))
     }
 
-    fn note_holders(&mut self) {
-        let queues: Vec<_> = self.queues.iter().map(|(id, queue)| (id, queue.key.clone())).collect();
-        for (id, key) in queues {
-            match (&mut self.server.keyspace).open(key.as_ref()).content() {
+    fn note_holders(&mut self, names: &[&[u8]]) {
+        for key in names.iter().map(|name| KeyRef { db: 0, name }) {
+            let Some(id) = self.queues.id_of(key) else { continue };
+            match (&mut self.server.keyspace).open(key).content() {
                 Content::Lock(lock) => self.queues.note_holders(id, Some(lock)),
                 _ => self.queues.note_holders(id, None),
             }

@@ -7,15 +7,19 @@
 //! | `request`    | what is queued, and at which place                   |
 //! | `precedence` | whom must a request not overtake                     |
 //! | `deadlock`   | would this request wait for ever: the wait-for graph |
-//! | `graph`      | who waits for whom, and does that lead back          |
-//! | `waited_for` | can anybody be waiting for this owner                |
+//! | `reach`      | does what it would wait for end within a few steps   |
+//! | `stuck`      | who would be stuck because of it, and is it itself   |
+//! | `waited_for` | who may hold a key that is waited for                |
+//! | `owners`     | what does this owner wait for, and what may it hold  |
 
 pub mod deadlock;
 #[cfg(test)]
 mod fixture;
-mod graph;
+mod owners;
 pub mod precedence;
 pub mod queues;
+mod reach;
 pub mod request;
+mod stuck;
 pub mod wait_queue;
 mod waited_for;

@@ -4,9 +4,10 @@
 //! queues, so that requests for several keys cannot cross. A request whose client is away for a moment keeps its place,
 //! but is passed over. Requests and their order are all that is here: who is admitted is decided in `manager`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::owners::{Known, OwnerId, Owners};
 use super::request::{Arrival, Others, Place, QueueId, QueuedRequest, Rank};
 use super::wait_queue::WaitQueue;
 use super::waited_for::WaitedFor;
@@ -19,9 +20,6 @@ use crate::value::claim::{Family, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
 
-/// The queued requests of an owner, by the queue under which they are listed, so that a retry is found among thousands.
-type Listed = BTreeSet<(QueueId, RequestId)>;
-
 /// All wait queues of one server.
 #[derive(Clone, Debug, Default)]
 pub struct WaitQueues {
@@ -30,11 +28,14 @@ pub struct WaitQueues {
     // time.
     by_key: IdMap<i32, NameMap<Rc<[u8]>, QueueId>>,
     requests: IdMap<RequestId, QueuedRequest>,
-    by_owner: IdMap<i32, NameMap<Owner, Listed>>,
+    owners: Owners,
     /// Kept places, the one gone longest first.
     away: BTreeMap<u64, RequestId>,
     waited_for: WaitedFor,
     last_number: u64,
+    /// How often a request or an owner was looked up: what a search costs.
+    #[cfg(test)]
+    pub(super) looked_up: std::cell::Cell<usize>,
 }
 
 /// What is there.
@@ -87,6 +88,7 @@ impl WaitQueues {
 
     /// A request that is queued or keeps its place.
     pub fn request(&self, id: RequestId) -> Option<&QueuedRequest> {
+        self.count_lookup();
         self.requests.get(&id)
     }
 
@@ -102,8 +104,8 @@ impl WaitQueues {
 
     /// The queued requests of an owner, whether their clients are there or away.
     pub fn requests_of(&self, db: i32, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
-        let listed = self.by_owner.get(&db).and_then(|owners| owners.get(owner));
-        listed.into_iter().flatten().map(|(_, id)| *id)
+        let known = self.owners.id_of(db, owner).and_then(|id| self.owners.get(id));
+        known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id)
     }
 
     /// The queued request of which this one is a retry: same owner, keys, mode and number.
@@ -120,7 +122,7 @@ impl WaitQueues {
                     && names.iter().filter_map(id_of).all(|queue| queued.stands_in(queue))
             })
         };
-        let listed = self.by_owner.get(&db)?.get(request.owner.as_bytes())?;
+        let listed = &self.owners.get(self.owners.id_of(db, request.owner.as_bytes())?)?.listed;
         let range = (listed_under, RequestId::FIRST)..=(listed_under, RequestId::LAST);
         listed.range(range).map(|(_, id)| *id).find(is_retried)
     }
@@ -136,15 +138,59 @@ impl WaitQueues {
     }
 
     /// Whether anybody may be waiting for this owner: false is certain, and spares the search for a deadlock. `holds`
-    /// tells whether the owner holds a key with many holders.
+    /// tells whether the owner holds a key that has to be opened to know.
     pub fn may_be_waited_for(&self, db: i32, owner: &[u8], mut holds: impl FnMut(&Key) -> bool) -> bool {
-        self.requests_of(db, owner).any(|id| self.requests.get(&id).is_some_and(QueuedRequest::is_present))
-            || self.waited_for.contains(db, owner)
-            || self
-                .waited_for
-                .with_many_holders(db)
-                .filter_map(|id| self.queues.get(&id))
-                .any(|queue| holds(&queue.key))
+        let known = self.owner_id(db, owner).and_then(|id| self.owners.get(id));
+        known.is_some_and(|known| !known.holds.is_empty() || self.present(known).next().is_some())
+            || self.waited_for.opaque(db).filter_map(|id| self.queues.get(&id)).any(|queue| holds(&queue.key))
+    }
+
+    /// The number of an owner that waits or may hold what is waited for, as far as it is entered by name.
+    pub(super) fn owner_id(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
+        self.count_lookup();
+        self.owners.id_of(db, owner)
+    }
+
+    /// The name of an owner.
+    pub(super) fn owner(&self, id: OwnerId) -> Option<&Owner> {
+        self.owners.get(id).map(|known| &known.owner)
+    }
+
+    /// The requests of an owner whose clients are there.
+    pub(super) fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
+        self.count_lookup();
+        self.owners.get(id).into_iter().flat_map(|known| self.present(known))
+    }
+
+    /// The queues whose keys the owner may hold. Those of [`WaitQueues::opaque`] may come to it.
+    pub(super) fn may_hold(&self, id: OwnerId) -> impl Iterator<Item = QueueId> + '_ {
+        self.owners.get(id).into_iter().flat_map(|known| &known.holds).copied()
+    }
+
+    /// The queues whose keys have to be opened to know who holds them.
+    pub(super) fn opaque(&self, db: i32) -> impl Iterator<Item = QueueId> + '_ {
+        self.waited_for.opaque(db)
+    }
+
+    /// Whether the key of this queue has to be opened to know who holds it.
+    pub(super) fn is_opaque(&self, queue: QueueId) -> bool {
+        self.waited_for.is_opaque(queue)
+    }
+
+    /// Whether the owner may hold the key of this queue: false is certain.
+    pub(super) fn may_be_held_by(&self, queue: QueueId, id: OwnerId) -> bool {
+        self.waited_for.is_opaque(queue) || self.owners.get(id).is_some_and(|known| known.holds.contains(&queue))
+    }
+
+    #[inline]
+    fn count_lookup(&self) {
+        #[cfg(test)]
+        self.looked_up.set(self.looked_up.get() + 1);
+    }
+
+    fn present<'a>(&'a self, known: &'a Known) -> impl Iterator<Item = (RequestId, &'a QueuedRequest)> + 'a {
+        let queued = known.listed.iter().filter_map(|(_, id)| Some((*id, self.requests.get(id)?)));
+        queued.filter(|(_, request)| request.is_present())
     }
 
     /// Whether nothing is left of those who waited.
@@ -152,7 +198,7 @@ impl WaitQueues {
     pub fn is_clean(&self) -> bool {
         self.by_key.values().all(NameMap::is_empty)
             && self.requests.is_empty()
-            && self.by_owner.values().all(NameMap::is_empty)
+            && self.owners.is_empty()
             && self.away.is_empty()
             && self.waited_for.is_empty()
     }
@@ -174,7 +220,7 @@ impl WaitQueues {
         }
         let listed_under = *queues.iter().min().expect("a request names at least one key");
         let owner = request.owner.to_owner();
-        self.by_owner.entry(db).or_default().entry(owner.clone()).or_default().insert((listed_under, id));
+        let owner_id = self.owners.enlist(db, &owner, listed_under, id);
         let queued = QueuedRequest {
             owner,
             claim: request.claim,
@@ -186,6 +232,7 @@ impl WaitQueues {
             until,
             session,
             may_come_back,
+            owner_id,
             listed_under,
             away: None,
         };
@@ -213,7 +260,7 @@ impl WaitQueues {
                 self.close(*queue_id);
             }
         }
-        let others = self.unlist(id, &request);
+        let others = self.owners.unlist(request.owner_id, request.listed_under, id);
         Some((request, others))
     }
 
@@ -232,10 +279,18 @@ impl WaitQueues {
         }
     }
 
-    /// Notes who holds the key of a queue, as far as [`WaitQueues::may_be_waited_for`] asks; `None`: nobody.
+    /// Notes who holds the key of a queue; `None`: nobody. To be called after each grant, and may be called later when
+    /// somebody holds it no more.
     pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) {
         if let Some(queue) = self.queues.get(&id) {
-            self.waited_for.note(id, queue.key.db, lock);
+            self.waited_for.note(&mut self.owners, id, queue.key.db, lock);
+        }
+    }
+
+    /// Something has happened to the key of a queue: nobody knows who holds it before it is opened.
+    pub fn holders_may_differ(&mut self, id: QueueId) {
+        if let Some(queue) = self.queues.get(&id) {
+            self.waited_for.becomes_opaque(id, queue.key.db);
         }
     }
 
@@ -264,23 +319,11 @@ impl WaitQueues {
     fn close(&mut self, id: QueueId) {
         let Some(queue) = self.queues.remove(&id) else { return };
         shrink::map(&mut self.queues);
-        self.waited_for.forget(id, queue.key.db);
+        self.waited_for.forget(&mut self.owners, id);
         if let Some(names) = self.by_key.get_mut(&queue.key.db) {
             names.remove(&queue.key.name);
             shrink::map(names);
         }
-    }
-
-    fn unlist(&mut self, id: RequestId, request: &QueuedRequest) -> Others {
-        let Some(owners) = self.by_owner.get_mut(&request.db) else { return Others::None };
-        let Some(listed) = owners.get_mut(request.owner.as_bytes()) else { return Others::None };
-        listed.remove(&(request.listed_under, id));
-        if !listed.is_empty() {
-            return Others::Some;
-        }
-        owners.remove(request.owner.as_bytes());
-        shrink::map(owners);
-        Others::None
     }
 
     fn number(&mut self) -> u64 {

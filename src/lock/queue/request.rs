@@ -1,5 +1,6 @@
 //! A queued request: what it wants, since when and for how long it waits, and its place in the wait queues of its keys.
 
+use super::owners::OwnerId;
 use crate::key::ClientId;
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::{Claim, LockRequest};
@@ -83,6 +84,8 @@ pub struct QueuedRequest {
     pub session: Option<ClientId>,
     /// Whether it may keep its place when it goes away: not for a token that the server made.
     pub may_come_back: bool,
+    /// Its owner's number.
+    pub(super) owner_id: OwnerId,
     /// The queue under which the requests of its owner are found: the smallest of `queues`.
     pub(super) listed_under: QueueId,
     /// Since which departure (a running number) its client is away.

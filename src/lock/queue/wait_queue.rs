@@ -1,6 +1,7 @@
 //! The wait queue of one key: its requests in the order of their places.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use super::request::Place;
 use crate::key::{Key, RequestId};
@@ -42,9 +43,9 @@ impl WaitQueue {
         self.present.range(..place).rev().map(|(_, id)| *id)
     }
 
-    /// The request that waits at this very place.
-    pub fn at(&self, place: Place) -> Option<RequestId> {
-        self.present.get(&place).copied()
+    /// The requests behind `place`, nearest first.
+    pub fn behind(&self, place: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+        self.present.range((Bound::Excluded(place), Bound::Unbounded)).map(|(place, id)| (*place, *id))
     }
 
     /// Whether anybody waits behind this place.

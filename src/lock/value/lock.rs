@@ -194,12 +194,26 @@ impl Lock {
     }
 
     /// The owners that hold it, in no particular order; `None` where there are more than `few`.
-    pub fn owners_if_few(&self, few: usize) -> Option<Vec<Owner>> {
+    pub fn owners_if_few(&self, few: usize) -> Option<Vec<&Owner>> {
+        (self.holders() <= few).then(|| self.owners().collect())
+    }
+
+    /// The owners that hold it, in no particular order.
+    pub fn owners(&self) -> impl Iterator<Item = &Owner> {
+        let (one, shared) = match self {
+            Lock::Exclusive(exclusive) => (Some(&exclusive.owner), &[][..]),
+            Lock::Shared(shared) => (None, shared.holders.as_slice()),
+            Lock::Vacant => (None, &[][..]),
+        };
+        one.into_iter().chain(shared.iter().map(|holder| &holder.owner))
+    }
+
+    /// How many hold it.
+    pub fn holders(&self) -> usize {
         match self {
-            Lock::Exclusive(exclusive) => Some(vec![exclusive.owner.clone()]),
-            Lock::Shared(shared) if shared.holders.len() > few => None,
-            Lock::Shared(shared) => Some(shared.holders.as_slice().iter().map(|h| h.owner.clone()).collect()),
-            Lock::Vacant => Some(Vec::new()),
+            Lock::Exclusive(_) => 1,
+            Lock::Shared(shared) => shared.holders.len(),
+            Lock::Vacant => 0,
         }
     }
 
@@ -321,22 +335,44 @@ impl Lock {
     /// says anything else than [`Admission::Wait`], or where only the owner's own permits are in its way.
     pub fn blockers<'a>(&'a self, owner: &'a [u8], claim: &'a Claim, now: Timestamp) -> Blockers<'a> {
         if self.admission(owner, claim) != Ok(Admission::Wait) {
-            return Blockers::Each(Vec::new());
+            return Blockers::Each(Box::new(std::iter::empty()));
         }
         match self {
-            Lock::Exclusive(exclusive) => Blockers::Each(vec![&exclusive.owner]),
+            Lock::Exclusive(exclusive) => Blockers::Each(Box::new(std::iter::once(&exclusive.owner))),
             Lock::Shared(shared) => {
-                // The only holder ends with the key, which is there; several may have ended before it.
-                let until = |holder| shared.hold(holder, Deadline::Never).until;
-                let live = shared.blockers(owner, claim).filter(|holder| !until(*holder).is_over(now));
-                let owners = live.map(|holder| &holder.owner).collect();
+                let live = shared.blockers(owner, claim).filter(move |holder| !shared.is_over(holder, now));
+                let owners = Box::new(live.map(|holder| &holder.owner));
                 match claim.family() {
                     Family::Semaphore => Blockers::Together(owners),
                     _ => Blockers::Each(owners),
                 }
             }
-            Lock::Vacant => Blockers::Each(Vec::new()),
+            Lock::Vacant => Blockers::Each(Box::new(std::iter::empty())),
         }
+    }
+
+    /// How this owner holds it, unless its lease is over: a hold that may be a blocker.
+    pub fn live_hold(&self, owner: &[u8], now: Timestamp) -> Option<Hold<'_>> {
+        match self {
+            Lock::Shared(shared) => {
+                let holder = shared.holders.get(owner).filter(|holder| !shared.is_over(holder, now))?;
+                Some(shared.hold(holder, Deadline::Never))
+            }
+            _ => self.hold(owner, Deadline::Never),
+        }
+    }
+
+    /// How many hold it whose leases are not over.
+    pub fn live_holders(&self, now: Timestamp) -> usize {
+        match self {
+            Lock::Shared(shared) => shared.live_holders(now),
+            _ => self.holders(),
+        }
+    }
+
+    /// Whether a holder alone, who is a blocker of the claim, keeps it waiting; at a semaphore all of them do.
+    pub fn blocks_alone(&self) -> bool {
+        self.family() != Some(Family::Semaphore)
     }
 
     /// The fence that a grant of this claim keeps: the owner's own, unless it upgrades or is new.

@@ -57,13 +57,12 @@ impl From<InvalidClaim> for KeyError {
     }
 }
 
-/// The holders that keep a claim from being admitted.
-#[derive(Debug)]
+/// The holders that keep a claim from being admitted. There may be thousands: no list is made of them.
 pub enum Blockers<'a> {
     /// Each of them alone is enough.
-    Each(Vec<&'a Owner>),
+    Each(Box<dyn Iterator<Item = &'a Owner> + 'a>),
     /// A semaphore's: any one's permits may be enough, so the claim is blocked only while all of them hold.
-    Together(Vec<&'a Owner>),
+    Together(Box<dyn Iterator<Item = &'a Owner> + 'a>),
 }
 
 /// How the lock is held by one owner, for replies.

@@ -33,8 +33,19 @@ impl Holder {
     /// Whether this hold of a read/write lock excludes the claim of that owner: the one rule that admission and the
     /// deadlock search ask.
     fn excludes(&self, owner: &[u8], claim: &Claim) -> bool {
-        self.owner.as_bytes() != owner && (self.holds > 0 || !claim.is_read())
+        excludes(&self.owner, self.holds, owner, claim)
     }
+}
+
+impl Hold<'_> {
+    /// The same of any hold: an exclusive one excludes every claim of others.
+    pub fn excludes(&self, owner: &[u8], claim: &Claim) -> bool {
+        excludes(self.owner, self.holds, owner, claim)
+    }
+}
+
+fn excludes(holder: &Owner, holds: u32, owner: &[u8], claim: &Claim) -> bool {
+    holder.as_bytes() != owner && (holds > 0 || !claim.is_read())
 }
 
 impl Shared {
@@ -115,6 +126,19 @@ impl Shared {
             until,
             holds: holder.holds,
             reads: holder.reads,
+        }
+    }
+
+    /// Whether the lease of this holder is over. The only one ends with the key, which is there; several may have ended
+    /// before it.
+    pub(super) fn is_over(&self, holder: &Holder, now: Timestamp) -> bool {
+        self.hold(holder, Deadline::Never).until.is_over(now)
+    }
+
+    pub(super) fn live_holders(&self, now: Timestamp) -> usize {
+        match self.holders.len() {
+            0 | 1 => self.holders.len(),
+            several => several - self.holders.over(now),
         }
     }
 

@@ -126,7 +126,7 @@ fn admission_and_blockers_follow_the_state_table() {
             Blockers::Each(owners) => (owners, false),
             Blockers::Together(owners) => (owners, true),
         };
-        let mut names: Vec<_> = owners.iter().map(|owner| format!("{owner:?}")).collect();
+        let mut names: Vec<_> = owners.map(|owner| format!("{owner:?}")).collect();
         names.sort();
         assert_eq!(names.join(" "), in_the_way, "{row}");
         let shares_permits = claim.family() == Family::Semaphore && admission == Ok(Wait);
@@ -138,15 +138,19 @@ fn admission_and_blockers_follow_the_state_table() {
 fn a_holder_whose_lease_is_over_blocks_nobody() {
     let readers = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
     let names = |now| match readers.blockers(b"c", &write(Step(1)), timestamp(now)) {
-        Blockers::Each(owners) => owners.iter().map(|owner| format!("{owner:?}")).collect::<Vec<_>>().join(" "),
+        Blockers::Each(owners) => owners.map(|owner| format!("{owner:?}")).collect::<Vec<_>>().join(" "),
         Blockers::Together(_) => panic!("they share no permits"),
     };
     assert_eq!((names(11), names(12), names(22)), ("a b".into(), "b".into(), "".into()));
+    let live = |now| (readers.live_holders(timestamp(now)), readers.live_hold(b"a", timestamp(now)).is_some());
+    assert_eq!((live(11), live(12), live(22)), ((2, true), (1, false), (0, false)));
     // EXPIRE may have moved the end of the key, and with it that of its only holder.
     let writer = lock_with_leases(&[("a", write(Step(1)), 10)]);
-    assert!(
-        matches!(writer.blockers(b"b", &read(Step(1)), timestamp(99)), Blockers::Each(owners) if owners.len() == 1)
-    );
+    assert_eq!(writer.live_holders(timestamp(99)), 1);
+    match writer.blockers(b"b", &read(Step(1)), timestamp(99)) {
+        Blockers::Each(owners) => assert_eq!(owners.count(), 1),
+        Blockers::Together(_) => panic!("they share no permits"),
+    };
 }
 
 #[test]

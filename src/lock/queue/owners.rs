@@ -1,0 +1,108 @@
+//! The owners that wait, or hold what is waited for, by number: a search for a deadlock follows them without hashing
+//! a name.
+
+use std::collections::BTreeSet;
+
+use super::request::{Others, QueueId};
+use crate::id_map::IdMap;
+use crate::key::RequestId;
+use crate::name_map::NameMap;
+use crate::shrink;
+use crate::value::owner::Owner;
+
+/// An owner of one database, for as long as it waits or holds what is waited for; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(u64);
+
+/// What an owner has to do with wait queues.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub owner: Owner,
+    db: i32,
+    /// Its queued requests, by the queue under which they are listed, so that a retry is found among thousands.
+    pub listed: BTreeSet<(QueueId, RequestId)>,
+    /// The queues whose keys it may hold, as far as [`super::waited_for`] enters holders by name.
+    pub holds: BTreeSet<QueueId>,
+}
+
+/// The owners of all databases.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Owners {
+    // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
+    // time.
+    ids: IdMap<i32, NameMap<Owner, OwnerId>>,
+    known: IdMap<OwnerId, Known>,
+    last_number: u64,
+}
+
+impl Owners {
+    pub fn id_of(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
+        self.ids.get(&db).and_then(|ids| ids.get(owner)).copied()
+    }
+
+    pub fn get(&self, id: OwnerId) -> Option<&Known> {
+        self.known.get(&id)
+    }
+
+    /// A request of the owner was queued.
+    pub fn enlist(&mut self, db: i32, owner: &Owner, under: QueueId, request: RequestId) -> OwnerId {
+        let id = self.enter(db, owner);
+        self.known.get_mut(&id).into_iter().for_each(|known| _ = known.listed.insert((under, request)));
+        id
+    }
+
+    /// It has left; whether its owner has others.
+    pub fn unlist(&mut self, id: OwnerId, under: QueueId, request: RequestId) -> Others {
+        let Some(known) = self.known.get_mut(&id) else { return Others::None };
+        known.listed.remove(&(under, request));
+        let others = if known.listed.is_empty() { Others::None } else { Others::Some };
+        self.forget_if_unused(id);
+        others
+    }
+
+    /// The owner holds the key of this queue.
+    pub fn gains(&mut self, db: i32, owner: &Owner, queue: QueueId) -> OwnerId {
+        let id = self.enter(db, owner);
+        self.known.get_mut(&id).into_iter().for_each(|known| _ = known.holds.insert(queue));
+        id
+    }
+
+    /// It does not any more, or nobody waits for it.
+    pub fn loses(&mut self, id: OwnerId, queue: QueueId) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.holds.remove(&queue);
+            self.forget_if_unused(id);
+        }
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty() && self.ids.values().all(NameMap::is_empty)
+    }
+
+    fn enter(&mut self, db: i32, owner: &Owner) -> OwnerId {
+        let ids = self.ids.entry(db).or_default();
+        if let Some(id) = ids.get(owner.as_bytes()) {
+            return *id;
+        }
+        self.last_number += 1;
+        let id = OwnerId(self.last_number);
+        ids.insert(owner.clone(), id);
+        let known = Known { owner: owner.clone(), db, listed: BTreeSet::new(), holds: BTreeSet::new() };
+        self.known.insert(id, known);
+        id
+    }
+
+    fn forget_if_unused(&mut self, id: OwnerId) {
+        let is_used = |known: &Known| !known.listed.is_empty() || !known.holds.is_empty();
+        if self.known.get(&id).is_none_or(is_used) {
+            return;
+        }
+        let Some(known) = self.known.remove(&id) else { return };
+        shrink::map(&mut self.known);
+        if let Some(ids) = self.ids.get_mut(&known.db) {
+            ids.remove(known.owner.as_bytes());
+            shrink::map(ids);
+        }
+    }
+}
