@@ -6,7 +6,8 @@
 //!
 //! - `reach`, from the new request on, over whom it may have to wait for. Mostly that ends after a step or two: the
 //!   holder waits for nothing. It gives up after a few steps, and where it meets the new owner.
-//! - `stuck`, from the new owner back, over all who would be stuck because of it. It decides.
+//! - `stuck`, from the new owner back, over all who would be stuck because of it. It decides, unless looking ahead once
+//!   more, as far as it has come itself, does so before.
 
 use std::rc::Rc;
 
@@ -19,6 +20,9 @@ use crate::key::KeyRef;
 use crate::value::claim::{Claim, Count, LockRequest};
 use crate::value::owner::Owner;
 use crate::value::time::{Deadline, Now};
+
+/// As far is looked ahead before the other search begins.
+const MOST_STEPS: usize = 128;
 
 /// A request that is about to queue.
 pub struct NewRequest<'a> {
@@ -69,7 +73,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, keys: &mut K, now: &Now, new: &NewRequ
     }
     let may_be_waited_for = stands_ahead_of_others(queues, new)
         || queues.may_be_waited_for(new.db, new.owner(), |key| keys.is_held_by(key.as_ref(), new.owner()));
-    if !may_be_waited_for || reach(queues, keys, now, new) == Reached::NotItself {
+    if !may_be_waited_for || reach(queues, keys, now, new, MOST_STEPS) == Reached::NotItself {
         return None;
     }
     Stuck::new(queues, keys, now, new).cycle()

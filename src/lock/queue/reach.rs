@@ -12,27 +12,29 @@ use crate::value::claim::LockRequest;
 use crate::value::outcome::{Admission, Blockers};
 use crate::value::time::Now;
 
-/// After so many keys opened, and owners and requests looked at, the other search is the cheaper one; not counting the
-/// keys of the new request and their holders.
-const MOST_STEPS: usize = 128;
-
 /// What the look ahead found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reached {
     /// All whom the request may have to wait for: its own owner is none of them.
     NotItself,
-    /// Its own owner, or too many.
-    Unknown,
+    /// Its own owner.
+    Itself,
+    /// Too many.
+    TooMany,
 }
 
-/// Looks ahead from a new request, and from whatever else its owner waits for.
-pub(super) fn reach<K: Keys>(queues: &WaitQueues, keys: &mut K, now: &Now, new: &NewRequest<'_>) -> Reached {
-    let steps_left = MOST_STEPS + 2 * new.names.len();
+/// Looks ahead from a new request, and from whatever else its owner waits for. `steps` is how many keys it may open,
+/// and owners and requests look at, beside the keys of the new request and their holders.
+pub(super) fn reach<K: Keys>(
+    queues: &WaitQueues,
+    keys: &mut K,
+    now: &Now,
+    new: &NewRequest<'_>,
+    steps: usize,
+) -> Reached {
+    let steps_left = steps + 2 * new.names.len();
     let mut look = LookAhead { queues, keys, now, new, found: Vec::new(), seen: IdSet::default(), steps_left };
-    match look.explore() {
-        Some(()) => Reached::NotItself,
-        None => Reached::Unknown,
-    }
+    look.explore().err().unwrap_or(Reached::NotItself)
 }
 
 struct LookAhead<'a, K> {
@@ -45,9 +47,9 @@ struct LookAhead<'a, K> {
     steps_left: usize,
 }
 
-/// In all of it `None` means that it is not known: the new owner was met, or there is too much.
+/// In all of it an error is why it ended early.
 impl<K: Keys> LookAhead<'_, K> {
-    fn explore(&mut self) -> Option<()> {
+    fn explore(&mut self) -> Result<(), Reached> {
         let new = self.new;
         for name in new.names {
             self.look_at(new.key(name), self.queues.id_of(new.key(name)), &new.request, new.place)?;
@@ -58,10 +60,10 @@ impl<K: Keys> LookAhead<'_, K> {
         while let Some(id) = self.found.pop() {
             self.look_at_requests_of(id)?;
         }
-        Some(())
+        Ok(())
     }
 
-    fn look_at_requests_of(&mut self, id: OwnerId) -> Option<()> {
+    fn look_at_requests_of(&mut self, id: OwnerId) -> Result<(), Reached> {
         let queues = self.queues;
         for (_, queued) in queues.waiting(id).filter(|(_, queued)| queued.place != self.new.place) {
             for (id, queue) in queued.queues.iter().filter_map(|id| Some((*id, queues.get(*id)?))) {
@@ -69,7 +71,7 @@ impl<K: Keys> LookAhead<'_, K> {
                 self.look_at(queue.key.as_ref(), Some(id), &request, queued.place)?;
             }
         }
-        Some(())
+        Ok(())
     }
 
     /// Finds whom the request may have to wait for on one of its keys.
@@ -79,7 +81,7 @@ impl<K: Keys> LookAhead<'_, K> {
         queue: Option<QueueId>,
         request: &LockRequest<'_>,
         place: Place,
-    ) -> Option<()> {
+    ) -> Result<(), Reached> {
         self.step()?;
         let owner = request.owner.as_bytes();
         let LookAhead { queues, new, .. } = *self;
@@ -87,7 +89,7 @@ impl<K: Keys> LookAhead<'_, K> {
         if let Content::Lock(lock) = self.keys.open(key).content() {
             if lock.admission(owner, &request.claim) == Ok(Admission::AlreadyHeld) {
                 // It waits for its other keys.
-                return Some(());
+                return Ok(());
             }
             let room = self.steps_left;
             let waits = |id: OwnerId| queues.waiting(id).next().is_some();
@@ -96,8 +98,11 @@ impl<K: Keys> LookAhead<'_, K> {
             match lock.blockers(owner, &request.claim, self.now.timestamp()) {
                 Blockers::Each(each) => {
                     for holder in each {
-                        if holders.len() == room || holder.as_bytes() == new.owner() {
-                            return None;
+                        if holder.as_bytes() == new.owner() {
+                            return Err(Reached::Itself);
+                        }
+                        if holders.len() == room {
+                            return Err(Reached::TooMany);
                         }
                         holders.push(id_if_it_waits(holder.as_bytes()));
                     }
@@ -111,14 +116,14 @@ impl<K: Keys> LookAhead<'_, K> {
                             break;
                         }
                         if holders.len() == room {
-                            return None;
+                            return Err(Reached::TooMany);
                         }
                         holders.push(id);
                     }
                     // What is left here may be the new owner itself.
                     let itself = queues.owner_id(new.db, new.owner());
                     if owner != new.owner() && holders.iter().any(|id| id.is_none() || *id == itself) {
-                        return None;
+                        return Err(Reached::Itself);
                     }
                 }
             }
@@ -127,10 +132,10 @@ impl<K: Keys> LookAhead<'_, K> {
             self.step()?;
             self.found_owner(holder);
         }
-        let Some(queue) = queue.and_then(|id| queues.get(id)) else { return Some(()) };
+        let Some(queue) = queue.and_then(|id| queues.get(id)) else { return Ok(()) };
         let is_new_ahead = owner != new.owner() && new.place < place && new.names.contains(&&*queue.key.name);
         if is_new_ahead {
-            return None;
+            return Err(Reached::Itself);
         }
         for ahead in queue.ahead_of(place).filter_map(|id| queues.request(id)) {
             self.step()?;
@@ -138,11 +143,11 @@ impl<K: Keys> LookAhead<'_, K> {
                 continue;
             }
             if ahead.owner.as_bytes() == new.owner() {
-                return None;
+                return Err(Reached::Itself);
             }
             self.found_owner(Some(ahead.owner_id));
         }
-        Some(())
+        Ok(())
     }
 
     fn found_owner(&mut self, id: Option<OwnerId>) {
@@ -151,8 +156,8 @@ impl<K: Keys> LookAhead<'_, K> {
         }
     }
 
-    fn step(&mut self) -> Option<()> {
-        self.steps_left = self.steps_left.checked_sub(1)?;
-        Some(())
+    fn step(&mut self) -> Result<(), Reached> {
+        self.steps_left = self.steps_left.checked_sub(1).ok_or(Reached::TooMany)?;
+        Ok(())
     }
 }

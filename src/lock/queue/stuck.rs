@@ -12,6 +12,7 @@ use super::deadlock::{Edge, NewRequest};
 use super::owners::OwnerId;
 use super::precedence::Passing;
 use super::queues::WaitQueues;
+use super::reach::{reach, Reached};
 use super::request::{Place, QueueId, QueuedRequest};
 use super::wait_queue::WaitQueue;
 use crate::host::{Content, Entry, Keys};
@@ -25,6 +26,9 @@ use crate::value::time::Now;
 /// A key with many holders is asked for each owner that is stuck, as long as that is cheaper than to go through them.
 /// Fewer in tests, so that there are such keys.
 const HOLDERS_TO_ONE_QUESTION: usize = if cfg!(test) { 1 } else { 8 };
+
+/// After so many places the other search looks ahead once more, as far, and again after four times as many.
+const LOOK_AGAIN: usize = if cfg!(test) { 4 } else { 512 };
 
 /// An owner that is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,19 +53,39 @@ struct Goal {
     place: Place,
 }
 
+/// What the stuck holders of a key have made of it.
+#[derive(Clone, Copy, Debug, Default)]
+enum Holders {
+    /// None is known to be stuck.
+    #[default]
+    Moving,
+    /// The new owner alone has made all others stuck whom a holder can.
+    OnlyNew,
+    /// Another has, or both have: no further holder makes a difference.
+    Stuck,
+    /// Of a semaphore, which are counted.
+    Together { stuck: usize, moving: usize },
+}
+
 /// How far a queue has been swept.
 #[derive(Debug, Default)]
 struct Swept {
-    /// A holder alone has made stuck whom it can.
-    is_holder_stuck: bool,
-    /// The holders of a semaphore that are stuck.
-    stuck_holders: usize,
+    holders: Holders,
     /// Behind this place everyone is stuck, but `passed`.
     behind: Option<Place>,
     /// Behind this place everyone is stuck who is no reader.
     behind_reader: Option<Place>,
     /// Who has passed all stuck requests ahead of it, and may be stuck by another one.
     passed: Vec<RequestId>,
+}
+
+/// Whether an owner holds a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MayHold {
+    /// It does, and its lease is not over.
+    Yes,
+    /// As far as it is known without opening the key.
+    Perhaps,
 }
 
 /// A request that keeps those behind it waiting.
@@ -93,6 +117,8 @@ pub(super) struct Stuck<'a, K> {
     stuck: IdMap<OwnerId, Because>,
     /// The same, in the order in which they were found.
     order: Vec<OwnerId>,
+    /// How many places it has been to.
+    work: usize,
     swept: IdMap<QueueId, Swept>,
     passes: IdMap<OwnerId, Passes<'a>>,
     passes_of_new: Option<Passes<'a>>,
@@ -121,6 +147,7 @@ impl<'a, K: Keys> Stuck<'a, K> {
             new_queues,
             stuck: IdMap::default(),
             order: Vec::new(),
+            work: 0,
             swept: IdMap::default(),
             passes: IdMap::default(),
             passes_of_new: None,
@@ -136,8 +163,16 @@ impl<'a, K: Keys> Stuck<'a, K> {
     pub fn cycle(mut self) -> Option<Vec<Edge>> {
         self.set_goals();
         let mut found = self.follow(Who::New);
-        let mut next = 0;
+        let (mut next, mut look_again) = (0, LOOK_AGAIN);
         while found.is_none() && next < self.order.len() {
+            // Whichever of both searches is the shorter one decides.
+            if self.work + next > look_again {
+                match reach(self.queues, self.keys, self.now, self.new, look_again) {
+                    Reached::NotItself => return None,
+                    Reached::Itself => look_again = usize::MAX,
+                    Reached::TooMany => look_again *= 4,
+                }
+            }
             found = self.follow(Who::Other(self.order[next]));
             next += 1;
         }
@@ -196,8 +231,8 @@ impl<'a, K: Keys> Stuck<'a, K> {
 
     /// Finds whom this owner makes stuck. `Some`: the new owner.
     fn follow(&mut self, who: Who) -> Option<Because> {
-        for queue in self.held_by(who) {
-            if let found @ Some(_) = self.holder_is_stuck(queue, who) {
+        for (queue, hold) in self.held_by(who) {
+            if let found @ Some(_) = self.holder_is_stuck(queue, who, hold) {
                 return found;
             }
         }
@@ -264,24 +299,30 @@ impl<'a, K: Keys> Stuck<'a, K> {
 
 /// Holders.
 impl<'a, K: Keys> Stuck<'a, K> {
-    /// The queues whose keys this owner may hold.
-    fn held_by(&mut self, who: Who) -> Vec<QueueId> {
+    /// The queues whose keys this owner holds, or may hold.
+    fn held_by(&mut self, who: Who) -> Vec<(QueueId, MayHold)> {
         let id = self.id_of(who);
-        let mut held: Vec<_> = id.into_iter().flat_map(|id| self.queues.may_hold(id)).collect();
-        held.retain(|queue| !self.queues.is_opaque(*queue));
-        held.extend(id.and_then(|id| self.holds_opaque.get(&id)).into_iter().flatten());
-        let name = self.name_of(who);
+        let known = id.into_iter().flat_map(|id| self.queues.may_hold(id));
+        let known = known.filter(|queue| !self.queues.is_opaque(*queue)).map(|queue| (queue, MayHold::Perhaps));
+        let mut held: Vec<_> = known.collect();
+        let opaque = id.and_then(|id| self.holds_opaque.get(&id)).into_iter().flatten();
+        held.extend(opaque.map(|queue| (*queue, MayHold::Yes)));
+        if self.opaque.is_empty() {
+            return held;
+        }
+        let (name, now) = (self.name_of(who), self.now.timestamp());
         let mut still_opaque = std::mem::take(&mut self.opaque);
         still_opaque.retain_mut(|(id, asked)| {
             let Some(queue) = self.queues.get(*id) else { return false };
             let mut entry = self.keys.open(queue.key.as_ref());
             let Content::Lock(lock) = entry.content() else { return false };
-            held.extend(lock.is_held_by(name).then_some(*id));
+            held.extend(lock.live_hold(name, now).map(|_| (*id, MayHold::Yes)));
             *asked += HOLDERS_TO_ONE_QUESTION;
             if *asked < lock.holders() {
                 return true;
             }
-            for holder in lock.owners().filter_map(|holder| self.queues.owner_id(queue.key.db, holder.as_bytes())) {
+            let live = lock.live_owners(now);
+            for holder in live.filter_map(|holder| self.queues.owner_id(queue.key.db, holder.as_bytes())) {
                 self.holds_opaque.entry(holder).or_default().push(*id);
             }
             false
@@ -291,24 +332,41 @@ impl<'a, K: Keys> Stuck<'a, K> {
     }
 
     /// Finds whom the key of this queue makes stuck by a holder that is.
-    fn holder_is_stuck(&mut self, id: QueueId, who: Who) -> Option<Because> {
+    fn holder_is_stuck(&mut self, id: QueueId, who: Who, hold: MayHold) -> Option<Because> {
         let queue = self.queues.get(id)?;
-        let (name, now) = (self.name_of(who), self.now.timestamp());
+        let swept = self.swept.entry(id).or_default();
+        match &mut swept.holders {
+            Holders::Stuck => return None,
+            // One of thousands: nothing to open the key for.
+            Holders::Together { stuck, moving } if hold == MayHold::Yes && *moving > 2 => {
+                (*stuck, *moving) = (*stuck + 1, *moving - 1);
+                return None;
+            }
+            _ => {}
+        }
+        let now = self.now.timestamp();
+        let name = match who {
+            Who::New => self.new.owner(),
+            Who::Other(id) => self.queues.owner(id)?.as_bytes(),
+        };
         let mut entry = self.keys.open(queue.key.as_ref());
         let Content::Lock(lock) = entry.content() else { return None };
         let hold = lock.live_hold(name, now)?;
-        let swept = self.swept.entry(id).or_default();
         let goals = self.goals.get(&id).map_or(&[][..], Vec::as_slice).iter();
         let waits = |owner: &[u8], claim: &Claim| lock.admission(owner, claim) == Ok(Admission::Wait);
         let new = self.new.owner();
         let because = || Some(Because { blocker: who, key: queue.key.name.clone() });
         let mut found = Vec::new();
         if lock.blocks_alone() {
+            let before = std::mem::replace(&mut swept.holders, Holders::Stuck);
             if goals.clone().any(|goal| hold.excludes(new, &goal.claim) && waits(new, &goal.claim)) {
                 return because();
             }
-            // Another holder that excludes the same claims: but for its own they are stuck, and its owner is.
-            if std::mem::replace(&mut swept.is_holder_stuck, true) {
+            if who == Who::New {
+                swept.holders = Holders::OnlyNew;
+            }
+            // Another holder excludes the same claims but its own, and its owner is stuck anyway.
+            if let Holders::OnlyNew = before {
                 return None;
             }
             for queued in waiting(self.queues, queue) {
@@ -318,15 +376,18 @@ impl<'a, K: Keys> Stuck<'a, K> {
                 }
             }
         } else {
-            swept.stuck_holders += 1;
-            let moving = lock.live_holders(now) - swept.stuck_holders;
+            let (stuck, moving) = match swept.holders {
+                Holders::Together { stuck, moving } => (stuck + 1, moving - 1),
+                _ => (1, lock.live_holders(now) - 1),
+            };
+            swept.holders = Holders::Together { stuck, moving };
             let others_are_stuck = |owner: &[u8]| match lock.live_hold(owner, now) {
-                Some(_) => moving == 1 && swept.stuck_holders > 0,
+                Some(_) => moving == 1,
                 None => moving == 0,
             };
             // The new owner is stuck from the beginning: it counts as a holder that is.
             let own = usize::from(lock.live_hold(new, now).is_some());
-            if moving == 0 && swept.stuck_holders > own && goals.clone().any(|goal| waits(new, &goal.claim)) {
+            if moving == 0 && stuck > own && goals.clone().any(|goal| waits(new, &goal.claim)) {
                 return because();
             }
             if moving > 1 {
@@ -379,6 +440,11 @@ impl<'a, K: Keys> Stuck<'a, K> {
 impl<'a, K: Keys> Stuck<'a, K> {
     /// Finds whom a stuck request makes stuck that stand behind it.
     fn stands_ahead(&mut self, id: QueueId, ahead: &Ahead<'_>) -> Option<Because> {
+        self.work += 1;
+        let is_swept = |swept: &Swept| swept.passed.is_empty() && swept.behind.is_some_and(|from| from <= ahead.place);
+        if !self.goals.contains_key(&id) && self.swept.get(&id).is_some_and(is_swept) {
+            return None;
+        }
         let queue = self.queues.get(id)?;
         if ahead.who != Who::New && self.makes_new_stuck(id, ahead) {
             return Some(Because { blocker: ahead.who, key: queue.key.name.clone() });

@@ -362,6 +362,19 @@ impl Lock {
         }
     }
 
+    /// The owners that hold it and whose leases are not over.
+    pub fn live_owners(&self, now: Timestamp) -> impl Iterator<Item = &Owner> {
+        let (one, shared) = match self {
+            Lock::Exclusive(exclusive) => (Some(&exclusive.owner), None),
+            Lock::Shared(shared) => (None, Some(shared)),
+            Lock::Vacant => (None, None),
+        };
+        let live = shared.into_iter().flat_map(move |shared| {
+            shared.holders.as_slice().iter().filter(move |holder| !shared.is_over(holder, now))
+        });
+        one.into_iter().chain(live.map(|holder| &holder.owner))
+    }
+
     /// How many hold it whose leases are not over.
     pub fn live_holders(&self, now: Timestamp) -> usize {
         match self {
