@@ -30,6 +30,9 @@ const HOLDERS_TO_ONE_QUESTION: usize = if cfg!(test) { 1 } else { 8 };
 /// After so many places the other search looks ahead once more, as far, and again after four times as many.
 const LOOK_AGAIN: usize = if cfg!(test) { 4 } else { 512 };
 
+/// After so many owners the holders of a shared key that nobody waits for yet are asked for once more.
+const MANY: usize = if cfg!(test) { 2 } else { 256 };
+
 /// An owner that is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
@@ -173,7 +176,11 @@ impl<'a, K: Keys> Stuck<'a, K> {
                     Reached::TooMany => look_again *= 4,
                 }
             }
-            found = self.follow(Who::Other(self.order[next]));
+            // Those who are stuck first may be enough.
+            if next == 0 || next == MANY {
+                found = self.by_holders_of_shared();
+            }
+            found = found.or_else(|| self.follow(Who::Other(self.order[next])));
             next += 1;
         }
         let mut because = found.or_else(|| self.by_holders_of_shared())?;
@@ -407,7 +414,7 @@ impl<'a, K: Keys> Stuck<'a, K> {
 
     /// The key of the new request is shared, and nobody waits for it yet: whether its holders are stuck.
     fn by_holders_of_shared(&mut self) -> Option<Because> {
-        let key = self.shared.take()?;
+        let key = self.shared.clone()?;
         let (new, claim, now) = (self.new.owner(), &self.new.request.claim, self.now.timestamp());
         let mut entry = self.keys.open(key.as_ref());
         let Content::Lock(lock) = entry.content() else { return None };
