@@ -12,6 +12,16 @@ use super::ffi::main_thread::MainThread;
 /// the server may be held up between two readings. What is less adds up until it is more.
 const TOLERANCE_MS: u64 = 20;
 
+/// After so long a turn is over: what is left goes on in the next. With what the server adds, a command and a turn of
+/// the timer in one round of its event loop stay below 5 ms.
+const TURN_US: u64 = 1_500;
+
+/// The clock is read after so many units of work, each of which takes some microseconds.
+const UNITS_A_READING: u32 = 4;
+
+/// When the turn is over.
+static TURN_ENDS_US: MainThread<Cell<u64>> = MainThread(Cell::new(0));
+
 /// By how many milliseconds the wall clock was ahead of the other when it was looked at last, or set last.
 static AHEAD_MS: MainThread<Cell<Option<i64>>> = MainThread(Cell::new(None));
 
@@ -23,7 +33,21 @@ pub fn start() {
 /// The time of a decision, read when it is first needed.
 #[inline]
 pub fn now() -> Now {
-    Now::by(wall_us, ffi::monotonic_us)
+    Now::by(wall_us, ffi::monotonic_us).within(is_turn_over)
+}
+
+/// Whether a turn is over in which so many units of work were done. The first of them begins it.
+fn is_turn_over(units: u32) -> bool {
+    if units == 1 {
+        TURN_ENDS_US.0.set(ffi::monotonic_us() + TURN_US);
+        return false;
+    }
+    units % UNITS_A_READING == 0 && ffi::monotonic_us() >= TURN_ENDS_US.0.get()
+}
+
+/// What was done in this turn costs the server so much when the turn is over: that counts too.
+pub fn shorten_turn(us: u64) {
+    TURN_ENDS_US.0.set(TURN_ENDS_US.0.get().saturating_sub(us));
 }
 
 /// The clock that nobody sets.

@@ -9,7 +9,6 @@ use lock::value::time::Now;
 use super::background::events::{self, Event};
 use super::background::timer;
 use super::clients::waiting_clients::WaitingClients;
-use super::clients::wake::Answering;
 use super::ffi::call::slot;
 use super::ffi::main_thread::MainThread;
 use super::ffi::string::OwnedStr;
@@ -36,6 +35,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     };
     let now = &clock::now();
     if events::is_any() {
+        now.begin_turn();
         while let Some(event) = events::take_next() {
             state.apply(event, now);
         }
@@ -82,7 +82,7 @@ impl State {
                     let has_left = |key: KeyRef<'_>| {
                         slot(ctx, OwnedStr::new(key.name).as_str()).is_some_and(|slot| slots.contains(slot))
                     };
-                    manager.slots_left(&mut Answering { ctx, clients }, has_left);
+                    manager.slots_left(has_left);
                 }
             }
             Event::ClientGone(client) => {
@@ -95,11 +95,7 @@ impl State {
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),
             Event::Disconnected(blocked) => clients.disconnected(manager, now, blocked),
             // The server has unblocked the blocked clients itself, or has not: both are met.
-            Event::Demoted => {
-                if let Some(ctx) = timer::own_context() {
-                    manager.demote(&mut Answering { ctx, clients });
-                }
-            }
+            Event::Demoted => manager.demote(),
             Event::Configured => {
                 manager.limits = settings::limits();
                 manager.change_grace(now, settings::grace_ms());

@@ -26,9 +26,6 @@ use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::store::{KeyArguments, Store, StoredKey};
 use super::state::{self, State};
 
-/// At most this many timers are handled in one turn of the server, so that clients are not held up.
-const TIMERS_A_TURN: usize = 1_000;
-
 /// What the rules work with during a command.
 pub type CommandHost<'a> = Host<'a, Store<'a>, Parking<'a>>;
 
@@ -133,7 +130,7 @@ pub fn of_told_owner(key: KeyRef<'_>, owner: &[u8]) {
 /// To be called by the server only, as the callback of the one timer.
 pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     timer::fired();
-    guard("timer", || {
+    let played = guard("timer", || {
         stall::note_life();
         turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
@@ -143,7 +140,9 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             // SAFETY: the state is borrowed, so no other turn has a store.
             let keys = unsafe { Store::of_timer(ctx) };
             let mut host = Host { keys, clients: Answering { ctx, clients }, now };
-            manager.tick(&mut host, TIMERS_A_TURN);
+            // What the turn has no time for stays due.
+            now.begin_turn();
+            manager.tick(&mut host);
             manager.drain(&mut host);
             if manager.has_due() && host.keys.was_refused() {
                 // Waits end in time meanwhile.
@@ -155,6 +154,10 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             }
         });
     });
+    if played.is_none() {
+        // A bug must not keep those from their turn whom it does not concern.
+        timer::arm(NextTimer { instant: Some(clock::instant().plus_ms(GATE_RETRY_MS)), timestamp: None });
+    }
 }
 
 /// Arms the timer for what is to happen next by itself.

@@ -18,6 +18,34 @@ thread_local! {
     /// The invented clocks: `Now` takes plain functions.
     static WALL_MS: Cell<u64> = const { Cell::new(0) };
     static MONOTONIC_MS: Cell<u64> = const { Cell::new(0) };
+    /// After so many units of work a turn is over.
+    static TURN_UNITS: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+/// How long turns are.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Turns {
+    /// They go on until all is done.
+    #[default]
+    Endless,
+    /// So many units of work.
+    Of(u32),
+    /// One to three units, sometimes more, always the same for the same number of turns.
+    Random(Cell<u64>),
+}
+
+impl Turns {
+    fn next_units(&self) -> u32 {
+        match self {
+            Turns::Endless => u32::MAX,
+            Turns::Of(units) => *units,
+            Turns::Random(state) => {
+                let next = state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state.set(next);
+                [1, 1, 1, 2, 2, 3, 5, u32::MAX][(next >> 61) as usize]
+            }
+        }
+    }
 }
 
 /// A server as the rules see it.
@@ -25,6 +53,7 @@ thread_local! {
 pub(crate) struct SimulatedServer {
     pub keyspace: Keyspace,
     pub inbox: Inbox,
+    pub turns: Turns,
 }
 
 impl Default for SimulatedServer {
@@ -41,16 +70,18 @@ impl Default for SimulatedServer {
             told: None,
             opened: 0,
         };
-        SimulatedServer { keyspace, inbox: Inbox::default() }
+        SimulatedServer { keyspace, inbox: Inbox::default(), turns: Turns::Endless }
     }
 }
 
 impl SimulatedServer {
-    /// The time of a decision that is made now.
+    /// The time of a decision that is made now, in a turn of its own.
     pub fn now(&self) -> Now {
         WALL_MS.set(self.keyspace.timestamp().ms());
         MONOTONIC_MS.set(self.keyspace.now_ms);
-        Now::by(|| WALL_MS.get() * 1_000, || MONOTONIC_MS.get() * 1_000)
+        TURN_UNITS.set(self.turns.next_units());
+        let now = Now::by(|| WALL_MS.get() * 1_000, || MONOTONIC_MS.get() * 1_000);
+        now.within(|units| units >= TURN_UNITS.get())
     }
 
     pub fn host<'a>(&'a mut self, now: &'a Now) -> Host<'a, &'a mut Keyspace, &'a mut Inbox> {

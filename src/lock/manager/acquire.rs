@@ -322,9 +322,8 @@ impl LockManager {
         let never_fits =
             |id: &RequestId| self.queues.request(*id).is_some_and(|queued| queued.claim.count().number() > limit);
         let ids: Vec<_> = queue.present().map(|(_, id)| id).filter(never_fits).collect();
-        for id in ids {
-            self.dismiss(&mut host.clients, id, WaitOutcome::Impossible(InvalidClaim::OverLimit.into()));
-        }
+        let outcome = WaitOutcome::Impossible(InvalidClaim::OverLimit.into());
+        self.dismiss_all(&mut host.clients, host.now, ids, outcome);
     }
 
     /// A retry has taken the place of this request over.

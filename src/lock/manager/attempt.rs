@@ -119,7 +119,7 @@ impl LockManager {
                 let others = self.remove(id);
                 let other_queues =
                     queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());
-                self.due.extend(other_queues);
+                self.due.extend(other_queues.copied());
                 keys.iter().for_each(|key| self.gained(key.as_ref(), queued.owner.as_bytes()));
                 let first = first_of(&grants);
                 let (owner, claim) = (queued.owner, queued.claim);

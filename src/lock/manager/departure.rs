@@ -1,6 +1,8 @@
 //! Waiters that go: their time runs out, their connection ends, they are cancelled, or told that their turn never
 //! comes.
 
+use std::collections::VecDeque;
+
 use super::lock_manager::{LockManager, Timer};
 use crate::host::{Clients, Content, Entry, Host, Keys, WaitOutcome};
 use crate::id_map::IdSet;
@@ -91,12 +93,11 @@ impl LockManager {
         self.deliveries.confirm(db, names, owner);
     }
 
-    /// The server is no primary any more: nobody waits here, nothing is bound.
-    pub fn demote<C: Clients>(&mut self, clients: &mut C) {
+    /// The server is no primary any more: nobody waits here, nothing is bound. Nothing is told yet:
+    /// [`LockManager::drain`] follows.
+    pub fn demote(&mut self) {
         let ids: Vec<_> = self.queues.requests().map(|(id, _)| id).collect();
-        for id in ids {
-            self.dismiss(clients, id, WaitOutcome::Demoted);
-        }
+        self.dismissed.extend(ids.into_iter().map(|id| (id, WaitOutcome::Demoted)));
         self.db_changed(None);
         self.due.clear();
         self.changed.clear();
@@ -106,17 +107,15 @@ impl LockManager {
     }
 
     /// Slots of the cluster belong to another node now: who waits for a key in them has to ask again, first come first
-    /// told, and places there are of no use. Nothing is written.
-    pub fn slots_left<C: Clients>(&mut self, clients: &mut C, has_left: impl Fn(KeyRef<'_>) -> bool) {
+    /// told, and places there are of no use. Nothing is told yet: [`LockManager::drain`] follows.
+    pub fn slots_left(&mut self, has_left: impl Fn(KeyRef<'_>) -> bool) {
         let queues = self.queues.iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
         let queues: IdSet<_> = queues.map(|(id, _)| id).collect();
         let stands_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
         let requests = self.queues.requests().filter(|(_, request)| stands_there(request));
         let mut ids: Vec<_> = requests.map(|(id, request)| (request.place, id)).collect();
         ids.sort_unstable();
-        for (_, id) in ids {
-            self.dismiss(clients, id, WaitOutcome::TryAgain);
-        }
+        self.dismissed.extend(ids.into_iter().map(|(_, id)| (id, WaitOutcome::TryAgain)));
     }
 
     /// Takes a request out and tells its client why.
@@ -129,6 +128,35 @@ impl LockManager {
         self.remove(id);
     }
 
+    /// The same with many, as far as the turn goes.
+    pub(super) fn dismiss_all<C: Clients>(
+        &mut self,
+        clients: &mut C,
+        now: &Now,
+        ids: Vec<RequestId>,
+        outcome: WaitOutcome,
+    ) {
+        self.dismissed.extend(ids.into_iter().map(|id| (id, outcome)));
+        self.tell_dismissed(clients, now);
+    }
+
+    /// Tells those who wait in vain, as far as the turn goes.
+    pub(super) fn tell_dismissed<C: Clients>(&mut self, clients: &mut C, now: &Now) {
+        while let Some((id, outcome)) = self.dismissed.pop_front() {
+            // Who has gone meanwhile, or was granted the lock, is told nothing.
+            if self.queues.request(id).is_none() {
+                continue;
+            }
+            self.dismiss(clients, id, outcome);
+            if now.is_turn_over() {
+                break;
+            }
+        }
+        if self.dismissed.is_empty() {
+            self.dismissed = VecDeque::new();
+        }
+    }
+
     /// Takes out everyone who stands in a queue.
     pub(super) fn dismiss_queue<K, C: Clients>(
         &mut self,
@@ -136,11 +164,8 @@ impl LockManager {
         queue: QueueId,
         outcome: WaitOutcome,
     ) {
-        let stands_here = self.queues.requests().filter(|(_, request)| request.stands_in(queue));
-        let ids: Vec<_> = stands_here.map(|(id, _)| id).collect();
-        for id in ids {
-            self.dismiss(&mut host.clients, id, outcome);
-        }
+        let ids = self.queues.all_in(queue);
+        self.dismiss_all(&mut host.clients, host.now, ids, outcome);
     }
 
     /// Takes a request out of its queues, with its timers and those of queues in which nobody stands any more.
@@ -150,12 +175,12 @@ impl LockManager {
             self.timers.clear(Timer::WaitEnds(id));
         }
         self.timers.clear(Timer::PlaceEnds(id));
-        self.to_try.remove(&id);
+        self.to_try.remove((request.place, id));
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
                 self.lease_ends.clear(queue);
                 self.timers.clear(Timer::GraceEnds(queue));
-                self.due.remove(&queue);
+                self.due.remove(queue);
                 self.changed.remove(&queue);
             }
         }
@@ -319,7 +344,8 @@ mod tests {
         let away = queue(&mut fixture, "c", true);
         leave(&mut fixture, away, Departure::MayComeBack);
         let waiting = ["d", "e", "f"].map(|name| queue(&mut fixture, name, true));
-        fixture.manager.slots_left(&mut &mut fixture.server.inbox, |key| key.name == b"k");
+        fixture.manager.slots_left(|key| key.name == b"k");
+        fixture.drain();
         let told = fixture.server.inbox.answers.drain(..).collect::<Vec<_>>();
         assert_eq!(told, waiting.map(|id| (id, WaitOutcome::TryAgain)), "in their order");
         assert_eq!((fixture.manager.queues().kept_places(), fixture.manager.queues().waiters()), (0, 1));
@@ -336,7 +362,8 @@ mod tests {
         fixture.manager.undelivered(lost);
         fixture.acquire_all("d", &[b"l"], MUTEX, Some(crate::key::ClientId(7)), Lease::from_ms(300).unwrap());
         fixture.manager.end_session(crate::key::ClientId(7));
-        fixture.manager.demote(&mut &mut fixture.server.inbox);
+        fixture.manager.demote();
+        fixture.drain();
         assert!(matches!(fixture.server.inbox.answers[..], [_, (_, WaitOutcome::Demoted)]));
         assert!(fixture.manager.queues().is_empty() && fixture.manager.bindings().is_empty());
         assert!(!fixture.manager.has_due());

@@ -35,7 +35,7 @@ impl LockManager {
         let mut gone = lock.settle(now.timestamp());
         if !self.ended.is_empty() {
             for (owner, client) in self.bindings.owners_of(key) {
-                if self.ended.contains(&client) && lock.evict(owner.as_bytes()) == Released::Gone {
+                if self.ended.contains_key(&client) && lock.evict(owner.as_bytes()) == Released::Gone {
                     gone.push(owner);
                 }
             }
@@ -74,11 +74,10 @@ impl LockManager {
         }
     }
 
-    /// Takes the holders out whose leases have ended, at most so many locks of them. While the server refuses writes,
-    /// and on a replica, nothing ends.
-    pub(super) fn end_leases<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
-        for _ in 0..most {
-            let Some(key) = self.shared_leases.first_due(host.now) else { return };
+    /// Takes the holders out whose leases have ended, as far as the turn goes. While the server refuses writes, and on a
+    /// replica, nothing ends.
+    pub(super) fn end_leases<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>) {
+        while let Some(key) = self.shared_leases.first_due(host.now) {
             let key = key.as_ref();
             match host.keys.gate(key) {
                 Gate::Open => {
@@ -93,6 +92,9 @@ impl LockManager {
                     return self.shared_leases.put_off_all(host.now.instant().plus_ms(REFUSED_RETRY_MS));
                 }
                 Gate::Elsewhere => self.shared_leases.put_off(key, host.now.timestamp().plus_ms(ELSEWHERE_RETRY_MS)),
+            }
+            if host.now.is_turn_over() {
+                return;
             }
         }
     }

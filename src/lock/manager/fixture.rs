@@ -69,7 +69,7 @@ impl Fixture {
     /// Handles the timers whose time has come.
     pub fn tick(&mut self) {
         let now = self.server.now();
-        self.manager.tick(&mut self.server.host(&now), 100);
+        self.manager.tick(&mut self.server.host(&now));
     }
 
     /// When the next timer fires that has something to do; both clocks say the same here, unless a test has set the wall

@@ -2,6 +2,9 @@
 //!
 //! Requests for this key alone are decided with the key open. A request for several keys opens each of them, one after
 //! the other, so the first key is closed before it.
+//!
+//! A turn may end after each waiter. The queue stays due then, and goes on in the next turn. Nobody gets in between: who
+//! still stands in the queue is ahead of every newcomer, whether a holder is in its way or not.
 
 use super::attempt::{Attempt, Turn};
 use super::lock_manager::LockManager;
@@ -27,6 +30,14 @@ pub(super) enum Next {
     RequestsOf(Owner),
 }
 
+/// How many of those who wait were asked what the change of their key means for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inspected {
+    All,
+    /// The turn was over.
+    Some,
+}
+
 impl LockManager {
     /// The wait queue of a key that somebody waits for, and whether the waiters may be granted the key now.
     pub(super) fn queue_and_gate<K: Keys, C>(
@@ -43,95 +54,131 @@ impl LockManager {
     pub(super) fn put_off<K, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, gate: Gate) {
         match gate {
             Gate::Open => {}
-            Gate::Closed => _ = self.due.insert(queue),
+            Gate::Closed => self.due.insert(queue),
             Gate::Elsewhere => self.dismiss_queue(host, queue, WaitOutcome::TryAgain),
         }
     }
 
-    /// Grants the key of a queue to the waiters that it admits, first come first served.
-    pub(super) fn serve<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) {
-        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
+    /// Grants the key of a queue to the waiters that it admits, first come first served, as far as the turn goes. What the
+    /// gate said.
+    pub(super) fn serve<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) -> Gate {
+        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return Gate::Open };
         match self.queue_and_gate(host, key.as_ref()) {
             Some((_, Gate::Open)) => {}
-            Some((_, gate)) => return self.put_off(host, queue, gate),
+            Some((_, gate)) => {
+                self.put_off(host, queue, gate);
+                return gate;
+            }
             // Places are of no use where the slot is not.
             None if host.keys.gate(key.as_ref()) == Gate::Elsewhere => {
-                return self.put_off(host, queue, Gate::Elsewhere);
+                self.put_off(host, queue, Gate::Elsewhere);
+                return Gate::Elsewhere;
             }
-            None => return,
+            None => return Gate::Open,
         }
-        if self.changed.remove(&queue) {
-            self.inspect_again(host, key.as_ref(), queue);
+        if self.changed.contains_key(&queue) && self.inspect_again(host, key.as_ref(), queue) == Inspected::Some {
+            self.due.insert(queue);
+            return Gate::Open;
         }
         let mut entry = host.keys.open(key.as_ref());
         let next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
         drop(entry);
         self.serve_on(host, queue, next);
+        Gate::Open
     }
 
     /// The key may have become something else. Whoever can never be granted it now is told, wherever it stands; whoever
-    /// holds it now has its turn.
-    fn inspect_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, key: KeyRef<'_>, queue: QueueId) {
-        let mut entry = host.keys.open(key);
-        let holder = match entry.content() {
-            Content::Free => return,
-            Content::Foreign => None,
-            Content::Lock(lock) => {
-                // A semaphore that came here brings its LIMIT.
-                lock.semaphore_limit().into_iter().for_each(|limit| _ = self.queues.set_limit(queue, limit));
-                lock.exclusive_owner().cloned()
+    /// holds it now has its turn. Goes on behind those that an earlier turn came to.
+    fn inspect_again<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+        queue: QueueId,
+    ) -> Inspected {
+        loop {
+            let mut entry = host.keys.open(key);
+            match entry.content() {
+                Content::Free => {
+                    self.changed.remove(&queue);
+                    return Inspected::All;
+                }
+                Content::Foreign => {}
+                Content::Lock(lock) => {
+                    // A semaphore that came here brings its LIMIT.
+                    lock.semaphore_limit().into_iter().for_each(|limit| _ = self.queues.set_limit(queue, limit));
+                }
             }
-        };
-        let mut granted = Vec::new();
-        for id in self.queues.get(queue).into_iter().flat_map(WaitQueue::present).map(|(_, id)| id).collect::<Vec<_>>()
-        {
-            let Some(queued) = self.queues.request(id) else { continue };
-            if !queued.has_several_keys() {
-                self.attempt(&mut entry, &mut host.clients, host.now, key, queue, id, Turn::NotCome);
-                continue;
-            }
-            let (owner, claim, lease) = (queued.owner.clone(), queued.claim, queued.lease);
-            match self.admission(host.now, key, &mut entry, &LockRequest { owner: owner.as_ref(), claim, lease }) {
-                Ok(Admission::AlreadyHeld) => granted.push(id),
-                Ok(Admission::Admit | Admission::Wait) => {}
-                Err(error) => _ = self.dismiss_for(&mut host.clients, id, error),
+            // Who holds this key already is granted all of its keys, one of which may be this one: it is closed first.
+            let holder = loop {
+                let after = self.changed.get(&queue).copied().flatten();
+                let Some((place, id)) = self.queues.get(queue).and_then(|queue| queue.next_after(after)) else {
+                    // Everyone was asked, or went.
+                    self.changed.remove(&queue);
+                    if let Content::Lock(lock) = entry.content() {
+                        let holder = lock.exclusive_owner().cloned();
+                        holder.iter().for_each(|holder| self.gained(key, holder.as_bytes()));
+                    }
+                    return Inspected::All;
+                };
+                self.changed.insert(queue, Some(place));
+                let Some(queued) = self.queues.request(id) else { continue };
+                if queued.has_several_keys() {
+                    let (owner, claim, lease) = (queued.owner.clone(), queued.claim, queued.lease);
+                    match self.admission(
+                        host.now,
+                        key,
+                        &mut entry,
+                        &LockRequest { owner: owner.as_ref(), claim, lease },
+                    ) {
+                        Ok(Admission::AlreadyHeld) => break id,
+                        Ok(Admission::Admit | Admission::Wait) => {}
+                        Err(error) => _ = self.dismiss_for(&mut host.clients, id, error),
+                    }
+                } else {
+                    self.attempt(&mut entry, &mut host.clients, host.now, key, queue, id, Turn::NotCome);
+                }
+                if host.now.is_turn_over() {
+                    return Inspected::Some;
+                }
+            };
+            drop(entry);
+            self.attempt_several(host, queue, holder);
+            if host.now.is_turn_over() {
+                return Inspected::Some;
             }
         }
-        drop(entry);
-        for id in granted {
-            self.attempt_several(host, queue, id);
-        }
-        holder.iter().for_each(|holder| self.gained(key, holder.as_bytes()));
     }
 
     /// An owner that holds a key reenters it, and passes requests that want it besides others: what else it waits for
     /// is tried again, wherever that stands.
     pub(super) fn gained(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        if self.queues.id_of(key).is_some() {
-            let requests = self.queues.requests_of(key.db, owner);
-            self.to_try.extend(requests.filter(|id| self.queues.request(*id).is_some_and(QueuedRequest::is_present)));
-        }
+        let Some(id) = self.queues.id_of(key) else { return };
+        let requests = self.queues.requests_around(id, owner);
+        let present = requests.filter_map(|id| Some((self.queues.request(id).filter(|it| it.is_present())?.place, id)));
+        self.to_try.extend(present);
     }
 
-    /// Tries a request again whose owner has gained a key.
-    pub(super) fn try_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: RequestId) {
-        let Some(queued) = self.queues.request(id).filter(|queued| queued.is_present()) else { return };
-        let queues = queued.queues.clone();
+    /// Tries a request again whose owner has gained a key. What the gate said.
+    pub(super) fn try_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: RequestId) -> Gate {
+        let Some(queued) = self.queues.request(id).filter(|queued| queued.is_present()) else { return Gate::Open };
+        let (queues, place) = (queued.queues.clone(), queued.place);
         let Some(key) = queues.first().and_then(|queue| self.queues.get(*queue)).map(|queue| queue.key.clone()) else {
-            return;
+            return Gate::Open;
         };
-        match host.keys.gate(key.as_ref()) {
+        let gate = host.keys.gate(key.as_ref());
+        match gate {
             Gate::Open => self.serve_request(host, queues[0], id),
-            Gate::Closed => _ = self.to_try.insert(id),
+            Gate::Closed => self.to_try.insert((place, id)),
             Gate::Elsewhere => self.put_off(host, queues[0], Gate::Elsewhere),
         }
         for queue in queues {
             self.watch(host, queue);
         }
+        gate
     }
 
-    /// Grants an open key to the waiters for it alone, up to the first that has to wait or wants other keys too. A lock
-    /// that is vacant when that is done is removed.
+    /// Grants an open key to the waiters for it alone, up to the first that has to wait or wants other keys too, or as
+    /// far as the turn goes. A lock that is vacant when that is done is removed.
     pub(super) fn serve_open<E: Entry, C: Clients>(
         &mut self,
         entry: &mut E,
@@ -140,6 +187,8 @@ impl LockManager {
         key: KeyRef<'_>,
         queue: QueueId,
     ) -> Next {
+        // An earlier turn left the rest of the queue to the timer: commands in between need not do its work.
+        let goes_on_later = self.due.contains(queue);
         while let Some(id) = self.queues.get(queue).and_then(WaitQueue::first) {
             let Some(head) = self.queues.request(id) else { break };
             if head.has_several_keys() {
@@ -161,10 +210,21 @@ impl LockManager {
                 Attempt::Dismissed => {}
                 Attempt::Stuck => break,
             }
+            if now.is_turn_over() || goes_on_later {
+                self.go_on_later(queue);
+                break;
+            }
         }
         remove_if_vacant(entry);
         self.watch_open(entry, queue);
         Next::Done
+    }
+
+    /// The turn is over: the rest of the queue, if there is one, is for the next.
+    fn go_on_later(&mut self, queue: QueueId) {
+        if self.queues.get(queue).is_some_and(|queue| queue.waiters() > 0) {
+            self.due.insert(queue);
+        }
     }
 
     /// In the same queue the owner that was just granted the key may stand once more: it reenters now, past everyone.
@@ -209,7 +269,12 @@ impl LockManager {
                             self.serve_owners(host, queue, passing);
                             break;
                         }
-                        Attempt::Dismissed => {}
+                        Attempt::Dismissed => {
+                            if host.now.is_turn_over() {
+                                self.go_on_later(queue);
+                                break;
+                            }
+                        }
                     }
                 }
             }
@@ -259,11 +324,10 @@ impl LockManager {
 
     /// The requests of an owner that wait in this queue, in the order of their places.
     fn requests_in(&self, queue: QueueId, owner: &Owner) -> Vec<RequestId> {
-        let Some(db) = self.queues.get(queue).map(|queue| queue.key.db) else { return Vec::new() };
         let waits_here = |id: &RequestId| {
             self.queues.request(*id).is_some_and(|queued| queued.is_present() && queued.stands_in(queue))
         };
-        let mut requests: Vec<_> = self.queues.requests_of(db, owner.as_bytes()).filter(waits_here).collect();
+        let mut requests: Vec<_> = self.queues.requests_around(queue, owner.as_bytes()).filter(waits_here).collect();
         requests.sort_by_key(|id| self.queues.request(*id).map(|queued| queued.place));
         requests
     }

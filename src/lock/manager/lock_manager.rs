@@ -1,20 +1,22 @@
 //! What the rules remember that is not stored with a key.
 //!
 //! Nothing is done in this folder but to decide: the [`Host`](crate::host::Host) stores, replicates and answers. What
-//! cannot be decided at once, because no write is allowed where it was noticed, is put down in `due` and decided by
-//! [`LockManager::drain`]. One road for every surprise.
+//! cannot be decided at once, because no write is allowed where it was noticed or because the turn is over, is put down
+//! in `due` and decided by [`LockManager::drain`]. One road for every surprise.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::deliveries::Deliveries;
+use super::due::Due;
 use super::grace::Grace;
-use super::session_bindings::{Bindings, Slot};
+use super::session_bindings::{BindingId, Bindings, Slot};
 use super::shared_leases::SharedLeases;
 use super::timer_set::TimerSet;
+use crate::host::WaitOutcome;
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::QueueId;
+use crate::queue::request::{Place, QueueId};
 use crate::value::claim::{Family, InvalidClaim};
 use crate::value::fence::FenceClock;
 use crate::value::outcome::KeyError;
@@ -35,18 +37,22 @@ pub struct LockManager {
     /// By the same: when a third of a lease may be over that is bound to a connection. A timer is not moved when its
     /// binding goes and another comes to its slot: one that fires too early finds that nothing is due.
     pub(super) renewals: TimerSet<Slot, Instant>,
+    /// The server refused writes: nothing is renewed before.
+    pub(super) renewals_put_off: Option<Instant>,
     /// By the wall clock: when a lease may have ended on a key that is waited for.
     pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
     /// The locks with several holders.
     pub(super) shared_leases: SharedLeases,
-    /// Wait queues to be served as soon as somebody may write, in the order in which they came to be.
-    pub(super) due: BTreeSet<QueueId>,
-    /// Those of them whose keys may have become something else.
-    pub(super) changed: BTreeSet<QueueId>,
-    /// Requests whose owners have come to hold a key that is waited for.
-    pub(super) to_try: BTreeSet<RequestId>,
-    /// Connections that ended and whose holds are still to be taken from them.
-    pub(super) ended: BTreeSet<ClientId>,
+    /// Requests whose clients are to be told that they wait in vain.
+    pub(super) dismissed: VecDeque<(RequestId, WaitOutcome)>,
+    /// Wait queues to be served as soon as somebody may write.
+    pub(super) due: Due<QueueId>,
+    /// Those of them whose keys may have become something else, and up to which place those who wait were told.
+    pub(super) changed: BTreeMap<QueueId, Option<Place>>,
+    /// Requests whose owners have come to hold a key that is waited for, by their places.
+    pub(super) to_try: Due<(Place, RequestId)>,
+    /// Connections that ended, with what is bound to them and still to be taken from them, the oldest last.
+    pub(super) ended: BTreeMap<ClientId, Vec<BindingId>>,
     pub(super) deliveries: Deliveries,
 }
 

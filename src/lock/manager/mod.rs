@@ -17,6 +17,7 @@
 //! | `deliveries`       | which grants are on their way to their clients                    |
 //! | `keyspace_changes` | what follows from a change of a key outside the module's commands |
 //! | `timers`           | what happens by itself, and when                                  |
+//! | `due`              | what is left for a later turn, and in which order                 |
 //! | `timer_set`        | which timer fires next                                            |
 //! | `shared_leases`    | when does the first of several holders end                        |
 //! | `grace`            | when is nobody new granted anything                               |
@@ -26,6 +27,7 @@ mod alone;
 mod attempt;
 mod deliveries;
 pub mod departure;
+mod due;
 mod expiry;
 #[cfg(test)]
 mod fixture;

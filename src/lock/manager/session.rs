@@ -12,12 +12,23 @@ use crate::value::claim::LockRequest;
 use crate::value::fence::Fence;
 use crate::value::time::Now;
 
+/// Milliseconds after which a renewal is tried again of a key whose slot is moving.
+const ELSEWHERE_RETRY_MS: u64 = 1_000;
+
 impl LockManager {
     /// A connection has ended. Nothing is written: [`LockManager::drain`] takes its holds from it.
     pub fn end_session(&mut self, client: ClientId) {
-        if self.bindings.of_client(client).next().is_some() {
-            self.ended.insert(client);
+        let bound = self.bound_to(client);
+        if !bound.is_empty() {
+            self.ended.insert(client, bound);
         }
+    }
+
+    /// What is bound to a connection, the oldest last: to be taken from the end.
+    fn bound_to(&self, client: ClientId) -> Vec<BindingId> {
+        let mut bound = Vec::from_iter(self.bindings.of_client(client));
+        bound.sort_unstable_by(|one, other| other.cmp(one));
+        bound
     }
 
     /// Binds the hold that was just granted to the connection, and to no other that it was bound to.
@@ -41,8 +52,12 @@ impl LockManager {
         self.bindings.unbind(key, owner);
     }
 
-    /// A binding whose lease is to be renewed now.
+    /// A binding whose lease is to be renewed now. None is while the server refuses writes.
     pub(super) fn next_renewal(&mut self, now: &Now) -> Option<BindingId> {
+        if self.renewals_put_off.is_some_and(|until| until > now.instant()) {
+            return None;
+        }
+        self.renewals_put_off = None;
         while let Some(slot) = self.renewals.pop_due(now.instant()) {
             let Some(id) = self.bindings.in_slot(slot) else { continue };
             match self.bindings.get(id).and_then(|binding| binding.renewal) {
@@ -57,12 +72,19 @@ impl LockManager {
     /// A third of the lease is over and the connection lives.
     pub(super) fn renew_session<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: BindingId) {
         let Some(binding) = self.bindings.get(id).cloned() else { return };
-        if self.ended.contains(&binding.client) {
+        if self.ended.contains_key(&binding.client) {
             return;
         }
-        let key = binding.key();
-        if host.keys.gate(key) != Gate::Open {
-            return self.renew_at(id, Some(host.now.instant().plus_ms(GATE_RETRY_MS)));
+        let (key, now) = (binding.key(), host.now.instant());
+        match host.keys.gate(key) {
+            Gate::Open => {}
+            // It is so for every key: thousands need not ask one after another.
+            Gate::Closed => {
+                self.renew_at(id, Some(now));
+                self.renewals_put_off = Some(now.plus_ms(GATE_RETRY_MS));
+                return;
+            }
+            Gate::Elsewhere => return self.renew_at(id, Some(now.plus_ms(ELSEWHERE_RETRY_MS))),
         }
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
@@ -72,27 +94,40 @@ impl LockManager {
         }
     }
 
-    /// Takes all holds from a connection that has ended. Whatever a closed gate blocks stays due.
-    pub(super) fn release_session<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, client: ClientId) {
-        let bound: Vec<Binding> =
-            self.bindings.of_client(client).filter_map(|id| self.bindings.get(id)).cloned().collect();
-        for binding in bound {
-            let (key, owner) = (binding.key(), binding.owner.as_bytes());
-            match host.keys.gate(key) {
-                Gate::Closed => {
-                    self.ended.insert(client);
-                    continue;
-                }
-                Gate::Elsewhere => {
-                    self.unbind(key, owner);
-                    continue;
-                }
-                Gate::Open => {}
+    /// Takes the holds from the connections that have ended, as far as the turn goes. Whatever a closed gate blocks
+    /// stays due.
+    pub(super) fn end_sessions<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
+        while let Some(mut next) = self.ended.first_entry() {
+            let client = *next.key();
+            let Some(id) = next.get_mut().pop() else {
+                next.remove();
+                // What was bound to it when its end was known already.
+                self.end_session(client);
+                continue;
+            };
+            let Some(binding) = self.bindings.get(id).cloned() else { continue };
+            if self.end_bound_hold(host, &binding) == Gate::Closed {
+                self.ended.entry(client).or_default().push(id);
+                return;
             }
+            if host.now.is_turn_over() {
+                return;
+            }
+        }
+    }
+
+    /// Takes a hold from a connection that has ended, unless the gate is closed.
+    fn end_bound_hold<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, binding: &Binding) -> Gate {
+        let (key, owner) = (binding.key(), binding.owner.as_bytes());
+        let gate = host.keys.gate(key);
+        if gate != Gate::Closed {
             self.unbind(key, owner);
+        }
+        if gate == Gate::Open {
             // A key that holds no lock any more has ended the hold itself.
             _ = self.end_hold(host, key, End::Disconnected { owner });
         }
+        gate
     }
 }
 

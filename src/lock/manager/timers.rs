@@ -54,7 +54,11 @@ impl LockManager {
 
     /// Whether [`LockManager::drain`] has something to do.
     pub fn has_due(&self) -> bool {
-        !self.due.is_empty() || !self.to_try.is_empty() || !self.ended.is_empty() || self.deliveries.has_lost()
+        !self.due.is_empty()
+            || !self.to_try.is_empty()
+            || !self.ended.is_empty()
+            || !self.dismissed.is_empty()
+            || self.deliveries.has_lost()
     }
 
     /// Whether [`LockManager::tick`] will have something to do.
@@ -69,8 +73,8 @@ impl LockManager {
     /// When [`LockManager::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
         let earliest = |one: Option<Timestamp>, other| one.into_iter().chain(other).min();
-        let instants = self.timers.next().into_iter().chain(self.renewals.next());
-        let instants = instants.chain(self.shared_leases.put_off_until());
+        let renewal = self.renewals.next().map(|due| self.renewals_put_off.map_or(due, |until| until.max(due)));
+        let instants = self.timers.next().into_iter().chain(renewal).chain(self.shared_leases.put_off_until());
         NextTimer { instant: instants.min(), timestamp: earliest(self.lease_ends.next(), self.shared_leases.next()) }
     }
 
@@ -90,10 +94,29 @@ impl LockManager {
         }
     }
 
+    /// Whether somebody is still to be told that it waits in vain.
+    #[cfg(test)]
+    pub(crate) fn has_dismissed(&self) -> bool {
+        !self.dismissed.is_empty()
+    }
+
+    /// Whether newcomers are granted what they ask for.
+    #[cfg(test)]
+    pub(crate) fn grace_is_over(&mut self, now: &Now) -> bool {
+        !self.grace.is_running(now)
+    }
+
+    /// Until when no session is renewed, because the server refused writes.
+    #[cfg(test)]
+    pub(crate) fn renewals_are_put_off(&self) -> Option<Instant> {
+        self.renewals_put_off
+    }
+
     /// How long after `now` each timer fires that has something to do.
     #[cfg(test)]
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
         let renewals = self.bindings.ids().filter_map(|id| self.bindings.get(id)?.renewal);
+        let renewals = renewals.map(|due| self.renewals_put_off.map_or(due, |until| until.max(due)));
         let timers = self.timers.all().chain(renewals).map(|when| when.ms_since(now.instant()));
         let lease_ends = self.lease_ends.all().chain(self.shared_leases.all());
         timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
@@ -110,49 +133,79 @@ impl LockManager {
         }
     }
 
-    /// Decides all that was put down. Whatever a closed gate blocks stays due.
+    /// Decides what was put down, as far as the turn goes: of each kind at least one, so that none waits for ever behind
+    /// another. The rest, and whatever a closed gate blocks, stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
         self.shared_leases.end_turn();
-        let lost: Vec<_> = std::iter::from_fn(|| self.deliveries.take_lost()).collect();
-        for delivery in lost {
-            self.take_back(host, delivery);
+        self.tell_dismissed(&mut host.clients, host.now);
+        // Nobody is served as long as somebody ahead may be one of those.
+        if !self.dismissed.is_empty() {
+            return;
         }
-        for client in std::mem::take(&mut self.ended) {
-            self.release_session(host, client);
+        // Whose time has run out is granted nothing any more, and whoever is gone is in nobody's way.
+        if self.timers.next().is_some_and(|due| due <= host.now.instant()) {
+            return;
         }
-        for queue in std::mem::take(&mut self.due) {
-            self.serve(host, queue);
-        }
-        let mut to_try = Vec::from_iter(std::mem::take(&mut self.to_try));
-        to_try.sort_by_key(|id| self.queues.request(*id).map(|queued| queued.place));
-        for request in to_try {
-            self.try_again(host, request);
+        self.take_back_lost(host);
+        self.end_sessions(host);
+        self.serve_due(host);
+        self.try_all_again(host);
+    }
+
+    /// Serves the queues that were put down, until the turn is over or the server refuses writes: that it does for
+    /// every key.
+    fn serve_due<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
+        // What they put down comes in the next turn.
+        for _ in 0..self.due.len() {
+            let Some(queue) = self.due.take_next() else { return };
+            if self.serve(host, queue) == Gate::Closed || host.now.is_turn_over() {
+                return;
+            }
         }
     }
 
-    /// Handles the timers whose time has come, at most `most` of them, so that the server is not held up. Sessions are
-    /// renewed before ends of leases are inspected.
-    pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
+    /// Tries requests again whose owners have gained a key.
+    fn try_all_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
+        for _ in 0..self.to_try.len() {
+            let Some((_, request)) = self.to_try.take_next() else { return };
+            if self.try_again(host, request) == Gate::Closed || host.now.is_turn_over() {
+                return;
+            }
+        }
+    }
+
+    /// Handles the timers whose time has come, as far as the turn goes. Sessions are renewed before ends of leases are
+    /// inspected.
+    pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
         // Otherwise those who wait for a held key would set a timer for its end again and again.
         self.grace.end_if_over(host.now);
-        for _ in 0..most {
-            if let Some(id) = self.next_renewal(host.now) {
+        // In turn: neither waits for ever behind the other.
+        loop {
+            let (renewal, timer) = (self.next_renewal(host.now), self.timers.pop_due(host.now.instant()));
+            if let Some(id) = renewal {
                 self.renew_session(host, id);
-                continue;
             }
-            match self.timers.pop_due(host.now.instant()) {
+            match timer {
                 Some(Timer::WaitEnds(id)) => {
                     host.clients.answer(id, WaitOutcome::TimedOut);
                     self.leave(host.now, id, Departure::MayComeBack);
                 }
                 Some(Timer::PlaceEnds(id)) => _ = self.remove(id),
-                Some(Timer::GraceEnds(queue)) => _ = self.due.insert(queue),
-                None => match self.lease_ends.pop_due(host.now.timestamp()) {
-                    Some(queue) => _ = self.due.insert(queue),
-                    None => return self.end_leases(host, most),
-                },
+                Some(Timer::GraceEnds(queue)) => self.due.insert(queue),
+                None if renewal.is_none() => break,
+                None => {}
+            }
+            if host.now.is_turn_over() {
+                break;
             }
         }
+        while let Some(queue) = self.lease_ends.pop_due(host.now.timestamp()) {
+            self.due.insert(queue);
+            if host.now.is_turn_over() {
+                break;
+            }
+        }
+        self.end_leases(host);
     }
 
     /// Sees to it that a queue is served when the lease of its key ends, and notes who holds the key.
@@ -181,11 +234,21 @@ impl LockManager {
         }
     }
 
-    /// Takes a grant back that nobody received; the next waiter has its turn.
-    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, delivery: GrantInFlight) {
+    /// Takes the grants back that nobody received, the latest first, as far as the turn goes.
+    fn take_back_lost<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
+        while let Some(delivery) = self.deliveries.take_lost() {
+            if self.take_back(host, delivery) == Gate::Closed || host.now.is_turn_over() {
+                return;
+            }
+        }
+    }
+
+    /// Takes a grant back that nobody received; the next waiter has its turn. Not while the gate is closed.
+    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, delivery: GrantInFlight) -> Gate {
         let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| host.keys.gate(key.as_ref())).collect();
         if gates.contains(&Gate::Closed) {
-            return self.deliveries.put_back(delivery);
+            self.deliveries.put_back(delivery);
+            return Gate::Closed;
         }
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
         for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
@@ -196,6 +259,7 @@ impl LockManager {
             // A key that holds no such lock any more has ended the hold itself.
             _ = self.end_hold(host, key.as_ref(), End::Undelivered { owner, claim, grant });
         }
+        Gate::Open
     }
 }
 
@@ -204,7 +268,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::host::simulated::Told;
+    use crate::host::simulated::{Told, Turns};
     use crate::key::ClientId;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
@@ -253,17 +317,17 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_handles_so_many_timers_and_no_more() {
+    fn a_turn_handles_as_many_timers_as_it_has_time_for() {
         let mut fixture = Fixture::default();
         for name in [b"k", b"l", b"m"] {
             fixture.acquire_all("a", &[name], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
         }
         fixture.effects();
         fixture.server.keyspace.now_ms = 1_100;
-        let now = fixture.server.now();
-        fixture.manager.tick(&mut fixture.server.host(&now), 2);
+        fixture.server.turns = Turns::Of(2);
+        fixture.tick();
         assert_eq!((fixture.effects().len(), fixture.next_timer()), (2, Some(1_100)));
-        fixture.manager.tick(&mut fixture.server.host(&now), 2);
+        fixture.tick();
         assert_eq!((fixture.effects().len(), fixture.next_timer()), (1, Some(1_200)));
     }
 

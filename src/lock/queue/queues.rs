@@ -97,6 +97,17 @@ impl WaitQueues {
         self.requests.iter().map(|(id, request)| (*id, request))
     }
 
+    /// All who stand in a queue, those who wait before those who keep a place.
+    pub fn all_in(&self, id: QueueId) -> Vec<RequestId> {
+        let Some(queue) = self.queues.get(&id) else { return Vec::new() };
+        let mut all: Vec<_> = queue.present.values().copied().collect();
+        if queue.away > 0 {
+            let stands_here = |id_away: &RequestId| self.requests.get(id_away).is_some_and(|it| it.stands_in(id));
+            all.extend(self.away.values().copied().filter(stands_here));
+        }
+        all
+    }
+
     /// The keys that a request waits for, in the order of the request.
     pub fn keys_of<'a>(&'a self, request: &'a QueuedRequest) -> impl Iterator<Item = &'a Key> + 'a {
         request.queues.iter().filter_map(|id| self.queues.get(id)).map(|queue| &queue.key)
@@ -106,6 +117,19 @@ impl WaitQueues {
     pub fn requests_of(&self, db: i32, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
         let known = self.owners.id_of(db, owner).and_then(|id| self.owners.get(id));
         known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id)
+    }
+
+    /// Those of them that may have to do with a queue: the ones that stand there. Where others wait for several keys it is
+    /// all of them, because a request for several is listed under one of its queues, and may be passed at another.
+    pub fn requests_around(&self, id: QueueId, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
+        let queue = self.queues.get(&id);
+        let known = queue.and_then(|queue| self.owners.get(self.owners.id_of(queue.key.db, owner)?));
+        let (from, to) = match queue.is_some_and(WaitQueue::has_requests_for_several) {
+            true => (QueueId::FIRST, QueueId::LAST),
+            false => (id, id),
+        };
+        let range = (from, RequestId::FIRST)..=(to, RequestId::LAST);
+        known.into_iter().flat_map(move |known| known.listed.range(range.clone())).map(|(_, id)| *id)
     }
 
     /// The queued request of which this one is a retry: same owner, keys, mode and number.

@@ -11,6 +11,11 @@ use crate::value::time::{Instant, Lease};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub(super) u64);
 
+impl QueueId {
+    pub(super) const FIRST: QueueId = QueueId(0);
+    pub(super) const LAST: QueueId = QueueId(u64::MAX);
+}
+
 /// Where a request stands: the same in the wait queues of all its keys, so that requests for several keys cannot cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {

@@ -38,6 +38,12 @@ impl WaitQueue {
         self.present.first_key_value().map(|(_, id)| *id)
     }
 
+    /// The next one behind this place; without one the head.
+    pub fn next_after(&self, place: Option<Place>) -> Option<(Place, RequestId)> {
+        let from = place.map_or(Bound::Unbounded, Bound::Excluded);
+        self.present.range((from, Bound::Unbounded)).next().map(|(place, id)| (*place, *id))
+    }
+
     /// The requests ahead of `place`, nearest first.
     pub fn ahead_of(&self, place: Place) -> impl DoubleEndedIterator<Item = RequestId> + '_ {
         self.present.range(..place).rev().map(|(_, id)| *id)

@@ -30,6 +30,8 @@ mod wait_for;
 pub mod world;
 
 #[cfg(test)]
+mod between;
+#[cfg(test)]
 mod checks;
 #[cfg(test)]
 mod every;

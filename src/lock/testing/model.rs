@@ -10,7 +10,7 @@
 //! - the LIMIT of a semaphore that RENAME or RESTORE brings is the newest one of its key;
 //! - a grant that nobody heard is taken back when nobody else has a turn; the fence and lease of an older hold stay;
 //! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
-//! - a session's renewal that meets a server that refuses writes is tried again every 10 ms;
+//! - a session's renewal that meets a server that refuses writes is tried again after 10 ms, and none before;
 //! - the wall clock is set: what is over by it then has ended, also a session's lease; after that every lease of a
 //!   living session that has an end starts again at once, and its next renewal is due a third of it later.
 //!
@@ -115,6 +115,8 @@ pub struct Model {
     /// The newest LIMIT of each semaphore, also of one that is free.
     pub(super) limits: Vec<(Word, u32)>,
     pub(super) refuses_writes: bool,
+    /// Until when no session is renewed, because writes were refused.
+    pub renewals_put_off: Option<Ms>,
     /// When the grace began and when it ends.
     pub(super) grace: Option<(Ms, Ms)>,
     /// Connections that have ended and whose holds are still there.

@@ -1,10 +1,12 @@
 //! Plays the steps of a schedule on the rules, over an invented server.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 
+use super::between;
 use super::contract::{Acquire, Answer, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
-use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored};
+use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, Turns};
 use crate::host::{Gate, Keys, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
@@ -28,14 +30,29 @@ pub(super) struct Rules {
     deaf: Option<u64>,
     answers: Vec<(u64, Answer<Fence>)>,
     saved: Replica,
+    /// The same by the rules' own names, where a test wants to know it.
+    pub outcomes: Option<Vec<(RequestId, WaitOutcome)>>,
+    /// How many there were.
+    turns: usize,
 }
 
 impl Rules {
     pub fn new(max_waiters: usize, keep_place_ms: Ms) -> Rules {
         let mut manager = LockManager::default();
         manager.limits = Limits { max_waiters, keep_place_ms };
-        let (server, saved) = (SimulatedServer::default(), Replica::default());
-        Rules { server, manager, numbers: HashMap::new(), deaf: None, answers: Vec::new(), saved }
+        // Turns end early, and what is left goes on in the next.
+        let server = SimulatedServer { turns: Turns::Random(Cell::new(1)), ..SimulatedServer::default() };
+        let saved = Replica::default();
+        Rules {
+            server,
+            manager,
+            numbers: HashMap::new(),
+            deaf: None,
+            answers: Vec::new(),
+            saved,
+            outcomes: None,
+            turns: 0,
+        }
     }
 
     pub fn play(&mut self, command: &Command) -> Outcome<Fence> {
@@ -217,7 +234,7 @@ impl Rules {
 
     pub fn failover(&mut self, grace: Ms) {
         let replica = self.server.keyspace.replica.clone();
-        self.manager.demote(&mut &mut self.server.inbox);
+        self.manager.demote();
         self.restart(replica, grace);
         self.server.inbox.answers.retain(|(_, answer)| *answer != WaitOutcome::Demoted);
     }
@@ -236,21 +253,30 @@ impl Rules {
 
     /// The pending turns of the server: its timer fires as often as something is due.
     pub fn play_turns(&mut self) {
-        for _ in 0..100 {
-            self.tell();
-            let now = &self.server.now();
-            let is_due = |manager: &LockManager| manager.next_timer().is_due(now);
-            if !self.manager.has_due() && !is_due(&self.manager) {
+        for turn in 0..1_000 {
+            if !self.play_turn() {
                 return;
             }
-            self.manager.tick(&mut self.server.host(now), 100);
-            self.manager.drain(&mut self.server.host(now));
-            self.tell();
-            if self.server.keyspace.gate == Gate::Closed && !is_due(&self.manager) {
-                return;
+            self.turns += 1;
+            if self.manager.has_due() && (turn == 0 || self.turns % 4 == 0) {
+                between::check_nobody_gets_in_between(self, self.turns);
             }
         }
         panic!("the timer never comes to rest");
+    }
+
+    /// One of them. False: nothing is left to do.
+    pub(super) fn play_turn(&mut self) -> bool {
+        self.tell();
+        let now = &self.server.now();
+        let is_due = |manager: &LockManager| manager.next_timer().is_due(now);
+        if !self.manager.has_due() && !is_due(&self.manager) {
+            return false;
+        }
+        self.manager.tick(&mut self.server.host(now));
+        self.manager.drain(&mut self.server.host(now));
+        self.tell();
+        self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_dismissed()
     }
 
     /// Notes of the server, answers on their way.
@@ -264,6 +290,7 @@ impl Rules {
         }
         for (id, outcome) in std::mem::take(&mut self.server.inbox.answers) {
             assert!(self.manager.queues().request(id).is_none_or(|request| !request.is_present()), "it still waits");
+            self.outcomes.iter_mut().for_each(|outcomes| outcomes.push((id, outcome)));
             let number = self.numbers[&id];
             self.answers.push((number, to_answer(outcome)));
             if let WaitOutcome::Granted { .. } = outcome {

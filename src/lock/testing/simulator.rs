@@ -134,6 +134,7 @@ impl Simulation {
         }
         self.was_set_back |= by_ms < 0;
         self.rules.set_clock(by_ms);
+        self.model.renewals_put_off = self.rules.manager.renewals_are_put_off().map(|until| until.ms());
         self.model.set_clock(self.rules.clocks().wall);
         self.play_turns();
     }
@@ -204,6 +205,8 @@ impl Simulation {
             let next = timers.chain(self.model.next_event()).filter(|ahead| *ahead > 0).min();
             let next = next.map_or(end, |ahead| end.min(now.instant().ms() + ahead));
             self.rules.server.keyspace.now_ms = next;
+            // A hold that is over may have been tried too: whoever notices that would write.
+            self.model.renewals_put_off = self.rules.manager.renewals_are_put_off().map(|until| until.ms());
             self.model.pass_to(self.rules.clocks());
             self.play_turns();
             self.compare();

@@ -63,8 +63,13 @@ impl Model {
             Until::At(last) => Some((last + 1).saturating_sub(wall)),
             Until::Never => None,
         };
+        let put_off = Until::At(self.renewals_put_off.unwrap_or(0));
+        let renewal = |holder: &Holder| {
+            let (_, due) = holder.session.filter(|(client, _)| !self.gone.contains(client))?;
+            at(due.max(put_off))
+        };
         let holders = self.locks().flat_map(|lock| &lock.holders);
-        let leases = holders.flat_map(|holder| [after(holder.until), holder.session.and_then(|(_, due)| at(due))]);
+        let leases = holders.flat_map(|holder| [after(holder.until), renewal(holder)]);
         let waits = self.requests.iter().map(|request| match request.away {
             Some((_, until)) => at(Until::At(until)),
             None => at(request.until),
@@ -97,25 +102,28 @@ impl Model {
         }
         self.requests.retain(|request| request.away.is_none_or(|(_, until)| until > now));
         self.expire();
-        for (key, owner, client) in self.renewals_due() {
-            if self.refuses_writes {
-                let holder = self.holder(key, owner).expect("it is bound");
-                holder.session = Some((client, Until::At(now + 10)));
-            } else if !self.gone.contains(&client) {
-                self.start_lease_again(key, owner, None);
+        self.renewals_put_off = self.renewals_put_off.filter(|until| *until > now);
+        if self.renewals_put_off.is_none() {
+            for (key, owner) in self.renewals_due() {
+                if self.refuses_writes {
+                    self.renewals_put_off = Some(now + 10);
+                } else {
+                    self.start_lease_again(key, owner, None);
+                }
             }
         }
         self.settle();
     }
 
-    fn renewals_due(&self) -> Vec<(Word, Word, u64)> {
+    fn renewals_due(&self) -> Vec<(Word, Word)> {
         let locks = self.values.iter().filter_map(|(key, value)| match value {
             Value::Lock(lock) => Some((*key, lock)),
             Value::Foreign => None,
         });
         let holders = locks.flat_map(|(key, lock)| lock.holders.iter().map(move |holder| (key, holder)));
         let due = holders.filter_map(|(key, holder)| match holder.session? {
-            (client, due) if due <= Until::At(self.now.monotonic) => Some((key, holder.owner, client)),
+            (client, _) if self.gone.contains(&client) => None,
+            (_, due) if due <= Until::At(self.now.monotonic) => Some((key, holder.owner)),
             _ => None,
         });
         due.collect()

@@ -68,18 +68,41 @@ impl Instant {
     }
 }
 
-/// The time of a decision by both clocks, each read once, and only by decisions that need it.
+/// The time of a decision by both clocks, each read once, and only by decisions that need it. And how far the turn is in
+/// which it is made: a turn ends when the host says so, and what is left then is for the next one.
 #[derive(Debug)]
 pub struct Now {
     wall: Reading,
     monotonic: Reading,
+    units: Cell<u32>,
+    is_over: fn(u32) -> bool,
 }
 
 impl Now {
     /// The moment at which these clocks are read first: microseconds since the epoch, and since any start.
     #[inline]
     pub fn by(wall: fn() -> u64, monotonic: fn() -> u64) -> Now {
-        Now { wall: Reading::of(wall), monotonic: Reading::of(monotonic) }
+        Now { wall: Reading::of(wall), monotonic: Reading::of(monotonic), units: Cell::new(0), is_over: |_| false }
+    }
+
+    /// The same in a turn that does not go on for ever: `is_over` is told how many units of work were done, and answers
+    /// whether that was enough.
+    #[inline]
+    pub fn within(self, is_over: fn(u32) -> bool) -> Now {
+        Now { is_over, ..self }
+    }
+
+    /// The turn has begun, before any unit of work is done: from here on it counts.
+    pub fn begin_turn(&self) {
+        _ = self.is_turn_over();
+    }
+
+    /// A unit of work was done (a waiter served or told, a hold ended, a timer handled): whether the rest is for the
+    /// next turn, so that the server is not held up.
+    pub fn is_turn_over(&self) -> bool {
+        let units = self.units.get().saturating_add(1);
+        self.units.set(units);
+        (self.is_over)(units)
     }
 
     /// Microseconds since the epoch.
@@ -276,6 +299,14 @@ mod tests {
             (1_000, 1_003, u64::MAX)
         );
         assert_eq!((instant.ms_since(Instant::from_ms(400)), instant.ms_since(Instant::from_ms(2_000))), (600, 0));
+    }
+
+    #[test]
+    fn a_turn_is_over_when_the_host_says_so() {
+        let (endless, short) = (Now::by(|| 0, || 0), Now::by(|| 0, || 0).within(|units| units >= 3));
+        assert!((0..9).all(|_| !endless.is_turn_over()));
+        short.begin_turn();
+        assert_eq!([0; 3].map(|_| short.is_turn_over()), [false, true, true]);
     }
 
     #[test]

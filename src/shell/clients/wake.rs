@@ -6,8 +6,12 @@ use lock::key::RequestId;
 
 use super::callbacks::Ready;
 use super::waiting_clients::{AnswerBy, WaitingClient, WaitingClients};
+use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::publish;
+
+/// What the server does for a client that is unblocked, when the turn is over: its reply, and its place in lists.
+const UNBLOCKING_US: u64 = 8;
 
 /// The clients of the rules: those who wait, and a context to publish with.
 pub struct Answering<'a> {
@@ -23,6 +27,7 @@ impl Clients for Answering<'_> {
         let WaitingClient { client, owner, family, .. } = waiting;
         match waiting.answer_by {
             AnswerBy::Reply(blocked) => {
+                clock::shorten_turn(UNBLOCKING_US);
                 blocked.unblock(Some(Box::new(Ready { client, request, owner, family, outcome })));
                 match outcome {
                     WaitOutcome::Granted { .. } => Delivery::Pending,

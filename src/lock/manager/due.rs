@@ -1,0 +1,97 @@
+//! What is put down for a later turn: taken out one by one, in turns that may end after each.
+//!
+//! What is taken out and put back, because the server refuses writes, comes after all others: nothing starves.
+
+use std::collections::BTreeSet;
+
+/// A set of things to do. They are taken in their order, from the one on that was taken last, round and round.
+#[derive(Clone, Debug)]
+pub(super) struct Due<T> {
+    all: BTreeSet<T>,
+    last: Option<T>,
+}
+
+impl<T> Default for Due<T> {
+    fn default() -> Self {
+        Due { all: BTreeSet::new(), last: None }
+    }
+}
+
+impl<T: Copy + Ord> Due<T> {
+    /// Nothing is to be done.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// How much.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether this is to be done.
+    pub fn contains(&self, one: T) -> bool {
+        self.all.contains(&one)
+    }
+
+    /// To be done.
+    pub fn insert(&mut self, one: T) {
+        self.all.insert(one);
+    }
+
+    /// All of them, which may be many, in any order.
+    pub fn insert_all(&mut self, many: Vec<T>) {
+        self.all.append(&mut many.into_iter().collect());
+    }
+
+    /// Not to be done any more.
+    pub fn remove(&mut self, one: T) {
+        self.all.remove(&one);
+    }
+
+    /// None of them.
+    pub fn clear(&mut self) {
+        self.all.clear();
+    }
+
+    /// Takes the next one out.
+    pub fn take_next(&mut self) -> Option<T> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let after = self.last.and_then(|last| self.all.range((Excluded(last), Unbounded)).next());
+        self.last = after.or_else(|| self.all.first()).copied();
+        self.last.inspect(|next| _ = self.all.remove(next))
+    }
+}
+
+impl<T: Copy + Ord> Extend<T> for Due<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, few: I) {
+        self.all.extend(few);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_back_comes_after_all_others() {
+        let mut due = Due::default();
+        due.insert_all(vec![3, 1, 2]);
+        due.extend([2, 4]);
+        due.remove(4);
+        let mut taken = Vec::new();
+        for _ in 0..5 {
+            let next = due.take_next().unwrap();
+            taken.push(next);
+            due.insert(next);
+        }
+        assert_eq!(taken, [1, 2, 3, 1, 2]);
+        due.insert(9);
+        assert_eq!((due.len(), due.contains(9), due.contains(4)), (4, true, false));
+        assert_eq!(std::iter::from_fn(|| due.take_next()).collect::<Vec<_>>(), [3, 9, 1, 2]);
+        assert!(due.is_empty());
+        due.insert(1);
+        due.clear();
+        assert_eq!(due.take_next(), None);
+    }
+}

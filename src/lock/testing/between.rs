@@ -1,0 +1,141 @@
+//! What others do between two turns, while those whose turn has come are served a few at a time: nobody gets in between.
+//!
+//! The model serves everyone at once, so it cannot say what a newcomer is told in between. It is tried on a copy of the
+//! rules, which goes on to the end by itself.
+
+use super::checks;
+use super::rules::Rules;
+use crate::host::{Gate, WaitOutcome};
+use crate::key::{Key, RequestId};
+use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
+use crate::manager::departure::Departure;
+use crate::manager::lock_manager::LockError;
+use crate::queue::request::Place;
+use crate::queue::wait_queue::WaitQueue;
+use crate::value::claim::{Claim, Count, Family, LockRequest, Mode};
+use crate::value::owner::Owner;
+use crate::value::time::{Lease, WaitLimit};
+
+/// What else happens in between.
+#[derive(Clone, Copy, Debug)]
+enum Else {
+    Nothing,
+    Deleted,
+    HeadLeaves,
+    LastRetries,
+}
+
+const ELSE: [Else; 4] = [Else::Nothing, Else::Deleted, Else::HeadLeaves, Else::LastRetries];
+
+/// Somebody who holds and waits for nothing asks for a key that is waited for, whatever else happens then. `chance`
+/// chooses.
+pub(super) fn check_nobody_gets_in_between(rules: &Rules, chance: usize) {
+    if rules.server.keyspace.gate != Gate::Open {
+        return;
+    }
+    let mut queues: Vec<_> = rules.manager.queues().iter().filter(|(_, queue)| queue.waiters() > 0).collect();
+    queues.sort_by_key(|(id, _)| *id);
+    let Some((_, queue)) = queues.get(chance % queues.len().max(1)) else { return };
+    let ahead: Vec<(Place, RequestId)> = queue.present().collect();
+    let (key, claim) = (queue.key.clone(), claim_of(queue));
+    let mut there = rules.clone();
+    there.outcomes = Some(Vec::new());
+    let asked = there.ask(&key, "newcomer", claim, None);
+    assert!(!matches!(asked, Ok(Acquired::Granted(_))), "{key:?} is granted past those who wait: {asked:?}");
+    let newcomer = there.ask(&key, "newcomer", claim, Some(Wait { limit: WaitLimit::Forever, may_come_back: false }));
+    assert!(!matches!(newcomer, Ok(Acquired::Granted(_))), "{key:?} is granted past those who wait: {newcomer:?}");
+    match ELSE[chance / 7 % ELSE.len()] {
+        Else::Nothing => {}
+        Else::Deleted => there.server.keyspace.delete(&key),
+        Else::HeadLeaves => {
+            let now = there.server.now();
+            there.manager.leave(&now, ahead[0].1, Departure::ForGood);
+        }
+        Else::LastRetries => there.retry(*ahead.last().expect("somebody waits")),
+    }
+    let told = there.go_on();
+    let granted = |wanted: RequestId| {
+        told.iter().find_map(|(id, outcome)| match outcome {
+            WaitOutcome::Granted { fence, .. } if *id == wanted => Some(*fence),
+            _ => None,
+        })
+    };
+    if let Ok(Acquired::Queued(newcomer)) = newcomer {
+        if let Some(fence) = granted(newcomer) {
+            let queue = there.manager.queues().of_key(key.as_ref());
+            let newcomers_place = ahead.last().map(|(place, _)| *place).expect("somebody waits");
+            let left =
+                queue.is_some_and(|queue| queue.first().is_some_and(|head| there.place(head) <= newcomers_place));
+            assert!(!left, "somebody who waited for {key:?} was passed");
+            let is_later = ahead.iter().filter_map(|(_, id)| granted(*id)).all(|other| other < fence);
+            assert!(is_later, "the grants of {key:?} are not in the order of the queue: {told:?}");
+        }
+    }
+    checks::check_locks(&there.server.keyspace);
+    checks::check_nobody_holds_on(&there);
+    checks::check_replica(&there.server.keyspace);
+    if there.manager.grace_is_over(&there.server.now()) {
+        checks::check_nobody_is_left_behind(&mut there);
+    }
+}
+
+impl Rules {
+    fn ask(&mut self, key: &Key, owner: &str, claim: Claim, wait: Option<Wait>) -> Result<Acquired, LockError> {
+        let owner = Owner::new(owner.as_bytes()).expect("an owner's name is short");
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        let request = AcquireRequest { db: 0, names: &[&key.name], request, wait, session: None };
+        let now = self.server.now();
+        let acquired = self.manager.acquire(&mut self.server.host(&now), request);
+        self.number(&acquired);
+        acquired
+    }
+
+    /// Who is told something has a number.
+    fn number(&mut self, acquired: &Result<Acquired, LockError>) {
+        if let Ok(Acquired::Queued(id)) = acquired {
+            self.numbers.insert(*id, u64::MAX);
+        }
+    }
+
+    /// The same request once more: it keeps its place, or is granted.
+    fn retry(&mut self, (place, id): (Place, RequestId)) {
+        let Some(queued) = self.manager.queues().request(id).cloned() else { return };
+        let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
+        let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
+        let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true });
+        let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
+        let now = self.server.now();
+        let acquired = self.manager.acquire(&mut self.server.host(&now), request);
+        self.number(&acquired);
+        match acquired {
+            Ok(Acquired::Queued(id)) => assert_eq!(self.place(id), place, "a retry keeps its place"),
+            Ok(Acquired::Granted(_)) | Err(_) => {}
+            Ok(Acquired::NotGranted) => panic!("a retry waits"),
+        }
+    }
+
+    fn place(&self, id: RequestId) -> Place {
+        self.manager.queues().request(id).expect("it stands there").place
+    }
+
+    /// All that is still due, in one turn after another; what was told.
+    fn go_on(&mut self) -> Vec<(RequestId, WaitOutcome)> {
+        for _ in 0..1_000 {
+            if !self.play_turn() {
+                return self.outcomes.take().unwrap_or_default();
+            }
+        }
+        panic!("the timer never comes to rest");
+    }
+}
+
+/// What a newcomer may ask for, the more modest the better.
+fn claim_of(queue: &WaitQueue) -> Claim {
+    let one = Count::Step(1);
+    match queue.family {
+        Family::Mutex => Claim::Mutex,
+        Family::Reentrant => Claim::Reentrant(one),
+        Family::ReadWrite => Claim::ReadWrite(Mode::Read, one),
+        Family::Semaphore => Claim::Permits { limit: queue.limit.unwrap_or(1), count: one },
+    }
+}
