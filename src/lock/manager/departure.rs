@@ -8,6 +8,7 @@ use crate::host::{Clients, Content, Entry, Host, Keys, WaitOutcome};
 use crate::id_map::IdSet;
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{Others, QueueId, QueuedRequest};
+use crate::shrink;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
 
@@ -182,6 +183,7 @@ impl LockManager {
                 self.timers.clear(Timer::GraceEnds(queue));
                 self.due.remove(queue);
                 self.changed.remove(&queue);
+                shrink::map(&mut self.changed);
             }
         }
         others

@@ -14,6 +14,7 @@ use crate::key::{Key, KeyRef, RequestId};
 use crate::queue::precedence::has_turn;
 use crate::queue::request::{Others, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
+use crate::shrink;
 use crate::value::claim::{Family, LockRequest};
 use crate::value::outcome::Admission;
 use crate::value::owner::Owner;
@@ -98,10 +99,7 @@ impl LockManager {
         loop {
             let mut entry = host.keys.open(key);
             match entry.content() {
-                Content::Free => {
-                    self.changed.remove(&queue);
-                    return Inspected::All;
-                }
+                Content::Free => return self.has_inspected(queue),
                 Content::Foreign => {}
                 Content::Lock(lock) => {
                     // A semaphore that came here brings its LIMIT.
@@ -112,13 +110,11 @@ impl LockManager {
             let holder = loop {
                 let after = self.changed.get(&queue).copied().flatten();
                 let Some((place, id)) = self.queues.get(queue).and_then(|queue| queue.next_after(after)) else {
-                    // Everyone was asked, or went.
-                    self.changed.remove(&queue);
                     if let Content::Lock(lock) = entry.content() {
                         let holder = lock.exclusive_owner().cloned();
                         holder.iter().for_each(|holder| self.gained(key, holder.as_bytes()));
                     }
-                    return Inspected::All;
+                    return self.has_inspected(queue);
                 };
                 self.changed.insert(queue, Some(place));
                 let Some(queued) = self.queues.request(id) else { continue };
@@ -147,6 +143,12 @@ impl LockManager {
                 return Inspected::Some;
             }
         }
+    }
+
+    fn has_inspected(&mut self, queue: QueueId) -> Inspected {
+        self.changed.remove(&queue);
+        shrink::map(&mut self.changed);
+        Inspected::All
     }
 
     /// An owner that holds a key reenters it, and passes requests that want it besides others: what else it waits for

@@ -13,6 +13,7 @@ use super::session_bindings::{BindingId, Bindings, Slot};
 use super::shared_leases::SharedLeases;
 use super::timer_set::TimerSet;
 use crate::host::WaitOutcome;
+use crate::id_map::IdMap;
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
@@ -48,7 +49,7 @@ pub struct LockManager {
     /// Wait queues to be served as soon as somebody may write.
     pub(super) due: Due<QueueId>,
     /// Those of them whose keys may have become something else, and up to which place those who wait were told.
-    pub(super) changed: BTreeMap<QueueId, Option<Place>>,
+    pub(super) changed: IdMap<QueueId, Option<Place>>,
     /// Requests whose owners have come to hold a key that is waited for, by their places.
     pub(super) to_try: Due<(Place, RequestId)>,
     /// Connections that ended, with what is bound to them and still to be taken from them, the oldest last.

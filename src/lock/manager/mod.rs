@@ -43,3 +43,5 @@ pub mod session_bindings;
 mod shared_leases;
 mod timer_set;
 pub mod timers;
+#[cfg(test)]
+mod turns;

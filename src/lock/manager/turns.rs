@@ -1,0 +1,309 @@
+//! Tests of turns that are over before all is done: what is left goes on in the next, and nobody gets in between.
+
+use super::acquire::{AcquireRequest, Acquired, Wait};
+use super::departure::Departure;
+use super::fixture::{key, owner, Fixture};
+use super::timers::GATE_RETRY_MS;
+use crate::host::simulated::{Stored, Told, Turns};
+use crate::host::{Gate, WaitOutcome};
+use crate::key::{ClientId, Key, RequestId};
+use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
+use crate::value::outcome::Released;
+use crate::value::time::Lease;
+
+const MUTEX: Claim = Claim::Mutex;
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
+const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
+const GIVE_WRITE: Portion = Portion::ReadWrite(Mode::Write, Count::Step(1));
+
+/// Those names wait to read behind a writer w. From now on a turn is over after so many units of work.
+fn readers(names: &[&str], units: u32) -> Fixture {
+    let mut fixture = Fixture::of(&[("w", WRITE)]);
+    names.iter().for_each(|name| _ = fixture.acquire(name, READ, None, Lease::Persist));
+    fixture.server.turns = Turns::Of(units);
+    fixture
+}
+
+/// Asks for the key without waiting.
+fn ask(fixture: &mut Fixture, name: &str, claim: Claim) -> Acquired {
+    let (owner, now) = (owner(name), fixture.server.now());
+    let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+    let request = AcquireRequest { db: 0, names: &[b"k"], request, wait: None, session: None };
+    fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap()
+}
+
+/// All turns that are due; how many.
+fn drain_all(fixture: &mut Fixture) -> usize {
+    let mut turns = 0;
+    while fixture.manager.has_due() {
+        fixture.drain();
+        turns += 1;
+        assert!(turns < 100, "it comes to no end");
+    }
+    turns
+}
+
+fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
+    std::mem::take(&mut fixture.server.inbox.answers)
+}
+
+/// Somebody who waits for the key, in the order of the queue.
+fn waiting(fixture: &Fixture) -> Vec<RequestId> {
+    let queue = fixture.manager.queues().of_key(key().as_ref());
+    queue.into_iter().flat_map(|queue| queue.present()).map(|(_, id)| id).collect()
+}
+
+#[test]
+fn a_release_does_its_share_and_the_next_turns_go_on_in_the_order_of_the_queue() {
+    let mut fixture = readers(&["a", "b", "c", "d", "e"], 2);
+    assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
+    assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a b".into(), true));
+    fixture.drain();
+    assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a b c d".into(), true));
+    fixture.drain();
+    assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a b c d e".into(), false));
+    let holds = |name: &str| Told::Hold(owner(name));
+    let effects = [Told::Drop(owner("w")), holds("a"), holds("b"), holds("c"), holds("d"), holds("e")];
+    assert_eq!(fixture.effects(), effects, "replicas are told in the order of the grants");
+}
+
+#[test]
+fn a_newcomer_waits_behind_those_whose_turn_has_come() {
+    let mut fixture = readers(&["a", "b", "c"], 1);
+    assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
+    assert_eq!(fixture.holders(), "a");
+    assert_eq!(ask(&mut fixture, "n", READ), Acquired::NotGranted, "b and c read before");
+    assert!(matches!(fixture.acquire("n", READ, None, Lease::Persist), Acquired::Queued(_)));
+    assert_eq!(fixture.holders(), "a");
+    drain_all(&mut fixture);
+    assert_eq!(fixture.holders(), "a b c n");
+}
+
+#[test]
+fn who_holds_already_goes_deeper_meanwhile() {
+    let mut fixture = readers(&["a", "b", "c"], 1);
+    assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
+    assert!(matches!(ask(&mut fixture, "a", READ), Acquired::Granted(grant) if grant.holds == 2));
+    drain_all(&mut fixture);
+    assert_eq!(fixture.holders(), "a b c");
+}
+
+#[test]
+fn a_command_in_between_does_not_do_the_work_of_the_timer() {
+    let mut fixture = readers(&["a", "b", "c", "d"], 1);
+    assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
+    fixture.server.turns = Turns::Endless;
+    assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
+    assert_eq!((fixture.holders(), fixture.manager.has_due()), ("b".into(), true), "one, so that it is never free");
+    drain_all(&mut fixture);
+    assert_eq!(fixture.holders(), "b c d");
+}
+
+#[test]
+fn those_who_are_left_have_their_turn_though_the_key_is_removed() {
+    let mut fixture = readers(&["a", "b", "c"], 1);
+    assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
+    fixture.server.keyspace.delete(&key());
+    fixture.manager.key_touched(key().as_ref());
+    assert_eq!(ask(&mut fixture, "n", WRITE), Acquired::NotGranted);
+    drain_all(&mut fixture);
+    assert_eq!(fixture.holders(), "b c");
+}
+
+#[test]
+fn who_leaves_meanwhile_is_granted_nothing_and_who_asks_again_keeps_its_place() {
+    let mut fixture = readers(&["a", "b", "c", "d", "e"], 1);
+    assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
+    let now = fixture.server.now();
+    let [b, ..] = waiting(&fixture)[..] else { panic!("three wait") };
+    fixture.manager.leave(&now, b, Departure::ForGood);
+    assert!(matches!(fixture.acquire("c", READ, None, Lease::Persist), Acquired::Granted(_)), "nobody is ahead of it");
+    assert_eq!(fixture.holders(), "a c d", "and one more has its turn");
+    for _ in 0..2 {
+        assert!(matches!(fixture.acquire("n", READ, None, Lease::Persist), Acquired::Queued(_)), "e is ahead of it");
+    }
+    drain_all(&mut fixture);
+    assert_eq!(fixture.holders(), "a c d e n");
+}
+
+#[test]
+fn what_a_key_has_become_is_told_to_a_few_at_a_time() {
+    let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
+    fixture.server.turns = Turns::Of(1);
+    fixture.server.keyspace.put(&key(), Stored::Foreign);
+    fixture.manager.key_touched(key().as_ref());
+    let ids = waiting(&fixture);
+    for id in ids {
+        fixture.drain();
+        assert!(matches!(told(&mut fixture)[..], [(told, WaitOutcome::Impossible(_))] if told == id), "in their order");
+    }
+    drain_all(&mut fixture);
+    assert!(fixture.manager.queues().is_empty());
+    // Who was not told before it is a free key again waits on.
+    let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
+    fixture.server.turns = Turns::Of(1);
+    fixture.server.keyspace.put(&key(), Stored::Foreign);
+    fixture.manager.key_touched(key().as_ref());
+    fixture.drain();
+    fixture.server.keyspace.delete(&key());
+    drain_all(&mut fixture);
+    assert_eq!((fixture.holders(), waiting(&fixture).len()), ("b".into(), 1));
+}
+
+/// The key k is restored twice while those who wait are asked: the second time everyone is asked again.
+#[test]
+fn a_key_that_changes_once_more_is_inspected_from_the_head() {
+    let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
+    let mut other = Fixture::of(&[("a", MUTEX)]);
+    let lock_of_a = other.server.keyspace.take_copy(&key()).unwrap();
+    fixture.server.turns = Turns::Of(1);
+    fixture.manager.key_touched(key().as_ref());
+    fixture.drain();
+    fixture.drain();
+    assert_eq!(told(&mut fixture), [], "h holds it as before");
+    fixture.server.keyspace.put(&key(), lock_of_a);
+    fixture.manager.key_touched(key().as_ref());
+    drain_all(&mut fixture);
+    assert!(matches!(told(&mut fixture)[..], [(_, WaitOutcome::Granted { holds: 1, .. })]), "a holds it already");
+    assert_eq!((fixture.holders(), waiting(&fixture).len()), ("a".into(), 2));
+}
+
+/// A session of client 7 holds k, l and m; b waits for each.
+fn session() -> Fixture {
+    let mut fixture = Fixture::default();
+    for name in [b"k", b"l", b"m"] {
+        fixture.acquire_all("a", &[name], MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
+    }
+    fixture.acquire("b", MUTEX, None, Lease::Persist);
+    fixture.server.keyspace.told = Some(Vec::new());
+    fixture
+}
+
+#[test]
+fn the_holds_of_a_connection_end_one_after_another() {
+    let mut fixture = session();
+    fixture.server.turns = Turns::Of(1);
+    fixture.manager.end_session(ClientId(7));
+    fixture.drain();
+    assert_eq!((fixture.effects(), fixture.holders()), (vec![Told::Hold(owner("b"))], "b".into()), "the oldest first");
+    // Whoever comes before its turn finds the hold gone.
+    let now = fixture.server.now();
+    let name = Key::new(0, b"m");
+    let released = fixture.manager.release(&mut fixture.server.host(&now), name.as_ref(), b"a", &Portion::Mutex);
+    assert_eq!((released, fixture.effects()), (Ok(Released::NotHeld), vec![Told::Delete]));
+    drain_all(&mut fixture);
+    assert_eq!((fixture.effects(), fixture.server.keyspace.primary.len()), (vec![Told::Delete], 1));
+    assert!(fixture.manager.bindings().is_empty());
+}
+
+#[test]
+fn what_is_bound_to_a_connection_whose_end_is_known_goes_too() {
+    let mut fixture = session();
+    fixture.manager.end_session(ClientId(7));
+    fixture.acquire_all("a", &[b"n"], MUTEX, Some(ClientId(7)), Lease::Persist);
+    drain_all(&mut fixture);
+    assert_eq!(fixture.server.keyspace.primary.len(), 1, "b has k");
+}
+
+#[test]
+fn a_server_that_refuses_writes_is_asked_once_for_all_renewals() {
+    let mut fixture = session();
+    let retry_ms = 1_100 + GATE_RETRY_MS;
+    fixture.server.keyspace.gate = Gate::Closed;
+    fixture.server.keyspace.now_ms = 1_100;
+    fixture.tick();
+    assert_eq!(fixture.manager.next_timer().instant.map(|next| next.ms()), Some(retry_ms));
+    fixture.server.keyspace.gate = Gate::Open;
+    fixture.tick();
+    assert_eq!(fixture.effects(), [], "not before");
+    fixture.server.keyspace.now_ms = retry_ms;
+    fixture.tick();
+    assert_eq!(fixture.effects(), [Told::Renew(owner("a")), Told::Renew(owner("a")), Told::Renew(owner("a"))]);
+    // A key whose slot moves is not asked for again at once.
+    fixture.server.keyspace.gate = Gate::Elsewhere;
+    fixture.server.keyspace.now_ms += 100;
+    fixture.tick();
+    assert_eq!(fixture.manager.next_timer().instant.map(|next| next.ms()), Some(retry_ms + 1_100));
+}
+
+#[test]
+fn who_has_to_ask_elsewhere_is_told_before_anybody_is_served() {
+    let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
+    fixture.acquire_all("x", &[b"l"], MUTEX, None, Lease::Persist);
+    fixture.acquire_all("y", &[b"l"], MUTEX, None, Lease::Persist);
+    let ids = waiting(&fixture);
+    fixture.server.turns = Turns::Of(2);
+    fixture.manager.slots_left(|key| key.name == b"k");
+    fixture.server.keyspace.delete(&Key::new(0, b"l"));
+    fixture.manager.key_touched(Key::new(0, b"l").as_ref());
+    fixture.drain();
+    assert_eq!(told(&mut fixture), [(ids[0], WaitOutcome::TryAgain), (ids[1], WaitOutcome::TryAgain)]);
+    fixture.drain();
+    drain_all(&mut fixture);
+    let [(last, WaitOutcome::TryAgain), (_, WaitOutcome::Granted { .. })] = told(&mut fixture)[..] else {
+        panic!("c is told, then y has its turn");
+    };
+    assert_eq!(last, ids[2]);
+}
+
+#[test]
+fn a_smaller_limit_refuses_a_few_at_a_time() {
+    let permits = |limit, count| Claim::Permits { limit, count: Count::Step(count) };
+    let mut fixture =
+        Fixture::of(&[("h", permits(3, 3)), ("a", permits(3, 2)), ("b", permits(3, 3)), ("c", permits(3, 2))]);
+    let ids = waiting(&fixture);
+    fixture.server.turns = Turns::Of(1);
+    assert!(matches!(fixture.acquire("n", permits(1, 1), None, Lease::Persist), Acquired::Queued(_)));
+    let refused = |fixture: &mut Fixture| -> Vec<_> {
+        let told = told(fixture);
+        assert!(told.iter().all(|(_, outcome)| matches!(outcome, WaitOutcome::Impossible(_))), "{told:?}");
+        told.iter().map(|(id, _)| *id).collect()
+    };
+    assert_eq!(refused(&mut fixture), ids[..2], "the second is the head then");
+    drain_all(&mut fixture);
+    assert_eq!((refused(&mut fixture), waiting(&fixture).len()), (ids[2..].to_vec(), 1));
+}
+
+/// A turn that is over at once still does one of each kind: a lost grant, a session's hold, a queue, a request that is
+/// tried again.
+#[test]
+fn no_kind_of_work_waits_for_ever_behind_another() {
+    let mut fixture = session();
+    fixture.acquire_all("c", &[b"n"], MUTEX, None, Lease::Persist);
+    fixture.acquire_all("d", &[b"n"], MUTEX, None, Lease::Persist);
+    fixture.manager.end_session(ClientId(7));
+    fixture.server.keyspace.delete(&Key::new(0, b"n"));
+    fixture.manager.key_touched(Key::new(0, b"n").as_ref());
+    fixture.server.turns = Turns::Of(1);
+    fixture.drain();
+    assert_eq!(fixture.holders(), "b");
+    assert!(fixture.server.keyspace.primary.contains_key(&Key::new(0, b"n")), "d has it");
+}
+
+#[test]
+fn whose_time_runs_out_is_granted_nothing_any_more() {
+    let mut fixture = Fixture::of(&[("h", MUTEX)]);
+    let now = fixture.server.now();
+    for name in ["a", "b", "c"] {
+        let owner = owner(name);
+        let request = AcquireRequest {
+            db: 0,
+            names: &[b"k"],
+            request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
+            wait: Some(Wait { until: Some(now.instant().plus_ms(500)), may_come_back: false }),
+            session: None,
+        };
+        assert!(matches!(fixture.manager.acquire(&mut fixture.server.host(&now), request), Ok(Acquired::Queued(_))));
+    }
+    fixture.server.turns = Turns::Of(1);
+    fixture.server.keyspace.now_ms += 500;
+    fixture.server.keyspace.delete(&key());
+    fixture.manager.key_touched(key().as_ref());
+    for _ in 0..3 {
+        fixture.tick();
+        fixture.drain();
+    }
+    assert_eq!(fixture.holders(), "");
+    assert!(fixture.server.inbox.answers.iter().all(|(_, outcome)| *outcome == WaitOutcome::TimedOut));
+}
