@@ -34,5 +34,6 @@ mod several;
 mod stalls;
 mod stored;
 mod support;
+mod turns;
 mod undelivered;
 mod waiting;

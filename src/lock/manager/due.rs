@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-/// A set of things to do. They are taken in their order, from the one on that was taken last, round and round.
+/// A set of things to do. They are taken in their order, from the one on that was taken last, round and round until none
+/// is left.
 #[derive(Clone, Debug)]
 pub(super) struct Due<T> {
     all: BTreeSet<T>,
@@ -58,8 +59,10 @@ impl<T: Copy + Ord> Due<T> {
     pub fn take_next(&mut self) -> Option<T> {
         use std::ops::Bound::{Excluded, Unbounded};
         let after = self.last.and_then(|last| self.all.range((Excluded(last), Unbounded)).next());
-        self.last = after.or_else(|| self.all.first()).copied();
-        self.last.inspect(|next| _ = self.all.remove(next))
+        let next = after.or_else(|| self.all.first()).copied()?;
+        self.all.remove(&next);
+        self.last = (!self.all.is_empty()).then_some(next);
+        Some(next)
     }
 }
 
@@ -90,7 +93,8 @@ mod tests {
         assert_eq!((due.len(), due.contains(9), due.contains(4)), (4, true, false));
         assert_eq!(std::iter::from_fn(|| due.take_next()).collect::<Vec<_>>(), [3, 9, 1, 2]);
         assert!(due.is_empty());
-        due.insert(1);
+        due.extend([7, 1]);
+        assert_eq!(due.take_next(), Some(1), "all was done");
         due.clear();
         assert_eq!(due.take_next(), None);
     }

@@ -1,0 +1,159 @@
+//! Thousands have their turn at once: the server serves them in several turns, in the order of the queue, and nobody
+//! gets in between. What is sent in one go comes between the first of these turns and the next.
+
+use crate::support::waiting::*;
+use crate::support::{until, Client, Reply, Server};
+use serde_json::Value as Json;
+use std::collections::HashMap;
+
+/// More than the server serves in one turn.
+const MANY: usize = 5_000;
+
+/// A server on which as many wait, a connection that hears of each outcome, and one to work with.
+struct Crowd {
+    server: Server,
+    messages: Client,
+    client: Client,
+    /// Of whom it was heard that they were granted, in this order, with their fences.
+    granted: Vec<(String, u64)>,
+    /// What else was heard.
+    others: HashMap<String, String>,
+}
+
+impl Crowd {
+    fn new() -> Crowd {
+        let server = quiet().start();
+        let (mut messages, client) = (server.client(), server.client());
+        assert_eq!(messages.run("SUBSCRIBE ch").items()[0], Reply::bulk("subscribe"));
+        Crowd { server, messages, client, granted: Vec::new(), others: HashMap::new() }
+    }
+
+    /// Readers 0, 1, 2, … behind a writer.
+    fn of_readers() -> Crowd {
+        let mut crowd = Crowd::new();
+        assert!(crowd.client.run(&format!("RWLOCK.ACQUIRE k writer WRITE {LONG}")).fence() > 0);
+        crowd.wait(|n| format!("RWLOCK.ACQUIRE k {n} READ"));
+        crowd
+    }
+
+    /// Queues the request of each number.
+    fn wait(&mut self, request: impl Fn(usize) -> String) {
+        let requests: Vec<String> = (0..MANY).map(|n| format!("{} {LONG} BLOCK 0 NOTIFY ch", request(n))).collect();
+        let replies = self.client.pipeline(&requests);
+        assert!(replies.iter().all(|reply| reply.items()[1] == Reply::Int(0)), "all wait");
+    }
+
+    /// Hears of so many outcomes.
+    #[track_caller]
+    fn hear(&mut self, count: usize) {
+        for _ in 0..count {
+            let message = self.messages.read_soon(SOON).expect("a message comes");
+            let message: Json = serde_json::from_slice(message.items()[2].bytes()).expect("messages are JSON");
+            let owner = message["token"].as_str().expect("of whom").to_owned();
+            match message["outcome"].as_str().expect("what") {
+                "granted" => self.granted.push((owner, message["fence"].as_u64().expect("a fence"))),
+                other => _ = self.others.insert(owner, other.to_owned()),
+            }
+        }
+    }
+
+    /// Those of whom was heard were granted in the order of the queue, which is that of their fences.
+    #[track_caller]
+    fn assert_in_order(&self, expected: impl IntoIterator<Item = usize>) {
+        let owners: Vec<&str> = self.granted.iter().map(|(owner, _)| &**owner).collect();
+        let expected: Vec<String> = expected.into_iter().map(|n| n.to_string()).collect();
+        assert_eq!(owners, expected);
+        assert!(self.granted.iter().map(|(_, fence)| fence).is_sorted(), "fences are in the order of the queue");
+    }
+}
+
+const RELEASE: &str = "RWLOCK.RELEASE k writer WRITE";
+
+#[test]
+fn a_newcomer_waits_until_all_are_served_whose_turn_has_come() {
+    let mut crowd = Crowd::of_readers();
+    let replies = crowd.client.pipeline(&[
+        RELEASE.to_owned(),
+        "LOCK.WAITERS k".to_owned(),
+        format!("RWLOCK.ACQUIRE k hasty READ {LONG}"),
+        format!("RWLOCK.ACQUIRE k newcomer READ {LONG} BLOCK 0 NOTIFY ch"),
+        "RWLOCK.RELEASE k 0 READ".to_owned(),
+        format!("RWLOCK.ACQUIRE k 1 READ {LONG}"),
+    ]);
+    assert!(!replies[1].items().is_empty(), "one turn does not serve them all");
+    assert!(replies[2].is_nil(), "{:?}", replies[2]);
+    assert_eq!(replies[3].items()[1], Reply::Int(0), "it waits");
+    assert_eq!((&replies[4], &replies[5].items()[2]), (&Reply::Int(0), &Reply::Int(2)), "holders go on as ever");
+    crowd.hear(MANY + 1);
+    let (newcomer, _) = crowd.granted.last().expect("all were granted");
+    assert_eq!(newcomer, "newcomer");
+    crowd.granted.pop();
+    crowd.assert_in_order(0..MANY);
+    assert_eq!(holders(&mut crowd.client, "k").len(), MANY, "without the first, with the newcomer");
+    assert_nobody_waits(&crowd.server, &["k"]);
+}
+
+#[test]
+fn those_who_are_left_are_served_though_the_key_is_deleted() {
+    let mut crowd = Crowd::of_readers();
+    let replies = crowd.client.pipeline(&[RELEASE, "DEL k", "LOCK.WAITERS k", "RWLOCK.ACQUIRE k hasty READ"]);
+    assert_eq!(replies[1], Reply::Int(1));
+    let left = replies[2].items().len();
+    assert!(left > 0 && replies[3].is_nil(), "{:?}", replies[3]);
+    crowd.hear(MANY);
+    crowd.assert_in_order(0..MANY);
+    let held = holders(&mut crowd.client, "k");
+    assert_eq!((held.len(), &*held[0]), (left, &*(MANY - left).to_string()), "those before it were deleted");
+}
+
+#[test]
+fn who_is_cancelled_or_leaves_meanwhile_is_granted_nothing() {
+    let mut crowd = Crowd::of_readers();
+    let mut leaving = crowd.server.client();
+    leaving.run(&format!("RWLOCK.ACQUIRE k leaving READ {LONG} BLOCK 0 NOTIFY ch"));
+    let id = leaving.id();
+    let (last, next) = (MANY - 1, MANY - 2);
+    let lines = [RELEASE.to_owned(), format!("LOCK.CANCEL k {last}"), format!("CLIENT KILL ID {id}")];
+    let replies = crowd.client.pipeline(&lines);
+    assert_eq!(replies[1..], [Reply::Int(1), Reply::Int(1)]);
+    crowd.hear(MANY);
+    crowd.assert_in_order(0..=next);
+    assert_eq!(crowd.others, HashMap::from([(last.to_string(), "cancelled".to_owned())]));
+    let mut client = crowd.server.client();
+    until("nobody waits", || queue(&mut client, "k").is_empty());
+    assert!(!holders(&mut client, "k").contains(&"leaving".to_owned()));
+}
+
+#[test]
+fn who_was_not_told_what_the_key_has_become_before_it_is_free_again_has_its_turn() {
+    let mut crowd = Crowd::of_readers();
+    let set = crowd.client.run("SET k value");
+    assert_eq!(set, Reply::ok());
+    until("some were told", || {
+        crowd.hear(1);
+        !crowd.others.is_empty()
+    });
+    crowd.client.run("DEL k");
+    crowd.hear(MANY - 1);
+    let told = crowd.others.len();
+    assert!(crowd.others.values().all(|outcome| outcome == "wrongtype"), "{:?}", crowd.others.values().next());
+    crowd.assert_in_order(told..MANY);
+}
+
+#[test]
+fn every_key_of_a_flush_and_every_hold_of_a_connection_that_ended_is_handed_over_once() {
+    for end in ["FLUSHALL", "CLIENT KILL"] {
+        let mut crowd = Crowd::new();
+        let mut session = crowd.server.client();
+        let id = session.id();
+        let holds: Vec<String> = (0..MANY).map(|n| format!("LOCK.ACQUIRE {n} holder {LONG} SESSION")).collect();
+        assert!(session.pipeline(&holds).iter().all(|reply| reply.fence() > 0));
+        crowd.wait(|n| format!("LOCK.ACQUIRE {n} {n}"));
+        let end = if end == "FLUSHALL" { end.to_owned() } else { format!("{end} ID {id}") };
+        assert!(!crowd.client.run(&end).is_error());
+        crowd.hear(MANY);
+        crowd.assert_in_order(0..MANY);
+        assert_eq!(crowd.client.run("DBSIZE"), Reply::Int(MANY as i64));
+        assert_nobody_waits(&crowd.server, &["0", "4999"]);
+    }
+}
