@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 
-use super::between;
 use super::contract::{Acquire, Answer, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
 use crate::host::simulated::{KeyEvent, Replica, SimulatedServer, Stored, Turns};
 use crate::host::{Gate, Keys, WaitOutcome};
@@ -251,15 +250,16 @@ impl Rules {
         self.manager.begin_grace(self.server.keyspace.instant(), grace);
     }
 
-    /// The pending turns of the server: its timer fires as often as something is due.
-    pub fn play_turns(&mut self) {
+    /// The pending turns of the server: its timer fires as often as something is due. `in_between` is called between
+    /// some of them, with a number to choose by.
+    pub fn play_turns(&mut self, in_between: fn(&Rules, usize)) {
         for turn in 0..1_000 {
             if !self.play_turn() {
                 return;
             }
             self.turns += 1;
             if self.manager.has_due() && (turn == 0 || self.turns % 4 == 0) {
-                between::check_nobody_gets_in_between(self, self.turns);
+                in_between(self, self.turns);
             }
         }
         panic!("the timer never comes to rest");

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use super::between::check_nobody_gets_in_between;
 use super::checks::{self, Before};
 use super::contract::{Answer, Command, Event, Grant, Ms, Outcome, Word, Writes};
 use super::fences::Fences;
@@ -266,7 +267,7 @@ impl Simulation {
     }
 
     fn play_turns(&mut self) {
-        self.rules.play_turns();
+        self.rules.play_turns(check_nobody_gets_in_between);
         let mut answers = self.rules.take_answers();
         let mut expected = self.model.take_answers();
         answers.sort_by_key(|(number, _)| *number);

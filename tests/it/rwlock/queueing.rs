@@ -109,9 +109,10 @@ mod order {
         write(&mut client, "a");
         let lines: Vec<String> = (0..2000).map(|n| format!("RWLOCK.ACQUIRE k r{n} READ BLOCK 0 NOTIFY ch")).collect();
         assert!(client.pipeline(&lines).iter().all(|reply| reply.items()[1] == Reply::Int(0)));
-        let replies = multi(&mut client, &["RWLOCK.RELEASE k a WRITE", "LOCK.INFO k"]);
-        let owners = replies[1].get("holders").items().iter().map(|held| held.get("owner").text());
-        assert!(owners.eq((0..2000).map(|n| format!("r{n}"))), "all of them, in the order of the queue");
+        release(&mut client, "a WRITE", 0);
+        until("all of them read", || queue(&mut client, "k").is_empty());
+        let owners = holders(&mut client, "k");
+        assert!(owners.into_iter().eq((0..2000).map(|n| format!("r{n}"))), "all of them, in the order of the queue");
         assert_nobody_waits(&server, &["k"]);
     }
 
