@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-/// A set of things to do. They are taken in their order, from the one on that was taken last, round and round until none
-/// is left.
+/// A set of things to do. They are taken in their order, from the one on that was taken last, round and round until
+/// none is left.
 #[derive(Clone, Debug)]
 pub(super) struct Due<T> {
     all: BTreeSet<T>,

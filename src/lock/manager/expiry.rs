@@ -74,8 +74,8 @@ impl LockManager {
         }
     }
 
-    /// Takes the holders out whose leases have ended, as far as the turn goes. While the server refuses writes, and on a
-    /// replica, nothing ends.
+    /// Takes the holders out whose leases have ended, as far as the turn goes. While the server refuses writes, and on
+    /// a replica, nothing ends.
     pub(super) fn end_leases<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>) {
         while let Some(key) = self.shared_leases.first_due(host.now) {
             let key = key.as_ref();

@@ -3,8 +3,8 @@
 //! Requests for this key alone are decided with the key open. A request for several keys opens each of them, one after
 //! the other, so the first key is closed before it.
 //!
-//! A turn may end after each waiter. The queue stays due then, and goes on in the next turn. Nobody gets in between: who
-//! still stands in the queue is ahead of every newcomer, whether a holder is in its way or not.
+//! A turn may end after each waiter. The queue stays due then, and goes on in the next turn. Nobody gets in between:
+//! who still stands in the queue is ahead of every newcomer, whether a holder is in its way or not.
 
 use super::attempt::{Attempt, Turn};
 use super::lock_manager::LockManager;
@@ -60,8 +60,8 @@ impl LockManager {
         }
     }
 
-    /// Grants the key of a queue to the waiters that it admits, first come first served, as far as the turn goes. What the
-    /// gate said.
+    /// Grants the key of a queue to the waiters that it admits, first come first served, as far as the turn goes. What
+    /// the gate said.
     pub(super) fn serve<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) -> Gate {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return Gate::Open };
         match self.queue_and_gate(host, key.as_ref()) {

@@ -133,8 +133,8 @@ impl LockManager {
         }
     }
 
-    /// Decides what was put down, as far as the turn goes: of each kind at least one, so that none waits for ever behind
-    /// another. The rest, and whatever a closed gate blocks, stays due.
+    /// Decides what was put down, as far as the turn goes: of each kind at least one, so that none waits for ever
+    /// behind another. The rest, and whatever a closed gate blocks, stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
         self.shared_leases.end_turn();
         self.tell_dismissed(&mut host.clients, host.now);

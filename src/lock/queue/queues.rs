@@ -119,8 +119,8 @@ impl WaitQueues {
         known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id)
     }
 
-    /// Those of them that may have to do with a queue: the ones that stand there. Where others wait for several keys it is
-    /// all of them, because a request for several is listed under one of its queues, and may be passed at another.
+    /// Those of them that may have to do with a queue: the ones that stand there. Where others wait for several keys it
+    /// is all of them, because a request for several is listed under one of its queues, and may be passed at another.
     pub fn requests_around(&self, id: QueueId, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
         let queue = self.queues.get(&id);
         let known = queue.and_then(|queue| self.owners.get(self.owners.id_of(queue.key.db, owner)?));

@@ -1,4 +1,4 @@
-//! What others do between two turns, while those whose turn has come are served a few at a time: nobody gets in between.
+//! What others do between two turns, while those whose turn has come are served a few at a time: nobody gets in.
 //!
 //! The model serves everyone at once, so it cannot say what a newcomer is told in between. It is tried on a copy of the
 //! rules, which goes on to the end by itself.

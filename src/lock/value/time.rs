@@ -68,8 +68,8 @@ impl Instant {
     }
 }
 
-/// The time of a decision by both clocks, each read once, and only by decisions that need it. And how far the turn is in
-/// which it is made: a turn ends when the host says so, and what is left then is for the next one.
+/// The time of a decision by both clocks, each read once, and only by decisions that need it. And how far the turn is
+/// in which it is made: a turn ends when the host says so, and what is left then is for the next one.
 #[derive(Debug)]
 pub struct Now {
     wall: Reading,
