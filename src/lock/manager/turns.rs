@@ -1,5 +1,7 @@
 //! Tests of turns that are over before all is done: what is left goes on in the next, and nobody gets in between.
 
+use std::num::NonZeroU64;
+
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::Departure;
 use super::fixture::{key, owner, Fixture};
@@ -9,7 +11,7 @@ use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, RequestId};
 use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
 use crate::value::outcome::Released;
-use crate::value::time::Lease;
+use crate::value::time::{Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
 const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
@@ -291,7 +293,7 @@ fn whose_time_runs_out_is_granted_nothing_any_more() {
             db: 0,
             names: &[b"k"],
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { until: Some(now.instant().plus_ms(500)), may_come_back: false }),
+            wait: Some(Wait { limit: WaitLimit::Ms(NonZeroU64::new(500).unwrap()), may_come_back: false }),
             session: None,
         };
         assert!(matches!(fixture.manager.acquire(&mut fixture.server.host(&now), request), Ok(Acquired::Queued(_))));
