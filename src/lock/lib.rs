@@ -9,6 +9,7 @@
 //! | `key`         | how are keys, clients and requests named                                       |
 //! | `id_map`      | how are maps by ids hashed                                                     |
 //! | `name_map`    | how are maps by names hashed, which clients choose                             |
+//! | `name_filter` | is this name certainly none of a table of names                                |
 //! | `one_or_many` | how is a list kept that usually has one element                                |
 //! | `shrink`      | how is the memory of a rush given back                                         |
 //! | `testing`     | does all of it hold under any schedule                                         |
@@ -22,6 +23,7 @@ pub mod host;
 pub mod id_map;
 pub mod key;
 pub mod manager;
+pub mod name_filter;
 pub mod name_map;
 pub mod one_or_many;
 pub mod queue;

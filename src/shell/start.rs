@@ -2,14 +2,14 @@
 
 use redis_module::{raw, Context, RedisString, Status};
 
-use super::background::{gate, server_events, stall, timer};
+use super::background::{command_watch, gate, server_events, stall, timer};
 use super::commands::registration;
 use super::ffi::context::Ctx;
 use super::ffi::module::{is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
 use super::ffi::slot_migration;
 use super::keyspace::datatype::REDISLOCK;
-use super::keyspace::lock_memory;
+use super::keyspace::{key_events, lock_memory};
 use super::replication::consumers;
 use super::{clock, settings, turn};
 
@@ -54,6 +54,7 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
     gate::start(ctx);
     clock::start();
     timer::start(ctx, turn::on_timer);
+    command_watch::start(key_events::on_command);
     consumers::count(ctx);
     stall::count_replicas(ctx);
     server_events::note_begin();

@@ -15,7 +15,7 @@ use lock::value::time::Now;
 use redis_module::raw;
 
 use super::background::timer::Arming;
-use super::background::{events, stall, timer, turn_end};
+use super::background::{events, inspections, stall, timer, turn_end};
 use super::clients::parking::{NewWaiter, Parking};
 use super::clients::wake::Answering;
 use super::clock;
@@ -23,6 +23,7 @@ use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
 use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
+use super::keyspace::key_events;
 use super::keyspace::store::{KeyArguments, Store, StoredKey};
 use super::state::{self, State};
 
@@ -44,7 +45,12 @@ pub fn of_command<'c, R>(
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
         let mut host = Host { keys, clients: Parking { answering: Answering { ctx, clients }, waiter }, now };
+        let several_before = manager.with_several_holders();
         let result = decide(manager, &mut host);
+        if manager.with_several_holders() > several_before {
+            key_events::follow_several_holders(ctx);
+        }
+        key_events::follow(manager);
         schedule_and_wake(manager);
         result
     });
@@ -108,7 +114,7 @@ fn named<'c>(ctx: Ctx<'c>, key: Str<'c>) -> KeyRef<'c> {
 pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, ErrorReply> {
     let inspected = state::borrow(|state, now| {
         let result = inspect(state, now);
-        schedule_and_wake(&state.manager);
+        schedule_and_wake(&mut state.manager);
         result
     });
     inspected.ok_or(errors::BUSY)
@@ -118,7 +124,7 @@ pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, Er
 pub fn of_told_owner(key: KeyRef<'_>, owner: &[u8]) {
     state::borrow(|state, _| {
         state.manager.told_again(key.db, &[key.name], owner);
-        schedule_and_wake(&state.manager);
+        schedule_and_wake(&mut state.manager);
     });
 }
 
@@ -142,16 +148,18 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             let mut host = Host { keys, clients: Answering { ctx, clients }, now };
             // What the turn has no time for stays due.
             now.begin_turn();
+            inspections::go_on(manager, now);
             manager.tick(&mut host);
             manager.drain(&mut host);
             if manager.has_due() && host.keys.was_refused() {
                 // Waits end in time meanwhile.
                 let retry = now.instant().plus_ms(GATE_RETRY_MS);
-                let instant = manager.next_timer().instant.map_or(retry, |next| next.min(retry));
+                let instant = next_timer(manager).instant.map_or(retry, |next| next.min(retry));
                 timer::arm(NextTimer { instant: Some(instant), timestamp: None });
             } else {
                 schedule(manager);
             }
+            key_events::follow(manager);
         });
     });
     if played.is_none() {
@@ -165,18 +173,24 @@ fn schedule(manager: &LockManager) -> Arming {
     if manager.has_due() || events::is_any() {
         return timer::arm_now();
     }
-    timer::arm(manager.next_timer())
+    timer::arm(next_timer(manager))
+}
+
+/// When something happens by itself, the inspections among it.
+fn next_timer(manager: &LockManager) -> NextTimer {
+    let next = manager.next_timer();
+    NextTimer { instant: next.instant.into_iter().chain(inspections::due()).min(), ..next }
 }
 
 /// The same from a command, which may run just before the server sleeps: behind one for which its client was blocked.
 #[inline]
-fn schedule_and_wake(manager: &LockManager) {
-    if manager.has_due() || manager.has_timers() || events::is_any() {
+fn schedule_and_wake(manager: &mut LockManager) {
+    if manager.take_sooner() || manager.has_due() || events::is_any() {
         wake_in_time(manager);
     }
 }
 
-/// Out of line: a request that meets nobody has nothing to schedule.
+/// Out of line: a request that meets nobody has nothing to schedule, or nothing that is sooner than before.
 #[inline(never)]
 fn wake_in_time(manager: &LockManager) {
     if schedule(manager) == Arming::Anew && sleeps_past_new_timers() {

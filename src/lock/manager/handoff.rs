@@ -77,15 +77,34 @@ impl LockManager {
             }
             None => return Gate::Open,
         }
-        if self.changed.contains_key(&queue) && self.inspect_again(host, key.as_ref(), queue) == Inspected::Some {
-            self.due.insert(queue);
-            return Gate::Open;
-        }
         let mut entry = host.keys.open(key.as_ref());
+        if self.has_become_another(&mut entry, queue) {
+            self.changed.entry(queue).or_default();
+        }
+        if self.changed.contains_key(&queue) {
+            drop(entry);
+            if self.inspect_again(host, key.as_ref(), queue) == Inspected::Some {
+                self.due.insert(queue);
+                return Gate::Open;
+            }
+            entry = host.keys.open(key.as_ref());
+        }
         let next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
         drop(entry);
         self.serve_on(host, queue, next);
         Gate::Open
+    }
+
+    /// Whether the key holds what those who wait do not know of, though no event has told.
+    fn has_become_another<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
+        match entry.content() {
+            Content::Free => false,
+            Content::Foreign => true,
+            Content::Lock(lock) => {
+                let is_of_family = |family| self.queues.get(queue).is_none_or(|queue| queue.family == family);
+                self.unheld.contains(&queue) || !lock.family().is_none_or(is_of_family)
+            }
+        }
     }
 
     /// The key may have become something else. Whoever can never be granted it now is told, wherever it stands; whoever

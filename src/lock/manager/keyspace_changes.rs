@@ -33,10 +33,21 @@ impl LockManager {
         }
     }
 
-    /// The locks with several holders are known: whether there are any.
+    /// How many locks are known to have several holders.
+    #[inline]
+    pub fn with_several_holders(&self) -> usize {
+        self.shared_leases.len()
+    }
+
+    /// Whether there are any.
     #[inline]
     pub fn knows_several_holders(&self) -> bool {
-        !self.shared_leases.is_empty()
+        self.with_several_holders() > 0
+    }
+
+    /// Whether a key of this name, in any database, is known to have several holders.
+    pub fn has_several_holders_named(&self, name: &[u8]) -> bool {
+        self.shared_leases.contains_named(name)
     }
 
     /// Whether the key is known to have several holders.

@@ -13,7 +13,7 @@ use super::session_bindings::{BindingId, Bindings, Slot};
 use super::shared_leases::SharedLeases;
 use super::timer_set::TimerSet;
 use crate::host::WaitOutcome;
-use crate::id_map::IdMap;
+use crate::id_map::{IdMap, IdSet};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
@@ -50,6 +50,10 @@ pub struct LockManager {
     pub(super) due: Due<QueueId>,
     /// Those of them whose keys may have become something else, and up to which place those who wait were told.
     pub(super) changed: IdMap<QueueId, Option<Place>>,
+    /// Wait queues whose keys held no lock when they were inspected last; some may be gone.
+    pub(super) unheld: IdSet<QueueId>,
+    /// Wait queues that are still to be inspected in this round.
+    pub(super) to_inspect: Vec<QueueId>,
     /// Requests whose owners have come to hold a key that is waited for, by their places.
     pub(super) to_try: Due<(Place, RequestId)>,
     /// Connections that ended, with what is bound to them and still to be taken from them, the oldest last.

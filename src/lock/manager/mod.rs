@@ -16,6 +16,7 @@
 //! | `session_bindings` | which holds are bound to which connection                         |
 //! | `deliveries`       | which grants are on their way to their clients                    |
 //! | `keyspace_changes` | what follows from a change of a key outside the module's commands |
+//! | `inspection`       | which keys are inspected because they may have changed unnoticed   |
 //! | `timers`           | what happens by itself, and when                                  |
 //! | `due`              | what is left for a later turn, and in which order                 |
 //! | `timer_set`        | which timer fires next                                            |
@@ -34,6 +35,7 @@ mod fixture;
 mod grace;
 mod grant;
 mod handoff;
+pub mod inspection;
 mod keyspace_changes;
 pub mod lock_manager;
 mod release;

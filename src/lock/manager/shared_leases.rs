@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef};
+use crate::name_filter::NameFilter;
 use crate::name_map::NameMap;
 use crate::shrink;
 use crate::value::fence::Fence;
@@ -21,11 +22,14 @@ pub(super) struct SharedLeases {
     // The tables of a database stay when they are empty: databases are few, and the next lock would make them anew.
     by_key: IdMap<i32, NameMap<Rc<[u8]>, SharedLease>>,
     count: usize,
+    names: NameFilter,
     by_time: BTreeSet<(Timestamp, i32, Rc<[u8]>)>,
     /// What was not dealt with when a lock left its key, by its latest fence: it may come back under another.
     left: Vec<(Fence, Deadline)>,
     /// The server refused writes: nothing is due before.
     not_before: Option<Instant>,
+    /// Something is due earlier than what [`SharedLeases::take_sooner`] was asked for last.
+    sooner: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +47,17 @@ impl SharedLeases {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// How many locks have several holders.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether a key of this name, in any database, is known to have several holders.
+    pub fn contains_named(&self, name: &[u8]) -> bool {
+        self.names.may_contain(name) && self.by_key.values().any(|names| names.contains_key(name))
     }
 
     /// Whether the key is known to have several holders.
@@ -76,12 +91,16 @@ impl SharedLeases {
             self.by_time.remove(&(before, key.db, name.clone()));
         }
         self.by_time.extend(new.due.timestamp().map(|due| (due, key.db, name.clone())));
+        self.sooner = true;
         let lease = SharedLease {
             due: new.due,
             fence: known.fence.max(new.fence),
             shortened_to: known.shortened_to.min(new.shortened_to),
         };
-        self.count += usize::from(names.insert(name, lease).is_none());
+        if names.insert(name, lease).is_none() {
+            self.count += 1;
+            self.names.insert(key.name);
+        }
     }
 
     /// To what clients have shortened the leases since they were inspected; `Never`: they have not.
@@ -91,7 +110,7 @@ impl SharedLeases {
 
     /// The same; the holders follow it now.
     pub fn take_shortened(&mut self, key: KeyRef<'_>) -> Deadline {
-        if self.is_empty() {
+        if !self.names.may_contain(key.name) {
             return Deadline::Never;
         }
         let lease = self.by_key.get_mut(&key.db).and_then(|names| names.get_mut(key.name));
@@ -100,10 +119,14 @@ impl SharedLeases {
 
     /// The key has one holder or none, or its deadline was dealt with.
     pub fn forget(&mut self, key: KeyRef<'_>) {
+        if !self.names.may_contain(key.name) {
+            return;
+        }
         let Some(names) = self.by_key.get_mut(&key.db) else { return };
         let Some((name, lease)) = names.remove_entry(key.name) else { return };
         shrink::map(names);
         self.count -= 1;
+        self.names.remove(&name);
         if let Some(end) = lease.due.timestamp() {
             self.by_time.remove(&(end, key.db, name));
         }
@@ -131,8 +154,12 @@ impl SharedLeases {
 
     /// The database is empty, or all are.
     pub fn forget_db(&mut self, db: Option<i32>) {
-        self.by_key.retain(|other, _| db.is_some_and(|db| db != *other));
-        self.by_time.retain(|(_, other, _)| db.is_some_and(|db| db != *other));
+        let is_flushed = |other: i32| db.is_none_or(|db| db == other);
+        for (_, names) in self.by_key.iter().filter(|(other, _)| is_flushed(**other)) {
+            names.keys().for_each(|name| self.names.remove(name));
+        }
+        self.by_key.retain(|other, _| !is_flushed(*other));
+        self.by_time.retain(|(_, other, _)| !is_flushed(*other));
         self.count = self.by_key.values().map(NameMap::len).sum();
     }
 
@@ -182,11 +209,18 @@ impl SharedLeases {
     /// The server refuses writes: nothing is due before it is asked again.
     pub fn put_off_all(&mut self, until: Instant) {
         self.not_before = Some(until);
+        self.sooner = true;
+    }
+
+    /// Whether something is due earlier than when this was asked last.
+    #[inline]
+    pub fn take_sooner(&mut self) -> bool {
+        std::mem::take(&mut self.sooner)
     }
 
     /// The server may accept writes again.
     pub fn resume(&mut self) {
-        self.not_before = None;
+        self.sooner |= self.not_before.take().is_some();
     }
 
     /// The key is not this server's to change: it is due again then.
@@ -197,7 +231,7 @@ impl SharedLeases {
     }
 
     fn get(&self, key: KeyRef<'_>) -> Option<&SharedLease> {
-        self.by_key.get(&key.db)?.get(key.name)
+        self.names.may_contain(key.name).then(|| self.by_key.get(&key.db)?.get(key.name))?
     }
 }
 

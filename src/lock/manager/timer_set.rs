@@ -11,11 +11,13 @@ use crate::shrink;
 pub struct TimerSet<T, P> {
     by_subject: IdMap<T, P>,
     by_time: BTreeSet<(P, T)>,
+    /// A timer was set that fires before those that were there when [`TimerSet::take_sooner`] was asked last.
+    sooner: bool,
 }
 
 impl<T: Copy + Ord + Hash, P: Copy + Ord> Default for TimerSet<T, P> {
     fn default() -> Self {
-        TimerSet { by_subject: IdMap::default(), by_time: BTreeSet::new() }
+        TimerSet { by_subject: IdMap::default(), by_time: BTreeSet::new(), sooner: false }
     }
 }
 
@@ -25,6 +27,7 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
         if let Some(before) = self.by_subject.insert(subject, when) {
             self.by_time.remove(&(before, subject));
         }
+        self.sooner |= self.next().is_none_or(|next| when < next);
         self.by_time.insert((when, subject));
     }
 
@@ -44,10 +47,11 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
         }
     }
 
-    /// Whether none is set.
+    /// Whether one was set that fires before those that were there when this was asked last. None is forgotten: one that
+    /// is cleared may be asked for in vain.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.by_time.is_empty()
+    pub fn take_sooner(&mut self) -> bool {
+        std::mem::take(&mut self.sooner)
     }
 
     /// When the next one fires.
@@ -91,12 +95,12 @@ mod tests {
         for (subject, ms) in [(1, 30), (2, 10), (3, 20), (4, 30)] {
             timers.set(subject, timestamp(ms));
         }
-        assert_eq!((timers.next(), timers.is_empty()), (Some(timestamp(10)), false));
+        assert_eq!(timers.next(), Some(timestamp(10)));
         assert_eq!(fired(&mut timers, 9), []);
         assert_eq!(fired(&mut timers, 20), [2, 3]);
         assert_eq!(timers.next(), Some(timestamp(30)));
         assert_eq!(fired(&mut timers, 99), [1, 4]);
-        assert_eq!((timers.next(), timers.is_empty()), (None, true));
+        assert_eq!(timers.next(), None);
     }
 
     #[test]
@@ -114,6 +118,21 @@ mod tests {
         assert_eq!(fired(&mut timers, 99), [1]);
         timers.set_no_later(1, timestamp(40));
         assert_eq!(timers.next(), Some(timestamp(40)), "one that has fired is forgotten");
+    }
+
+    #[test]
+    fn a_timer_that_fires_before_all_others_is_told_once() {
+        let mut timers = TimerSet::default();
+        for (subject, ms, is_sooner) in [(1, 30, true), (2, 40, false), (3, 30, false), (4, 20, true), (4, 25, true)] {
+            timers.set(subject, timestamp(ms));
+            assert_eq!(timers.take_sooner(), is_sooner, "{subject}, {ms}");
+            assert!(!timers.take_sooner());
+        }
+        timers.set_no_later(1, timestamp(10));
+        assert!(timers.take_sooner());
+        assert_eq!(fired(&mut timers, 99), [1, 4, 3, 2]);
+        timers.set(1, timestamp(200));
+        assert!(timers.take_sooner(), "after all others have fired");
     }
 
     #[test]

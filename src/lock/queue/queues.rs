@@ -13,6 +13,7 @@ use super::wait_queue::WaitQueue;
 use super::waited_for::WaitedFor;
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
+use crate::name_filter::NameFilter;
 use crate::name_map::NameMap;
 use crate::one_or_many::OneOrMany;
 use crate::shrink;
@@ -27,6 +28,7 @@ pub struct WaitQueues {
     // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
     // time.
     by_key: IdMap<i32, NameMap<Rc<[u8]>, QueueId>>,
+    names: NameFilter,
     requests: IdMap<RequestId, QueuedRequest>,
     owners: Owners,
     /// Kept places, the one gone longest first.
@@ -59,15 +61,23 @@ impl WaitQueues {
     /// The id of a key's wait queue.
     #[inline]
     pub fn id_of(&self, key: KeyRef<'_>) -> Option<QueueId> {
-        if self.is_empty() {
+        if !self.names.may_contain(key.name) {
             return None;
         }
+        self.find(key)
+    }
+
+    /// Out of line: most keys are nobody's concern.
+    #[inline(never)]
+    fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
         self.by_key.get(&key.db).and_then(|names| names.get(key.name)).copied()
     }
 
     /// The keys of this name that are waited for, in any database.
     pub fn keys_named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
-        let waited_for = self.by_key.iter().filter_map(move |(db, names)| Some((*db, names.get_key_value(name)?.0)));
+        let tables = self.names.may_contain(name).then_some(&self.by_key);
+        let waited_for =
+            tables.into_iter().flatten().filter_map(move |(db, names)| Some((*db, names.get_key_value(name)?.0)));
         waited_for.map(|(db, name)| Key { db, name: name.clone() })
     }
 
@@ -225,6 +235,7 @@ impl WaitQueues {
             && self.owners.is_empty()
             && self.away.is_empty()
             && self.waited_for.is_empty()
+            && self.names.is_empty()
     }
 }
 
@@ -336,6 +347,7 @@ impl WaitQueues {
         }
         let (id, key) = (QueueId(self.number()), key.to_key());
         self.by_key.entry(key.db).or_default().insert(key.name.clone(), id);
+        self.names.insert(&key.name);
         self.queues.insert(id, WaitQueue::new(key, family));
         id
     }
@@ -344,6 +356,7 @@ impl WaitQueues {
         let Some(queue) = self.queues.remove(&id) else { return };
         shrink::map(&mut self.queues);
         self.waited_for.forget(&mut self.owners, id);
+        self.names.remove(&queue.key.name);
         if let Some(names) = self.by_key.get_mut(&queue.key.db) {
             names.remove(&queue.key.name);
             shrink::map(names);

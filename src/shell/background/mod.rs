@@ -8,12 +8,16 @@
 //! | `turn_end`      | when is a turn of the server over                           |
 //! | `gate`          | does the server accept a write now that no client asked for |
 //! | `stall`         | did the server stand still, and may it have been replaced   |
+//! | `command_watch` | who sees the commands that change keys                      |
+//! | `inspections`   | when are keys inspected that may have changed unnoticed     |
 //! | `slots`         | a set of a cluster's slots                                  |
 //!
 //! What such a turn decides is in `turn`.
 
+pub mod command_watch;
 pub mod events;
 pub mod gate;
+pub mod inspections;
 pub mod server_events;
 pub mod slots;
 pub mod stall;

@@ -107,8 +107,19 @@ pub fn arm_now() -> Arming {
 
 /// From a callback of the server: the timer fires as soon as this turn is over.
 pub fn wake() {
-    arm_now();
-    ffi::poke_event_loop();
+    poke_if(arm_now());
+}
+
+/// The same for then, or for earlier.
+pub fn wake_for(instant: Instant) {
+    poke_if(arm(NextTimer { instant: Some(instant), timestamp: None }));
+}
+
+/// Whoever armed one that fires as early has seen to it that it does.
+fn poke_if(arming: Arming) {
+    if arming == Arming::Anew {
+        ffi::poke_event_loop();
+    }
 }
 
 /// The wall clock was set: nobody knows when a timer that is armed would fire. Never to be called out of the timer's

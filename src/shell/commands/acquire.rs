@@ -19,7 +19,6 @@ use crate::shell::ffi::call::slot;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{may_publish, Audience};
 use crate::shell::ffi::string::Str;
-use crate::shell::keyspace::key_events;
 use crate::shell::keyspace::store::KeyArguments;
 use crate::shell::settings;
 use crate::shell::turn::{self, AloneTurn};
@@ -84,7 +83,6 @@ fn acquire_among_others(
         Acquired::NotGranted => reply::not_granted(&mut ctx),
         // The client is blocked, or was told so when it was parked.
         Acquired::Queued(_) => {
-            key_events::watch(ctx);
             if turn_end::is_idle() && connection_of(ctx).is_some() {
                 turn_end::rest_if_idle();
             }

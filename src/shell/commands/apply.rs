@@ -13,7 +13,6 @@ use super::arguments::Arguments;
 use crate::shell::background::{events, gate};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
-use crate::shell::keyspace::key_events;
 use crate::shell::keyspace::lock_key::LockKey;
 use crate::shell::replication::effect::{decode, Received};
 use crate::shell::state;
@@ -79,9 +78,6 @@ fn note_holders(ctx: Ctx<'_>, name: Str<'_>, key: &mut LockKey<'_>) {
     let has_several_holders = key.lock().is_some_and(|lock| lock.has_several_holders());
     let until = if has_several_holders { key.until() } else { Deadline::Never };
     let ends = key.lock().and_then(|lock| lock.several_ends(until));
-    if ends.is_some() {
-        key_events::watch(ctx);
-    }
     if ends.is_some() || events::concern_several() {
         let name = KeyRef { db: ctx.db(), name: name.bytes() };
         state::borrow(|state, _| state.manager.applied(name, ends));

@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 use redis_module::raw;
 
 use super::api;
+use super::command_filter::{CommandFilter, FilteredCommand};
 use super::context::Ctx;
-use super::string::{OwnedStr, Str};
+use super::string::Str;
 
 /// The slot of a key. `None` where there are no slots.
 pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
@@ -55,28 +56,23 @@ pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
 /// string with the same name in its place. The client is well again afterwards.
 pub fn call_again<R>(ctx: Ctx<'_>, call: impl FnOnce() -> R) -> R {
     /// The filters see every command: this one is there for the one call only.
-    struct Filter<'c>(Ctx<'c>, *mut raw::RedisModuleCommandFilter);
+    struct ForOneCall<'c>(Ctx<'c>, Option<CommandFilter>);
 
-    impl Drop for Filter<'_> {
+    impl Drop for ForOneCall<'_> {
         fn drop(&mut self) {
-            // SAFETY: the filter is this module's, and no command is being filtered.
-            unsafe { api!(RedisModule_UnregisterCommandFilter(self.0.raw(), self.1)) };
-        }
-    }
-
-    unsafe extern "C" fn rename(command: *mut raw::RedisModuleCommandFilterCtx) {
-        // SAFETY: the context of the filter that is called; the server owns the new string then.
-        unsafe {
-            let Some(name) = Str::new(api!(RedisModule_CommandFilterArgGet(command, 0))) else { return };
-            let again = OwnedStr::new(name.bytes());
-            if api!(RedisModule_CommandFilterArgReplace(command, 0, again.as_str().raw())) == 0 {
-                std::mem::forget(again);
+            if let Some(filter) = self.1.take() {
+                // SAFETY: it is ended once, here, and no command is being filtered.
+                unsafe { filter.unregister(self.0) };
             }
         }
     }
 
-    // SAFETY: the filter is a function of this module.
-    let _filter = Filter(ctx, unsafe { api!(RedisModule_RegisterCommandFilter(ctx.raw(), Some(rename), 0)) });
+    unsafe extern "C" fn copy_name(command: *mut raw::RedisModuleCommandFilterCtx) {
+        // SAFETY: what the filter was called with.
+        unsafe { FilteredCommand::new(command) }.copy_name();
+    }
+
+    let _filter = ForOneCall(ctx, CommandFilter::register(ctx, copy_name));
     call()
 }
 

@@ -14,6 +14,7 @@
 //! | `call`           | how is a command of the server's own called                            |
 //! | `server`         | what does the server know of itself and of clients; channels           |
 //! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
+//! | `command_filter` | how is a command seen before it runs                                   |
 //! | `command_info`   | how is a command registered and described                              |
 //! | `module`         | what does the module tell the server about itself                      |
 //! | `slot_migration` | what does Valkey tell of slots that it moves in one step               |
@@ -27,6 +28,7 @@
 pub mod blocked;
 pub mod call;
 pub mod clock;
+pub mod command_filter;
 pub mod command_info;
 pub mod context;
 pub mod guard;

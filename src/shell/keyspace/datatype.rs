@@ -80,11 +80,14 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
 }
 
 /// Some of several holders may have ended before the key does, or all of them; of a vacant lock nobody is left. The key
-/// is inspected when it is there: a RESTORE and the end of a load are events that bring a turn.
+/// is inspected when it is there: a RESTORE is followed by a turn, and so is the end of a load.
 fn note_holders(rdb: Rdb, lock: &Lock) {
     if let (Some(ends), Some((db, name))) = (lock.ends_when_loaded(), rdb.key()) {
-        rdb.context().into_iter().for_each(key_events::watch);
         events::note(Event::SeveralHold(Key::new(db, name.bytes()), ends));
+        let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+        if rdb.context().is_some_and(|ctx| !ctx.has_flag(loading)) {
+            timer::wake();
+        }
     }
 }
 
@@ -146,12 +149,23 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
                 value.cast::<Lock>().as_ref(),
             )
         };
+        if lock.is_some_and(may_come_to_another_key) {
+            key_events::subscribe();
+        }
         let concerns = |lock: &&Lock| events::concern_anybody() || lock.is_shared();
         if let (Some(name), Some(last)) = (name, lock.filter(concerns).and_then(Lock::fence)) {
             events::note(Event::KeyRemoved(Key::new(db, name.bytes()), last));
             timer::wake();
         }
     });
+}
+
+/// Whether a lock that leaves its key may come to another one, by RENAME or MOVE, with leases that somebody has to end
+/// there. The server tells where, and it does so after this.
+fn may_come_to_another_key(lock: &Lock) -> bool {
+    let is_over = |lock: &Lock| lock.last_deadline().is_some_and(|last| last.is_over(clock::now().timestamp()));
+    // The server has removed it when it was over, unless it has just been restored.
+    lock.has_several_holders() && (!is_over(lock) || events::is_any()) && key_events::keys_may_move()
 }
 
 unsafe extern "C" fn save_fence(rdb: *mut raw::RedisModuleIO, _: c_int) {

@@ -1,16 +1,31 @@
-//! What the server tells of single keys, and which event of ours it is. Nothing is written here: an event is noted, and
-//! a turn follows.
+//! What happens to single keys outside the module's commands, and which event of ours it is. Nothing is written here: an
+//! event is noted, and a turn follows.
+//!
+//! | what                                         | how it is noticed                                             |
+//! | -------------------------------------------- | ------------------------------------------------------------- |
+//! | a lock leaves its key                        | `unlink` of the data type, always                             |
+//! | EXPIRE and the like on a waited-for key      | the command filter; out of `EXEC` by a round of inspections   |
+//! | a free key that is waited for becomes a lock, or something else | a round of inspections after any command   |
+//! | EXPIRE and the like on several holders       | the server's event, once such a command was seen              |
+//! | several holders come to another key          | the server's event, once they leave the key where they were   |
+//!
+//! The filter costs every command a little, and goes when nobody needs it. The server's events cost every key that
+//! expires or is deleted much more, and stay: so they are subscribed to only when a command may need them that changes a
+//! lock of several holders behind the module's back. Nobody needs such commands in daily work.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, CStr};
 
 use lock::key::{Key, KeyRef};
+use lock::manager::inspection::Round;
+use lock::manager::lock_manager::LockManager;
 use lock::value::lock::SeveralEnds;
 use redis_module::raw;
 
 use super::lock_key::{ReadContent, ReadKey};
 use crate::shell::background::events::{self, Event};
-use crate::shell::background::timer;
+use crate::shell::background::{command_watch, inspections, timer};
+use crate::shell::ffi::command_filter::FilteredCommand;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::main_thread::MainThread;
@@ -18,18 +33,126 @@ use crate::shell::ffi::module::subscribe_to_keys;
 use crate::shell::ffi::string::Str;
 use crate::shell::state;
 
-/// Subscribes to what is done to single keys, once, when somebody begins to wait or a lock has several holders: a lease
-/// that EXPIRE made shorter has to be seen then, and a free key that becomes something. As long as neither ever was,
-/// other people's keys cost what they cost without the module.
-pub fn watch(ctx: Ctx<'_>) {
-    static WATCHED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-    if !WATCHED.0.replace(true) {
-        subscribe_to_keys(ctx, raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_NEW, on_key);
+/// Whether the server's events are subscribed to.
+static SUBSCRIBED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+
+/// Whether somebody waits for a key that holds no lock, which any command may make something of.
+static UNHELD_IS_WAITED_FOR: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+
+/// What the filter saw last.
+static SEEN: MainThread<Cell<Seen>> = MainThread(Cell::new(Seen::MayMoveKeys));
+
+/// What a command may do to locks without asking the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It may change when a key ends.
+    Expire,
+    /// It runs commands that were queued before.
+    Exec,
+    /// It brings a key to another name or database; or nobody knows.
+    MayMoveKeys,
+    /// Nothing that is not noticed otherwise.
+    Other,
+}
+
+impl Seen {
+    /// Every command of the server comes here: most have left with the first line.
+    #[inline]
+    fn by_name(name: &[u8]) -> Seen {
+        match (name.len(), name) {
+            (4 | 6..=9, [b'E' | b'e' | b'P' | b'p' | b'R' | b'r' | b'M' | b'm', ..]) => Seen::by_likely_name(name),
+            _ => Seen::Other,
+        }
+    }
+
+    #[cold]
+    fn by_likely_name(name: &[u8]) -> Seen {
+        let is_one_of = |words: &[&[u8]]| words.iter().any(|word| name.eq_ignore_ascii_case(word));
+        if is_one_of(&[b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PEXPIREAT"]) {
+            Seen::Expire
+        } else if is_one_of(&[b"EXEC"]) {
+            Seen::Exec
+        } else if is_one_of(&[b"RENAME", b"RENAMENX", b"MOVE"]) {
+            Seen::MayMoveKeys
+        } else {
+            Seen::Other
+        }
     }
 }
 
-/// An event of a key: `expire` and `persist` change a lease; with `new` a key comes to be, by SET, RENAME, MOVE,
-/// RESTORE or whatever else, and the others say that it may be a lock. Its end is seen by `unlink2` already.
+/// After a turn that may have changed who waits, and how many locks have several holders.
+#[inline]
+pub fn follow(manager: &LockManager) {
+    let has_several_holders = manager.with_several_holders() > 0 && !SUBSCRIBED.0.get();
+    command_watch::set_needed(has_several_holders || !manager.queues().is_empty());
+    UNHELD_IS_WAITED_FOR.0.set(manager.waits_for_unheld());
+}
+
+/// The same after a command which made a lock one of several holders. What a transaction does to it from here on the
+/// filter does not see.
+#[cold]
+pub fn follow_several_holders(ctx: Ctx<'_>) {
+    if ctx.is_in_exec_or_loading() {
+        subscribe();
+    }
+}
+
+/// The command filter: notes what the command may do, before it does it. The keyspace and the state are never changed
+/// here; the command may be one of our own, in the middle of a turn.
+///
+/// # Safety
+/// To be called by the server only, as a command filter.
+pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterCtx) {
+    // SAFETY: what the filter was called with.
+    let command = unsafe { FilteredCommand::new(command) };
+    let Some(name) = command.argument(0) else { return };
+    let seen = Seen::by_name(name.bytes());
+    SEEN.0.set(seen);
+    if UNHELD_IS_WAITED_FOR.0.get() {
+        inspections::ask(Round::UnheldKeys);
+    }
+    match seen {
+        Seen::Other | Seen::MayMoveKeys => {}
+        Seen::Exec => inspections::ask(Round::AllKeys),
+        Seen::Expire => {
+            if let Some(key) = command.argument(1) {
+                guard("command filter", || note_expire(key.bytes()));
+            }
+        }
+    }
+}
+
+/// A key of this name, in a database that nobody tells here, may end sooner: as soon as the command has run, or the
+/// transaction in which it is queued.
+fn note_expire(name: &[u8]) {
+    let concerned = state::peek(|state| {
+        let waited_for: Vec<Key> = state.manager.queues().keys_named(name).collect();
+        (waited_for, state.manager.has_several_holders_named(name))
+    });
+    // In the middle of a turn our own command runs, which inspects what it changes itself.
+    let Some((waited_for, has_several_holders)) = concerned else { return };
+    waited_for.into_iter().for_each(|key| note(Event::KeyTouched(key)));
+    if has_several_holders {
+        subscribe();
+    }
+}
+
+/// Whether the command that runs may bring a key to another name or database.
+pub fn keys_may_move() -> bool {
+    let is_seen =
+        command_watch::is_registered() && timer::own_context().is_some_and(|ctx| !ctx.is_in_exec_or_loading());
+    !is_seen || SEEN.0.get() == Seen::MayMoveKeys
+}
+
+/// Subscribes to what the server tells of single keys. It cannot be undone.
+pub fn subscribe() {
+    if let (false, Some(ctx)) = (SUBSCRIBED.0.replace(true), timer::own_context()) {
+        subscribe_to_keys(ctx, raw::REDISMODULE_NOTIFY_GENERIC, on_key);
+    }
+}
+
+/// An event of a key: `expire` and `persist` change the leases of several holders, the others say that a lock may have
+/// come to the key. Its end is seen by `unlink2` already.
 unsafe extern "C" fn on_key(
     ctx: *mut raw::RedisModuleCtx,
     _: c_int,
@@ -38,22 +161,16 @@ unsafe extern "C" fn on_key(
 ) -> c_int {
     // SAFETY: the server passes a name that ends with a NUL.
     let event = unsafe { CStr::from_ptr(event) }.to_bytes();
-    let concerns_waiters = events::concern_anybody() && matches!(event, b"expire" | b"persist" | b"new");
     let has_come = matches!(event, b"rename_to" | b"move_to" | b"restore");
-    let concerns_holders = has_come || matches!(event, b"expire" | b"persist") && events::concern_several();
-    if concerns_waiters || concerns_holders || event == b"move_from" {
+    let is_changed = matches!(event, b"expire" | b"persist") && events::concern_several();
+    if has_come || is_changed || event == b"move_from" {
         guard("keyspace event", || {
             // SAFETY: both live as long as the callback.
             let (Some(ctx), Some(key)) = (unsafe { (Ctx::new(ctx), Str::new(key)) }) else { return };
             match event {
                 b"move_from" => MOVED_FROM.0.set(ctx.db()),
                 b"move_to" => note_moved(ctx, key),
-                b"new" => note_new(key.bytes()),
-                _ if concerns_waiters => note(Event::KeyTouched(Key::new(ctx.db(), key.bytes()))),
-                _ => {}
-            }
-            if concerns_holders && event != b"move_to" {
-                note_several_holders(ctx, key, has_come);
+                _ => note_several_holders(ctx, key, has_come),
             }
         });
     }
@@ -83,14 +200,6 @@ fn note_several_holders(ctx: Ctx<'_>, name: Str<'_>, has_come: bool) {
             note(Event::SeveralHold(key.to_key(), ends));
         }
     }
-}
-
-/// Most keys that come to be are nobody's concern. Nor are those that a decision of ours makes: the state is in use
-/// then. In a transaction Valkey 9.1 does not tell into which database MOVE and COPY write, so whoever waits for a key
-/// of that name in any of them is concerned.
-fn note_new(name: &[u8]) {
-    let waited_for: Option<Vec<Key>> = state::peek(|state| state.manager.queues().keys_named(name).collect());
-    waited_for.into_iter().flatten().for_each(|key| note(Event::KeyTouched(key)));
 }
 
 /// From where the key comes that MOVE moves.

@@ -5,7 +5,6 @@ use lock::key::KeyRef;
 use lock::value::lock::FirstGrant;
 use lock::value::time::Deadline;
 
-use super::key_events;
 use super::lock_key::LockKey;
 use crate::shell::background::gate::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
@@ -197,9 +196,6 @@ impl Entry for StoredKey<'_> {
             None => self.lock_key.until(),
         };
         let Content::Lock(lock) = self.lock_key.content() else { return };
-        if lock.has_several_holders() {
-            key_events::watch(ctx);
-        }
         match effect {
             Effect::Hold(owner) | Effect::Renew(owner) => emit::send_hold(ctx, scope, name, lock, owner, until),
             Effect::Drop(owner) => emit::send_drop(ctx, scope, name, owner),
