@@ -6,6 +6,7 @@
 //! something else: thousands may wait for one.
 
 use super::lock_manager::LockManager;
+use crate::key::Key;
 use crate::shrink;
 
 /// Which keys a round inspects; the later one has those of the one before too.
@@ -23,6 +24,12 @@ impl LockManager {
     #[inline]
     pub fn waits_for_unheld(&self) -> bool {
         !self.unheld.is_empty()
+    }
+
+    /// Those of these keys that have the name, in any database.
+    pub fn unheld_named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
+        let is_unheld = |key: &Key| self.queues.id_of(key.as_ref()).is_some_and(|queue| self.unheld.contains(&queue));
+        self.queues.keys_named(name).filter(is_unheld)
     }
 
     /// Begins a round, if none is under way.
@@ -93,7 +100,9 @@ mod tests {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("b", &[b"k", b"free"], MUTEX, None, Lease::Persist);
         assert!(fixture.manager.waits_for_unheld());
-        let free = crate::key::Key::new(0, b"free");
+        let free = Key::new(0, b"free");
+        let unheld = |name: &[u8]| fixture.manager.unheld_named(name).collect::<Vec<_>>();
+        assert_eq!((unheld(b"free"), unheld(b"k")), (vec![free.clone()], vec![]));
         inspect(&mut fixture, Round::UnheldKeys);
         assert!(fixture.server.inbox.answers.is_empty() && fixture.manager.waits_for_unheld());
         fixture.server.keyspace.primary.insert(free, Stored::Foreign);

@@ -5,7 +5,7 @@
 //! | -------------------------------------------- | ------------------------------------------------------------- |
 //! | a lock leaves its key                        | `unlink` of the data type, always                             |
 //! | EXPIRE and the like on a waited-for key      | the command filter; out of `EXEC` by a round of inspections   |
-//! | a free key that is waited for becomes a lock, or something else | a round of inspections after any command   |
+//! | a free key that is waited for becomes anything | the command filter, by the name; a round of inspections     |
 //! | EXPIRE and the like on several holders       | the server's event, once such a command was seen              |
 //! | several holders come to another key          | the server's event, once they leave the key where they were   |
 //!
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterC
     let seen = Seen::by_name(name.bytes());
     SEEN.0.set(seen);
     if UNHELD_IS_WAITED_FOR.0.get() {
-        inspections::ask(Round::UnheldKeys);
+        watch_unheld(&command);
     }
     match seen {
         Seen::Other | Seen::MayMoveKeys => {}
@@ -119,6 +119,18 @@ pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterC
                 guard("command filter", || note_expire(key.bytes()));
             }
         }
+    }
+}
+
+/// What a command makes, its first or second argument names, as a rule. A round finds the rest.
+fn watch_unheld(command: &FilteredCommand<'_>) {
+    inspections::ask(Round::UnheldKeys);
+    for position in 1..=2 {
+        let Some(name) = command.argument(position) else { return };
+        guard("command filter", || {
+            let unheld: Option<Vec<Key>> = state::peek(|state| state.manager.unheld_named(name.bytes()).collect());
+            unheld.into_iter().flatten().for_each(|key| note(Event::KeyTouched(key)));
+        });
     }
 }
 
