@@ -152,6 +152,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             manager.tick(&mut host);
             manager.drain(&mut host);
             if manager.has_due() && host.keys.was_refused() {
+                inspections::refused();
                 // Waits end in time meanwhile.
                 let retry = now.instant().plus_ms(GATE_RETRY_MS);
                 let instant = next_timer(manager).instant.map_or(retry, |next| next.min(retry));

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use support::{Connection, Pipeline};
 
@@ -99,6 +100,15 @@ impl Waiter {
         while server.info_number("clients", "blocked_clients")? > 0.0 {}
         // A place is kept for a client that comes back.
         server.must(&["LOCK.RELEASE", "waited-for", "holder"])?;
+        Ok(())
+    }
+
+    /// Its connection ends. Then it takes the server a second to forget its place, and another to tidy up.
+    pub fn leave(self, server: &mut Server) -> io::Result<()> {
+        drop(self);
+        while server.info_number("clients", "blocked_clients")? > 0.0 {}
+        std::thread::sleep(Duration::from_secs(3));
+        server.must(&["DEL", "waited-for"])?;
         Ok(())
     }
 }

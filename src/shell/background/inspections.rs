@@ -27,6 +27,9 @@ static DUE: MainThread<Cell<Option<Instant>>> = MainThread(Cell::new(None));
 /// When the last inspection was.
 static LAST: MainThread<Cell<Instant>> = MainThread(Cell::new(Instant::START));
 
+/// Whether the server refused writes in the last turn.
+static REFUSED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+
 /// A round is to begin when the command that runs is over.
 #[inline]
 pub fn ask(round: Round) {
@@ -58,10 +61,20 @@ pub fn due() -> Option<Instant> {
     DUE.0.get()
 }
 
+/// The server refuses writes in this turn of the timer. Until it accepts them again nothing more is inspected, or all
+/// queues would be due, and tried again in each turn.
+pub fn refused() {
+    REFUSED.0.set(true);
+}
+
 /// In a turn of the timer: marks the keys that are to be inspected now, for the drain that follows.
 pub fn go_on(manager: &mut LockManager, now: &Now) {
+    let was_refused = REFUSED.0.replace(false);
     if DUE.0.get().is_none_or(|due| due > now.instant()) {
         return;
+    }
+    if was_refused {
+        return DUE.0.set(Some(now.instant().plus_ms(PAUSE_MS)));
     }
     if manager.is_round_over() {
         ASKED.0.take().into_iter().for_each(|round| manager.begin_round(round));

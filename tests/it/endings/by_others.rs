@@ -1,0 +1,202 @@
+//! Commands of the server's own that change a lock or make something of a free key, however they are sent: in any case
+//! of letters, by a script, a function or another module, and in transactions that were queued before anybody waited.
+
+use super::*;
+use crate::support::built_caller;
+
+/// Ways to send a command about the keys `k` and `other`, declared where they have to be.
+const WAYS: [&str; 6] = ["sent", "in lower case", "in MULTI", "queued before", "by a script", "by a function"];
+
+/// A transaction that some client has begun, and goes on with later.
+struct Queued(Client);
+
+/// Sends the commands in one of these ways.
+fn send(server: &Server, way: &str, lines: &[&str], queued: Option<Queued>) {
+    let mut client = server.client();
+    let calls: String = lines
+        .iter()
+        .map(|line| {
+            let words: Vec<String> = line.split(' ').map(|word| format!("'{word}'")).collect();
+            format!("redis.call({}) ", words.join(","))
+        })
+        .collect();
+    let replies = match way {
+        "sent" => client.pipeline(lines),
+        "in lower case" => client.pipeline(&lines.iter().map(|line| line.to_lowercase()).collect::<Vec<_>>()),
+        "in MULTI" => multi(&mut client, lines),
+        "queued before" => queued.expect("it was queued").0.run("EXEC").items().to_vec(),
+        "by a script" => vec![client.cmd(&["EVAL", &calls, "2", "k", "other"])],
+        "by a function" => {
+            let library = format!("#!lua name=test\nredis.register_function('f', function() {calls} end)");
+            vec![client.cmd(&["FUNCTION", "LOAD", &library]), client.run("FCALL f 2 k other")]
+        }
+        _ => panic!("{way}"),
+    };
+    assert!(replies.iter().all(|reply| !reply.is_error()), "{way}: {lines:?}: {replies:?}");
+}
+
+/// Begins the transaction, for the way in which it is queued before anybody waits.
+fn queue(server: &Server, way: &str, lines: &[&str]) -> Option<Queued> {
+    (way == "queued before").then(|| {
+        let mut client = server.client();
+        assert_eq!(client.run("MULTI"), Reply::ok());
+        lines.iter().for_each(|line| assert_eq!(client.run(line), Reply::Status("QUEUED".into())));
+        Queued(client)
+    })
+}
+
+/// A server that ends no key by itself, so that nobody but the module notices that a lease is over.
+fn without_expiry() -> Server {
+    let server = quiet().start();
+    assert_eq!(server.client().run("DEBUG SET-ACTIVE-EXPIRE 0"), Reply::ok());
+    server
+}
+
+#[test]
+fn a_lease_that_expire_makes_shorter_wakes_the_next_however_it_is_sent() {
+    for way in WAYS {
+        for line in ["PEXPIRE k 60", "PEXPIRE k 60 LT", "EXPIRE k 0", "PEXPIREAT k 1", "EXPIREAT k 1"] {
+            let server = without_expiry();
+            let queued = queue(&server, way, &[line]);
+            let mut client = server.client();
+            hold(&mut client, "k", "a");
+            let [mut b] = line_up(&server, "k", ["b"]);
+            send(&server, way, &[line], queued);
+            b.granted("b");
+        }
+    }
+}
+
+#[test]
+fn so_it_does_in_another_database() {
+    let server = without_expiry();
+    let mut client = server.client();
+    client.run("SELECT 3");
+    hold(&mut client, "k", "a");
+    let mut b = server.client();
+    b.run("SELECT 3");
+    b.send_line("LOCK.ACQUIRE k b BLOCK 0");
+    until("b waits", || client.run("LOCK.INFO k").get("waiters").int() == 1);
+    client.run("PEXPIRE k 60");
+    assert!(b.read_within(SOON).expect("its turn comes").fence() > 0);
+}
+
+#[test]
+fn another_modules_expire_wakes_the_next() {
+    let caller = built_caller().expect("the test module is built: `make test`");
+    let server = quiet().config(format!("loadmodule {}", caller.display())).start();
+    let mut client = server.client();
+    client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    client.run("TEST.CALL pexpire k 60");
+    b.granted("b");
+}
+
+#[test]
+fn what_a_free_key_becomes_is_told_however_it_is_made() {
+    for way in WAYS {
+        for lines in [
+            &["SET k v"][..],
+            &["MSET other v k v"],
+            &["RPUSH other 2 1", "SORT other ALPHA STORE k"],
+            &["SET other v", "RENAME other k"],
+        ] {
+            let server = quiet().start();
+            let queued = queue(&server, way, lines);
+            hold(&mut server.client(), "held", "y");
+            let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 k held m BLOCK 0");
+            send(&server, way, lines, queued);
+            let reply = several.reply();
+            assert!(reply.error().starts_with("WRONGTYPE "), "{way}: {lines:?}: {reply:?}");
+        }
+    }
+}
+
+/// Nobody waits, and nobody asks the module: a client that tracks the key is told.
+#[test]
+fn one_of_several_ends_where_its_lock_was_brought_however_that_was_sent() {
+    for way in WAYS {
+        let server = without_expiry();
+        let queued = queue(&server, way, &["RENAME k other"]);
+        let mut client = server.client();
+        for line in ["RWLOCK.ACQUIRE k a READ PX 700", "RWLOCK.ACQUIRE k b READ PX 60000"] {
+            assert!(client.run(line).items()[1].int() > 0);
+        }
+        send(&server, way, &["RENAME k other"], queued);
+        let mut reader = server.client3();
+        reader.run("CLIENT TRACKING ON");
+        assert_eq!(reader.run("TYPE other"), Reply::Status("redislock".into()), "{way}");
+        let push = reader.next_push(LIMIT).unwrap_or_else(|| panic!("no invalidation: {way}"));
+        assert_eq!(push.items()[1].items(), [Reply::bulk("other")]);
+        assert_eq!(holders(&mut client, "other"), ["b"], "{way}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_free_key_waits_for_the_readers_that_are_brought_there() {
+    for way in WAYS {
+        let server = without_expiry();
+        let queued = queue(&server, way, &["RENAME k other"]);
+        let mut client = server.client();
+        hold(&mut client, "held", "y");
+        for line in ["RWLOCK.ACQUIRE k a READ PX 300", "RWLOCK.ACQUIRE k b READ PX 300"] {
+            assert!(client.run(line).items()[1].int() > 0);
+        }
+        let mut several = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 other held m {LONG} BLOCK 0"));
+        send(&server, way, &["RENAME k other"], queued);
+        let reply = several.reply();
+        assert!(reply.error().starts_with("WRONGKIND "), "{way}: {reply:?}");
+    }
+}
+
+/// The filter is registered when the first waits, and again after it has gone: at `hz 100` in a twentieth of a second.
+#[test]
+fn whoever_waits_next_is_watched_for_again() {
+    let server = Server::builder().config("hz 100").start();
+    let mut client = server.client();
+    client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    for _ in 0..3 {
+        hold(&mut client, "k", "a");
+        let [mut b] = line_up(&server, "k", ["b"]);
+        client.run("PEXPIRE k 30");
+        b.granted("b");
+        client.run("LOCK.RELEASE k b");
+        let_pass(Duration::from_millis(120));
+    }
+}
+
+/// How often the module has asked the server whether it accepts a write: once in each turn of the timer that drains.
+fn turns(client: &mut Client) -> i64 {
+    let stats = client.run("INFO commandstats").text().to_owned();
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_lock.apply:calls="));
+    line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+#[test]
+fn who_waits_for_a_free_key_keeps_no_idle_server_busy() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "held", "y");
+    let _several = Waiter::park(&server, "MLOCK.ACQUIRE 2 free held m BLOCK 0");
+    client.run("SET other v");
+    until("the free key was inspected", || turns(&mut client) > 0);
+    let before = turns(&mut client);
+    let_pass(Duration::from_millis(400));
+    let after = turns(&mut client);
+    assert!(after - before < 10, "{} turns without a command", after - before);
+}
+
+#[test]
+fn what_was_kept_back_by_a_pause_is_noticed_after_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "held", "y");
+    let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 free held m BLOCK 0");
+    client.run("CLIENT PAUSE 300 WRITE");
+    client.send_line("SET free v");
+    // No command comes after the pause.
+    let reply = several.reply_within(LIMIT);
+    assert!(reply.error().starts_with("WRONGTYPE "), "{reply:?}");
+    assert_eq!(client.read(), Reply::ok());
+}
