@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::{Connection, Pipeline};
+use support::{Connection, Pipeline, Reply};
 
 use super::plan::Plan;
 use crate::batch::KEYS;
@@ -103,11 +103,15 @@ impl Waiter {
         Ok(())
     }
 
-    /// Its connection ends. Then it takes the server a second to forget its place, and another to tidy up.
+    /// Its connection ends, its place is forgotten, and the module looks at no command any more.
     pub fn leave(self, server: &mut Server) -> io::Result<()> {
         drop(self);
         while server.info_number("clients", "blocked_clients")? > 0.0 {}
-        std::thread::sleep(Duration::from_secs(3));
+        let is_watched =
+            |reply: &Reply| !matches!(reply, Reply::Bulk(text) if String::from_utf8_lossy(text).contains("filters=0"));
+        while is_watched(&server.must(&["INFO", "modules"])?) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         server.must(&["DEL", "waited-for"])?;
         Ok(())
     }

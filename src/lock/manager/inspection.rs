@@ -107,7 +107,7 @@ mod tests {
         assert!(fixture.server.inbox.answers.is_empty() && fixture.manager.waits_for_unheld());
         fixture.server.keyspace.primary.insert(free, Stored::Foreign);
         inspect(&mut fixture, Round::UnheldKeys);
-        let answers: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| outcome.clone()).collect();
+        let answers: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
         assert_eq!(answers, [WaitOutcome::Impossible(KeyError::WrongType)]);
         inspect(&mut fixture, Round::AllKeys);
         assert!(!fixture.manager.waits_for_unheld(), "nobody waits any more");

@@ -48,6 +48,13 @@ impl<'c> FilteredCommand<'c> {
         FilteredCommand { command, callback: PhantomData }
     }
 
+    /// How many arguments it has, its name among them.
+    #[inline]
+    pub fn argument_count(&self) -> i32 {
+        // SAFETY: the command is being filtered.
+        unsafe { api!(RedisModule_CommandFilterArgsCount(self.command)) }
+    }
+
     /// An argument; the first is the command's name, as it was sent.
     #[inline]
     pub fn argument(&self, position: i32) -> Option<Str<'_>> {

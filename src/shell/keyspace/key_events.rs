@@ -56,17 +56,20 @@ enum Seen {
 }
 
 impl Seen {
-    /// Every command of the server comes here: most have left with the first line.
+    /// Every command of the server comes here, so it is counted in instructions: most have left by their number of
+    /// arguments, or by the length of their names. EXEC has one argument, RENAME three, EXPIRE up to five.
     #[inline]
-    fn by_name(name: &[u8]) -> Seen {
+    fn of(command: &FilteredCommand<'_>) -> Seen {
+        let (1 | 3..=5) = command.argument_count() else { return Seen::Other };
+        let Some(name) = command.argument(0).map(Str::bytes) else { return Seen::Other };
         match (name.len(), name) {
-            (4 | 6..=9, [b'E' | b'e' | b'P' | b'p' | b'R' | b'r' | b'M' | b'm', ..]) => Seen::by_likely_name(name),
+            (4 | 6..=9, [b'E' | b'e' | b'P' | b'p' | b'R' | b'r' | b'M' | b'm', ..]) => Seen::by_name(name),
             _ => Seen::Other,
         }
     }
 
     #[cold]
-    fn by_likely_name(name: &[u8]) -> Seen {
+    fn by_name(name: &[u8]) -> Seen {
         let is_one_of = |words: &[&[u8]]| words.iter().any(|word| name.eq_ignore_ascii_case(word));
         if is_one_of(&[b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PEXPIREAT"]) {
             Seen::Expire
@@ -105,8 +108,7 @@ pub fn follow_several_holders(ctx: Ctx<'_>) {
 pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterCtx) {
     // SAFETY: what the filter was called with.
     let command = unsafe { FilteredCommand::new(command) };
-    let Some(name) = command.argument(0) else { return };
-    let seen = Seen::by_name(name.bytes());
+    let seen = Seen::of(&command);
     SEEN.0.set(seen);
     if UNHELD_IS_WAITED_FOR.0.get() {
         watch_unheld(&command);
@@ -114,15 +116,12 @@ pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterC
     match seen {
         Seen::Other | Seen::MayMoveKeys => {}
         Seen::Exec => inspections::ask(Round::AllKeys),
-        Seen::Expire => {
-            if let Some(key) = command.argument(1) {
-                guard("command filter", || note_expire(key.bytes()));
-            }
-        }
+        Seen::Expire => note_expire(&command),
     }
 }
 
 /// What a command makes, its first or second argument names, as a rule. A round finds the rest.
+#[cold]
 fn watch_unheld(command: &FilteredCommand<'_>) {
     // The gate asks by a command of our own in the middle of a turn: that would bring the next turn, without end.
     if state::peek(|_| ()).is_none() {
@@ -140,7 +139,14 @@ fn watch_unheld(command: &FilteredCommand<'_>) {
 
 /// A key of this name, in a database that nobody tells here, may end sooner: as soon as the command has run, or the
 /// transaction in which it is queued.
-fn note_expire(name: &[u8]) {
+#[cold]
+fn note_expire(command: &FilteredCommand<'_>) {
+    if let Some(name) = command.argument(1) {
+        guard("command filter", || note_expire_of(name.bytes()));
+    }
+}
+
+fn note_expire_of(name: &[u8]) {
     let concerned = state::peek(|state| {
         let waited_for: Vec<Key> = state.manager.queues().keys_named(name).collect();
         (waited_for, state.manager.has_several_holders_named(name))

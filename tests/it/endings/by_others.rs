@@ -93,6 +93,18 @@ fn another_modules_expire_wakes_the_next() {
     b.granted("b");
 }
 
+/// Nobody sees it: a round finds it within a second or two.
+#[test]
+fn a_renamed_expire_wakes_the_next_too() {
+    let server = Server::builder().config("rename-command PEXPIRE shorten").start();
+    let mut client = server.client();
+    client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    hold(&mut client, "k", "a");
+    let [mut b] = line_up(&server, "k", ["b"]);
+    assert_eq!(client.run("shorten k 60"), Reply::Int(1));
+    b.granted_within("b", LIMIT);
+}
+
 #[test]
 fn what_a_free_key_becomes_is_told_however_it_is_made() {
     for way in WAYS {
@@ -133,6 +145,23 @@ fn one_of_several_ends_where_its_lock_was_brought_however_that_was_sent() {
     }
 }
 
+/// Queued before there were readers it would be one of the known limits.
+#[test]
+fn a_deadline_that_several_had_for_a_moment_counts_however_it_was_sent() {
+    for way in WAYS.into_iter().filter(|way| *way != "queued before") {
+        let server = without_expiry();
+        let mut client = server.client();
+        for owner in ["a", "b"] {
+            assert!(client.run(&format!("RWLOCK.ACQUIRE k {owner} READ {LONG}")).items()[1].int() > 0);
+        }
+        send(&server, way, &["PEXPIRE k 20000", "PEXPIRE k 50000"], None);
+        for owner in ["a", "b"] {
+            let left = client.run(&format!("LOCK.HELD k {owner}")).items()[2].int();
+            assert!((1..=20_000).contains(&left), "{way}: {owner} has {left} ms");
+        }
+    }
+}
+
 #[test]
 fn who_waits_for_a_free_key_waits_for_the_readers_that_are_brought_there() {
     for way in WAYS {
@@ -150,20 +179,36 @@ fn who_waits_for_a_free_key_waits_for_the_readers_that_are_brought_there() {
     }
 }
 
-/// The filter is registered when the first waits, and again after it has gone: at `hz 100` in a twentieth of a second.
+/// Whether the module looks at every command now, as the server tells it.
+fn has_filter(client: &mut Client) -> bool {
+    let modules = client.run("INFO modules").text().to_owned();
+    let lock = modules.lines().find(|line| line.contains("name=lock,")).expect("it is loaded");
+    lock.contains("filters=1")
+}
+
 #[test]
-fn whoever_waits_next_is_watched_for_again() {
+fn commands_are_looked_at_only_while_somebody_waits_or_several_hold() {
     let server = Server::builder().config("hz 100").start();
     let mut client = server.client();
     client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    hold(&mut client, "k", "a");
+    assert!(!has_filter(&mut client), "a holds, and that is all");
     for _ in 0..3 {
         hold(&mut client, "k", "a");
         let [mut b] = line_up(&server, "k", ["b"]);
+        assert!(has_filter(&mut client), "b waits");
         client.run("PEXPIRE k 30");
         b.granted("b");
         client.run("LOCK.RELEASE k b");
-        let_pass(Duration::from_millis(120));
+        until("nobody looks", || !has_filter(&mut client));
     }
+    for owner in ["a", "b"] {
+        assert!(client.run(&format!("RWLOCK.ACQUIRE r {owner} READ {LONG}")).items()[1].int() > 0);
+    }
+    assert!(has_filter(&mut client), "several hold r");
+    client.run("RWLOCK.RELEASE r a READ");
+    client.run("RWLOCK.RELEASE r b READ");
+    until("nobody looks", || !has_filter(&mut client));
 }
 
 /// How often the module has asked the server whether it accepts a write: once in each turn of the timer that drains.
