@@ -94,25 +94,17 @@ impl Waiter {
         Ok(Waiter { connection })
     }
 
-    /// Returns when the server knows that it is gone.
+    /// Its connection ends, its place is forgotten, and the module looks at no command any more.
     pub fn leave(self, server: &mut Server) -> io::Result<()> {
         drop(self.connection);
         while server.info_number("clients", "blocked_clients")? > 0.0 {}
         // A place is kept for a client that comes back.
         server.must(&["LOCK.RELEASE", "waited-for", "holder"])?;
-        Ok(())
-    }
-
-    /// Its connection ends, its place is forgotten, and the module looks at no command any more.
-    pub fn leave(self, server: &mut Server) -> io::Result<()> {
-        drop(self);
-        while server.info_number("clients", "blocked_clients")? > 0.0 {}
         let is_watched =
             |reply: &Reply| !matches!(reply, Reply::Bulk(text) if String::from_utf8_lossy(text).contains("filters=0"));
         while is_watched(&server.must(&["INFO", "modules"])?) {
             std::thread::sleep(Duration::from_millis(100));
         }
-        server.must(&["DEL", "waited-for"])?;
         Ok(())
     }
 }
