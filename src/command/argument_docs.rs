@@ -82,6 +82,7 @@ pub(crate) const WAIT: Arg = optional(parts(
     &[token("milliseconds", "BLOCK", Form::Integer), optional(token("channel", "NOTIFY", Form::Text))],
 ));
 pub(crate) const SESSION: Arg = optional(token("session", "SESSION", Form::Token));
+pub(crate) const COUNT: Arg = optional(token("count", "COUNT", Form::Integer));
 pub(crate) const EFFECT: Arg = arg("effect", Form::Text);
 
 #[cfg(test)]

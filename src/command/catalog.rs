@@ -1,7 +1,8 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
 use crate::argument_docs::{
-    EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, OWNER, PERMITS, SESSION, TOKEN, WAIT,
+    COUNT as COUNT_OPTION, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, OWNER, PERMITS,
+    SESSION, TOKEN, WAIT,
 };
 use crate::name::Prefix;
 
@@ -193,8 +194,20 @@ pub const CATALOG: &[Command] = &[
         &[KEY, TOKEN],
         "Tells fence, holds and time to live if the token holds the lock, whatever its family.",
     ),
-    command("LOCK.INFO", Action::Info, 2, &[KEY], "Tells the family, the holders and the number of waiters of a lock."),
-    command("LOCK.WAITERS", Action::Waiters, 2, &[KEY], "Lists those who wait for a lock, in the order of the queue."),
+    command(
+        "LOCK.INFO",
+        Action::Info,
+        -2,
+        &[KEY, COUNT_OPTION],
+        "Tells the family, the oldest holders and the number of waiters of a lock.",
+    ),
+    command(
+        "LOCK.WAITERS",
+        Action::Waiters,
+        -2,
+        &[KEY, COUNT_OPTION],
+        "Lists the first who wait for a lock, in the order of the queue.",
+    ),
     command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Takes the queued requests of a token out of the queue."),
     command(
         "LOCK.APPLY",
@@ -220,8 +233,8 @@ const fn command(
         Action::Release(_) | Action::Renew(_) => "O(1) for the only holder, O(log N) with N other holders or waiters",
         Action::Cancel => "O(N) with N queued requests of the token",
         Action::Held => "O(1)",
-        Action::Info => "O(N) with N holders",
-        Action::Waiters => "O(N) with N waiters",
+        Action::Info => "O(N log N) with N holders",
+        Action::Waiters => "O(N) with N waiters that are listed",
         Action::Apply => "O(log N) with N holders",
     };
     let access = match action {
@@ -272,8 +285,8 @@ mod tests {
             "MLOCK.RELEASE numkeys key [key ...] token".into(),
             format!("MLOCK.RENEW numkeys key [key ...] token {lease}"),
             "LOCK.HELD key token".into(),
-            "LOCK.INFO key".into(),
-            "LOCK.WAITERS key".into(),
+            "LOCK.INFO key [COUNT count]".into(),
+            "LOCK.WAITERS key [COUNT count]".into(),
             "LOCK.CANCEL key token".into(),
             "LOCK.APPLY key effect".into(),
         ];
@@ -314,7 +327,8 @@ mod tests {
     #[test]
     fn a_command_accepts_what_its_arity_says() {
         let accepted = |action| (0..9).filter(|arguments| of_action(action).accepts(*arguments)).collect::<Vec<_>>();
-        assert_eq!(accepted(Action::Info), [2]);
+        assert_eq!(accepted(Action::Held), [3]);
+        assert_eq!(accepted(Action::Info), [2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(accepted(Action::Release(Prefix::Lock)), [3]);
         assert_eq!(accepted(Action::Acquire(Prefix::Sem)), [5, 6, 7, 8]);
     }

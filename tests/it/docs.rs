@@ -159,6 +159,7 @@ fn expected_words(name: &str) -> Vec<&'static str> {
     let time: &[&str] = match verb {
         "acquire" => &["*", "EX", "PX", "PERSIST", "BLOCK", "NOTIFY", "SESSION"],
         "renew" => &["EX", "PX", "PERSIST"],
+        "info" | "waiters" => &["COUNT"],
         _ => &[],
     };
     [key, owner, amount, time].concat()

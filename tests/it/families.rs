@@ -383,6 +383,41 @@ fn lock_info_and_lock_waiters_tell_of_everybody() {
 }
 
 #[test]
+fn a_hundred_holders_and_waiters_are_listed_or_as_many_as_count_says() {
+    let server = Server::start();
+    let mut client = server.client();
+    let owners = |name: &str| (0..120).map(|number| format!("{name}{number:03}")).collect::<Vec<_>>();
+    for (acquire, blocked) in [("RWLOCK.ACQUIRE k", "WRITE"), ("SEM.ACQUIRE s", "LIMIT 120")] {
+        let key = acquire.split(' ').nth(1).expect("it has a key");
+        let mode = if key == "k" { "READ" } else { blocked };
+        owners("holder").iter().for_each(|owner| _ = client.run(&format!("{acquire} {owner} {mode}")));
+        for owner in owners("waiter") {
+            client.run(&format!("{acquire} {owner} {blocked} BLOCK 0 NOTIFY outcomes"));
+        }
+        for (count, listed) in
+            [("", 100), (" COUNT 7", 7), (" COUNT 119", 119), (" COUNT 1000", 120), (" count 0", 120)]
+        {
+            let listed_owners =
+                |list: &Reply| list.items().iter().map(|row| row.get("owner").text().to_owned()).collect::<Vec<_>>();
+            let info = client.run(&format!("LOCK.INFO {key}{count}"));
+            assert_eq!(listed_owners(info.get("holders")), owners("holder")[..listed], "{key}{count}");
+            assert_eq!((info.get("holding").int(), info.get("waiters").int()), (120, 120), "{key}{count}");
+            let waiters = client.run(&format!("LOCK.WAITERS {key}{count}"));
+            assert_eq!(listed_owners(&waiters), owners("waiter")[..listed], "{key}{count}");
+        }
+    }
+    for command in ["LOCK.INFO", "LOCK.WAITERS"] {
+        for wrong in ["COUNT", "COUNT 1 COUNT 1", "LIMIT 1", "1"] {
+            assert_eq!(client.run(&format!("{command} k {wrong}")), Reply::Error("ERR syntax error".into()), "{wrong}");
+        }
+        for wrong in ["-1", "x", "1.5"] {
+            let refused = client.run(&format!("{command} k COUNT {wrong}"));
+            assert_eq!(refused, Reply::Error("ERR value is not an integer or out of range".into()), "{wrong}");
+        }
+    }
+}
+
+#[test]
 fn during_client_pause_nobody_is_granted_anything() {
     each_way(Server::builder, |way, server, client| {
         way.hold(client, "k", "a");

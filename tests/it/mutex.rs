@@ -492,12 +492,13 @@ fn info_shows_the_lock_in_a_fixed_order() {
         let fence = client.run("LOCK.ACQUIRE k a PX 60000").fence();
         let info = client.run("LOCK.INFO k");
         let fields: Vec<&str> = info.pairs().iter().map(|(name, _)| name.text()).collect();
-        assert_eq!(fields, ["kind", "limit", "fence", "ttl", "holders", "waiters"]);
+        assert_eq!(fields, ["kind", "limit", "fence", "ttl", "holders", "waiters", "holding"]);
         assert_eq!(info.get("kind").text(), "mutex");
         assert_eq!(info.get("limit").int(), 1);
         assert_eq!(info.get("fence").int(), fence);
         assert_just_began(info.get("ttl").int(), 60_000);
         assert_eq!(info.get("waiters").int(), 0);
+        assert_eq!(info.get("holding").int(), 1);
 
         let [holder] = info.get("holders").items() else { panic!("one holder: {info:?}") };
         let fields: Vec<&str> = holder.pairs().iter().map(|(name, _)| name.text()).collect();
@@ -518,9 +519,9 @@ fn info_is_a_map_in_resp3_and_a_flat_array_in_resp2() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k a");
     let Reply::Array(flat) = server.client().run("LOCK.INFO k") else { panic!("an array in RESP2") };
-    assert_eq!(flat.len(), 12);
+    assert_eq!(flat.len(), 14);
     let Reply::Map(fields) = server.client3().run("LOCK.INFO k") else { panic!("a map in RESP3") };
-    assert_eq!(fields.len(), 6);
+    assert_eq!(fields.len(), 7);
 }
 
 #[test]

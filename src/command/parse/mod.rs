@@ -10,12 +10,14 @@
 //! | `lease`    | how long is a lease, and how long may it be                  |
 //! | `keys`     | which arguments are keys: `numkeys key [key …]`              |
 //! | `owner`    | is this an owner                                             |
+//! | `inspect`  | how many of those who hold or wait are listed                |
 //! | `argument` | what is an argument                                          |
 //! | `integer`  | is this an integer, in Redis's sense                         |
 //! | `sample`   | what a client may send, for tests                            |
 
 mod acquire;
 mod argument;
+mod inspect;
 mod integer;
 mod keys;
 mod lease;
@@ -29,6 +31,7 @@ mod sample;
 
 pub use acquire::{AcquireCommand, Token, WaitOptions};
 pub use argument::Argument;
+pub use inspect::ListLength;
 pub use integer::integer;
 pub use lease::{LeaseSettings, MAX_LEASE_MS};
 pub use owner::owner;

@@ -34,8 +34,10 @@ pub struct HeldInfo<'a> {
     pub fence: Fence,
     /// The key's own deadline.
     pub until: Deadline,
-    /// Every holder whose lease is not over, oldest grant first.
+    /// The holders that are listed, oldest grant first.
     pub holders: Vec<HolderInfo<'a>>,
+    /// How many hold the lock, listed or not.
+    pub holding: usize,
 }
 
 /// One holder.
@@ -79,7 +81,7 @@ pub fn info(out: &mut impl ReplyWriter, info: Option<&LockInfo<'_>>, now: Timest
     let FamilyAndLimit { family, limit } = info.family_and_limit;
     let held = info.held.as_ref();
     let rows: Vec<_> = held.iter().flat_map(|held| &held.holders).flat_map(|holder| rows(holder, family)).collect();
-    out.map(6);
+    out.map(7);
     text_field(out, "kind", family.word().as_bytes());
     integer_field(out, "limit", i64::from(limit));
     integer_field(out, "fence", held.map_or(0, |held| number::of_fence(held.fence)));
@@ -88,6 +90,7 @@ pub fn info(out: &mut impl ReplyWriter, info: Option<&LockInfo<'_>>, now: Timest
     out.array(rows.len());
     rows.iter().for_each(|row| row.write(out, now));
     integer_field(out, "waiters", number::of_len(info.waiters));
+    integer_field(out, "holding", number::of_len(held.map_or(0, |held| held.holding)));
 }
 
 /// LOCK.WAITERS: an array of maps, in the order of the queue.
@@ -208,7 +211,8 @@ mod tests {
     }
 
     fn info_of<'a>(family: Family, limit: u32, holders: Vec<HolderInfo<'a>>) -> LockInfo<'a> {
-        let held = HeldInfo { fence: Fence::new(996_000_000).unwrap(), until: Deadline::At(at(1_030_000)), holders };
+        let (fence, until) = (Fence::new(996_000_000).unwrap(), Deadline::At(at(1_030_000)));
+        let held = HeldInfo { fence, until, holders, holding: 5 };
         let family_and_limit = FamilyAndLimit::new(family, limit).unwrap();
         LockInfo { family_and_limit, held: Some(held), waiters: 3 }
     }
@@ -220,7 +224,7 @@ mod tests {
     /// The reply to LOCK.INFO of [`info_of`].
     fn map(kind: &str, limit: i64, rows: &[Vec<Written>]) -> Vec<Written> {
         [
-            vec![Written::Map(6)],
+            vec![Written::Map(7)],
             text_field("kind", kind),
             integer_field("limit", limit),
             integer_field("fence", 996_000_000),
@@ -228,6 +232,7 @@ mod tests {
             vec!["holders".into(), Written::Array(rows.len())],
             rows.concat(),
             integer_field("waiters", 3),
+            integer_field("holding", 5),
         ]
         .concat()
     }
@@ -298,13 +303,14 @@ mod tests {
         let info =
             LockInfo { family_and_limit: FamilyAndLimit::new(Family::Semaphore, 4).unwrap(), held: None, waiters: 2 };
         let expected = [
-            vec![Written::Map(6)],
+            vec![Written::Map(7)],
             text_field("kind", "semaphore"),
             integer_field("limit", 4),
             integer_field("fence", 0),
             integer_field("ttl", -2),
             vec!["holders".into(), Written::Array(0)],
             integer_field("waiters", 2),
+            integer_field("holding", 0),
         ];
         assert_eq!(written(&info), expected.concat());
     }

@@ -2,6 +2,7 @@
 //! even if a lease has ended.
 
 use command::errors::{self, ErrorReply};
+use command::parse::ListLength;
 use command::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
 use lock::key::{KeyRef, RequestId};
 use lock::queue::request::QueuedRequest;
@@ -49,13 +50,14 @@ pub fn held(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// `LOCK.INFO key`
+/// `LOCK.INFO key [COUNT n]`
 pub fn info(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    let length = ListLength::parse(args.bytes)?;
     turn::of_inspection(|state, now| {
         let name = KeyRef { db: ctx.db(), name: args.bytes[1] };
         let key = open(ctx, args.strings[1])?;
         let queue = state.manager.queues().of_key(name).filter(|queue| queue.waiters() > 0);
-        let held = key.as_ref().and_then(|key| held_info(state, name, key, now.timestamp()));
+        let held = key.as_ref().and_then(|key| held_info(state, name, key, now.timestamp(), length));
         let family_and_limit = match (&held, queue) {
             (Some((kind, _)), _) => Some(*kind),
             (None, Some(queue)) => FamilyAndLimit::of(queue.family, queue.limit),
@@ -74,13 +76,14 @@ fn held_info<'a>(
     name: KeyRef<'_>,
     key: &'a ReadKey<'_>,
     now: Timestamp,
+    length: ListLength,
 ) -> Option<(FamilyAndLimit, HeldInfo<'a>)> {
     let (lock, until) = (key.lock(), key.until());
-    let holds = lock
-        .holds(lock.holders_until(until, state.manager.shortened_to(name)))
-        .into_iter()
-        .filter(|hold| !hold.until.is_over(now));
-    let holders: Vec<_> = holds
+    let mut holds = lock.holds(lock.holders_until(until, state.manager.shortened_to(name)));
+    holds.retain(|hold| !hold.until.is_over(now));
+    let holding = holds.len();
+    let holders: Vec<_> = length
+        .of(holds)
         .map(|hold| {
             let session = state.manager.bindings().client_of(name, hold.owner.as_bytes());
             HolderInfo { hold, session }
@@ -89,17 +92,18 @@ fn held_info<'a>(
     if holders.is_empty() {
         return None;
     }
-    Some((lock.family_and_limit()?, HeldInfo { fence: lock.fence()?, until, holders }))
+    Some((lock.family_and_limit()?, HeldInfo { fence: lock.fence()?, until, holders, holding }))
 }
 
-/// `LOCK.WAITERS key`
+/// `LOCK.WAITERS key [COUNT n]`
 pub fn waiters(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    let length = ListLength::parse(args.bytes)?;
     turn::of_inspection(|state, now| {
         open(ctx, args.strings[1])?;
         let queues = state.manager.queues();
         let queue = queues.of_key(KeyRef { db: ctx.db(), name: args.bytes[1] });
         let ids = queue.into_iter().flat_map(|queue| queue.present());
-        let waiting: Vec<_> = ids.filter_map(|(_, id)| Some((id, queues.request(id)?))).collect();
+        let waiting: Vec<_> = length.of(ids.filter_map(|(_, id)| Some((id, queues.request(id)?)))).collect();
         let infos = waiting.into_iter().map(|(id, request)| waiter_info(state, id, request));
         reply::waiters(&mut ctx, infos, now.instant());
         Ok(())

@@ -269,7 +269,7 @@ mod inspection {
             let b = client.run("RWLOCK.ACQUIRE k b READ PX 90000 SESSION").fence();
             let info = client.run("LOCK.INFO k");
             let names: Vec<&str> = info.pairs().iter().map(|(name, _)| name.text()).collect();
-            assert_eq!(names, ["kind", "limit", "fence", "ttl", "holders", "waiters"]);
+            assert_eq!(names, ["kind", "limit", "fence", "ttl", "holders", "waiters", "holding"]);
             assert_eq!(info.get("kind"), &Reply::bulk("rw"));
             assert_eq!(info.get("limit"), &Reply::Int(0));
             assert_eq!(info.get("fence"), &Reply::Int(b));
