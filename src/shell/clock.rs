@@ -14,7 +14,7 @@ const TOLERANCE_MS: u64 = 20;
 
 /// After so long a turn is over: what is left goes on in the next. With what the server adds, a command and a turn of
 /// the timer in one round of its event loop stay below 5 ms.
-const TURN_US: u64 = 1_500;
+const TURN_US: u64 = 1_000;
 
 /// The clock is read after so many units of work, each of which takes some microseconds.
 const UNITS_A_READING: u32 = 4;
