@@ -8,6 +8,7 @@ mod several;
 mod watch;
 
 use crate::support::families::{held, left, rows, until_ended};
+use crate::support::skip::skip;
 use crate::support::stored::*;
 use crate::support::waiting::*;
 use crate::support::{assert_just_began, in_sync, until, Client, Reply, Server};
