@@ -146,8 +146,16 @@ impl Verdict {
     fn result(&self) -> String {
         match &self.measured {
             None => "not there".to_owned(),
-            Some(figure) if figure.low == figure.high => format!("{}{}", digits(figure.median), self.unit),
+            Some(figure) if figure.low == figure.high => format!("{}{}", self.digits(figure.median), self.unit),
             Some(figure) => format!("{}{}", figure.show(), self.unit),
+        }
+    }
+
+    /// As many digits as tell it from the limit.
+    fn digits(&self, value: f64) -> String {
+        match digits(value) {
+            short if value != self.limit && short == digits(self.limit) => format!("{value:.3}"),
+            short => short,
         }
     }
 

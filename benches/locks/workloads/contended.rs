@@ -50,7 +50,7 @@ impl Rounds {
 }
 
 pub fn no_hold(plan: &Plan) -> io::Result<Section> {
-    let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(1500, 400));
+    let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(1000, 300));
     let (mut section, all) = run(plan, contention, "Contended, 48 clients, no hold", "contended-0")?;
     let Some(ours) = find(&all, &rivals::LOCK) else { return Ok(section) };
     let rate = ours.each(Outcome::per_second);
@@ -74,7 +74,7 @@ pub fn no_hold(plan: &Plan) -> io::Result<Section> {
 }
 
 pub fn short_hold(plan: &Plan) -> io::Result<Section> {
-    let contention = Contention::new(CLIENTS, Duration::from_millis(10), plan.time(2000, 500));
+    let contention = Contention::new(CLIENTS, Duration::from_millis(10), plan.time(1500, 500));
     let (mut section, all) = run(plan, contention, "Contended, 48 clients, held for 10 ms", "contended-10")?;
     let pair = find(&all, &rivals::LOCK).zip(find(&all, &rivals::SET_LUA));
     let ratio = pair.map(|(ours, poller)| {
@@ -84,9 +84,9 @@ pub fn short_hold(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// How evenly the grants fall over ten seconds.
+/// How evenly the grants fall over some seconds.
 pub fn fairness(plan: &Plan) -> io::Result<Section> {
-    let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(10_000, 2000));
+    let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(5000, 1000));
     let mut section = Section::new(
         "Fairness: 48 clients, no hold",
         &format!(
@@ -118,7 +118,7 @@ pub fn fairness(plan: &Plan) -> io::Result<Section> {
 fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> io::Result<(Section, Vec<Rounds>)> {
     let mut server = Server::start(&plan.builder)?;
     let (here, missing) = prepare(&mut server, rivals::LOCKS)?;
-    let all = take_turns(&mut server, &here, contention, plan.scale.pick(3, 1))?;
+    let all = take_turns(&mut server, &here, contention, plan.scale.pick(2, 1))?;
 
     let mut section = Section::new(title, METHOD, COLUMNS);
     let ours = find(&all, &rivals::LOCK).map(|way| way.each(Outcome::per_second));

@@ -61,8 +61,8 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let fits = |sizes: &[usize], connections: usize| -> Vec<usize> {
         sizes.iter().copied().filter(|size| (size + 1) * connections <= room).collect()
     };
-    let all = fits(&[10, 50, 100, 1000, 5000, 10_000], 1);
-    let signalled = fits(plan.scale.pick(&[10, 100, 1000, 10_000], &[10, 1000]), 1);
+    let all = fits(plan.scale.pick(&[10, 50, 1000, 5000, 10_000], &[10, 1000, 10_000]), 1);
+    let signalled = fits(plan.scale.pick(&[10, 1000, 10_000], &[10, 1000]), 1);
     let fair = fits(plan.scale.pick(&[10, 100, 1000], &[10, 100]), 2);
 
     let mut server = Server::start(&plan.builder)?;
@@ -82,10 +82,10 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
             curves.push((Curve::new(NESTED, &all), Who::NestedClients(way)));
         }
     }
-    for _ in 0..plan.scale.pick(3, 1) {
+    for _ in 0..plan.scale.pick(2, 1) {
         for (curve, who) in &mut curves {
             for (place, waiters) in curve.sizes.iter().enumerate() {
-                let mut contention = Contention::new(waiters + 1, Duration::ZERO, plan.time(1000, 300));
+                let mut contention = Contention::new(waiters + 1, Duration::ZERO, plan.time(500, 200));
                 contention.warm_up = WarmUp::Lap;
                 contention.nested = matches!(who, Who::NestedClients(_));
                 let (us, rate) = match who {
@@ -172,7 +172,7 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
     let room = plan.files.min(15_000).saturating_sub(200) as usize;
     let sizes: Vec<usize> = plan
         .scale
-        .pick(&[0, 1, 10, 100, 1000, 9900][..], &[0, 100, 5000][..])
+        .pick(&[0, 10, 100, 1000, 9900][..], &[0, 100, 5000][..])
         .iter()
         .copied()
         .filter(|size| *size <= room)
@@ -184,7 +184,7 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
         section.missing(&missing);
         return Ok(section);
     };
-    let mut contention = Contention::new(48, Duration::ZERO, plan.time(1000, 300));
+    let mut contention = Contention::new(48, Duration::ZERO, plan.time(500, 200));
     contention.warm_up = WarmUp::Lap;
     let mut curve = Curve::new(rivals::LOCK.name, &sizes);
     let mut parked = Vec::new();
@@ -195,7 +195,7 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
         park(&mut server, &mut parked, *size)?;
         let mut readings: Vec<Outcome> = Vec::new();
         let mut bases = Vec::new();
-        for _ in 0..plan.scale.pick(3, 1) {
+        for _ in 0..plan.scale.pick(2, 1) {
             bases.push(contend(&mut baseline, rival, scripts, contention)?.cpu_us_per_handoff());
             readings.push(contend(&mut server, rival, scripts, contention)?);
         }

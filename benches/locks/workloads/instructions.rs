@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
 
 use futures_lite::future::block_on;
@@ -23,13 +24,13 @@ const PAIRS: usize = 500;
 
 /// Counts of the same, after one that warms up. The least of them is taken: what the server does on its own, once a
 /// second, only adds.
-const COUNTS: usize = 5;
+const COUNTS: usize = 3;
 
 /// Pairs of one pipeline: the server reads it at once.
 const SLICE: usize = 50;
 
 /// Hand-offs of one count.
-const HAND_OFFS: usize = 100;
+const HAND_OFFS: usize = 50;
 
 /// Long enough for the server to read a request, and so that it wakes up equally often for each.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -67,20 +68,20 @@ const HAND_OFF_WAYS: &[(&str, &[&str], &[&str])] =
     &[("LOCK", &[], &[]), ("RLOCK", &[], &[]), ("RWLOCK", &["WRITE"], &["WRITE"]), ("SEM", &["LIMIT", "1"], &[])];
 
 pub fn per_pair(plan: &Plan) -> io::Result<Section> {
-    let servers = plan.scale.pick(4, 2);
+    let servers = plan.scale.pick(3, 1);
     let mut section = Section::new(
         "Instructions of the main thread",
         &format!(
             "valgrind --tool=callgrind counts the instructions of the server's main thread, with all that the server \
              does for a command: reading, parsing, replying. System calls count as the instruction that makes them. \
              An acquire and its release, one after the other, {SLICE} pairs in a pipeline: with one key at a time the \
-             server's hash tables are always the same. The least of {COUNTS} counts of {PAIRS} pairs each, on \
+             server's hash tables are always the same. The least of {COUNTS} counts of {PAIRS} pairs each and of \
              {servers} servers: each has a hash seed of its own, by which a command is found in one step or in two, \
              which is some thousandths of a pair. A hand-off is one between two clients; how often the server wakes \
-             up for it is in it, so that it moves by a tenth. Rows beside one waiter, and after it has left, are of \
-             the same server as what was before it came."
+             up for it is in it, so that it moves by some hundredths. Before is, where one waits or has waited, the \
+             same server before it came; at a hand-off, another build of the module, where one was given."
         ),
-        &["what", "instructions", "to LOCK", "to the floor", "to SET NX PX + DEL"],
+        &["what", "to LOCK", "to the floor", "to SET NX PX + DEL", "to before", "instructions", "before"],
     );
     if plan.module.is_none() {
         section.missing(&["LOCK"]);
@@ -88,72 +89,86 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     }
     let quiet = plan.with_floor().config("save \"\"");
 
-    let mut pairs = Pairs(Vec::new());
-    let mut counter = Counter::start(&quiet)?;
-    for round in 0..servers {
-        if round > 0 {
-            counter = Counter::start(&quiet)?;
-        }
-        pairs.take_less(counter.pairs(WAYS)?);
-    }
+    let pairs = least_of(servers, || Counter::start(&quiet)?.pairs(WAYS))?;
     pairs.add_rows(&mut section, "", &rivals::FLOOR);
     for (ours, theirs, limit) in TARGETS {
         let what = format!("{} to {}, instructions", ours.name, theirs.name);
         section.verdicts.push(Verdict::at_most(&what, *limit, pairs.ratio(ours, theirs)));
     }
-
-    // Before anybody has waited on this server.
-    let without = counter.tasks()?;
-    let waiter = Waiter::start(&mut counter.server)?;
-    let with = counter.tasks()?;
-    waiter.leave(&mut counter.server)?;
-    let after = counter.tasks()?;
-    for (place, task) in TASKS.iter().enumerate() {
-        let [without, with, after] = [without[place], with[place], after[place]];
-        for (when, count) in [("beside one waiter", with), ("after the waiter has left", after)] {
-            let name = format!("{} {when} ({} before)", task.name, thousands(without));
-            section.row([name, thousands(count), String::new(), String::new(), String::new()]);
-            if task.has_goal {
-                let what = format!("{} {when}, instructions, to before it came", task.name);
-                section.verdicts.push(Verdict::at_most(&what, GOAL, Some(Figure::of(vec![count / without]))));
-            }
-        }
-    }
-    hand_offs(plan, &quiet, &mut counter, &mut section)?;
-    drop(counter);
-
     for consumer in [Consumer::AppendOnlyFile, Consumer::Replica] {
-        let mut pairs = Pairs(Vec::new());
-        for _ in 0..servers {
+        let pairs = least_of(servers, || {
             let mut counter = Counter::start(&consumer.config(quiet.clone()))?;
             let _replica = consumer.attach(plan, &mut counter.server)?;
-            pairs.take_less(counter.pairs(WAYS_WITH_EFFECTS)?);
-        }
+            counter.pairs(WAYS_WITH_EFFECTS)
+        })?;
         pairs.add_rows(&mut section, &format!(", effects to {}", consumer.name()), &rivals::RFLOOR);
         let what = format!("LOCK to replicating floor, effects to {}, instructions", consumer.name());
         section.verdicts.push(Verdict::at_most(&what, 1.05, pairs.ratio(&rivals::LOCK, &rivals::RFLOOR)));
     }
+    taxes(&quiet, &mut section)?;
+    hand_offs(plan, &quiet, &mut section)?;
     Ok(section)
 }
 
-/// Hand-offs of each family, and where there is a base the same with that: a hand-off is to cost no more than before.
-fn hand_offs(plan: &Plan, quiet: &Builder, counter: &mut Counter, section: &mut Section) -> io::Result<()> {
-    let mut base = match &plan.base {
-        Some(base) => Some(Counter::start(&quiet.clone().module(base))?),
-        None => None,
-    };
-    for way in HAND_OFF_WAYS {
-        let count = counter.hand_offs(way)?;
-        let mut name = format!("{} hand-off", way.0);
-        if let Some(base) = &mut base {
-            let before = base.hand_offs(way)?;
-            let ratio = Figure::of(vec![count / before]);
-            section.verdicts.push(Verdict::at_most(&format!("{name}, instructions, to before"), 1.0, Some(ratio)));
-            name = format!("{name} ({} before)", thousands(before));
+/// The least counts of several servers, at once: instructions do not depend on what else the machine does.
+fn least_of(servers: usize, count: impl Fn() -> io::Result<Pairs> + Sync) -> io::Result<Pairs> {
+    thread::scope(|scope| {
+        let counts: Vec<_> = (0..servers).map(|_| scope.spawn(&count)).collect();
+        let mut least = Pairs(Vec::new());
+        for count in counts {
+            least.take_less(count.join().expect("a count returns its errors")?);
         }
-        section.row([name, thousands(count), String::new(), String::new(), String::new()]);
+        Ok(least)
+    })
+}
+
+/// What one waiter costs everybody else, while it is there and after that.
+fn taxes(quiet: &Builder, section: &mut Section) -> io::Result<()> {
+    let mut counter = Counter::start(quiet)?;
+    let without = counter.tasks()?;
+    let waiter = Waiter::start(&mut counter.server)?;
+    let beside = counter.tasks()?;
+    waiter.leave(&mut counter.server)?;
+    let after = counter.tasks()?;
+    for (place, task) in TASKS.iter().enumerate() {
+        for (when, counts) in [("beside one waiter", &beside), ("after the waiter has left", &after)] {
+            let name = format!("{} {when}", task.name);
+            let (count, before) = (counts[place], without[place]);
+            add_row_beside(section, &name, count, Some(before));
+            if task.has_goal {
+                let what = format!("{name}, instructions, to before it came");
+                section.verdicts.push(Verdict::at_most(&what, GOAL, Some(Figure::of(vec![count / before]))));
+            }
+        }
     }
     Ok(())
+}
+
+/// Hand-offs of each family, and where there is a base the same with that: a hand-off is to cost no more than before.
+fn hand_offs(plan: &Plan, quiet: &Builder, section: &mut Section) -> io::Result<()> {
+    let mut counter = Counter::start(quiet)?;
+    let base = plan.base.as_ref().map(|base| Counter::start(&quiet.clone().module(base)));
+    let mut base = base.transpose()?;
+    for way in HAND_OFF_WAYS {
+        let name = format!("{} hand-off", way.0);
+        let count = counter.hand_offs(way)?;
+        let before = base.as_mut().map(|base| base.hand_offs(way)).transpose()?;
+        add_row_beside(section, &name, count, before);
+        if let Some(before) = before {
+            // Nothing is measured beyond hundredths.
+            let ratio = Figure::of(vec![(count / before * 100.0).round() / 100.0]);
+            section.verdicts.push(Verdict::at_most(&format!("{name}, instructions, to before"), 1.0, Some(ratio)));
+        }
+    }
+    Ok(())
+}
+
+/// A row of what is compared with nothing but itself.
+fn add_row_beside(section: &mut Section, name: &str, count: f64, before: Option<f64>) {
+    let nothing = String::new;
+    let before_shown = before.map_or(String::new(), thousands);
+    let ratio = quotient(Some(count), before);
+    section.row([name.to_owned(), nothing(), nothing(), nothing(), ratio, thousands(count), before_shown]);
 }
 
 /// Instructions for one pair of each way; `None` where the server cannot run it.
@@ -183,7 +198,8 @@ impl Pairs {
         for (rival, count) in &self.0 {
             let shown = count.map_or("not there".to_owned(), thousands);
             let [lock, floor, bare] = [&rivals::LOCK, floor, &rivals::SET_DEL].map(|to| quotient(*count, self.of(to)));
-            section.row([format!("{}{setting}", rival.name), shown, lock, floor, bare]);
+            let nothing = String::new;
+            section.row([format!("{}{setting}", rival.name), lock, floor, bare, nothing(), shown, nothing()]);
         }
     }
 }

@@ -17,7 +17,7 @@ const SLICE: usize = 10_000;
 type Push = fn(&mut Pipeline, &str);
 
 pub fn beside_locks(plan: &Plan) -> io::Result<Section> {
-    let (keys, locks, bound) = plan.scale.pick((1_000_000, 100_000, 1000), (100_000, 10_000, 100));
+    let (keys, locks, bound) = plan.scale.pick((500_000, 100_000, 1000), (100_000, 10_000, 100));
     let mut section = Section::new(
         "Ordinary keys beside many locks",
         &format!(
@@ -51,10 +51,10 @@ pub fn beside_locks(plan: &Plan) -> io::Result<Section> {
         pipeline
     });
     let builder = plan.builder.clone().no_module().config("save \"\"").config("enable-module-command yes");
-    let rounds = plan.scale.pick(16, 8);
+    let rounds = plan.scale.pick(12, 6);
     let mut changes = [const { Vec::new() }; 3];
     let mut costs = [const { (Vec::new(), Vec::new()) }; 3];
-    for _ in 0..plan.scale.pick(7, 2) {
+    for _ in 0..plan.scale.pick(5, 2) {
         let mut ours = Side::start(Server::start(&builder)?, keys, bound)?;
         let mut bare = Side::start(Server::start(&builder)?, keys, bound)?;
         ours.add_strings(locks)?;

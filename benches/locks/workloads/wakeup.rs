@@ -42,7 +42,7 @@ pub fn lease_end(plan: &Plan) -> io::Result<Section> {
     let mut all = Vec::new();
     for (rival, scripts) in &here {
         let ours = rival.name == rivals::LOCK.name;
-        let rounds = if ours { plan.scale.pick(5, 2) } else { plan.scale.pick(2, 1) };
+        let rounds = if ours { plan.scale.pick(3, 1) } else { 1 };
         // Few enough for the pollers to keep up with their milliseconds.
         let locks = if ours { 400 } else { 20 };
         let mut late = Histogram::new(3).expect("three digits");
