@@ -87,7 +87,7 @@ demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
 	@$(MANY_FILES); cargo run --quiet --release --example demo
 
 bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path REDIS_LOCK_BASE=path)
-	@scripts/setup compiler libclang redis
+	@scripts/setup compiler libclang redis valgrind
 	cargo build --release
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- $(BENCH)

@@ -127,8 +127,11 @@ fn run() -> io::Result<()> {
     }
     println!("\n{:.0} s in all", start.elapsed().as_secs_f64());
     if let Some(directory) = &options.docs {
-        let command = options.scale.pick("make bench", "make bench-quick");
-        report::write(directory, &chapters, &machine, options.scale, command)?;
+        let mut command = options.scale.pick("make bench", "make bench-quick").to_owned();
+        if let Some(word) = &options.only {
+            command += &format!(" BENCH='--only {word}'");
+        }
+        report::write(directory, &chapters, &machine, options.scale, &command)?;
         println!("written: {}", directory.join("benchmarks.md").display());
     }
     Ok(())

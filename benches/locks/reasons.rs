@@ -1,8 +1,8 @@
 //! Why targets were missed: written by hand in docs/benchmarks/why.md, printed by every run where it applies.
 //!
 //! Figures come from the run; reasons outlive it. `## missed: NAME | NAME` opens the reason for the targets whose names
-//! begin so; what stands under any other heading is printed always. What stands before the first heading is for whoever
-//! edits the file.
+//! begin so, unless another reason knows a longer beginning; what stands under any other heading is printed always. What
+//! stands before the first heading is for whoever edits the file.
 
 use std::fmt::Write as _;
 
@@ -49,33 +49,39 @@ impl Reasons {
     /// Each reason under the targets that it is for, then the targets that have none, then what is printed always.
     pub fn markdown(&self, missed: &[Missed]) -> String {
         let mut text = String::new();
-        let mut explained = Vec::new();
-        for reason in &self.missed {
-            let own: Vec<&Missed> = missed.iter().filter(|missed| reason.explains(missed.target)).collect();
-            if own.is_empty() {
-                continue;
-            }
-            text.push('\n');
-            own.iter().for_each(|missed| text.push_str(&missed.line()));
-            let _ = write!(text, "\n{}\n", reason.text);
-            explained.extend(own.iter().map(|missed| missed.target));
+        for (place, reason) in self.missed.iter().enumerate() {
+            text.push_str(&paragraph(missed, |missed| self.reason_for(missed) == Some(place), &reason.text));
         }
-        let others: Vec<&Missed> = missed.iter().filter(|missed| !explained.contains(&missed.target)).collect();
-        if !others.is_empty() {
-            text.push('\n');
-            others.iter().for_each(|missed| text.push_str(&missed.line()));
-            text.push_str("\nNobody has written down why.\n");
-        }
+        let is_unexplained = |missed: &Missed| self.reason_for(missed).is_none();
+        text.push_str(&paragraph(missed, is_unexplained, "Nobody has written down why."));
         if !text.is_empty() {
             text.insert_str(0, "\n### What was missed, and why\n");
         }
         text + &self.always
     }
+
+    /// The place of the reason that knows the longest beginning of the target's name.
+    fn reason_for(&self, missed: &Missed) -> Option<usize> {
+        let lengths = self.missed.iter().map(|reason| reason.known_of(missed.target)).enumerate();
+        let known = lengths.filter_map(|(place, length)| Some((length?, place)));
+        known.max().map(|(_, place)| place)
+    }
+}
+
+/// The text under those of the targets that it is for; nothing where there is none.
+fn paragraph(missed: &[Missed], is_for: impl Fn(&Missed) -> bool, text: &str) -> String {
+    let targets: String = missed.iter().filter(|missed| is_for(missed)).map(Missed::line).collect();
+    if targets.is_empty() {
+        return targets;
+    }
+    format!("\n{targets}\n{text}\n")
 }
 
 impl Reason {
-    fn explains(&self, target: &str) -> bool {
-        self.targets.iter().any(|begin| target.starts_with(begin.as_str()))
+    /// How much of a target's name it knows, if it is for it.
+    fn known_of(&self, target: &str) -> Option<usize> {
+        let known = self.targets.iter().filter(|begin| target.starts_with(begin.as_str()));
+        known.map(String::len).max()
     }
 }
 
