@@ -74,7 +74,7 @@ pub fn no_hold(plan: &Plan) -> io::Result<Section> {
 }
 
 pub fn short_hold(plan: &Plan) -> io::Result<Section> {
-    let contention = Contention::new(CLIENTS, Duration::from_millis(10), plan.time(1500, 500));
+    let contention = Contention::new(CLIENTS, Duration::from_millis(10), plan.time(1000, 500));
     let (mut section, all) = run(plan, contention, "Contended, 48 clients, held for 10 ms", "contended-10")?;
     let pair = find(&all, &rivals::LOCK).zip(find(&all, &rivals::SET_LUA));
     let ratio = pair.map(|(ours, poller)| {
@@ -86,7 +86,7 @@ pub fn short_hold(plan: &Plan) -> io::Result<Section> {
 
 /// How evenly the grants fall over some seconds.
 pub fn fairness(plan: &Plan) -> io::Result<Section> {
-    let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(5000, 1000));
+    let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(3000, 1000));
     let mut section = Section::new(
         "Fairness: 48 clients, no hold",
         &format!(

@@ -53,7 +53,8 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
         "So many clients wait for one lock; the holder gives it back at once and queues again. The floor is what the \
          same number of connections costs a server to which each in turn sends PING, twice: kernel and caches, no \
          lock. Where each waiter holds another lock as well, for which nobody waits, the search for a deadlock has \
-         more to look at. Sizes take turns; ratios are taken within a round.",
+         more to look at. Sizes take turns; ratios are taken within a round. The floor and LOCK have several rounds, \
+         the others one.",
         &["way", "waiters", "CPU to the fewest waiters", "server CPU µs per hand-off", "hand-offs/s"],
     );
     // A connection here is one there, and Redisson's clients have two.
@@ -82,8 +83,12 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
             curves.push((Curve::new(NESTED, &all), Who::NestedClients(way)));
         }
     }
-    for _ in 0..plan.scale.pick(2, 1) {
+    for round in 0..plan.scale.pick(3, 1) {
         for (curve, who) in &mut curves {
+            // Targets are for these two; the others show how they grow.
+            if round > 0 && curve.name != FLOOR && curve.name != rivals::LOCK.name {
+                continue;
+            }
             for (place, waiters) in curve.sizes.iter().enumerate() {
                 let mut contention = Contention::new(waiters + 1, Duration::ZERO, plan.time(500, 200));
                 contention.warm_up = WarmUp::Lap;
@@ -218,12 +223,13 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// Adds other locks, up to `size`: each has a holder without a connection and a waiter with one.
+/// Adds other locks, up to `size`: each has a holder without a connection and a waiter with one, all of
+/// different names.
 fn park(server: &mut Server, parked: &mut Vec<Connection>, size: usize) -> io::Result<()> {
     let mut holders = Pipeline::default();
     let from = parked.len();
     for index in from..size {
-        holders.push(&["LOCK.ACQUIRE", &format!("other:{index}"), "holder", "PX", "3600000"]);
+        holders.push(&["LOCK.ACQUIRE", &format!("other:{index}"), &format!("holder:{index}"), "PX", "3600000"]);
     }
     let mut client = Connection::connect(server.port())?;
     let mut refused = None;
@@ -238,7 +244,8 @@ fn park(server: &mut Server, parked: &mut Vec<Connection>, size: usize) -> io::R
     block_on(async {
         for index in from..size {
             let mut waiter = Connection::connect_shared(server.port()).await?;
-            waiter.send(&["LOCK.ACQUIRE", &format!("other:{index}"), "waiter", "BLOCK", "0"]).await?;
+            let [key, owner] = ["other", "waiter"].map(|word| format!("{word}:{index}"));
+            waiter.send(&["LOCK.ACQUIRE", &key, &owner, "BLOCK", "0"]).await?;
             parked.push(waiter);
         }
         while (server.info_number("clients", "blocked_clients")? as usize) < size {

@@ -42,7 +42,7 @@ const TARGETS: &[(&str, &Rival, &Rival, f64)] = &[
 
 pub fn pipelined(plan: &Plan) -> io::Result<Section> {
     let mut server = Server::start(&plan.builder)?;
-    let (readings, missing) = in_turn(&mut server, PAIRS, plan.scale.pick(41, 9))?;
+    let (readings, missing) = in_turn(&mut server, PAIRS, plan.scale.pick(61, 15))?;
     let find = |rival: &Rival| readings.iter().find(|entry| entry.rival.name == rival.name);
     let floor = find(&rivals::SET_DEL).expect("every server has SET and DEL");
 

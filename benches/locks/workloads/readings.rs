@@ -48,9 +48,9 @@ pub fn on_several_servers<S: BorrowMut<Server>>(
     rivals: &[&'static Rival],
 ) -> io::Result<Vec<Readings>> {
     let mut all: Vec<Readings> = rivals.iter().map(|rival| Readings { rival, us: Vec::new() }).collect();
-    for _ in 0..plan.scale.pick(4, 2) {
+    for _ in 0..plan.scale.pick(5, 2) {
         let mut server = start()?;
-        let (readings, _) = in_turn(server.borrow_mut(), rivals, plan.scale.pick(15, 6))?;
+        let (readings, _) = in_turn(server.borrow_mut(), rivals, plan.scale.pick(25, 12))?;
         all.iter_mut().zip(readings).for_each(|(all, reading)| all.us.extend(reading.us));
     }
     Ok(all)

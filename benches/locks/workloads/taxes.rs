@@ -169,9 +169,9 @@ impl Tax {
             (0..KEYS).for_each(|index| (task.push)(&mut pipeline, index));
             pipeline
         });
-        let rounds = plan.scale.pick(8, 4);
+        let rounds = plan.scale.pick(12, 5);
         let mut taxes: [Tax; TASKS.len()] = Default::default();
-        for _ in 0..plan.scale.pick(5, 2) {
+        for _ in 0..plan.scale.pick(7, 2) {
             let mut sides = [Side::start(plan, module)?, Side::start(plan, module)?];
             let before = compare(&mut sides, &pipelines, rounds)?;
             let waiter = Waiter::start(&mut sides[0].server)?;
