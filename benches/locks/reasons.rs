@@ -1,8 +1,8 @@
 //! Why targets were missed: written by hand in docs/benchmarks/why.md, printed by every run where it applies.
 //!
 //! Figures come from the run; reasons outlive it. `## missed: NAME | NAME` opens the reason for the targets whose names
-//! begin so, unless another reason knows a longer beginning; what stands under any other heading is printed always. What
-//! stands before the first heading is for whoever edits the file.
+//! begin so, unless another reason knows a longer beginning; what stands under any other heading is printed always.
+//! What stands before the first heading is for whoever edits the file.
 
 use std::fmt::Write as _;
 

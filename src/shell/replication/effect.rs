@@ -19,8 +19,8 @@
 //! clock. But what they say may be anything, because files may be: only what some lock can hold is decoded.
 //!
 //! A hold is one argument, because each argument costs the server as much as all of these numbers cost us. It is text,
-//! because it is read when something went wrong: out of an append-only file, or by MONITOR on a replica. The letter says
-//! what follows, so another form takes another letter.
+//! because it is read when something went wrong: out of an append-only file, or by MONITOR on a replica. The letter
+//! says what follows, so another form takes another letter.
 
 use std::ffi::CStr;
 
