@@ -74,7 +74,7 @@ fn a_newcomer_waits_until_all_are_served_whose_turn_has_come() {
     let mut crowd = Crowd::of_readers();
     let replies = crowd.client.pipeline(&[
         RELEASE.to_owned(),
-        "LOCK.WAITERS k".to_owned(),
+        "LOCK.WAITERS k COUNT 0".to_owned(),
         format!("RWLOCK.ACQUIRE k hasty READ {LONG}"),
         format!("RWLOCK.ACQUIRE k newcomer READ {LONG} BLOCK 0 NOTIFY ch"),
         "RWLOCK.RELEASE k 0 READ".to_owned(),
@@ -96,7 +96,7 @@ fn a_newcomer_waits_until_all_are_served_whose_turn_has_come() {
 #[test]
 fn those_who_are_left_are_served_though_the_key_is_deleted() {
     let mut crowd = Crowd::of_readers();
-    let replies = crowd.client.pipeline(&[RELEASE, "DEL k", "LOCK.WAITERS k", "RWLOCK.ACQUIRE k hasty READ"]);
+    let replies = crowd.client.pipeline(&[RELEASE, "DEL k", "LOCK.WAITERS k COUNT 0", "RWLOCK.ACQUIRE k hasty READ"]);
     assert_eq!(replies[1], Reply::Int(1));
     let left = replies[2].items().len();
     assert!(left > 0 && replies[3].is_nil(), "{:?}", replies[3]);

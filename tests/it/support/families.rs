@@ -124,7 +124,7 @@ pub fn each_way(builder: impl Fn() -> super::Builder, test: impl Fn(Way, &Server
 /// Who holds `key` how, as LOCK.INFO tells it: owner, mode and holds.
 #[track_caller]
 pub fn rows(client: &mut Client, key: &str) -> Vec<(String, String, i64)> {
-    let info = client.cmd(&["LOCK.INFO", key]);
+    let info = client.cmd(&["LOCK.INFO", key, "COUNT", "0"]);
     if info.is_nil() {
         return Vec::new();
     }

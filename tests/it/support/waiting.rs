@@ -147,14 +147,14 @@ pub fn line_up<const N: usize>(server: &Server, key: &str, owners: [&str; N]) ->
 /// Who waits for `key`, in the order of the queue.
 #[track_caller]
 pub fn queue(client: &mut Client, key: &str) -> Vec<String> {
-    let waiters = client.cmd(&["LOCK.WAITERS", key]);
+    let waiters = client.cmd(&["LOCK.WAITERS", key, "COUNT", "0"]);
     waiters.items().iter().map(|waiter| waiter.get("owner").text().to_string()).collect()
 }
 
 /// Who holds `key`.
 #[track_caller]
 pub fn holders(client: &mut Client, key: &str) -> Vec<String> {
-    let info = client.cmd(&["LOCK.INFO", key]);
+    let info = client.cmd(&["LOCK.INFO", key, "COUNT", "0"]);
     if info.is_nil() {
         return Vec::new();
     }
