@@ -1,7 +1,7 @@
 //! Which names are certainly not in a table of names, told by a few instructions.
 //!
-//! Nearly every key is one that nobody waits for. The tables of names hash by SipHash, because clients choose the names;
-//! here whoever makes names collide gains nothing but a look into the table.
+//! Nearly every key is one that nobody waits for. The tables of names hash by SipHash, because clients choose the
+//! names; here whoever makes names collide gains nothing but a look into the table.
 
 /// Counts of names by a cheap hash.
 #[derive(Clone, Debug, Default)]

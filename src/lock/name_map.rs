@@ -1,8 +1,8 @@
 //! Maps by what clients choose: names of keys, owners.
 //!
-//! Somebody could choose thousands of names that collide, if he knew how they are hashed. So there is a secret in it, as
-//! in std's SipHash, which would take a tenth of the instructions of a hand-off. Here it is one multiplication for 16
-//! bytes, whose upper and lower half are folded, as the maps of Go have it.
+//! Somebody could choose thousands of names that collide, if he knew how they are hashed. So there is a secret in it,
+//! as in std's SipHash, which would take a tenth of the instructions of a hand-off. Here it is one multiplication for
+//! 16 bytes, whose upper and lower half are folded, as the maps of Go have it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};

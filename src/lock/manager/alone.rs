@@ -1,7 +1,7 @@
 //! The short road of a request that meets nobody: nobody waits for its key. Nearly all requests take it.
 //!
-//! It asks the lock the same as the long road does (`acquire`, `release`), and leaves out only what concerns others. What
-//! it does changes nothing that the rules remember but the last fence: nothing has to be scheduled after it.
+//! It asks the lock the same as the long road does (`acquire`, `release`), and leaves out only what concerns others.
+//! What it does changes nothing that the rules remember but the last fence: nothing has to be scheduled after it.
 
 use super::lock_manager::LockManager;
 use super::release::update;

@@ -72,8 +72,8 @@ impl Fixture {
         self.manager.tick(&mut self.server.host(&now));
     }
 
-    /// When the next timer fires that has something to do; both clocks say the same here, unless a test has set the wall
-    /// clock.
+    /// When the next timer fires that has something to do; both clocks say the same here, unless a test has set the
+    /// wall clock.
     pub fn next_timer(&mut self) -> Option<u64> {
         self.manager.forget_idle_timers();
         let NextTimer { instant, timestamp } = self.manager.next_timer();

@@ -2,8 +2,8 @@
 //!
 //! No event tells what a transaction did that was queued before anybody waited, or which command makes something of a
 //! free key. So all that may be concerned is inspected, a few keys at a time. Like an event an inspection decides
-//! nothing: it marks queues as due, and the drain reads their keys. Those who wait are asked only where a key has become
-//! something else: thousands may wait for one.
+//! nothing: it marks queues as due, and the drain reads their keys. Those who wait are asked only where a key has
+//! become something else: thousands may wait for one.
 
 use super::lock_manager::LockManager;
 use crate::key::Key;

@@ -2,8 +2,8 @@
 //!
 //! Bindings are never stored with the lock: a key that is removed, moved or restored has none.
 //!
-//! A lock that is bound and released again and again costs no allocation: its binding lies in a slot that is used again,
-//! with the memory of the name. Slots are linked where they have the connection, the key or the hold in common.
+//! A lock that is bound and released again and again costs no allocation: its binding lies in a slot that is used
+//! again, with the memory of the name. Slots are linked where they have the connection, the key or the hold in common.
 
 use crate::key::{ClientId, KeyRef};
 use crate::name_map::{HoldHash, NameSecret};

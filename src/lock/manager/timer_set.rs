@@ -47,8 +47,8 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
         }
     }
 
-    /// Whether one was set that fires before those that were there when this was asked last. None is forgotten: one that
-    /// is cleared may be asked for in vain.
+    /// Whether one was set that fires before those that were there when this was asked last. None is forgotten: one
+    /// that is cleared may be asked for in vain.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         std::mem::take(&mut self.sooner)

@@ -1,5 +1,5 @@
-//! What happens to single keys outside the module's commands, and which event of ours it is. Nothing is written here: an
-//! event is noted, and a turn follows.
+//! What happens to single keys outside the module's commands, and which event of ours it is. Nothing is written here:
+//! an event is noted, and a turn follows.
 //!
 //! | what                                         | how it is noticed                                             |
 //! | -------------------------------------------- | ------------------------------------------------------------- |
@@ -10,8 +10,8 @@
 //! | several holders come to another key          | the server's event, once they leave the key where they were   |
 //!
 //! The filter costs every command a little, and goes when nobody needs it. The server's events cost every key that
-//! expires or is deleted much more, and stay: so they are subscribed to only when a command may need them that changes a
-//! lock of several holders behind the module's back. Nobody needs such commands in daily work.
+//! expires or is deleted much more, and stay: so they are subscribed to only when a command may need them that changes
+//! a lock of several holders behind the module's back. Nobody needs such commands in daily work.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, CStr};
