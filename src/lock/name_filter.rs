@@ -1,13 +1,14 @@
 //! Which names are certainly not in a table of names, told by a few instructions.
 //!
-//! Nearly every key is one that nobody waits for. The tables of names hash by SipHash, because clients choose the
+//! Nearly every key is one that nobody waits for. The tables of names hash with a secret, because clients choose the
 //! names; here whoever makes names collide gains nothing but a look into the table.
 
 /// Counts of names by a cheap hash.
 #[derive(Clone, Debug, Default)]
 pub struct NameFilter {
-    /// Empty, or one for each bucket. A full one stays so: it is asked in vain.
+    /// Empty, or one for each bucket. A full one stays so until no name is left: it is asked in vain.
     counts: Vec<u16>,
+    is_one_full: bool,
     names: usize,
 }
 
@@ -38,17 +39,17 @@ impl NameFilter {
         self.names += 1;
         if let Some(count) = self.counts.get_mut(bucket(name)) {
             *count = count.saturating_add(1);
+            self.is_one_full |= *count == u16::MAX;
         }
     }
 
     /// The name is there once less.
     pub fn remove(&mut self, name: &[u8]) {
         self.names = self.names.saturating_sub(1);
-        if self.names == 0 {
+        if self.is_one_full && self.names == 0 {
             self.counts.fill(0);
-            return;
-        }
-        if let Some(count) = self.counts.get_mut(bucket(name)).filter(|count| **count < u16::MAX) {
+            self.is_one_full = false;
+        } else if let Some(count) = self.counts.get_mut(bucket(name)).filter(|count| **count < u16::MAX) {
             *count = count.saturating_sub(1);
         }
     }
