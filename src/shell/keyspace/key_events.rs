@@ -56,19 +56,6 @@ enum Seen {
 }
 
 impl Seen {
-    /// Every command of the server comes here, so it is counted in instructions: most have left by their number of
-    /// arguments, or by the length of their names. EXEC has one argument, RENAME three, EXPIRE up to five.
-    #[inline]
-    fn of(command: &FilteredCommand<'_>) -> Seen {
-        let (1 | 3..=5) = command.argument_count() else { return Seen::Other };
-        let Some(name) = command.argument(0).map(Str::bytes) else { return Seen::Other };
-        match (name.len(), name) {
-            (4 | 6..=9, [b'E' | b'e' | b'P' | b'p' | b'R' | b'r' | b'M' | b'm', ..]) => Seen::by_name(name),
-            _ => Seen::Other,
-        }
-    }
-
-    #[cold]
     fn by_name(name: &[u8]) -> Seen {
         let is_one_of = |words: &[&[u8]]| words.iter().any(|word| name.eq_ignore_ascii_case(word));
         if is_one_of(&[b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PEXPIREAT"]) {
@@ -108,15 +95,36 @@ pub fn follow_several_holders(ctx: Ctx<'_>) {
 pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterCtx) {
     // SAFETY: what the filter was called with.
     let command = unsafe { FilteredCommand::new(command) };
-    let seen = Seen::of(&command);
-    SEEN.0.set(seen);
+    match name_of_few(&command) {
+        None => SEEN.0.set(Seen::Other),
+        Some(name) => see(&command, name),
+    }
     if UNHELD_IS_WAITED_FOR.0.get() {
         watch_unheld(&command);
     }
+}
+
+/// The name of the command, if it may be one of those that have to be told apart. Every command of the server comes
+/// here, so it is counted in instructions: most have left by their number of arguments, or by the length of their names.
+/// EXEC has one argument, RENAME three, EXPIRE up to five.
+#[inline(always)]
+fn name_of_few<'c>(command: &'c FilteredCommand<'_>) -> Option<&'c [u8]> {
+    let (1 | 3..=5) = command.argument_count() else { return None };
+    let name = command.argument(0)?.bytes();
+    match (name.len(), name) {
+        (4 | 6..=9, [b'E' | b'e' | b'P' | b'p' | b'R' | b'r' | b'M' | b'm', ..]) => Some(name),
+        _ => None,
+    }
+}
+
+#[cold]
+fn see(command: &FilteredCommand<'_>, name: &[u8]) {
+    let seen = Seen::by_name(name);
+    SEEN.0.set(seen);
     match seen {
         Seen::Other | Seen::MayMoveKeys => {}
         Seen::Exec => inspections::ask(Round::AllKeys),
-        Seen::Expire => note_expire(&command),
+        Seen::Expire => note_expire(command),
     }
 }
 
