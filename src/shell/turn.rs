@@ -6,7 +6,8 @@ use std::ffi::c_void;
 
 use command::errors::{self, ErrorReply};
 use lock::host::Host;
-use lock::key::KeyRef;
+use lock::key::{ClientId, KeyRef};
+use lock::manager::alone::LateKey;
 use lock::manager::lock_manager::LockManager;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
 use lock::value::claim::{LockRequest, Portion};
@@ -57,54 +58,81 @@ pub fn of_command<'c, R>(
     decided.ok_or(errors::BUSY)
 }
 
-/// The turn of a command with one key that may meet nobody: without what only others need. Whoever meets somebody gets
-/// `None` before anything was changed, and begins another turn with [`of_command`].
+/// The turn of a command with one key that may meet nobody: without what only others need. Only bound holds need the
+/// timer. Whoever meets somebody gets `None` before anything was changed, and begins another turn with [`of_command`].
 pub struct AloneTurn<'c> {
     state: RefMut<'static, State>,
-    ctx: Ctx<'c>,
-    key: Str<'c>,
+    key: CommandKey<'c>,
 }
 
 impl<'c> AloneTurn<'c> {
     /// `None` also where events wait to be applied.
     #[inline(always)]
-    pub fn begin(ctx: Ctx<'c>, key: Str<'c>) -> Option<AloneTurn<'c>> {
-        Some(AloneTurn { state: state::at_rest()?, ctx, key })
+    pub fn begin(ctx: Ctx<'c>, name: Str<'c>) -> Option<AloneTurn<'c>> {
+        Some(AloneTurn { state: state::at_rest()?, key: CommandKey { ctx, name } })
     }
 
     /// As [`LockManager::acquire_alone`].
     #[inline(always)]
-    pub fn acquire(mut self, request: &LockRequest<'_>) -> Option<Result<Grant, KeyError>> {
-        let AloneTurn { ctx, key, .. } = self;
+    pub fn acquire(mut self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
+        let AloneTurn { key, .. } = self;
         // SAFETY: the state is borrowed, so no other turn has a key open.
-        let open = || unsafe { StoredKey::of_command(ctx, key) };
-        let granted = self.state.manager.acquire_alone(&clock::now(), || named(ctx, key), open, request);
-        self.end();
+        let open = || unsafe { key.open() };
+        let granted = self.state.manager.acquire_alone(&clock::now(), key, open, request, session);
+        self.end(session.is_some());
         granted
     }
 
     /// As [`LockManager::release_alone`].
     #[inline(always)]
     pub fn release(mut self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
-        let AloneTurn { ctx, key, .. } = self;
+        let AloneTurn { key, .. } = self;
+        let may_be_bound = !self.state.manager.bindings().is_empty();
         // SAFETY: as above.
-        let open = || unsafe { StoredKey::of_command(ctx, key) };
-        let released = self.state.manager.release_alone(|| named(ctx, key), open, owner, portion);
-        self.end();
+        let open = || unsafe { key.open() };
+        let released = self.state.manager.release_alone(key, open, owner, portion);
+        self.end(may_be_bound);
         released
     }
 
-    /// An expired key that was deleted when it was opened is an event.
+    /// An expired key that was deleted when it was opened is an event; a hold that is bound may need the timer.
     #[inline(always)]
-    fn end(&self) {
-        if events::is_any() {
+    fn end(&mut self, may_be_bound: bool) {
+        if may_be_bound {
+            events::set_concern_anybody(self.state.manager.concerns_anybody());
+            schedule_and_wake(&mut self.state.manager);
+        } else if events::is_any() {
             wake_in_time(&self.state.manager);
         }
     }
 }
 
-fn named<'c>(ctx: Ctx<'c>, key: Str<'c>) -> KeyRef<'c> {
-    KeyRef { db: ctx.db(), name: key.bytes() }
+/// The key of a command, as the server passed it.
+#[derive(Clone, Copy)]
+struct CommandKey<'c> {
+    ctx: Ctx<'c>,
+    name: Str<'c>,
+}
+
+impl<'c> CommandKey<'c> {
+    /// # Safety
+    /// It is not open otherwise meanwhile.
+    #[inline(always)]
+    unsafe fn open(self) -> StoredKey<'c> {
+        // SAFETY: the caller vouches for it.
+        unsafe { StoredKey::of_command(self.ctx, self.name) }
+    }
+}
+
+impl<'c> LateKey<'c> for CommandKey<'c> {
+    #[inline(always)]
+    fn name(self) -> &'c [u8] {
+        self.name.bytes()
+    }
+
+    fn key(self) -> KeyRef<'c> {
+        KeyRef { db: self.ctx.db(), name: self.name.bytes() }
+    }
 }
 
 /// A turn that only inspects.

@@ -1,35 +1,60 @@
 //! The short road of a request that meets nobody: nobody waits for its key. Nearly all requests take it.
 //!
 //! It asks the lock the same as the long road does (`acquire`, `release`), and leaves out only what concerns others.
-//! What it does changes nothing that the rules remember but the last fence: nothing has to be scheduled after it.
+//! All that the rules remember of it is the last fence, and whose hold is bound to a connection: where none is, nothing
+//! has to be scheduled after it.
 
 use super::lock_manager::LockManager;
 use super::release::update;
 use crate::host::{Content, Effect, Entry};
-use crate::key::KeyRef;
+use crate::key::{ClientId, KeyRef};
 use crate::value::claim::{LockRequest, Portion};
 use crate::value::outcome::{Grant, KeyError, Released};
 use crate::value::time::Now;
 
+/// A key whose name and database are asked for only where they are needed: each answer may be a call of the server.
+pub trait LateKey<'k>: Copy {
+    /// Its name.
+    fn name(self) -> &'k [u8];
+
+    /// Its name with its database.
+    fn key(self) -> KeyRef<'k>;
+}
+
+impl<'k> LateKey<'k> for KeyRef<'k> {
+    fn name(self) -> &'k [u8] {
+        self.name
+    }
+
+    fn key(self) -> KeyRef<'k> {
+        self
+    }
+}
+
 impl LockManager {
-    /// Grants a key that is free; the grant is bound to no connection. `None`: it is not free, or others have a say;
-    /// nothing was changed, and the long road decides.
+    /// Grants a key that is free, and binds the grant to the connection `session` if there is one. `None`: it is not
+    /// free, or others have a say; nothing was changed, and the long road decides.
     #[inline(always)]
     pub fn acquire_alone<'k, E: Entry>(
         &mut self,
         now: &Now,
-        key: impl FnOnce() -> KeyRef<'k>,
+        key: impl LateKey<'k>,
         open: impl FnOnce() -> E,
         request: &LockRequest<'_>,
+        session: Option<ClientId>,
     ) -> Option<Result<Grant, KeyError>> {
         if !self.grace.is_none() || !self.is_left_alone(key) {
             return None;
         }
         let mut entry = open();
-        match entry.content() {
-            Content::Free => Some(self.create(now, &mut entry, request)),
-            Content::Lock(_) | Content::Foreign => None,
+        let granted = match entry.content() {
+            Content::Free => self.create(now, &mut entry, request),
+            Content::Lock(_) | Content::Foreign => return None,
+        };
+        if let (Some(client), Ok(grant)) = (session, &granted) {
+            self.bind(now, client, key.key(), request, grant.fence);
         }
+        Some(granted)
     }
 
     /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or others have a say; nothing was changed,
@@ -37,13 +62,12 @@ impl LockManager {
     #[inline(always)]
     pub fn release_alone<'k, E: Entry>(
         &mut self,
-        key: impl FnOnce() -> KeyRef<'k>,
+        key: impl LateKey<'k>,
         open: impl FnOnce() -> E,
         owner: &[u8],
         portion: &Portion,
     ) -> Option<Result<Released, KeyError>> {
-        // The hold may be bound to a connection, and end with it.
-        if !self.bindings.is_empty() || !self.is_left_alone(key) {
+        if !self.is_left_alone(key) {
             return None;
         }
         let mut entry = open();
@@ -54,17 +78,23 @@ impl LockManager {
         };
         let released = lock.release(owner, portion);
         match released {
-            Ok(Released::Gone) => entry.remove(),
+            Ok(Released::Gone) => {
+                entry.remove();
+                if !self.bindings.is_empty() {
+                    self.unbind(key.key(), owner);
+                }
+            }
             Ok(Released::Fewer(_)) => update(&mut entry, Effect::Hold(owner)),
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
         }
         Some(released.map_err(KeyError::from))
     }
 
-    /// Nobody waits for the key. Which one it is matters only where anybody waits.
+    /// Nobody waits for the key. Which one it is matters only where anybody waits, and its database only where somebody
+    /// waits for one of its name, or of a name that looks like it.
     #[inline(always)]
-    fn is_left_alone<'k>(&self, key: impl FnOnce() -> KeyRef<'k>) -> bool {
-        self.queues.is_empty() || self.queues.id_of(key()).is_none()
+    fn is_left_alone<'k>(&self, key: impl LateKey<'k>) -> bool {
+        self.queues.is_empty() || !self.queues.may_have(key.name()) || self.queues.id_of(key.key()).is_none()
     }
 }
 
@@ -83,17 +113,27 @@ mod tests {
     const TWICE: Claim = Claim::Reentrant(Count::Step(2));
 
     fn acquire(fixture: &mut Fixture, name: &str, claim: Claim) -> Option<Result<Grant, KeyError>> {
+        acquire_bound(fixture, name, claim, Lease::Persist, None)
+    }
+
+    fn acquire_bound(
+        fixture: &mut Fixture,
+        name: &str,
+        claim: Claim,
+        lease: Lease,
+        session: Option<ClientId>,
+    ) -> Option<Result<Grant, KeyError>> {
         let (owner, now, key) = (owner(name), fixture.server.now(), key());
-        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        let request = LockRequest { owner: owner.as_ref(), claim, lease };
         let mut host = fixture.server.host(&now);
-        fixture.manager.acquire_alone(&now, || key.as_ref(), || host.keys.open(key.as_ref()), &request)
+        fixture.manager.acquire_alone(&now, key.as_ref(), || host.keys.open(key.as_ref()), &request, session)
     }
 
     fn release(fixture: &mut Fixture, name: &str, portion: Portion) -> Option<Result<Released, KeyError>> {
         let (now, key) = (fixture.server.now(), key());
         let mut host = fixture.server.host(&now);
         let owner = name.as_bytes();
-        fixture.manager.release_alone(|| key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
+        fixture.manager.release_alone(key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
     }
 
     #[test]
@@ -119,6 +159,36 @@ mod tests {
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Fewer(1))));
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Gone)));
         assert_eq!(fixture.effects(), [Told::Hold(owner("a")), Told::Delete]);
+    }
+
+    #[test]
+    fn a_bound_hold_is_renewed_until_it_is_given_back() {
+        let mut fixture = Fixture::default();
+        let lease = Lease::from_ms(300).unwrap();
+        let granted = acquire_bound(&mut fixture, "a", TWICE, lease, Some(ClientId(7)));
+        assert!(matches!(granted, Some(Ok(_))) && fixture.manager.take_sooner());
+        assert_eq!(fixture.next_timer(), Some(1_100));
+        let one = Portion::Reentrant(Count::Step(1));
+        let client = |fixture: &Fixture| fixture.manager.bindings().client_of(key().as_ref(), b"a");
+        for (released, bound_to) in [(Released::Fewer(1), Some(ClientId(7))), (Released::Gone, None)] {
+            assert_eq!(release(&mut fixture, "a", one), Some(Ok(released)));
+            assert_eq!(client(&fixture), bound_to);
+        }
+        fixture.effects();
+        fixture.server.keyspace.now_ms = 1_100;
+        fixture.tick();
+        assert_eq!((fixture.effects(), fixture.next_timer()), (vec![], None));
+    }
+
+    #[test]
+    fn what_was_given_back_of_a_connection_that_has_ended_is_not_taken_from_who_holds_it_next() {
+        let mut fixture = Fixture::default();
+        acquire_bound(&mut fixture, "a", MUTEX, Lease::Persist, Some(ClientId(7)));
+        fixture.manager.end_session(ClientId(7));
+        assert_eq!(release(&mut fixture, "a", Portion::Mutex), Some(Ok(Released::Gone)));
+        assert!(matches!(acquire(&mut fixture, "a", MUTEX), Some(Ok(_))));
+        fixture.drain();
+        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("a".into(), false));
     }
 
     #[test]
@@ -165,13 +235,8 @@ mod tests {
             assert_eq!(acquire(&mut fixture, "z", MUTEX), None, "{row}");
             assert_eq!(fixture.effects(), [], "{row}");
         }
-        let rows: [(&str, &dyn Fn() -> Fixture); 5] = [
-            ("free", &Fixture::default),
-            ("shared", &shared),
-            ("waited for", &waited_for),
-            ("foreign", &foreign),
-            ("bound", &bound),
-        ];
+        let rows: [(&str, &dyn Fn() -> Fixture); 4] =
+            [("free", &Fixture::default), ("shared", &shared), ("waited for", &waited_for), ("foreign", &foreign)];
         for (row, fixture) in rows {
             let mut fixture = fixture();
             fixture.effects();

@@ -24,7 +24,7 @@
 //! | `grace`            | when is nobody new granted anything                               |
 
 pub mod acquire;
-mod alone;
+pub mod alone;
 mod attempt;
 mod deliveries;
 pub mod departure;

@@ -58,10 +58,16 @@ impl WaitQueues {
         self.away.len()
     }
 
+    /// Whether a key of this name may have a wait queue: false is certain.
+    #[inline]
+    pub fn may_have(&self, name: &[u8]) -> bool {
+        self.names.may_contain(name)
+    }
+
     /// The id of a key's wait queue.
     #[inline]
     pub fn id_of(&self, key: KeyRef<'_>) -> Option<QueueId> {
-        if !self.names.may_contain(key.name) {
+        if !self.may_have(key.name) {
             return None;
         }
         self.find(key)

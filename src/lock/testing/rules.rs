@@ -65,7 +65,7 @@ impl Rules {
                     [name] => {
                         let key = KeyRef { db: 0, name };
                         let owner = owner.as_bytes();
-                        let released = self.manager.release_alone(|| key, || host.keys.open(key), owner, &portion);
+                        let released = self.manager.release_alone(key, || host.keys.open(key), owner, &portion);
                         released.unwrap_or_else(|| self.manager.release(&mut host, key, owner, &portion))
                     }
                     _ => {
@@ -130,10 +130,10 @@ impl Rules {
 
     /// As a server does: the short road first.
     fn acquire_alone(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
-        let AcquireRequest { db, names: &[name], request, session: None, .. } = *request else { return None };
+        let AcquireRequest { db, names: &[name], request, session, .. } = *request else { return None };
         let (key, now) = (KeyRef { db, name }, self.server.now());
         let mut host = self.server.host(&now);
-        self.manager.acquire_alone(&now, || key, || host.keys.open(key), &request)
+        self.manager.acquire_alone(&now, key, || host.keys.open(key), &request, session)
     }
 
     pub fn happen(&mut self, event: Event) {

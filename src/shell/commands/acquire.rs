@@ -48,8 +48,8 @@ pub fn run<'a, A: Argument<'a>>(
     };
     refuse_while_paused(ctx)?;
     let request = LockRequest { owner, claim: command.claim, lease: command.lease };
-    if let (&[key], None) = (keys, terms.session) {
-        if let Some(granted) = acquire_alone(ctx, key, &request) {
+    if let &[key] = keys {
+        if let Some(granted) = acquire_alone(ctx, key, &request, terms.session) {
             reply_granted(ctx, &request, granted?);
             return Ok(());
         }
@@ -61,8 +61,13 @@ pub fn run<'a, A: Argument<'a>>(
 
 /// `None`: it meets others.
 #[inline(always)]
-fn acquire_alone(ctx: Ctx<'_>, key: Str<'_>, request: &LockRequest<'_>) -> Option<Result<Grant, KeyError>> {
-    AloneTurn::begin(ctx, key)?.acquire(request)
+fn acquire_alone(
+    ctx: Ctx<'_>,
+    key: Str<'_>,
+    request: &LockRequest<'_>,
+    session: Option<ClientId>,
+) -> Option<Result<Grant, KeyError>> {
+    AloneTurn::begin(ctx, key)?.acquire(request, session)
 }
 
 #[inline(never)]
