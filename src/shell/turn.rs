@@ -74,37 +74,70 @@ impl<'c> AloneTurn<'c> {
 
     /// As [`LockManager::acquire_alone`].
     #[inline(always)]
-    pub fn acquire(mut self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
-        let AloneTurn { key, .. } = self;
-        // SAFETY: the state is borrowed, so no other turn has a key open.
-        let open = || unsafe { key.open() };
-        let granted = self.state.manager.acquire_alone(&clock::now(), key, open, request, session);
-        self.end(session.is_some());
-        granted
+    pub fn acquire(self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
+        match session {
+            None => self.acquire_with(request, None),
+            Some(client) => self.acquire_bound(request, client),
+        }
     }
 
     /// As [`LockManager::release_alone`].
     #[inline(always)]
-    pub fn release(mut self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+    pub fn release(self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+        match self.state.manager.bindings().is_empty() {
+            true => self.release_with(owner, portion, Bound::No),
+            false => self.release_bound(owner, portion),
+        }
+    }
+
+    /// Out of line, as below: without SESSION a request keeps no register for it.
+    #[inline(never)]
+    fn acquire_bound(self, request: &LockRequest<'_>, client: ClientId) -> Option<Result<Grant, KeyError>> {
+        self.acquire_with(request, Some(client))
+    }
+
+    #[inline(never)]
+    fn release_bound(self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+        self.release_with(owner, portion, Bound::Maybe)
+    }
+
+    #[inline(always)]
+    fn acquire_with(mut self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
         let AloneTurn { key, .. } = self;
-        let may_be_bound = !self.state.manager.bindings().is_empty();
+        // SAFETY: the state is borrowed, so no other turn has a key open.
+        let open = || unsafe { key.open() };
+        let granted = self.state.manager.acquire_alone(&clock::now(), key, open, request, session);
+        self.end(if session.is_some() { Bound::Maybe } else { Bound::No });
+        granted
+    }
+
+    #[inline(always)]
+    fn release_with(mut self, owner: &[u8], portion: &Portion, bound: Bound) -> Option<Result<Released, KeyError>> {
+        let AloneTurn { key, .. } = self;
         // SAFETY: as above.
         let open = || unsafe { key.open() };
         let released = self.state.manager.release_alone(key, open, owner, portion);
-        self.end(may_be_bound);
+        self.end(bound);
         released
     }
 
     /// An expired key that was deleted when it was opened is an event; a hold that is bound may need the timer.
     #[inline(always)]
-    fn end(&mut self, may_be_bound: bool) {
-        if may_be_bound {
+    fn end(&mut self, bound: Bound) {
+        if bound == Bound::Maybe {
             events::set_concern_anybody(self.state.manager.concerns_anybody());
             schedule_and_wake(&mut self.state.manager);
         } else if events::is_any() {
             wake_in_time(&self.state.manager);
         }
     }
+}
+
+/// Whether a turn may have changed which holds are bound to connections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bound {
+    No,
+    Maybe,
 }
 
 /// The key of a command, as the server passed it.

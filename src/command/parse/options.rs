@@ -121,11 +121,10 @@ impl Options {
     ) -> Result<Options, ErrorReply> {
         let is = |argument: &A, name: OptionName| name.is_taken_by(command) && name.is_spelled(argument.bytes());
         // What nearly every request consists of needs no search.
-        let (px, ms, block, session) = match args.get(start..).unwrap_or_default() {
+        let (px, ms, block) = match args.get(start..).unwrap_or_default() {
             [] => return Ok(Options::default()),
-            [px, ms] => (px, ms, None, false),
-            [px, ms, word] if is(word, OptionName::Session) => (px, ms, None, true),
-            [px, ms, block, limit] if is(block, OptionName::Block) => (px, ms, Some(limit), false),
+            [px, ms] => (px, ms, None),
+            [px, ms, block, limit] if is(block, OptionName::Block) => (px, ms, Some(limit)),
             _ => return Options::parse_any(args, start, command, settings),
         };
         if !is(px, OptionName::Px) {
@@ -136,7 +135,7 @@ impl Options {
             Some(limit) => Some(block_limit(limit.bytes())?),
             None => None,
         };
-        Ok(Options { lease, block, session, ..Options::default() })
+        Ok(Options { lease, block, ..Options::default() })
     }
 
     /// The same, whatever they are.

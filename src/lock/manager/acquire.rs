@@ -80,13 +80,6 @@ impl LockManager {
         let AcquireRequest { request: lock_request, session, .. } = *request;
         let is_quiet = self.grace.is_none() && self.queues.id_of(key).is_none();
         let mut entry = host.keys.open(key);
-        if let (true, Content::Free) = (is_quiet, entry.content()) {
-            let grant = self.create(host.now, &mut entry, &lock_request)?;
-            if let Some(client) = session {
-                self.bind(host.now, client, key, &lock_request, grant.fence);
-            }
-            return Ok(Acquired::Granted(grant));
-        }
         let admission = self.admission(host.now, key, &mut entry, &lock_request)?;
         if admission != Admission::Wait && is_quiet {
             let grant = self.grant_one(host.now, key, &mut entry, &lock_request, session)?;
