@@ -1,7 +1,6 @@
 //! The two clocks: the wall clock, by which the server expires keys and so leases end, and the one that nobody sets.
 
 use std::cell::Cell;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lock::value::time::{Instant, Now, Timestamp};
 
@@ -74,11 +73,5 @@ pub fn was_set() -> bool {
 
 /// Microseconds since the epoch.
 fn wall_us() -> u64 {
-    ffi::cached_us().unwrap_or_else(system_us)
-}
-
-/// Redis 7.0 has no function that tells microseconds.
-fn system_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
+    ffi::cached_us().unwrap_or_else(ffi::system_us)
 }

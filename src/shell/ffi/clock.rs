@@ -17,6 +17,15 @@ pub fn cached_us() -> Option<u64> {
     u64::try_from(us).ok()
 }
 
+/// For Redis 7.0, which has no function that tells microseconds: the same of the system. std's clock takes 50
+/// instructions more.
+pub fn system_us() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it is written to `time`; a clock that cannot be read leaves it.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) };
+    u64::try_from(time.tv_sec * 1_000_000 + time.tv_nsec / 1_000).unwrap_or(0)
+}
+
 /// The wall clock as it is now, also in the middle of a long script: milliseconds since the epoch.
 pub fn wall_ms() -> u64 {
     // SAFETY: takes nothing.
