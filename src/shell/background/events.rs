@@ -64,24 +64,28 @@ pub enum Event {
 const MOST_KEPT: usize = 1024;
 
 static EVENTS: MainThread<RefCell<VecDeque<Event>>> = MainThread(RefCell::new(VecDeque::new()));
+/// Whether it has any, which every command asks.
+static IS_ANY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 static ANYBODY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 static SEVERAL: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.
 pub fn note(event: Event) {
     EVENTS.0.borrow_mut().push_back(event);
+    IS_ANY.0.set(true);
 }
 
 /// Whether events wait to be applied.
 #[inline]
 pub fn is_any() -> bool {
-    !EVENTS.0.borrow().is_empty()
+    IS_ANY.0.get()
 }
 
 /// Takes the oldest event out.
 pub fn take_next() -> Option<Event> {
     let mut events = EVENTS.0.borrow_mut();
     let next = events.pop_front();
+    IS_ANY.0.set(!events.is_empty());
     if next.is_none() && events.capacity() > MOST_KEPT {
         *events = VecDeque::new();
     }
