@@ -105,8 +105,8 @@ pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterC
 }
 
 /// The name of the command, if it may be one of those that have to be told apart. Every command of the server comes
-/// here, so it is counted in instructions: most have left by their number of arguments, or by the length of their names.
-/// EXEC has one argument, RENAME three, EXPIRE up to five.
+/// here, so it is counted in instructions: most have left by their number of arguments, or by the length of their
+/// names. EXEC has one argument, RENAME three, EXPIRE up to five.
 #[inline(always)]
 fn name_of_few<'c>(command: &'c FilteredCommand<'_>) -> Option<&'c [u8]> {
     let (1 | 3..=5) = command.argument_count() else { return None };
