@@ -242,6 +242,7 @@ impl LockManager {
             if lock_request.claim.limit().is_some_and(|limit| self.queues.set_limit(queue, limit)) {
                 self.refuse_over_limit(host, queue);
             }
+            self.serve_who_holds(host, queue, lock_request.owner);
             self.serve(host, queue);
         }
         Ok(Acquired::Granted(grant))

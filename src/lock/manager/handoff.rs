@@ -17,7 +17,7 @@ use crate::queue::wait_queue::WaitQueue;
 use crate::shrink;
 use crate::value::claim::{Family, LockRequest};
 use crate::value::outcome::Admission;
-use crate::value::owner::Owner;
+use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::Now;
 
 /// How to go on with a queue when its key has been closed.
@@ -246,6 +246,23 @@ impl LockManager {
         if self.queues.get(queue).is_some_and(|queue| queue.waiters() > 0) {
             self.due.insert(queue);
         }
+    }
+
+    /// An owner was just granted the key of a queue in which it stands too: what it holds by that comes before whoever
+    /// is first, also before more that it wants itself. Requests for other keys too are tried by the drain.
+    pub(super) fn serve_who_holds<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        queue: QueueId,
+        owner: OwnerRef<'_>,
+    ) {
+        let owner = owner.to_owner();
+        if self.requests_in(queue, &owner).is_empty() {
+            return;
+        }
+        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
+        let mut entry = host.keys.open(key.as_ref());
+        self.serve_owner_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue, owner);
     }
 
     /// In the same queue the owner that was just granted the key may stand once more: it reenters now, past everyone.

@@ -483,3 +483,24 @@ fn what_an_owner_has_queued_is_served_in_the_order_of_its_places() {
     assert!(matches!(world.ask(&["w"], "o", one, Some(0)), Outcome::Granted(..)));
     assert!(world.told()[1..].iter().all(|told| matches!(told, Answer::Granted(..))));
 }
+
+/// An owner that was granted a permit past places that are kept has what it holds by that before what it wants more.
+#[test]
+fn what_a_grant_lets_its_owner_have_comes_before_the_first_in_the_queue() {
+    let mut world = World::new();
+    let by = |limit| Claim::Permits(limit, Holds::By(1));
+    let exactly = |limit, holds| Claim::Permits(limit, Holds::Exactly(holds));
+    assert!(matches!(world.ask(&["t"], "o", by(3), None), Outcome::Granted(..)));
+    assert_eq!(world.ask(&["t"], "p", by(1), Some(50)), Outcome::Queued);
+    world.pass(60);
+    assert_eq!(world.told(), [Answer::TimedOut], "its place is kept");
+    for claim in [exactly(2, 2), exactly(2, 1)] {
+        assert_eq!(world.ask(&["t"], "p", claim, Some(300)), Outcome::Queued, "{claim:?}");
+    }
+    assert!(matches!(world.ask(&["t"], "p", by(3), Some(50)), Outcome::Granted(..)));
+    let holds = world.told()[1..].iter().map(|told| match told {
+        Answer::Granted(_, holds) => *holds,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(holds.collect::<Vec<_>>(), [2, 1], "the second of them was granted first");
+}
