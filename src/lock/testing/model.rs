@@ -12,7 +12,8 @@
 //! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
 //! - a session's renewal that meets a server that refuses writes is tried again after 10 ms, and none before;
 //! - the wall clock is set: what is over by it then has ended, also a session's lease; after that every lease of a
-//!   living session that has an end starts again at once, and its next renewal is due a third of it later.
+//!   living session that has an end starts again at once, and its next renewal is due a third of it later; where a
+//!   turn ends before all of them did, what is granted meanwhile may come first.
 //!
 //! And where a server is driven:
 //! - more permits than the request's own LIMIT are an error whatever is under the key;

@@ -12,7 +12,7 @@ use super::model::{Holder, Lock, Model, Request, Until, Value};
 use super::rules::{family, to_key, Rules};
 use super::schedule::{Cast, Step};
 use super::world::Saved;
-use crate::host::simulated::Stored;
+use crate::host::simulated::{Stored, Turns};
 use crate::host::Gate;
 use crate::value::fence::Fence;
 use crate::value::outcome::Hold;
@@ -137,7 +137,10 @@ impl Simulation {
         self.rules.set_clock(by_ms);
         self.model.renewals_put_off = self.rules.manager.renewals_are_put_off().map(|until| until.ms());
         self.model.set_clock(self.rules.clocks().wall);
+        // Sessions are renewed before whatever is granted now. Where turns end early, they take turns.
+        let turns = std::mem::replace(&mut self.rules.server.turns, Turns::Endless);
         self.play_turns();
+        self.rules.server.turns = turns;
     }
 
     /// A start or a failover takes longer than the clocks disagree: by that fences grow over lost data.
