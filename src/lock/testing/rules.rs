@@ -267,10 +267,12 @@ impl Rules {
 
     /// One of them. False: nothing is left to do.
     pub(super) fn play_turn(&mut self) -> bool {
+        // Whatever the server notes wakes its timer.
+        let is_woken = !self.server.keyspace.events.is_empty();
         self.tell();
         let now = &self.server.now();
         let is_due = |manager: &LockManager| manager.next_timer().is_due(now);
-        if !self.manager.has_due() && !is_due(&self.manager) {
+        if !is_woken && !self.manager.has_due() && !is_due(&self.manager) {
             return false;
         }
         self.manager.tick(&mut self.server.host(now));
