@@ -18,6 +18,12 @@ impl LockManager {
 
     /// A lock with several holders came to be under the key, or a client set the key's deadline.
     pub fn several_hold(&mut self, key: KeyRef<'_>, ends: SeveralEnds) {
+        // Somebody may write: so may the timer.
+        self.shared_leases.resume();
+        self.follow_several(key, ends);
+    }
+
+    fn follow_several(&mut self, key: KeyRef<'_>, ends: SeveralEnds) {
         self.shared_leases.watch(key, ends.fence, ends.first);
         let until = self.shared_leases.arrive(ends.fence).min(ends.shortened_to.unwrap_or(Deadline::Never));
         if until != Deadline::Never {
@@ -29,7 +35,7 @@ impl LockManager {
     pub fn applied(&mut self, key: KeyRef<'_>, ends: Option<SeveralEnds>) {
         self.shared_leases.forget(key);
         if let Some(ends) = ends {
-            self.several_hold(key, SeveralEnds { shortened_to: None, ..ends });
+            self.follow_several(key, SeveralEnds { shortened_to: None, ..ends });
         }
     }
 

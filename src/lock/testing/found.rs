@@ -504,3 +504,21 @@ fn what_a_grant_lets_its_owner_have_comes_before_the_first_in_the_queue() {
     });
     assert_eq!(holds.collect::<Vec<_>>(), [2, 1], "the second of them was granted first");
 }
+
+/// While the server refused writes, ends of several holders were put off. A client that sets a time to live shows that
+/// it accepts them.
+#[test]
+fn a_time_to_live_that_is_set_after_a_refusal_of_writes_is_no_later_for_it() {
+    let mut world = World::new();
+    world.share("t", "q", 3);
+    world.share("t", "p", 400);
+    world.send(Command::Release { keys: vec!["t"], owner: "p", claim: Claim::Permits(3, Holds::Exactly(0)) });
+    world.share("s", "q", 100);
+    world.happen(Event::Writes(Writes::Refused));
+    world.pass(20);
+    world.happen(Event::Writes(Writes::Accepted));
+    world.share("s", "p", 400);
+    world.happen_together(&[Event::Expire("s", Some(40)), Event::Expire("s", None)]);
+    world.pass(41);
+    assert_eq!(world.stored("s"), None);
+}
