@@ -108,6 +108,8 @@ impl Rules {
         let acquired = self.manager.acquire(&mut self.server.host(&now), request);
         self.number(&acquired);
         match acquired {
+            // Where its LIMIT lets somebody in at once, itself perhaps, it was told already.
+            Ok(Acquired::Queued(id)) if self.manager.queues().request(id).is_none() => {}
             Ok(Acquired::Queued(id)) => assert_eq!(self.place(id), place, "a retry keeps its place"),
             Ok(Acquired::Granted(_)) | Err(_) => {}
             Ok(Acquired::NotGranted) => panic!("a retry waits"),
