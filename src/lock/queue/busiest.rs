@@ -1,10 +1,13 @@
 //! Which keys are the most waited for. Nothing is kept for this question: waits cost nothing more because somebody may
-//! ask it, and the keys that are waited for are no more than the waiters.
+//! ask it.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::queues::WaitQueues;
+use super::request::QueueId;
 use super::wait_queue::WaitQueue;
+use crate::id_map::IdSet;
 use crate::value::time::Instant;
 
 /// A key that is waited for.
@@ -19,28 +22,46 @@ pub struct BusyQueue<'a> {
 /// At most `count` queues, one or more: those with the most waiters first, then those in which somebody waits longest.
 /// A kept place is no waiter.
 pub fn busiest(queues: &WaitQueues, count: usize) -> Vec<BusyQueue<'_>> {
-    let mut all: Vec<_> = queues.iter().map(|(_, queue)| queue).filter(|queue| queue.waiters() > 0).collect();
-    let last = count.saturating_sub(1);
-    if last < all.len() {
-        // How long they wait is asked only where it may matter.
-        let (_, fewest, _) = all.select_nth_unstable_by_key(last, |queue| Reverse(queue.waiters()));
-        let fewest = fewest.waiters();
-        all.retain(|queue| queue.waiters() >= fewest);
-    }
-    let with_since = |queue| Some(BusyQueue { queue, since: waits_since(queues, queue)? });
-    let mut all: Vec<_> = all.into_iter().filter_map(with_since).collect();
-    let order = |busy: &BusyQueue<'_>| (Reverse(busy.queue.waiters()), busy.since);
-    if last < all.len() {
-        all.select_nth_unstable_by_key(last, order);
-        all.truncate(count);
-    }
-    all.sort_by_key(order);
-    all
+    let by_waiters = queues.iter().map(|(id, queue)| (Reverse(queue.waiters()), id));
+    let mut all: Vec<_> = by_waiters.filter(|(Reverse(waiters), _)| *waiters > 0).collect();
+    let mut found = match count.checked_sub(1).filter(|last| *last < all.len()) {
+        None => waited_for(queues, all),
+        Some(last) => {
+            let (_, (Reverse(fewest), _), _) = all.select_nth_unstable_by_key(last, |(waiters, _)| *waiters);
+            let fewest = *fewest;
+            all.truncate(count);
+            all.retain(|(Reverse(waiters), _)| *waiters > fewest);
+            let mut found = waited_for(queues, all);
+            found.extend(longest_with(queues, fewest).take(count - found.len()));
+            found
+        }
+    };
+    found.sort_by_key(|busy| (Reverse(busy.queue.waiters()), busy.since));
+    found
 }
 
 /// Who stands first need not have waited longest: a retry waits since it came, at the place of the older one.
-fn waits_since(queues: &WaitQueues, queue: &WaitQueue) -> Option<Instant> {
-    queue.present().filter_map(|(_, id)| queues.request(id)).map(|request| request.since).min()
+fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<BusyQueue<'_>> {
+    let busy = |id| {
+        let queue = queues.get(id)?;
+        let since = queue.present().filter_map(|(_, id)| queues.request(id)).map(|request| request.since).min()?;
+        Some(BusyQueue { queue, since })
+    };
+    ids.into_iter().filter_map(|(_, id)| busy(id)).collect()
+}
+
+/// The queues with so many waiters, the longest wait first. They may be many more than there are requests, each for
+/// several keys: so it goes by the requests.
+fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = BusyQueue<'_>> {
+    let present = queues.requests().filter(|(_, request)| request.is_present());
+    let mut oldest: BinaryHeap<_> = present.map(|(id, request)| Reverse((request.since, id))).collect();
+    let requests = std::iter::from_fn(move || oldest.pop()).filter_map(|Reverse((_, id))| queues.request(id));
+    let mut seen = IdSet::default();
+    requests.flat_map(move |request| {
+        let stands_in = request.queues.iter().filter_map(|id| Some((*id, queues.get(*id)?)));
+        let new = stands_in.filter(|(id, queue)| queue.waiters() == waiters && seen.insert(*id));
+        new.map(|(_, queue)| BusyQueue { queue, since: request.since }).collect::<Vec<_>>()
+    })
 }
 
 #[cfg(test)]
