@@ -38,7 +38,7 @@ mod handoff;
 pub mod inspection;
 mod keyspace_changes;
 pub mod lock_manager;
-mod release;
+pub mod release;
 pub mod renewal;
 mod session;
 pub mod session_bindings;

@@ -10,14 +10,22 @@
 //! | `renew`        | `*.RENEW`                                                 |
 //! | `cancel`       | `LOCK.CANCEL`                                             |
 //! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                  |
+//! | `scan`         | `LOCK.SCAN`                                               |
+//! | `top`          | `LOCK.TOP`                                                |
+//! | `breaking`     | `LOCK.BREAK`                                              |
+//! | `help`         | `LOCK.HELP`                                               |
 //! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file |
 
 mod acquire;
 mod apply;
 mod arguments;
+mod breaking;
 mod cancel;
 mod dispatch;
+mod help;
 mod inspect;
 pub mod registration;
 mod release;
 mod renew;
+mod scan;
+mod top;
