@@ -81,6 +81,10 @@ pub const CROSS_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT Keys in request don
 /// The queue is full.
 pub const MAX_WAITERS: ErrorReply =
     ErrorReply::of("MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK");
+/// The wait queue of one of the keys is full.
+pub const MAX_WAITERS_PER_KEY: ErrorReply = ErrorReply::of(
+    "MAXWAITERS lock.max-waiters-per-key requests wait for the key already: try again later, or without BLOCK",
+);
 /// The transaction paused the server's writes itself (CLIENT PAUSE).
 pub const WRITES_PAUSED: ErrorReply =
     ErrorReply::of("ERR nothing is granted while this transaction keeps writes paused");
@@ -117,6 +121,7 @@ impl From<LockError> for ErrorReply {
             LockError::Key(error) => error.into(),
             LockError::Deadlock(edges) => deadlock(&edges),
             LockError::MaxWaiters => MAX_WAITERS,
+            LockError::MaxWaitersPerKey => MAX_WAITERS_PER_KEY,
             LockError::Grace => GRACE,
         }
     }
@@ -218,6 +223,11 @@ mod tests {
             (TRY_AGAIN, "TRYAGAIN the slot of the key is moving: send the command again"),
             (CROSS_SLOT, "CROSSSLOT Keys in request don't hash to the same slot"),
             (MAX_WAITERS, "MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK"),
+            (
+                MAX_WAITERS_PER_KEY,
+                "MAXWAITERS lock.max-waiters-per-key requests wait for the key already: try again later, \
+                 or without BLOCK",
+            ),
             (WRITES_PAUSED, "ERR nothing is granted while this transaction keeps writes paused"),
             (
                 GRACE,
@@ -276,6 +286,7 @@ mod tests {
     fn every_error_of_a_request_has_its_words() {
         assert_eq!(ErrorReply::from(LockError::Key(KeyError::WrongType)), WRONG_TYPE);
         assert_eq!(ErrorReply::from(LockError::MaxWaiters), MAX_WAITERS);
+        assert_eq!(ErrorReply::from(LockError::MaxWaitersPerKey), MAX_WAITERS_PER_KEY);
         assert_eq!(ErrorReply::from(LockError::Grace), GRACE);
     }
 

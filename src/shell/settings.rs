@@ -41,12 +41,14 @@ static DEFAULT_LEASE: Setting = Setting::new("default-lease", 30_000, 1, YEAR);
 static MAX_LEASE: Setting = Setting::new("max-lease", YEAR, 1, YEAR);
 /// Requests that may wait on the server.
 static MAX_WAITERS: Setting = Setting::new("max-waiters", 10_000, 0, u32::MAX as i64);
+/// The same for one key; 0: no limit of its own.
+static MAX_WAITERS_PER_KEY: Setting = Setting::new("max-waiters-per-key", 0, 0, u32::MAX as i64);
 /// ms that a request keeps its place while its client is away.
 static KEEP_PLACE: Setting = Setting::new("keep-place", 1_000, 0, 3_600_000);
 /// ms after every start and promotion during which nobody new is granted anything.
 static GRACE: Setting = Setting::new("grace", 0, 0, YEAR);
 
-static ALL: [&Setting; 5] = [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &KEEP_PLACE, &GRACE];
+static ALL: [&Setting; 6] = [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &MAX_WAITERS_PER_KEY, &KEEP_PLACE, &GRACE];
 
 /// Registers all settings, with the module's arguments as defaults; only while the module is being loaded.
 ///
@@ -89,5 +91,10 @@ pub fn leases() -> LeaseSettings {
 
 /// What the rules are told.
 pub fn limits() -> Limits {
-    Limits { max_waiters: usize::try_from(MAX_WAITERS.get()).unwrap_or(usize::MAX), keep_place_ms: KEEP_PLACE.get() }
+    let count = |setting: &Setting| usize::try_from(setting.get()).unwrap_or(usize::MAX);
+    Limits {
+        max_waiters: count(&MAX_WAITERS),
+        max_waiters_per_key: Some(count(&MAX_WAITERS_PER_KEY)).filter(|most| *most > 0),
+        keep_place_ms: KEEP_PLACE.get(),
+    }
 }

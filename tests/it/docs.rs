@@ -1,7 +1,7 @@
 //! What the server says about the module: flags, keys, syntax, settings, permissions.
 
 use crate::support::families::each_way;
-use crate::support::{assert_just_began, Client, Reply, Server};
+use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 
 /// What the commands of one row have in common.
 struct Group {
@@ -200,6 +200,7 @@ const SETTINGS: &[Setting] = &[
     ("keep-place", "1000", "0", &["-1", "soon"]),
     ("max-lease", "31536000000", "20000", &["0", "-5", "soon"]),
     ("max-waiters", "10000", "7", &["-1", "soon"]),
+    ("max-waiters-per-key", "0", "3", &["-1", "soon"]),
 ];
 
 /// All settings of the module, by name.
@@ -259,6 +260,48 @@ fn leases_go_by_the_settings_of_leases() {
     client.run("LOCK.ACQUIRE k a").fence();
     assert_just_began(client.pttl("k"), 200_000);
     assert!(client.run("LOCK.ACQUIRE other a PX 300001").is_error());
+}
+
+/// A request without a lease of its own.
+#[track_caller]
+fn assert_default_lease(client: &mut Client, ms: i64) {
+    each_of(client, |client, acquire| {
+        client.run(acquire).fence();
+        assert_just_began(client.pttl("k"), ms);
+    });
+}
+
+fn each_of(client: &mut Client, check: impl Fn(&mut Client, &str)) {
+    for acquire in ["LOCK.ACQUIRE k a", "RLOCK.ACQUIRE k a", "RWLOCK.ACQUIRE k a READ", "SEM.ACQUIRE k a LIMIT 1"] {
+        check(client, acquire);
+        client.run("DEL k");
+    }
+    check(client, "MLOCK.ACQUIRE 2 k l a");
+    client.run("DEL k l");
+}
+
+#[test]
+fn a_default_lease_above_the_longest_counts_as_that() {
+    let in_the_file = |builder: Builder| builder.config("lock.default-lease 50000").config("lock.max-lease 20000");
+    let on_the_line = |builder: Builder| builder.module_args("default-lease 50000 max-lease 20000");
+    let in_both = |builder: Builder| builder.module_args("max-lease 20000").config("lock.default-lease 50000");
+    for configure in [in_the_file, on_the_line, in_both] {
+        let server = configure(Server::builder()).start();
+        assert_default_lease(&mut server.client(), 20_000);
+    }
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("CONFIG SET lock.max-lease 20000");
+    assert_default_lease(&mut client, 20_000);
+    assert_eq!(client.run("CONFIG GET lock.default-lease").get("lock.default-lease").text(), "30000", "as it was set");
+    assert!(
+        client.run("LOCK.ACQUIRE k a PX 20001").error().contains("invalid expire time"),
+        "a request for more is not"
+    );
+    client.run("CONFIG SET lock.max-lease 40000");
+    assert_default_lease(&mut client, 30_000);
+    client.run("CONFIG SET lock.default-lease 60000");
+    assert_default_lease(&mut client, 40_000);
 }
 
 #[test]

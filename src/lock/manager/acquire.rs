@@ -7,6 +7,7 @@ use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::{self, NewRequest};
 use crate::queue::precedence::has_turn;
 use crate::queue::request::{Arrival, Place, QueueId, Rank};
+use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{InvalidClaim, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, Grant, KeyError};
@@ -253,10 +254,23 @@ impl LockManager {
         let retried = self.queues.find_retried(request.db, request.names, &request.request);
         let queued = retried.and_then(|id| self.queues.request(id));
         let needs_room = !queued.is_some_and(|queued| queued.is_present());
-        if needs_room && self.queues.waiters() >= self.limits.max_waiters {
-            return Err(LockError::MaxWaiters);
+        if needs_room {
+            self.check_room(request)?;
         }
         Ok(self.place_of(retried, rank))
+    }
+
+    /// Whether one more may wait, on the server and for each of its keys.
+    fn check_room(&self, request: &AcquireRequest<'_>) -> Result<(), LockError> {
+        if self.queues.waiters() >= self.limits.max_waiters {
+            return Err(LockError::MaxWaiters);
+        }
+        let Some(most) = self.limits.max_waiters_per_key else { return Ok(()) };
+        let waiters = |name| self.queues.of_key(KeyRef { db: request.db, name }).map_or(0, WaitQueue::waiters);
+        match request.names.iter().any(|name| waiters(name) >= most) {
+            true => Err(LockError::MaxWaitersPerKey),
+            false => Ok(()),
+        }
     }
 
     /// The place of the request that is retried, or one behind those of this rank. A place that was kept for a reader

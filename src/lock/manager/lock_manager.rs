@@ -66,13 +66,15 @@ pub struct LockManager {
 pub struct Limits {
     /// Requests that may wait, and places that may be kept.
     pub max_waiters: usize,
+    /// The same for one key; `None`: no limit of its own.
+    pub max_waiters_per_key: Option<usize>,
     /// Milliseconds that a place is kept; 0: not at all.
     pub keep_place_ms: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { max_waiters: 10_000, keep_place_ms: 1_000 }
+        Limits { max_waiters: 10_000, max_waiters_per_key: None, keep_place_ms: 1_000 }
     }
 }
 
@@ -96,6 +98,8 @@ pub enum LockError {
     Deadlock(Vec<Edge>),
     /// As many requests as may wait do so already.
     MaxWaiters,
+    /// As many requests as may wait for one key wait for one of its keys already.
+    MaxWaitersPerKey,
     /// The server has just started or become the primary: nobody knows yet who held what.
     Grace,
 }

@@ -50,6 +50,22 @@ fn as_many_requests_wait_as_may_and_a_retry_needs_no_room() {
 }
 
 #[test]
+fn as_many_requests_wait_for_a_key_as_may_and_others_for_other_keys() {
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    fixture.manager.limits.max_waiters_per_key = Some(1);
+    for name in [b"l", b"m"] {
+        assert!(is_granted(&ask(&mut fixture, "a", &[name], MUTEX)));
+    }
+    assert!(matches!(ask(&mut fixture, "b", &[b"k", b"l"], MUTEX), Ok(Acquired::Queued(_))));
+    for names in [&[b"k".as_slice()][..], &[b"l"], &[b"m", b"k"], &[b"m", b"n", b"l"]] {
+        assert_eq!(ask(&mut fixture, "c", names, MUTEX), Err(LockError::MaxWaitersPerKey), "{names:?}");
+    }
+    assert!(matches!(ask(&mut fixture, "c", &[b"m"], MUTEX), Ok(Acquired::Queued(_))));
+    assert!(matches!(ask(&mut fixture, "b", &[b"k", b"l"], MUTEX), Ok(Acquired::Queued(_))), "no newcomer");
+    assert_eq!(fixture.manager.queues().waiters(), 2);
+}
+
+#[test]
 fn a_request_that_would_wait_for_ever_is_refused() {
     for wants in [&[b"k".as_slice()][..], &[b"k", b"m"]] {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
