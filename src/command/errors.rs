@@ -7,6 +7,7 @@ use std::fmt::{self, Write};
 
 use lock::manager::lock_manager::LockError;
 use lock::queue::deadlock::Edge;
+use lock::queue::wait_queue::WaiterLimit;
 use lock::value::claim::{Family, InvalidClaim};
 use lock::value::outcome::KeyError;
 
@@ -120,8 +121,8 @@ impl From<LockError> for ErrorReply {
         match error {
             LockError::Key(error) => error.into(),
             LockError::Deadlock(edges) => deadlock(&edges),
-            LockError::MaxWaiters => MAX_WAITERS,
-            LockError::MaxWaitersPerKey => MAX_WAITERS_PER_KEY,
+            LockError::MaxWaiters(WaiterLimit::Server) => MAX_WAITERS,
+            LockError::MaxWaiters(WaiterLimit::Key) => MAX_WAITERS_PER_KEY,
             LockError::Grace => GRACE,
         }
     }
@@ -285,8 +286,8 @@ mod tests {
     #[test]
     fn every_error_of_a_request_has_its_words() {
         assert_eq!(ErrorReply::from(LockError::Key(KeyError::WrongType)), WRONG_TYPE);
-        assert_eq!(ErrorReply::from(LockError::MaxWaiters), MAX_WAITERS);
-        assert_eq!(ErrorReply::from(LockError::MaxWaitersPerKey), MAX_WAITERS_PER_KEY);
+        assert_eq!(ErrorReply::from(LockError::MaxWaiters(WaiterLimit::Server)), MAX_WAITERS);
+        assert_eq!(ErrorReply::from(LockError::MaxWaiters(WaiterLimit::Key)), MAX_WAITERS_PER_KEY);
         assert_eq!(ErrorReply::from(LockError::Grace), GRACE);
     }
 

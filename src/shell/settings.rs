@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use command::parse::{LeaseSettings, MAX_LEASE_MS};
 use lock::manager::lock_manager::Limits;
+use lock::manager::occurrence::Observe;
 use redis_module::configuration::{register_i64_configuration, ConfigurationFlags};
 use redis_module::Context;
 
@@ -96,5 +97,6 @@ pub fn limits() -> Limits {
         max_waiters: count(&MAX_WAITERS),
         max_waiters_per_key: Some(count(&MAX_WAITERS_PER_KEY)).filter(|most| *most > 0),
         keep_place_ms: KEEP_PLACE.get(),
+        observe: Observe::default(),
     }
 }

@@ -26,6 +26,7 @@ use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::key_events;
 use super::keyspace::store::{KeyArguments, Store, StoredKey};
+use super::observe::occurrences;
 use super::state::{self, State};
 
 /// What the rules work with during a command.
@@ -52,6 +53,7 @@ pub fn of_command<'c, R>(
             key_events::follow_several_holders(ctx);
         }
         key_events::follow(manager);
+        occurrences::take(ctx, manager, now);
         schedule_and_wake(manager);
         result
     });
@@ -222,6 +224,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
                 schedule(manager);
             }
             key_events::follow(manager);
+            occurrences::take(ctx, manager, now);
         });
     });
     if played.is_none() {

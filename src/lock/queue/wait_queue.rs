@@ -7,6 +7,15 @@ use super::request::Place;
 use crate::key::{Key, RequestId};
 use crate::value::claim::{Claim, Family};
 
+/// Which of the limits leaves no room for one more who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaiterLimit {
+    /// Of the server: lock.max-waiters.
+    Server,
+    /// Of one of the keys: lock.max-waiters-per-key.
+    Key,
+}
+
 /// The wait queue of a key.
 #[derive(Clone, Debug)]
 pub struct WaitQueue {

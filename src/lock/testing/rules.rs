@@ -123,7 +123,7 @@ impl Rules {
                 assert!((1..named.len()).all(|n| !named[..n].contains(&named[n])), "a cycle names an owner once");
                 Outcome::Refused(Refusal::Deadlock)
             }
-            Err(LockError::MaxWaiters | LockError::MaxWaitersPerKey) => Outcome::Refused(Refusal::MaxWaiters),
+            Err(LockError::MaxWaiters(_)) => Outcome::Refused(Refusal::MaxWaiters),
             Err(LockError::Grace) => Outcome::Refused(Refusal::Grace),
         }
     }
