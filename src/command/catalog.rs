@@ -1,8 +1,8 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
 use crate::argument_docs::{
-    COUNT as COUNT_OPTION, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, OWNER, PERMITS,
-    SESSION, TOKEN, WAIT,
+    COUNT as COUNT_OPTION, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS,
+    OWNER, PERMITS, SESSION, TOKEN, WAIT,
 };
 use crate::name::Prefix;
 
@@ -25,6 +25,8 @@ pub enum Action {
     Waiters,
     /// LOCK.CANCEL: takes requests out of the queue.
     Cancel,
+    /// LOCK.LOG: what an operator may want to know of later.
+    Log,
     /// LOCK.APPLY, internal: an effect from the primary or the append-only file.
     Apply,
 }
@@ -34,7 +36,7 @@ impl Action {
     pub const fn takes_several_keys(self) -> bool {
         match self {
             Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
-            Action::Held | Action::Info | Action::Waiters | Action::Cancel | Action::Apply => false,
+            Action::Held | Action::Info | Action::Waiters | Action::Cancel | Action::Log | Action::Apply => false,
         }
     }
 }
@@ -67,8 +69,8 @@ pub struct Command {
     pub flags: &'static str,
     /// The ACL categories, separated by spaces; for servers that let modules set them.
     pub categories: &'static str,
-    /// What it does to its keys.
-    pub access: Access,
+    /// What it does to its keys; `None`: it takes no key.
+    pub access: Option<Access>,
     /// What follows the name.
     pub args: &'static [Arg],
 }
@@ -210,6 +212,13 @@ pub const CATALOG: &[Command] = &[
     ),
     command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Takes the queued requests of a token out of the queue."),
     command(
+        "LOCK.LOG",
+        Action::Log,
+        -2,
+        &[LOG_OPERATION],
+        "Tells of long holds and waits, of leases that ended while others waited, and of deadlocks.",
+    ),
+    command(
         "LOCK.APPLY",
         Action::Apply,
         -3,
@@ -235,17 +244,20 @@ const fn command(
         Action::Held => "O(1)",
         Action::Info => "O(N log N) with N holders",
         Action::Waiters => "O(N) with N waiters that are listed",
+        Action::Log => "O(N) with N entries that are told or forgotten",
         Action::Apply => "O(log N) with N holders",
     };
     let access = match action {
-        Action::Held | Action::Info | Action::Waiters => Access::Read,
-        Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Access::Update,
-        Action::Release(_) => Access::Delete,
+        Action::Log => None,
+        Action::Held | Action::Info | Action::Waiters => Some(Access::Read),
+        Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Some(Access::Update),
+        Action::Release(_) => Some(Access::Delete),
     };
     let (flags, categories) = match action {
         Action::Acquire(_) => ("write deny-oom fast blocking", "write fast blocking lock"),
         Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply => ("write fast", "write fast lock"),
         Action::Held | Action::Info | Action::Waiters => ("readonly", "read lock"),
+        Action::Log => ("readonly admin", "admin dangerous lock"),
     };
     Command { name, action, summary, complexity, arity, flags, categories, access, args }
 }
@@ -288,6 +300,7 @@ mod tests {
             "LOCK.INFO key [COUNT count]".into(),
             "LOCK.WAITERS key [COUNT count]".into(),
             "LOCK.CANCEL key token".into(),
+            "LOCK.LOG GET [count]|LEN|RESET".into(),
             "LOCK.APPLY key effect".into(),
         ];
         assert_eq!(CATALOG.iter().map(hint).collect::<Vec<_>>(), hints);
@@ -318,7 +331,7 @@ mod tests {
     fn the_arity_is_that_of_the_arguments() {
         for command in CATALOG.iter().filter(|command| command.action != Action::Apply) {
             let least = 1 + command.args.iter().map(Arg::least_words).sum::<i32>();
-            let is_open = command.args.iter().any(|arg| arg.is_optional || arg.is_multiple);
+            let is_open = command.args.iter().any(Arg::is_open);
             assert_eq!(command.arity, if is_open { -least } else { least }, "{}", command.name);
         }
         assert_eq!(of_action(Action::Apply).arity, -3);
@@ -352,7 +365,14 @@ mod tests {
         ];
         for (action, flags, categories, access) in cases {
             let command = of_action(action);
-            assert_eq!((command.flags, command.categories, command.access), (flags, categories, access), "{action:?}");
+            let expected = (flags, categories, Some(access));
+            assert_eq!((command.flags, command.categories, command.access), expected, "{action:?}");
+        }
+        let without_keys = [(Action::Log, "readonly admin", "admin dangerous lock")];
+        for (action, flags, categories) in without_keys {
+            let command = of_action(action);
+            assert_eq!((command.flags, command.categories, command.access), (flags, categories, None), "{action:?}");
+            assert!(command.args.iter().all(|arg| arg.form != Form::Key), "{action:?}");
         }
     }
 

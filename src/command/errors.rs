@@ -104,6 +104,9 @@ pub const CHANNEL_NOT_PERMITTED: ErrorReply =
 /// In a cluster the channel is a sharded one.
 pub const CHANNEL_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT the channel of NOTIFY must hash to the slot of the key");
 
+/// A number of log entries below -1, or no number. In Redis's words.
+pub const BAD_LOG_COUNT: ErrorReply = ErrorReply::of("ERR count should be greater than or equal to -1");
+
 /// How many bytes of a name an error repeats.
 const MAX_QUOTED: usize = 48;
 
@@ -114,6 +117,18 @@ const MAX_EDGES: usize = 8;
 #[cold]
 pub(crate) fn invalid_expire(command: CommandName) -> ErrorReply {
     ErrorReply::made(format!("ERR invalid expire time in '{command}' command"))
+}
+
+/// A subcommand that there is not, in Redis's words.
+#[cold]
+pub(crate) fn unknown_subcommand(subcommand: &[u8]) -> ErrorReply {
+    ErrorReply::made(format!("ERR unknown subcommand {}. Try LOCK.HELP.", Quoted(subcommand)))
+}
+
+/// Too many arguments of a subcommand of LOCK.LOG, in Redis's words.
+#[cold]
+pub(crate) fn wrong_arity_of_log(subcommand: &str) -> ErrorReply {
+    ErrorReply::made(format!("ERR wrong number of arguments for 'lock.log|{subcommand}' command"))
 }
 
 impl From<LockError> for ErrorReply {
@@ -180,8 +195,8 @@ fn deadlock(edges: &[Edge]) -> ErrorReply {
     ErrorReply::made(words)
 }
 
-/// A name as an error repeats it: escaped, quoted and cut.
-struct Quoted<'a>(&'a [u8]);
+/// A name as an error, or a line in the server's log, repeats it: escaped, quoted and cut.
+pub struct Quoted<'a>(pub &'a [u8]);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,6 +253,7 @@ mod tests {
             (NO_FENCE, "ERR no fencing token is left below 2^53: the clock or a restored lock is far in the future"),
             (TOO_MANY_HOLDS, "ERR too many holds"),
             (CHANNEL_NOT_PERMITTED, "NOPERM No permissions to access the channel used as argument"),
+            (BAD_LOG_COUNT, "ERR count should be greater than or equal to -1"),
             (CHANNEL_SLOT, "CROSSSLOT the channel of NOTIFY must hash to the slot of the key"),
         ];
         for (error, expected) in words {

@@ -198,6 +198,10 @@ const SETTINGS: &[Setting] = &[
     ("default-lease", "30000", "10000", &["0", "-1", "soon"]),
     ("grace", "0", "5000", &["-1", "soon"]),
     ("keep-place", "1000", "0", &["-1", "soon"]),
+    ("keyspace-events", "no", "yes", &["1", "soon"]),
+    ("log-hold", "0", "500", &["-1", "soon"]),
+    ("log-max-len", "128", "0", &["-1", "1000001", "soon"]),
+    ("log-wait", "0", "500", &["-1", "soon"]),
     ("max-lease", "31536000000", "20000", &["0", "-5", "soon"]),
     ("max-waiters", "10000", "7", &["-1", "soon"]),
     ("max-waiters-per-key", "0", "3", &["-1", "soon"]),
@@ -320,8 +324,14 @@ fn wrong_settings_are_refused_and_change_nothing() {
 
 #[test]
 fn a_wrong_loadmodule_line_is_refused_and_the_log_says_so() {
-    for args in ["default-lease", "default-lease soon", "default-lease 0", "nonsense 1", "default-lease 1000 nonsense"]
-    {
+    for args in [
+        "default-lease",
+        "default-lease soon",
+        "default-lease 0",
+        "nonsense 1",
+        "default-lease 1000 nonsense",
+        "keyspace-events soon",
+    ] {
         let Err(log) = Server::builder().module_args(args).try_start() else { panic!("it started with {args}") };
         assert!(log.contains("<lock>"), "the module says nothing about {args} in the log:\n{log}");
     }

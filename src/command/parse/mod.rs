@@ -11,6 +11,7 @@
 //! | `keys`     | which arguments are keys: `numkeys key [key …]`              |
 //! | `owner`    | is this an owner                                             |
 //! | `inspect`  | how many of those who hold or wait are listed                |
+//! | `log`      | what is asked of LOCK.LOG                                    |
 //! | `argument` | what is an argument                                          |
 //! | `integer`  | is this an integer, in Redis's sense                         |
 //! | `sample`   | what a client may send, for tests                            |
@@ -21,6 +22,7 @@ mod inspect;
 mod integer;
 mod keys;
 mod lease;
+mod log;
 mod mode;
 mod options;
 mod owner;
@@ -34,6 +36,7 @@ pub use argument::Argument;
 pub use inspect::ListLength;
 pub use integer::integer;
 pub use lease::{LeaseSettings, MAX_LEASE_MS};
+pub use log::LogCommand;
 pub use owner::owner;
 pub use release::ReleaseCommand;
 pub use renew::RenewCommand;

@@ -150,12 +150,12 @@ impl WaiterInfo<'_> {
     }
 }
 
-fn text_field(out: &mut impl ReplyWriter, name: &str, value: &[u8]) {
+pub(super) fn text_field(out: &mut impl ReplyWriter, name: &str, value: &[u8]) {
     out.bytes(name.as_bytes());
     out.bytes(value);
 }
 
-fn integer_field(out: &mut impl ReplyWriter, name: &str, value: i64) {
+pub(super) fn integer_field(out: &mut impl ReplyWriter, name: &str, value: i64) {
     out.bytes(name.as_bytes());
     out.integer(value);
 }

@@ -6,12 +6,14 @@
 //! | `grant`    | how is a grant told, at once or to a blocked client    |
 //! | `end`      | how are a release, a renewal, a cancellation told      |
 //! | `inspect`  | how are LOCK.HELD, LOCK.INFO and LOCK.WAITERS answered |
+//! | `log`      | how is LOCK.LOG answered                               |
 //! | `number`   | how is a fence, a client, a number of rows written     |
 //! | `recorder` | what was written, for tests                            |
 
 mod end;
 mod grant;
 mod inspect;
+mod log;
 mod number;
 #[cfg(test)]
 mod recorder;
@@ -20,4 +22,5 @@ mod reply_writer;
 pub use end::{cancelled, released, released_keys, renewed};
 pub use grant::{grant, not_granted, queued, wait_outcome};
 pub use inspect::{held, info, waiters, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
+pub use log::{log, log_len, LogEntry, LogEvent};
 pub use reply_writer::ReplyWriter;

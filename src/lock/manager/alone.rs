@@ -58,11 +58,12 @@ impl LockManager {
         Some(granted)
     }
 
-    /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or others have a say; nothing was changed,
-    /// and the long road decides.
+    /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or others have a say, or it is observed that
+    /// it was held for long; nothing was changed, and the long road decides.
     #[inline(always)]
     pub fn release_alone<'k, E: Entry>(
         &mut self,
+        now_us: impl FnOnce() -> u64,
         key: impl LateKey<'k>,
         open: impl FnOnce() -> E,
         owner: &[u8],
@@ -77,6 +78,11 @@ impl LockManager {
             Content::Lock(lock) if !lock.is_shared() => lock,
             _ => return None,
         };
+        if let Some(long_ms) = self.limits.observe.holds_ms {
+            if lock.fence().is_some_and(|fence| fence.us_before(now_us()) / 1000 >= long_ms) {
+                return None;
+            }
+        }
         let released = lock.release(owner, portion);
         match released {
             Ok(Released::Gone) => {
@@ -138,7 +144,7 @@ mod tests {
         let (now, key) = (fixture.server.now(), key());
         let mut host = fixture.server.host(&now);
         let owner = name.as_bytes();
-        fixture.manager.release_alone(key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
+        fixture.manager.release_alone(|| now.us(), key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! What is rare is always put down. What every request brings is put down only where [`Observe`] asks for it; the short
 //! road (`alone`) puts nothing down, so nobody may take it then.
 
-use crate::key::{Key, RequestId};
+use crate::key::{ClientId, Key, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::Claim;
@@ -24,9 +24,10 @@ pub struct Observe {
 }
 
 impl Observe {
-    /// Whether a request that meets nobody may bring something that is observed: it takes the long road then.
+    /// Whether every request that meets nobody brings something that is observed: it takes the long road then. Of
+    /// holds only those that are long do, which the short road leaves to the long one.
     pub fn needs_long_road(&self) -> bool {
-        self.changes || self.holds_ms.is_some()
+        self.changes
     }
 }
 
@@ -46,6 +47,8 @@ pub enum Occurrence {
         grant: Grant,
         /// By a hand-off, and how long it had waited for that; `None`: at once.
         waited: Option<Waited>,
+        /// How many others wait for the key.
+        waiters: usize,
     },
     /// A lease started again.
     Renewed {
@@ -77,6 +80,21 @@ pub enum Occurrence {
         held_ms: u64,
         /// How many wait for the key.
         waiters: usize,
+        /// The connection that it was bound to.
+        session: Option<ClientId>,
+    },
+    /// The server has evicted a key.
+    Evicted {
+        /// Which.
+        key: Key,
+        /// Who held it; of several the one of the latest grant.
+        owner: Owner,
+        /// Milliseconds since that grant.
+        held_ms: u64,
+        /// How many wait for the key.
+        waiters: usize,
+        /// The connection that the hold was bound to.
+        session: Option<ClientId>,
     },
     /// A request was refused: its waiting would never have ended.
     DeadlockRefused {
@@ -123,8 +141,10 @@ pub enum EndedBy {
     Released,
     /// The connection that it was bound to has ended.
     Disconnected,
-    /// Its lease has ended.
+    /// Its lease has ended: the rules have taken it out.
     LeaseEnd,
+    /// Its lease has ended, and with it the key: the server has removed that.
+    Expired,
     /// LOCK.BREAK.
     Broken,
     /// Nobody received the grant.

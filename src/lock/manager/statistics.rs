@@ -76,7 +76,7 @@ impl Statistics {
     fn count_end(&mut self, by: EndedBy) {
         match by {
             EndedBy::Released | EndedBy::Disconnected => self.releases += 1,
-            EndedBy::LeaseEnd => self.leases_expired += 1,
+            EndedBy::LeaseEnd | EndedBy::Expired => self.leases_expired += 1,
             EndedBy::Broken => self.broken += 1,
             // A grant of several keys is counted once, where it is taken back.
             EndedBy::Undelivered | EndedBy::Removed => {}
@@ -99,7 +99,9 @@ impl LockManager {
         let is_long = waited.zip(observe.waits_ms).is_some_and(|(waited, ms)| waited.ms >= ms);
         if observe.changes || is_long {
             let (key, owner) = (key.to_key(), request.owner.to_owner());
-            self.occurrences.note(Occurrence::Granted { key, owner, claim: request.claim, grant, waited });
+            // Its own request leaves the queue after this.
+            let waiters = self.waiters_of(key.as_ref()) - usize::from(waited.is_some());
+            self.occurrences.note(Occurrence::Granted { key, owner, claim: request.claim, grant, waited, waiters });
         }
     }
 
@@ -117,13 +119,21 @@ impl LockManager {
         let observe = &self.limits.observe;
         let is_unasked_for = match by {
             EndedBy::Released | EndedBy::Disconnected => false,
-            EndedBy::LeaseEnd | EndedBy::Removed => waiters > 0,
+            EndedBy::LeaseEnd | EndedBy::Expired | EndedBy::Removed => waiters > 0,
             EndedBy::Broken | EndedBy::Undelivered => true,
         };
         if observe.changes || is_unasked_for || observe.holds_ms.is_some_and(|ms| held_ms >= ms) {
+            let session = self.bindings.client_of(key, owner);
             let (key, owner) = (key.to_key(), holder(owner));
-            self.occurrences.note(Occurrence::Ended { key, owner, by, fence, held_ms, waiters });
+            self.occurrences.note(Occurrence::Ended { key, owner, by, fence, held_ms, waiters, session });
         }
+    }
+
+    /// The server has evicted a key, which this owner held since the grant with this fence.
+    pub fn evicted(&mut self, now: &Now, key: KeyRef<'_>, owner: Owner, fence: Fence) {
+        let (held_ms, waiters) = (fence.us_before(now.us()) / 1000, self.waiters_of(key));
+        let session = self.bindings.client_of(key, owner.as_bytes());
+        self.occurrences.note(Occurrence::Evicted { key: key.to_key(), owner, held_ms, waiters, session });
     }
 
     /// A request was refused, if it was for a reason that is rare.

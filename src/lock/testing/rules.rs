@@ -65,7 +65,8 @@ impl Rules {
                     [name] => {
                         let key = KeyRef { db: 0, name };
                         let owner = owner.as_bytes();
-                        let released = self.manager.release_alone(key, || host.keys.open(key), owner, &portion);
+                        let now_us = || now.us();
+                        let released = self.manager.release_alone(now_us, key, || host.keys.open(key), owner, &portion);
                         released.unwrap_or_else(|| self.manager.release(&mut host, key, owner, &portion))
                     }
                     _ => {

@@ -25,6 +25,8 @@ pub enum Event {
     KeyRemoved(Key, Fence),
     /// The lock that has gone from the key was held by this owner the last, since the grant with this fence.
     HoldRemoved(Key, Owner, Fence, EndedBy),
+    /// The server has evicted the key, which this owner held, since the grant with this fence.
+    Evicted(Key, Owner, Fence),
     /// The key's time to live was changed.
     KeyTouched(Key),
     /// A lock with several holders came to the key, or the key's time to live was changed.
@@ -93,11 +95,6 @@ pub fn are_at_rest() -> bool {
 /// Whether what requests do is observed: nothing of that is told on the short road.
 pub fn set_observed(is_observed: bool) {
     set_unrest(OBSERVED, is_observed);
-}
-
-/// Whether it is.
-pub fn is_observed() -> bool {
-    UNREST.0.get() & OBSERVED != 0
 }
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.

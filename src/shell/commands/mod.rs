@@ -10,6 +10,7 @@
 //! | `renew`        | `*.RENEW`                                                 |
 //! | `cancel`       | `LOCK.CANCEL`                                             |
 //! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                  |
+//! | `log`          | `LOCK.LOG`                                                |
 //! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file |
 
 mod acquire;
@@ -18,6 +19,7 @@ mod arguments;
 mod cancel;
 mod dispatch;
 mod inspect;
+mod log;
 pub mod registration;
 mod release;
 mod renew;

@@ -40,7 +40,9 @@ pub fn register(
     let flags = CString::new(command.flags).ok()?;
     // SAFETY: the strings end with a NUL and are copied; the entry is a function of this module.
     let registered = unsafe {
-        let created = api!(RedisModule_CreateCommand(ctx.raw(), name.as_ptr(), Some(entry), flags.as_ptr(), 1, 1, 1));
+        let key = c_int::from(command.access.is_some());
+        let created =
+            api!(RedisModule_CreateCommand(ctx.raw(), name.as_ptr(), Some(entry), flags.as_ptr(), key, key, key));
         if created != raw::REDISMODULE_OK as c_int {
             return None;
         }
@@ -85,7 +87,8 @@ fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     // SAFETY: plain data, of which zero is a valid value.
     let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
     let (mut keys, mut first) = (end, end);
-    let flags = match command.access {
+    let Some(access) = command.access else { return [end; 3] };
+    let flags = match access {
         Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         Access::Update => {
             raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE

@@ -11,11 +11,11 @@ use lock::value::owner::Owner;
 use redis_module::raw;
 
 use crate::shell::background::events::{self, Event};
-use crate::shell::background::timer;
+use crate::shell::background::{evictions, timer};
 use crate::shell::clock;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
-use crate::shell::state;
+use crate::shell::{settings, state};
 
 /// Holds whose leases have ended with their keys.
 static EXPIRED: MainThread<Cell<u64>> = MainThread(Cell::new(0));
@@ -44,14 +44,15 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
         EXPIRED.0.set(EXPIRED.0.get() + lock.holders() as u64);
     }
     let Some((owner, fence)) = lock.latest_holder() else { return };
-    if !(events::concern_anybody() || events::is_observed()) {
+    if !(events::concern_anybody() || settings::observes_holds() || evictions::are_told()) {
         return;
     }
     let key = Key::new(db, name.bytes());
+    evictions::note_removed(&key, owner, fence);
     if is_in_turn {
         IN_TURN.0.borrow_mut().push((key, owner.clone(), fence));
     } else {
-        let by = if has_expired { EndedBy::LeaseEnd } else { EndedBy::Removed };
+        let by = if has_expired { EndedBy::Expired } else { EndedBy::Removed };
         events::note(Event::HoldRemoved(key, owner.clone(), fence, by));
         timer::wake();
     }

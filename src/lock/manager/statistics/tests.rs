@@ -29,6 +29,9 @@ fn told(fixture: &mut Fixture) -> Vec<String> {
         }
         Occurrence::Renewed { owner, by, .. } => format!("{owner:?} renewed by {by:?}"),
         Occurrence::Fewer { owner, .. } => format!("{owner:?} fewer"),
+        Occurrence::Evicted { owner, held_ms, waiters, .. } => {
+            format!("{owner:?} evicted after {held_ms}, {waiters} wait")
+        }
         Occurrence::DeadlockRefused { owner, .. } => format!("{owner:?} deadlock"),
         Occurrence::MaxWaitersRefused { owner, .. } => format!("{owner:?} max waiters"),
         Occurrence::GraceBegan { ms } => format!("grace of {ms}"),
