@@ -83,6 +83,9 @@ pub(crate) const WAIT: Arg = optional(parts(
 ));
 pub(crate) const SESSION: Arg = optional(token("session", "SESSION", Form::Token));
 pub(crate) const COUNT: Arg = optional(token("count", "COUNT", Form::Integer));
+pub(crate) const CURSOR: Arg = arg("cursor", Form::Integer);
+pub(crate) const PATTERN: Arg = optional(token("pattern", "MATCH", Form::Text));
+pub(crate) const ONLY_OWNER: Arg = optional(token("owner", "OWNER", Form::Text));
 pub(crate) const LOG_OPERATION: Arg = parts(
     "operation",
     Form::OneOf,
@@ -113,8 +116,7 @@ impl Arg {
     }
 }
 
-/// As redis-cli hints it.
-#[cfg(test)]
+/// As redis-cli hints it, and LOCK.HELP lists it.
 impl std::fmt::Display for Arg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = || self.parts.iter().map(Arg::to_string).collect::<Vec<_>>();

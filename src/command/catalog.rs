@@ -1,8 +1,8 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
 use crate::argument_docs::{
-    COUNT as COUNT_OPTION, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS,
-    OWNER, PERMITS, SESSION, TOKEN, WAIT,
+    COUNT as COUNT_OPTION, CURSOR, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN,
+    NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, SESSION, TOKEN, WAIT,
 };
 use crate::name::Prefix;
 
@@ -23,10 +23,18 @@ pub enum Action {
     Info,
     /// LOCK.WAITERS: who waits for a lock.
     Waiters,
+    /// LOCK.SCAN: which locks a database has.
+    Scan,
+    /// LOCK.TOP: which locks are the most waited for.
+    Top,
+    /// LOCK.BREAK: takes a lock from its holders.
+    Break,
     /// LOCK.CANCEL: takes requests out of the queue.
     Cancel,
     /// LOCK.LOG: what an operator may want to know of later.
     Log,
+    /// LOCK.HELP: what the commands are.
+    Help,
     /// LOCK.APPLY, internal: an effect from the primary or the append-only file.
     Apply,
 }
@@ -36,7 +44,8 @@ impl Action {
     pub const fn takes_several_keys(self) -> bool {
         match self {
             Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
-            Action::Held | Action::Info | Action::Waiters | Action::Cancel | Action::Log | Action::Apply => false,
+            Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Top | Action::Break => false,
+            Action::Cancel | Action::Log | Action::Help | Action::Apply => false,
         }
     }
 }
@@ -210,7 +219,23 @@ pub const CATALOG: &[Command] = &[
         &[KEY, COUNT_OPTION],
         "Lists the first who wait for a lock, in the order of the queue.",
     ),
+    command(
+        "LOCK.SCAN",
+        Action::Scan,
+        -2,
+        &[CURSOR, PATTERN, COUNT_OPTION],
+        "Lists the locks of the database, some with each call, as SCAN does.",
+    ),
+    command("LOCK.TOP", Action::Top, -1, &[COUNT_OPTION], "Lists the most waited-for locks of all databases."),
+    command(
+        "LOCK.BREAK",
+        Action::Break,
+        -2,
+        &[KEY, ONLY_OWNER],
+        "Takes a lock from its holders, or from one of them; the next waiter has it at once.",
+    ),
     command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Takes the queued requests of a token out of the queue."),
+    command("LOCK.HELP", Action::Help, 1, &[], "Lists the commands and what each is for."),
     command(
         "LOCK.LOG",
         Action::Log,
@@ -244,20 +269,25 @@ const fn command(
         Action::Held => "O(1)",
         Action::Info => "O(N log N) with N holders",
         Action::Waiters => "O(N) with N waiters that are listed",
+        Action::Scan => "O(1) for each call, O(N) for all, with N keys; and O(M) for each lock, with M holders",
+        Action::Top => "O(N) with N waited-for keys, O(M) for each that is listed, with M holders",
+        Action::Break => "O(N) with N holders that lose it, O(log M) with M other holders or waiters",
         Action::Log => "O(N) with N entries that are told or forgotten",
+        Action::Help => "O(1)",
         Action::Apply => "O(log N) with N holders",
     };
     let access = match action {
-        Action::Log => None,
+        Action::Scan | Action::Top | Action::Log | Action::Help => None,
         Action::Held | Action::Info | Action::Waiters => Some(Access::Read),
         Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Some(Access::Update),
-        Action::Release(_) => Some(Access::Delete),
+        Action::Release(_) | Action::Break => Some(Access::Delete),
     };
     let (flags, categories) = match action {
         Action::Acquire(_) => ("write deny-oom fast blocking", "write fast blocking lock"),
         Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply => ("write fast", "write fast lock"),
-        Action::Held | Action::Info | Action::Waiters => ("readonly", "read lock"),
-        Action::Log => ("readonly admin", "admin dangerous lock"),
+        Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Help => ("readonly", "read lock"),
+        Action::Top | Action::Log => ("readonly admin", "admin dangerous lock"),
+        Action::Break => ("write admin", "admin dangerous lock"),
     };
     Command { name, action, summary, complexity, arity, flags, categories, access, args }
 }
@@ -273,7 +303,7 @@ mod tests {
     /// A command as redis-cli hints it.
     fn hint(command: &Command) -> String {
         let args: Vec<_> = command.args.iter().map(Arg::to_string).collect();
-        format!("{} {}", command.name, args.join(" "))
+        format!("{} {}", command.name, args.join(" ")).trim_end().to_string()
     }
 
     #[test]
@@ -299,7 +329,11 @@ mod tests {
             "LOCK.HELD key token".into(),
             "LOCK.INFO key [COUNT count]".into(),
             "LOCK.WAITERS key [COUNT count]".into(),
+            "LOCK.SCAN cursor [MATCH pattern] [COUNT count]".into(),
+            "LOCK.TOP [COUNT count]".into(),
+            "LOCK.BREAK key [OWNER owner]".into(),
             "LOCK.CANCEL key token".into(),
+            "LOCK.HELP".into(),
             "LOCK.LOG GET [count]|LEN|RESET".into(),
             "LOCK.APPLY key effect".into(),
         ];
@@ -362,13 +396,19 @@ mod tests {
             (Action::Held, "readonly", read, Read),
             (Action::Info, "readonly", read, Read),
             (Action::Waiters, "readonly", read, Read),
+            (Action::Break, "write admin", "admin dangerous lock", Delete),
         ];
         for (action, flags, categories, access) in cases {
             let command = of_action(action);
             let expected = (flags, categories, Some(access));
             assert_eq!((command.flags, command.categories, command.access), expected, "{action:?}");
         }
-        let without_keys = [(Action::Log, "readonly admin", "admin dangerous lock")];
+        let without_keys = [
+            (Action::Scan, "readonly", read),
+            (Action::Help, "readonly", read),
+            (Action::Log, "readonly admin", "admin dangerous lock"),
+            (Action::Top, "readonly admin", "admin dangerous lock"),
+        ];
         for (action, flags, categories) in without_keys {
             let command = of_action(action);
             assert_eq!((command.flags, command.categories, command.access), (flags, categories, None), "{action:?}");

@@ -36,6 +36,11 @@ impl ErrorReply {
 pub const SYNTAX: ErrorReply = ErrorReply::of("ERR syntax error");
 /// In Redis's words.
 pub const NOT_AN_INTEGER: ErrorReply = ErrorReply::of("ERR value is not an integer or out of range");
+/// Of LOCK.SCAN; in Redis's words.
+pub const INVALID_CURSOR: ErrorReply = ErrorReply::of("ERR invalid cursor");
+/// The server does not run SCAN: it has another name (rename-command), or none.
+pub const NO_SCAN: ErrorReply =
+    ErrorReply::of("ERR LOCK.SCAN needs the server's command SCAN, which this server does not run");
 /// Of BLOCK; in Redis's words.
 pub const NOT_A_TIMEOUT: ErrorReply = ErrorReply::of("ERR timeout is not an integer or out of range");
 /// Of BLOCK; in Redis's words.
@@ -218,6 +223,8 @@ mod tests {
         let words = [
             (SYNTAX, "ERR syntax error"),
             (NOT_AN_INTEGER, "ERR value is not an integer or out of range"),
+            (INVALID_CURSOR, "ERR invalid cursor"),
+            (NO_SCAN, "ERR LOCK.SCAN needs the server's command SCAN, which this server does not run"),
             (NOT_A_TIMEOUT, "ERR timeout is not an integer or out of range"),
             (NEGATIVE_TIMEOUT, "ERR timeout is negative"),
             (BAD_OWNER, "ERR the token must have 1 to 1024 bytes"),

@@ -7,9 +7,10 @@ use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 struct Group {
     /// As COMMAND INFO tells them, sorted; the server adds `movablekeys` to those with a key count.
     flags: &'static [&'static str],
-    /// Each command with its shortest well-formed request for the key `k`.
+    /// Each command with its shortest well-formed request, for the key `k` if it takes one.
     commands: &'static [(&'static str, &'static str)],
     is_write: bool,
+    has_key: bool,
 }
 
 const GROUPS: &[Group] = &[
@@ -23,6 +24,7 @@ const GROUPS: &[Group] = &[
             ("mlock.acquire", "MLOCK.ACQUIRE 1 k a"),
         ],
         is_write: true,
+        has_key: true,
     },
     Group {
         flags: &["fast", "module", "write"],
@@ -41,11 +43,31 @@ const GROUPS: &[Group] = &[
             ("lock.apply", "LOCK.APPLY k effect"),
         ],
         is_write: true,
+        has_key: true,
     },
     Group {
         flags: &["module", "readonly"],
         commands: &[("lock.held", "LOCK.HELD k a"), ("lock.info", "LOCK.INFO k"), ("lock.waiters", "LOCK.WAITERS k")],
         is_write: false,
+        has_key: true,
+    },
+    Group {
+        flags: &["module", "readonly"],
+        commands: &[("lock.scan", "LOCK.SCAN 0"), ("lock.help", "LOCK.HELP")],
+        is_write: false,
+        has_key: false,
+    },
+    Group {
+        flags: &["admin", "module", "readonly"],
+        commands: &[("lock.top", "LOCK.TOP"), ("lock.log", "LOCK.LOG LEN")],
+        is_write: false,
+        has_key: false,
+    },
+    Group {
+        flags: &["admin", "module", "write"],
+        commands: &[("lock.break", "LOCK.BREAK k")],
+        is_write: true,
+        has_key: true,
     },
 ];
 
@@ -99,8 +121,13 @@ fn the_key_is_declared() {
     let server = Server::start();
     let mut client = server.client();
     let only_k = Reply::Array(vec![Reply::bulk("k")]);
-    for (_, name, line) in all_commands() {
-        assert_eq!(client.run(&format!("COMMAND GETKEYS {line}")), only_k, "{name}");
+    for (group, name, line) in all_commands() {
+        let keys = client.run(&format!("COMMAND GETKEYS {line}"));
+        if group.has_key {
+            assert_eq!(keys, only_k, "{name}");
+        } else {
+            assert!(keys.is_error(), "{name}: {keys:?}");
+        }
     }
     let keys = client.run("COMMAND GETKEYS LOCK.ACQUIRE k t PX 5000 BLOCK 10 NOTIFY channel SESSION");
     assert_eq!(keys, only_k);
@@ -115,7 +142,7 @@ fn key_permissions_are_enforced() {
     worker.run("AUTH worker any-password");
     worker.run("LOCK.ACQUIRE mine:k a").fence();
     assert_eq!(worker.run("LOCK.RELEASE mine:k a").int(), 1);
-    for (group, _, line) in all_commands() {
+    for (group, _, line) in all_commands().filter(|(group, ..)| group.has_key) {
         let reply = worker.run(&line.replace(" k", " other:k"));
         assert!(reply.error().starts_with("NOPERM "), "{line} of a key that is not shown: {reply:?}");
         let reply = worker.run(&line.replace(" k", " shown:k"));
@@ -143,9 +170,15 @@ fn argument_words(arguments: &Reply, words: &mut Vec<String>) {
 /// The words of a command's syntax, by its name.
 fn expected_words(name: &str) -> Vec<&'static str> {
     let (family, verb) = name.split_once('.').expect("a family and a verb");
-    let key: &[&str] = if family == "mlock" { &["numkeys", "key"] } else { &["key"] };
+    let key: &[&str] = match (family, verb) {
+        ("mlock", _) => &["numkeys", "key"],
+        ("lock", "scan") => &["cursor"],
+        ("lock", "top" | "log" | "help") => &[],
+        _ => &["key"],
+    };
     let owner: &[&str] = match (family, verb) {
-        ("lock", "info" | "waiters" | "apply") => &[],
+        ("lock", "info" | "waiters" | "apply" | "scan" | "top" | "log" | "help") => &[],
+        ("lock", "break") => &["OWNER", "owner"],
         ("lock" | "mlock", _) => &["token"],
         _ => &["owner"],
     };
@@ -159,7 +192,9 @@ fn expected_words(name: &str) -> Vec<&'static str> {
     let time: &[&str] = match verb {
         "acquire" => &["*", "EX", "PX", "PERSIST", "BLOCK", "NOTIFY", "SESSION"],
         "renew" => &["EX", "PX", "PERSIST"],
-        "info" | "waiters" => &["COUNT"],
+        "info" | "waiters" | "top" => &["COUNT"],
+        "scan" => &["MATCH", "COUNT"],
+        "log" => &["GET", "count", "LEN", "RESET"],
         _ => &[],
     };
     [key, owner, amount, time].concat()
@@ -179,7 +214,8 @@ fn every_command_is_documented() {
                 assert!(!docs.get(field).text().is_empty(), "{command}: {field}");
             }
             let mut words = Vec::new();
-            argument_words(docs.get("arguments"), &mut words);
+            let arguments = docs.pairs().into_iter().find(|(field, _)| field.is_bulk("arguments"));
+            arguments.iter().for_each(|(_, arguments)| argument_words(arguments, &mut words));
             for word in expected_words(command) {
                 assert!(words.contains(&word.to_string()), "{command} does not document {word}: {words:?}");
             }

@@ -26,6 +26,11 @@ pub fn released_keys(out: &mut impl ReplyWriter, keys: usize) {
     out.integer(number::of_len(keys));
 }
 
+/// Of LOCK.BREAK: how many owners lost all their holds.
+pub fn broken(out: &mut impl ReplyWriter, owners: usize) {
+    out.integer(number::of_len(owners));
+}
+
 /// 1 if the owner holds all of the keys, 0 if not.
 pub fn renewed(out: &mut impl ReplyWriter, renewed: Renewed) {
     out.integer(match renewed {
@@ -68,9 +73,10 @@ mod tests {
     }
 
     #[test]
-    fn several_keys_are_counted() {
+    fn several_keys_or_owners_are_counted() {
         assert_eq!(record(|out| released_keys(out, 0)), [Written::Integer(0)]);
         assert_eq!(record(|out| released_keys(out, 128)), [Written::Integer(128)]);
+        assert_eq!(record(|out| broken(out, 3)), [Written::Integer(3)]);
     }
 
     #[test]

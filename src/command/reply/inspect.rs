@@ -119,8 +119,6 @@ fn rows<'a>(holder: &'a HolderInfo<'a>, family: Family) -> impl Iterator<Item = 
 impl HolderRow<'_> {
     fn write(&self, out: &mut impl ReplyWriter, now: Timestamp) {
         let HolderRow { holder: HolderInfo { hold, session }, mode, holds } = self;
-        // A fence is the time of its grant in microseconds, as far as the clock was not set back since.
-        let granted = Timestamp::from_ms(hold.fence.get() / 1000);
         out.map(8);
         text_field(out, "owner", hold.owner.as_bytes());
         text_field(out, "mode", mode.as_bytes());
@@ -128,7 +126,7 @@ impl HolderRow<'_> {
         integer_field(out, "fence", number::of_fence(hold.fence));
         integer_field(out, "ttl", hold.until.ttl_ms(now));
         integer_field(out, "lease", hold.lease.as_ms());
-        integer_field(out, "age", number::of_ms(now.ms_since(granted)));
+        integer_field(out, "age", number::of_ms(hold.age_ms(now)));
         integer_field(out, "session", number::of_client(*session));
     }
 }

@@ -10,6 +10,7 @@ pub(super) enum Written {
     Map(usize),
     Integer(i64),
     Bytes(Vec<u8>),
+    Status(String),
     Null,
     Error(String),
 }
@@ -51,6 +52,10 @@ impl ReplyWriter for Recorder {
 
     fn bytes(&mut self, bytes: &[u8]) {
         self.0.push(Written::Bytes(bytes.into()));
+    }
+
+    fn status(&mut self, line: &str) {
+        self.0.push(Written::Status(line.into()));
     }
 
     fn null(&mut self) {

@@ -16,6 +16,9 @@ pub trait ReplyWriter {
     /// Writes a bulk string of any bytes.
     fn bytes(&mut self, bytes: &[u8]);
 
+    /// Writes a line of text, as `+OK` is one. Without a NUL or a line end.
+    fn status(&mut self, line: &str);
+
     /// Writes nil: in RESP2 a null array, in RESP3 `_`.
     fn null(&mut self);
 

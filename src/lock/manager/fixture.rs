@@ -3,6 +3,7 @@
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::Cancelled;
 use super::lock_manager::{LockError, LockManager};
+use super::release::Whose;
 use super::timers::NextTimer;
 use crate::host::simulated::{SimulatedServer, Stored, Told};
 use crate::key::{ClientId, Key};
@@ -75,6 +76,11 @@ impl Fixture {
     pub fn release(&mut self, name: &str, portion: Portion) -> Result<Released, KeyError> {
         let now = self.server.now();
         self.manager.release(&mut self.server.host(&now), key().as_ref(), name.as_bytes(), &portion)
+    }
+
+    pub fn break_holds(&mut self, whose: Whose<'_>) -> Result<usize, KeyError> {
+        let now = &self.server.now();
+        self.manager.break_holds(&mut self.server.host(now), key().as_ref(), whose)
     }
 
     pub fn cancel(&mut self, name: &str) -> Result<Cancelled, KeyError> {

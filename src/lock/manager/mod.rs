@@ -42,7 +42,7 @@ pub mod inspection;
 mod keyspace_changes;
 pub mod lock_manager;
 pub mod occurrence;
-mod release;
+pub mod release;
 pub mod renewal;
 mod samples;
 mod session;

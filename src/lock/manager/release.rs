@@ -1,5 +1,5 @@
-//! How a hold ends: the one road of release, taken-back grant and ended connection. What ends by itself is taken out by
-//! `expiry`, with the same steps.
+//! How a hold ends: the one road of release, LOCK.BREAK, taken-back grant and ended connection. What ends by itself is
+//! taken out by `expiry`, with the same steps.
 //!
 //! | how it ends                          | what remains                | what replicas are told               |
 //! | ------------------------------------ | --------------------------- | ------------------------------------ |
@@ -7,14 +7,17 @@
 //! | one of several holders goes          | the lock                    | the drop                             |
 //! | the last holder goes, somebody waits | the same value, handed over | a shared lock's drop, the next grant |
 //! | the last holder goes, nobody waits   | nothing                     | DEL                                  |
+//! | several go at once, somebody waits   | the key, handed over        | DEL, the next grant                  |
 
 use super::lock_manager::LockManager;
 use super::occurrence::EndedBy;
 use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::KeyRef;
 use crate::value::claim::{Claim, Family, InvalidClaim, Portion};
+use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::outcome::{Grant, KeyError, Released};
+use crate::value::owner::Owner;
 
 /// How a hold comes to its end, or becomes smaller.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,17 @@ pub(super) enum End<'a> {
     Disconnected { owner: &'a [u8] },
     /// Its client has gone before it was told of the grant.
     Undelivered { owner: &'a [u8], claim: &'a Claim, grant: &'a Grant },
+    /// LOCK.BREAK takes it away, with all that its owner has of the lock.
+    Broken(Whose<'a>),
+}
+
+/// Whose holds LOCK.BREAK ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose<'a> {
+    /// Those of this owner.
+    Owner(&'a [u8]),
+    /// Everybody's.
+    Everybody,
 }
 
 impl<'a> End<'a> {
@@ -33,12 +47,16 @@ impl<'a> End<'a> {
             End::Released { .. } => EndedBy::Released,
             End::Disconnected { .. } => EndedBy::Disconnected,
             End::Undelivered { .. } => EndedBy::Undelivered,
+            End::Broken(_) => EndedBy::Broken,
         }
     }
 
-    fn owner(&self) -> &'a [u8] {
+    fn whose(&self) -> Whose<'a> {
         match self {
-            End::Released { owner, .. } | End::Disconnected { owner } | End::Undelivered { owner, .. } => owner,
+            End::Released { owner, .. } | End::Disconnected { owner } | End::Undelivered { owner, .. } => {
+                Whose::Owner(owner)
+            }
+            End::Broken(whose) => *whose,
         }
     }
 
@@ -47,6 +65,8 @@ impl<'a> End<'a> {
             End::Released { owner, portion } => lock.release(owner, portion),
             End::Disconnected { owner } => Ok(lock.evict(owner)),
             End::Undelivered { owner, claim, grant } => lock.take_back(owner, claim, grant),
+            End::Broken(Whose::Owner(owner)) => Ok(lock.evict(owner)),
+            End::Broken(Whose::Everybody) => Ok(lock.evict_all()),
         }
     }
 }
@@ -81,6 +101,30 @@ impl LockManager {
             count += usize::from(released == Released::Gone);
         }
         Ok(count)
+    }
+
+    /// Takes a lock from its holders, or from one of them, whatever its family. How many owners lost all their holds.
+    pub fn break_holds<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+        whose: Whose<'_>,
+    ) -> Result<usize, KeyError> {
+        let holders = match whose {
+            Whose::Owner(_) => 1,
+            Whose::Everybody => {
+                let mut entry = host.keys.open(key);
+                self.settle(host.now, key, &mut entry);
+                match entry.content() {
+                    Content::Lock(lock) => lock.holders(),
+                    Content::Free | Content::Foreign => 0,
+                }
+            }
+        };
+        match self.end_hold(host, key, End::Broken(whose))? {
+            Released::Gone => Ok(holders),
+            Released::NotHeld | Released::Same(_) | Released::Fewer(_) => Ok(0),
+        }
     }
 
     /// Refuses keys that hold something else than a lock of this family, before anything is changed.
@@ -118,10 +162,14 @@ impl LockManager {
         let is_handed_over = matches!(waited_for, Some((_, Gate::Open)));
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
-        let mut fence = None;
+        let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
+        let (mut fence, mut everybody) = (None, Vec::new());
         let released = match entry.content() {
             Content::Lock(lock) => {
-                fence = lock.fence_of(end.owner());
+                match end.whose() {
+                    Whose::Owner(owner) => fence = lock.fence_of(owner),
+                    Whose::Everybody => everybody = owners_and_fences(lock),
+                }
                 end.apply(lock)?
             }
             Content::Foreign => return Err(KeyError::WrongType),
@@ -132,26 +180,34 @@ impl LockManager {
                 Released::NotHeld
             }
         };
-        match released {
-            Released::NotHeld | Released::Same(_) => return Ok(released),
-            Released::Fewer(_) => {
-                update(&mut entry, Effect::Hold(end.owner()));
-                self.note_fewer(key, end.owner(), end.by());
+        match (released, end.whose()) {
+            (Released::NotHeld | Released::Same(_), _) => return Ok(released),
+            (Released::Fewer(_), Whose::Owner(owner)) => {
+                update(&mut entry, Effect::Hold(owner));
+                self.note_fewer(key, owner, end.by());
             }
-            Released::Gone => {
-                if let Some(fence) = fence {
-                    self.note_end(host.now, key, end.owner(), fence, end.by());
+            (Released::Fewer(_), Whose::Everybody) => {}
+            (Released::Gone, whose) => {
+                if let (Whose::Owner(owner), Some(fence)) = (whose, fence) {
+                    self.note_end(host.now, key, owner, fence, end.by());
+                }
+                for (owner, fence) in everybody {
+                    self.note_end(host.now, key, owner.as_bytes(), fence, end.by());
                 }
                 if !self.bindings.is_empty() {
-                    self.unbind(key, end.owner());
+                    self.unbind_ended(key, whose);
                 }
                 if !self.shared_leases.is_empty() && is_vacant(&mut entry) {
                     self.shared_leases.forget(key);
                 }
                 // In a mutex the next hold replaces this one, in one effect; the last holder's end is the key's.
-                let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
-                if is_shared && (is_handed_over || !is_vacant(&mut entry)) {
-                    update(&mut entry, Effect::Drop(end.owner()));
+                match whose {
+                    Whose::Owner(owner) if is_shared && (is_handed_over || !is_vacant(&mut entry)) => {
+                        update(&mut entry, Effect::Drop(owner));
+                    }
+                    // One effect for all, however many they were.
+                    Whose::Everybody if is_shared => entry.remove(),
+                    _ => {}
                 }
             }
         }
@@ -170,6 +226,19 @@ impl LockManager {
         }
         Ok(released)
     }
+
+    fn unbind_ended(&mut self, key: KeyRef<'_>, whose: Whose<'_>) {
+        match (whose, self.fences.last()) {
+            (Whose::Owner(owner), _) => self.unbind(key, owner),
+            (Whose::Everybody, Some(last)) => self.bindings.unbind_key(key, last),
+            (Whose::Everybody, None) => {}
+        }
+    }
+}
+
+/// All who hold the lock, with the fences of their grants.
+fn owners_and_fences(lock: &Lock) -> Vec<(Owner, Fence)> {
+    lock.stored_holds().iter().map(|hold| (hold.owner.clone(), hold.fence)).collect()
 }
 
 /// Tells of a change, with the key's new deadline: that of the last of several holders.

@@ -10,8 +10,10 @@
 //! | `reach`      | does what it would wait for end within a few steps   |
 //! | `stuck`      | who would be stuck because of it, and is it itself   |
 //! | `waited_for` | who may hold a key that is waited for                |
+//! | `busiest`    | which keys are the most waited for                   |
 //! | `owners`     | what does this owner wait for, and what may it hold  |
 
+pub mod busiest;
 pub mod deadlock;
 #[cfg(test)]
 mod fixture;

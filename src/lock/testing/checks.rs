@@ -33,9 +33,14 @@ impl Before {
 
     /// Nobody whose lease goes on lost its hold by a step that takes nothing away.
     pub fn check_nobody_was_displaced(&self, step: &Step, rules: &Rules) {
-        use Command::{Acquire, Cancel, Release, Renew};
+        use Command::{Acquire, Break, Cancel, Release, Renew};
+        let mut broken = None;
         let released = match step {
             Step::Send(Release { owner, .. }) => Some(owner.as_bytes()),
+            Step::Send(Break { key, owner }) => {
+                broken = Some((to_key(key), owner.map(str::as_bytes)));
+                None
+            }
             Step::Send(Acquire(_) | Renew { .. } | Cancel { .. }) | Step::Pass(_) | Step::Save => None,
             Step::Lag | Step::CatchUp | Step::Happen(Event::Unblocked(_) | Event::GraceSet(_)) => None,
             _ => return,
@@ -43,6 +48,9 @@ impl Before {
         let now = rules.server.keyspace.timestamp();
         for (key, owner, fence, until) in &self.0 {
             // Connections that ended while writes were refused lose their holds when they are looked at.
+            let is_broken = broken
+                .as_ref()
+                .is_some_and(|(broken, whose)| broken == key && whose.is_none_or(|whose| whose == owner.as_bytes()));
             let is_over = until.is_over(now) || released == Some(owner.as_bytes()) || rules.manager.has_due();
             let is_held = || match rules.server.keyspace.primary.get(key) {
                 Some(Stored::Lock(lock, until)) => {
@@ -50,7 +58,7 @@ impl Before {
                 }
                 _ => false,
             };
-            assert!(is_over || is_held(), "{owner:?} was displaced from {key:?}");
+            assert!(is_over || is_broken || is_held(), "{owner:?} was displaced from {key:?}");
         }
     }
 }

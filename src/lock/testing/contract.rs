@@ -137,6 +137,13 @@ pub enum Command {
         /// `None`: of the length last given; `Some(None)`: `PERSIST`.
         lease: Option<Option<Ms>>,
     },
+    /// `LOCK.BREAK key [OWNER owner]`
+    Break {
+        /// Which lock.
+        key: Word,
+        /// Whose holds; `None`: everybody's.
+        owner: Option<Word>,
+    },
     /// `LOCK.CANCEL key owner`
     Cancel {
         /// Where it waits.
@@ -165,6 +172,8 @@ pub enum Outcome<F = Grant> {
     NotHeld,
     /// `*.RENEW`
     Renewed(bool),
+    /// `LOCK.BREAK`: so many owners lost all their holds.
+    Broken(u32),
     /// `LOCK.CANCEL`
     Cancelled(bool),
     /// An error.

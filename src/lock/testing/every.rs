@@ -88,10 +88,12 @@ impl World {
                 steps.push(acquire(&[first, second], Claim::Mutex, Some(0), false));
                 steps.push(release(&[first, second], Claim::Mutex));
             }
+            steps.push(Step::Send(Command::Break { key: first, owner: Some(owner) }));
             steps.push(Step::Send(Command::Cancel { key: first, owner }));
             steps.push(Step::Send(Command::Renew { keys: vec![first], owner, kind, lease: Some(Some(LEASE)) }));
             steps.push(Step::Happen(Event::ClientGone(client)));
         }
+        steps.push(Step::Send(Command::Break { key: first, owner: None }));
         steps.push(Step::Deafen(0, Command::Cancel { key: second, owner: "nobody" }));
         steps.extend([
             Step::Pass(40),

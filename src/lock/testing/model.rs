@@ -153,6 +153,7 @@ impl Model {
             Command::Acquire(asked) => self.acquire(asked),
             Command::Release { keys, owner, claim } => self.release(keys, owner, *claim),
             Command::Renew { keys, owner, kind, lease } => self.renew(keys, owner, *kind, *lease),
+            Command::Break { key, owner } => self.break_holds(key, *owner),
             Command::Cancel { key, owner } => self.cancel(key, owner),
         };
         self.settle();
@@ -268,6 +269,21 @@ impl Model {
         holder.until = holder.lease.map_or(Until::Never, |lease| Until::At(now.wall + lease));
         holder.renew_after_a_third(now.monotonic);
         self.holders_changed(key);
+    }
+
+    fn break_holds(&mut self, key: Word, owner: Option<Word>) -> Result<Outcome, Refusal> {
+        let lock = match self.value_mut(key) {
+            None => return Ok(Outcome::Broken(0)),
+            Some(Value::Foreign) => return Err(Refusal::WrongType),
+            Some(Value::Lock(lock)) => lock,
+        };
+        let before = lock.holders.len();
+        lock.holders.retain(|holder| owner.is_some_and(|owner| holder.owner != owner));
+        let broken = before - lock.holders.len();
+        if broken > 0 {
+            self.holders_changed(key);
+        }
+        Ok(Outcome::Broken(broken as u32))
     }
 
     fn cancel(&mut self, key: Word, owner: Word) -> Result<Outcome, Refusal> {

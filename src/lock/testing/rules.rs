@@ -11,6 +11,7 @@ use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
+use crate::manager::release::Whose;
 use crate::manager::renewal::{RenewRequest, Renewed};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
@@ -87,6 +88,11 @@ impl Rules {
                 let request = RenewRequest { db: 0, names: &names(keys), owner: owner.as_bytes(), family, lease };
                 let renewed = self.manager.renew(&mut host, &request);
                 renewed.map_or_else(refused, |renewed| Outcome::Renewed(renewed == Renewed::All))
+            }
+            Command::Break { key, owner } => {
+                let whose = owner.map_or(Whose::Everybody, |owner| Whose::Owner(owner.as_bytes()));
+                let broken = self.manager.break_holds(&mut host, to_key(key).as_ref(), whose);
+                broken.map_or_else(refused, |broken| Outcome::Broken(broken as u32))
             }
             Command::Cancel { key, owner } => {
                 let cancelled = self.manager.cancel(&mut host, to_key(key).as_ref(), owner.as_bytes());

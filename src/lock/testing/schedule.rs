@@ -110,7 +110,8 @@ fn step(rng: &mut Rng, cast: &Cast) -> Step {
     let key = |rng: &mut Rng| rng.pick(cast.keys).0;
     match rng.below(100) {
         0..=39 => Step::Send(acquire(rng, cast)),
-        40..=55 => Step::Send(release(rng, cast)),
+        40..=53 => Step::Send(release(rng, cast)),
+        54..=55 => Step::Send(break_holds(rng, cast)),
         56..=58 => together(rng, cast),
         59..=61 => Step::Send(renew(rng, cast)),
         62..=63 => Step::Send(Command::Cancel { key: key(rng), owner: rng.pick(cast.owners) }),
@@ -141,6 +142,7 @@ fn step(rng: &mut Rng, cast: &Cast) -> Step {
             Event::MaxWaitersPerKeySet(Some(1)),
             Event::MaxWaitersPerKeySet(Some(2)),
         ])),
+        94..=95 if rng.once_in(4) => Step::Deafen(rng.below(16), break_holds(rng, cast)),
         94..=95 => Step::Deafen(rng.below(16), release(rng, cast)),
         96 => Step::Save,
         97 if rng.once_in(2) => Step::Crash(rng.pick(&[0, 50])),
@@ -205,12 +207,13 @@ fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
 }
 
 fn together(rng: &mut Rng, cast: &Cast) -> Step {
-    let command = |rng: &mut Rng| match rng.below(6) {
+    let command = |rng: &mut Rng| match rng.below(7) {
         0..=2 => match acquire(rng, cast) {
             Command::Acquire(asked) => Command::Acquire(Acquire { block: None, session: false, ..asked }),
             other => other,
         },
         3 => renew(rng, cast),
+        4 => break_holds(rng, cast),
         _ => release(rng, cast),
     };
     // What a hand-off makes possible at other keys may come with the end of the turn, so that it is open whether an
@@ -246,6 +249,11 @@ fn release(rng: &mut Rng, cast: &Cast) -> Command {
         claim => claim,
     };
     Command::Release { keys, owner: rng.pick(cast.owners), claim }
+}
+
+fn break_holds(rng: &mut Rng, cast: &Cast) -> Command {
+    let owner = if rng.once_in(2) { None } else { Some(rng.pick(cast.owners)) };
+    Command::Break { key: rng.pick(cast.keys).0, owner }
 }
 
 fn renew(rng: &mut Rng, cast: &Cast) -> Command {

@@ -16,7 +16,7 @@ use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Portion};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
 use super::holders::Holder;
-use super::outcome::{Admission, Blockers, Grant, Hold, Released};
+use super::outcome::{Admission, Blockers, Grant, Hold, LiveHolders, Released};
 use super::owner::Owner;
 use super::shared::{permits_admission, Shared};
 use super::time::{Deadline, Lease, Now, Timestamp};
@@ -418,6 +418,29 @@ impl Lock {
         }
     }
 
+    /// The first of those who hold it and whose leases are not over, and how many they are; `None`: nobody is left.
+    /// `until`: see [`Lock::holders_until`]. Walks: for replies.
+    pub fn live(&self, until: Deadline, now: Timestamp) -> Option<LiveHolders<'_>> {
+        let (one, shared) = match self {
+            Lock::Exclusive(exclusive) => (Some(exclusive.hold(until)), None),
+            Lock::Shared(shared) => (None, Some(shared)),
+            Lock::Vacant => (None, None),
+        };
+        let holds = shared
+            .into_iter()
+            .flat_map(|shared| shared.holders.as_slice().iter().map(move |holder| shared.hold(holder, until)));
+        let live = one.into_iter().chain(holds).filter(|hold| !hold.until.is_over(now));
+        live.fold(None, |live, hold| {
+            Some(match live {
+                None => LiveHolders { first: hold, number: 1 },
+                Some(LiveHolders { first, number }) => {
+                    let first = if hold.fence < first.fence { hold } else { first };
+                    LiveHolders { first, number: number + 1 }
+                }
+            })
+        })
+    }
+
     /// Whether a holder alone, who is a blocker of the claim, keeps it waiting; at a semaphore all of them do.
     pub fn blocks_alone(&self) -> bool {
         self.family() != Some(Family::Semaphore)
@@ -500,6 +523,14 @@ impl Lock {
                 None => Released::NotHeld,
             },
             _ => Released::NotHeld,
+        }
+    }
+
+    /// Takes all holds from every owner.
+    pub fn evict_all(&mut self) -> Released {
+        match std::mem::replace(self, Lock::Vacant).is_vacant() {
+            true => Released::NotHeld,
+            false => Released::Gone,
         }
     }
 

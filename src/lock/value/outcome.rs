@@ -3,7 +3,7 @@
 use super::claim::InvalidClaim;
 use super::fence::Fence;
 use super::owner::Owner;
-use super::time::{Deadline, Lease};
+use super::time::{Deadline, Lease, Timestamp};
 
 /// What the lock says of a claim, with its present holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,23 @@ pub enum Blockers<'a> {
     Each(Box<dyn Iterator<Item = &'a Owner> + 'a>),
     /// A semaphore's: any one's permits may be enough, so the claim is blocked only while all of them hold.
     Together(Box<dyn Iterator<Item = &'a Owner> + 'a>),
+}
+
+impl Hold<'_> {
+    /// How long it has been held. A fence is the time of its grant in microseconds, as far as the clock was not set back
+    /// since.
+    pub fn age_ms(&self, now: Timestamp) -> u64 {
+        now.ms_since(Timestamp::from_ms(self.fence.get() / 1000))
+    }
+}
+
+/// Those who hold a lock and whose leases are not over, for replies.
+#[derive(Clone, Debug)]
+pub struct LiveHolders<'a> {
+    /// The first: the one with the smallest fence.
+    pub first: Hold<'a>,
+    /// How many they are, one at least.
+    pub number: usize,
 }
 
 /// How the lock is held by one owner, for replies.

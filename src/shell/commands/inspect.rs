@@ -6,6 +6,7 @@ use command::parse::ListLength;
 use command::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
 use lock::key::{KeyRef, RequestId};
 use lock::queue::request::QueuedRequest;
+use lock::value::outcome::LiveHolders;
 use lock::value::rebuild::FamilyAndLimit;
 use lock::value::time::{Deadline, Timestamp};
 
@@ -19,7 +20,7 @@ use crate::shell::state::State;
 use crate::shell::{clock, turn};
 
 /// The key, opened for reading; `None`: nothing is there, or it has expired.
-fn open<'c>(ctx: Ctx<'c>, key: Str<'_>) -> Result<Option<ReadKey<'c>>, ErrorReply> {
+pub(super) fn open<'c>(ctx: Ctx<'c>, key: Str<'_>) -> Result<Option<ReadKey<'c>>, ErrorReply> {
     // SAFETY: the command that runs opens no other key.
     match unsafe { ReadKey::open(ctx, key) } {
         ReadContent::Lock(key) => Ok(Some(key)),
@@ -93,6 +94,17 @@ fn held_info<'a>(
         return None;
     }
     Some((lock.family_and_limit()?, HeldInfo { fence: lock.fence()?, until, holders, holding }))
+}
+
+/// Those who hold a key and whose leases are not over; `None`: nobody.
+pub(super) fn live<'a>(
+    state: &State,
+    name: KeyRef<'_>,
+    key: &'a ReadKey<'_>,
+    now: Timestamp,
+) -> Option<LiveHolders<'a>> {
+    let until = key.lock().holders_until(key.until(), state.manager.shortened_to(name));
+    key.lock().live(until, now)
 }
 
 /// `LOCK.WAITERS key [COUNT n]`

@@ -11,15 +11,23 @@
 //! | `cancel`       | `LOCK.CANCEL`                                             |
 //! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                  |
 //! | `log`          | `LOCK.LOG`                                                |
+//! | `scan`         | `LOCK.SCAN`                                               |
+//! | `top`          | `LOCK.TOP`                                                |
+//! | `breaking`     | `LOCK.BREAK`                                              |
+//! | `help`         | `LOCK.HELP`                                               |
 //! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file |
 
 mod acquire;
 mod apply;
 mod arguments;
+mod breaking;
 mod cancel;
 mod dispatch;
+mod help;
 mod inspect;
 mod log;
 pub mod registration;
 mod release;
 mod renew;
+mod scan;
+mod top;

@@ -1,6 +1,7 @@
 //! Calls of the server's own commands.
 
 use std::ffi::{c_int, CStr};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use redis_module::raw;
@@ -8,7 +9,7 @@ use redis_module::raw;
 use super::api;
 use super::command_filter::{CommandFilter, FilteredCommand};
 use super::context::Ctx;
-use super::string::Str;
+use super::string::{OwnedStr, Str};
 
 /// The slot of a key. `None` where there are no slots.
 pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
@@ -45,6 +46,78 @@ pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
         let kind = api!(RedisModule_CallReplyType(reply.as_ptr()));
         api!(RedisModule_FreeCallReply(reply.as_ptr()));
         kind != raw::REDISMODULE_REPLY_ERROR as c_int
+    }
+}
+
+/// What SCAN found.
+pub struct Scanned {
+    /// Where to go on; `0`: it has been everywhere.
+    pub cursor: Vec<u8>,
+    /// Names of keys, some perhaps more than once.
+    pub keys: Vec<OwnedStr>,
+}
+
+/// Runs SCAN with these arguments, by nobody's permissions.
+///
+/// # Errors
+/// The server refuses it; the number of its error (`errno`).
+pub fn scan(ctx: Ctx<'_>, args: &[&[u8]]) -> Result<Scanned, i32> {
+    let args: Vec<_> = args.iter().map(|arg| OwnedStr::new(arg)).collect();
+    let args: Vec<_> = args.iter().map(OwnedStr::as_str).collect();
+    // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the reply is freed by its wrapper.
+    let reply = unsafe {
+        let (start, count) = (args.as_ptr().cast::<*mut raw::RedisModuleString>(), args.len());
+        let reply = api!(RedisModule_Call(ctx.raw(), c"SCAN".as_ptr(), c"v".as_ptr(), start, count));
+        let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        Reply(NonNull::new(reply).ok_or(error)?)
+    };
+    let (Some(cursor), Some(keys)) = (reply.element(0), reply.element(1)) else { return Err(0) };
+    let (Some(cursor), length) = (cursor.text(), keys.len()) else { return Err(0) };
+    let cursor = cursor.to_vec();
+    let keys = (0..length).filter_map(|index| Some(OwnedStr::new(keys.element(index)?.text()?))).collect();
+    Ok(Scanned { cursor, keys })
+}
+
+/// The reply to a call, freed when dropped.
+struct Reply(NonNull<raw::RedisModuleCallReply>);
+
+/// A part of it.
+struct Part<'r>(NonNull<raw::RedisModuleCallReply>, PhantomData<&'r Reply>);
+
+impl Reply {
+    fn element(&self, index: usize) -> Option<Part<'_>> {
+        Part(self.0, PhantomData).element(index)
+    }
+}
+
+impl<'r> Part<'r> {
+    /// How many elements it has; no array has none.
+    fn len(&self) -> usize {
+        // SAFETY: the reply is valid.
+        unsafe { api!(RedisModule_CallReplyLength(self.0.as_ptr())) }
+    }
+
+    fn element(&self, index: usize) -> Option<Part<'r>> {
+        // SAFETY: the reply is valid, and its elements are as long as it is; what is no array, or too short, has none.
+        let element = unsafe { api!(RedisModule_CallReplyArrayElement(self.0.as_ptr(), index)) };
+        Some(Part(NonNull::new(element)?, PhantomData))
+    }
+
+    fn text(&self) -> Option<&'r [u8]> {
+        let mut len = 0;
+        // SAFETY: the reply is valid, and so are its bytes; what is no string has none.
+        unsafe {
+            let start = api!(RedisModule_CallReplyStringPtr(self.0.as_ptr(), &mut len));
+            let start = NonNull::new(start.cast_mut())?;
+            Some(std::slice::from_raw_parts(start.as_ptr().cast(), len))
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        // SAFETY: it is ours.
+        unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) };
     }
 }
 

@@ -71,6 +71,21 @@ impl<'c> Ctx<'c> {
         unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == raw::REDISMODULE_OK as c_int }
     }
 
+    /// Works in another database. The client's own is selected again afterwards, whatever happens.
+    pub fn in_db<R>(self, db: i32, work: impl FnOnce() -> R) -> R {
+        struct SelectAgain<'c>(Ctx<'c>, i32);
+
+        impl Drop for SelectAgain<'_> {
+            fn drop(&mut self) {
+                self.0.select_db(self.1);
+            }
+        }
+
+        let _again = SelectAgain(self, self.db());
+        self.select_db(db);
+        work()
+    }
+
     /// Tells WATCH and client-side caching that the key has changed.
     pub fn signal_modified(self, key: Str<'_>) {
         // SAFETY: both are valid.

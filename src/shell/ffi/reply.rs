@@ -29,6 +29,12 @@ impl ReplyWriter for Ctx<'_> {
         unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw(), bytes.as_ptr().cast(), bytes.len())) };
     }
 
+    fn status(&mut self, line: &str) {
+        let line = CString::new(line).unwrap_or_default();
+        // SAFETY: the string ends with a NUL and is copied.
+        unsafe { api!(RedisModule_ReplyWithSimpleString(self.raw(), line.as_ptr())) };
+    }
+
     fn null(&mut self) {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_ReplyWithNullArray(self.raw())) };

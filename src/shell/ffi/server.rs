@@ -1,6 +1,8 @@
 //! What the server knows: fields of INFO, addresses of clients, permissions; and channels.
 
 use std::ffi::{c_int, CStr, CString};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 use redis_module::raw;
 
@@ -105,20 +107,91 @@ pub fn is_connection(ctx: Ctx<'_>, id: u64) -> bool {
 pub fn may_publish(ctx: Ctx<'_>, channel: Str<'_>) -> bool {
     /// `REDISMODULE_CMD_CHANNEL_PUBLISH`, which the crate's bindings leave out.
     const PUBLISH: c_int = 1 << 1;
-    // SAFETY: name and user are ours to free.
-    unsafe {
-        let name = api!(RedisModule_GetCurrentUserName(ctx.raw()));
-        if name.is_null() {
-            return false;
+    // SAFETY: a connection asks, which has a user.
+    let Some(user) = (unsafe { User::of(ctx) }) else { return false };
+    // SAFETY: both are valid.
+    let allowed = unsafe { api!(RedisModule_ACLCheckChannelPermissions(user.0.as_ptr(), channel.raw(), PUBLISH)) };
+    allowed == raw::REDISMODULE_OK as c_int
+}
+
+/// Who may read which keys.
+pub enum Reader<'c> {
+    /// A user, as far as its key patterns say.
+    User(User<'c>),
+    /// A module on its own behalf: it may read everything.
+    Module,
+    /// A user that has been deleted meanwhile.
+    Nobody,
+}
+
+impl<'c> Reader<'c> {
+    /// On whose behalf the command runs. `command` is one of the module's own that wants arguments.
+    pub fn of(ctx: Ctx<'c>, command: &CStr) -> Reader<'c> {
+        // Redis 7.0 reads a null pointer when it is asked for the user of a client that has none. It says whether there
+        // is one when it is to run a command as that user, before it finds that the command lacks its arguments.
+        // SAFETY: the format has no arguments.
+        let has_user = unsafe {
+            let reply = api!(RedisModule_Call(ctx.raw(), command.as_ptr(), c"C".as_ptr()));
+            let error = std::io::Error::last_os_error().raw_os_error();
+            if !reply.is_null() {
+                api!(RedisModule_FreeCallReply(reply));
+            }
+            !reply.is_null() || error != Some(NO_USER)
+        };
+        if !has_user {
+            return Reader::Module;
         }
-        let user = api!(RedisModule_GetModuleUserFromUserName(name));
-        api!(RedisModule_FreeString(ctx.raw(), name));
-        if user.is_null() {
-            return false;
+        // SAFETY: it has a user.
+        unsafe { User::of(ctx) }.map_or(Reader::Nobody, Reader::User)
+    }
+
+    /// Whether it may read the key.
+    pub fn may_read(&self, key: Str<'_>) -> bool {
+        match self {
+            Reader::User(user) => user.may_read(key),
+            Reader::Module => true,
+            Reader::Nobody => false,
         }
-        let allowed = api!(RedisModule_ACLCheckChannelPermissions(user, channel.raw(), PUBLISH));
-        api!(RedisModule_FreeModuleUser(user));
+    }
+}
+
+/// `ENOTSUP`: nobody's permissions are there to run a command with.
+const NO_USER: i32 = 95;
+
+/// A user of the server, for as long as the callback runs.
+pub struct User<'c>(NonNull<raw::RedisModuleUser>, PhantomData<&'c ()>);
+
+impl<'c> User<'c> {
+    /// The user of the context's client; `None`: it has been deleted.
+    ///
+    /// # Safety
+    /// The client has a user.
+    unsafe fn of(ctx: Ctx<'c>) -> Option<User<'c>> {
+        // SAFETY: the caller vouches for the user; the name is ours to free.
+        let user = unsafe {
+            let name = api!(RedisModule_GetCurrentUserName(ctx.raw()));
+            if name.is_null() {
+                return None;
+            }
+            let user = api!(RedisModule_GetModuleUserFromUserName(name));
+            api!(RedisModule_FreeString(ctx.raw(), name));
+            user
+        };
+        Some(User(NonNull::new(user)?, PhantomData))
+    }
+
+    fn may_read(&self, key: Str<'_>) -> bool {
+        let access = raw::REDISMODULE_CMD_KEY_ACCESS as c_int;
+        // SAFETY: both are valid.
+        let allowed = unsafe { api!(RedisModule_ACLCheckKeyPermissions(self.0.as_ptr(), key.raw(), access)) };
         allowed == raw::REDISMODULE_OK as c_int
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it is ours to free.
+        unsafe { api!(RedisModule_FreeModuleUser(self.0.as_ptr())) };
     }
 }
 

@@ -23,9 +23,12 @@ use crate::shell::ffi::string::Str;
 use crate::shell::replication::emit;
 use crate::shell::state;
 
-/// The data type, as `TYPE` and `SCAN … TYPE` name it.
+/// The name of the data type, as `TYPE` and `SCAN … TYPE` have it.
+pub const NAME: &str = "redislock";
+
+/// The data type.
 pub static REDISLOCK: RedisType = RedisType::new(
-    "redislock",
+    NAME,
     rdb_codec::VERSION,
     raw::RedisModuleTypeMethods {
         version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,

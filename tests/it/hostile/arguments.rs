@@ -15,7 +15,7 @@ const FAIR_SHARE: usize = 50;
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "READ", "WRITE", "OWNER", "MATCH",
-    "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808", "-9223372036854775808",
+    "COUNT",    "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808", "-9223372036854775808",
     "99999999999999999999", "a", "b", "c", "k1", "k2", "k3", "string", "list", "mutex", "nested", "rw", "permits",
     "GET", "PING", "k:*",
 ];
@@ -76,7 +76,11 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
         ("mlock", _) => format!("2 {key} {} {owner}", rng.pick(KEYS)),
         ("rwlock", "acquire" | "release") => format!("{key} {owner} {mode}"),
         ("sem", "acquire") => format!("{key} {owner} LIMIT {number}"),
-        ("lock", "info" | "waiters") => key.into(),
+        ("lock", "info" | "waiters" | "break") => key.into(),
+        ("lock", "scan") => number.into(),
+        ("lock", "top") => format!("COUNT {number}"),
+        ("lock", "log") => format!("{} {number}", rng.pick(&["GET", "LEN", "RESET"])),
+        ("lock", "help") => String::new(),
         ("lock", "apply") => format!("{key} DROP {owner}"),
         _ => format!("{key} {owner}"),
     }

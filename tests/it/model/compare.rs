@@ -5,10 +5,14 @@ use lock::testing::fences::Fences;
 use lock::testing::model::{Holder, Lock, Model, Until, Value};
 
 use super::clients::Clients;
+use super::lists;
 use crate::support::{Pipeline, Reply};
 
 /// What is asked of each key.
 const QUESTIONS: [&str; 5] = ["LOCK.INFO", "LOCK.WAITERS", "TYPE", "EXISTS", "PTTL"];
+
+/// What is asked of all keys at once.
+const LISTS: [&[&str]; 2] = [&["LOCK.SCAN", "0", "COUNT", "1000"], &["LOCK.TOP", "COUNT", "1000"]];
 
 /// What is asked of all keys, in one write.
 pub fn questions(keys: &[Word]) -> Pipeline {
@@ -16,12 +20,13 @@ pub fn questions(keys: &[Word]) -> Pipeline {
     for key in keys {
         QUESTIONS.iter().for_each(|question| pipeline.push(&[question, key]));
     }
+    LISTS.iter().for_each(|list| pipeline.push(list));
     pipeline
 }
 
 /// How many replies [`questions`] have.
 pub fn number_of_questions(keys: &[Word]) -> usize {
-    keys.len() * QUESTIONS.len()
+    keys.len() * QUESTIONS.len() + LISTS.len()
 }
 
 /// What the server shows, and what is known of its connections.
@@ -66,7 +71,9 @@ impl Shown<'_> {
             self.compare_waiters(model, key, value.as_ref(), waiters)?;
         }
         fences.end_step();
-        Ok(())
+        let (of_keys, lists) = self.replies.split_at(self.keys.len() * QUESTIONS.len());
+        let of_keys = self.keys.iter().zip(of_keys.chunks(QUESTIONS.len()));
+        lists::compare(of_keys.map(|(key, replies)| (*key, &replies[0], &replies[1])).collect(), lists)
     }
 
     fn adopt_what_is_open(&self, model: &mut Model, fences: &Fences<i64>, key: Word, info: &Reply) {

@@ -9,6 +9,7 @@
 //! | `events`  | how is that made to happen which is no command of ours          |
 //! | `settle`  | what does the server owe after a step, and does it come         |
 //! | `compare` | does the server show what the contract says                     |
+//! | `lists`   | do LOCK.SCAN and LOCK.TOP say the same of all keys              |
 //! | `clients` | which connections are there, and who waits on them              |
 //! | `wire`    | how is a command said, and what does a reply mean               |
 //! | `stretch` | how long does it take                                           |
@@ -22,6 +23,7 @@ mod compare;
 mod driver;
 mod events;
 mod found;
+mod lists;
 mod play;
 mod settle;
 mod stretch;

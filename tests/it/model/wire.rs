@@ -15,7 +15,7 @@ pub fn sayable(command: &Command) -> Command {
     let mut command = command.clone();
     match &mut command {
         Command::Acquire(Acquire { claim, .. }) | Command::Release { claim, .. } => *claim = sayable(*claim),
-        Command::Renew { .. } | Command::Cancel { .. } => {}
+        Command::Renew { .. } | Command::Break { .. } | Command::Cancel { .. } => {}
     }
     command
 }
@@ -62,6 +62,8 @@ pub fn line(command: &Command) -> String {
         Command::Renew { keys, owner, kind, lease: given } => {
             format!("{} {owner}{}", head(*kind, "RENEW", keys), given.map_or(String::new(), lease))
         }
+        Command::Break { key, owner: Some(owner) } => format!("LOCK.BREAK {key} OWNER {owner}"),
+        Command::Break { key, owner: None } => format!("LOCK.BREAK {key}"),
         Command::Cancel { key, owner } => format!("LOCK.CANCEL {key} {owner}"),
     }
 }
@@ -70,7 +72,7 @@ fn kind_of(command: &Command) -> Kind {
     match command {
         Command::Acquire(Acquire { claim, .. }) | Command::Release { claim, .. } => claim.kind(),
         Command::Renew { kind, .. } => *kind,
-        Command::Cancel { .. } => Kind::Mutex,
+        Command::Break { .. } | Command::Cancel { .. } => Kind::Mutex,
     }
 }
 
@@ -149,6 +151,7 @@ pub fn outcome(command: &Command, reply: &Reply) -> Result<Outcome<i64>, String>
             (_, left) => Outcome::Released(*left as u32),
         }),
         (Command::Renew { .. }, Reply::Int(n @ 0..=1)) => Ok(Outcome::Renewed(*n == 1)),
+        (Command::Break { .. }, Reply::Int(n)) => Ok(Outcome::Broken(*n as u32)),
         (Command::Cancel { .. }, Reply::Int(n @ 0..=1)) => Ok(Outcome::Cancelled(*n == 1)),
         _ => Err(strange()),
     }

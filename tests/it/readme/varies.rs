@@ -18,7 +18,7 @@ enum Varies {
     Port,
     /// ttl and remaining: above 0, at most what the block's comment says.
     Left(&'static str),
-    /// age and waited: no longer than the replay runs.
+    /// age, waited, longest and held: no longer than the replay runs.
     Past,
     /// How long redis-cli waited for the reply: at least as long as the server had it wait.
     Elapsed,
@@ -151,7 +151,10 @@ fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
         ("\"remaining\" => (integer) ", Varies::Left("remaining")),
         ("\"age\" => (integer) ", Varies::Past),
         ("\"waited\" => (integer) ", Varies::Past),
+        ("\"longest\" => (integer) ", Varies::Past),
+        ("\"held\" => (integer) ", Varies::Past),
         ("\"client\" => (integer) ", Varies::Client),
+        ("\"session\" => (integer) ", Varies::Client),
         ("\"addr\" => \"127.0.0.1:", Varies::Port),
     ];
     let named = fields.into_iter().find_map(|(name, varies)| Some((line.find(name)? + name.len(), varies)));
@@ -162,7 +165,9 @@ fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
     };
     if let Some((start, varies)) = named.or_else(of_command) {
         let place = digits_at(line, start);
-        return (!place.is_empty()).then_some((place, varies));
+        // Session 0 is none.
+        let is_none = place.is_empty() || varies == Varies::Client && &line[place.clone()] == "0";
+        return (!is_none).then_some((place, varies));
     }
     is_elapsed(line).then(|| (1..line.len() - "s)".len(), Varies::Elapsed))
 }
@@ -226,6 +231,19 @@ fn only_what_varies_may_differ() {
             "8# \"session\" => (integer) 0",
             &["8# \"session\" => (integer) 0"],
             &["8# \"session\" => (integer) 7"],
+        ),
+        (
+            "LOCK.INFO",
+            "8# \"session\" => (integer) 5",
+            &["8# \"session\" => (integer) 7"],
+            &["8# \"session\" => (integer) 0"],
+        ),
+        ("LOCK.TOP", "7# \"held\" => (integer) -1", &["7# \"held\" => (integer) -1"], &["7# \"held\" => (integer) 1"]),
+        (
+            "LOCK.TOP",
+            "7# \"held\" => (integer) 1",
+            &["7# \"held\" => (integer) 900"],
+            &["7# \"held\" => (integer) 1001"],
         ),
         ("LOCK.WAITERS", "\"client\" => (integer) 1", &["\"client\" => (integer) 7"], &["\"client\" => (integer) 8"]),
         (

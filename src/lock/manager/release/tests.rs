@@ -190,3 +190,68 @@ fn a_kept_place_keeps_no_family() {
     assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), Ok(Released::NotHeld));
     assert!(matches!(fixture.acquire("c", REENTRANT, None, Lease::Persist), Acquired::Granted(_)));
 }
+
+/// What is held and waited for, whose holds are broken, how many lose it, who holds then, what replicas are told.
+#[test]
+fn a_break_takes_all_holds_from_whom_it_names_and_hands_over_once() {
+    let (hold, dropped) = (|name: &str| Told::Hold(owner(name)), |name: &str| Told::Drop(owner(name)));
+    let (everybody, a) = (Whose::Everybody, Whose::Owner(b"a"));
+    let rows = [
+        (vec![("a", MUTEX)], everybody, 1, "", vec![Told::Delete]),
+        (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], everybody, 1, "b", vec![hold("b")]),
+        (vec![("a", MUTEX), ("b", MUTEX)], a, 1, "b", vec![hold("b")]),
+        (vec![("b", MUTEX), ("c", MUTEX)], a, 0, "b", vec![]),
+        (vec![], everybody, 0, "", vec![]),
+        (vec![], a, 0, "", vec![]),
+        // However often.
+        (vec![("a", REENTRANT), ("b", REENTRANT)], a, 1, "b", vec![hold("b")]),
+        (vec![("a", WRITE), ("a", READ), ("b", WRITE)], a, 1, "b", vec![dropped("a"), hold("b")]),
+        // One of several, and all of them.
+        (vec![("a", READ), ("b", READ), ("c", WRITE)], a, 1, "b", vec![dropped("a")]),
+        (vec![("a", READ), ("b", READ)], everybody, 2, "", vec![Told::Delete]),
+        (vec![("a", READ), ("b", READ), ("c", WRITE)], everybody, 2, "c", vec![Told::Delete, hold("c")]),
+        // What they have queued stays: the two permits that a wants more are granted, but to nobody twice.
+        (vec![("a", PERMIT), ("b", PERMIT), ("a", PERMIT)], everybody, 2, "a", vec![Told::Delete, hold("a")]),
+    ];
+    for (requests, whose, broken, holders, effects) in rows {
+        let row = format!("{requests:?}, {whose:?}");
+        let mut fixture = Fixture::of(&requests);
+        assert_eq!(fixture.break_holds(whose), Ok(broken), "{row}");
+        assert_eq!(fixture.holders(), holders, "{row}");
+        assert_eq!(fixture.effects(), effects, "{row}");
+        assert!(!fixture.manager.has_due(), "{row}");
+    }
+}
+
+#[test]
+fn what_is_no_lock_cannot_be_broken() {
+    let mut fixture = Fixture::of(&[]);
+    fixture.server.keyspace.put(&key(), crate::host::simulated::Stored::Foreign);
+    for whose in [Whose::Everybody, Whose::Owner(b"a")] {
+        assert_eq!(fixture.break_holds(whose), Err(KeyError::WrongType));
+    }
+}
+
+#[test]
+fn whose_hold_is_broken_is_bound_to_no_connection() {
+    for whose in [Whose::Everybody, Whose::Owner(b"a")] {
+        let mut fixture = Fixture::of(&[("b", PERMIT)]);
+        fixture.acquire("a", PERMIT, Some(ClientId(7)), Lease::from_ms(300).unwrap());
+        assert!(!fixture.manager.bindings().is_empty());
+        fixture.break_holds(whose).unwrap();
+        assert!(fixture.manager.bindings().is_empty(), "{whose:?}");
+    }
+}
+
+#[test]
+fn a_closed_gate_puts_the_hand_off_of_a_broken_lock_off() {
+    for claim in [MUTEX, WRITE] {
+        let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
+        fixture.server.keyspace.gate = Gate::Closed;
+        assert_eq!(fixture.break_holds(Whose::Everybody), Ok(1));
+        assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Told::Delete]), "{claim:?}");
+        fixture.server.keyspace.gate = Gate::Open;
+        fixture.drain();
+        assert_eq!(fixture.holders(), "b", "{claim:?}");
+    }
+}

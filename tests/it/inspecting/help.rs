@@ -1,0 +1,29 @@
+//! LOCK.HELP.
+
+use crate::support::{each_protocol, Reply};
+
+#[test]
+fn it_has_the_syntax_and_the_summary_of_every_command_of_the_server() {
+    each_protocol(|client| {
+        let help = client.run("LOCK.HELP");
+        let lines: Vec<&str> = help
+            .items()
+            .iter()
+            .map(|line| match line {
+                Reply::Status(line) => line.as_str(),
+                other => panic!("a line as XINFO HELP has them, not {other:?}"),
+            })
+            .collect();
+        let commands = client.run("COMMAND LIST FILTERBY MODULE lock");
+        assert_eq!(lines.len(), 1 + 2 * commands.items().len());
+        for command in commands.items().iter().map(|name| name.text().to_uppercase()) {
+            let place = lines.iter().position(|line| line.split(' ').next() == Some(&command));
+            let place = place.unwrap_or_else(|| panic!("no line of {command}"));
+            let docs = client.cmd(&["COMMAND", "DOCS", &command]);
+            let summary = docs.pairs()[0].1.get("summary").text().to_string();
+            assert_eq!(lines[place + 1], format!("    {summary}"));
+        }
+        assert!(lines.contains(&"SEM.RELEASE key owner [PERMITS permits|HOLDS holds]"), "{lines:?}");
+        assert!(client.run("LOCK.HELP me").error().starts_with("ERR wrong number of arguments"));
+    });
+}
