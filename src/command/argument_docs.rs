@@ -86,10 +86,24 @@ pub(crate) const COUNT: Arg = optional(token("count", "COUNT", Form::Integer));
 pub(crate) const CURSOR: Arg = arg("cursor", Form::Integer);
 pub(crate) const PATTERN: Arg = optional(token("pattern", "MATCH", Form::Text));
 pub(crate) const ONLY_OWNER: Arg = optional(token("owner", "OWNER", Form::Text));
+pub(crate) const LOG_OPERATION: Arg = parts(
+    "operation",
+    Form::OneOf,
+    &[
+        parts("get", Form::Block, &[token("get", "GET", Form::Token), optional(arg("count", Form::Integer))]),
+        token("len", "LEN", Form::Token),
+        token("reset", "RESET", Form::Token),
+    ],
+);
 pub(crate) const EFFECT: Arg = arg("effect", Form::Text);
 
 #[cfg(test)]
 impl Arg {
+    /// Whether it may take more or fewer words.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_optional || self.is_multiple || self.parts.iter().any(Arg::is_open)
+    }
+
     /// The fewest words that the argument takes.
     pub(crate) fn least_words(&self) -> i32 {
         match (self.is_optional, self.form, self.token) {

@@ -1,8 +1,8 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
 use crate::argument_docs::{
-    COUNT as COUNT_OPTION, CURSOR, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS,
-    ONLY_OWNER, OWNER, PATTERN, PERMITS, SESSION, TOKEN, WAIT,
+    COUNT as COUNT_OPTION, CURSOR, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN,
+    NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, SESSION, TOKEN, WAIT,
 };
 use crate::name::Prefix;
 
@@ -31,6 +31,8 @@ pub enum Action {
     Break,
     /// LOCK.CANCEL: takes requests out of the queue.
     Cancel,
+    /// LOCK.LOG: what an operator may want to know of later.
+    Log,
     /// LOCK.HELP: what the commands are.
     Help,
     /// LOCK.APPLY, internal: an effect from the primary or the append-only file.
@@ -43,7 +45,7 @@ impl Action {
         match self {
             Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
             Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Top | Action::Break => false,
-            Action::Cancel | Action::Help | Action::Apply => false,
+            Action::Cancel | Action::Log | Action::Help | Action::Apply => false,
         }
     }
 }
@@ -235,6 +237,13 @@ pub const CATALOG: &[Command] = &[
     command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Takes the queued requests of a token out of the queue."),
     command("LOCK.HELP", Action::Help, 1, &[], "Lists the commands and what each is for."),
     command(
+        "LOCK.LOG",
+        Action::Log,
+        -2,
+        &[LOG_OPERATION],
+        "Tells of long holds and waits, of leases that ended while others waited, and of deadlocks.",
+    ),
+    command(
         "LOCK.APPLY",
         Action::Apply,
         -3,
@@ -263,11 +272,12 @@ const fn command(
         Action::Scan => "O(1) for each call, O(N) for all, with N keys; and O(M) for each lock, with M holders",
         Action::Top => "O(N) with N waited-for keys, O(M) for each that is listed, with M holders",
         Action::Break => "O(N) with N holders that lose it, O(log M) with M other holders or waiters",
+        Action::Log => "O(N) with N entries that are told or forgotten",
         Action::Help => "O(1)",
         Action::Apply => "O(log N) with N holders",
     };
     let access = match action {
-        Action::Scan | Action::Top | Action::Help => None,
+        Action::Scan | Action::Top | Action::Log | Action::Help => None,
         Action::Held | Action::Info | Action::Waiters => Some(Access::Read),
         Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Some(Access::Update),
         Action::Release(_) | Action::Break => Some(Access::Delete),
@@ -276,7 +286,7 @@ const fn command(
         Action::Acquire(_) => ("write deny-oom fast blocking", "write fast blocking lock"),
         Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply => ("write fast", "write fast lock"),
         Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Help => ("readonly", "read lock"),
-        Action::Top => ("readonly admin", "admin dangerous lock"),
+        Action::Top | Action::Log => ("readonly admin", "admin dangerous lock"),
         Action::Break => ("write admin", "admin dangerous lock"),
     };
     Command { name, action, summary, complexity, arity, flags, categories, access, args }
@@ -324,6 +334,7 @@ mod tests {
             "LOCK.BREAK key [OWNER owner]".into(),
             "LOCK.CANCEL key token".into(),
             "LOCK.HELP".into(),
+            "LOCK.LOG GET [count]|LEN|RESET".into(),
             "LOCK.APPLY key effect".into(),
         ];
         assert_eq!(CATALOG.iter().map(hint).collect::<Vec<_>>(), hints);
@@ -354,7 +365,7 @@ mod tests {
     fn the_arity_is_that_of_the_arguments() {
         for command in CATALOG.iter().filter(|command| command.action != Action::Apply) {
             let least = 1 + command.args.iter().map(Arg::least_words).sum::<i32>();
-            let is_open = command.args.iter().any(|arg| arg.is_optional || arg.is_multiple);
+            let is_open = command.args.iter().any(Arg::is_open);
             assert_eq!(command.arity, if is_open { -least } else { least }, "{}", command.name);
         }
         assert_eq!(of_action(Action::Apply).arity, -3);
@@ -395,6 +406,7 @@ mod tests {
         let without_keys = [
             (Action::Scan, "readonly", read),
             (Action::Help, "readonly", read),
+            (Action::Log, "readonly admin", "admin dangerous lock"),
             (Action::Top, "readonly admin", "admin dangerous lock"),
         ];
         for (action, flags, categories) in without_keys {

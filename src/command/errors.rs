@@ -7,6 +7,7 @@ use std::fmt::{self, Write};
 
 use lock::manager::lock_manager::LockError;
 use lock::queue::deadlock::Edge;
+use lock::queue::wait_queue::WaiterLimit;
 use lock::value::claim::{Family, InvalidClaim};
 use lock::value::outcome::KeyError;
 
@@ -86,6 +87,10 @@ pub const CROSS_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT Keys in request don
 /// The queue is full.
 pub const MAX_WAITERS: ErrorReply =
     ErrorReply::of("MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK");
+/// The wait queue of one of the keys is full.
+pub const MAX_WAITERS_PER_KEY: ErrorReply = ErrorReply::of(
+    "MAXWAITERS lock.max-waiters-per-key requests wait for the key already: try again later, or without BLOCK",
+);
 /// The transaction paused the server's writes itself (CLIENT PAUSE).
 pub const WRITES_PAUSED: ErrorReply =
     ErrorReply::of("ERR nothing is granted while this transaction keeps writes paused");
@@ -104,6 +109,9 @@ pub const CHANNEL_NOT_PERMITTED: ErrorReply =
 /// In a cluster the channel is a sharded one.
 pub const CHANNEL_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT the channel of NOTIFY must hash to the slot of the key");
 
+/// A number of log entries below -1, or no number. In Redis's words.
+pub const BAD_LOG_COUNT: ErrorReply = ErrorReply::of("ERR count should be greater than or equal to -1");
+
 /// How many bytes of a name an error repeats.
 const MAX_QUOTED: usize = 48;
 
@@ -116,12 +124,25 @@ pub(crate) fn invalid_expire(command: CommandName) -> ErrorReply {
     ErrorReply::made(format!("ERR invalid expire time in '{command}' command"))
 }
 
+/// A subcommand that there is not, in Redis's words.
+#[cold]
+pub(crate) fn unknown_subcommand(subcommand: &[u8]) -> ErrorReply {
+    ErrorReply::made(format!("ERR unknown subcommand {}. Try LOCK.HELP.", Quoted(subcommand)))
+}
+
+/// Too many arguments of a subcommand of LOCK.LOG, in Redis's words.
+#[cold]
+pub(crate) fn wrong_arity_of_log(subcommand: &str) -> ErrorReply {
+    ErrorReply::made(format!("ERR wrong number of arguments for 'lock.log|{subcommand}' command"))
+}
+
 impl From<LockError> for ErrorReply {
     fn from(error: LockError) -> ErrorReply {
         match error {
             LockError::Key(error) => error.into(),
             LockError::Deadlock(edges) => deadlock(&edges),
-            LockError::MaxWaiters => MAX_WAITERS,
+            LockError::MaxWaiters(WaiterLimit::Server) => MAX_WAITERS,
+            LockError::MaxWaiters(WaiterLimit::Key) => MAX_WAITERS_PER_KEY,
             LockError::Grace => GRACE,
         }
     }
@@ -179,8 +200,8 @@ fn deadlock(edges: &[Edge]) -> ErrorReply {
     ErrorReply::made(words)
 }
 
-/// A name as an error repeats it: escaped, quoted and cut.
-struct Quoted<'a>(&'a [u8]);
+/// A name as an error, or a line in the server's log, repeats it: escaped, quoted and cut.
+pub struct Quoted<'a>(pub &'a [u8]);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -225,6 +246,11 @@ mod tests {
             (TRY_AGAIN, "TRYAGAIN the slot of the key is moving: send the command again"),
             (CROSS_SLOT, "CROSSSLOT Keys in request don't hash to the same slot"),
             (MAX_WAITERS, "MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK"),
+            (
+                MAX_WAITERS_PER_KEY,
+                "MAXWAITERS lock.max-waiters-per-key requests wait for the key already: try again later, \
+                 or without BLOCK",
+            ),
             (WRITES_PAUSED, "ERR nothing is granted while this transaction keeps writes paused"),
             (
                 GRACE,
@@ -234,6 +260,7 @@ mod tests {
             (NO_FENCE, "ERR no fencing token is left below 2^53: the clock or a restored lock is far in the future"),
             (TOO_MANY_HOLDS, "ERR too many holds"),
             (CHANNEL_NOT_PERMITTED, "NOPERM No permissions to access the channel used as argument"),
+            (BAD_LOG_COUNT, "ERR count should be greater than or equal to -1"),
             (CHANNEL_SLOT, "CROSSSLOT the channel of NOTIFY must hash to the slot of the key"),
         ];
         for (error, expected) in words {
@@ -282,7 +309,8 @@ mod tests {
     #[test]
     fn every_error_of_a_request_has_its_words() {
         assert_eq!(ErrorReply::from(LockError::Key(KeyError::WrongType)), WRONG_TYPE);
-        assert_eq!(ErrorReply::from(LockError::MaxWaiters), MAX_WAITERS);
+        assert_eq!(ErrorReply::from(LockError::MaxWaiters(WaiterLimit::Server)), MAX_WAITERS);
+        assert_eq!(ErrorReply::from(LockError::MaxWaiters(WaiterLimit::Key)), MAX_WAITERS_PER_KEY);
         assert_eq!(ErrorReply::from(LockError::Grace), GRACE);
     }
 

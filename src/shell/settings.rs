@@ -1,11 +1,12 @@
 //! The settings: `loadmodule libredis_lock.so name value …`, `lock.name value` in redis.conf, `CONFIG SET lock.name
 //! value`.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use command::parse::{LeaseSettings, MAX_LEASE_MS};
+use command::parse::{integer, LeaseSettings, MAX_LEASE_MS};
 use lock::manager::lock_manager::Limits;
-use redis_module::configuration::{register_i64_configuration, ConfigurationFlags};
+use lock::manager::occurrence::Observe;
+use redis_module::configuration::{register_bool_configuration, register_i64_configuration, ConfigurationFlags};
 use redis_module::Context;
 
 use super::ffi::context::Ctx;
@@ -33,6 +34,26 @@ impl Setting {
     fn get(&self) -> u64 {
         u64::try_from(self.value.load(Ordering::Relaxed)).unwrap_or(0)
     }
+
+    fn unless_zero(&self) -> Option<u64> {
+        Some(self.get()).filter(|number| *number > 0)
+    }
+
+    fn count(&self) -> usize {
+        usize::try_from(self.get()).unwrap_or(usize::MAX)
+    }
+
+    /// A value that it takes.
+    fn parse(&self, text: &str) -> Option<i64> {
+        integer(text.as_bytes()).filter(|number| (self.min..=self.max).contains(number))
+    }
+}
+
+/// Something that an operator may switch on.
+pub struct Flag {
+    /// After `lock.`
+    name: &'static str,
+    value: AtomicBool,
 }
 
 /// ms, when a request names no lease.
@@ -41,39 +62,88 @@ static DEFAULT_LEASE: Setting = Setting::new("default-lease", 30_000, 1, YEAR);
 static MAX_LEASE: Setting = Setting::new("max-lease", YEAR, 1, YEAR);
 /// Requests that may wait on the server.
 static MAX_WAITERS: Setting = Setting::new("max-waiters", 10_000, 0, u32::MAX as i64);
+/// The same for one key; 0: no limit of its own.
+static MAX_WAITERS_PER_KEY: Setting = Setting::new("max-waiters-per-key", 0, 0, u32::MAX as i64);
 /// ms that a request keeps its place while its client is away.
 static KEEP_PLACE: Setting = Setting::new("keep-place", 1_000, 0, 3_600_000);
 /// ms after every start and promotion during which nobody new is granted anything.
 static GRACE: Setting = Setting::new("grace", 0, 0, YEAR);
 
-static ALL: [&Setting; 5] = [&DEFAULT_LEASE, &MAX_LEASE, &MAX_WAITERS, &KEEP_PLACE, &GRACE];
+/// ms; what is held longer goes into LOCK.LOG; 0: nothing.
+static LOG_HOLD: Setting = Setting::new("log-hold", 0, 0, YEAR);
+/// ms; what is waited for longer goes into LOCK.LOG; 0: nothing.
+static LOG_WAIT: Setting = Setting::new("log-wait", 0, 0, YEAR);
+/// Entries of LOCK.LOG.
+static LOG_MAX_LEN: Setting = Setting::new("log-max-len", 128, 0, 1_000_000);
+/// Whether events of keys are published.
+static KEYSPACE_EVENTS: Flag = Flag { name: "keyspace-events", value: AtomicBool::new(false) };
+
+static NUMBERS: [&Setting; 9] = [
+    &DEFAULT_LEASE,
+    &MAX_LEASE,
+    &MAX_WAITERS,
+    &MAX_WAITERS_PER_KEY,
+    &KEEP_PLACE,
+    &GRACE,
+    &LOG_HOLD,
+    &LOG_WAIT,
+    &LOG_MAX_LEN,
+];
+static FLAGS: [&Flag; 1] = [&KEYSPACE_EVENTS];
 
 /// Registers all settings, with the module's arguments as defaults; only while the module is being loaded.
 ///
 /// # Errors
-/// The argument that is no name of a setting, or whose value is out of its bounds.
-pub fn register(ctx: Ctx<'_>, context: &Context, arguments: &[(String, Option<i64>)]) -> Result<(), String> {
+/// The argument that is no name of a setting, or whose value is missing or none that the setting takes.
+pub fn register(ctx: Ctx<'_>, context: &Context, arguments: &[(String, Option<String>)]) -> Result<(), String> {
     for (name, value) in arguments {
-        let setting = ALL.iter().find(|setting| setting.name == name);
-        let accepts = |setting: &&Setting| value.is_some_and(|value| (setting.min..=setting.max).contains(&value));
-        if !setting.is_some_and(accepts) {
+        let is_taken = |text: &String| {
+            NUMBERS.iter().any(|setting| setting.name == name && setting.parse(text).is_some())
+                || FLAGS.iter().any(|flag| flag.name == name && yes_or_no(text).is_some())
+        };
+        if !value.as_ref().is_some_and(is_taken) {
             return Err(name.clone());
         }
     }
-    for setting in ALL {
-        let argument = arguments.iter().rev().find(|(name, _)| name == setting.name).and_then(|(_, value)| *value);
-        let (default, flags) = (argument.unwrap_or(setting.default), ConfigurationFlags::DEFAULT);
+    let last =
+        |name: &str| arguments.iter().rev().find(|(other, _)| other == name).and_then(|(_, value)| value.as_ref());
+    for setting in NUMBERS {
         let Setting { name, min, max, value, .. } = setting;
-        register_i64_configuration(context, name, value, default, *min, *max, flags, None);
+        let default = last(name).and_then(|text| setting.parse(text)).unwrap_or(setting.default);
+        register_i64_configuration(context, name, value, default, *min, *max, ConfigurationFlags::DEFAULT, None);
+    }
+    for Flag { name, value } in FLAGS {
+        let default = last(name).is_some_and(|text| yes_or_no(text) == Some(true));
+        register_bool_configuration(context, name, value, default, ConfigurationFlags::DEFAULT, None);
     }
     load_settings(ctx);
     Ok(())
 }
 
-/// All names and bounds, for an error.
+/// As the server reads it.
+fn yes_or_no(text: &str) -> Option<bool> {
+    match () {
+        () if text.eq_ignore_ascii_case("yes") => Some(true),
+        () if text.eq_ignore_ascii_case("no") => Some(false),
+        () => None,
+    }
+}
+
+/// All names and values, for an error.
 pub fn described() -> String {
-    let each = ALL.iter().map(|setting| format!("{} ({} to {})", setting.name, setting.min, setting.max));
-    each.collect::<Vec<_>>().join(", ")
+    let numbers = NUMBERS.iter().map(|setting| format!("{} ({} to {})", setting.name, setting.min, setting.max));
+    let flags = FLAGS.iter().map(|flag| format!("{} (yes or no)", flag.name));
+    numbers.chain(flags).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether ends of holds are observed.
+pub fn observes_holds() -> bool {
+    LOG_HOLD.get() > 0
+}
+
+/// How many entries LOCK.LOG has at most.
+pub fn log_max_len() -> usize {
+    LOG_MAX_LEN.count()
 }
 
 /// ms of grace after a start.
@@ -89,5 +159,14 @@ pub fn leases() -> LeaseSettings {
 
 /// What the rules are told.
 pub fn limits() -> Limits {
-    Limits { max_waiters: usize::try_from(MAX_WAITERS.get()).unwrap_or(usize::MAX), keep_place_ms: KEEP_PLACE.get() }
+    Limits {
+        max_waiters: MAX_WAITERS.count(),
+        max_waiters_per_key: MAX_WAITERS_PER_KEY.unless_zero().map(|_| MAX_WAITERS_PER_KEY.count()),
+        keep_place_ms: KEEP_PLACE.get(),
+        observe: Observe {
+            changes: KEYSPACE_EVENTS.value.load(Ordering::Relaxed),
+            holds_ms: LOG_HOLD.unless_zero(),
+            waits_ms: LOG_WAIT.unless_zero(),
+        },
+    }
 }

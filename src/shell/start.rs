@@ -62,9 +62,9 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
     Ok(())
 }
 
-/// The arguments as names and values; a value that is no number, or missing, is none.
-fn pairs(args: &[RedisString]) -> Vec<(String, Option<i64>)> {
-    let value = |pair: &[RedisString]| pair.get(1).and_then(|value| value.parse_integer().ok());
+/// The arguments as names and values; the last value may be missing.
+fn pairs(args: &[RedisString]) -> Vec<(String, Option<String>)> {
+    let value = |pair: &[RedisString]| pair.get(1).map(RedisString::to_string_lossy);
     args.chunks(2).map(|pair| (pair[0].to_string_lossy(), value(pair))).collect()
 }
 

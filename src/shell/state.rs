@@ -7,11 +7,12 @@ use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
 use super::background::events::{self, Event};
-use super::background::timer;
+use super::background::{evictions, timer};
 use super::clients::waiting_clients::WaitingClients;
 use super::ffi::call::slot;
 use super::ffi::main_thread::MainThread;
 use super::ffi::string::OwnedStr;
+use super::observe::lock_log::LockLog;
 use super::{clock, settings};
 
 /// Everything of the module that is not stored with a key.
@@ -21,6 +22,8 @@ pub struct State {
     pub manager: LockManager,
     /// Those whose requests are queued.
     pub clients: WaitingClients,
+    /// What LOCK.LOG tells.
+    pub log: LockLog,
 }
 
 static STATE: MainThread<RefCell<Option<State>>> = MainThread(RefCell::new(None));
@@ -46,10 +49,10 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     Some(result)
 }
 
-/// The state, if nobody uses it and no event waits to be applied.
+/// The state, if nobody uses it, no event waits to be applied, and nobody observes.
 #[inline(always)]
 pub fn at_rest() -> Option<RefMut<'static, State>> {
-    if events::is_any() {
+    if !events::are_at_rest() {
         return None;
     }
     RefMut::filter_map(STATE.0.try_borrow_mut().ok()?, Option::as_mut).ok()
@@ -66,11 +69,19 @@ pub fn peek<R>(inspect: impl FnOnce(&State) -> R) -> Option<R> {
     STATE.0.try_borrow().ok()?.as_ref().map(inspect)
 }
 
+fn set_limits(manager: &mut LockManager) {
+    manager.limits = settings::limits();
+    events::set_observed(manager.limits.observe.needs_long_road());
+    evictions::watch();
+}
+
 impl State {
     fn apply(&mut self, event: Event, now: &Now) {
-        let State { manager, clients } = self;
+        let State { manager, clients, log } = self;
         match event {
             Event::KeyRemoved(key, last) => manager.key_removed(key.as_ref(), last),
+            Event::HoldRemoved(key, owner, fence, by) => manager.hold_removed(now, key.as_ref(), &owner, fence, by),
+            Event::Evicted(key, owner, fence) => manager.evicted(now, key.as_ref(), owner, fence),
             Event::KeyTouched(key) => manager.key_touched(key.as_ref()),
             Event::SeveralHold(key, ends) => manager.several_hold(key.as_ref(), ends),
             Event::DbFlushed(db) => manager.db_flushed(db),
@@ -97,11 +108,12 @@ impl State {
             // The server has unblocked the blocked clients itself, or has not: both are met.
             Event::Demoted => manager.demote(),
             Event::Configured => {
-                manager.limits = settings::limits();
+                set_limits(manager);
+                log.trim(settings::log_max_len());
                 manager.change_grace(now, settings::grace_ms());
             }
             Event::Began { since, grace_ms } => {
-                manager.limits = settings::limits();
+                set_limits(manager);
                 manager.begin_grace(since, grace_ms);
             }
             Event::ClockSet => manager.clock_was_set(now),

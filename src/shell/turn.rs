@@ -26,6 +26,8 @@ use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::key_events;
 use super::keyspace::store::{KeyArguments, Store, StoredKey};
+use super::observe::lock_log::LockLog;
+use super::observe::{keyspace_events, occurrences};
 use super::state::{self, State};
 
 /// What the rules work with during a command.
@@ -42,7 +44,7 @@ pub fn of_command<'c, R>(
     decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
 ) -> Result<R, ErrorReply> {
     let decided = state::borrow(|state, now| {
-        let State { manager, clients } = state;
+        let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
         let mut host = Host { keys, clients: Parking { answering: Answering { ctx, clients }, waiter }, now };
@@ -52,9 +54,11 @@ pub fn of_command<'c, R>(
             key_events::follow_several_holders(ctx);
         }
         key_events::follow(manager);
+        occurrences::take(ctx, now, manager, clients, log);
         schedule_and_wake(manager);
         result
     });
+    keyspace_events::publish(ctx);
     decided.ok_or(errors::BUSY)
 }
 
@@ -116,7 +120,7 @@ impl<'c> AloneTurn<'c> {
         let AloneTurn { key, .. } = self;
         // SAFETY: as above.
         let open = || unsafe { key.open() };
-        let released = self.state.manager.release_alone(key, open, owner, portion);
+        let released = self.state.manager.release_alone(|| clock::now().us(), key, open, owner, portion);
         self.end(bound);
         released
     }
@@ -181,6 +185,21 @@ pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, Er
     inspected.ok_or(errors::BUSY)
 }
 
+/// A turn of LOCK.LOG, after what has happened until now.
+///
+/// # Errors
+/// As [`of_command`].
+pub fn of_log<R>(ctx: Ctx<'_>, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply> {
+    let worked = state::borrow(|state, now| {
+        let State { manager, clients, log } = state;
+        occurrences::take(ctx, now, manager, clients, log);
+        schedule_and_wake(manager);
+        work(log)
+    });
+    keyspace_events::publish(ctx);
+    worked.ok_or(errors::BUSY)
+}
+
 /// A turn that only notes that an owner was told of its hold.
 pub fn of_told_owner(key: KeyRef<'_>, owner: &[u8]) {
     state::borrow(|state, _| {
@@ -203,7 +222,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         state::borrow(|state, now| {
-            let State { manager, clients } = state;
+            let State { manager, clients, log } = state;
             // SAFETY: the state is borrowed, so no other turn has a store.
             let keys = unsafe { Store::of_timer(ctx) };
             let mut host = Host { keys, clients: Answering { ctx, clients }, now };
@@ -222,7 +241,9 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
                 schedule(manager);
             }
             key_events::follow(manager);
+            occurrences::take(ctx, now, manager, clients, log);
         });
+        keyspace_events::publish(ctx);
     });
     if played.is_none() {
         // A bug must not keep those from their turn whom it does not concern.

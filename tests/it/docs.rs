@@ -1,7 +1,7 @@
 //! What the server says about the module: flags, keys, syntax, settings, permissions.
 
 use crate::support::families::each_way;
-use crate::support::{assert_just_began, Client, Reply, Server};
+use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 
 /// What the commands of one row have in common.
 struct Group {
@@ -59,7 +59,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         flags: &["admin", "module", "readonly"],
-        commands: &[("lock.top", "LOCK.TOP")],
+        commands: &[("lock.top", "LOCK.TOP"), ("lock.log", "LOCK.LOG LEN")],
         is_write: false,
         has_key: false,
     },
@@ -173,11 +173,11 @@ fn expected_words(name: &str) -> Vec<&'static str> {
     let key: &[&str] = match (family, verb) {
         ("mlock", _) => &["numkeys", "key"],
         ("lock", "scan") => &["cursor"],
-        ("lock", "top" | "help") => &[],
+        ("lock", "top" | "log" | "help") => &[],
         _ => &["key"],
     };
     let owner: &[&str] = match (family, verb) {
-        ("lock", "info" | "waiters" | "apply" | "scan" | "top" | "help") => &[],
+        ("lock", "info" | "waiters" | "apply" | "scan" | "top" | "log" | "help") => &[],
         ("lock", "break") => &["OWNER", "owner"],
         ("lock" | "mlock", _) => &["token"],
         _ => &["owner"],
@@ -194,6 +194,7 @@ fn expected_words(name: &str) -> Vec<&'static str> {
         "renew" => &["EX", "PX", "PERSIST"],
         "info" | "waiters" | "top" => &["COUNT"],
         "scan" => &["MATCH", "COUNT"],
+        "log" => &["GET", "count", "LEN", "RESET"],
         _ => &[],
     };
     [key, owner, amount, time].concat()
@@ -233,8 +234,13 @@ const SETTINGS: &[Setting] = &[
     ("default-lease", "30000", "10000", &["0", "-1", "soon"]),
     ("grace", "0", "5000", &["-1", "soon"]),
     ("keep-place", "1000", "0", &["-1", "soon"]),
+    ("keyspace-events", "no", "yes", &["1", "soon"]),
+    ("log-hold", "0", "500", &["-1", "soon"]),
+    ("log-max-len", "128", "0", &["-1", "1000001", "soon"]),
+    ("log-wait", "0", "500", &["-1", "soon"]),
     ("max-lease", "31536000000", "20000", &["0", "-5", "soon"]),
     ("max-waiters", "10000", "7", &["-1", "soon"]),
+    ("max-waiters-per-key", "0", "3", &["-1", "soon"]),
 ];
 
 /// All settings of the module, by name.
@@ -296,6 +302,48 @@ fn leases_go_by_the_settings_of_leases() {
     assert!(client.run("LOCK.ACQUIRE other a PX 300001").is_error());
 }
 
+/// A request without a lease of its own.
+#[track_caller]
+fn assert_default_lease(client: &mut Client, ms: i64) {
+    each_of(client, |client, acquire| {
+        client.run(acquire).fence();
+        assert_just_began(client.pttl("k"), ms);
+    });
+}
+
+fn each_of(client: &mut Client, check: impl Fn(&mut Client, &str)) {
+    for acquire in ["LOCK.ACQUIRE k a", "RLOCK.ACQUIRE k a", "RWLOCK.ACQUIRE k a READ", "SEM.ACQUIRE k a LIMIT 1"] {
+        check(client, acquire);
+        client.run("DEL k");
+    }
+    check(client, "MLOCK.ACQUIRE 2 k l a");
+    client.run("DEL k l");
+}
+
+#[test]
+fn a_default_lease_above_the_longest_counts_as_that() {
+    let in_the_file = |builder: Builder| builder.config("lock.default-lease 50000").config("lock.max-lease 20000");
+    let on_the_line = |builder: Builder| builder.module_args("default-lease 50000 max-lease 20000");
+    let in_both = |builder: Builder| builder.module_args("max-lease 20000").config("lock.default-lease 50000");
+    for configure in [in_the_file, on_the_line, in_both] {
+        let server = configure(Server::builder()).start();
+        assert_default_lease(&mut server.client(), 20_000);
+    }
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("CONFIG SET lock.max-lease 20000");
+    assert_default_lease(&mut client, 20_000);
+    assert_eq!(client.run("CONFIG GET lock.default-lease").get("lock.default-lease").text(), "30000", "as it was set");
+    assert!(
+        client.run("LOCK.ACQUIRE k a PX 20001").error().contains("invalid expire time"),
+        "a request for more is not"
+    );
+    client.run("CONFIG SET lock.max-lease 40000");
+    assert_default_lease(&mut client, 30_000);
+    client.run("CONFIG SET lock.default-lease 60000");
+    assert_default_lease(&mut client, 40_000);
+}
+
 #[test]
 fn wrong_settings_are_refused_and_change_nothing() {
     let server = Server::start();
@@ -312,8 +360,14 @@ fn wrong_settings_are_refused_and_change_nothing() {
 
 #[test]
 fn a_wrong_loadmodule_line_is_refused_and_the_log_says_so() {
-    for args in ["default-lease", "default-lease soon", "default-lease 0", "nonsense 1", "default-lease 1000 nonsense"]
-    {
+    for args in [
+        "default-lease",
+        "default-lease soon",
+        "default-lease 0",
+        "nonsense 1",
+        "default-lease 1000 nonsense",
+        "keyspace-events soon",
+    ] {
         let Err(log) = Server::builder().module_args(args).try_start() else { panic!("it started with {args}") };
         assert!(log.contains("<lock>"), "the module says nothing about {args} in the log:\n{log}");
     }

@@ -528,6 +528,63 @@ mod max_waiters {
     }
 
     #[test]
+    fn of_one_key_as_many_wait_as_may_and_of_others_as_ever() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("CONFIG SET lock.max-waiters-per-key 1");
+        for key in ["k", "l", "m"] {
+            hold(&mut client, key, "a");
+        }
+        let mut b = Waiter::park(&server, "MLOCK.ACQUIRE 2 k l b BLOCK 0");
+        for line in [
+            "LOCK.ACQUIRE k c BLOCK 0",
+            "LOCK.ACQUIRE l c BLOCK 9 NOTIFY ch",
+            "MLOCK.ACQUIRE 2 m k c BLOCK 0",
+            "MLOCK.ACQUIRE 2 m l c BLOCK 0",
+        ] {
+            let reply = client.run(line);
+            let words = reply.error();
+            assert!(
+                words.starts_with("MAXWAITERS ") && words.contains("lock.max-waiters-per-key"),
+                "{line}: {reply:?}"
+            );
+        }
+        assert_eq!(client.run("LOCK.ACQUIRE k c"), Reply::NullArray, "without BLOCK it never counts");
+        let mut c = Waiter::park(&server, "LOCK.ACQUIRE m c BLOCK 0");
+        // A retry is no newcomer.
+        let mut again = Waiter::park(&server, "MLOCK.ACQUIRE 2 k l b BLOCK 0");
+        assert!(b.reply().error().starts_with("UNBLOCKED superseded"));
+        client.run("CONFIG SET lock.max-waiters-per-key 0");
+        let [mut d] = line_up(&server, "k", ["d"]);
+        client.run("MLOCK.RELEASE 3 k l m a");
+        again.granted("b");
+        c.granted("c");
+        client.run("LOCK.RELEASE k b");
+        d.granted("d");
+    }
+
+    #[test]
+    fn the_kept_places_of_a_key_are_bounded_and_the_oldest_go_first() {
+        let limits = "lock.max-waiters-per-key 2";
+        let server = quiet().config("lock.keep-place 600000").config(limits).start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        hold(&mut client, "l", "a");
+        assert_eq!(client.run("LOCK.ACQUIRE l z BLOCK 1"), Reply::NullArray);
+        for owner in ["b", "c", "d"] {
+            assert_eq!(client.run(&format!("LOCK.ACQUIRE k {owner} BLOCK 1")), Reply::NullArray);
+        }
+        let [_e, _d] = line_up(&server, "k", ["e", "d"]);
+        assert_eq!(queue(&mut client, "k"), ["d", "e"], "d takes its place up");
+        client.run("LOCK.CANCEL k e");
+        let [_b] = line_up(&server, "k", ["b"]);
+        assert_eq!(queue(&mut client, "k"), ["d", "b"], "the place of b has gone");
+        client.run("LOCK.CANCEL k b");
+        let [_c] = line_up(&server, "k", ["c"]);
+        assert_eq!(queue(&mut client, "k"), ["c", "d"], "c has kept its place");
+    }
+
+    #[test]
     fn requests_that_wait_without_blocking_count() {
         let server = quiet().start();
         let mut client = server.client();

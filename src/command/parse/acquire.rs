@@ -152,10 +152,8 @@ mod tests {
         let command = AcquireCommand::parse(Prefix::Lock, &args, SETTINGS).unwrap();
         assert_eq!((Some(command.lease), command.wait), (Lease::from_ms(30_000), WaitOptions::default()));
         let lowered = LeaseSettings { max_ms: 29_999, ..SETTINGS };
-        let error = AcquireCommand::parse(Prefix::Lock, &args, lowered).unwrap_err();
-        assert_eq!(error.as_str(), "ERR invalid expire time in 'lock.acquire' command");
-        let args = words("x k t PX 5");
-        assert!(AcquireCommand::parse(Prefix::Lock, &args, lowered).is_ok(), "the default is not asked for");
+        let command = AcquireCommand::parse(Prefix::Lock, &args, lowered).unwrap();
+        assert_eq!(Some(command.lease), Lease::from_ms(29_999), "the longest lease where the default would be longer");
     }
 
     #[test]

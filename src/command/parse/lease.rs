@@ -14,7 +14,7 @@ pub const MAX_LEASE_MS: u64 = 31_536_000_000;
 /// The settings that leases are read under.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseSettings {
-    /// `lock.default-lease`: milliseconds, when a request names no lease.
+    /// `lock.default-lease`: milliseconds, when a request names no lease; above the longest lease it counts as that.
     pub default_ms: u64,
     /// `lock.max-lease`: milliseconds; a longer lease is an error. Below [`MAX_LEASE_MS`] PERSIST is refused too.
     pub max_ms: u64,
@@ -42,7 +42,7 @@ impl LeaseSettings {
 
     /// Without an option.
     pub(super) fn default_lease(self, command: CommandName) -> Result<Lease, ErrorReply> {
-        self.of_ms(self.default_ms, command)
+        self.of_ms(self.default_ms.min(self.max_ms), command)
     }
 
     #[inline(always)]
@@ -124,9 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_a_lease_under_the_same_maximum() {
+    fn the_default_is_the_longest_lease_where_it_would_be_longer() {
         assert_eq!(SETTINGS.default_lease(COMMAND), ms(30_000));
         assert_eq!(LeaseSettings { max_ms: 30_000, ..SETTINGS }.default_lease(COMMAND), ms(30_000));
-        assert_eq!(LeaseSettings { max_ms: 29_999, ..SETTINGS }.default_lease(COMMAND), invalid());
+        assert_eq!(LeaseSettings { max_ms: 29_999, ..SETTINGS }.default_lease(COMMAND), ms(29_999));
     }
 }

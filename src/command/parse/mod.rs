@@ -11,6 +11,7 @@
 //! | `keys`     | which arguments are keys: `numkeys key [key …]`              |
 //! | `owner`    | is this an owner                                             |
 //! | `inspect`  | how many of those who hold or wait are listed                |
+//! | `log`      | what is asked of LOCK.LOG                                    |
 //! | `scan`     | where does LOCK.SCAN go on, and what does it list            |
 //! | `top`      | how many locks does LOCK.TOP list                            |
 //! | `breaking` | whose holds does LOCK.BREAK end                              |
@@ -25,6 +26,7 @@ mod inspect;
 mod integer;
 mod keys;
 mod lease;
+mod log;
 mod mode;
 mod options;
 mod owner;
@@ -41,6 +43,7 @@ pub use breaking::whose_holds;
 pub use inspect::ListLength;
 pub use integer::integer;
 pub use lease::{LeaseSettings, MAX_LEASE_MS};
+pub use log::LogCommand;
 pub use owner::owner;
 pub use release::ReleaseCommand;
 pub use renew::RenewCommand;

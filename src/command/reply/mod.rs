@@ -8,6 +8,7 @@
 //! | `inspect`  | how are LOCK.HELD, LOCK.INFO and LOCK.WAITERS answered |
 //! | `list`     | how do LOCK.SCAN and LOCK.TOP list locks               |
 //! | `help`     | which lines has LOCK.HELP                              |
+//! | `log`      | how is LOCK.LOG answered                               |
 //! | `number`   | how is a fence, a client, a number of rows written     |
 //! | `recorder` | what was written, for tests                            |
 
@@ -16,6 +17,7 @@ mod grant;
 mod help;
 mod inspect;
 mod list;
+mod log;
 mod number;
 #[cfg(test)]
 mod recorder;
@@ -26,4 +28,5 @@ pub use grant::{grant, not_granted, queued, wait_outcome};
 pub use help::help;
 pub use inspect::{held, info, waiters, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
 pub use list::{scanned, top, FirstHolder, ScannedLock, TopLock};
+pub use log::{log, log_len, LogEntry, LogEvent};
 pub use reply_writer::ReplyWriter;

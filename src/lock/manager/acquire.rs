@@ -7,6 +7,7 @@ use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::{self, NewRequest};
 use crate::queue::precedence::has_turn;
 use crate::queue::request::{Arrival, Place, QueueId, Rank};
+use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::{InvalidClaim, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, Grant, KeyError};
@@ -64,10 +65,13 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
-        match request.names {
+        let answer = match request.names {
             [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),
             _ => self.acquire_several(host, &request),
-        }
+        };
+        self.statistics.count_answer(&answer);
+        self.note_refusal(&request, &answer);
+        answer
     }
 
     /// One key is open from the decision to the end, unless others have to be inspected in between.
@@ -83,6 +87,7 @@ impl LockManager {
         let admission = self.admission(host.now, key, &mut entry, &lock_request)?;
         if admission != Admission::Wait && is_quiet {
             let grant = self.grant_one(host.now, key, &mut entry, &lock_request, session)?;
+            self.note_grant(key, &lock_request, grant, None);
             return Ok(Acquired::Granted(grant));
         }
         let request = &request.as_far_as_it_may_wait(&host.clients);
@@ -227,7 +232,11 @@ impl LockManager {
         request: &AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
-        let grant = first_of(&self.grant(host, db, names, &lock_request, session)?);
+        let grants = self.grant(host, db, names, &lock_request, session)?;
+        for (name, grant) in names.iter().zip(&grants) {
+            self.note_grant(KeyRef { db, name }, &lock_request, *grant, None);
+        }
+        let grant = first_of(&grants);
         if self.queues.is_empty() {
             return Ok(Acquired::Granted(grant));
         }
@@ -253,10 +262,23 @@ impl LockManager {
         let retried = self.queues.find_retried(request.db, request.names, &request.request);
         let queued = retried.and_then(|id| self.queues.request(id));
         let needs_room = !queued.is_some_and(|queued| queued.is_present());
-        if needs_room && self.queues.waiters() >= self.limits.max_waiters {
-            return Err(LockError::MaxWaiters);
+        if needs_room {
+            self.check_room(request)?;
         }
         Ok(self.place_of(retried, rank))
+    }
+
+    /// Whether one more may wait, on the server and for each of its keys.
+    fn check_room(&self, request: &AcquireRequest<'_>) -> Result<(), LockError> {
+        if self.queues.waiters() >= self.limits.max_waiters {
+            return Err(LockError::MaxWaiters(WaiterLimit::Server));
+        }
+        let Some(most) = self.limits.max_waiters_per_key else { return Ok(()) };
+        let waiters = |name| self.queues.of_key(KeyRef { db: request.db, name }).map_or(0, WaitQueue::waiters);
+        match request.names.iter().any(|name| waiters(name) >= most) {
+            true => Err(LockError::MaxWaiters(WaiterLimit::Key)),
+            false => Ok(()),
+        }
     }
 
     /// The place of the request that is retried, or one behind those of this rank. A place that was kept for a reader
@@ -323,7 +345,7 @@ impl LockManager {
     /// A retry has taken the place of this request over.
     fn supersede<C: Clients>(&mut self, clients: &mut C, id: RequestId) {
         if self.queues.request(id).is_some_and(|queued| queued.is_present()) {
-            clients.answer(id, WaitOutcome::Superseded);
+            self.tell(clients, id, WaitOutcome::Superseded);
         }
         self.remove(id);
     }

@@ -51,17 +51,19 @@ impl LockManager {
             Content::Free => self.create(now, &mut entry, request),
             Content::Lock(_) | Content::Foreign => return None,
         };
+        self.statistics.grants_immediate += u64::from(granted.is_ok());
         if let (Some(client), Ok(grant)) = (session, &granted) {
             self.bind(now, client, key.key(), request, grant.fence);
         }
         Some(granted)
     }
 
-    /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or others have a say; nothing was changed,
-    /// and the long road decides.
+    /// Gives back holds of a mutex or reentrant mutex. `None`: it is none, or others have a say, or it is observed that
+    /// it was held for long; nothing was changed, and the long road decides.
     #[inline(always)]
     pub fn release_alone<'k, E: Entry>(
         &mut self,
+        now_us: impl FnOnce() -> u64,
         key: impl LateKey<'k>,
         open: impl FnOnce() -> E,
         owner: &[u8],
@@ -76,15 +78,24 @@ impl LockManager {
             Content::Lock(lock) if !lock.is_shared() => lock,
             _ => return None,
         };
+        if let Some(long_ms) = self.limits.observe.holds_ms {
+            if lock.fence().is_some_and(|fence| fence.us_before(now_us()) / 1000 >= long_ms) {
+                return None;
+            }
+        }
         let released = lock.release(owner, portion);
         match released {
             Ok(Released::Gone) => {
+                self.statistics.releases += 1;
                 entry.remove();
                 if !self.bindings.is_empty() {
                     self.unbind(key.key(), owner);
                 }
             }
-            Ok(Released::Fewer(_)) => update(&mut entry, Effect::Hold(owner)),
+            Ok(Released::Fewer(_)) => {
+                self.statistics.releases += 1;
+                update(&mut entry, Effect::Hold(owner));
+            }
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
         }
         Some(released.map_err(KeyError::from))
@@ -133,7 +144,7 @@ mod tests {
         let (now, key) = (fixture.server.now(), key());
         let mut host = fixture.server.host(&now);
         let owner = name.as_bytes();
-        fixture.manager.release_alone(key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
+        fixture.manager.release_alone(|| now.us(), key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
     }
 
     #[test]

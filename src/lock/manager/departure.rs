@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::lock_manager::{LockManager, Timer};
-use crate::host::{Clients, Content, Entry, Host, Keys, WaitOutcome};
+use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
 use crate::id_map::IdSet;
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{Others, QueueId, QueuedRequest};
@@ -44,10 +44,28 @@ impl LockManager {
         self.timers.clear(Timer::WaitEnds(id));
         self.queues.keep_place(id);
         self.timers.set(Timer::PlaceEnds(id), now.instant().plus_ms(self.limits.keep_place_ms));
+        self.bound_kept_places(id);
+    }
+
+    /// Of the places that are kept for a key, and then of all, those go that were left first: until there are as many
+    /// as requests may wait. One more is kept since: that of this request.
+    fn bound_kept_places(&mut self, id: RequestId) {
+        let queues = self.queues.request(id).map(|request| request.queues.clone());
+        for queue in queues.into_iter().flatten() {
+            while let Some(oldest) = self.oldest_in_excess(queue) {
+                self.remove(oldest);
+            }
+        }
         while self.queues.kept_places() > self.limits.max_waiters {
             let Some(oldest) = self.queues.longest_away() else { break };
             self.remove(oldest);
         }
+    }
+
+    /// The request that has been away longest, where more places are kept for the key than may be.
+    fn oldest_in_excess(&self, queue: QueueId) -> Option<RequestId> {
+        let (most, kept) = (self.limits.max_waiters_per_key?, self.queues.get(queue)?.kept_places());
+        (kept > most).then(|| self.queues.longest_away_in(queue))?
     }
 
     /// Takes the queued requests of this owner out of the key's wait queue.
@@ -122,11 +140,17 @@ impl LockManager {
     /// Takes a request out and tells its client why.
     pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
         let Some(request) = self.queues.request(id) else { return };
-        if request.is_present() {
-            clients.answer(id, outcome);
-        }
         self.due.extend(request.queues.iter().copied());
+        if request.is_present() {
+            self.tell(clients, id, outcome);
+        }
         self.remove(id);
+    }
+
+    /// Tells a client that waits how its request ended.
+    pub(super) fn tell<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) -> Delivery {
+        self.statistics.count_outcome(outcome);
+        clients.answer(id, outcome)
     }
 
     /// The same with many, as far as the turn goes.
@@ -207,11 +231,15 @@ mod tests {
 
     /// Queues for the key; the request may keep its place when its client goes, and waits for 500 ms.
     fn queue(fixture: &mut Fixture, name: &str, may_come_back: bool) -> RequestId {
+        queue_for(fixture, name, &[b"k"], may_come_back)
+    }
+
+    fn queue_for(fixture: &mut Fixture, name: &str, names: &[&[u8]], may_come_back: bool) -> RequestId {
         let (owner, now) = (owner(name), fixture.server.now());
         let limit = WaitLimit::Ms(NonZeroU64::new(500).unwrap());
         let request = AcquireRequest {
             db: 0,
-            names: &[b"k"],
+            names,
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
             wait: Some(Wait { limit, may_come_back }),
             session: None,
@@ -263,6 +291,26 @@ mod tests {
         }
         let kept = ids.map(|id| fixture.manager.queues().request(id).is_some());
         assert_eq!(kept, [false, true, true], "the longest away goes");
+    }
+
+    #[test]
+    fn no_more_places_are_kept_of_a_key_than_requests_may_wait_for_it() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
+        let elsewhere = queue_for(&mut fixture, "b", &[b"l"], true);
+        let of_both = queue_for(&mut fixture, "b", &[b"k", b"l"], true);
+        let ids = ["c", "d", "e"].map(|name| queue(&mut fixture, name, true));
+        fixture.manager.limits.max_waiters_per_key = Some(2);
+        leave(&mut fixture, elsewhere, Departure::MayComeBack);
+        leave(&mut fixture, of_both, Departure::MayComeBack);
+        let is_kept = |fixture: &Fixture, id| fixture.manager.queues().request(id).is_some();
+        leave(&mut fixture, ids[0], Departure::MayComeBack);
+        assert!(is_kept(&fixture, of_both), "two of each key");
+        leave(&mut fixture, ids[1], Departure::MayComeBack);
+        assert_eq!((is_kept(&fixture, elsewhere), is_kept(&fixture, of_both)), (true, false), "three of k, one of l");
+        leave(&mut fixture, ids[2], Departure::MayComeBack);
+        assert_eq!(ids.map(|id| is_kept(&fixture, id)), [false, true, true], "the longest away goes");
+        assert!(is_kept(&fixture, elsewhere), "it stands elsewhere");
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! They only put queues into `due`, for [`LockManager::drain`] to serve: nothing may be written where they are noticed.
 
 use super::lock_manager::LockManager;
+use super::occurrence::EndedBy;
 use crate::key::KeyRef;
 use crate::value::fence::Fence;
 use crate::value::lock::SeveralEnds;
-use crate::value::time::Deadline;
+use crate::value::owner::Owner;
+use crate::value::time::{Deadline, Now};
 
 impl LockManager {
     /// A lock whose latest fence was `last` is gone from the key.
@@ -14,6 +16,25 @@ impl LockManager {
         self.bindings.unbind_key(key, last);
         self.shared_leases.leave(key, last);
         self.key_touched(key);
+    }
+
+    /// The lock that has gone from the key was held, by this owner the last, and this is why it has gone, as far as the
+    /// host knows. The host counts these ends.
+    pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, by: EndedBy) {
+        // Of a key that is waited for the end of its lease is known.
+        let by = match self.queues.of_key(key).filter(|queue| queue.waiters() > 0).and(self.queues.id_of(key)) {
+            None => by,
+            Some(queue) => match self.lease_ends.of(queue) {
+                Some(end) if end <= now.timestamp() => EndedBy::Expired,
+                _ => EndedBy::Removed,
+            },
+        };
+        self.tell_end(now, key, owner.as_bytes(), fence, by);
+    }
+
+    /// The same where it is certain that the lease had ended.
+    pub fn hold_expired(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence) {
+        self.tell_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
     }
 
     /// A lock with several holders came to be under the key, or a client set the key's deadline.

@@ -9,8 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use super::deliveries::Deliveries;
 use super::due::Due;
 use super::grace::Grace;
+use super::occurrence::{Observe, Occurrences};
+use super::samples::Samples;
 use super::session_bindings::{BindingId, Bindings, Slot};
 use super::shared_leases::SharedLeases;
+use super::statistics::Statistics;
 use super::timer_set::TimerSet;
 use crate::host::WaitOutcome;
 use crate::id_map::{IdMap, IdSet};
@@ -18,6 +21,7 @@ use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::{Place, QueueId};
+use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Family, InvalidClaim};
 use crate::value::fence::FenceClock;
 use crate::value::outcome::KeyError;
@@ -30,6 +34,12 @@ pub struct LockManager {
     pub fences: FenceClock,
     /// The settings.
     pub limits: Limits,
+    /// What was counted since the start.
+    pub statistics: Statistics,
+    /// What is to be told to whoever observes.
+    pub occurrences: Occurrences,
+    /// How long waits and holds lasted.
+    pub samples: Samples,
     pub(super) grace: Grace,
     pub(super) queues: WaitQueues,
     pub(super) bindings: Bindings,
@@ -66,13 +76,17 @@ pub struct LockManager {
 pub struct Limits {
     /// Requests that may wait, and places that may be kept.
     pub max_waiters: usize,
+    /// The same for one key; `None`: no limit of its own.
+    pub max_waiters_per_key: Option<usize>,
     /// Milliseconds that a place is kept; 0: not at all.
     pub keep_place_ms: u64,
+    /// What is put down in [`LockManager::occurrences`].
+    pub observe: Observe,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { max_waiters: 10_000, keep_place_ms: 1_000 }
+        Limits { max_waiters: 10_000, max_waiters_per_key: None, keep_place_ms: 1_000, observe: Observe::default() }
     }
 }
 
@@ -85,6 +99,8 @@ pub enum Timer {
     PlaceEnds(RequestId),
     /// The grace is over for those who wait for a key.
     GraceEnds(QueueId),
+    /// The grace is over.
+    GraceIsOver,
 }
 
 /// Why a request is answered with an error. Nothing was changed.
@@ -95,7 +111,7 @@ pub enum LockError {
     /// Waiting would never end: who waits for whom, on which key.
     Deadlock(Vec<Edge>),
     /// As many requests as may wait do so already.
-    MaxWaiters,
+    MaxWaiters(WaiterLimit),
     /// The server has just started or become the primary: nobody knows yet who held what.
     Grace,
 }

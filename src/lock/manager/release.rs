@@ -10,11 +10,14 @@
 //! | several go at once, somebody waits   | the key, handed over        | DEL, the next grant                  |
 
 use super::lock_manager::LockManager;
+use super::occurrence::EndedBy;
 use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::KeyRef;
 use crate::value::claim::{Claim, Family, InvalidClaim, Portion};
+use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::outcome::{Grant, KeyError, Released};
+use crate::value::owner::Owner;
 
 /// How a hold comes to its end, or becomes smaller.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +42,15 @@ pub enum Whose<'a> {
 }
 
 impl<'a> End<'a> {
+    fn by(&self) -> EndedBy {
+        match self {
+            End::Released { .. } => EndedBy::Released,
+            End::Disconnected { .. } => EndedBy::Disconnected,
+            End::Undelivered { .. } => EndedBy::Undelivered,
+            End::Broken(_) => EndedBy::Broken,
+        }
+    }
+
     fn whose(&self) -> Whose<'a> {
         match self {
             End::Released { owner, .. } | End::Disconnected { owner } | End::Undelivered { owner, .. } => {
@@ -151,8 +163,15 @@ impl LockManager {
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
         let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
+        let (mut fence, mut everybody) = (None, Vec::new());
         let released = match entry.content() {
-            Content::Lock(lock) => end.apply(lock)?,
+            Content::Lock(lock) => {
+                match end.whose() {
+                    Whose::Owner(owner) => fence = lock.fence_of(owner),
+                    Whose::Everybody => everybody = owners_and_fences(lock),
+                }
+                end.apply(lock)?
+            }
             Content::Foreign => return Err(KeyError::WrongType),
             Content::Free => {
                 if let End::Released { portion, .. } = end {
@@ -163,9 +182,18 @@ impl LockManager {
         };
         match (released, end.whose()) {
             (Released::NotHeld | Released::Same(_), _) => return Ok(released),
-            (Released::Fewer(_), Whose::Owner(owner)) => update(&mut entry, Effect::Hold(owner)),
+            (Released::Fewer(_), Whose::Owner(owner)) => {
+                update(&mut entry, Effect::Hold(owner));
+                self.note_fewer(key, owner, end.by());
+            }
             (Released::Fewer(_), Whose::Everybody) => {}
             (Released::Gone, whose) => {
+                if let (Whose::Owner(owner), Some(fence)) = (whose, fence) {
+                    self.note_end(host.now, key, owner, fence, end.by());
+                }
+                for (owner, fence) in everybody {
+                    self.note_end(host.now, key, owner.as_bytes(), fence, end.by());
+                }
                 if !self.bindings.is_empty() {
                     self.unbind_ended(key, whose);
                 }
@@ -206,6 +234,11 @@ impl LockManager {
             (Whose::Everybody, None) => {}
         }
     }
+}
+
+/// All who hold the lock, with the fences of their grants.
+fn owners_and_fences(lock: &Lock) -> Vec<(Owner, Fence)> {
+    lock.stored_holds().iter().map(|hold| (hold.owner.clone(), hold.fence)).collect()
 }
 
 /// Tells of a change, with the key's new deadline: that of the last of several holders.

@@ -54,6 +54,11 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
         std::mem::take(&mut self.sooner)
     }
 
+    /// When the subject's timer fires.
+    pub fn of(&self, subject: T) -> Option<P> {
+        self.by_subject.get(&subject).copied()
+    }
+
     /// When the next one fires.
     pub fn next(&self) -> Option<P> {
         self.by_time.first().map(|(when, _)| *when)

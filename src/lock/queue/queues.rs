@@ -117,10 +117,7 @@ impl WaitQueues {
     pub fn all_in(&self, id: QueueId) -> Vec<RequestId> {
         let Some(queue) = self.queues.get(&id) else { return Vec::new() };
         let mut all: Vec<_> = queue.present.values().copied().collect();
-        if queue.away > 0 {
-            let stands_here = |id_away: &RequestId| self.requests.get(id_away).is_some_and(|it| it.stands_in(id));
-            all.extend(self.away.values().copied().filter(stands_here));
-        }
+        all.extend(queue.away.iter().filter_map(|departure| self.away.get(departure)));
         all
     }
 
@@ -175,6 +172,11 @@ impl WaitQueues {
     /// The request that has been away longest.
     pub fn longest_away(&self) -> Option<RequestId> {
         self.away.first_key_value().map(|(_, id)| *id)
+    }
+
+    /// The request that has been away longest of those who have a place in this queue.
+    pub fn longest_away_in(&self, id: QueueId) -> Option<RequestId> {
+        self.away.get(self.queues.get(&id)?.away.first()?).copied()
     }
 
     /// Whether anybody may be waiting for this owner: false is certain, and spares the search for a deadlock. `holds`
@@ -291,7 +293,7 @@ impl WaitQueues {
         for queue_id in &request.queues {
             let Some(queue) = self.queues.get_mut(queue_id) else { continue };
             match request.away {
-                Some(_) => queue.away -= 1,
+                Some(away) => _ = queue.away.remove(&away),
                 None => {
                     queue.present.remove(&request.place);
                     queue.several -= usize::from(request.has_several_keys());
@@ -315,7 +317,7 @@ impl WaitQueues {
             if let Some(queue) = self.queues.get_mut(queue) {
                 queue.present.remove(&request.place);
                 queue.several -= usize::from(request.has_several_keys());
-                queue.away += 1;
+                queue.away.insert(departure);
             }
         }
     }

@@ -1,11 +1,20 @@
 //! The wait queue of one key: its requests in the order of their places.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::request::Place;
 use crate::key::{Key, RequestId};
 use crate::value::claim::{Claim, Family};
+
+/// Which of the limits leaves no room for one more who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaiterLimit {
+    /// Of the server: lock.max-waiters.
+    Server,
+    /// Of one of the keys: lock.max-waiters-per-key.
+    Key,
+}
 
 /// The wait queue of a key.
 #[derive(Clone, Debug)]
@@ -17,15 +26,15 @@ pub struct WaitQueue {
     /// The LIMIT of the newest request; `None` for what is no semaphore.
     pub limit: Option<u32>,
     pub(super) present: BTreeMap<Place, RequestId>,
-    /// Kept places.
-    pub(super) away: usize,
+    /// Kept places, by their departures.
+    pub(super) away: BTreeSet<u64>,
     /// How many of those who wait want other keys too.
     pub(super) several: usize,
 }
 
 impl WaitQueue {
     pub(super) fn new(key: Key, family: Family) -> WaitQueue {
-        WaitQueue { key, family, limit: None, present: BTreeMap::new(), away: 0, several: 0 }
+        WaitQueue { key, family, limit: None, present: BTreeMap::new(), away: BTreeSet::new(), several: 0 }
     }
 
     /// The requests whose clients are there, first come first.
@@ -69,12 +78,17 @@ impl WaitQueue {
         self.present.len()
     }
 
+    /// How many places are kept.
+    pub fn kept_places(&self) -> usize {
+        self.away.len()
+    }
+
     /// A queued claim as it counts now: under the LIMIT of the newest request.
     pub fn under_limit(&self, claim: Claim) -> Claim {
         claim.under_limit(self.limit)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.present.is_empty() && self.away == 0
+        self.present.is_empty() && self.away.is_empty()
     }
 }

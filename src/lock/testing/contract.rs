@@ -252,4 +252,6 @@ pub enum Event {
     GraceSet(Ms),
     /// `CONFIG SET lock.keep-place`.
     KeepPlaceSet(Ms),
+    /// `CONFIG SET lock.max-waiters-per-key`; `None`: 0, no limit of its own.
+    MaxWaitersPerKeySet(Option<usize>),
 }

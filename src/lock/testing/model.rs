@@ -108,6 +108,8 @@ pub struct Model {
     pub now: Clocks,
     /// Requests that may wait, and places that may be kept.
     pub max_waiters: usize,
+    /// The same for one key; `None`: no limit of its own.
+    pub max_waiters_per_key: Option<usize>,
     /// How long a place is kept.
     pub keep_place: Ms,
     pub(super) values: Vec<(Word, Value)>,
@@ -184,8 +186,8 @@ impl Model {
         let Some(block) = asked.block else {
             return if is_its_turn { Err(Refusal::Grace) } else { Ok(Outcome::NotGranted) };
         };
-        let waiters = self.requests.iter().filter(|request| request.away.is_none()).count();
-        if retried.is_none_or(|retried| self.requests[retried].away.is_some()) && waiters >= self.max_waiters {
+        let is_newcomer = retried.is_none_or(|retried| self.requests[retried].away.is_some());
+        if is_newcomer && !self.has_room_for_one_more(keys) {
             return Err(Refusal::MaxWaiters);
         }
         let until = if block == 0 { Until::Never } else { Until::At(self.now.monotonic + block) };
@@ -211,6 +213,13 @@ impl Model {
             self.set_limit(keys[0], limit);
         }
         Ok(Outcome::Queued)
+    }
+
+    /// A request for several keys counts on each of them.
+    fn has_room_for_one_more(&self, keys: &[Word]) -> bool {
+        let waiters = self.requests.iter().filter(|request| request.away.is_none()).count();
+        let most = self.max_waiters_per_key.unwrap_or(usize::MAX);
+        waiters < self.max_waiters && keys.iter().all(|key| self.waiters(key).count() < most)
     }
 
     fn supersede(&mut self, retried: usize) {

@@ -39,7 +39,7 @@ pub(super) struct Rules {
 impl Rules {
     pub fn new(max_waiters: usize, keep_place_ms: Ms) -> Rules {
         let mut manager = LockManager::default();
-        manager.limits = Limits { max_waiters, keep_place_ms };
+        manager.limits = Limits { max_waiters, keep_place_ms, ..Limits::default() };
         // Turns end early, and what is left goes on in the next.
         let server = SimulatedServer { turns: Turns::Random(Cell::new(1)), ..SimulatedServer::default() };
         let saved = Replica::default();
@@ -66,7 +66,8 @@ impl Rules {
                     [name] => {
                         let key = KeyRef { db: 0, name };
                         let owner = owner.as_bytes();
-                        let released = self.manager.release_alone(key, || host.keys.open(key), owner, &portion);
+                        let now_us = || now.us();
+                        let released = self.manager.release_alone(now_us, key, || host.keys.open(key), owner, &portion);
                         released.unwrap_or_else(|| self.manager.release(&mut host, key, owner, &portion))
                     }
                     _ => {
@@ -129,7 +130,7 @@ impl Rules {
                 assert!((1..named.len()).all(|n| !named[..n].contains(&named[n])), "a cycle names an owner once");
                 Outcome::Refused(Refusal::Deadlock)
             }
-            Err(LockError::MaxWaiters) => Outcome::Refused(Refusal::MaxWaiters),
+            Err(LockError::MaxWaiters(_)) => Outcome::Refused(Refusal::MaxWaiters),
             Err(LockError::Grace) => Outcome::Refused(Refusal::Grace),
         }
     }
@@ -182,6 +183,7 @@ impl Rules {
             }
             Event::GraceSet(ms) => self.manager.change_grace(now, ms),
             Event::KeepPlaceSet(ms) => self.manager.limits.keep_place_ms = ms,
+            Event::MaxWaitersPerKeySet(most) => self.manager.limits.max_waiters_per_key = most,
         }
     }
 

@@ -223,7 +223,12 @@ impl Simulation {
     fn happen(&mut self, event: Event) {
         let is_write = !matches!(
             event,
-            Event::Unblocked(_) | Event::ClientGone(_) | Event::Writes(_) | Event::GraceSet(_) | Event::KeepPlaceSet(_)
+            Event::Unblocked(_)
+                | Event::ClientGone(_)
+                | Event::Writes(_)
+                | Event::GraceSet(_)
+                | Event::KeepPlaceSet(_)
+                | Event::MaxWaitersPerKeySet(_)
         );
         let keys_differ = !matches!(event, Event::Renamed(from, to) | Event::Restored(from, to) if from == to);
         if is_write && self.rules.server.keyspace.gate != Gate::Open || !keys_differ {

@@ -173,6 +173,7 @@ impl Model {
                 self.grace = grace.filter(|(_, until)| *until > self.now.monotonic);
             }
             Event::KeepPlaceSet(ms) => self.keep_place = ms,
+            Event::MaxWaitersPerKeySet(most) => self.max_waiters_per_key = most,
         }
     }
 
@@ -208,9 +209,18 @@ impl Model {
         }
         self.departures += 1;
         self.requests[index].away = Some((self.departures, self.now.monotonic + self.keep_place));
-        let away = self.requests.iter().filter_map(|request| request.away);
-        if away.clone().count() > self.max_waiters {
-            let oldest = away.min();
+        let most_of_a_key = self.max_waiters_per_key.unwrap_or(usize::MAX);
+        for key in self.requests[index].asked.keys.clone() {
+            self.bound_kept_places(most_of_a_key, |request| request.asked.keys.contains(&key));
+        }
+        self.bound_kept_places(self.max_waiters, |_| true);
+    }
+
+    /// "Kept places are bounded like waiters, the oldest go first."
+    fn bound_kept_places(&mut self, most: usize, counts: impl Fn(&Request) -> bool) {
+        let kept = |request: &&Request| request.away.is_some() && counts(request);
+        while self.requests.iter().filter(kept).count() > most {
+            let oldest = self.requests.iter().filter(kept).filter_map(|request| request.away).min();
             self.requests.retain(|request| request.away.is_none() || request.away != oldest);
         }
     }
@@ -226,10 +236,11 @@ impl Model {
 
     /// The server that has these keys goes on as the primary; whoever waited at the old one is gone.
     pub fn restart(&mut self, saved: &Saved, grace: Ms) {
-        let Model { now, max_waiters, keep_place, grants, .. } = *self;
+        let Model { now, max_waiters, max_waiters_per_key, keep_place, grants, .. } = *self;
         let grace = (grace > 0).then_some((now.monotonic, now.monotonic + grace));
         let values = saved.0.clone();
-        *self = Model { now, max_waiters, keep_place, grants, grace, values, ..Model::default() };
+        let settings = Model { max_waiters, max_waiters_per_key, keep_place, ..Model::default() };
+        *self = Model { now, grants, grace, values, ..settings };
         self.settle();
     }
 

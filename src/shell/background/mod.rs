@@ -7,6 +7,7 @@
 //! | `timer`         | when is the next turn without a command                     |
 //! | `turn_end`      | when is a turn of the server over                           |
 //! | `gate`          | does the server accept a write now that no client asked for |
+//! | `evictions`     | which locks does the server evict                           |
 //! | `stall`         | did the server stand still, and may it have been replaced   |
 //! | `command_watch` | who sees the commands that change keys                      |
 //! | `inspections`   | when are keys inspected that may have changed unnoticed     |
@@ -16,6 +17,7 @@
 
 pub mod command_watch;
 pub mod events;
+pub mod evictions;
 pub mod gate;
 pub mod inspections;
 pub mod server_events;

@@ -25,6 +25,8 @@ pub struct WaitingClients {
     last_gone: Option<ClientId>,
     /// Those who were told in this turn of the server that they were granted the lock.
     told: IdMap<ClientId, RequestId>,
+    /// Who was granted a lock in this turn.
+    granted: Vec<(RequestId, ClientId)>,
 }
 
 /// One who waits.
@@ -123,6 +125,20 @@ impl WaitingClients {
             blocked.unblock::<Ready>(None);
         }
         Some((request, waiting.client))
+    }
+
+    /// The connection that was granted this request in this turn.
+    pub fn granted_client(&self, request: RequestId) -> Option<ClientId> {
+        self.granted.iter().find(|(granted, _)| *granted == request).map(|(_, client)| *client)
+    }
+
+    /// The turn is over.
+    pub fn forget_granted(&mut self) {
+        self.granted.clear();
+    }
+
+    pub(super) fn note_granted(&mut self, request: RequestId, client: ClientId) {
+        self.granted.push((request, client));
     }
 
     /// Takes out who waits by this request, to be answered.

@@ -25,6 +25,9 @@ impl Clients for Answering<'_> {
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         let Some(waiting) = self.clients.take(request) else { return Delivery::Failed };
         let WaitingClient { client, owner, family, .. } = waiting;
+        if matches!(outcome, WaitOutcome::Granted { .. }) {
+            self.clients.note_granted(request, client);
+        }
         match waiting.answer_by {
             AnswerBy::Reply(blocked) => {
                 clock::shorten_turn(UNBLOCKING_US);

@@ -10,14 +10,14 @@ use seq_macro::seq;
 use smallvec::SmallVec;
 
 use super::arguments::Arguments;
-use super::{acquire, apply, breaking, cancel, help, inspect, release, renew, scan, top};
+use super::{acquire, apply, breaking, cancel, help, inspect, log, release, renew, scan, top};
 use crate::shell::ffi::command_info::CommandEntry;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::string::{arguments, Str};
 
 // The server passes no data to a command's function, so each command of the catalog has one of its own.
-seq!(INDEX in 0..24 {
+seq!(INDEX in 0..25 {
     /// The entry of every command of the catalog, in its order.
     pub const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
 });
@@ -65,6 +65,7 @@ fn dispatch<'a>(command: &Command, ctx: Ctx<'a>, strings: &'a [Str<'a>]) -> Resu
                 Action::Held => inspect::held(ctx, args),
                 Action::Info => inspect::info(ctx, args),
                 Action::Waiters => inspect::waiters(ctx, args),
+                Action::Log => log::run(ctx, args),
                 Action::Scan => scan::run(ctx, args),
                 Action::Top => top::run(ctx, args),
                 Action::Break => breaking::run(ctx, args),

@@ -10,6 +10,7 @@
 //! | `renew`        | `*.RENEW`                                                 |
 //! | `cancel`       | `LOCK.CANCEL`                                             |
 //! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                  |
+//! | `log`          | `LOCK.LOG`                                                |
 //! | `scan`         | `LOCK.SCAN`                                               |
 //! | `top`          | `LOCK.TOP`                                                |
 //! | `breaking`     | `LOCK.BREAK`                                              |
@@ -24,6 +25,7 @@ mod cancel;
 mod dispatch;
 mod help;
 mod inspect;
+mod log;
 pub mod registration;
 mod release;
 mod renew;

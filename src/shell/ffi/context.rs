@@ -1,6 +1,6 @@
 //! The context of a callback: who calls, in which database, with which flags.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, CStr};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -8,6 +8,8 @@ use redis_module::raw;
 
 use super::string::Str;
 use super::{api, guard};
+
+pub use super::guard::LogLevel;
 
 /// The context of a callback, for as long as it runs.
 #[derive(Clone, Copy)]
@@ -92,7 +94,20 @@ impl<'c> Ctx<'c> {
 
     /// A warning in the server's log.
     pub fn warn(self, message: &str) {
-        guard::log(self.raw(), message);
+        self.log(LogLevel::Warning, message);
+    }
+
+    /// A line in the server's log.
+    pub fn log(self, level: LogLevel, message: &str) {
+        guard::log(self.raw(), level, message);
+    }
+
+    /// Publishes an event of a key in the selected database, of the class `d`. Other modules may hear it too: they may
+    /// call commands of ours in the middle of this.
+    pub fn notify(self, event: &CStr, key: Str<'_>) {
+        let class = raw::REDISMODULE_NOTIFY_MODULE as c_int;
+        // SAFETY: all are valid, the name ends with a NUL.
+        unsafe { api!(RedisModule_NotifyKeyspaceEvent(self.raw(), class, event.as_ptr(), key.raw())) };
     }
 
     /// Whether the server may not send replication traffic now: a pause, a failover, a shutdown.

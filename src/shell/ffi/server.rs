@@ -79,6 +79,13 @@ pub fn client_address(id: u64) -> String {
     }
 }
 
+/// The name of a connection's user; empty where it has none.
+pub fn client_user(ctx: Ctx<'_>, id: u64) -> Vec<u8> {
+    // SAFETY: the name is ours to free, which `OwnedStr` does.
+    let name = unsafe { OwnedStr::of_server(api!(RedisModule_GetClientUserNameById(ctx.raw(), id))) };
+    name.map(|name| name.as_str().bytes().to_vec()).unwrap_or_default()
+}
+
 /// Whether the client is a connection. The temporary client of another module's call is none: the server has it in no
 /// table. `GetClientInfoById` would tell too, but Valkey 9.1 takes a call's temporary client for a connection there,
 /// and reads its address through a null pointer.

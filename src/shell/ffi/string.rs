@@ -76,6 +76,14 @@ impl OwnedStr {
         OwnedStr(NonNull::new(string).expect("the server never returns null"))
     }
 
+    /// A string that the server has made for us; `None` for a null pointer.
+    ///
+    /// # Safety
+    /// It is ours to free, and nobody else has it.
+    pub unsafe fn of_server(string: *mut raw::RedisModuleString) -> Option<OwnedStr> {
+        NonNull::new(string).map(OwnedStr)
+    }
+
     /// The string, borrowed.
     pub fn as_str(&self) -> Str<'_> {
         Str { string: self.0, owner: PhantomData }

@@ -7,6 +7,7 @@
 //! | `lock_memory` | where does a lock lie in memory                |
 //! | `datatype`    | what does the server ask of the data type      |
 //! | `key_events`  | what does the server tell of single keys       |
+//! | `removals`    | which locks expired or were removed by others  |
 //! | `rdb_codec`   | what is a lock as bytes, in RDB and DUMP       |
 
 pub mod datatype;
@@ -14,4 +15,5 @@ pub mod key_events;
 pub mod lock_key;
 pub mod lock_memory;
 pub mod rdb_codec;
+pub mod removals;
 pub mod store;

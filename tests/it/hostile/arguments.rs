@@ -79,6 +79,7 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
         ("lock", "info" | "waiters" | "break") => key.into(),
         ("lock", "scan") => number.into(),
         ("lock", "top") => format!("COUNT {number}"),
+        ("lock", "log") => format!("{} {number}", rng.pick(&["GET", "LEN", "RESET"])),
         ("lock", "help") => String::new(),
         ("lock", "apply") => format!("{key} DROP {owner}"),
         _ => format!("{key} {owner}"),

@@ -86,6 +86,7 @@ impl<'s> Play<'s> {
             "CONFIG SET min-replicas-to-write 0".to_string(),
             "CONFIG SET lock.grace 0".to_string(),
             format!("CONFIG SET lock.keep-place {KEEP_PLACE}"),
+            "CONFIG SET lock.max-waiters-per-key 0".to_string(),
             "FLUSHALL".to_string(),
         ] {
             self.native(&line)?;
@@ -340,7 +341,8 @@ impl<'s> Play<'s> {
         self.model.now = self.now;
         let (grace_line, place_line) =
             (format!("lock.grace {grace}"), format!("lock.keep-place {}", self.model.keep_place));
-        self.server.restart_with(&[&grace_line, &place_line]);
+        let per_key_line = format!("lock.max-waiters-per-key {}", self.model.max_waiters_per_key.unwrap_or(0));
+        self.server.restart_with(&[&grace_line, &place_line, &per_key_line]);
         let ids = std::mem::take(&mut self.clients.ids);
         let requests = std::mem::take(&mut self.clients.requests);
         self.clients = Clients { ids, requests, ..Clients::default() };

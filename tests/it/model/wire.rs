@@ -125,6 +125,7 @@ pub fn native(event: Event) -> Option<String> {
         Event::Writes(Writes::Accepted) => "CONFIG SET min-replicas-to-write 0".into(),
         Event::GraceSet(ms) => format!("CONFIG SET lock.grace {ms}"),
         Event::KeepPlaceSet(ms) => format!("CONFIG SET lock.keep-place {ms}"),
+        Event::MaxWaitersPerKeySet(most) => format!("CONFIG SET lock.max-waiters-per-key {}", most.unwrap_or(0)),
         Event::Restored(..) | Event::Unblocked(_) | Event::ClientGone(_) | Event::SlotMoved => return None,
     })
 }

@@ -44,8 +44,24 @@ fn as_many_requests_wait_as_may_and_a_retry_needs_no_room() {
     fixture.manager.limits.max_waiters = 2;
     assert!(matches!(ask(&mut fixture, "b", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
     assert!(matches!(ask(&mut fixture, "c", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
-    assert_eq!(ask(&mut fixture, "d", &[b"k"], MUTEX), Err(LockError::MaxWaiters));
+    assert_eq!(ask(&mut fixture, "d", &[b"k"], MUTEX), Err(LockError::MaxWaiters(WaiterLimit::Server)));
     assert!(matches!(ask(&mut fixture, "b", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
+    assert_eq!(fixture.manager.queues().waiters(), 2);
+}
+
+#[test]
+fn as_many_requests_wait_for_a_key_as_may_and_others_for_other_keys() {
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    fixture.manager.limits.max_waiters_per_key = Some(1);
+    for name in [b"l", b"m"] {
+        assert!(is_granted(&ask(&mut fixture, "a", &[name], MUTEX)));
+    }
+    assert!(matches!(ask(&mut fixture, "b", &[b"k", b"l"], MUTEX), Ok(Acquired::Queued(_))));
+    for names in [&[b"k".as_slice()][..], &[b"l"], &[b"m", b"k"], &[b"m", b"n", b"l"]] {
+        assert_eq!(ask(&mut fixture, "c", names, MUTEX), Err(LockError::MaxWaiters(WaiterLimit::Key)), "{names:?}");
+    }
+    assert!(matches!(ask(&mut fixture, "c", &[b"m"], MUTEX), Ok(Acquired::Queued(_))));
+    assert!(matches!(ask(&mut fixture, "b", &[b"k", b"l"], MUTEX), Ok(Acquired::Queued(_))), "no newcomer");
     assert_eq!(fixture.manager.queues().waiters(), 2);
 }
 

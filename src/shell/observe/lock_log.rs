@@ -1,0 +1,126 @@
+//! What LOCK.LOG tells: the newest entries, in memory, as SLOWLOG keeps them. Their number is bounded by
+//! lock.log-max-len, and what they hold by the lengths of names: an owner has at most 1,024 bytes and is kept whole,
+//! because LOCK.BREAK and LOCK.CANCEL take it; of a key's name as much is kept.
+
+use std::collections::VecDeque;
+
+use command::reply::{LogEntry, LogEvent};
+use lock::key::{ClientId, KeyRef};
+use lock::value::owner::Owner;
+use lock::value::time::Timestamp;
+
+/// So many bytes of a key's name are kept.
+const MOST_OF_KEY: usize = 1024;
+
+/// What is to be an entry.
+#[derive(Debug)]
+pub struct NewEntry<'a> {
+    /// When it happened.
+    pub time: Timestamp,
+    /// What.
+    pub event: LogEvent,
+    /// To which key.
+    pub key: KeyRef<'a>,
+    /// Who held or asked.
+    pub owner: &'a Owner,
+    /// How long it was held or waited for, in milliseconds.
+    pub ms: u64,
+    /// How many waited for the key.
+    pub waiters: usize,
+    /// The connection that this is about, with its address.
+    pub client: Option<(ClientId, String)>,
+}
+
+/// The entries, the newest first.
+#[derive(Debug, Default)]
+pub struct LockLog {
+    entries: VecDeque<LogEntry>,
+    /// Of the next entry; a reset does not change it.
+    next_id: u64,
+}
+
+impl LockLog {
+    /// Adds an entry; of more than `max_len` the oldest go.
+    pub fn add(&mut self, entry: NewEntry<'_>, max_len: usize) {
+        let NewEntry { time, event, key, owner, ms, waiters, client } = entry;
+        let (client, address) = client.map_or((None, String::new()), |(client, address)| (Some(client), address));
+        let id = self.next_id;
+        self.next_id += 1;
+        self.entries.truncate(max_len.saturating_sub(1));
+        if max_len > 0 {
+            let (key, db, owner) = (cut(key.name), key.db, owner.as_bytes().into());
+            self.entries.push_front(LogEntry { id, time, event, db, key, owner, ms, waiters, client, address });
+        }
+    }
+
+    /// No more than `max_len` entries are kept from now on.
+    pub fn trim(&mut self, max_len: usize) {
+        self.entries.truncate(max_len);
+        self.entries.shrink_to_fit();
+    }
+
+    /// Forgets all of them.
+    pub fn reset(&mut self) {
+        self.entries = VecDeque::new();
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The newest first.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &LogEntry> {
+        self.entries.iter()
+    }
+}
+
+/// As SLOWLOG cuts an argument: its beginning, and how much there was more.
+fn cut(name: &[u8]) -> Box<[u8]> {
+    match name.split_at_checked(MOST_OF_KEY) {
+        Some((kept, rest)) if !rest.is_empty() => {
+            let more = format!("... ({} more bytes)", rest.len());
+            [kept, more.as_bytes()].concat().into()
+        }
+        _ => name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(log: &mut LockLog, name: &[u8], max_len: usize) {
+        let owner = Owner::new(b"a").unwrap();
+        let (time, event, key) = (Timestamp::from_ms(5), LogEvent::Hold, KeyRef { db: 0, name });
+        log.add(NewEntry { time, event, key, owner: &owner, ms: 1, waiters: 0, client: None }, max_len);
+    }
+
+    fn ids(log: &LockLog) -> Vec<u64> {
+        log.entries().map(|entry| entry.id).collect()
+    }
+
+    #[test]
+    fn the_newest_entries_are_kept_and_ids_go_on() {
+        let mut log = LockLog::default();
+        (0..4).for_each(|_| add(&mut log, b"k", 3));
+        assert_eq!((ids(&log), log.len()), (vec![3, 2, 1], 3));
+        log.trim(2);
+        assert_eq!(ids(&log), [3, 2]);
+        log.reset();
+        assert_eq!(log.len(), 0);
+        add(&mut log, b"k", 3);
+        assert_eq!(ids(&log), [4]);
+        add(&mut log, b"k", 1);
+        assert_eq!(ids(&log), [5]);
+        add(&mut log, b"k", 0);
+        assert_eq!(log.len(), 0, "a log of no length keeps nothing");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_as_slowlog_does() {
+        assert_eq!(cut(&[b'k'; 1024]), [b'k'; 1024].into());
+        let cut = cut(&[b'k'; 1027]);
+        assert_eq!(cut.split_at(1024), ([b'k'; 1024].as_slice(), b"... (3 more bytes)".as_slice()));
+    }
+}

@@ -1,0 +1,32 @@
+//! What came of a turn: taken from the rules when it is over, while its command or timer may still publish.
+
+use lock::manager::lock_manager::LockManager;
+use lock::value::time::Now;
+
+use super::lock_log::LockLog;
+use super::report::Reporter;
+use crate::shell::clients::waiting_clients::WaitingClients;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::keyspace::removals;
+
+/// Takes what a turn has brought.
+#[inline]
+pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut WaitingClients, log: &mut LockLog) {
+    for (key, owner, fence) in removals::take_rest() {
+        manager.hold_expired(now, key.as_ref(), &owner, fence);
+    }
+    if !manager.samples.is_empty() {
+        manager.samples.take(|_| {}, |_| {});
+    }
+    if !manager.occurrences.is_empty() {
+        take_occurrences(ctx, now, manager, clients, log);
+    }
+    clients.forget_granted();
+}
+
+/// Out of line: nothing is told of most turns.
+#[cold]
+fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
+    let mut reporter = Reporter { ctx, now, observe: manager.limits.observe, clients, log, told: None };
+    manager.occurrences.take().into_iter().for_each(|occurrence| reporter.tell(occurrence));
+}

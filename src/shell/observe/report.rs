@@ -1,0 +1,177 @@
+//! What is told of each occurrence: an entry of LOCK.LOG, a line in the server's log, a keyspace event.
+//!
+//! | occurrence           | LOCK.LOG                  | line        | keyspace event                |
+//! | -------------------- | ------------------------- | ----------- | ----------------------------- |
+//! | granted              | wait, after a long one    |             | lock.acquire                  |
+//! | renewed by a request |                           |             | lock.renew                    |
+//! | fewer holds          |                           |             | lock.release                  |
+//! | released             | hold, of a long one       |             | lock.release                  |
+//! | its connection ended | the same                  |             | lock.release                  |
+//! | lease ended          | the same, and expired (1) |             | lock.expire (2)               |
+//! | broken               | the same, and broken      | broken      | lock.break                    |
+//! | undelivered          | undelivered               | undelivered | lock.release                  |
+//! | removed by others    | hold, of a long one       |             | (the server has its own)      |
+//! | evicted              | evicted                   | evicted     | (the server has its own)      |
+//! | refused              | deadlock                  | the same (3)|                               |
+//! | grace                |                           | its two ends|                               |
+//!
+//! (1) where others waited for the key. (2) where the module has ended it; the server publishes `expired` for a key.
+//! (3) of a deadlock, and where lock.max-waiters or lock.max-waiters-per-key is reached.
+
+use std::fmt::{self, Display};
+
+use command::errors::{ErrorReply, Quoted};
+use command::reply::LogEvent;
+use lock::key::{ClientId, Key, RequestId};
+use lock::manager::lock_manager::LockError;
+use lock::manager::occurrence::{EndedBy, Observe, Occurrence, RenewedBy};
+use lock::queue::wait_queue::WaiterLimit;
+use lock::value::owner::Owner;
+use lock::value::time::Now;
+
+use super::keyspace_events::{self, KeyEvent};
+use super::lock_log::{LockLog, NewEntry};
+use super::log_lines::{self, LineKind, OwnerOnKey};
+use crate::shell::clients::connections::connection_of;
+use crate::shell::clients::waiting_clients::WaitingClients;
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::server::{client_address, client_user};
+use crate::shell::settings;
+
+/// Tells of the occurrences of one turn.
+pub struct Reporter<'a> {
+    /// Of the command or the timer.
+    pub ctx: Ctx<'a>,
+    /// In this turn.
+    pub now: &'a Now,
+    /// What is observed beyond the rare.
+    pub observe: Observe,
+    /// Who was granted in this turn after waiting, by which connection.
+    pub clients: &'a WaitingClients,
+    /// Where entries go.
+    pub log: &'a mut LockLog,
+    /// The request of which a wait was told last: one for several keys is told once.
+    pub told: Option<RequestId>,
+}
+
+impl Reporter<'_> {
+    /// Tells of one.
+    pub fn tell(&mut self, occurrence: Occurrence) {
+        match occurrence {
+            Occurrence::Granted { key, owner, waited, waiters, .. } => {
+                let is_long = |ms| self.observe.waits_ms.is_some_and(|long_ms| ms >= long_ms);
+                if let Some(waited) = waited.filter(|waited| is_long(waited.ms) && self.told != Some(waited.request)) {
+                    self.told = Some(waited.request);
+                    let client = self.clients.granted_client(waited.request);
+                    self.add(LogEvent::Wait, &key, &owner, waited.ms, waiters, client);
+                }
+                self.publish(KeyEvent::Acquire, key);
+            }
+            Occurrence::Renewed { key, by: RenewedBy::Request, .. } => self.publish(KeyEvent::Renew, key),
+            Occurrence::Renewed { by: RenewedBy::Session, .. } => {}
+            Occurrence::Fewer { key, .. } => self.publish(KeyEvent::Release, key),
+            Occurrence::Ended { key, owner, by, held_ms, waiters, session, .. } => {
+                let client = if by == EndedBy::Released { connection_of(self.ctx) } else { session };
+                let is_long = self.observe.holds_ms.is_some_and(|long_ms| held_ms >= long_ms);
+                // Nobody knew of an undelivered grant, so nobody held it.
+                if is_long && by != EndedBy::Undelivered {
+                    self.add(LogEvent::Hold, &key, &owner, held_ms, waiters, client);
+                }
+                self.tell_end(&key, &owner, by, held_ms, waiters, session);
+                if let Some(event) = event_of_end(by) {
+                    self.publish(event, key);
+                }
+            }
+            Occurrence::Evicted { key, owner, held_ms, waiters, session } => {
+                self.add(LogEvent::Evicted, &key, &owner, held_ms, waiters, session);
+                let lock = OwnerOnKey(&owner, key.as_ref());
+                let advice = "set maxmemory-policy noeviction where a lost lock matters";
+                self.line(LineKind::Evicted, format_args!("the server has evicted a lock: {lock}; {advice}"));
+            }
+            Occurrence::DeadlockRefused { key, owner, cycle, waiters } => {
+                let client = connection_of(self.ctx);
+                self.add(LogEvent::Deadlock, &key, &owner, 0, waiters, client);
+                let error = ErrorReply::from(LockError::Deadlock(cycle));
+                let caller = Caller(self.ctx, client);
+                self.line(LineKind::Deadlock, format_args!("refused {}; asked by {caller}", error.as_str()));
+            }
+            Occurrence::MaxWaitersRefused { key, owner, limit } => {
+                let setting = match limit {
+                    WaiterLimit::Server => "lock.max-waiters",
+                    WaiterLimit::Key => "lock.max-waiters-per-key",
+                };
+                let lock = OwnerOnKey(&owner, key.as_ref());
+                self.line(LineKind::MaxWaiters, format_args!("{setting} is reached, a request was refused: {lock}"));
+            }
+            Occurrence::GraceBegan { ms } => self
+                .line(LineKind::GraceBegan, format_args!("lock.grace began: nobody new is granted a lock for {ms} ms")),
+            Occurrence::GraceEnded => self.line(LineKind::GraceEnded, format_args!("lock.grace is over")),
+        }
+    }
+
+    /// What an operator may want to know of an end, beside how long it was held.
+    fn tell_end(
+        &mut self,
+        key: &Key,
+        owner: &Owner,
+        by: EndedBy,
+        held_ms: u64,
+        waiters: usize,
+        session: Option<ClientId>,
+    ) {
+        let lock = OwnerOnKey(owner, key.as_ref());
+        match by {
+            EndedBy::LeaseEnd | EndedBy::Expired if waiters > 0 => {
+                self.add(LogEvent::Expired, key, owner, held_ms, waiters, session);
+            }
+            EndedBy::Broken => {
+                let client = connection_of(self.ctx);
+                self.add(LogEvent::Broken, key, owner, held_ms, waiters, client);
+                let caller = Caller(self.ctx, client);
+                self.line(LineKind::Broken, format_args!("a lock was broken by {caller}: {lock}"));
+            }
+            EndedBy::Undelivered => {
+                self.add(LogEvent::Undelivered, key, owner, held_ms, waiters, None);
+                self.line(LineKind::Undelivered, format_args!("nobody received a grant, it was taken back: {lock}"));
+            }
+            EndedBy::Released | EndedBy::Disconnected | EndedBy::LeaseEnd | EndedBy::Expired | EndedBy::Removed => {}
+        }
+    }
+
+    fn add(&mut self, event: LogEvent, key: &Key, owner: &Owner, ms: u64, waiters: usize, client: Option<ClientId>) {
+        let client = client.map(|client| (client, client_address(client.0)));
+        let (time, key) = (self.now.timestamp(), key.as_ref());
+        self.log.add(NewEntry { time, event, key, owner, ms, waiters, client }, settings::log_max_len());
+    }
+
+    fn line(&self, kind: LineKind, message: impl Display) {
+        log_lines::write(self.ctx, self.now.instant(), kind, message);
+    }
+
+    fn publish(&self, event: KeyEvent, key: Key) {
+        if self.observe.changes {
+            keyspace_events::note(event, key);
+        }
+    }
+}
+
+/// What is published of an end; `None`: the server publishes that the key has gone.
+fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
+    match by {
+        EndedBy::Released | EndedBy::Disconnected | EndedBy::Undelivered => Some(KeyEvent::Release),
+        EndedBy::LeaseEnd => Some(KeyEvent::Expire),
+        EndedBy::Broken => Some(KeyEvent::Break),
+        EndedBy::Expired | EndedBy::Removed => None,
+    }
+}
+
+/// Who sent the command that is running, as a line names it.
+struct Caller<'a>(Ctx<'a>, Option<ClientId>);
+
+impl Display for Caller<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Caller(ctx, Some(client)) = self else { return f.write_str("a script or a module") };
+        let (user, address) = (client_user(*ctx, client.0), client_address(client.0));
+        write!(f, "user {} from {address}, client {}", Quoted(&user), client.0)
+    }
+}
