@@ -122,7 +122,10 @@ impl LockManager {
         let released = match entry.content() {
             Content::Lock(lock) => {
                 fence = lock.fence_of(end.owner());
-                end.apply(lock)?
+                let before = lock.held_family();
+                let released = end.apply(lock)?;
+                self.statistics.count_stored(before, lock.held_family());
+                released
             }
             Content::Foreign => return Err(KeyError::WrongType),
             Content::Free => {
