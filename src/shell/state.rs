@@ -6,7 +6,7 @@ use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
-use super::background::events::{self, Event};
+use super::background::events::{self, Event, Step};
 use super::background::{evictions, timer};
 use super::clients::waiting_clients::WaitingClients;
 use super::ffi::call::slot;
@@ -51,8 +51,8 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
 
 /// The state, if nobody uses it, no event waits to be applied, and nobody observes.
 #[inline(always)]
-pub fn at_rest() -> Option<RefMut<'static, State>> {
-    if !events::are_at_rest() {
+pub fn at_rest(step: Step) -> Option<RefMut<'static, State>> {
+    if !events::are_at_rest(step) {
         return None;
     }
     RefMut::filter_map(STATE.0.try_borrow_mut().ok()?, Option::as_mut).ok()

@@ -40,6 +40,7 @@ impl LockManager {
             entry.update(Effect::Clamp(at_most), None);
         }
         let Content::Lock(lock) = entry.content() else { return };
+        let before = lock.held_family();
         let ended = |holder: Holder| (holder.owner, holder.fence, EndedBy::LeaseEnd);
         let mut gone: Vec<_> = lock.settle(now.timestamp()).into_iter().map(ended).collect();
         if !self.ended.is_empty() {
@@ -50,6 +51,7 @@ impl LockManager {
                 }
             }
         }
+        self.statistics.count_stored(before, lock.held_family());
         if gone.is_empty() {
             if is_clamped {
                 self.watch_holders(key, entry);

@@ -170,7 +170,10 @@ impl LockManager {
                     Whose::Owner(owner) => fence = lock.fence_of(owner),
                     Whose::Everybody => everybody = owners_and_fences(lock),
                 }
-                end.apply(lock)?
+                let before = lock.held_family();
+                let released = end.apply(lock)?;
+                self.statistics.count_stored(before, lock.held_family());
+                released
             }
             Content::Foreign => return Err(KeyError::WrongType),
             Content::Free => {

@@ -5,7 +5,8 @@ use super::lock_manager::{LockError, LockManager};
 use super::occurrence::{EndedBy, Occurrence, RenewedBy, Waited};
 use crate::host::WaitOutcome;
 use crate::key::{Key, KeyRef};
-use crate::value::claim::LockRequest;
+use crate::value::by_family::ByFamily;
+use crate::value::claim::{Family, LockRequest};
 use crate::value::fence::Fence;
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
@@ -15,8 +16,11 @@ use crate::value::time::Now;
 /// once for each key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Requests granted at once, also those that were sent again and got the grant that they had.
-    pub grants_immediate: u64,
+    /// What the short road did. Whoever asks adds it to the rest: an uncontended request pays for one addition.
+    pub(super) alone: ByFamily<Alone>,
+    /// How many more keys hold a lock than before, by what the long road did. Those that others remove the host knows.
+    pub(super) stored: ByFamily<i64>,
+    granted_at_once: u64,
     /// Requests granted after they had waited.
     pub grants_after_wait: u64,
     /// Requests that were not granted and did not wait.
@@ -33,8 +37,7 @@ pub struct Statistics {
     pub max_waiters_refusals: u64,
     /// Requests refused because of the grace.
     pub grace_refusals: u64,
-    /// Holds given back, all of them or some; and those that ended with their connections.
-    pub releases: u64,
+    given_back: u64,
     /// Leases that started again, by a request or because a session's connection lives.
     pub renewals: u64,
     /// Leases whose end the rules noticed.
@@ -49,11 +52,44 @@ pub struct Statistics {
     pub execs_not_held: u64,
 }
 
+/// What the short road did with locks of one family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Alone {
+    /// Keys that were free and are granted.
+    pub granted: u64,
+    /// Keys that are free again.
+    pub freed: u64,
+    /// Holds that were given back, but not all of them.
+    pub fewer: u64,
+}
+
 impl Statistics {
+    /// Requests granted at once, also those that were sent again and got the grant that they had.
+    pub fn grants_immediate(&self) -> u64 {
+        self.granted_at_once + self.alone.0.iter().map(|alone| alone.granted).sum::<u64>()
+    }
+
+    /// Holds given back, all of them or some; and those that ended with their connections.
+    pub fn releases(&self) -> u64 {
+        self.given_back + self.alone.0.iter().map(|alone| alone.freed + alone.fewer).sum::<u64>()
+    }
+
+    /// How many more keys hold a lock than at the start, by what the rules have done; fewer, where others stored them.
+    pub fn stored(&self) -> ByFamily<i64> {
+        let by_alone = |family| self.alone.of(family).granted as i64 - self.alone.of(family).freed as i64;
+        ByFamily::make(|family| by_alone(family) + self.stored.of(family))
+    }
+
+    /// A key held this before, and holds that now.
+    pub(super) fn count_stored(&mut self, before: Option<Family>, after: Option<Family>) {
+        before.into_iter().for_each(|family| *self.stored.of_mut(family) -= 1);
+        after.into_iter().for_each(|family| *self.stored.of_mut(family) += 1);
+    }
+
     /// The answer to a request to acquire that took the long road.
     pub(super) fn count_answer(&mut self, answer: &Result<Acquired, LockError>) {
         match answer {
-            Ok(Acquired::Granted(_)) => self.grants_immediate += 1,
+            Ok(Acquired::Granted(_)) => self.granted_at_once += 1,
             Ok(Acquired::NotGranted) => self.not_granted += 1,
             Err(LockError::Deadlock(_)) => self.deadlocks += 1,
             Err(LockError::MaxWaiters(_)) => self.max_waiters_refusals += 1,
@@ -75,7 +111,7 @@ impl Statistics {
 
     fn count_end(&mut self, by: EndedBy) {
         match by {
-            EndedBy::Released | EndedBy::Disconnected => self.releases += 1,
+            EndedBy::Released | EndedBy::Disconnected => self.given_back += 1,
             EndedBy::LeaseEnd | EndedBy::Expired => self.leases_expired += 1,
             EndedBy::Broken => self.broken += 1,
             // A grant of several keys is counted once, where it is taken back.

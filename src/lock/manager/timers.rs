@@ -58,6 +58,11 @@ impl LockManager {
         }
     }
 
+    /// When a grace ends that may be running.
+    pub fn grace_ends(&self) -> Option<Instant> {
+        self.grace.ends()
+    }
+
     /// Sees to it that the end of the grace is told.
     fn watch_grace(&mut self) {
         match self.grace.ends() {

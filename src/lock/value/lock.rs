@@ -114,6 +114,11 @@ impl Lock {
         }
     }
 
+    /// The family, if anybody holds it.
+    pub fn held_family(&self) -> Option<Family> {
+        self.family().filter(|_| !self.is_vacant())
+    }
+
     /// Nobody holds it.
     #[inline]
     pub fn is_vacant(&self) -> bool {

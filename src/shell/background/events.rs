@@ -81,20 +81,39 @@ const ANY: u8 = 1;
 /// What requests do is observed.
 const OBSERVED: u8 = 2;
 
+/// The next hold that ends is to be measured.
+const SAMPLING: u8 = 4;
+
 fn set_unrest(bit: u8, is_set: bool) {
     let others = UNREST.0.get() & !bit;
     UNREST.0.set(if is_set { others | bit } else { others });
 }
 
-/// Whether a command may take the short road: no event waits to be applied, and nobody observes what it does.
+/// What a command of the short road does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It grants.
+    Grant,
+    /// It ends holds.
+    End,
+}
+
+/// Whether a command may take the short road: no event waits to be applied, and nobody observes or measures what it
+/// does.
 #[inline(always)]
-pub fn are_at_rest() -> bool {
-    UNREST.0.get() == 0
+pub fn are_at_rest(step: Step) -> bool {
+    let may_be = if step == Step::Grant { SAMPLING } else { 0 };
+    UNREST.0.get() & !may_be == 0
 }
 
 /// Whether what requests do is observed: nothing of that is told on the short road.
 pub fn set_observed(is_observed: bool) {
     set_unrest(OBSERVED, is_observed);
+}
+
+/// The next hold that ends, anybody's, is to be measured: the long road does that.
+pub fn set_sampling(is_sampling: bool) {
+    set_unrest(SAMPLING, is_sampling);
 }
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.

@@ -11,7 +11,7 @@ use lock::value::lock::Lock;
 use redis_module::native_types::RedisType;
 use redis_module::raw;
 
-use super::{key_events, lock_memory, rdb_codec, removals};
+use super::{held, key_events, lock_memory, rdb_codec, removals};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
@@ -77,6 +77,7 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
             state::borrow(|state, _| state.manager.fences.raise(fence));
         }
         note_holders(rdb, &lock);
+        held::changed(None, lock.held_family());
         Box::into_raw(Box::new(lock)).cast()
     })
     .unwrap_or(null_mut())

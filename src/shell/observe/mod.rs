@@ -1,15 +1,23 @@
 //! What is told to operators of what the rules do. Nothing here decides anything.
 //!
-//! | file              | question                                                    |
-//! | ----------------- | ----------------------------------------------------------- |
-//! | `occurrences`     | what came of a turn, and who is told of that                |
-//! | `report`          | what is told of each occurrence: entries, lines, key events |
-//! | `lock_log`        | which entries has LOCK.LOG                                  |
-//! | `log_lines`       | which lines come into the server's log, and how often       |
-//! | `keyspace_events` | how is lock.keyspace-events published                       |
+//! | file              | question                                                       |
+//! | ----------------- | -------------------------------------------------------------- |
+//! | `info`            | what does INFO's section `lock` say                            |
+//! | `occurrences`     | what came of a turn, and who is told of that                   |
+//! | `report`          | what is told of each occurrence: entries, lines, key events    |
+//! | `lock_log`        | which entries has LOCK.LOG                                     |
+//! | `log_lines`       | which lines come into the server's log, and how often          |
+//! | `keyspace_events` | how is lock.keyspace-events published                          |
+//! | `durations`       | how long did waits and holds last                              |
+//! | `longest_turn`    | how long did a turn hold the server                            |
+//! | `windows`         | how are figures kept for one to two minutes and then forgotten |
 
+mod durations;
+pub mod info;
 pub mod keyspace_events;
 pub mod lock_log;
 mod log_lines;
+pub mod longest_turn;
 pub mod occurrences;
 mod report;
+mod windows;

@@ -3,8 +3,10 @@
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
+use super::durations::{HOLDS, WAITS};
 use super::lock_log::LockLog;
 use super::report::Reporter;
+use crate::shell::background::events;
 use crate::shell::clients::waiting_clients::WaitingClients;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::keyspace::removals;
@@ -16,12 +18,22 @@ pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut Wa
         manager.hold_expired(now, key.as_ref(), &owner, fence);
     }
     if !manager.samples.is_empty() {
-        manager.samples.take(|_| {}, |_| {});
+        take_samples(manager, now);
     }
     if !manager.occurrences.is_empty() {
         take_occurrences(ctx, now, manager, clients, log);
     }
     clients.forget_granted();
+}
+
+#[inline(never)]
+fn take_samples(manager: &mut LockManager, now: &Now) {
+    let now = now.instant();
+    let held = |ms| {
+        HOLDS.add(now, ms);
+        events::set_sampling(false);
+    };
+    manager.samples.take(|ms| WAITS.add(now, ms), held);
 }
 
 /// Out of line: nothing is told of most turns.
