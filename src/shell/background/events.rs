@@ -114,7 +114,13 @@ pub fn set_sampling(is_sampling: bool) {
     set_unrest(SAMPLING, is_sampling);
 }
 
-/// Whether it is.
+/// Whether one is.
+#[inline]
+pub fn is_sampling() -> bool {
+    UNREST.0.get() & SAMPLING != 0
+}
+
+/// Whether what requests do is observed.
 pub fn is_observed() -> bool {
     UNREST.0.get() & OBSERVED != 0
 }

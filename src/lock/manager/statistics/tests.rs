@@ -53,6 +53,20 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
 }
 
 #[test]
+fn a_hold_without_waiters_is_measured_where_that_is_asked_for() {
+    for is_wanted in [true, false] {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        fixture.manager.samples.wants_hold = is_wanted;
+        fixture.server.keyspace.now_ms += 70;
+        fixture.release("a", Portion::Mutex).unwrap();
+        let mut holds = Vec::new();
+        fixture.manager.samples.take(|_| {}, |ms| holds.push(ms));
+        assert_eq!(holds, if is_wanted { vec![70] } else { vec![] });
+        assert!(!fixture.manager.samples.wants_hold, "one of them");
+    }
+}
+
+#[test]
 fn holds_that_grow_and_shrink_are_told() {
     let mut fixture = observed();
     fixture.acquire("a", TWICE, None, Lease::Persist);
