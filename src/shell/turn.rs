@@ -51,6 +51,7 @@ pub fn of_command<'c, R>(
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
         let mut host = Host { keys, clients: Parking { answering: Answering { ctx, clients }, waiter }, now };
+        manager.samples.wants_hold = events::is_sampling();
         let several_before = manager.with_several_holders();
         let result = decide(manager, &mut host);
         if manager.with_several_holders() > several_before {

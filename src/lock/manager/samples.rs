@@ -1,4 +1,4 @@
-//! How long waits and holds lasted that ended in this turn: the shell takes the numbers and makes percentiles of them.
+//! How long waits and holds lasted that ended in this turn, of holds those with waiters behind them and some others: the shell takes the numbers and makes percentiles of them.
 
 /// At most so many of either are put down between two takes.
 const MOST: usize = 10_000;
@@ -8,6 +8,8 @@ const MOST: usize = 10_000;
 pub struct Samples {
     waits_ms: Vec<u64>,
     holds_ms: Vec<u64>,
+    /// The next hold that ends is to be measured, whether anybody waits behind it or not.
+    pub wants_hold: bool,
 }
 
 impl Samples {
@@ -18,6 +20,7 @@ impl Samples {
 
     /// A hold ended that had lasted for so long.
     pub(super) fn held(&mut self, ms: u64) {
+        self.wants_hold = false;
         push(&mut self.holds_ms, ms);
     }
 

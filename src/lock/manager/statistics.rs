@@ -149,15 +149,22 @@ impl LockManager {
 
     /// The same without counting it.
     pub(super) fn tell_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
-        let held_ms = fence.us_before(now.us()) / 1000;
-        self.samples.held(held_ms);
         let waiters = self.waiters_of(key);
-        let observe = &self.limits.observe;
+        let observe = self.limits.observe;
         let is_unasked_for = match by {
             EndedBy::Released | EndedBy::Disconnected => false,
             EndedBy::LeaseEnd | EndedBy::Expired | EndedBy::Removed => waiters > 0,
             EndedBy::Broken | EndedBy::Undelivered => true,
         };
+        let is_measured = waiters > 0 || self.samples.wants_hold;
+        // Most ends need no clock.
+        if !(is_measured || is_unasked_for || observe.needs_long_road()) {
+            return;
+        }
+        let held_ms = fence.us_before(now.us()) / 1000;
+        if is_measured {
+            self.samples.held(held_ms);
+        }
         if observe.changes || is_unasked_for || observe.holds_ms.is_some_and(|ms| held_ms >= ms) {
             let session = self.bindings.client_of(key, owner);
             let (key, owner) = (key.to_key(), holder(owner));

@@ -116,6 +116,12 @@ pub fn set_sampling(is_sampling: bool) {
     set_unrest(SAMPLING, is_sampling);
 }
 
+/// Whether one is.
+#[inline]
+pub fn is_sampling() -> bool {
+    UNREST.0.get() & SAMPLING != 0
+}
+
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.
 pub fn note(event: Event) {
     EVENTS.0.borrow_mut().push_back(event);

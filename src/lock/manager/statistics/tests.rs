@@ -56,6 +56,20 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
 }
 
 #[test]
+fn a_hold_without_waiters_is_measured_where_that_is_asked_for() {
+    for is_wanted in [true, false] {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        fixture.manager.samples.wants_hold = is_wanted;
+        fixture.server.keyspace.now_ms += 70;
+        fixture.release("a", Portion::Mutex).unwrap();
+        let mut holds = Vec::new();
+        fixture.manager.samples.take(|_| {}, |ms| holds.push(ms));
+        assert_eq!(holds, if is_wanted { vec![70] } else { vec![] });
+        assert!(!fixture.manager.samples.wants_hold, "one of them");
+    }
+}
+
+#[test]
 fn holds_that_grow_and_shrink_are_told() {
     let mut fixture = observed();
     fixture.acquire("a", TWICE, None, Lease::Persist);
@@ -80,8 +94,9 @@ fn the_end_of_a_lease_is_told_when_somebody_waits_whether_it_is_a_mutex_or_share
         fixture.server.keyspace.now_ms += 101;
         fixture.tick();
         fixture.drain();
-        assert_eq!(told(&mut fixture), ["a LeaseEnd after 101, 1 wait"], "{claim:?}");
         let is_shared = claim == READ;
+        let by = if is_shared { "LeaseEnd" } else { "Expired" };
+        assert_eq!(told(&mut fixture), [format!("a {by} after 101, 1 wait")], "{claim:?}");
         assert_eq!(fixture.manager.statistics.leases_expired, u64::from(is_shared), "the host counts those of mutexes");
     }
 }
