@@ -64,6 +64,10 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
     consumers::count(ctx);
     stall::count_replicas(ctx);
     server_events::note_begin();
+    if settings::grace_ms() > 0 {
+        // Somebody has to tell that it runs, also where nobody asks for anything.
+        timer::wake();
+    }
     warn_of_eviction(ctx);
     Ok(())
 }

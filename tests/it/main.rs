@@ -21,6 +21,7 @@ mod migrate_slots;
 mod model;
 mod mutex;
 mod notify;
+mod observing;
 mod old_files;
 mod other_modules;
 mod predecessors;

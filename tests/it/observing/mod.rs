@@ -1,0 +1,7 @@
+//! What operators and applications are told of what happens: LOCK.LOG, lines in the server's log, keyspace events,
+//! client tracking.
+
+mod events;
+mod lines;
+mod log;
+mod tracking;
