@@ -319,9 +319,14 @@ impl Keys for &mut Keyspace {
 
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> OpenKey<'e> {
         let key = key.to_key();
+        let expired = match self.primary.get(&key) {
+            Some(Stored::Lock(lock, _)) => lock.latest_holder().map(|(owner, fence)| (owner.clone(), fence)),
+            _ => None,
+        };
         self.expire(&key);
         self.opened += 1;
-        OpenKey { keyspace: self, key }
+        let expired = expired.filter(|_| !self.primary.contains_key(&key));
+        OpenKey { keyspace: self, key, expired }
     }
 
     fn gate(&mut self, _: KeyRef<'_>) -> Gate {
@@ -333,9 +338,14 @@ impl Keys for &mut Keyspace {
 pub(crate) struct OpenKey<'e> {
     keyspace: &'e mut Keyspace,
     key: Key,
+    expired: Option<(Owner, Fence)>,
 }
 
 impl Entry for OpenKey<'_> {
+    fn take_expired(&mut self) -> Option<(Owner, Fence)> {
+        self.expired.take()
+    }
+
     fn content(&mut self) -> Content<'_> {
         match self.keyspace.primary.get_mut(&self.key) {
             None => Content::Free,
