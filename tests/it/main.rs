@@ -16,6 +16,7 @@ mod grace;
 mod hostile;
 mod info;
 mod leaving;
+mod metrics;
 mod migrate_slots;
 mod model;
 mod mutex;
