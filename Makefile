@@ -16,9 +16,11 @@ MODULE_DIR = $(PREFIX)/lib/redis/modules
 
 # Hundreds of clients need more open files than the 256 that macOS gives a shell.
 MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
+# Where they cannot be had, their tests say so and are skipped.
+METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
-.PHONY: help setup build run test test-all check check-long check-servers servers mutants mutants-shell lint install \
-	demo bench bench-quick
+.PHONY: help setup build run test test-all check check-long check-servers servers metrics-tools mutants mutants-shell \
+	lint install demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -35,11 +37,13 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime
+	@$(METRICS_TOOLS)
 	cargo build --release --workspace
 	@$(MANY_FILES); echo cargo test --release --workspace; cargo test --release --workspace
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
 	@scripts/setup compiler libclang redis cli faketime
+	@$(METRICS_TOOLS)
 	@$(MANY_FILES); scripts/test-all
 
 check: ## the rules beside the model: five million random steps, every schedule of small worlds for a minute
@@ -54,6 +58,9 @@ check-servers: ## the model beside each server: 200,000 random steps on each (LO
 
 servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
 	@scripts/servers
+
+metrics-tools: ## redis_exporter and promtool out of Debian's packages, into a cache outside the tree (METRICS_CACHE)
+	@scripts/metrics-tools
 
 mutants: ## what the unit tests catch of a thousand changes to the rules (cargo-mutants); below 95 % it fails
 	@scripts/setup compiler

@@ -17,6 +17,7 @@ mod hostile;
 mod info;
 mod inspecting;
 mod leaving;
+mod metrics;
 mod migrate_slots;
 mod model;
 mod mutex;

@@ -1,0 +1,50 @@
+#!lua flags=no-writes,allow-stale
+-- What redis_exporter exports of redis-lock: redis_exporter -script redis-lock.lua. It becomes the gauges
+-- redis_script_values{key="lock_waiters"} and so on, one for each field of INFO lock that is a number. docs/metrics.md
+-- tells how to run it, and which permissions it needs.
+--
+-- It must never fail, and never return anything but a number: the exporter would report the server as down. So what
+-- the server does not know, or does not allow, is left out. The flags above let it run on replicas, also on one that
+-- lost its primary, and while the server is out of memory, paused or unable to save.
+
+-- Names and values in turn, all strings: what the exporter reads.
+local values = {}
+
+local function export(name, value)
+    values[#values + 1] = name
+    values[#values + 1] = value
+end
+
+local info = redis.pcall('INFO', 'lock')
+if type(info) ~= 'string' then
+    return values -- this user may not read INFO
+end
+for line in string.gmatch(info, '[^\r\n]+') do
+    -- lock_version, 0.2.0, is no number.
+    local name, value = string.match(line, '^(lock_[%w_]+):(%-?%d+%.?%d*)$')
+    if name then
+        export(name, value)
+    end
+end
+
+-- INFO's percentiles know of a wait when it is over. LOCK.TOP knows those that go on: lock_top_waiters is the longest
+-- queue, lock_top_longest_ms the longest wait, and lock_top_held_ms the oldest hold, among the hundred locks that most
+-- wait for. acl_check_cmd asks first, because ACL LOG notes each refusal; it fails where there is no such command.
+local is_known, may = pcall(redis.acl_check_cmd, 'LOCK.TOP', 'COUNT', '100')
+local top = is_known and may and #values > 0 and redis.pcall('LOCK.TOP', 'COUNT', '100')
+if type(top) ~= 'table' or top.err then
+    return values
+end
+local most = { waiters = 0, longest = 0, held = 0 }
+for _, lock in ipairs(top) do
+    for position = 1, #lock - 1, 2 do
+        local field, value = lock[position], lock[position + 1]
+        if most[field] then
+            most[field] = math.max(most[field], value)
+        end
+    end
+end
+export('lock_top_waiters', string.format('%.0f', most.waiters))
+export('lock_top_longest_ms', string.format('%.0f', most.longest))
+export('lock_top_held_ms', string.format('%.0f', most.held))
+return values
