@@ -1,8 +1,8 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
 use crate::argument_docs::{
-    COUNT as COUNT_OPTION, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, OWNER, PERMITS,
-    SESSION, TOKEN, WAIT,
+    COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, MODE, NEW_OWNER, NEW_TOKEN,
+    NUMKEYS, OWNER, PERMITS, SESSION, TOKEN, WAIT,
 };
 use crate::name::Prefix;
 
@@ -19,6 +19,8 @@ pub enum Action {
     Renew(Prefix),
     /// LOCK.HELD: how a token holds a lock.
     Held,
+    /// LOCK.EXEC: runs a command only while a token holds a lock.
+    Exec,
     /// LOCK.INFO: who holds a lock.
     Info,
     /// LOCK.WAITERS: who waits for a lock.
@@ -34,8 +36,13 @@ impl Action {
     pub const fn takes_several_keys(self) -> bool {
         match self {
             Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
-            Action::Held | Action::Info | Action::Waiters | Action::Cancel | Action::Apply => false,
+            Action::Held | Action::Exec | Action::Info | Action::Waiters | Action::Cancel | Action::Apply => false,
         }
+    }
+
+    /// Whether another command is among its arguments, with keys of its own.
+    pub const fn has_keys_of_another(self) -> bool {
+        matches!(self, Action::Exec)
     }
 }
 
@@ -195,6 +202,13 @@ pub const CATALOG: &[Command] = &[
         "Tells fence, holds and time to live if the token holds the lock, whatever its family.",
     ),
     command(
+        "LOCK.EXEC",
+        Action::Exec,
+        -4,
+        &[KEY, TOKEN, COMMAND, COMMAND_ARGS],
+        "Runs a command in one step with the check that the token holds the lock, whatever its family.",
+    ),
+    command(
         "LOCK.INFO",
         Action::Info,
         -2,
@@ -233,18 +247,20 @@ const fn command(
         Action::Release(_) | Action::Renew(_) => "O(1) for the only holder, O(log N) with N other holders or waiters",
         Action::Cancel => "O(N) with N queued requests of the token",
         Action::Held => "O(1)",
+        Action::Exec => "O(1), and what the command takes",
         Action::Info => "O(N log N) with N holders",
         Action::Waiters => "O(N) with N waiters that are listed",
         Action::Apply => "O(log N) with N holders",
     };
     let access = match action {
-        Action::Held | Action::Info | Action::Waiters => Access::Read,
+        Action::Held | Action::Exec | Action::Info | Action::Waiters => Access::Read,
         Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Access::Update,
         Action::Release(_) => Access::Delete,
     };
     let (flags, categories) = match action {
         Action::Acquire(_) => ("write deny-oom fast blocking", "write fast blocking lock"),
         Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply => ("write fast", "write fast lock"),
+        Action::Exec => ("write", "write lock"),
         Action::Held | Action::Info | Action::Waiters => ("readonly", "read lock"),
     };
     Command { name, action, summary, complexity, arity, flags, categories, access, args }
@@ -285,6 +301,7 @@ mod tests {
             "MLOCK.RELEASE numkeys key [key ...] token".into(),
             format!("MLOCK.RENEW numkeys key [key ...] token {lease}"),
             "LOCK.HELD key token".into(),
+            "LOCK.EXEC key token command [arg [arg ...]]".into(),
             "LOCK.INFO key [COUNT count]".into(),
             "LOCK.WAITERS key [COUNT count]".into(),
             "LOCK.CANCEL key token".into(),
@@ -346,6 +363,7 @@ mod tests {
             (Action::Renew(Prefix::Mlock), "write fast", write, Update),
             (Action::Cancel, "write fast", write, Update),
             (Action::Apply, "write fast", write, Update),
+            (Action::Exec, "write", "write lock", Read),
             (Action::Held, "readonly", read, Read),
             (Action::Info, "readonly", read, Read),
             (Action::Waiters, "readonly", read, Read),

@@ -33,6 +33,7 @@ pub use acquire::{AcquireCommand, Token, WaitOptions};
 pub use argument::Argument;
 pub use inspect::ListLength;
 pub use integer::integer;
+pub use keys::key_positions;
 pub use lease::{LeaseSettings, MAX_LEASE_MS};
 pub use owner::owner;
 pub use release::ReleaseCommand;

@@ -10,6 +10,7 @@
 //! | `renew`        | `*.RENEW`                                                 |
 //! | `cancel`       | `LOCK.CANCEL`                                             |
 //! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                  |
+//! | `exec`         | `LOCK.EXEC`                                               |
 //! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file |
 
 mod acquire;
@@ -17,6 +18,7 @@ mod apply;
 mod arguments;
 mod cancel;
 mod dispatch;
+mod exec;
 mod inspect;
 pub mod registration;
 mod release;

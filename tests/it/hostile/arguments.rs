@@ -77,6 +77,7 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
         ("rwlock", "acquire" | "release") => format!("{key} {owner} {mode}"),
         ("sem", "acquire") => format!("{key} {owner} LIMIT {number}"),
         ("lock", "info" | "waiters") => key.into(),
+        ("lock", "exec") => format!("{key} {owner} EXISTS {}", rng.pick(KEYS)),
         ("lock", "apply") => format!("{key} DROP {owner}"),
         _ => format!("{key} {owner}"),
     }
