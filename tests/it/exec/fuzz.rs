@@ -6,7 +6,7 @@ use crate::support::cluster::single_node_of;
 use crate::support::{Rng, Server, LIMIT};
 
 /// So many requests, all commands in turn.
-const EXECS: usize = 4_000;
+const EXECS: usize = 3_000;
 
 /// What lets the commands run. Only now and then is its name among their arguments.
 const LOCK: &str = "{t}the-lock";
@@ -137,5 +137,7 @@ fn every_command_leaves_the_server_up_and_the_lock_intact() {
 
 #[test]
 fn in_a_cluster_and_with_an_append_only_file_too() {
-    play(single_node_of(Server::builder().appendonly().config("appendfsync no")), 2);
+    let builder = Server::builder().appendonly().config("appendfsync no");
+    // CLUSTER DELSLOTS does what it is for: the lock's slot stays.
+    play(single_node_of(builder.config("cluster-require-full-coverage no")), 2);
 }
