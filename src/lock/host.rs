@@ -9,6 +9,7 @@ use crate::key::{KeyRef, RequestId};
 use crate::value::fence::Fence;
 use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::KeyError;
+use crate::value::owner::Owner;
 use crate::value::time::{Deadline, Now};
 
 /// All that a decision works with. The parts are apart, so that clients can be answered while a key is open.
@@ -45,6 +46,10 @@ pub trait Keys {
 pub trait Entry {
     /// What is under the key.
     fn content(&mut self) -> Content<'_>;
+
+    /// The key is free because the lock that was there expired when the key was opened: the holder of the latest grant,
+    /// and its fence. Told once.
+    fn take_expired(&mut self) -> Option<(Owner, Fence)>;
 
     /// The key's own deadline.
     fn until(&self) -> Deadline;

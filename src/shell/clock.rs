@@ -49,6 +49,11 @@ pub fn shorten_turn(us: u64) {
     TURN_ENDS_US.0.set(TURN_ENDS_US.0.get().saturating_sub(us));
 }
 
+/// The clock that nobody sets, in microseconds.
+pub fn monotonic_us() -> u64 {
+    ffi::monotonic_us()
+}
+
 /// The clock that nobody sets.
 pub fn instant() -> Instant {
     Instant::from_ms(ffi::monotonic_us() / 1000)

@@ -5,6 +5,7 @@
 //! | `start`       | what happens when the module is loaded                                |
 //! | `commands`    | how does a client's command come in, and its reply go out             |
 //! | `turn`        | how do the rules get their turn: for a command, or by the timer       |
+//! | `observe`     | what are operators told of what the rules do                          |
 //! | `keyspace`    | how are locks stored in keys: data type, codec, events of single keys |
 //! | `state`       | what does the module remember that is not in a key                    |
 //! | `clients`     | how does a client wait, and how is it woken                           |
@@ -22,6 +23,7 @@ mod clock;
 mod commands;
 mod ffi;
 pub mod keyspace;
+mod observe;
 mod replication;
 mod settings;
 pub mod start;

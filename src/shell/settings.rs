@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use command::parse::{LeaseSettings, MAX_LEASE_MS};
 use lock::manager::lock_manager::Limits;
+use lock::manager::occurrence::Observe;
 use redis_module::configuration::{register_i64_configuration, ConfigurationFlags};
 use redis_module::Context;
 
@@ -89,5 +90,9 @@ pub fn leases() -> LeaseSettings {
 
 /// What the rules are told.
 pub fn limits() -> Limits {
-    Limits { max_waiters: usize::try_from(MAX_WAITERS.get()).unwrap_or(usize::MAX), keep_place_ms: KEEP_PLACE.get() }
+    Limits {
+        max_waiters: usize::try_from(MAX_WAITERS.get()).unwrap_or(usize::MAX),
+        keep_place_ms: KEEP_PLACE.get(),
+        observe: Observe::default(),
+    }
 }

@@ -5,11 +5,13 @@ use redis_module::{raw, Context, RedisString, Status};
 use super::background::{command_watch, gate, server_events, stall, timer};
 use super::commands::registration;
 use super::ffi::context::Ctx;
+use super::ffi::info as ffi_info;
 use super::ffi::module::{is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
 use super::ffi::slot_migration;
 use super::keyspace::datatype::REDISLOCK;
-use super::keyspace::{key_events, lock_memory};
+use super::keyspace::{held, key_events, lock_memory};
+use super::observe::info;
 use super::replication::consumers;
 use super::{clock, settings, turn};
 
@@ -38,6 +40,7 @@ pub fn stop(_: &Context) -> Status {
 }
 
 fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<(), String> {
+    held::start();
     lock_memory::start(*REDISLOCK.raw_type.borrow());
     settings::register(ctx, context, &pairs(args)).map_err(|argument| {
         let settings = settings::described();
@@ -48,8 +51,11 @@ fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<()
     let unchecked = if is_valkey() { UNCHECKED_ON_VALKEY } else { 0 };
     set_options(ctx, OPTIONS | migrations | unchecked);
     registration::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
-    if !server_events::subscribe(ctx) {
+    if !server_events::subscribe(ctx, held::all_flushed) {
         return Err("the server refuses an event: it must be Redis 7.0 or newer, or Valkey".into());
+    }
+    if !ffi_info::register(ctx, info::on_info) {
+        return Err("the server refuses a section of INFO".into());
     }
     gate::start(ctx);
     clock::start();

@@ -6,7 +6,7 @@ use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
-use super::background::events::{self, Event};
+use super::background::events::{self, Event, Step};
 use super::background::timer;
 use super::clients::waiting_clients::WaitingClients;
 use super::ffi::call::slot;
@@ -46,10 +46,10 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     Some(result)
 }
 
-/// The state, if nobody uses it and no event waits to be applied.
+/// The state, if nobody uses it, no event waits to be applied, and nobody observes.
 #[inline(always)]
-pub fn at_rest() -> Option<RefMut<'static, State>> {
-    if events::is_any() {
+pub fn at_rest(step: Step) -> Option<RefMut<'static, State>> {
+    if !events::are_at_rest(step) {
         return None;
     }
     RefMut::filter_map(STATE.0.try_borrow_mut().ok()?, Option::as_mut).ok()
@@ -66,11 +66,17 @@ pub fn peek<R>(inspect: impl FnOnce(&State) -> R) -> Option<R> {
     STATE.0.try_borrow().ok()?.as_ref().map(inspect)
 }
 
+fn set_limits(manager: &mut LockManager) {
+    manager.limits = settings::limits();
+    events::set_observed(manager.limits.observe.needs_long_road());
+}
+
 impl State {
     fn apply(&mut self, event: Event, now: &Now) {
         let State { manager, clients } = self;
         match event {
             Event::KeyRemoved(key, last) => manager.key_removed(key.as_ref(), last),
+            Event::HoldRemoved(key, owner, fence, by) => manager.hold_removed(now, key.as_ref(), &owner, fence, by),
             Event::KeyTouched(key) => manager.key_touched(key.as_ref()),
             Event::SeveralHold(key, ends) => manager.several_hold(key.as_ref(), ends),
             Event::DbFlushed(db) => manager.db_flushed(db),
@@ -97,11 +103,11 @@ impl State {
             // The server has unblocked the blocked clients itself, or has not: both are met.
             Event::Demoted => manager.demote(),
             Event::Configured => {
-                manager.limits = settings::limits();
+                set_limits(manager);
                 manager.change_grace(now, settings::grace_ms());
             }
             Event::Began { since, grace_ms } => {
-                manager.limits = settings::limits();
+                set_limits(manager);
                 manager.begin_grace(since, grace_ms);
             }
             Event::ClockSet => manager.clock_was_set(now),

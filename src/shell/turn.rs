@@ -15,6 +15,7 @@ use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::Now;
 use redis_module::raw;
 
+use super::background::events::Step;
 use super::background::timer::Arming;
 use super::background::{events, inspections, stall, timer, turn_end};
 use super::clients::parking::{NewWaiter, Parking};
@@ -26,6 +27,8 @@ use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::key_events;
 use super::keyspace::store::{KeyArguments, Store, StoredKey};
+use super::observe::longest_turn::Turn;
+use super::observe::occurrences;
 use super::state::{self, State};
 
 /// What the rules work with during a command.
@@ -41,20 +44,24 @@ pub fn of_command<'c, R>(
     waiter: Option<NewWaiter<'c>>,
     decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
 ) -> Result<R, ErrorReply> {
+    let turn = Turn::of_command();
     let decided = state::borrow(|state, now| {
         let State { manager, clients } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
         let mut host = Host { keys, clients: Parking { answering: Answering { ctx, clients }, waiter }, now };
+        manager.samples.wants_hold = events::is_sampling();
         let several_before = manager.with_several_holders();
         let result = decide(manager, &mut host);
         if manager.with_several_holders() > several_before {
             key_events::follow_several_holders(ctx);
         }
         key_events::follow(manager);
+        occurrences::take(ctx, manager, now);
         schedule_and_wake(manager);
         result
     });
+    turn.end();
     decided.ok_or(errors::BUSY)
 }
 
@@ -66,10 +73,10 @@ pub struct AloneTurn<'c> {
 }
 
 impl<'c> AloneTurn<'c> {
-    /// `None` also where events wait to be applied.
+    /// `None` also where events wait to be applied, or somebody observes.
     #[inline(always)]
-    pub fn begin(ctx: Ctx<'c>, name: Str<'c>) -> Option<AloneTurn<'c>> {
-        Some(AloneTurn { state: state::at_rest()?, key: CommandKey { ctx, name } })
+    pub fn begin(ctx: Ctx<'c>, name: Str<'c>, step: Step) -> Option<AloneTurn<'c>> {
+        Some(AloneTurn { state: state::at_rest(step)?, key: CommandKey { ctx, name } })
     }
 
     /// As [`LockManager::acquire_alone`].
@@ -198,6 +205,7 @@ pub fn of_told_owner(key: KeyRef<'_>, owner: &[u8]) {
 pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     timer::fired();
     let played = guard("timer", || {
+        let turn = Turn::of_timer();
         stall::note_life();
         turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
@@ -222,7 +230,9 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
                 schedule(manager);
             }
             key_events::follow(manager);
+            occurrences::take(ctx, manager, now);
         });
+        turn.end();
     });
     if played.is_none() {
         // A bug must not keep those from their turn whom it does not concern.

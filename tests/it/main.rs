@@ -15,6 +15,7 @@ mod fences;
 mod gates;
 mod grace;
 mod hostile;
+mod info;
 mod leaving;
 mod migrate_slots;
 mod model;

@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, Park, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
+use crate::value::by_family::ByFamily;
 use crate::value::fence::Fence;
 use crate::value::holders::Holder;
 use crate::value::lock::{FirstGrant, Lock, SeveralEnds};
@@ -69,6 +70,7 @@ impl Default for SimulatedServer {
             lags: false,
             told: None,
             opened: 0,
+            stored_by_others: ByFamily::default(),
         };
         SimulatedServer { keyspace, inbox: Inbox::default(), turns: Turns::Endless }
     }
@@ -113,6 +115,8 @@ pub(crate) struct Keyspace {
     /// By so much the wall clock is ahead of it.
     pub ahead_ms: i64,
     pub primary: HashMap<Key, Stored>,
+    /// How many more locks are there by what others than the rules have stored and removed.
+    pub stored_by_others: ByFamily<i64>,
     pub replica: Replica,
     pub gate: Gate,
     /// What happened outside the rules; the lock manager is still to be told.
@@ -199,6 +203,7 @@ impl Keyspace {
     pub fn delete(&mut self, key: &Key) {
         if let Some(stored) = self.primary.remove(key) {
             if let Stored::Lock(lock, _) = &stored {
+                lock.held_family().into_iter().for_each(|family| *self.stored_by_others.of_mut(family) -= 1);
                 self.events.extend(lock.fence().map(|fence| KeyEvent::Removed(key.clone(), fence)));
             }
             self.send(key, Sent::Delete);
@@ -209,8 +214,16 @@ impl Keyspace {
     pub fn put(&mut self, key: &Key, stored: Stored) {
         self.delete(key);
         self.primary.insert(key.clone(), stored.clone());
+        self.note_stored(key);
         self.tell_of(key);
         self.send(key, Sent::Put(stored));
+    }
+
+    /// A lock came to the key without the rules.
+    fn note_stored(&mut self, key: &Key) {
+        if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
+            lock.held_family().into_iter().for_each(|family| *self.stored_by_others.of_mut(family) += 1);
+        }
     }
 
     /// The stored value, as DUMP and RENAME see it.
@@ -256,7 +269,11 @@ impl Keyspace {
         self.primary = replica.keys.clone();
         self.replica = replica;
         let keys: Vec<Key> = self.primary.keys().cloned().collect();
-        keys.iter().for_each(|key| self.tell_of(key));
+        self.stored_by_others = ByFamily::default();
+        for key in &keys {
+            self.note_stored(key);
+            self.tell_of(key);
+        }
     }
 
     fn send(&mut self, key: &Key, sent: Sent) {
@@ -319,9 +336,14 @@ impl Keys for &mut Keyspace {
 
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> OpenKey<'e> {
         let key = key.to_key();
+        let expired = match self.primary.get(&key) {
+            Some(Stored::Lock(lock, _)) => lock.latest_holder().map(|(owner, fence)| (owner.clone(), fence)),
+            _ => None,
+        };
         self.expire(&key);
         self.opened += 1;
-        OpenKey { keyspace: self, key }
+        let expired = expired.filter(|_| !self.primary.contains_key(&key));
+        OpenKey { keyspace: self, key, expired }
     }
 
     fn gate(&mut self, _: KeyRef<'_>) -> Gate {
@@ -333,9 +355,14 @@ impl Keys for &mut Keyspace {
 pub(crate) struct OpenKey<'e> {
     keyspace: &'e mut Keyspace,
     key: Key,
+    expired: Option<(Owner, Fence)>,
 }
 
 impl Entry for OpenKey<'_> {
+    fn take_expired(&mut self) -> Option<(Owner, Fence)> {
+        self.expired.take()
+    }
+
     fn content(&mut self) -> Content<'_> {
         match self.keyspace.primary.get_mut(&self.key) {
             None => Content::Free,

@@ -64,10 +64,13 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
-        match request.names {
+        let answer = match request.names {
             [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),
             _ => self.acquire_several(host, &request),
-        }
+        };
+        self.statistics.count_answer(&answer);
+        self.note_refusal(&request, &answer);
+        answer
     }
 
     /// One key is open from the decision to the end, unless others have to be inspected in between.
@@ -83,6 +86,7 @@ impl LockManager {
         let admission = self.admission(host.now, key, &mut entry, &lock_request)?;
         if admission != Admission::Wait && is_quiet {
             let grant = self.grant_one(host.now, key, &mut entry, &lock_request, session)?;
+            self.note_grant(key, &lock_request, grant, None);
             return Ok(Acquired::Granted(grant));
         }
         let request = &request.as_far_as_it_may_wait(&host.clients);
@@ -227,7 +231,11 @@ impl LockManager {
         request: &AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
-        let grant = first_of(&self.grant(host, db, names, &lock_request, session)?);
+        let grants = self.grant(host, db, names, &lock_request, session)?;
+        for (name, grant) in names.iter().zip(&grants) {
+            self.note_grant(KeyRef { db, name }, &lock_request, *grant, None);
+        }
+        let grant = first_of(&grants);
         if self.queues.is_empty() {
             return Ok(Acquired::Granted(grant));
         }
@@ -323,7 +331,7 @@ impl LockManager {
     /// A retry has taken the place of this request over.
     fn supersede<C: Clients>(&mut self, clients: &mut C, id: RequestId) {
         if self.queues.request(id).is_some_and(|queued| queued.is_present()) {
-            clients.answer(id, WaitOutcome::Superseded);
+            self.tell(clients, id, WaitOutcome::Superseded);
         }
         self.remove(id);
     }

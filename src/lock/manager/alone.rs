@@ -51,6 +51,7 @@ impl LockManager {
             Content::Free => self.create(now, &mut entry, request),
             Content::Lock(_) | Content::Foreign => return None,
         };
+        self.statistics.alone.of_mut(request.claim.family()).granted += u64::from(granted.is_ok());
         if let (Some(client), Ok(grant)) = (session, &granted) {
             self.bind(now, client, key.key(), request, grant.fence);
         }
@@ -79,12 +80,16 @@ impl LockManager {
         let released = lock.release(owner, portion);
         match released {
             Ok(Released::Gone) => {
+                self.statistics.alone.of_mut(portion.family()).freed += 1;
                 entry.remove();
                 if !self.bindings.is_empty() {
                     self.unbind(key.key(), owner);
                 }
             }
-            Ok(Released::Fewer(_)) => update(&mut entry, Effect::Hold(owner)),
+            Ok(Released::Fewer(_)) => {
+                self.statistics.alone.of_mut(portion.family()).fewer += 1;
+                update(&mut entry, Effect::Hold(owner));
+            }
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
         }
         Some(released.map_err(KeyError::from))

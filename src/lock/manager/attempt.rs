@@ -4,6 +4,7 @@ use super::acquire::holds_all;
 use super::deliveries::GrantInFlight;
 use super::grant::first_of;
 use super::lock_manager::LockManager;
+use super::occurrence::Waited;
 use crate::host::{Clients, Content, Delivery, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
@@ -51,6 +52,7 @@ impl LockManager {
             return Attempt::Dismissed;
         };
         let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
+        let waited = Waited { request: id, ms: now.instant().ms_since(queued.since) };
         let request = LockRequest { owner: owner.as_ref(), claim: wait_queue.under_limit(queued.claim), lease };
         match self.admission(now, key, entry, &request) {
             Ok(Admission::AlreadyHeld) => {}
@@ -61,12 +63,13 @@ impl LockManager {
         match self.grant_one(now, key, entry, &request, session) {
             Err(error) => self.dismiss_for(clients, id, error),
             Ok(grant) => {
+                self.note_grant(key, &request, grant, Some(waited));
                 let claim = request.claim;
                 let others = self.remove(id);
                 if others == Others::Some {
                     self.gained(key, owner.as_bytes());
                 }
-                self.deliver(clients, id, grant, || GrantInFlight {
+                self.deliver(clients, waited, grant, || GrantInFlight {
                     request: id,
                     owner,
                     claim,
@@ -116,6 +119,10 @@ impl LockManager {
         match self.grant(host, db, &names, &request, queued.session) {
             Err(error) => self.dismiss_for(&mut host.clients, id, error),
             Ok(grants) => {
+                let waited = Waited { request: id, ms: host.now.instant().ms_since(queued.since) };
+                for (key, grant) in keys.iter().zip(&grants) {
+                    self.note_grant(key.as_ref(), &request, *grant, Some(waited));
+                }
                 let others = self.remove(id);
                 let other_queues =
                     queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());
@@ -123,7 +130,7 @@ impl LockManager {
                 keys.iter().for_each(|key| self.gained(key.as_ref(), queued.owner.as_bytes()));
                 let first = first_of(&grants);
                 let (owner, claim) = (queued.owner, queued.claim);
-                self.deliver(&mut host.clients, id, first, || {
+                self.deliver(&mut host.clients, waited, first, || {
                     let grants = keys.into_iter().zip(grants).collect();
                     GrantInFlight { request: id, owner, claim, grants }
                 });
@@ -136,12 +143,13 @@ impl LockManager {
     fn deliver<C: Clients>(
         &mut self,
         clients: &mut C,
-        id: RequestId,
+        waited: Waited,
         grant: Grant,
         delivery: impl FnOnce() -> GrantInFlight,
     ) {
         let outcome = WaitOutcome::Granted { fence: grant.fence, holds: grant.holds };
-        match clients.answer(id, outcome) {
+        self.samples.waited(waited.ms);
+        match self.tell(clients, waited.request, outcome) {
             Delivery::Done => {}
             Delivery::Pending => self.deliveries.sent(delivery()),
             Delivery::Failed => self.deliveries.put_back(delivery()),

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::lock_manager::{LockManager, Timer};
-use crate::host::{Clients, Content, Entry, Host, Keys, WaitOutcome};
+use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
 use crate::id_map::IdSet;
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{Others, QueueId, QueuedRequest};
@@ -122,11 +122,17 @@ impl LockManager {
     /// Takes a request out and tells its client why.
     pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
         let Some(request) = self.queues.request(id) else { return };
-        if request.is_present() {
-            clients.answer(id, outcome);
-        }
         self.due.extend(request.queues.iter().copied());
+        if request.is_present() {
+            self.tell(clients, id, outcome);
+        }
         self.remove(id);
+    }
+
+    /// Tells a client that waits how its request ended.
+    pub(super) fn tell<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) -> Delivery {
+        self.statistics.count_outcome(outcome);
+        clients.answer(id, outcome)
     }
 
     /// The same with many, as far as the turn goes.

@@ -2,9 +2,11 @@
 //! takes them out first. The lease of a mutex is the time to live of its key: the server ends it.
 
 use super::lock_manager::LockManager;
+use super::occurrence::EndedBy;
 use super::release::{is_vacant, remove_if_vacant, update};
 use crate::host::{Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::KeyRef;
+use crate::value::holders::Holder;
 use crate::value::outcome::Released;
 use crate::value::time::Now;
 
@@ -20,6 +22,12 @@ impl LockManager {
     #[inline]
     pub(super) fn settle<E: Entry>(&mut self, now: &Now, key: KeyRef<'_>, entry: &mut E) {
         let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
+        if matches!(entry.content(), Content::Free) {
+            if let Some((owner, fence)) = entry.take_expired() {
+                self.tell_end(now, key, owner.as_bytes(), fence, EndedBy::LeaseEnd);
+            }
+            return;
+        }
         if !is_shared && self.ended.is_empty() {
             return;
         }
@@ -32,14 +40,18 @@ impl LockManager {
             entry.update(Effect::Clamp(at_most), None);
         }
         let Content::Lock(lock) = entry.content() else { return };
-        let mut gone = lock.settle(now.timestamp());
+        let before = lock.held_family();
+        let ended = |holder: Holder| (holder.owner, holder.fence, EndedBy::LeaseEnd);
+        let mut gone: Vec<_> = lock.settle(now.timestamp()).into_iter().map(ended).collect();
         if !self.ended.is_empty() {
             for (owner, client) in self.bindings.owners_of(key) {
+                let Some(fence) = lock.fence_of(owner.as_bytes()) else { continue };
                 if self.ended.contains_key(&client) && lock.evict(owner.as_bytes()) == Released::Gone {
-                    gone.push(owner);
+                    gone.push((owner, fence, EndedBy::Disconnected));
                 }
             }
         }
+        self.statistics.count_stored(before, lock.held_family());
         if gone.is_empty() {
             if is_clamped {
                 self.watch_holders(key, entry);
@@ -48,15 +60,16 @@ impl LockManager {
         }
         // Somebody may write: so may the timer.
         self.shared_leases.resume();
-        for owner in &gone {
+        for (owner, fence, by) in &gone {
             self.unbind(key, owner.as_bytes());
+            self.note_end(now, key, owner.as_bytes(), *fence, *by);
         }
         match is_vacant(entry) {
             true => {
                 entry.remove();
                 self.shared_leases.forget(key);
             }
-            false => gone.iter().for_each(|owner| update(entry, Effect::Drop(owner.as_bytes()))),
+            false => gone.iter().for_each(|(owner, ..)| update(entry, Effect::Drop(owner.as_bytes()))),
         }
         self.watch_holders(key, entry);
         self.due.extend(self.queues.id_of(key));

@@ -2,7 +2,7 @@
 
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::Cancelled;
-use super::lock_manager::LockManager;
+use super::lock_manager::{LockError, LockManager};
 use super::timers::NextTimer;
 use crate::host::simulated::{SimulatedServer, Stored, Told};
 use crate::key::{ClientId, Key};
@@ -49,11 +49,27 @@ impl Fixture {
         session: Option<ClientId>,
         lease: Lease,
     ) -> Acquired {
+        self.try_acquire_all(name, names, claim, session, lease).unwrap()
+    }
+
+    /// The same of a request that may be refused.
+    pub fn try_acquire(&mut self, name: &str, names: &[&[u8]], claim: Claim) -> Result<Acquired, LockError> {
+        self.try_acquire_all(name, names, claim, None, Lease::Persist)
+    }
+
+    fn try_acquire_all(
+        &mut self,
+        name: &str,
+        names: &[&[u8]],
+        claim: Claim,
+        session: Option<ClientId>,
+        lease: Lease,
+    ) -> Result<Acquired, LockError> {
         let (owner, now) = (owner(name), self.server.now());
         let request = LockRequest { owner: owner.as_ref(), claim, lease };
         let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: false });
         let request = AcquireRequest { db: 0, names, request, wait, session };
-        self.manager.acquire(&mut self.server.host(&now), request).unwrap()
+        self.manager.acquire(&mut self.server.host(&now), request)
     }
 
     pub fn release(&mut self, name: &str, portion: Portion) -> Result<Released, KeyError> {

@@ -4,7 +4,7 @@ use super::lock_manager::LockManager;
 use crate::host::{Content, Effect, Entry, Host, Keys};
 use crate::key::{ClientId, KeyRef};
 use crate::one_or_many::OneOrMany;
-use crate::value::claim::LockRequest;
+use crate::value::claim::{Family, LockRequest};
 use crate::value::fence::Fence;
 use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Grant, KeyError};
@@ -85,6 +85,7 @@ impl LockManager {
         let owner = request.owner.as_bytes();
         let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner));
         let kept_until = is_held.then(|| entry.until());
+        let before = held_family(entry);
         let grant = match entry.content() {
             Content::Free => {
                 let first = FirstGrant::new(*request, now.timestamp(), || Ok::<_, KeyError>(fence))?;
@@ -104,6 +105,7 @@ impl LockManager {
             }
             Content::Foreign => return Err(KeyError::WrongType),
         };
+        self.statistics.count_stored(before, held_family(entry));
         if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
             self.queues.note_holders(queue, Some(lock));
         }
@@ -128,6 +130,14 @@ fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockR
     });
     let first = fences.next()??;
     fences.all(|fence| fence == Some(first)).then_some(first)
+}
+
+/// The family of the lock that somebody holds here.
+pub(super) fn held_family<E: Entry>(entry: &mut E) -> Option<Family> {
+    match entry.content() {
+        Content::Lock(lock) => lock.held_family(),
+        Content::Free | Content::Foreign => None,
+    }
 }
 
 /// What was granted on the first key of a request.

@@ -3,10 +3,12 @@
 //! They only put queues into `due`, for [`LockManager::drain`] to serve: nothing may be written where they are noticed.
 
 use super::lock_manager::LockManager;
+use super::occurrence::EndedBy;
 use crate::key::KeyRef;
 use crate::value::fence::Fence;
 use crate::value::lock::SeveralEnds;
-use crate::value::time::Deadline;
+use crate::value::owner::Owner;
+use crate::value::time::{Deadline, Now};
 
 impl LockManager {
     /// A lock whose latest fence was `last` is gone from the key.
@@ -14,6 +16,12 @@ impl LockManager {
         self.bindings.unbind_key(key, last);
         self.shared_leases.leave(key, last);
         self.key_touched(key);
+    }
+
+    /// The lock that has gone from the key was held, by this owner the last, and this is why it has gone. The host
+    /// counts these ends.
+    pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, by: EndedBy) {
+        self.tell_end(now, key, owner.as_bytes(), fence, by);
     }
 
     /// A lock with several holders came to be under the key, or a client set the key's deadline.

@@ -9,8 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use super::deliveries::Deliveries;
 use super::due::Due;
 use super::grace::Grace;
+use super::occurrence::{Observe, Occurrences};
+use super::samples::Samples;
 use super::session_bindings::{BindingId, Bindings, Slot};
 use super::shared_leases::SharedLeases;
+use super::statistics::Statistics;
 use super::timer_set::TimerSet;
 use crate::host::WaitOutcome;
 use crate::id_map::{IdMap, IdSet};
@@ -30,6 +33,12 @@ pub struct LockManager {
     pub fences: FenceClock,
     /// The settings.
     pub limits: Limits,
+    /// What was counted since the start.
+    pub statistics: Statistics,
+    /// What is to be told to whoever observes.
+    pub occurrences: Occurrences,
+    /// How long waits and holds lasted.
+    pub samples: Samples,
     pub(super) grace: Grace,
     pub(super) queues: WaitQueues,
     pub(super) bindings: Bindings,
@@ -68,11 +77,13 @@ pub struct Limits {
     pub max_waiters: usize,
     /// Milliseconds that a place is kept; 0: not at all.
     pub keep_place_ms: u64,
+    /// What is put down in [`LockManager::occurrences`].
+    pub observe: Observe,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { max_waiters: 10_000, keep_place_ms: 1_000 }
+        Limits { max_waiters: 10_000, keep_place_ms: 1_000, observe: Observe::default() }
     }
 }
 
@@ -85,6 +96,8 @@ pub enum Timer {
     PlaceEnds(RequestId),
     /// The grace is over for those who wait for a key.
     GraceEnds(QueueId),
+    /// The grace is over.
+    GraceIsOver,
 }
 
 /// Why a request is answered with an error. Nothing was changed.

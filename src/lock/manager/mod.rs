@@ -22,6 +22,9 @@
 //! | `timer_set`        | which timer fires next                                            |
 //! | `shared_leases`    | when does the first of several holders end                        |
 //! | `grace`            | when is nobody new granted anything                               |
+//! | `statistics`       | what is counted, and where is told what happened                  |
+//! | `occurrence`       | what is told to whoever observes                                  |
+//! | `samples`          | how long did waits and holds last                                 |
 
 pub mod acquire;
 pub mod alone;
@@ -38,11 +41,14 @@ mod handoff;
 pub mod inspection;
 mod keyspace_changes;
 pub mod lock_manager;
+pub mod occurrence;
 mod release;
 pub mod renewal;
+mod samples;
 mod session;
 pub mod session_bindings;
 mod shared_leases;
+pub mod statistics;
 mod timer_set;
 pub mod timers;
 #[cfg(test)]

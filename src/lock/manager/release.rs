@@ -9,6 +9,7 @@
 //! | the last holder goes, nobody waits   | nothing                     | DEL                                  |
 
 use super::lock_manager::LockManager;
+use super::occurrence::EndedBy;
 use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::KeyRef;
 use crate::value::claim::{Claim, Family, InvalidClaim, Portion};
@@ -27,6 +28,14 @@ pub(super) enum End<'a> {
 }
 
 impl<'a> End<'a> {
+    fn by(&self) -> EndedBy {
+        match self {
+            End::Released { .. } => EndedBy::Released,
+            End::Disconnected { .. } => EndedBy::Disconnected,
+            End::Undelivered { .. } => EndedBy::Undelivered,
+        }
+    }
+
     fn owner(&self) -> &'a [u8] {
         match self {
             End::Released { owner, .. } | End::Disconnected { owner } | End::Undelivered { owner, .. } => owner,
@@ -109,8 +118,15 @@ impl LockManager {
         let is_handed_over = matches!(waited_for, Some((_, Gate::Open)));
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
+        let mut fence = None;
         let released = match entry.content() {
-            Content::Lock(lock) => end.apply(lock)?,
+            Content::Lock(lock) => {
+                fence = lock.fence_of(end.owner());
+                let before = lock.held_family();
+                let released = end.apply(lock)?;
+                self.statistics.count_stored(before, lock.held_family());
+                released
+            }
             Content::Foreign => return Err(KeyError::WrongType),
             Content::Free => {
                 if let End::Released { portion, .. } = end {
@@ -121,8 +137,14 @@ impl LockManager {
         };
         match released {
             Released::NotHeld | Released::Same(_) => return Ok(released),
-            Released::Fewer(_) => update(&mut entry, Effect::Hold(end.owner())),
+            Released::Fewer(_) => {
+                update(&mut entry, Effect::Hold(end.owner()));
+                self.note_fewer(key, end.owner(), end.by());
+            }
             Released::Gone => {
+                if let Some(fence) = fence {
+                    self.note_end(host.now, key, end.owner(), fence, end.by());
+                }
                 if !self.bindings.is_empty() {
                     self.unbind(key, end.owner());
                 }

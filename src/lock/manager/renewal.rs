@@ -1,6 +1,7 @@
 //! Renewals: a lease starts again from now, on request or because a session's connection lives.
 
 use super::lock_manager::LockManager;
+use super::occurrence::RenewedBy;
 use super::session_bindings::BindingId;
 use crate::host::{Content, Effect, Entry, Host, Keys};
 use crate::key::KeyRef;
@@ -58,7 +59,7 @@ impl LockManager {
             if !self.holds(host.now, key, &mut entry, request)? {
                 return Ok(Renewed::NotHeld);
             }
-            return Ok(self.renew_open(host.now, key, &mut entry, request.owner, request.lease));
+            return Ok(self.renew_open(host.now, key, &mut entry, request.owner, request.lease, RenewedBy::Request));
         }
         let mut holds_all = true;
         for name in names {
@@ -70,7 +71,8 @@ impl LockManager {
         }
         for name in names {
             let key = KeyRef { db, name };
-            self.renew_open(host.now, key, &mut host.keys.open(key), request.owner, request.lease);
+            let mut entry = host.keys.open(key);
+            self.renew_open(host.now, key, &mut entry, request.owner, request.lease, RenewedBy::Request);
         }
         Ok(Renewed::All)
     }
@@ -83,11 +85,13 @@ impl LockManager {
         entry: &mut E,
         owner: &[u8],
         lease: Option<Lease>,
+        by: RenewedBy,
     ) -> Renewed {
         let Content::Lock(lock) = entry.content() else { return Renewed::NotHeld };
         let Some(until) = lock.renew(owner, lease, now.timestamp()) else { return Renewed::NotHeld };
         let lease = lock.hold(owner, until).map(|hold| hold.lease);
         entry.update(Effect::Renew(owner), Some(until));
+        self.note_renewal(key, owner, by);
         self.watch_holders(key, entry);
         if let Some(queue) = self.queues.id_of(key) {
             self.watch_open(entry, queue);

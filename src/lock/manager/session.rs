@@ -2,6 +2,7 @@
 //! from their owners when it ends.
 
 use super::lock_manager::LockManager;
+use super::occurrence::RenewedBy;
 use super::release::End;
 use super::renewal::{third_of, Renewed};
 use super::session_bindings::{Binding, BindingId};
@@ -88,7 +89,7 @@ impl LockManager {
         }
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
-        let renewed = self.renew_open(host.now, key, &mut entry, binding.owner.as_bytes(), None);
+        let renewed = self.renew_open(host.now, key, &mut entry, binding.owner.as_bytes(), None, RenewedBy::Session);
         if renewed == Renewed::NotHeld {
             self.unbind(key, binding.owner.as_bytes());
         }

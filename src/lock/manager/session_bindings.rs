@@ -100,6 +100,11 @@ impl Bindings {
         self.vacant.len() == self.slots.len()
     }
 
+    /// How many holds are bound.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
     /// A binding that is still there.
     pub fn get(&self, id: BindingId) -> Option<&Binding> {
         self.bound(id.slot).filter(|bound| bound.number == id.number).map(|bound| &bound.binding)

@@ -3,6 +3,7 @@
 use super::deliveries::GrantInFlight;
 use super::departure::Departure;
 use super::lock_manager::{LockManager, Timer};
+use super::occurrence::Occurrence;
 use super::release::End;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::queue::request::QueueId;
@@ -42,13 +43,31 @@ impl LockManager {
     /// nobody new is granted anything.
     pub fn begin_grace(&mut self, since: Instant, grace_ms: u64) {
         self.grace.begin(since, grace_ms);
+        self.watch_grace();
+        if grace_ms > 0 {
+            self.occurrences.note(Occurrence::GraceBegan { ms: grace_ms });
+        }
         self.shared_leases.resume();
     }
 
     /// The setting was changed while a grace may run: it ends sooner or later then, but none begins.
     pub fn change_grace(&mut self, now: &Now, grace_ms: u64) {
         if self.grace.change(now, grace_ms) {
+            self.watch_grace();
             self.due.extend(self.queues.iter().map(|(id, _)| id));
+        }
+    }
+
+    /// When a grace ends that may be running.
+    pub fn grace_ends(&self) -> Option<Instant> {
+        self.grace.ends()
+    }
+
+    /// Sees to it that the end of the grace is told.
+    fn watch_grace(&mut self) {
+        match self.grace.ends() {
+            Some(ends) => self.timers.set(Timer::GraceIsOver, ends),
+            None => self.timers.clear(Timer::GraceIsOver),
         }
     }
 
@@ -188,11 +207,12 @@ impl LockManager {
             }
             match timer {
                 Some(Timer::WaitEnds(id)) => {
-                    host.clients.answer(id, WaitOutcome::TimedOut);
+                    self.tell(&mut host.clients, id, WaitOutcome::TimedOut);
                     self.leave(host.now, id, Departure::MayComeBack);
                 }
                 Some(Timer::PlaceEnds(id)) => _ = self.remove(id),
                 Some(Timer::GraceEnds(queue)) => self.due.insert(queue),
+                Some(Timer::GraceIsOver) => self.occurrences.note(Occurrence::GraceEnded),
                 None if renewal.is_none() => break,
                 None => {}
             }
@@ -255,6 +275,7 @@ impl LockManager {
             self.deliveries.put_back(delivery);
             return Gate::Closed;
         }
+        self.statistics.undelivered_grants += 1;
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
         for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
             // Where its slot is now the hold ends with its lease.
@@ -270,6 +291,7 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
+    use crate::manager::occurrence::Occurrence;
     use std::num::NonZeroU64;
 
     use super::*;
@@ -356,6 +378,10 @@ mod tests {
         fixture.manager.begin_grace(fixture.server.keyspace.instant(), 1_000);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.cancel("b").unwrap();
+        assert_eq!(fixture.manager.timers.all().count(), 1, "that of the grace itself");
+        (fixture.server.keyspace.now_ms, _) = (2_000, fixture.manager.occurrences.take());
+        fixture.tick();
+        assert_eq!(fixture.manager.occurrences.take(), [Occurrence::GraceEnded]);
         assert_eq!(fixture.next_timer(), None);
     }
 

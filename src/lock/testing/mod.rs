@@ -17,6 +17,7 @@
 //! | `rules`      | how is a step played on the rules                              |
 //! | `found`      | what have schedules found                                      |
 //! | `checks`     | what must hold after every step, whatever the model says       |
+//! | `counted`    | what do the rules count, beside what clients were told         |
 
 pub mod contract;
 #[cfg(test)]
@@ -33,6 +34,8 @@ pub mod world;
 mod between;
 #[cfg(test)]
 mod checks;
+#[cfg(test)]
+mod counted;
 #[cfg(test)]
 mod every;
 #[cfg(test)]

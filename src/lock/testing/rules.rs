@@ -38,7 +38,7 @@ pub(super) struct Rules {
 impl Rules {
     pub fn new(max_waiters: usize, keep_place_ms: Ms) -> Rules {
         let mut manager = LockManager::default();
-        manager.limits = Limits { max_waiters, keep_place_ms };
+        manager.limits = Limits { max_waiters, keep_place_ms, ..Limits::default() };
         // Turns end early, and what is left goes on in the next.
         let server = SimulatedServer { turns: Turns::Random(Cell::new(1)), ..SimulatedServer::default() };
         let saved = Replica::default();

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use super::between::check_nobody_gets_in_between;
 use super::checks::{self, Before};
 use super::contract::{Answer, Command, Event, Grant, Ms, Outcome, Word, Writes};
+use super::counted::Counted;
 use super::fences::Fences;
 use super::model::{Holder, Lock, Model, Request, Until, Value};
 use super::rules::{family, to_key, Rules};
@@ -37,6 +38,7 @@ pub(super) struct Simulation {
     /// Owners that were granted several requests at once: in which order is open, and so the lease and fence.
     at_once: Vec<Word>,
     requests: u64,
+    counted: Counted,
     /// By the number of the request.
     owners: HashMap<u64, Word>,
     saved: Saved,
@@ -59,6 +61,7 @@ impl Simulation {
             told: Vec::new(),
             at_once: Vec::new(),
             requests: 0,
+            counted: Counted::default(),
             owners: HashMap::new(),
             saved: Saved::default(),
             lagging: None,
@@ -92,6 +95,7 @@ impl Simulation {
             Step::Crash(grace) => {
                 self.take_time();
                 self.rules.crash(*grace);
+                self.counted = Counted::default();
                 self.model.restart(&self.saved, *grace);
                 self.lagging = None;
                 self.play_turns();
@@ -107,6 +111,7 @@ impl Simulation {
             Step::Failover(grace) => {
                 self.take_time();
                 self.rules.failover(*grace);
+                self.counted = Counted::default();
                 let saved = self.lagging.take().unwrap_or(self.model.save());
                 self.model.restart(&saved, *grace);
                 self.play_turns();
@@ -117,6 +122,7 @@ impl Simulation {
         checks::check_locks(&self.rules.server.keyspace);
         checks::check_nobody_holds_on(&self.rules);
         checks::check_replica(&self.rules.server.keyspace);
+        self.counted.check(&self.rules);
         if !self.model.has_grace() {
             checks::check_nobody_is_left_behind(&mut self.rules);
         }
@@ -184,6 +190,7 @@ impl Simulation {
         let outcome = self.rules.play(&command);
         let expected = self.model.play(&command);
         self.outcome = Some(expected);
+        self.counted.reply(expected);
         let is_same = match (outcome, expected) {
             (Outcome::Granted(fence, holds), Outcome::Granted(grant, expected)) => {
                 self.match_fence(grant, fence);
@@ -291,6 +298,7 @@ impl Simulation {
                 _ => self.at_once.push(owner),
             }
         }
+        expected.iter().for_each(|(_, answer)| self.counted.answer(*answer));
         self.told.extend(expected.iter().map(|(_, answer)| *answer));
     }
 

@@ -17,6 +17,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// All of them, in their order.
+    pub const ALL: [Family; 4] = [Family::Mutex, Family::Reentrant, Family::ReadWrite, Family::Semaphore];
+
     /// The word that clients see as `kind`.
     pub fn word(self) -> &'static str {
         match self {

@@ -30,6 +30,11 @@ impl Fence {
         i64::try_from(self.get()).expect("a fence is below 2^53")
     }
 
+    /// Microseconds since its grant, 0 where the clock was set back since.
+    pub fn us_before(self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.get())
+    }
+
     /// Whether it was made more than a day after `now_us` (microseconds since the epoch): no honest clock did that.
     pub fn is_beyond_a_day(self, now_us: u64) -> bool {
         self.get() > now_us.saturating_add(86_400_000_000)

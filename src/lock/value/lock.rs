@@ -15,10 +15,11 @@
 use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Portion};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
+use super::holders::Holder;
 use super::outcome::{Admission, Blockers, Grant, Hold, Released};
 use super::owner::Owner;
 use super::shared::{permits_admission, Shared};
-use super::time::{Deadline, Lease, Timestamp};
+use super::time::{Deadline, Lease, Now, Timestamp};
 
 /// The stored value of a key.
 #[derive(Clone, Debug)]
@@ -113,6 +114,11 @@ impl Lock {
         }
     }
 
+    /// The family, if anybody holds it.
+    pub fn held_family(&self) -> Option<Family> {
+        self.family().filter(|_| !self.is_vacant())
+    }
+
     /// Nobody holds it.
     #[inline]
     pub fn is_vacant(&self) -> bool {
@@ -165,6 +171,27 @@ impl Lock {
         match self {
             Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then(|| exclusive.hold(key_until)),
             Lock::Shared(shared) => shared.holders.get(owner).map(|holder| shared.hold(holder, key_until)),
+            Lock::Vacant => None,
+        }
+    }
+
+    /// The fence of this owner's grant, if it holds the lock.
+    pub fn fence_of(&self, owner: &[u8]) -> Option<Fence> {
+        match self {
+            Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then_some(exclusive.fence),
+            Lock::Shared(shared) => shared.holders.get(owner).map(|holder| holder.fence),
+            Lock::Vacant => None,
+        }
+    }
+
+    /// The owner of the latest grant, or the last of those that are left, and the fence of its grant.
+    pub fn latest_holder(&self) -> Option<(&Owner, Fence)> {
+        match self {
+            Lock::Exclusive(exclusive) => Some((&exclusive.owner, exclusive.fence)),
+            Lock::Shared(shared) => {
+                let latest = shared.holders.as_slice().iter().max_by_key(|holder| holder.fence)?;
+                Some((&latest.owner, latest.fence))
+            }
             Lock::Vacant => None,
         }
     }
@@ -246,6 +273,19 @@ impl Lock {
         }
     }
 
+    /// Whether the lock may have gone because its leases are over. Of a mutex, whose deadline its key had, only the
+    /// length of the lease is known, from the grant on: a renewal is not.
+    pub fn may_have_expired(&self, now: &Now) -> bool {
+        match self {
+            Lock::Exclusive(exclusive) => match exclusive.hold(Deadline::Never).lease {
+                Lease::Ms(ms) => exclusive.fence.us_before(now.us()) / 1000 >= ms.get(),
+                Lease::Persist => false,
+            },
+            Lock::Shared(shared) => shared.last_deadline().is_some_and(|last| last.is_over(now.timestamp())),
+            Lock::Vacant => false,
+        }
+    }
+
     /// The next end of a lease: something may be free then.
     pub fn first_deadline(&self, key_until: Deadline) -> Deadline {
         match self {
@@ -255,7 +295,7 @@ impl Lock {
     }
 
     /// Takes out the holders whose leases have ended, after [`Lock::clamp`]. A mutex has none: it ends with its key.
-    pub fn settle(&mut self, now: Timestamp) -> Vec<Owner> {
+    pub fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
         match self {
             Lock::Shared(shared) => shared.settle(now),
             _ => Vec::new(),

@@ -7,12 +7,14 @@
 //! | `shared`    | the same for the holders of a read/write lock or semaphore |
 //! | `holders`   | where thousands of holders are kept                        |
 //! | `rebuild`   | how a lock comes out of a file, a dump or an effect        |
+//! | `by_family` | something for each of the families                         |
 //! | `claim`     | what can be asked of a lock, and given back                |
 //! | `outcome`   | what a lock answers                                        |
 //! | `owner`     | what is an owner                                           |
 //! | `fence`     | which number does the next grant get                       |
 //! | `time`      | what is a timestamp, a deadline, a lease, now              |
 
+pub mod by_family;
 pub mod claim;
 pub mod exclusive;
 pub mod fence;

@@ -78,13 +78,13 @@ impl Shared {
     }
 
     /// Takes out the holders whose leases have ended.
-    pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Owner> {
+    pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
         let mut gone = Vec::new();
         while let Some(first) = self.holders.first_to_end() {
             if !self.holders.as_slice()[first].until.is_over(now) {
                 break;
             }
-            gone.push(self.take_out(first).owner);
+            gone.push(self.take_out(first));
         }
         gone
     }

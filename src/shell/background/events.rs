@@ -8,8 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use lock::key::{ClientId, Key, RequestId};
+use lock::manager::occurrence::EndedBy;
 use lock::value::fence::Fence;
 use lock::value::lock::SeveralEnds;
+use lock::value::owner::Owner;
 use lock::value::time::Instant;
 
 use super::slots::Slots;
@@ -21,6 +23,8 @@ use crate::shell::ffi::main_thread::MainThread;
 pub enum Event {
     /// The key was removed, replaced or renamed; the latest fence of the lock that it held.
     KeyRemoved(Key, Fence),
+    /// The lock that has gone from the key was held by this owner the last, since the grant with this fence.
+    HoldRemoved(Key, Owner, Fence, EndedBy),
     /// The key's time to live was changed.
     KeyTouched(Key),
     /// A lock with several holders came to the key, or the key's time to live was changed.
@@ -64,28 +68,80 @@ pub enum Event {
 const MOST_KEPT: usize = 1024;
 
 static EVENTS: MainThread<RefCell<VecDeque<Event>>> = MainThread(RefCell::new(VecDeque::new()));
-/// Whether it has any, which every command asks.
-static IS_ANY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+/// What every command asks: whether there are events, and whether it has to take the long road for another reason.
+static UNREST: MainThread<Cell<u8>> = MainThread(Cell::new(0));
 static ANYBODY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 static SEVERAL: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+
+/// Events wait to be applied.
+const ANY: u8 = 1;
+
+/// What requests do is observed.
+const OBSERVED: u8 = 2;
+
+/// The next hold that ends is to be measured.
+const SAMPLING: u8 = 4;
+
+fn set_unrest(bit: u8, is_set: bool) {
+    let others = UNREST.0.get() & !bit;
+    UNREST.0.set(if is_set { others | bit } else { others });
+}
+
+/// What a command of the short road does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It grants.
+    Grant,
+    /// It ends holds.
+    End,
+}
+
+/// Whether a command may take the short road: no event waits to be applied, and nobody observes or measures what it
+/// does.
+#[inline(always)]
+pub fn are_at_rest(step: Step) -> bool {
+    let may_be = if step == Step::Grant { SAMPLING } else { 0 };
+    UNREST.0.get() & !may_be == 0
+}
+
+/// Whether what requests do is observed: nothing of that is told on the short road.
+pub fn set_observed(is_observed: bool) {
+    set_unrest(OBSERVED, is_observed);
+}
+
+/// The next hold that ends, anybody's, is to be measured: the long road does that.
+pub fn set_sampling(is_sampling: bool) {
+    set_unrest(SAMPLING, is_sampling);
+}
+
+/// Whether one is.
+#[inline]
+pub fn is_sampling() -> bool {
+    UNREST.0.get() & SAMPLING != 0
+}
+
+/// Whether what requests do is observed.
+pub fn is_observed() -> bool {
+    UNREST.0.get() & OBSERVED != 0
+}
 
 /// Notes an event. The caller sees to it that a turn follows, unless the next command is soon enough.
 pub fn note(event: Event) {
     EVENTS.0.borrow_mut().push_back(event);
-    IS_ANY.0.set(true);
+    set_unrest(ANY, true);
 }
 
 /// Whether events wait to be applied.
 #[inline]
 pub fn is_any() -> bool {
-    IS_ANY.0.get()
+    UNREST.0.get() & ANY != 0
 }
 
 /// Takes the oldest event out.
 pub fn take_next() -> Option<Event> {
     let mut events = EVENTS.0.borrow_mut();
     let next = events.pop_front();
-    IS_ANY.0.set(!events.is_empty());
+    set_unrest(ANY, !events.is_empty());
     if next.is_none() && events.capacity() > MOST_KEPT {
         *events = VecDeque::new();
     }

@@ -1,5 +1,6 @@
 //! What the server tells, and which event of ours it is. Nothing is written here: events are noted, and a turn follows.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 
 use lock::key::ClientId;
@@ -10,13 +11,19 @@ use super::slots::Slots;
 use super::{command_watch, inspections, stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::module::subscribe_to_event;
 use crate::shell::ffi::slot_migration;
 use crate::shell::replication::consumers;
 use crate::shell::{clock, settings};
 
+/// Whom to tell at once that all databases are empty.
+static ALL_FLUSHED: MainThread<Cell<Option<fn()>>> = MainThread(Cell::new(None));
+
 /// Subscribes to everything that can end or move a lock, or bring a consumer of effects. False: the server refuses.
-pub fn subscribe(ctx: Ctx<'_>) -> bool {
+/// `all_flushed` is told at once that all databases are empty.
+pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
+    ALL_FLUSHED.0.set(Some(all_flushed));
     /// Event numbers and the versions of their data, as `redismodule.h` has them.
     const EVENTS: [(u64, u64); 9] = [
         (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, 1),
@@ -96,6 +103,9 @@ unsafe extern "C" fn on_event(
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 // SAFETY: with this event comes this structure.
                 let db = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }.map_or(-1, |info| info.dbnum);
+                if let (true, Some(all_flushed)) = (db < 0, ALL_FLUSHED.0.get()) {
+                    all_flushed();
+                }
                 note_if_any_concern(Event::DbFlushed((db >= 0).then_some(db)));
             }
             (raw::REDISMODULE_EVENT_SWAPDB, _) => {
@@ -132,6 +142,7 @@ unsafe extern "C" fn on_event(
 /// The server's cron, ten times a second unless `hz` says otherwise. No event tells what is looked for here.
 fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
+    events::set_sampling(true);
     consumers::cron(ctx);
     command_watch::cron();
     if events::concern_anybody() {

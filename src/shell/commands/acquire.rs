@@ -12,6 +12,7 @@ use lock::value::owner::OwnerRef;
 use uuid::Uuid;
 
 use super::arguments::{key_arguments, names, refuse_while_paused};
+use crate::shell::background::events::Step;
 use crate::shell::background::{gate, turn_end};
 use crate::shell::clients::connections::connection_of;
 use crate::shell::clients::parking::NewWaiter;
@@ -67,7 +68,7 @@ fn acquire_alone(
     request: &LockRequest<'_>,
     session: Option<ClientId>,
 ) -> Option<Result<Grant, KeyError>> {
-    AloneTurn::begin(ctx, key)?.acquire(request, session)
+    AloneTurn::begin(ctx, key, Step::Grant)?.acquire(request, session)
 }
 
 #[inline(never)]

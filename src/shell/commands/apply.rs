@@ -13,6 +13,7 @@ use super::arguments::Arguments;
 use crate::shell::background::{events, gate};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
+use crate::shell::keyspace::held;
 use crate::shell::keyspace::lock_key::LockKey;
 use crate::shell::replication::effect::{decode, Received};
 use crate::shell::state;
@@ -37,6 +38,7 @@ pub fn run(ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
 fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     // SAFETY: the command that runs opens no other key.
     let mut key = unsafe { LockKey::open(ctx, name) };
+    let before = key.lock().and_then(|lock| lock.held_family());
     match effect {
         Received::Hold(kind, holder) => {
             raise_fences(holder.fence);
@@ -70,6 +72,7 @@ fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
             }
         }
     }
+    held::changed(before, key.lock().and_then(|lock| lock.held_family()));
     note_holders(ctx, name, &mut key);
 }
 

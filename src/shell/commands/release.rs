@@ -9,6 +9,7 @@ use lock::value::claim::Portion;
 use lock::value::outcome::{KeyError, Released};
 
 use super::arguments::{key_arguments, names};
+use crate::shell::background::events::Step;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
 use crate::shell::keyspace::store::KeyArguments;
@@ -41,7 +42,7 @@ pub fn run<'a, A: Argument<'a>>(
 /// `None`: it meets others.
 #[inline(always)]
 fn release_alone(ctx: Ctx<'_>, key: Str<'_>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
-    AloneTurn::begin(ctx, key)?.release(owner, portion)
+    AloneTurn::begin(ctx, key, Step::End)?.release(owner, portion)
 }
 
 #[inline(never)]

@@ -13,6 +13,7 @@
 //! | `replicate`      | how is an effect sent to replicas and the append-only file             |
 //! | `call`           | how is a command of the server's own called                            |
 //! | `server`         | what does the server know of itself and of clients; channels           |
+//! | `info`           | how does the module add a section to INFO                              |
 //! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
 //! | `command_filter` | how is a command seen before it runs                                   |
 //! | `command_keys`   | which arguments of a command are keys                                  |
@@ -34,6 +35,7 @@ pub mod command_info;
 pub mod command_keys;
 pub mod context;
 pub mod guard;
+pub mod info;
 pub mod key;
 pub mod main_thread;
 pub mod module;

@@ -150,3 +150,9 @@ mod tests {
         assert_eq!((online.count, online.least_offset), (2, 650));
     }
 }
+
+/// The number of the thread that runs this.
+pub fn thread_id() -> usize {
+    // SAFETY: takes nothing.
+    (unsafe { libc::pthread_self() }) as usize
+}

@@ -11,7 +11,7 @@ use lock::value::lock::Lock;
 use redis_module::native_types::RedisType;
 use redis_module::raw;
 
-use super::{key_events, lock_memory, rdb_codec};
+use super::{held, key_events, lock_memory, rdb_codec, removals};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
@@ -74,6 +74,7 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
             state::borrow(|state, _| state.manager.fences.raise(fence));
         }
         note_holders(rdb, &lock);
+        held::changed(None, lock.held_family());
         Box::into_raw(Box::new(lock)).cast()
     })
     .unwrap_or(null_mut())
@@ -136,7 +137,7 @@ unsafe extern "C" fn free(value: *mut c_void) {
 
 /// A key of ours leaves the keyspace, whatever the reason: DEL, expiry, eviction, overwriting, RENAME, MIGRATE.
 unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
-    if lock_memory::is_removing(value) || !(events::concern_anybody() || events::concern_several()) {
+    if lock_memory::is_removing(value) {
         return;
     }
     guard("unlink", || {
@@ -149,6 +150,12 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
                 value.cast::<Lock>().as_ref(),
             )
         };
+        if let (Some(name), Some(lock)) = (name, lock) {
+            removals::note(db, name, lock);
+        }
+        if !(events::concern_anybody() || events::concern_several()) {
+            return;
+        }
         if lock.is_some_and(may_come_to_another_key) {
             key_events::subscribe();
         }

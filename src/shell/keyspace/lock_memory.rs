@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use lock::value::lock::Lock;
 use redis_module::raw;
 
+use super::held;
 use crate::shell::ffi::key::OpenKey;
 use crate::shell::ffi::main_thread::MainThread;
 
@@ -79,5 +80,7 @@ pub unsafe fn free(lock: NonNull<Lock>) {
         }
     }
     // SAFETY: as above.
-    drop(unsafe { Box::from_raw(lock.as_ptr()) });
+    let lock = unsafe { Box::from_raw(lock.as_ptr()) };
+    lock.held_family().into_iter().for_each(held::freed);
+    drop(lock);
 }

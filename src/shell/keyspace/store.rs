@@ -2,10 +2,13 @@
 
 use lock::host::{Content, Effect, Entry, Gate, Keys};
 use lock::key::KeyRef;
+use lock::value::fence::Fence;
 use lock::value::lock::FirstGrant;
+use lock::value::owner::Owner;
 use lock::value::time::Deadline;
 
 use super::lock_key::LockKey;
+use super::removals;
 use crate::shell::background::gate::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::{OwnedStr, Str};
@@ -165,6 +168,10 @@ impl Name<'_> {
 }
 
 impl Entry for StoredKey<'_> {
+    fn take_expired(&mut self) -> Option<(Owner, Fence)> {
+        removals::take_expired(KeyRef { db: self.ctx.db(), name: self.name.as_str().bytes() })
+    }
+
     #[inline]
     fn content(&mut self) -> Content<'_> {
         self.lock_key.content()

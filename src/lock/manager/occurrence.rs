@@ -1,0 +1,185 @@
+//! What the rules tell whoever observes them: events, log entries and log lines are made of it. Data, no callbacks: the
+//! rules put it down, and the shell takes it when the turn is over.
+//!
+//! What is rare is always put down. What every request brings is put down only where [`Observe`] asks for it; the short
+//! road (`alone`) puts nothing down, so nobody may take it then.
+
+use crate::key::{Key, RequestId};
+use crate::value::claim::Claim;
+use crate::value::fence::Fence;
+use crate::value::outcome::Grant;
+use crate::value::owner::Owner;
+
+/// What is observed beyond the rare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observe {
+    /// Every grant, renewal and end.
+    pub changes: bool,
+    /// Ends of holds that lasted so many milliseconds, or longer.
+    pub holds_ms: Option<u64>,
+    /// Grants to those who waited for so many milliseconds, or longer.
+    pub waits_ms: Option<u64>,
+}
+
+impl Observe {
+    /// Whether a request that meets nobody may bring something that is observed: it takes the long road then.
+    pub fn needs_long_road(&self) -> bool {
+        self.changes || self.holds_ms.is_some()
+    }
+}
+
+/// Something that has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Occurrence {
+    /// An owner was granted a key: anew, more of it, or what it held with another deadline. Of a request for several
+    /// keys there is one for each.
+    Granted {
+        /// Which.
+        key: Key,
+        /// To whom.
+        owner: Owner,
+        /// What it asked for.
+        claim: Claim,
+        /// What it holds; as many holds before as after: the same request was sent again.
+        grant: Grant,
+        /// By a hand-off, and how long it had waited for that; `None`: at once.
+        waited: Option<Waited>,
+    },
+    /// A lease started again.
+    Renewed {
+        /// Of which key.
+        key: Key,
+        /// Whose.
+        owner: Owner,
+        /// By whom.
+        by: RenewedBy,
+    },
+    /// An owner has given back some of its holds or permits, and keeps the others.
+    Fewer {
+        /// Of which key.
+        key: Key,
+        /// Whose.
+        owner: Owner,
+    },
+    /// An owner holds a key no more.
+    Ended {
+        /// Which.
+        key: Key,
+        /// Who; of a key with several holders that was removed the one of the latest grant.
+        owner: Owner,
+        /// How.
+        by: EndedBy,
+        /// Of the grant by which it held the key.
+        fence: Fence,
+        /// Milliseconds since that grant, by the wall clock.
+        held_ms: u64,
+        /// How many wait for the key.
+        waiters: usize,
+    },
+    /// A request was refused: its waiting would never have ended.
+    DeadlockRefused {
+        /// The first of its keys.
+        key: Key,
+        /// Whose request.
+        owner: Owner,
+    },
+    /// A request was refused: too many wait already.
+    MaxWaitersRefused {
+        /// The first of its keys.
+        key: Key,
+        /// Whose request.
+        owner: Owner,
+    },
+    /// From now on nobody new is granted anything.
+    GraceBegan {
+        /// For so many milliseconds.
+        ms: u64,
+    },
+    /// The grace is over.
+    GraceEnded,
+}
+
+/// Of a grant by a hand-off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// The request that waited; the same for all of its keys.
+    pub request: RequestId,
+    /// Milliseconds from its queueing to the grant.
+    pub ms: u64,
+}
+
+/// How a hold came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Its owner gave it back.
+    Released,
+    /// The connection that it was bound to has ended.
+    Disconnected,
+    /// Its lease has ended.
+    LeaseEnd,
+    /// LOCK.BREAK.
+    Broken,
+    /// Nobody received the grant.
+    Undelivered,
+    /// The key was deleted, evicted, overwritten or renamed.
+    Removed,
+}
+
+/// Who renewed a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenewedBy {
+    /// Its owner.
+    Request,
+    /// The server, because the connection of its session lives.
+    Session,
+}
+
+/// At most so many are put down between two takes.
+const MOST: usize = 10_000;
+
+/// What was put down and not taken yet.
+#[derive(Clone, Debug, Default)]
+pub struct Occurrences {
+    all: Vec<Occurrence>,
+    missed: u64,
+}
+
+impl Occurrences {
+    pub(super) fn note(&mut self, occurrence: Occurrence) {
+        if self.all.len() < MOST {
+            self.all.push(occurrence);
+        } else {
+            self.missed += 1;
+        }
+    }
+
+    /// Whether there is nothing to take.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Takes all of them, the oldest first.
+    pub fn take(&mut self) -> Vec<Occurrence> {
+        std::mem::take(&mut self.all)
+    }
+
+    /// How many were not put down, since the start, because there were too many.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_taken_is_bounded() {
+        let mut occurrences = Occurrences::default();
+        for _ in 0..MOST + 3 {
+            occurrences.note(Occurrence::GraceEnded);
+        }
+        assert_eq!((occurrences.take().len(), occurrences.missed(), occurrences.is_empty()), (MOST, 3, true));
+    }
+}

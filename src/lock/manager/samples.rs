@@ -1,0 +1,61 @@
+//! How long waits and holds lasted that ended in this turn, of holds those with waiters behind them and some others: the shell takes the numbers and makes percentiles of them.
+
+/// At most so many of either are put down between two takes.
+const MOST: usize = 10_000;
+
+/// What was put down and not taken yet, in milliseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    waits_ms: Vec<u64>,
+    holds_ms: Vec<u64>,
+    /// The next hold that ends is to be measured, whether anybody waits behind it or not.
+    pub wants_hold: bool,
+}
+
+impl Samples {
+    /// A request was granted after it had waited for so long.
+    pub(super) fn waited(&mut self, ms: u64) {
+        push(&mut self.waits_ms, ms);
+    }
+
+    /// A hold ended that had lasted for so long.
+    pub(super) fn held(&mut self, ms: u64) {
+        self.wants_hold = false;
+        push(&mut self.holds_ms, ms);
+    }
+
+    /// Whether there is nothing to take.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waits_ms.is_empty() && self.holds_ms.is_empty()
+    }
+
+    /// Takes all: of waits, and of holds. The memory stays.
+    pub fn take(&mut self, waited: impl FnMut(u64), held: impl FnMut(u64)) {
+        self.waits_ms.drain(..).for_each(waited);
+        self.holds_ms.drain(..).for_each(held);
+    }
+}
+
+fn push(list: &mut Vec<u64>, ms: u64) {
+    if list.len() < MOST {
+        list.push(ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_taken_is_bounded() {
+        let mut samples = Samples::default();
+        for ms in 0..MOST as u64 + 3 {
+            samples.waited(ms);
+        }
+        samples.held(7);
+        let (mut waits, mut holds) = (0, Vec::new());
+        samples.take(|_| waits += 1, |ms| holds.push(ms));
+        assert_eq!((waits, holds, samples.is_empty()), (MOST, vec![7], true));
+    }
+}

@@ -1,0 +1,80 @@
+//! What the rules count, beside what clients were told by the contract, and beside the keys that hold locks.
+
+use super::contract::{Answer, Outcome, Refusal};
+use super::rules::Rules;
+use crate::host::simulated::Stored;
+use crate::manager::statistics::Statistics;
+use crate::value::by_family::ByFamily;
+use crate::value::claim::Family;
+
+/// What clients were told since the server started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    grants_immediate: u64,
+    grants_after_wait: u64,
+    not_granted: u64,
+    wait_timeouts: u64,
+    cancelled: u64,
+    superseded: u64,
+    deadlocks: u64,
+    max_waiters_refusals: u64,
+    grace_refusals: u64,
+}
+
+impl Counted {
+    /// The reply to a command.
+    pub fn reply(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Granted(..) => self.grants_immediate += 1,
+            Outcome::NotGranted => self.not_granted += 1,
+            Outcome::Refused(Refusal::Deadlock) => self.deadlocks += 1,
+            Outcome::Refused(Refusal::MaxWaiters) => self.max_waiters_refusals += 1,
+            Outcome::Refused(Refusal::Grace) => self.grace_refusals += 1,
+            _ => {}
+        }
+    }
+
+    /// What one who waited was told.
+    pub fn answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Granted(..) => self.grants_after_wait += 1,
+            Answer::TimedOut => self.wait_timeouts += 1,
+            Answer::Cancelled => self.cancelled += 1,
+            Answer::Superseded => self.superseded += 1,
+            Answer::Refused(_) | Answer::TryAgain | Answer::Demoted => {}
+        }
+    }
+
+    /// The rules have counted the same.
+    pub fn check(&self, rules: &Rules) {
+        let statistics = &rules.manager.statistics;
+        let Statistics { grants_after_wait, not_granted, wait_timeouts, cancelled, superseded, deadlocks, .. } =
+            *statistics;
+        let counted = Counted {
+            grants_immediate: statistics.grants_immediate(),
+            grants_after_wait,
+            not_granted,
+            wait_timeouts,
+            cancelled,
+            superseded,
+            deadlocks,
+            max_waiters_refusals: statistics.max_waiters_refusals,
+            grace_refusals: statistics.grace_refusals,
+        };
+        assert_eq!(counted, *self, "counted, and told");
+        check_stored(rules);
+    }
+}
+
+/// So many keys hold a lock as the rules and the server have stored and removed together.
+fn check_stored(rules: &Rules) {
+    let mut stored = ByFamily::default();
+    for value in rules.server.keyspace.primary.values() {
+        if let Stored::Lock(lock, _) = value {
+            *stored.of_mut(lock.held_family().expect("no vacant lock is stored")) += 1;
+        }
+    }
+    let (by_rules, by_others) = (rules.manager.statistics.stored(), rules.server.keyspace.stored_by_others);
+    let counted = ByFamily::make(|family: Family| by_rules.of(family) + by_others.of(family));
+    assert_eq!(counted, stored, "keys that hold a lock");
+}

@@ -1,0 +1,90 @@
+//! How many keys hold a lock, by family: the rules count what they store and remove, here is counted what comes from
+//! files and effects, and what the server removes. Never scanned.
+//!
+//! What leaves the keyspace is counted when it is freed. The server does that at once, on its main thread; only what an
+//! asynchronous flush has emptied another thread frees later. Of a flush of all databases nothing is left the moment it
+//! is told; what is freed from then on by that thread was in it, and is not taken off again. It frees in the order of
+//! the flushes. What FLUSHDB ASYNC takes from one of several databases counts until it is freed.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use lock::value::by_family::ByFamily;
+use lock::value::claim::Family;
+
+use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::server::thread_id;
+use crate::shell::state;
+
+/// What came and went on the main thread, without the rules.
+static HERE: MainThread<Cell<ByFamily<i64>>> = MainThread(Cell::new(ByFamily([0; 4])));
+
+/// What other threads have freed.
+static FREED_ELSEWHERE: ByFamily<AtomicI64> = ByFamily([const { AtomicI64::new(0) }; 4]);
+
+/// The last flush of all databases.
+static FLUSHED: MainThread<Cell<ByFamily<Flushed>>> = MainThread(Cell::new(ByFamily([Flushed::NOTHING; 4])));
+
+/// The server's main thread.
+static MAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// What was in memory when all databases had been flushed.
+#[derive(Clone, Copy)]
+struct Flushed {
+    locks: i64,
+    /// How many other threads had freed by then.
+    freed_before: i64,
+}
+
+impl Flushed {
+    const NOTHING: Flushed = Flushed { locks: 0, freed_before: 0 };
+
+    /// How many of them are still in memory.
+    fn left(self, freed: i64) -> i64 {
+        (self.locks - (freed - self.freed_before)).max(0)
+    }
+}
+
+/// At the module's start.
+pub fn start() {
+    MAIN.store(thread_id(), Ordering::Relaxed);
+}
+
+/// A key held this before, and holds that now, but not by what the rules did. Main thread only.
+pub fn changed(before: Option<Family>, after: Option<Family>) {
+    let mut here = HERE.0.get();
+    before.into_iter().for_each(|family| *here.of_mut(family) -= 1);
+    after.into_iter().for_each(|family| *here.of_mut(family) += 1);
+    HERE.0.set(here);
+}
+
+/// The server frees a lock that somebody held, on any thread.
+pub fn freed(family: Family) {
+    if thread_id() == MAIN.load(Ordering::Relaxed) {
+        changed(Some(family), None);
+    } else {
+        FREED_ELSEWHERE.of(family).fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// All databases are empty now.
+pub fn all_flushed() {
+    let Some(by_rules) = state::peek(|state| state.manager.statistics.stored()) else { return };
+    FLUSHED.0.set(ByFamily::make(|family| {
+        let freed = FREED_ELSEWHERE.of(family).load(Ordering::Relaxed);
+        Flushed { locks: in_memory(by_rules, family, freed), freed_before: freed }
+    }));
+}
+
+/// How many keys hold a lock of each family. The rules have stored so many.
+pub fn stored(by_rules: ByFamily<i64>) -> ByFamily<u64> {
+    ByFamily::make(|family| {
+        let freed = FREED_ELSEWHERE.of(family).load(Ordering::Relaxed);
+        let stored = in_memory(by_rules, family, freed) - FLUSHED.0.get().of(family).left(freed);
+        u64::try_from(stored).unwrap_or(0)
+    })
+}
+
+fn in_memory(by_rules: ByFamily<i64>, family: Family, freed_elsewhere: i64) -> i64 {
+    by_rules.of(family) + HERE.0.get().of(family) - freed_elsewhere
+}

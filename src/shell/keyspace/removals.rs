@@ -1,0 +1,71 @@
+//! Locks that leave their keys without a command of ours: by expiry, DEL, eviction, RENAME and so on. What is observed
+//! of that, and counted.
+
+use std::cell::{Cell, RefCell};
+
+use lock::key::{Key, KeyRef};
+use lock::manager::occurrence::EndedBy;
+use lock::value::fence::Fence;
+use lock::value::lock::Lock;
+use lock::value::owner::Owner;
+use redis_module::raw;
+
+use crate::shell::background::events::{self, Event};
+use crate::shell::background::timer;
+use crate::shell::clock;
+use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::string::Str;
+use crate::shell::state;
+
+/// Holds whose leases have ended with their keys.
+static EXPIRED: MainThread<Cell<u64>> = MainThread(Cell::new(0));
+
+/// Locks that expired when their keys were opened in this turn.
+static IN_TURN: MainThread<RefCell<Vec<(Key, Owner, Fence)>>> = MainThread(RefCell::new(Vec::new()));
+
+/// How many holds have ended with their keys because their leases were over.
+pub fn expired() -> u64 {
+    EXPIRED.0.get()
+}
+
+/// A lock leaves its key. Not on a replica, which does what its primary says, nor out of an append-only file.
+pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
+    let decided_elsewhere = raw::REDISMODULE_CTX_FLAGS_SLAVE
+        | raw::REDISMODULE_CTX_FLAGS_LOADING
+        | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    if timer::own_context().is_none_or(|ctx| ctx.has_flag(decided_elsewhere)) {
+        return;
+    }
+    // Nothing that the module does in a turn removes a lock but opening its key when that has expired. Outside of a turn
+    // nobody tells why a lock is removed: what was granted for so long that its lease is over has expired, as a rule.
+    let is_in_turn = state::peek(|_| ()).is_none();
+    let has_expired = is_in_turn || lock.may_have_expired(&clock::now());
+    if has_expired {
+        EXPIRED.0.set(EXPIRED.0.get() + lock.holders() as u64);
+    }
+    let Some((owner, fence)) = lock.latest_holder() else { return };
+    if !(events::concern_anybody() || events::is_observed()) {
+        return;
+    }
+    let key = Key::new(db, name.bytes());
+    if is_in_turn {
+        IN_TURN.0.borrow_mut().push((key, owner.clone(), fence));
+    } else {
+        let by = if has_expired { EndedBy::LeaseEnd } else { EndedBy::Removed };
+        events::note(Event::HoldRemoved(key, owner.clone(), fence, by));
+        timer::wake();
+    }
+}
+
+/// The lock that expired when this key was opened, if that was not asked yet.
+pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
+    let mut expired = IN_TURN.0.borrow_mut();
+    let position = expired.iter().position(|(other, ..)| other.as_ref() == key)?;
+    let (_, owner, fence) = expired.swap_remove(position);
+    Some((owner, fence))
+}
+
+/// A turn is over: those for which nobody asked.
+pub fn take_rest() -> Vec<(Key, Owner, Fence)> {
+    IN_TURN.0.take()
+}

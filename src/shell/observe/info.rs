@@ -1,0 +1,82 @@
+//! The section `lock` of INFO: counted as it happens, never scanned. The names are the contract.
+
+use lock::value::claim::Family;
+use lock::value::fence::Fence;
+use redis_module::raw;
+
+use super::durations::{Percentiles, HOLDS, WAITS};
+use super::longest_turn;
+use crate::shell::background::{events, timer};
+use crate::shell::clock;
+use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::info::Section;
+use crate::shell::keyspace::{held, removals};
+use crate::shell::state::{self, State};
+
+/// The server collects INFO.
+///
+/// # Safety
+/// To be called by the server only.
+pub unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, for_crash_report: i32) {
+    // Then it is a signal's handler, of any thread, in the middle of anything.
+    if for_crash_report != 0 {
+        return;
+    }
+    guard("INFO", || {
+        // SAFETY: it is what the server passed.
+        let Some(section) = (unsafe { Section::begin(info) }) else { return };
+        section.text("version", env!("CARGO_PKG_VERSION"));
+        let may_schedule = events::is_any();
+        // Whoever asks in the middle of a turn gets the version only.
+        state::borrow(|state, _| write(&section, state));
+        if may_schedule {
+            timer::wake();
+        }
+    });
+}
+
+fn write(section: &Section, state: &State) {
+    let manager = &state.manager;
+    let statistics = &manager.statistics;
+    let held = held::stored(statistics.stored());
+    let now = clock::instant();
+    let grace_ms = manager.grace_ends().map_or(0, |ends| ends.ms_since(now));
+    let may_evict = timer::own_context().is_some_and(|ctx| ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT));
+    for (name, number) in [
+        ("held_mutex", *held.of(Family::Mutex)),
+        ("held_reentrant", *held.of(Family::Reentrant)),
+        ("held_rw", *held.of(Family::ReadWrite)),
+        ("held_semaphore", *held.of(Family::Semaphore)),
+        ("waiters", manager.queues().waiters() as u64),
+        ("kept_places", manager.queues().kept_places() as u64),
+        ("sessions", manager.bindings().len() as u64),
+        ("last_fence", manager.fences.last().map_or(0, Fence::get)),
+        ("grace_remaining_ms", grace_ms),
+        ("eviction_risk", u64::from(may_evict)),
+        ("grants_immediate", statistics.grants_immediate()),
+        ("grants_after_wait", statistics.grants_after_wait),
+        ("not_granted", statistics.not_granted),
+        ("wait_timeouts", statistics.wait_timeouts),
+        ("cancelled", statistics.cancelled),
+        ("superseded", statistics.superseded),
+        ("deadlocks", statistics.deadlocks),
+        ("max_waiters_refusals", statistics.max_waiters_refusals),
+        ("grace_refusals", statistics.grace_refusals),
+        ("releases", statistics.releases()),
+        ("renewals", statistics.renewals),
+        ("leases_expired", statistics.leases_expired + removals::expired()),
+        ("broken", statistics.broken),
+        ("undelivered_grants", statistics.undelivered_grants),
+        ("execs", statistics.execs),
+        ("execs_not_held", statistics.execs_not_held),
+    ] {
+        section.number(name, number);
+    }
+    for (name, durations) in [("wait", &WAITS), ("hold", &HOLDS)] {
+        let Percentiles { p50, p99, p999, max } = durations.percentiles(now);
+        for (which, ms) in [("p50", p50), ("p99", p99), ("p999", p999), ("max", max)] {
+            section.number(&format!("{name}_ms_{which}"), ms);
+        }
+    }
+    section.number("longest_turn_us", longest_turn::longest_us());
+}

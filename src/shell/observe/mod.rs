@@ -1,0 +1,15 @@
+//! What is told to operators of what the rules do. Nothing here decides anything.
+//!
+//! | file           | question                                                       |
+//! | -------------- | -------------------------------------------------------------- |
+//! | `info`         | what does INFO's section `lock` say                            |
+//! | `occurrences`  | what came of a turn, and who is told of that                   |
+//! | `durations`    | how long did waits and holds last                              |
+//! | `longest_turn` | how long did a turn hold the server                            |
+//! | `windows`      | how are figures kept for one to two minutes and then forgotten |
+
+mod durations;
+pub mod info;
+pub mod longest_turn;
+pub mod occurrences;
+mod windows;

@@ -1,0 +1,298 @@
+//! Each counter counts what it is named for, and nothing that it is not.
+
+use super::field;
+use crate::support::families::{wait_for, Way, WAYS};
+use crate::support::waiting::*;
+use crate::support::{in_sync, until, Client, Info, Server};
+use std::collections::BTreeMap;
+
+/// Everything that is counted since the start.
+const COUNTERS: [&str; 16] = [
+    "grants_immediate",
+    "grants_after_wait",
+    "not_granted",
+    "wait_timeouts",
+    "cancelled",
+    "superseded",
+    "deadlocks",
+    "max_waiters_refusals",
+    "grace_refusals",
+    "releases",
+    "renewals",
+    "leases_expired",
+    "broken",
+    "undelivered_grants",
+    "execs",
+    "execs_not_held",
+];
+
+type Counts = BTreeMap<&'static str, i64>;
+
+fn counts(server: &Server) -> Counts {
+    let info = server.info("lock");
+    COUNTERS.into_iter().map(|name| (name, info.number(&format!("lock_{name}")))).collect()
+}
+
+/// What was counted since then, as soon as it is this.
+#[track_caller]
+fn assert_counted(server: &Server, before: &Counts, expected: &[(&str, i64)], what: &str) {
+    let counted = || {
+        let now = counts(server).into_iter().map(|(name, count)| (name, count - before[name]));
+        now.filter(|(_, count)| *count != 0).collect::<Counts>()
+    };
+    let expected: BTreeMap<&str, i64> = expected.iter().copied().collect();
+    let mut last = counted();
+    for _ in 0..200 {
+        if last.len() == expected.len() && last.iter().all(|(name, count)| expected.get(name) == Some(count)) {
+            return;
+        }
+        let_pass(std::time::Duration::from_millis(5));
+        last = counted();
+    }
+    panic!("{what}: counted {last:?}, expected {expected:?}");
+}
+
+fn each_way(test: impl Fn(Way, &Server, &mut Client)) {
+    for way in WAYS {
+        let server = Server::start();
+        test(way, &server, &mut server.client());
+    }
+}
+
+#[test]
+fn grants_releases_and_renewals_of_every_family() {
+    each_way(|way, server, client| {
+        let keys = if way.prefix() == "mlock" { 2 } else { 1 };
+        let mut before = counts(server);
+        let mut counted = |expected: &[(&str, i64)], what: &str| {
+            assert_counted(server, &before, expected, &format!("{way:?} {what}"));
+            before = counts(server);
+        };
+        way.hold(client, "k", "a");
+        counted(&[("grants_immediate", 1)], "granted");
+        client.run(&way.renew("k", "a"));
+        counted(&[("renewals", keys)], "renewed");
+        client.run(&way.renew("k", "b"));
+        counted(&[], "b does not hold it");
+        client.run(&way.acquire("k", "b"));
+        counted(&[("not_granted", 1)], "held");
+        client.run(&way.release("k", "b"));
+        counted(&[], "b does not hold it");
+        let mut b = wait_for(way, server, "k", "b");
+        counted(&[], "b waits");
+        way.give_back(client, "k", "a");
+        b.granted("b");
+        counted(&[("releases", keys), ("grants_after_wait", 1)], "handed over");
+        way.give_back(client, "k", "b");
+        counted(&[("releases", keys)], "free");
+        client.run(&format!("{} PX 1", way.acquire("k", "c")));
+        until("the lease is over", || client.run("EXISTS k k:too").int() == 0);
+        counted(&[("grants_immediate", 1), ("leases_expired", keys)], "expired");
+    });
+}
+
+#[test]
+fn a_request_sent_again_counts_as_granted_and_fewer_holds_as_a_release() {
+    let server = Server::start();
+    let mut client = server.client();
+    let before = counts(&server);
+    client.run("LOCK.ACQUIRE k a");
+    client.run("LOCK.ACQUIRE k a");
+    client.run("RLOCK.ACQUIRE r a HOLDS 2");
+    client.run("RLOCK.RELEASE r a");
+    client.run("RLOCK.RELEASE r a HOLDS 1");
+    client.run("SEM.ACQUIRE s a LIMIT 3 PERMITS 3");
+    client.run("SEM.RELEASE s a PERMITS 2");
+    assert_counted(&server, &before, &[("grants_immediate", 4), ("releases", 2)], "");
+}
+
+#[test]
+fn in_a_transaction_a_request_that_may_not_wait_is_not_granted() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let before = counts(&server);
+    multi(&mut client, &["LOCK.ACQUIRE k b BLOCK 0", "LOCK.ACQUIRE l b BLOCK 0"]);
+    assert_counted(&server, &before, &[("grants_immediate", 1), ("not_granted", 1)], "");
+}
+
+#[test]
+fn waits_that_end_otherwise() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let before = counts(&server);
+    assert!(server.client().run("LOCK.ACQUIRE k b BLOCK 1").is_nil());
+    assert_counted(&server, &before, &[("wait_timeouts", 1)], "");
+
+    let before = counts(&server);
+    let _cancelled = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    client.run("LOCK.CANCEL k b");
+    client.run("LOCK.CANCEL k b");
+    assert_counted(&server, &before, &[("cancelled", 1)], "");
+
+    let before = counts(&server);
+    let mut first = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    let _second = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    assert!(first.reply().is_error());
+    assert_counted(&server, &before, &[("superseded", 1)], "");
+
+    let before = counts(&server);
+    hold(&mut client, "l", "b");
+    client.run("LOCK.ACQUIRE l a BLOCK 100");
+    assert_counted(&server, &before, &[("grants_immediate", 1), ("deadlocks", 1)], "");
+
+    let before = counts(&server);
+    client.run("CONFIG SET lock.max-waiters 1");
+    client.run("LOCK.ACQUIRE k c BLOCK 100");
+    assert_counted(&server, &before, &[("max_waiters_refusals", 1)], "");
+}
+
+#[test]
+fn refused_by_the_grace_and_how_long_it_goes_on() {
+    let server = Server::builder().config("lock.grace 600000").start();
+    let before = counts(&server);
+    assert!(server.client().run("LOCK.ACQUIRE k a").is_error());
+    assert_counted(&server, &before, &[("grace_refusals", 1)], "");
+    let remaining = field(&server, "grace_remaining_ms");
+    assert!((500_000..=600_000).contains(&remaining), "{remaining}");
+    server.client().run("CONFIG SET lock.grace 0");
+    until("it is over", || field(&server, "grace_remaining_ms") == 0);
+}
+
+/// Whether the holder's lease ends by itself, with somebody behind it, or when somebody comes by.
+#[test]
+fn leases_that_end_are_counted_once() {
+    for way in WAYS {
+        let keys = if way.prefix() == "mlock" { 2 } else { 1 };
+        let server = Server::start();
+        let mut client = server.client();
+        client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+        let before = counts(&server);
+        client.run(&format!("{} PX 20", way.acquire("k", "a")));
+        let mut b = wait_for(way, &server, "k", "b");
+        b.granted("b");
+        let expected = [("grants_immediate", 1), ("grants_after_wait", 1), ("leases_expired", keys)];
+        assert_counted(&server, &before, &expected, &format!("{way:?}"));
+        // Nobody waits; somebody else comes.
+        let before = counts(&server);
+        client.run(&format!("{} PX 1", way.acquire("l", "a")));
+        until("b is granted it", || !client.run(&way.acquire("l", "b")).is_nil());
+        let counted = counts(&server);
+        assert_eq!(counted["leases_expired"] - before["leases_expired"], keys, "{way:?}");
+        assert_eq!(counted["grants_immediate"] - before["grants_immediate"], 2, "{way:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_deleted_before_its_lease_ends_is_no_end_of_a_lease() {
+    let server = Server::start();
+    let mut client = server.client();
+    let before = counts(&server);
+    for line in ["DEL k", "UNLINK k", "SET k v", "RENAME k l"] {
+        client.run("DEL k l");
+        hold(&mut client, "k", "a");
+        client.run(line);
+    }
+    client.run("FLUSHALL");
+    assert_counted(&server, &before, &[("grants_immediate", 4)], "");
+}
+
+#[test]
+fn the_end_of_a_connection_is_a_release_and_its_renewals_count() {
+    let server = Server::start();
+    let mut session = server.client();
+    let before = counts(&server);
+    session.run("LOCK.ACQUIRE k a PX 60 SESSION");
+    session.run("RWLOCK.ACQUIRE rw a READ SESSION");
+    assert_eq!(field(&server, "sessions"), 2);
+    until("it was renewed", || field(&server, "renewals") > 0);
+    let id = session.id();
+    drop(session);
+    until_gone(&mut server.client(), id);
+    until("both are released", || field(&server, "releases") - before["releases"] == 2);
+    assert_eq!((field(&server, "sessions"), field(&server, "leases_expired")), (0, 0));
+}
+
+#[test]
+fn a_grant_that_nobody_received_is_counted() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    let before = counts(&server);
+    // The client goes in the turn of its grant.
+    let replies = client.pipeline(&["LOCK.RELEASE k a".to_string(), format!("CLIENT KILL ID {}", b.id)]);
+    assert!(replies.iter().all(|reply| !reply.is_error()), "{replies:?}");
+    assert!(b.client.try_read(LONG_ENOUGH).is_err(), "it was told nothing");
+    assert_counted(
+        &server,
+        &before,
+        &[("releases", 1), ("grants_after_wait", 1), ("undelivered_grants", 1)],
+        "the client was killed",
+    );
+}
+
+const LONG_ENOUGH: std::time::Duration = std::time::Duration::from_secs(10);
+
+#[test]
+fn who_waits_and_whose_place_is_kept_is_told() {
+    let server = Server::builder().config("lock.keep-place 600000").start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    let _c = Waiter::park(&server, "LOCK.ACQUIRE k c BLOCK 0");
+    assert_eq!((field(&server, "waiters"), field(&server, "kept_places")), (2, 0));
+    drop(b);
+    until("it has left", || (field(&server, "waiters"), field(&server, "kept_places")) == (1, 1));
+}
+
+#[test]
+fn the_last_fence_is_that_of_the_last_grant() {
+    let server = Server::start();
+    let mut client = server.client();
+    let fence = hold(&mut client, "k", "a");
+    assert_eq!(field(&server, "last_fence"), fence);
+}
+
+#[test]
+fn locks_may_be_evicted_where_there_is_a_limit_and_a_policy() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (maxmemory, policy, risk) in [
+        ("0", "allkeys-lru", 0),
+        ("100mb", "noeviction", 0),
+        ("100mb", "allkeys-lru", 1),
+        ("100mb", "volatile-ttl", 1),
+        ("0", "volatile-ttl", 0),
+    ] {
+        client.run(&format!("CONFIG SET maxmemory {maxmemory} maxmemory-policy {policy}"));
+        assert_eq!(field(&server, "eviction_risk"), risk, "{maxmemory} {policy}");
+    }
+}
+
+#[test]
+fn a_replica_counts_nothing_of_what_its_primary_decides() {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    let mut client = primary.client();
+    let before = counts(&replica);
+    for way in WAYS {
+        let key = way.prefix();
+        way.hold(&mut client, &key, "a");
+        client.run(&way.renew(&key, "a"));
+        way.give_back(&mut client, &key, "a");
+        client.run(&format!("{} PX 1", way.acquire(&key, "b")));
+    }
+    until("the leases are over", || client.run("DBSIZE").int() == 0);
+    in_sync(&primary, &replica);
+    assert_eq!(counts(&replica), before);
+}
+
+#[test]
+fn it_is_shown_while_the_server_loads_and_in_a_transaction() {
+    let server = Server::start();
+    let mut client = server.client();
+    let replies = multi(&mut client, &["LOCK.ACQUIRE k a", "INFO lock"]);
+    assert_eq!(Info::parse(replies[1].text()).number("lock_held_mutex"), 1);
+}

@@ -1,0 +1,40 @@
+//! Percentiles, maxima and the longest turn.
+
+use super::field;
+use crate::support::waiting::*;
+use crate::support::{until, Server};
+use std::time::Duration;
+
+#[test]
+fn waits_are_measured_from_the_queueing_to_the_hand_off() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    let_pass(Duration::from_millis(60));
+    client.run("LOCK.RELEASE k a");
+    b.granted("b");
+    for name in ["wait_ms_p50", "wait_ms_p99", "wait_ms_p999", "wait_ms_max", "hold_ms_max"] {
+        let ms = field(&server, name);
+        assert!((60..30_000).contains(&ms), "{name}: {ms}");
+    }
+    assert!(field(&server, "longest_turn_us") > 0);
+}
+
+/// Nobody waits: some of them are measured.
+#[test]
+fn holds_are_measured_from_the_grant_to_the_end() {
+    let server = Server::start();
+    let mut client = server.client();
+    until("a hold was measured", || {
+        hold(&mut client, "k", "a");
+        let_pass(Duration::from_millis(60));
+        client.run("LOCK.RELEASE k a");
+        field(&server, "hold_ms_max") > 0
+    });
+    for name in ["hold_ms_p50", "hold_ms_p99", "hold_ms_p999", "hold_ms_max"] {
+        let ms = field(&server, name);
+        assert!((60..30_000).contains(&ms), "{name}: {ms}");
+    }
+    assert_eq!(field(&server, "wait_ms_max"), 0);
+}

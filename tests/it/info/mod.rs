@@ -1,0 +1,74 @@
+//! `INFO lock`: what each field counts.
+
+mod counters;
+mod figures;
+mod held;
+
+use crate::support::{Info, Server};
+
+/// What INFO lock says now of a field, without the prefix.
+#[track_caller]
+pub fn field(server: &Server, name: &str) -> i64 {
+    server.info("lock").number(&format!("lock_{name}"))
+}
+
+/// The contract's names, in its order.
+const FIELDS: [&str; 36] = [
+    "version",
+    "held_mutex",
+    "held_reentrant",
+    "held_rw",
+    "held_semaphore",
+    "waiters",
+    "kept_places",
+    "sessions",
+    "last_fence",
+    "grace_remaining_ms",
+    "eviction_risk",
+    "grants_immediate",
+    "grants_after_wait",
+    "not_granted",
+    "wait_timeouts",
+    "cancelled",
+    "superseded",
+    "deadlocks",
+    "max_waiters_refusals",
+    "grace_refusals",
+    "releases",
+    "renewals",
+    "leases_expired",
+    "broken",
+    "undelivered_grants",
+    "execs",
+    "execs_not_held",
+    "wait_ms_p50",
+    "wait_ms_p99",
+    "wait_ms_p999",
+    "wait_ms_max",
+    "hold_ms_p50",
+    "hold_ms_p99",
+    "hold_ms_p999",
+    "hold_ms_max",
+    "longest_turn_us",
+];
+
+#[test]
+fn the_section_has_the_fields_of_the_contract_and_begins_with_0() {
+    let server = Server::start();
+    let text = server.client().run("INFO lock").text().to_string();
+    assert!(text.starts_with("# lock\r\n"), "{text}");
+    let names = text.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, _)| name);
+    let names: Vec<_> = names.map(|name| name.strip_prefix("lock_").expect("every name has the prefix")).collect();
+    let expected: Vec<_> = FIELDS.into();
+    assert_eq!(names, expected);
+    let info = Info::parse(&text);
+    assert_eq!(info.text("lock_version"), env!("CARGO_PKG_VERSION"));
+    for name in expected.iter().filter(|name| !matches!(**name, "version" | "longest_turn_us")) {
+        assert_eq!(info.number(&format!("lock_{name}")), 0, "{name}");
+    }
+    // INFO everything and INFO modules show it, plain INFO does not.
+    for (section, is_shown) in [("modules", true), ("everything", true), ("default", false)] {
+        let shown = server.client().cmd(&["INFO", section]).text().contains("lock_held_mutex:0");
+        assert_eq!(shown, is_shown, "{section}");
+    }
+}
