@@ -19,6 +19,7 @@ use crate::shell::ffi::command_keys::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
+use crate::shell::turn;
 
 /// How the server says that the caller is a module without a user.
 const NO_USER: &[u8] = b"ERR cannot run as user";
@@ -35,11 +36,11 @@ pub fn run(ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     let (key, command) = (args.strings[1], &args.strings[COMMAND_ARGUMENT..]);
     let keys = inner_keys(ctx, key, command)?;
     if !inspect::is_held(ctx, key, args.bytes[2])? {
-        count(Counted::NotHeld);
+        turn::of_count(|statistics| statistics.execs_not_held += 1);
         return Err(errors::NOT_HELD);
     }
     let reply = call(ctx, command, &keys)?;
-    count(Counted::Ran);
+    turn::of_count(|statistics| statistics.execs += 1);
     if ctx.reply_with(&reply) {
         Ok(())
     } else {
@@ -133,13 +134,3 @@ impl Drop for Innermost {
         self.0.set(false);
     }
 }
-
-/// What INFO counts.
-enum Counted {
-    /// The command ran, be it with an error.
-    Ran,
-    /// The token did not hold the lock.
-    NotHeld,
-}
-
-fn count(_: Counted) {}

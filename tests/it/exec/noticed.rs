@@ -1,6 +1,7 @@
 //! What SLOWLOG, MONITOR and the server's statistics say.
 
 use super::*;
+use crate::info::field;
 use crate::support::waiting::*;
 use crate::support::{Info, Server};
 
@@ -35,6 +36,21 @@ fn statistics_count_both_commands_and_each_error_once() {
     let errors = Info::parse(client.run("INFO errorstats").text());
     assert_eq!(errors.text("errorstat_WRONGTYPE"), "count=1");
     assert_eq!(errors.text("errorstat_NOTHELD"), "count=1");
+}
+
+/// Also commands that fail; neither what was refused, nor what others run.
+#[test]
+fn info_counts_what_ran_and_what_was_not_held() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    client.run("SET text v");
+    let lines = ["k a SET x 1", "k a LPUSH text 1", "k b SET x 2", "none a GET x", "k c GET x", "k a EVAL return 0"];
+    for line in lines {
+        client.run(&format!("LOCK.EXEC {line}"));
+    }
+    multi(&mut client, &["LOCK.EXEC k a GET x"]);
+    assert_eq!((field(&server, "execs"), field(&server, "execs_not_held")), (3, 3));
 }
 
 #[test]
