@@ -27,7 +27,8 @@ use section::Section;
 use server::{stock, Server};
 use workloads::plan::Plan;
 use workloads::{
-    base, bytes, contended, floor, growth, instructions, latency, memory, ordinary_keys, pair, taxes, turns, wakeup,
+    base, bytes, contended, exec, floor, growth, instructions, latency, memory, ordinary_keys, pair, taxes, turns,
+    wakeup,
 };
 
 const USAGE: &str = "\
@@ -54,6 +55,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("instructions", instructions::per_pair),
     ("turns", turns::longest),
     ("taxes", taxes::of_one_waiter),
+    ("exec", exec::only_while_holding),
     ("pair", pair::pipelined),
     ("latency", latency::one_at_a_time),
     ("contended", contended::no_hold),
@@ -144,7 +146,7 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
         let is_wanted = options.only.as_ref().is_none_or(|word| name.contains(word.as_str()));
         let is_possible = match *name {
             "base" => plan.base.is_some(),
-            "instructions" => options.instructions || (options.scale == Scale::Full && has_valgrind()),
+            "instructions" => options.instructions || (options.scale == Scale::Full && instructions::has_valgrind()),
             _ => true,
         };
         if !is_wanted || !is_possible {
@@ -157,10 +159,6 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
         sections.push(section);
     }
     Ok(sections)
-}
-
-fn has_valgrind() -> bool {
-    std::process::Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// None where they ask for help.

@@ -95,6 +95,8 @@ pub(crate) const LOG_OPERATION: Arg = parts(
         token("reset", "RESET", Form::Token),
     ],
 );
+pub(crate) const COMMAND: Arg = arg("command", Form::Text);
+pub(crate) const COMMAND_ARGS: Arg = Arg { is_multiple: true, ..optional(arg("arg", Form::Text)) };
 pub(crate) const EFFECT: Arg = arg("effect", Form::Text);
 
 #[cfg(test)]
@@ -128,7 +130,8 @@ impl std::fmt::Display for Arg {
             (_, None) => self.name.into(),
         };
         match (self.is_optional, self.is_multiple) {
-            (true, _) => write!(f, "[{hint}]"),
+            (true, false) => write!(f, "[{hint}]"),
+            (true, true) => write!(f, "[{hint} [{hint} ...]]"),
             (false, true) => write!(f, "{hint} [{hint} ...]"),
             (false, false) => write!(f, "{hint}"),
         }

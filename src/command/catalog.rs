@@ -1,8 +1,8 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
 use crate::argument_docs::{
-    COUNT as COUNT_OPTION, CURSOR, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN,
-    NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, SESSION, TOKEN, WAIT,
+    COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, LOG_OPERATION, MODE,
+    NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, SESSION, TOKEN, WAIT,
 };
 use crate::name::Prefix;
 
@@ -19,6 +19,8 @@ pub enum Action {
     Renew(Prefix),
     /// LOCK.HELD: how a token holds a lock.
     Held,
+    /// LOCK.EXEC: runs a command only while a token holds a lock.
+    Exec,
     /// LOCK.INFO: who holds a lock.
     Info,
     /// LOCK.WAITERS: who waits for a lock.
@@ -44,9 +46,14 @@ impl Action {
     pub const fn takes_several_keys(self) -> bool {
         match self {
             Action::Acquire(prefix) | Action::Release(prefix) | Action::Renew(prefix) => prefix.takes_several_keys(),
-            Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Top | Action::Break => false,
-            Action::Cancel | Action::Log | Action::Help | Action::Apply => false,
+            Action::Held | Action::Exec | Action::Info | Action::Waiters | Action::Scan | Action::Top => false,
+            Action::Break | Action::Cancel | Action::Log | Action::Help | Action::Apply => false,
         }
+    }
+
+    /// Whether another command is among its arguments, with keys of its own.
+    pub const fn has_keys_of_another(self) -> bool {
+        matches!(self, Action::Exec)
     }
 }
 
@@ -206,6 +213,13 @@ pub const CATALOG: &[Command] = &[
         "Tells fence, holds and time to live if the token holds the lock, whatever its family.",
     ),
     command(
+        "LOCK.EXEC",
+        Action::Exec,
+        -4,
+        &[KEY, TOKEN, COMMAND, COMMAND_ARGS],
+        "Runs a command in one step with the check that the token holds the lock, whatever its family.",
+    ),
+    command(
         "LOCK.INFO",
         Action::Info,
         -2,
@@ -267,6 +281,7 @@ const fn command(
         Action::Release(_) | Action::Renew(_) => "O(1) for the only holder, O(log N) with N other holders or waiters",
         Action::Cancel => "O(N) with N queued requests of the token",
         Action::Held => "O(1)",
+        Action::Exec => "O(1), and what the command takes",
         Action::Info => "O(N log N) with N holders",
         Action::Waiters => "O(N) with N waiters that are listed",
         Action::Scan => "O(1) for each call, O(N) for all, with N keys; and O(M) for each lock, with M holders",
@@ -278,13 +293,14 @@ const fn command(
     };
     let access = match action {
         Action::Scan | Action::Top | Action::Log | Action::Help => None,
-        Action::Held | Action::Info | Action::Waiters => Some(Access::Read),
+        Action::Held | Action::Exec | Action::Info | Action::Waiters => Some(Access::Read),
         Action::Acquire(_) | Action::Renew(_) | Action::Cancel | Action::Apply => Some(Access::Update),
         Action::Release(_) | Action::Break => Some(Access::Delete),
     };
     let (flags, categories) = match action {
         Action::Acquire(_) => ("write deny-oom fast blocking", "write fast blocking lock"),
         Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply => ("write fast", "write fast lock"),
+        Action::Exec => ("write", "write lock"),
         Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Help => ("readonly", "read lock"),
         Action::Top | Action::Log => ("readonly admin", "admin dangerous lock"),
         Action::Break => ("write admin", "admin dangerous lock"),
@@ -327,6 +343,7 @@ mod tests {
             "MLOCK.RELEASE numkeys key [key ...] token".into(),
             format!("MLOCK.RENEW numkeys key [key ...] token {lease}"),
             "LOCK.HELD key token".into(),
+            "LOCK.EXEC key token command [arg [arg ...]]".into(),
             "LOCK.INFO key [COUNT count]".into(),
             "LOCK.WAITERS key [COUNT count]".into(),
             "LOCK.SCAN cursor [MATCH pattern] [COUNT count]".into(),
@@ -393,6 +410,7 @@ mod tests {
             (Action::Renew(Prefix::Mlock), "write fast", write, Update),
             (Action::Cancel, "write fast", write, Update),
             (Action::Apply, "write fast", write, Update),
+            (Action::Exec, "write", "write lock", Read),
             (Action::Held, "readonly", read, Read),
             (Action::Info, "readonly", read, Read),
             (Action::Waiters, "readonly", read, Read),

@@ -67,6 +67,16 @@ pub const NO_CONNECTION: ErrorReply =
 /// A client sent LOCK.APPLY.
 pub const APPLY_IS_INTERNAL: ErrorReply =
     ErrorReply::of("ERR LOCK.APPLY is internal: it comes from the master or the append-only file only");
+/// LOCK.EXEC by a token that does not hold the lock.
+pub const NOT_HELD: ErrorReply =
+    ErrorReply::of("NOTHELD this token does not hold the lock, so the command did not run: acquire the lock again");
+/// LOCK.EXEC within LOCK.EXEC.
+pub const EXEC_WITHIN_EXEC: ErrorReply = ErrorReply::of("ERR LOCK.EXEC cannot run LOCK.EXEC");
+/// The name of LOCK.EXEC's command has a NUL, as no command's has.
+pub const UNKNOWN_COMMAND: ErrorReply = ErrorReply::of("ERR unknown command");
+/// The reply of LOCK.EXEC's command cannot be told by the client's protocol.
+pub const UNTELLABLE: ErrorReply =
+    ErrorReply::of("ERR the command ran, but its reply cannot be told in RESP2: use HELLO 3");
 /// The module's state is in use: a command inside a callback inside a command. The one answer of every command.
 pub const BUSY: ErrorReply = ErrorReply::of("ERR the module is busy with another request");
 /// A panic.
@@ -134,6 +144,21 @@ pub(crate) fn unknown_subcommand(subcommand: &[u8]) -> ErrorReply {
 #[cold]
 pub(crate) fn wrong_arity_of_log(subcommand: &str) -> ErrorReply {
     ErrorReply::made(format!("ERR wrong number of arguments for 'lock.log|{subcommand}' command"))
+}
+
+/// What LOCK.EXEC answers where the server has refused to run the command in words that are about modules; `None`: its
+/// words are good for clients too. The command has not run.
+pub fn refused_by_server(words: &[u8]) -> Option<ErrorReply> {
+    let words = std::str::from_utf8(words).ok()?;
+    // Redis 7.0. Later servers say NOPERM themselves.
+    if let Some(reason) = words.strip_prefix("ERR acl verification failed, ") {
+        return Some(ErrorReply::made(format!("NOPERM this user {}", reason.trim_end_matches('.'))));
+    }
+    let command = words.strip_prefix("ERR command '")?.strip_suffix("' is not allowed on script mode")?;
+    Some(ErrorReply::made(format!(
+        "ERR LOCK.EXEC cannot run {}: it runs only what scripts may call",
+        Quoted(command.as_bytes())
+    )))
 }
 
 impl From<LockError> for ErrorReply {
@@ -237,6 +262,10 @@ mod tests {
             (KEY_TWICE, "ERR a key is named twice"),
             (NO_CONNECTION, "ERR SESSION and NOTIFY are not allowed in scripts and in calls by modules"),
             (APPLY_IS_INTERNAL, "ERR LOCK.APPLY is internal: it comes from the master or the append-only file only"),
+            (NOT_HELD, "NOTHELD this token does not hold the lock, so the command did not run: acquire the lock again"),
+            (EXEC_WITHIN_EXEC, "ERR LOCK.EXEC cannot run LOCK.EXEC"),
+            (UNKNOWN_COMMAND, "ERR unknown command"),
+            (UNTELLABLE, "ERR the command ran, but its reply cannot be told in RESP2: use HELLO 3"),
             (BUSY, "ERR the module is busy with another request"),
             (INTERNAL_ERROR, "ERR internal error of redis-lock, see the server's log"),
             (WRONG_TYPE, "WRONGTYPE Operation against a key holding the wrong kind of value"),
@@ -272,6 +301,28 @@ mod tests {
     fn a_lease_out_of_bounds_names_the_command_in_lower_case() {
         let error = invalid_expire(CommandName { prefix: Prefix::Rwlock, verb: Verb::Renew });
         assert_eq!(error.as_str(), "ERR invalid expire time in 'rwlock.renew' command");
+    }
+
+    #[test]
+    fn the_servers_words_about_modules_are_replaced() {
+        let cases = [
+            (
+                "ERR acl verification failed, can't run this command or subcommand.",
+                "NOPERM this user can't run this command or subcommand",
+            ),
+            (
+                "ERR command 'config|get' is not allowed on script mode",
+                "ERR LOCK.EXEC cannot run 'config|get': it runs only what scripts may call",
+            ),
+        ];
+        for (words, expected) in cases {
+            assert_eq!(refused_by_server(words.as_bytes()).unwrap().as_str(), expected);
+        }
+        for kept in ["ERR syntax error", "OOM command not allowed", "ERR command 'x' is not allowed", "", "ERR \u{fc}"]
+        {
+            assert_eq!(refused_by_server(kept.as_bytes()), None, "{kept}");
+        }
+        assert_eq!(refused_by_server(b"ERR command '\xff' is not allowed on script mode"), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use lock::host::Host;
 use lock::key::{ClientId, KeyRef};
 use lock::manager::alone::LateKey;
 use lock::manager::lock_manager::LockManager;
+use lock::manager::statistics::Statistics;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
 use lock::value::claim::{LockRequest, Portion};
 use lock::value::outcome::{Grant, KeyError, Released};
@@ -209,6 +210,14 @@ pub fn of_log<R>(ctx: Ctx<'_>, work: impl FnOnce(&mut LockLog) -> R) -> Result<R
 pub fn of_told_owner(key: KeyRef<'_>, owner: &[u8]) {
     state::borrow(|state, _| {
         state.manager.told_again(key.db, &[key.name], owner);
+        schedule_and_wake(&mut state.manager);
+    });
+}
+
+/// A turn that only counts something that the rules do not see.
+pub fn of_count(count: impl FnOnce(&mut Statistics)) {
+    state::borrow(|state, _| {
+        count(&mut state.manager.statistics);
         schedule_and_wake(&mut state.manager);
     });
 }

@@ -5,7 +5,7 @@ use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 
 /// What the commands of one row have in common.
 struct Group {
-    /// As COMMAND INFO tells them, sorted; the server adds `movablekeys` to those with a key count.
+    /// As COMMAND INFO tells them, sorted; the server adds `movablekeys` to those with a key count or a callback.
     flags: &'static [&'static str],
     /// Each command with its shortest well-formed request, for the key `k` if it takes one.
     commands: &'static [(&'static str, &'static str)],
@@ -43,6 +43,13 @@ const GROUPS: &[Group] = &[
             ("lock.apply", "LOCK.APPLY k effect"),
         ],
         is_write: true,
+        has_key: true,
+    },
+    Group {
+        flags: &["module", "write"],
+        commands: &[("lock.exec", "LOCK.EXEC k a PING")],
+        // It writes where its command does.
+        is_write: false,
         has_key: true,
     },
     Group {
@@ -110,8 +117,8 @@ fn commands_carry_their_flags() {
     let mut client = server.client();
     for (group, name, _) in all_commands() {
         let mut flags = flags(&mut client, name);
-        // The server's own addition where keys are counted.
-        flags.retain(|flag| flag != "movablekeys" || !name.starts_with("mlock."));
+        // The server's own addition where keys are counted, or asked for.
+        flags.retain(|flag| flag != "movablekeys" || !(name.starts_with("mlock.") || name == "lock.exec"));
         assert_eq!(flags, group.flags, "{name}");
     }
 }
@@ -195,6 +202,7 @@ fn expected_words(name: &str) -> Vec<&'static str> {
         "info" | "waiters" | "top" => &["COUNT"],
         "scan" => &["MATCH", "COUNT"],
         "log" => &["GET", "count", "LEN", "RESET"],
+        "exec" => &["command", "arg"],
         _ => &[],
     };
     [key, owner, amount, time].concat()

@@ -9,6 +9,7 @@ mod cluster;
 mod deadlock;
 mod docs;
 mod endings;
+mod exec;
 mod families;
 mod fences;
 mod gates;

@@ -208,7 +208,7 @@ fn quotient(count: Option<f64>, to: Option<f64>) -> String {
     count.zip(to).map_or(String::new(), |(count, to)| format!("{:.3}", count / to))
 }
 
-fn thousands(count: f64) -> String {
+pub fn thousands(count: f64) -> String {
     let count = count.round() as u64;
     match count / 1000 {
         0 => count.to_string(),
@@ -216,15 +216,20 @@ fn thousands(count: f64) -> String {
     }
 }
 
+/// Whether anything can be counted here.
+pub fn has_valgrind() -> bool {
+    Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
 /// A server that runs under callgrind.
-struct Counter {
-    server: Server,
-    client: Connection,
+pub struct Counter {
+    pub server: Server,
+    pub client: Connection,
     dumps: usize,
 }
 
 impl Counter {
-    fn start(builder: &Builder) -> io::Result<Counter> {
+    pub fn start(builder: &Builder) -> io::Result<Counter> {
         // Threads apart, because the main thread's alone count. Counting begins when it is asked for: a start is long.
         let callgrind = [
             "valgrind",
@@ -320,7 +325,7 @@ impl Counter {
     }
 
     /// Instructions of the main thread for each of `units`.
-    fn count(&mut self, units: usize, mut work: impl FnMut(&mut Connection) -> io::Result<()>) -> io::Result<f64> {
+    pub fn count(&mut self, units: usize, mut work: impl FnMut(&mut Connection) -> io::Result<()>) -> io::Result<f64> {
         work(&mut self.client)?;
         self.tell(&["zero"])?;
         let mut least = f64::INFINITY;

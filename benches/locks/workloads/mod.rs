@@ -4,6 +4,7 @@ pub mod base;
 pub mod bytes;
 pub mod consumer;
 pub mod contended;
+pub mod exec;
 pub mod floor;
 pub mod growth;
 pub mod instructions;

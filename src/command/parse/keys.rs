@@ -1,5 +1,7 @@
 //! Which arguments of a command are its keys.
 
+use std::ops::Range;
+
 use super::argument::Argument;
 use super::integer::integer;
 use crate::errors::{self, ErrorReply};
@@ -26,6 +28,11 @@ pub(super) fn keys<'a, A: Argument<'a>>(prefix: Prefix, args: &'a [A]) -> Result
         return Err(errors::KEY_TWICE);
     }
     Ok((keys, behind))
+}
+
+/// Which arguments of a command with this prefix are its keys; none where they make no sense.
+pub fn key_positions<'a, A: Argument<'a>>(prefix: Prefix, args: &'a [A]) -> Range<usize> {
+    keys(prefix, args).map_or(0..0, |(keys, behind)| behind - keys.len()..behind)
 }
 
 #[cfg(test)]
@@ -63,6 +70,13 @@ mod tests {
             let line = format!("x {numkeys} {} t", names.join(" "));
             assert_eq!(keys(Prefix::Mlock, &words(&line)).unwrap().0.len(), numkeys);
         }
+    }
+
+    #[test]
+    fn keys_have_positions() {
+        assert_eq!(key_positions(Prefix::Lock, &words("x k t")), 1..2);
+        assert_eq!(key_positions(Prefix::Mlock, &words("x 2 a b t PX 5")), 2..4);
+        assert!(key_positions(Prefix::Mlock, &words("x 3 a b t")).is_empty());
     }
 
     #[test]

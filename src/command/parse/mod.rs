@@ -42,6 +42,7 @@ pub use argument::Argument;
 pub use breaking::whose_holds;
 pub use inspect::ListLength;
 pub use integer::integer;
+pub use keys::key_positions;
 pub use lease::{LeaseSettings, MAX_LEASE_MS};
 pub use log::LogCommand;
 pub use owner::owner;

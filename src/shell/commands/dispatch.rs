@@ -10,14 +10,14 @@ use seq_macro::seq;
 use smallvec::SmallVec;
 
 use super::arguments::Arguments;
-use super::{acquire, apply, breaking, cancel, help, inspect, log, release, renew, scan, top};
+use super::{acquire, apply, breaking, cancel, exec, help, inspect, log, release, renew, scan, top};
 use crate::shell::ffi::command_info::CommandEntry;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::string::{arguments, Str};
 
 // The server passes no data to a command's function, so each command of the catalog has one of its own.
-seq!(INDEX in 0..25 {
+seq!(INDEX in 0..26 {
     /// The entry of every command of the catalog, in its order.
     pub const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
 });
@@ -35,6 +35,10 @@ unsafe extern "C" fn enter<const INDEX: usize>(
         return raw::REDISMODULE_ERR as c_int;
     };
     let ran = guard(CATALOG[INDEX].name, || {
+        if CATALOG[INDEX].action == Action::Exec && ctx.is_asked_for_keys() {
+            exec::tell_keys(ctx, strings);
+            return;
+        }
         if let Err(error) = dispatch(&CATALOG[INDEX], ctx, strings) {
             ctx.error(&error);
         }
@@ -63,6 +67,7 @@ fn dispatch<'a>(command: &Command, ctx: Ctx<'a>, strings: &'a [Str<'a>]) -> Resu
                 Action::Renew(prefix) => renew::run(prefix, ctx, args),
                 Action::Cancel => cancel::run(ctx, args),
                 Action::Held => inspect::held(ctx, args),
+                Action::Exec => exec::run(ctx, args),
                 Action::Info => inspect::info(ctx, args),
                 Action::Waiters => inspect::waiters(ctx, args),
                 Action::Log => log::run(ctx, args),

@@ -6,6 +6,7 @@ use command::parse::ListLength;
 use command::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
 use lock::key::{KeyRef, RequestId};
 use lock::queue::request::QueuedRequest;
+use lock::value::outcome::Hold;
 use lock::value::outcome::LiveHolders;
 use lock::value::rebuild::FamilyAndLimit;
 use lock::value::time::{Deadline, Timestamp};
@@ -31,24 +32,39 @@ pub(super) fn open<'c>(ctx: Ctx<'c>, key: Str<'_>) -> Result<Option<ReadKey<'c>>
 
 /// `LOCK.HELD key token`
 pub fn held(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+    with_hold(ctx, args.strings[1], args.bytes[2], |hold, now| reply::held(&mut ctx, hold, now))
+}
+
+/// Whether the token holds the lock. Nobody has the key open afterwards.
+pub fn is_held(ctx: Ctx<'_>, key: Str<'_>, token: &[u8]) -> Result<bool, ErrorReply> {
+    with_hold(ctx, key, token, |hold, _| hold.is_some())
+}
+
+/// Tells how the token holds the lock, if it does: each holder by its own deadline.
+fn with_hold<R>(
+    ctx: Ctx<'_>,
+    key: Str<'_>,
+    token: &[u8],
+    tell: impl FnOnce(Option<&Hold<'_>>, Timestamp) -> R,
+) -> Result<R, ErrorReply> {
     let now = clock::now();
-    let name = KeyRef { db: ctx.db(), name: args.bytes[1] };
+    let name = KeyRef { db: ctx.db(), name: key.bytes() };
     let shortened_to = match events::concern_several() {
         true => turn::of_inspection(|state, _| state.manager.shortened_to(name))?,
         false => Deadline::Never,
     };
-    let key = open(ctx, args.strings[1])?;
+    let key = open(ctx, key)?;
     let hold = key.as_ref().and_then(|key| {
         let until = key.lock().holders_until(key.until(), shortened_to);
-        key.lock().hold(args.bytes[2], until)
+        key.lock().hold(token, until)
     });
     let hold = hold.filter(|hold| !hold.until.is_over(now.timestamp()));
-    reply::held(&mut ctx, hold.as_ref(), now.timestamp());
+    let told = tell(hold.as_ref(), now.timestamp());
     if hold.is_some() && events::concern_anybody() {
         // After a lost reply the owner asks here: what it reads now it keeps.
-        turn::of_told_owner(KeyRef { db: ctx.db(), name: args.bytes[1] }, args.bytes[2]);
+        turn::of_told_owner(name, token);
     }
-    Ok(())
+    Ok(told)
 }
 
 /// `LOCK.INFO key [COUNT n]`

@@ -15,6 +15,7 @@
 //! | `top`          | `LOCK.TOP`                                                |
 //! | `breaking`     | `LOCK.BREAK`                                              |
 //! | `help`         | `LOCK.HELP`                                               |
+//! | `exec`         | `LOCK.EXEC`                                               |
 //! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file |
 
 mod acquire;
@@ -23,6 +24,7 @@ mod arguments;
 mod breaking;
 mod cancel;
 mod dispatch;
+mod exec;
 mod help;
 mod inspect;
 mod log;

@@ -172,3 +172,63 @@ pub fn call_as_script(ctx: Ctx<'_>, command: &CStr, key: Str<'_>, word: &CStr) -
         Err(error)
     }
 }
+
+/// With whose permissions a command is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallAs {
+    /// Those of the user that the context's client has.
+    Caller,
+    /// All: the caller is another module that has no user.
+    Module,
+}
+
+/// The reply to a call, as the server wrote it; freed when dropped.
+pub struct CallReply(NonNull<raw::RedisModuleCallReply>);
+
+impl CallReply {
+    /// The words of an error, without the leading `-`. `None`: it is none.
+    pub fn error(&self) -> Option<&[u8]> {
+        let mut len = 0;
+        // SAFETY: the reply is ours, and so are its bytes as long as it lives.
+        let bytes = unsafe {
+            let start = api!(RedisModule_CallReplyProto(self.0.as_ptr(), &mut len));
+            std::slice::from_raw_parts(NonNull::new(start.cast_mut())?.as_ptr().cast::<u8>(), len)
+        };
+        bytes.strip_prefix(b"-").map(<[u8]>::trim_ascii_end)
+    }
+}
+
+impl Drop for CallReply {
+    fn drop(&mut self) {
+        // SAFETY: the reply is ours.
+        unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) };
+    }
+}
+
+impl Ctx<'_> {
+    /// Runs a command as the context's client would in a script: with its permissions and protocol, in its database,
+    /// under the server's rules for memory and replicas. Its effects are replicated. A refusal is a reply. `None`: the
+    /// server does not know one of the flags.
+    pub fn call(self, call_as: CallAs, command: &CStr, args: &[Str<'_>]) -> Option<CallReply> {
+        // `!`: replicate. `C`: as the caller. `S`: as a script. `E`: a refusal is a reply, without which Valkey 9.1 reads
+        // a null pointer. `0`: in the caller's protocol. `M`: respect maxmemory.
+        let format = match call_as {
+            CallAs::Caller => c"!CSE0Mv",
+            CallAs::Module => c"!SE0Mv",
+        };
+        // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the server keeps references of
+        // its own to the arguments.
+        let reply = unsafe {
+            let (start, count) = (args.as_ptr().cast::<*mut raw::RedisModuleString>(), args.len());
+            api!(RedisModule_Call(self.raw(), command.as_ptr(), format.as_ptr(), start, count))
+        };
+        NonNull::new(reply).map(CallReply)
+    }
+
+    /// Answers with the reply to a call. False: it cannot be told in the client's protocol, and nothing was answered.
+    pub fn reply_with(self, reply: &CallReply) -> bool {
+        // SAFETY: both are valid; the server copies the reply.
+        let replied = unsafe { api!(RedisModule_ReplyWithCallReply(self.raw(), reply.0.as_ptr())) };
+        replied == raw::REDISMODULE_OK as c_int
+    }
+}

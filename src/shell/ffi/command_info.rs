@@ -3,10 +3,11 @@
 use std::ffi::{c_char, c_int, CStr, CString};
 use std::ptr::{null, null_mut};
 
-use command::catalog::{Access, Arg, Command, Form};
+use command::catalog::{Arg, Command, Form};
 use redis_module::raw;
 
 use super::api;
+use super::command_keys::{key_flags, may_be_asked};
 use super::context::Ctx;
 
 /// What the server calls for a command.
@@ -37,7 +38,9 @@ pub fn register(
 ) -> Option<()> {
     // Redis names its commands in small letters, and says them so in its errors.
     let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
-    let flags = CString::new(command.flags).ok()?;
+    let asks_for_keys = command.action.has_keys_of_another() && may_be_asked(ctx);
+    let getkeys = if asks_for_keys { " getkeys-api" } else { "" };
+    let flags = CString::new(format!("{}{getkeys}", command.flags)).ok()?;
     // SAFETY: the strings end with a NUL and are copied; the entry is a function of this module.
     let registered = unsafe {
         let key = c_int::from(command.access.is_some());
@@ -62,6 +65,10 @@ pub fn register(
     }
     let mut texts = Texts::default();
     let mut keys = key_specs(command);
+    if asks_for_keys {
+        // Without it the server believes the spec, and asks for no others.
+        keys[0].flags |= u64::from(raw::REDISMODULE_CMD_KEY_VARIABLE_FLAGS);
+    }
     let mut args = texts.args(command.args)?;
     let info = raw::RedisModuleCommandInfo {
         version: &raw const INFO_VERSION,
@@ -81,22 +88,13 @@ pub fn register(
 
 /// Where the command's keys stand, and what it does to them; a spec of zeros is the end mark.
 ///
-/// Keys that are counted are no reason for `getkeys-api`: in a cluster, Valkey asks for them on its I/O threads, which
-/// a module cannot answer without a race.
+/// Keys that are counted are no reason for `getkeys-api`, which is a race in a cluster of Valkeys (`command_keys`).
 fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     // SAFETY: plain data, of which zero is a valid value.
     let end: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
     let (mut keys, mut first) = (end, end);
     let Some(access) = command.access else { return [end; 3] };
-    let flags = match access {
-        Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
-        Access::Update => {
-            raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_UPDATE
-        }
-        Access::Delete => {
-            raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_DELETE
-        }
-    };
+    let flags = key_flags(access);
     let one_key = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
     keys.flags = u64::from(flags);
     keys.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;

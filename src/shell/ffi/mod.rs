@@ -16,6 +16,7 @@
 //! | `info`           | how does the module add a section to INFO                              |
 //! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
 //! | `command_filter` | how is a command seen before it runs                                   |
+//! | `command_keys`   | which arguments of a command are keys                                  |
 //! | `command_info`   | how is a command registered and described                              |
 //! | `module`         | what does the module tell the server about itself                      |
 //! | `slot_migration` | what does Valkey tell of slots that it moves in one step               |
@@ -31,6 +32,7 @@ pub mod call;
 pub mod clock;
 pub mod command_filter;
 pub mod command_info;
+pub mod command_keys;
 pub mod context;
 pub mod guard;
 pub mod info;

@@ -1,6 +1,7 @@
 //! Another module, for tests: `TEST.CALL command [arg …]` calls a command as modules do, and answers with its reply.
+//! `TEST.REPLIES` answers with a reply of every kind.
 
-use redis_module::{redis_module, Context, NextArg, RedisError, RedisResult, RedisString};
+use redis_module::{raw, redis_module, Context, NextArg, RedisError, RedisResult, RedisString, RedisValue};
 
 fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     let mut args = args.into_iter().skip(1);
@@ -10,6 +11,38 @@ fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     ctx.call(command, args.iter().collect::<Vec<_>>().as_slice())
 }
 
+fn replies(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
+    /// Calls a function of the API.
+    macro_rules! api {
+        ($name:ident($($arg:expr),*)) => {
+            raw::$name.expect("it is there since Redis 7.0")(ctx.ctx, $($arg),*)
+        };
+    }
+    let number = "1234567999999999999999999999999999999";
+    // SAFETY: the context is the command's; texts are copied, and end with a NUL where they have no length.
+    unsafe {
+        api!(RedisModule_ReplyWithArray(9));
+        // In RESP2 there is no attribute, and what would follow it would be one reply too many.
+        if api!(RedisModule_ReplyWithAttribute(1)) == raw::REDISMODULE_OK as i32 {
+            api!(RedisModule_ReplyWithSimpleString(c"about".as_ptr()));
+            api!(RedisModule_ReplyWithLongLong(1));
+        }
+        api!(RedisModule_ReplyWithMap(1));
+        api!(RedisModule_ReplyWithSimpleString(c"field".as_ptr()));
+        api!(RedisModule_ReplyWithLongLong(7));
+        api!(RedisModule_ReplyWithSet(1));
+        api!(RedisModule_ReplyWithLongLong(8));
+        api!(RedisModule_ReplyWithDouble(1.5));
+        api!(RedisModule_ReplyWithBool(1));
+        api!(RedisModule_ReplyWithBigNumber(number.as_ptr().cast(), number.len()));
+        api!(RedisModule_ReplyWithVerbatimString(number.as_ptr().cast(), number.len()));
+        api!(RedisModule_ReplyWithNull());
+        api!(RedisModule_ReplyWithError(c"CODE an error among others".as_ptr()));
+        api!(RedisModule_ReplyWithEmptyArray());
+    }
+    Ok(RedisValue::NoReply)
+}
+
 redis_module! {
     name: "test-caller",
     version: 1,
@@ -17,5 +50,6 @@ redis_module! {
     data_types: [],
     commands: [
         ["test.call", call, "write", 0, 0, 0, ""],
+        ["test.replies", replies, "", 0, 0, 0, ""],
     ],
 }

@@ -81,6 +81,7 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
         ("lock", "top") => format!("COUNT {number}"),
         ("lock", "log") => format!("{} {number}", rng.pick(&["GET", "LEN", "RESET"])),
         ("lock", "help") => String::new(),
+        ("lock", "exec") => format!("{key} {owner} EXISTS {}", rng.pick(KEYS)),
         ("lock", "apply") => format!("{key} DROP {owner}"),
         _ => format!("{key} {owner}"),
     }

@@ -1,0 +1,88 @@
+//! WATCH, MULTI, scripts and client tracking, together with LOCK.EXEC.
+
+use super::*;
+use crate::support::waiting::*;
+use crate::support::Server;
+use std::time::Duration;
+
+#[test]
+fn in_multi_each_asks_anew() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let lines = ["LOCK.EXEC k a SET x 1", "LOCK.EXEC k a LOCK.RELEASE k a", "LOCK.EXEC k a SET x 2", "GET x"];
+    let replies = multi(&mut client, &lines);
+    assert_eq!(replies[..2], [Reply::ok(), Reply::Int(1)]);
+    assert_not_held(&replies[2]);
+    assert_eq!(replies[3], Reply::bulk("1"));
+}
+
+#[test]
+fn watch_trips_on_what_the_command_changes_and_on_nothing_else() {
+    for (line, trips) in [
+        ("LOCK.EXEC k a SET x 1", true),
+        ("LOCK.EXEC k a GET x", false),
+        ("LOCK.EXEC k b SET x 1", false),
+        ("LOCK.EXEC k a LOCK.RELEASE k a", true),
+        ("LOCK.EXEC k a LOCK.RENEW k a", false),
+    ] {
+        let server = Server::start();
+        let (mut watcher, mut client) = (server.client(), server.client());
+        hold(&mut client, "k", "a");
+        watcher.run("WATCH x k");
+        client.run(line);
+        let replies = watcher.pipeline(&["MULTI", "PING", "EXEC"]);
+        assert_eq!(replies[2].is_null(), trips, "{line}");
+    }
+}
+
+#[test]
+fn a_watched_lock_is_asked_within_the_transaction() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    hold(&mut client, "k", "a");
+    client.run("WATCH k");
+    assert_eq!(multi(&mut client, &["LOCK.EXEC k a SET x 1"]), [Reply::ok()]);
+    client.run("WATCH k");
+    other.run("LOCK.EXEC k a LOCK.RELEASE k a");
+    assert!(client.pipeline(&["MULTI", "LOCK.EXEC k a SET x 2", "EXEC"])[2].is_null());
+    assert_eq!(client.run("GET x"), Reply::bulk("1"));
+}
+
+#[test]
+fn a_script_runs_it_and_reads_its_reply() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    client.run("HSET hash f v");
+    let mut eval = |script: &str| client.cmd(&["EVAL", script, "0"]);
+    assert_eq!(eval("return redis.call('LOCK.EXEC','k','a','INCRBY','x',5)"), Reply::Int(5));
+    let not_held = eval("return redis.pcall('LOCK.EXEC','k','b','INCR','x')");
+    assert!(not_held.error().starts_with("NOTHELD "), "{not_held:?}");
+    assert!(eval("redis.call('LOCK.EXEC','k','b','INCR','x')").error().contains("NOTHELD"));
+    let map = "redis.setresp(3) return redis.call('LOCK.EXEC','k','a','HGETALL','hash').map.f";
+    assert_eq!(eval(map), Reply::bulk("v"));
+    assert_eq!(eval("return redis.call('LOCK.EXEC','k','a','HGETALL','hash')[2]"), Reply::bulk("v"));
+    let refused = eval("return redis.pcall('LOCK.EXEC','k','a','EVAL','return 1',0)");
+    assert!(refused.error().starts_with("ERR LOCK.EXEC cannot run 'eval'"), "{refused:?}");
+    let written = "#!lua flags=no-writes\nreturn redis.pcall('LOCK.EXEC','k','a','GET','x')";
+    assert!(eval(written).error().contains("Write commands are not allowed"));
+}
+
+/// On Redis 7.0 what a module reads is tracked for nobody.
+#[test]
+fn what_the_command_reads_is_tracked_for_the_caller() {
+    let server = Server::start();
+    let is_old = server.info("server").text("redis_version").starts_with("7.0.");
+    let (mut tracking, mut client) = (server.client3(), server.client());
+    client.run("SET x 1");
+    hold(&mut client, "k", "a");
+    tracking.run("CLIENT TRACKING ON");
+    assert_eq!(tracking.run("LOCK.EXEC k a GET x"), Reply::bulk("1"));
+    client.run("SET x 2");
+    let told = tracking.next_push(if is_old { A_WHILE } else { Duration::from_secs(5) });
+    assert_eq!(told.is_some(), !is_old, "{told:?}");
+    // The lock's key is no read of the caller's: LOCK.HELD is for that.
+    client.run("LOCK.RELEASE k a");
+    assert_eq!(tracking.next_push(A_WHILE), None);
+}

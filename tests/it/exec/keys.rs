@@ -1,0 +1,168 @@
+//! Which keys the server knows of, and what a cluster makes of them.
+
+use super::*;
+use crate::support::cluster::*;
+use crate::support::waiting::*;
+use crate::support::{until, Pipeline, Server};
+use std::time::{Duration, Instant};
+
+const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+
+#[track_caller]
+fn assert_keys(client: &mut Client, line: &str, expected: &[&str]) {
+    let keys = client.run(&format!("COMMAND GETKEYS LOCK.EXEC k a {line}"));
+    let mut keys: Vec<&str> = keys.items().iter().map(Reply::text).collect();
+    assert_eq!(keys[0], "k", "{line}");
+    // Some commands tell what they store to in the end.
+    keys[1..].sort_unstable();
+    assert_eq!(keys, expected, "{line}");
+}
+
+#[test]
+fn the_commands_keys_are_told() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (line, keys) in [
+        ("PING", &["k"][..]),
+        ("GET x", &["k", "x"]),
+        ("MSET x 1 y 2", &["k", "x", "y"]),
+        ("RENAME x y", &["k", "x", "y"]),
+        ("ZUNIONSTORE d 2 x y", &["k", "d", "x", "y"]),
+        ("SORT x STORE y", &["k", "x", "y"]),
+        ("XREAD COUNT 1 STREAMS x y 0 0", &["k", "x", "y"]),
+        ("OBJECT ENCODING x", &["k", "x"]),
+        ("LOCK.RELEASE x t", &["k", "x"]),
+        ("MLOCK.ACQUIRE 3 x y z t", &["k", "x", "y", "z"]),
+        ("MLOCK.ACQUIRE 3 x y", &["k"]),
+        ("LOCK.EXEC other t GET x", &["k", "other"]),
+        ("NOSUCH x", &["k"]),
+        ("GET", &["k"]),
+    ] {
+        assert_keys(&mut client, line, keys);
+    }
+}
+
+#[test]
+fn the_locks_key_is_read_and_the_others_have_their_own_access() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (line, access) in [
+        ("SET x 1", &["OW", "update"][..]),
+        ("SET x 1 GET", &["RW", "access", "update"]),
+        ("MLOCK.RELEASE 1 x t", &["RW", "access", "delete"]),
+        ("MLOCK.ACQUIRE 1 x t", &["RW", "access", "update"]),
+    ] {
+        let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS LOCK.EXEC k a {line}"));
+        let told: Vec<(&str, Vec<&str>)> = keys
+            .items()
+            .iter()
+            .map(|key| (key.items()[0].text(), key.items()[1].items().iter().map(Reply::text).collect()))
+            .collect();
+        assert_eq!(told, [("k", vec!["RO", "access"]), ("x", access.to_vec())], "{line}");
+    }
+}
+
+#[test]
+fn keys_of_several_slots_are_refused() {
+    let server = single_node();
+    let mut client = server.client();
+    hold(&mut client, "{t}k", "a");
+    for line in ["SET {u}x 1", "MSET {t}x 1 {u}y 1", "MLOCK.ACQUIRE 2 {t}x {u}y a", "LOCK.RELEASE {u}x a", "GET {u}x"] {
+        let line = format!("LOCK.EXEC {{t}}k a {line}");
+        assert_eq!(client.run(&line), Reply::Error(CROSS_SLOT.into()), "{line}");
+        let mut request = vec!["EVAL", "return redis.pcall(unpack(ARGV))", "0"];
+        request.extend(line.split(' '));
+        let reply = client.cmd(&request);
+        assert!(reply.is_error(), "{line} in a script: {reply:?}");
+    }
+    for line in ["SET {t}x 1", "MSET {t}x 1 {t}y 1", "MLOCK.ACQUIRE 2 {t}m {t}n a", "PING", "DEL {t}x {t}y"] {
+        let reply = client.run(&format!("LOCK.EXEC {{t}}k a {line}"));
+        assert!(!reply.is_error(), "{line}: {reply:?}");
+    }
+    assert_eq!(client.run("DBSIZE"), Reply::Int(3));
+}
+
+/// Valkey 9.1 would answer everything that it lends the same client with EPERM from then on.
+#[test]
+fn a_refusal_for_several_slots_spoils_no_later_call_and_a_spoilt_one_is_made_again() {
+    let server = single_node();
+    let mut client = server.client();
+    hold(&mut client, "{t}k", "a");
+    for _ in 0..4 {
+        assert!(client.run("LOCK.EXEC {t}k a MSET {t}x 1 {u}y 1").is_error());
+        assert_eq!(client.cmd(&["EVAL", "return redis.call('GET','x')", "0"]), Reply::NullBulk);
+        client.cmd(&["EVAL", "return redis.pcall('MGET', 'x', 'y')", "0"]);
+        assert_eq!(client.run("LOCK.EXEC {t}k a SET {t}x 1"), Reply::ok());
+        client.cmd(&["EVAL", "return redis.pcall('MGET', 'x', 'y')", "0"]);
+        assert_eq!(client.run("LOCK.EXEC {t}k a PING"), Reply::Status("PONG".into()));
+    }
+}
+
+#[test]
+fn the_locks_key_routes() {
+    let server = Server::builder().cluster().config("cluster-require-full-coverage no").start();
+    expect_ok(&server, "CLUSTER ADDSLOTSRANGE 0 8191");
+    until_cluster(&server, "ok", 1);
+    let mut client = server.client();
+    assert!((0..8192).contains(&slot(&server, "k")) && slot(&server, "t") > 8191);
+    hold(&mut client, "{k}l", "a");
+    assert_eq!(client.run("LOCK.EXEC {k}l a SET {k}x 1"), Reply::ok());
+    for line in ["LOCK.EXEC {t}l a SET {t}x 1", "LOCK.EXEC {t}l a PING"] {
+        assert!(client.run(line).error().starts_with("CLUSTERDOWN "), "{line}");
+    }
+}
+
+#[test]
+fn while_the_slot_moves_what_is_there_is_served_and_what_is_not_must_be_tried_again() {
+    let source = single_node();
+    let target = Server::builder().cluster().start();
+    meet(&source, &target);
+    let mut client = source.client();
+    hold(&mut client, "{t}k", "a");
+    client.run("SET {t}here 1");
+    let (from, to, slot) = (node_id(&source), node_id(&target), slot(&source, "t"));
+    expect_ok(&target, &format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
+    expect_ok(&source, &format!("CLUSTER SETSLOT {slot} MIGRATING {to}"));
+    assert_eq!(client.run("LOCK.EXEC {t}k a INCR {t}here"), Reply::Int(2));
+    let reply = client.run("LOCK.EXEC {t}k a INCR {t}new");
+    assert!(reply.error().starts_with("TRYAGAIN "), "{reply:?}");
+    assert_eq!(client.run("LOCK.EXEC {t}k a PING"), Reply::Status("PONG".into()));
+}
+
+/// Threads ask for keys on Valkey in a cluster: under a callback of ours that ended the server in seconds.
+#[test]
+fn many_clients_of_a_server_with_io_threads() {
+    let is_valkey = Server::start().info("server").version().starts_with("Valkey");
+    for is_cluster in [true, false] {
+        let mut builder = Server::builder().appendonly().config("appendfsync no").config("io-threads 4");
+        if is_valkey {
+            // Threads work however little there is to do.
+            builder = builder.config("events-per-io-thread 0");
+        }
+        let mut server = if is_cluster { single_node_of(builder) } else { builder.start() };
+        hold(&mut server.client(), "{t}k", "a");
+        let requests = |number: usize| {
+            let mut pipeline = Pipeline::default();
+            for n in 0..8 {
+                let (key, other) = (format!("{{t}}x{number}-{n}"), format!("{{t}}y{n}"));
+                pipeline.push(&["LOCK.EXEC", "{t}k", "a", "MSET", &key, "1", &other, "2"]);
+                pipeline.push(&["LOCK.EXEC", "{t}k", "a", "DEL", &key, &other]);
+            }
+            pipeline
+        };
+        let mut clients: Vec<(Client, Pipeline)> = (0..50).map(|n| (server.client(), requests(n))).collect();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(1) {
+            for (client, pipeline) in &mut clients {
+                client.send_raw(&pipeline.bytes);
+            }
+            for (client, pipeline) in &mut clients {
+                for _ in 0..pipeline.commands {
+                    assert!(!client.read().is_error());
+                }
+            }
+        }
+        assert!(server.is_alive());
+        until("all keys are gone", || server.client().run("DBSIZE") == Reply::Int(1));
+    }
+}

@@ -1,0 +1,103 @@
+//! The command runs with the caller's own permissions, alone, in transactions and in scripts.
+
+use super::*;
+use crate::support::waiting::*;
+use crate::support::{built_caller, Server};
+
+/// A user that may do everything but INCR, to few keys and one channel; and `k`, which `a` holds.
+fn restricted() -> (Server, Client) {
+    let caller = built_caller().expect("the test module is built");
+    let server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    hold(&mut client, "other", "a");
+    let rules = "on nopass +@all -incr -config|get %R~k ~mine:* %R~shown:* %W~sunk:* resetchannels &news";
+    assert_eq!(client.run(&format!("ACL SETUSER worker {rules}")), Reply::ok());
+    assert_eq!(client.run("AUTH worker any"), Reply::ok());
+    (server, client)
+}
+
+/// Commands, and whether the worker may.
+const COMMANDS: &[(&str, bool)] = &[
+    ("SET mine:x 1", true),
+    ("GET mine:x", true),
+    ("GET shown:x", true),
+    ("SET shown:x 1", false),
+    ("SET sunk:x 1", true),
+    ("GET sunk:x", false),
+    ("SET sunk:x 1 GET", false),
+    ("GET hidden", false),
+    ("SET hidden 1", false),
+    ("MSET mine:x 1 mine:y 2", true),
+    ("MSET mine:x 1 hidden 2", false),
+    ("COPY shown:x mine:y", true),
+    ("COPY mine:x shown:y", false),
+    ("SORT shown:l STORE mine:l", true),
+    ("SORT mine:l STORE shown:l", false),
+    ("LOCK.HELD k a", true),
+    ("LOCK.RENEW k a", false),
+    ("MLOCK.ACQUIRE 2 mine:x:l mine:y:l a", true),
+    ("MLOCK.ACQUIRE 2 mine:x:l hidden a", false),
+    ("INCR mine:x", false),
+    ("PUBLISH news x", true),
+    ("PUBLISH other x", false),
+    ("PING", true),
+];
+
+#[test]
+fn its_name_its_keys_and_its_channels_are_permitted_or_not() {
+    let (_server, mut client) = restricted();
+    for (line, may) in COMMANDS {
+        let reply = client.run(&format!("LOCK.EXEC k a {line}"));
+        match may {
+            true => assert!(!reply.is_error(), "{line}: {reply:?}"),
+            false => assert!(reply.error().starts_with("NOPERM "), "{line}: {reply:?}"),
+        }
+    }
+    for line in ["LOCK.EXEC other a PING", "LOCK.EXEC mine:none a GET hidden"] {
+        let reply = client.run(line);
+        assert!(reply.error().starts_with("NOPERM "), "{line}: {reply:?}");
+    }
+}
+
+#[test]
+fn in_transactions_and_scripts_too() {
+    let (_server, mut client) = restricted();
+    for (line, may) in COMMANDS {
+        let line = format!("LOCK.EXEC k a {line}");
+        let replies = client.pipeline(&["MULTI", &line, "EXEC"]);
+        let reply = match (&replies[1], &replies[2]) {
+            (Reply::Status(_), Reply::Array(replies)) => &replies[0],
+            (refused, _) => refused,
+        };
+        assert_eq!(!reply.is_error(), *may, "{line} in MULTI: {reply:?}");
+        let mut request = vec!["EVAL", "return redis.pcall(unpack(ARGV))", "0"];
+        request.extend(line.split(' '));
+        let reply = client.cmd(&request);
+        assert_eq!(!reply.is_error(), *may, "{line} in a script: {reply:?}");
+        if !may {
+            let error = reply.error().to_lowercase();
+            // Where the server refuses LOCK.EXEC for its keys a script reads other words.
+            let words = ["noperm", "permissions", "can't"];
+            assert!(words.iter().any(|word| error.contains(word)), "{line}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_is_in_the_log_of_the_acl() {
+    let (server, mut client) = restricted();
+    assert!(client.run("LOCK.EXEC k a INCR mine:x").error().starts_with("NOPERM "));
+    let log = server.client().run("ACL LOG 1");
+    assert_eq!(log.items()[0].get("object").text(), "incr");
+    assert_eq!(log.items()[0].get("username").text(), "worker");
+}
+
+/// RM_Call without a user is unrestricted, as what the module itself does: it could call the command directly.
+#[test]
+fn a_module_without_a_user_is_not_restricted() {
+    let (_server, mut client) = restricted();
+    assert!(client.run("LOCK.EXEC k a GET hidden").error().starts_with("NOPERM "));
+    assert_eq!(client.run("TEST.CALL LOCK.EXEC k a SET hidden 1"), Reply::ok());
+    assert_not_held(&client.run("TEST.CALL LOCK.EXEC k b SET hidden 1"));
+}
