@@ -98,6 +98,8 @@ const CASES: &[Case] = &[
     Case::new("all of these at once, n each", MANY, together::everything),
     Case::new("LOCK.INFO of a semaphore with n holders and n waiters", MANY, reading::info),
     Case::new("LOCK.WAITERS of the same", MANY, reading::waiters),
+    Case::new("LOCK.BREAK of the same", MANY, reading::break_all),
+    Case::new("LOCK.TOP COUNT 1000 with n waited-for keys", MANY, reading::top),
     Case::beside("n blocked clients close at once", clients::close, clients::close_blpop),
     Case::beside("SET on a key with n blocked clients", clients::overwrite, clients::push_one_list),
     Case::beside("FLUSHALL with n waited-for keys", clients::flush, clients::push_many_lists),

@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn every_command_has_its_syntax_and_its_summary() {
-        let written = record(|out| help(out));
+        let written = record(help);
         assert_eq!(written[0], Written::Array(written.len() - 1));
         let lines: Vec<&str> = written[1..]
             .iter()

@@ -156,7 +156,7 @@ impl<'c> Reader<'c> {
 }
 
 /// `ENOTSUP`: nobody's permissions are there to run a command with.
-const NO_USER: i32 = 95;
+const NO_USER: i32 = if cfg!(target_os = "linux") { 95 } else { 45 };
 
 /// A user of the server, for as long as the callback runs.
 pub struct User<'c>(NonNull<raw::RedisModuleUser>, PhantomData<&'c ()>);
