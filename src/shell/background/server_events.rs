@@ -18,12 +18,12 @@ use crate::shell::replication::consumers;
 use crate::shell::{clock, settings};
 
 /// Whom to tell at once that all databases are empty.
-static ALL_FLUSHED: MainThread<Cell<Option<fn()>>> = MainThread(Cell::new(None));
+static ALL_FLUSHED: MainThread<Cell<fn()>> = MainThread(Cell::new(|| {}));
 
 /// Subscribes to everything that can end or move a lock, or bring a consumer of effects. False: the server refuses.
 /// `all_flushed` is told at once that all databases are empty.
 pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
-    ALL_FLUSHED.0.set(Some(all_flushed));
+    ALL_FLUSHED.0.set(all_flushed);
     /// Event numbers and the versions of their data, as `redismodule.h` has them.
     const EVENTS: [(u64, u64); 9] = [
         (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, 1),
@@ -103,8 +103,8 @@ unsafe extern "C" fn on_event(
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 // SAFETY: with this event comes this structure.
                 let db = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }.map_or(-1, |info| info.dbnum);
-                if let (true, Some(all_flushed)) = (db < 0, ALL_FLUSHED.0.get()) {
-                    all_flushed();
+                if db < 0 {
+                    ALL_FLUSHED.0.get()();
                 }
                 note_if_any_concern(Event::DbFlushed((db >= 0).then_some(db)));
             }

@@ -217,6 +217,12 @@ pub fn publish(ctx: Ctx<'_>, channel: &[u8], message: &[u8], audience: Audience)
     }
 }
 
+/// The number of the thread that runs this.
+pub fn thread_id() -> usize {
+    // SAFETY: takes nothing.
+    (unsafe { libc::pthread_self() }) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::OnlineReplicas;
@@ -229,10 +235,4 @@ mod tests {
         online.add("ip=127.0.0.1,port=6382,state=online,offset=650,lag=1,io-thread=0");
         assert_eq!((online.count, online.least_offset), (2, 650));
     }
-}
-
-/// The number of the thread that runs this.
-pub fn thread_id() -> usize {
-    // SAFETY: takes nothing.
-    (unsafe { libc::pthread_self() }) as usize
 }
