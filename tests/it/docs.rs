@@ -4,7 +4,7 @@ use crate::support::families::each_way;
 use crate::support::{assert_just_began, Client, Reply, Server};
 
 /// What the commands of one row have in common.
-struct Group {
+pub struct Group {
     /// As COMMAND INFO tells them, sorted; the server adds `movablekeys` to those with a key count.
     flags: &'static [&'static str],
     /// Each command with its shortest well-formed request for the key `k`.
@@ -50,7 +50,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// Every command with its group and its shortest request.
-fn all_commands() -> impl Iterator<Item = (&'static Group, &'static str, &'static str)> {
+pub fn all_commands() -> impl Iterator<Item = (&'static Group, &'static str, &'static str)> {
     GROUPS.iter().flat_map(|group| group.commands.iter().map(move |(name, line)| (group, *name, *line)))
 }
 

@@ -21,6 +21,7 @@ mod mutex;
 mod notify;
 mod old_files;
 mod other_modules;
+mod permissions;
 mod predecessors;
 mod random;
 mod readme;
