@@ -74,7 +74,7 @@ fn flags(client: &mut Client, command: &str) -> Vec<String> {
     flags
 }
 
-/// The Debian package: `tests/it/package.rs`. The changelog: `tests/it/documents.rs`.
+/// The Debian package: `tests/it/package.rs`. The changelog: `tests/it/readme.rs`.
 #[test]
 fn the_module_is_called_lock_and_tells_its_version() {
     let server = Server::start();
