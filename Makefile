@@ -20,7 +20,7 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 .PHONY: help setup build run test test-all check check-long check-servers servers metrics-tools mutants mutants-shell \
-	lint install demo bench bench-quick
+	lint install deb test-deb glibc demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -36,9 +36,10 @@ run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
 
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
-	@scripts/setup compiler libclang redis cli faketime
+	@scripts/setup compiler libclang redis cli faketime deb
 	@$(METRICS_TOOLS)
 	cargo build --release --workspace
+	@! command -v dpkg-deb >/dev/null || scripts/deb
 	@$(MANY_FILES); echo cargo test --release --workspace; cargo test --release --workspace
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
@@ -87,6 +88,20 @@ install: ## the module to where redis-server may load it (PREFIX=/usr, DESTDIR)
 	@echo "    loadmodule $(MODULE_DIR)/$(notdir $(MODULE))"
 	@echo "    maxmemory-policy noeviction"
 	@echo "redis.conf.example has the other settings, each with its reason."
+
+deb: ## a Debian package of the module, redis-lock-module, in target/debian
+	@command -v dpkg-deb >/dev/null || { echo "make deb: there is no dpkg-deb here" >&2; exit 1; }
+	@scripts/setup compiler libclang deb
+	cargo build --release
+	@scripts/deb
+
+test-deb: deb ## installs that package, starts Debian's redis-server with it, removes it; root only, else skipped
+	@scripts/setup redis
+	cargo test --release --test it package:: -- --nocapture
+
+glibc: ## the oldest glibc that the built module runs with
+	@test -f $(MODULE) || $(MAKE) --no-print-directory build
+	@objdump -T $(MODULE) | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1
 
 demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
 	@scripts/setup compiler libclang redis

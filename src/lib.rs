@@ -8,6 +8,7 @@ mod shell;
 use redis_module::redis_module;
 use shell::keyspace::datatype::REDISLOCK;
 use shell::start::{start, stop};
+use shell::version;
 
 /// The server's allocator, so that locks count in its memory. Plain tests run without a server and use the system's.
 #[cfg(not(test))]
@@ -17,7 +18,7 @@ use std::alloc::System as Allocator;
 
 redis_module! {
     name: "lock",
-    version: 1,
+    version: version::NUMBER,
     allocator: (Allocator, Allocator),
     data_types: [REDISLOCK],
     init: start,

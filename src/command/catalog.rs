@@ -92,6 +92,17 @@ pub struct Command {
 }
 
 impl Command {
+    /// The version of the module since which it is there.
+    pub const fn since(&self) -> &'static str {
+        use Action::{Acquire, Apply, Cancel, Held, Info, Release, Renew, Waiters};
+        let is_old = matches!(self.action, Acquire(_) | Release(_) | Renew(_) | Held | Info | Waiters | Cancel | Apply);
+        if is_old {
+            "0.1.0"
+        } else {
+            "0.2.0"
+        }
+    }
+
     /// Whether it may have that many arguments, its name among them.
     #[inline]
     pub const fn accepts(&self, arguments: usize) -> bool {

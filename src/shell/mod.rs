@@ -14,6 +14,7 @@
 //! | `settings`    | which settings are there                                              |
 //! | `clock`       | what time is it                                                       |
 //! | `ffi`         | how is the module API called safely                                   |
+//! | `version`     | which version of the module is this                                   |
 //!
 //! Imports run from the top of the table to its bottom.
 
@@ -29,3 +30,4 @@ mod settings;
 pub mod start;
 mod state;
 mod turn;
+pub mod version;

@@ -4,7 +4,7 @@ use crate::support::families::each_way;
 use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 
 /// What the commands of one row have in common.
-struct Group {
+pub struct Group {
     /// As COMMAND INFO tells them, sorted; the server adds `movablekeys` to those with a key count or a callback.
     flags: &'static [&'static str],
     /// Each command with its shortest well-formed request, for the key `k` if it takes one.
@@ -79,7 +79,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// Every command with its group and its shortest request.
-fn all_commands() -> impl Iterator<Item = (&'static Group, &'static str, &'static str)> {
+pub fn all_commands() -> impl Iterator<Item = (&'static Group, &'static str, &'static str)> {
     GROUPS.iter().flat_map(|group| group.commands.iter().map(move |(name, line)| (group, *name, *line)))
 }
 
@@ -103,12 +103,37 @@ fn flags(client: &mut Client, command: &str) -> Vec<String> {
     flags
 }
 
+/// The Debian package: `tests/it/package.rs`. The changelog: `tests/it/readme.rs`.
 #[test]
-fn the_module_is_called_lock() {
+fn the_module_is_called_lock_and_tells_its_version() {
     let server = Server::start();
     let list = server.client().run("MODULE LIST");
     // Some servers come with modules of their own.
-    assert!(list.items().iter().any(|module| module.get("name").text() == "lock"), "{list:?}");
+    let module = list.items().iter().find(|module| module.get("name").text() == "lock");
+    let version = env!("CARGO_PKG_VERSION");
+    let [major, minor, patch] =
+        version.split('.').map(|part| part.parse::<i64>().expect("a number")).collect::<Vec<_>>()[..]
+    else {
+        panic!("three numbers: {version}")
+    };
+    assert_eq!(module.expect("the module").get("ver").int(), 10_000 * major + 100 * minor + patch);
+    if let Some(told) = server.info("lock").find("lock_version") {
+        assert_eq!(told, version);
+    }
+}
+
+#[test]
+fn commands_are_documented_since_the_version_that_brought_them() {
+    const OLD: [&str; 5] = ["held", "info", "waiters", "cancel", "apply"];
+    let server = Server::start();
+    let mut client = server.client();
+    for (_, name, _) in all_commands() {
+        let verb = name.split_once('.').expect("a family and a verb").1;
+        let is_old = ["acquire", "release", "renew"].contains(&verb) || OLD.contains(&verb);
+        let docs = client.cmd(&["COMMAND", "DOCS", name]);
+        let since = docs.get(name).get("since").text();
+        assert_eq!(since, if is_old { "0.1.0" } else { "0.2.0" }, "{name}");
+    }
 }
 
 #[test]

@@ -11,9 +11,6 @@ use crate::shell::ffi::context::Ctx;
 /// The ACL category of the module's commands.
 const CATEGORY: &CStr = c"lock";
 
-/// The version of the module since which the commands are there.
-const SINCE: &CStr = c"0.1.0";
-
 /// Registers all commands.
 ///
 /// # Errors
@@ -23,5 +20,5 @@ pub fn register_all(ctx: Ctx<'_>) -> Result<(), &'static str> {
     CATALOG
         .iter()
         .zip(ENTRIES)
-        .try_for_each(|(command, entry)| register(ctx, command, entry, SINCE, has_acl_category).ok_or(command.name))
+        .try_for_each(|(command, entry)| register(ctx, command, entry, has_acl_category).ok_or(command.name))
 }

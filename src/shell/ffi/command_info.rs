@@ -27,15 +27,8 @@ pub fn add_acl_category(ctx: Ctx<'_>, category: &CStr) -> bool {
     unsafe { raw::RedisModule_AddACLCategory.is_some_and(|add| add(ctx.raw(), category.as_ptr()) == 0) }
 }
 
-/// Registers a command; only while the module is being loaded. `since`: the version of the module since which it is
-/// there. `None`: the server refuses it.
-pub fn register(
-    ctx: Ctx<'_>,
-    command: &Command,
-    entry: CommandEntry,
-    since: &CStr,
-    has_acl_category: bool,
-) -> Option<()> {
+/// Registers a command; only while the module is being loaded. `None`: the server refuses it.
+pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, has_acl_category: bool) -> Option<()> {
     // Redis names its commands in small letters, and says them so in its errors.
     let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
     let asks_for_keys = command.action.has_keys_of_another() && may_be_asked(ctx);
@@ -74,7 +67,7 @@ pub fn register(
         version: &raw const INFO_VERSION,
         summary: texts.keep(command.summary)?,
         complexity: texts.keep(command.complexity)?,
-        since: since.as_ptr(),
+        since: texts.keep(command.since())?,
         history: null_mut(),
         tips: null(),
         arity: command.arity,

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 /// All terminals, from the first block to the last.
 pub struct Replay<'a> {
     server: &'a Server,
+    /// Whose sessions they are, for messages.
+    file: &'static str,
     observer: Client,
     terminals: HashMap<String, Terminal>,
     masks: Masks,
@@ -23,13 +25,14 @@ const READER: &str = "the reader's";
 const READER_RESP3: &str = "the reader's, -3";
 
 impl<'a> Replay<'a> {
-    pub fn new(server: &'a Server) -> Replay<'a> {
+    pub fn new(server: &'a Server, file: &'static str) -> Replay<'a> {
         let terminals = [
             (READER.to_string(), Terminal::open(server, &[])),
             (READER_RESP3.to_string(), Terminal::open(server, &["-3"])),
         ];
         Replay {
             server,
+            file,
             observer: server.client(),
             terminals: terminals.into(),
             masks: Masks::default(),
@@ -109,15 +112,16 @@ impl<'a> Replay<'a> {
         until(&format!("`{command}` waits"), || is_blocked(&mut self.observer, id));
     }
 
-    /// Compares what came with the lines of README.md that begin at this number.
+    /// Compares what came with the lines of the document that begin at this number.
     fn compare(&mut self, first: usize, written: &[&str], came: &[String], about: &About) {
         let list = self.observer.run("CLIENT LIST").text().to_string();
         let about = About { clients: clients(&list), age: self.begun.elapsed(), ..about.clone() };
         let said = came.join("\n");
-        assert_eq!(came.len(), written.len(), "README.md, line {first}: `{}` printed\n{said}", about.command);
+        let file = self.file;
+        assert_eq!(came.len(), written.len(), "{file}, line {first}: `{}` printed\n{said}", about.command);
         for (number, (written, came)) in (first..).zip(written.iter().zip(came)) {
             if let Err(why) = self.masks.compare(written, came, &about) {
-                panic!("README.md, line {number}: `{}` printed\n{said}\nand not\n{written}\n({why})", about.command);
+                panic!("{file}, line {number}: `{}` printed\n{said}\nand not\n{written}\n({why})", about.command);
             }
         }
     }

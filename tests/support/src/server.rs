@@ -261,6 +261,16 @@ impl Server {
         self.restart();
     }
 
+    /// [`Server::restart_with`], and without the module from now on; or the log of the server that does not start.
+    pub fn restart_without_module(&mut self, lines: &[&str]) -> Result<(), String> {
+        self.builder.module = Module::None;
+        self.builder.config.extend(lines.iter().map(|line| line.to_string()));
+        match self.try_launch().map_err(|error| error.to_string())? {
+            true => Ok(()),
+            false => Err(self.log()),
+        }
+    }
+
     /// Shifts the clock of a server that was built with [`Builder::clock`], at once or for its next start.
     pub fn set_clock(&mut self, offset: &str) {
         assert!(self.builder.clock.is_some(), "build it with a clock");

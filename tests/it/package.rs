@@ -1,0 +1,168 @@
+//! The Debian package: it is installed, Debian's redis-server is started with its own configuration and the line that
+//! the package documents, and it is removed. For root on Debian; elsewhere the test is skipped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::skip::skip;
+use crate::support::{until, Client, Server};
+
+const NAME: &str = "redis-lock-module";
+const CONFIGURATION: &str = "/etc/redis/redis.conf";
+const PROGRAM: &str = "/usr/bin/redis-server";
+const README: &str = include_str!("../../packaging/debian/README.Debian");
+
+#[test]
+fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
+    let package = match package() {
+        Ok(package) => package,
+        Err(reason) => return skip(&reason),
+    };
+    assert_eq!(succeed("dpkg-deb", &["-f", as_str(&package), "Package"]), NAME);
+    let version = succeed("dpkg-deb", &["-f", as_str(&package), "Version"]);
+    assert_eq!(version, format!("{}-1", env!("CARGO_PKG_VERSION")));
+    let depends = succeed("dpkg-deb", &["-f", as_str(&package), "Depends"]);
+    assert!(depends.contains("libc6 (>=") && depends.contains("redis-server (>= 5:7.0) | valkey-server"), "{depends}");
+    let before = fs::read(CONFIGURATION).expect("Debian's configuration");
+
+    let installed = Installed::new(&package);
+    let files: Vec<PathBuf> = succeed("dpkg-query", &["-L", NAME]).lines().map(PathBuf::from).collect();
+    assert!(!files.iter().any(|file| file.starts_with("/etc")), "{files:?}");
+    {
+        let server = DebianServer::start();
+        let mut client = server.client();
+        let list = client.run("MODULE LIST");
+        let module = list.items().iter().find(|module| module.get("name").text() == "lock").expect("the module");
+        assert_eq!(module.get("path").text(), "/usr/lib/redis/modules/libredis_lock.so");
+        client.run("LOCK.ACQUIRE k a").fence();
+        assert_eq!(client.run("LOCK.RELEASE k a").int(), 1);
+    }
+    assert_eq!(fs::read(CONFIGURATION).expect("Debian's configuration"), before, "another package's file");
+
+    drop(installed);
+    let is_ours = |file: &&PathBuf| !file.is_dir() || file.ends_with(NAME);
+    let left: Vec<&PathBuf> = files.iter().filter(is_ours).filter(|file| file.exists()).collect();
+    assert!(left.is_empty(), "purged, and there is {left:?}");
+    assert!(!is_installed(NAME));
+}
+
+/// What `make deb` built, where it can be tried here; else why not.
+fn package() -> Result<PathBuf, String> {
+    let is_root = output("id", &["-u"]).is_some_and(|id| id == "0");
+    if !is_root || output("dpkg", &["--version"]).is_none() {
+        return Err("only root on Debian can install a package".into());
+    }
+    let server = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+    if !is_installed("redis-server") || !["redis-server", PROGRAM].contains(&server.as_str()) {
+        return Err("the package is tried on Debian's own redis-server".into());
+    }
+    if is_installed(NAME) {
+        return Err(format!("{NAME} is installed already, and shall stay"));
+    }
+    let target = std::env::current_exe().expect("a program knows where it is");
+    let target = target.ancestors().nth(3).expect("cargo puts programs into target/<profile>/deps");
+    let version = env!("CARGO_PKG_VERSION");
+    let packages = fs::read_dir(target.join("debian")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let package = packages
+        .into_iter()
+        .find(|path| as_str(path).contains(&format!("{NAME}_{version}-")) && as_str(path).ends_with(".deb"))
+        .ok_or("there is no package: `make deb` builds it")?;
+    let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    if written(&package) < written(&target.join("release/libredis_lock.so")) {
+        return Err("the package is older than the module: `make deb` builds it".into());
+    }
+    Ok(package)
+}
+
+/// While it is there, the package is; then it is purged.
+struct Installed;
+
+impl Installed {
+    fn new(package: &Path) -> Installed {
+        dpkg(&["--install", as_str(package)]);
+        Installed
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        dpkg(&["--purge", NAME]);
+    }
+}
+
+/// Once nobody else holds dpkg's lock.
+fn dpkg(args: &[&str]) {
+    until("dpkg is free", || {
+        let done = Command::new("dpkg").args(args).stdin(Stdio::null()).output().expect("dpkg");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let is_locked = said.contains("lock");
+        assert!(done.status.success() || is_locked, "dpkg {args:?}: {said}");
+        done.status.success()
+    });
+}
+
+/// Debian's server with Debian's configuration and the documented line; only what would get in the way of the system's
+/// own server is elsewhere.
+struct DebianServer {
+    process: Child,
+    port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl DebianServer {
+    fn start() -> DebianServer {
+        let line = README.lines().map(str::trim).find(|line| line.starts_with("include ")).expect("the line");
+        let folder = tempfile::tempdir().expect("a folder");
+        let configuration = fs::read_to_string(CONFIGURATION).expect("Debian's configuration");
+        let file = folder.path().join("redis.conf");
+        fs::write(&file, format!("{configuration}\n{line}\n")).expect("written");
+        // A port that was free a moment ago: of a server that is gone.
+        let port = Server::builder().no_module().start().port();
+        let mut command = Command::new(PROGRAM);
+        let here = as_str(folder.path());
+        let log = format!("{here}/log");
+        command.arg(&file).args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", here]);
+        command.args(["--daemonize", "no", "--pidfile", &format!("{here}/pid"), "--logfile", &log]);
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("Debian's server");
+        let mut server = DebianServer { process, port, _folder: folder };
+        until("Debian's server answers", || {
+            let ended = server.process.try_wait().expect("a child");
+            assert!(ended.is_none(), "it has ended:\n{}", fs::read_to_string(&log).unwrap_or_default());
+            let answers = || Client::try_connect(port)?.try_cmd(&["PING"]);
+            answers().is_ok_and(|reply| !reply.is_error())
+        });
+        server
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.port)
+    }
+}
+
+impl Drop for DebianServer {
+    fn drop(&mut self) {
+        // An error says that it has already ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn is_installed(package: &str) -> bool {
+    let status = output("dpkg-query", &["-W", "-f", "${db:Status-Status}", package]);
+    status.is_some_and(|status| status == "installed")
+}
+
+/// What the program printed; nothing where it failed or is not there.
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    let done = Command::new(program).args(args).stderr(Stdio::null()).output().ok()?;
+    done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_string())
+}
+
+fn succeed(program: &str, args: &[&str]) -> String {
+    output(program, args).unwrap_or_else(|| panic!("{program} {args:?} failed"))
+}
+
+fn as_str(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}

@@ -1,0 +1,157 @@
+//! Who may do what: categories, restricted users, and the users of docs/acl.md.
+
+use std::collections::BTreeSet;
+
+use crate::docs::all_commands;
+use crate::readme::{missing_yet, words_of};
+use crate::support::{Client, Server};
+
+const DOCUMENT: &str = include_str!("../../docs/acl.md");
+
+/// Whether this server lets modules add categories: not Redis 7.0.
+fn has_categories(client: &mut Client) -> bool {
+    client.run("ACL CAT").items().iter().any(|category| category.text() == "lock")
+}
+
+/// As the contract has them.
+fn expected_categories(name: &str) -> &'static [&'static str] {
+    match name.split_once('.').expect("a family and a verb").1 {
+        "acquire" => &["@blocking", "@fast", "@lock", "@write"],
+        "exec" => &["@lock", "@write"],
+        "release" | "renew" | "cancel" | "apply" => &["@fast", "@lock", "@write"],
+        "info" | "held" | "waiters" | "scan" | "help" => &["@lock", "@read"],
+        "break" | "top" | "log" => &["@admin", "@dangerous", "@lock"],
+        other => panic!("the contract has no categories for {other}"),
+    }
+}
+
+#[test]
+fn commands_are_in_their_categories_where_modules_have_any() {
+    let server = Server::start();
+    let mut client = server.client();
+    let has_categories = has_categories(&mut client);
+    for (_, name, _) in all_commands() {
+        let info = client.cmd(&["COMMAND", "INFO", name]);
+        let mut categories: Vec<String> =
+            info.items()[0].items()[6].items().iter().map(|category| category.text().to_string()).collect();
+        categories.sort_unstable();
+        assert_eq!(categories, if has_categories { expected_categories(name) } else { &[] }, "{name}");
+    }
+}
+
+/// A user that has these rules, and nothing else but AUTH.
+fn user(server: &Server, name: &str, rules: &[String]) -> Client {
+    let words = ["ACL", "SETUSER", name, "on", "nopass"].map(String::from);
+    let reply = server.client().cmd(&[&words[..], rules].concat());
+    assert!(!reply.is_error(), "{rules:?}: {reply:?}");
+    let mut client = server.client();
+    assert!(!client.cmd(&["AUTH", name, "any-password"]).is_error());
+    client
+}
+
+fn is_refused(client: &mut Client, words: &[String]) -> bool {
+    let reply = client.cmd(words);
+    reply.is_error() && reply.error().starts_with("NOPERM ")
+}
+
+/// A request for another key than `k`.
+fn on_key(line: &str, key: &str) -> Vec<String> {
+    line.split(' ').map(|word| if word == "k" { key } else { word }.to_string()).collect()
+}
+
+#[test]
+fn each_command_is_permitted_by_its_name_and_for_keys_that_match() {
+    let server = Server::start();
+    for (_, name, line) in all_commands() {
+        let rules = ["~mine:*".to_string(), "+ping".into(), format!("+{name}")];
+        let mut client = user(&server, &format!("only-{name}"), &rules);
+        assert!(!is_refused(&mut client, &on_key(line, "mine:k")), "{line}: of a key that matches");
+        if line.split(' ').any(|word| word == "k") {
+            assert!(is_refused(&mut client, &on_key(line, "other:k")), "{line}: of a key that does not");
+        }
+        for (_, other, line) in all_commands().filter(|(_, other, _)| *other != name) {
+            assert!(is_refused(&mut client, &on_key(line, "mine:k")), "{other}, where {name} alone is permitted");
+        }
+    }
+}
+
+#[test]
+fn the_category_permits_every_command_and_no_other() {
+    let server = Server::start();
+    if !has_categories(&mut server.client()) {
+        let reply = server.client().run("ACL SETUSER anybody +@lock");
+        return assert!(reply.error().contains("Unknown command or category name in ACL"), "{reply:?}");
+    }
+    let mut listed: Vec<String> =
+        server.client().run("ACL CAT lock").items().iter().map(|name| name.text().to_string()).collect();
+    listed.sort_unstable();
+    let mut names: Vec<&str> = all_commands().map(|(_, name, _)| name).collect();
+    names.sort_unstable();
+    assert_eq!(listed, names);
+    // PING is what commands with an inner one have in it.
+    let rules = ["~mine:*", "+@lock", "+ping"].map(String::from);
+    let mut client = user(&server, "by-category", &rules);
+    let mut worker = user(&server, "worker", &[&rules[..], &["-@dangerous".into()]].concat());
+    for (_, name, line) in all_commands() {
+        let words = on_key(line, "mine:k");
+        assert!(!is_refused(&mut client, &words), "{line}");
+        let is_dangerous = expected_categories(name).contains(&"@dangerous");
+        assert_eq!(is_refused(&mut worker, &words), is_dangerous, "{line}, without @dangerous");
+    }
+    assert!(is_refused(&mut client, &["GET", "mine:k"].map(String::from)));
+}
+
+/// The lines of the block in this language, without rules for commands that are not there yet.
+fn users(language: &str) -> Vec<String> {
+    let missing: BTreeSet<String> = missing_yet().iter().map(|name| name.to_lowercase()).collect();
+    let is_there = |rule: &&str| {
+        let name = rule.trim_start_matches('+').split('|').next().unwrap_or_default();
+        !missing.contains(name)
+    };
+    let block = DOCUMENT.split_once(&format!("```{language}\n")).expect("a block of users").1;
+    let block = block.split_once("```").expect("its end").0;
+    block.lines().map(|line| line.split(' ').filter(is_there).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn the_users_of_the_document_may_do_what_it_says() {
+    let has_categories = has_categories(&mut Server::start().client());
+    let lines = users(if has_categories { "acl-with-categories" } else { "acl-by-name" });
+    let server = lines.iter().fold(Server::builder(), |builder, line| builder.config(line.as_str())).start();
+    let mut tried = 0;
+    for row in DOCUMENT.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [command, told @ ..] = cells.as_slice() else { panic!("{row}") };
+        let words = words_of(command.trim_matches('`'));
+        if missing_yet().contains(&words[0]) {
+            continue;
+        }
+        for (name, told) in ["worker", "operator", "dashboard"].iter().zip(told) {
+            let admin = &mut server.client();
+            admin.run("FLUSHALL");
+            admin.run("LOCK.ACQUIRE lock:1 me").fence();
+            let mut client = server.client();
+            assert!(!client.cmd(&["AUTH", name, &format!("{name}-secret")]).is_error(), "{name}");
+            let is_permitted = !is_refused(&mut client, &words);
+            assert_eq!(if is_permitted { "yes" } else { "no" }, *told, "{name}: {command}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 40, "only {tried} were tried");
+}
+
+/// By name, all that the category has: the two kinds of server shall mean the same by a user's name.
+#[test]
+fn the_document_names_for_7_0_what_the_category_permits_elsewhere() {
+    let lines = users("acl-by-name");
+    let named = |user: &str| {
+        let line = lines.iter().find(|line| line.starts_with(&format!("user {user} "))).expect("the user");
+        line.split(' ').filter_map(|word| word.strip_prefix('+')).map(String::from).collect::<BTreeSet<_>>()
+    };
+    let (worker, operator) = (named("worker"), named("operator"));
+    for (_, name, _) in all_commands().filter(|(_, name, _)| *name != "lock.apply") {
+        assert!(operator.contains(name), "operator has no +{name}");
+        let is_dangerous = expected_categories(name).contains(&"@dangerous");
+        assert_eq!(worker.contains(name), !is_dangerous, "worker: +{name}");
+    }
+}
