@@ -24,13 +24,13 @@ fn unloading_is_refused_and_every_lock_stays() {
     assert_eq!(client.run("SEM.RELEASE s a").int(), 0);
 }
 
-/// Starts it again without the module. It logs why it cannot.
+/// Starts it again without the module. It logs why it cannot; Redis and Valkey differ in capitals.
 #[track_caller]
 fn assert_ends(mut server: Server, why: &str) {
     assert!(DOCUMENT.contains(&format!("`{why}")), "the document says: {why}");
     server.stop();
     let log = server.restart_without_module(&[]).expect_err("it starts");
-    assert!(log.contains(why), "{log}");
+    assert!(log.to_lowercase().contains(&why.to_lowercase()), "{log}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn an_append_only_file_with_effects_does_not_load() {
     let server = builder().appendonly().config("aof-use-rdb-preamble no").start();
     server.client().run("LOCK.ACQUIRE k a PX 60000").fence();
     server.client().run("LOCK.RELEASE k a");
-    assert_ends(server, "Unknown command 'LOCK.APPLY'");
+    assert_ends(server, "unknown command 'LOCK.APPLY'");
 }
 
 #[test]
