@@ -227,6 +227,29 @@ fn assert_ends_in_the_background(server: &Server, stays: &str) {
     }
 }
 
+/// What INFO says how many keys hold a lock, of each kind.
+fn held(node: &Server) -> Vec<i64> {
+    ["mutex", "reentrant", "rw", "semaphore"].map(|kind| crate::info::field(node, &format!("held_{kind}"))).into()
+}
+
+#[test]
+fn what_is_held_is_counted_where_the_slot_is() {
+    if skips_slot_migrations() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let mut client = cluster.0[0].client();
+    for way in WAYS {
+        way.hold(&mut client, &format!("{{k}}:{}", way.prefix()), "a");
+    }
+    for from in [0, 1] {
+        assert_eq!(held(&cluster.0[from]), [3, 1, 1, 1]);
+        cluster.migrate(from);
+        until("the source has freed them", || held(&cluster.0[from]) == [0; 4]);
+        assert_eq!(held(&cluster.0[1 - from]), [3, 1, 1, 1]);
+    }
+}
+
 #[test]
 fn a_migration_that_is_aborted_leaves_everybody_where_they_are() {
     if skips_slot_migrations() {
