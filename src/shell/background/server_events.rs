@@ -7,7 +7,7 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::slots::Slots;
-use super::{command_watch, inspections, stall, timer};
+use super::{command_watch, stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::module::subscribe_to_event;
@@ -134,9 +134,6 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
     consumers::cron(ctx);
     command_watch::cron();
-    if events::concern_anybody() {
-        inspections::cron();
-    }
     if clock::was_set() {
         if events::concern_anybody() {
             events::note(Event::ClockSet);
