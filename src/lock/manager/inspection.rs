@@ -6,9 +6,23 @@
 
 use super::lock_manager::LockManager;
 use crate::host::{Content, Entry, Host, Keys};
+use crate::key::Key;
 use crate::queue::request::QueueId;
 
 impl LockManager {
+    /// Whether somebody waits for a key that held no lock when it was inspected last. The next round finds out who has
+    /// left meanwhile.
+    #[inline]
+    pub fn waits_for_unheld(&self) -> bool {
+        !self.unheld.is_empty()
+    }
+
+    /// Those of these keys that have the name, in any database.
+    pub fn unheld_named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
+        let is_unheld = |key: &Key| self.queues.id_of(key.as_ref()).is_some_and(|queue| self.unheld.contains(&queue));
+        self.queues.keys_named(name).filter(is_unheld)
+    }
+
     /// Goes on with the round, or begins the next: at most so many keys are inspected.
     pub fn inspect_some<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
         if self.to_inspect.is_empty() {
@@ -47,7 +61,6 @@ mod tests {
     use super::*;
     use crate::host::simulated::Stored;
     use crate::host::WaitOutcome;
-    use crate::key::Key;
     use crate::manager::fixture::{key, Fixture};
     use crate::value::claim::Claim;
     use crate::value::outcome::KeyError;
@@ -95,7 +108,9 @@ mod tests {
         fixture.acquire_all("b", &[b"k", b"free"], MUTEX, None, Lease::Persist);
         fixture.acquire("c", MUTEX, None, Lease::Persist);
         assert_eq!(inspect(&mut fixture), 0);
-        assert!(fixture.server.inbox.answers.is_empty());
+        assert!(fixture.server.inbox.answers.is_empty() && fixture.manager.waits_for_unheld());
+        let unheld = |name: &[u8]| fixture.manager.unheld_named(name).collect::<Vec<_>>();
+        assert_eq!((unheld(b"free"), unheld(b"k")), (vec![free.clone()], vec![]));
         fixture.server.keyspace.primary.insert(free.clone(), Stored::Foreign);
         assert_eq!(inspect(&mut fixture), 1);
         let answers: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
@@ -103,7 +118,7 @@ mod tests {
         fixture.server.keyspace.primary.remove(&key());
         assert_eq!((inspect(&mut fixture), fixture.holders()), (1, "c".into()));
         inspect(&mut fixture);
-        assert!(fixture.manager.unheld.is_empty(), "nobody waits for it any more");
+        assert!(!fixture.manager.waits_for_unheld(), "nobody waits for it any more");
     }
 
     #[test]

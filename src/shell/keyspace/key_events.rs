@@ -5,7 +5,7 @@
 //! | -------------------------------------------- | ------------------------------------------------------------- |
 //! | a lock leaves its key                        | `unlink` of the data type, always                             |
 //! | EXPIRE and the like on a waited-for key      | a round of inspections; where many are, the command filter    |
-//! | a free key that is waited for becomes anything | a round of inspections                                      |
+//! | a free key that is waited for becomes anything | the command filter, by the name; a round of inspections     |
 //! | EXPIRE and the like on several holders       | the server's event, once such a command was seen              |
 //! | several holders come to another key          | the server's event, once they leave the key where they were   |
 //!
@@ -34,6 +34,9 @@ use crate::shell::state;
 
 /// Whether the server's events are subscribed to.
 static SUBSCRIBED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+
+/// Whether somebody waits for a key that holds no lock, which any command may make something of.
+static UNHELD_IS_WAITED_FOR: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 
 /// What the filter saw last.
 static SEEN: MainThread<Cell<Seen>> = MainThread(Cell::new(Seen::MayMoveKeys));
@@ -66,7 +69,10 @@ impl Seen {
 #[inline]
 pub fn follow(manager: &LockManager) {
     let has_several_holders = manager.with_several_holders() > 0 && !SUBSCRIBED.0.get();
-    command_watch::set_needed(has_several_holders || manager.queues().len() > inspections::KEYS_A_TURN);
+    let waits_for_unheld = manager.waits_for_unheld();
+    let are_many = manager.queues().len() > inspections::KEYS_A_TURN;
+    command_watch::set_needed(has_several_holders || waits_for_unheld || are_many);
+    UNHELD_IS_WAITED_FOR.0.set(waits_for_unheld);
     inspections::follow(manager);
 }
 
@@ -91,6 +97,9 @@ pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterC
         None => SEEN.0.set(Seen::Other),
         Some(name) => see(&command, name),
     }
+    if UNHELD_IS_WAITED_FOR.0.get() {
+        watch_unheld(&command);
+    }
 }
 
 /// The name of the command, if it may be one of those that have to be told apart. Every command of the server comes
@@ -112,6 +121,23 @@ fn see(command: &FilteredCommand<'_>, name: &[u8]) {
     SEEN.0.set(seen);
     if seen == Seen::Expire {
         note_expire(command);
+    }
+}
+
+/// Who holds what a free key becomes has to be known before its owner asks for more. What a command makes, its first or
+/// second argument names, as a rule. A round finds the rest.
+#[cold]
+fn watch_unheld(command: &FilteredCommand<'_>) {
+    // The gate asks by a command of our own in the middle of a turn: that would bring the next turn, without end.
+    if state::peek(|_| ()).is_none() {
+        return;
+    }
+    for position in 1..=2 {
+        let Some(name) = command.argument(position) else { return };
+        guard("command filter", || {
+            let unheld: Option<Vec<Key>> = state::peek(|state| state.manager.unheld_named(name.bytes()).collect());
+            unheld.into_iter().flatten().for_each(|key| note(Event::KeyTouched(key)));
+        });
     }
 }
 

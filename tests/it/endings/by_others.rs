@@ -198,7 +198,7 @@ fn crowd(server: &Server, client: &mut Client) -> Client {
 }
 
 #[test]
-fn commands_are_looked_at_only_while_many_keys_are_waited_for_or_several_hold() {
+fn commands_are_looked_at_only_while_many_or_free_keys_are_waited_for_or_several_hold() {
     let server = quiet().config("hz 100").start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -211,6 +211,11 @@ fn commands_are_looked_at_only_while_many_keys_are_waited_for_or_several_hold() 
         client.run("FLUSHALL");
         until("nobody looks", || !has_filter(&mut client));
     }
+    hold(&mut client, "held", "y");
+    let several = Waiter::park(&server, "MLOCK.ACQUIRE 2 free held m BLOCK 0");
+    assert!(has_filter(&mut client), "a free key is waited for");
+    drop(several);
+    until("nobody looks", || !has_filter(&mut client));
     for owner in ["a", "b"] {
         assert!(client.run(&format!("RWLOCK.ACQUIRE r {owner} READ {LONG}")).items()[1].int() > 0);
     }
