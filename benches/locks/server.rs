@@ -5,6 +5,10 @@
 
 use std::io;
 use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use support::{Builder, Connection, Info, Reply};
 
@@ -82,5 +86,29 @@ impl Server {
     /// See [`Info::cpu_us`].
     pub fn cpu_us(&mut self) -> io::Result<f64> {
         Ok(self.info("cpu")?.cpu_us())
+    }
+}
+
+/// `None`: it took longer than `limit`, and the server was ended.
+pub fn within<T>(
+    limit: Duration,
+    server: &mut Server,
+    measure: impl FnOnce(&mut Server) -> io::Result<T>,
+) -> io::Result<Option<T>> {
+    let pid = server.pid();
+    let (done, is_done) = channel::<()>();
+    let guard = thread::spawn(move || {
+        let is_late = is_done.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+        if is_late {
+            // In the middle of a turn it would not hear anything else.
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
+        is_late
+    });
+    let measured = measure(server);
+    drop(done);
+    match guard.join() {
+        Ok(true) => Ok(None),
+        _ => measured.map(Some),
     }
 }

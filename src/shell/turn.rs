@@ -243,11 +243,10 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             let mut host = Host { keys, clients: Answering { ctx, clients }, now };
             // What the turn has no time for stays due.
             now.begin_turn();
-            inspections::go_on(manager, now);
+            inspections::go_on(manager, &mut host);
             manager.tick(&mut host);
             manager.drain(&mut host);
             if manager.has_due() && host.keys.was_refused() {
-                inspections::refused();
                 // Waits end in time meanwhile.
                 let retry = now.instant().plus_ms(GATE_RETRY_MS);
                 let instant = next_timer(manager).instant.map_or(retry, |next| next.min(retry));

@@ -2,7 +2,7 @@
 //! the connection ends, and nobody needs a watchdog.
 
 use crate::support::waiting::*;
-use crate::support::{in_sync, until, Client, Reply, Server};
+use crate::support::{cpu_time, in_sync, until, Client, Reply, Server};
 use std::time::Duration;
 
 /// The id of the connection that the only holder of `key` is bound to, 0 for none.
@@ -38,6 +38,22 @@ mod renewal {
     use super::*;
 
     /// By the server's clock alone, so that it does not matter when we look.
+    /// Redis 7.0 would run its event loop without a pause until the session is renewed, after a third of ten hours.
+    #[test]
+    fn a_renewal_that_is_hours_away_lets_the_server_sleep() {
+        let server = Server::start();
+        let mut client = server.client();
+        assert!(client.run("LOCK.ACQUIRE k a PX 36000000 SESSION").fence() > 0);
+        // A timer that fires has the server measure how long it is to the next one.
+        assert!(server.client().run("LOCK.ACQUIRE k b BLOCK 20").is_nil());
+        let_pass(Duration::from_millis(1_500));
+        let Some(before) = cpu_time(server.pid()) else { return };
+        let pause = Duration::from_millis(500);
+        let_pass(pause);
+        let spent = cpu_time(server.pid()).expect("it is known").saturating_sub(before);
+        assert!(spent < pause / 5, "{spent:?} of {pause:?}");
+    }
+
     #[test]
     fn the_server_renews_it_after_each_third_of_the_lease() {
         const LEASE: i64 = 3600;

@@ -11,8 +11,11 @@ use crate::clients::{contend, Contention, Outcome, WarmUp};
 use crate::plots::{Line, Plot};
 use crate::rivals::{self, prepare, Rival};
 use crate::section::{Section, Verdict};
-use crate::server::Server;
+use crate::server::{within, Server};
 use crate::stats::{digits, Figure};
+
+/// No reading of another way takes longer, with all clients that have to come and go.
+const LIMIT: Duration = Duration::from_secs(60);
 
 const FLOOR: &str = "two PINGs by each connection in turn";
 const NESTED: &str = "LOCK, each waiter holds another lock";
@@ -54,7 +57,8 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
          same number of connections costs a server to which each in turn sends PING, twice: kernel and caches, no \
          lock. Where each waiter holds another lock as well, for which nobody waits, the search for a deadlock has \
          more to look at. Sizes take turns; ratios are taken within a round. The floor and LOCK have several rounds, \
-         the others one.",
+         the others one, each \
+         on a server of its own, which has a minute for it.",
         &["way", "waiters", "CPU to the fewest waiters", "server CPU µs per hand-off", "hand-offs/s"],
     );
     // A connection here is one there, and Redisson's clients have two.
@@ -95,11 +99,15 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
                 contention.nested = matches!(who, Who::NestedClients(_));
                 let (us, rate) = match who {
                     Who::Floor => ping_in_turn(&mut server, contention)?,
-                    Who::Clients(way) | Who::NestedClients(way) => {
+                    Who::Clients(way) | Who::NestedClients(way) if here[*way].0.name == rivals::LOCK.name => {
                         let (rival, scripts) = &here[*way];
                         let outcome = contend(&mut server, rival, scripts, contention)?;
                         (outcome.cpu_us_per_handoff(), outcome.per_second())
                     }
+                    Who::Clients(way) | Who::NestedClients(way) => match apart(plan, here[*way].0, contention)? {
+                        Some(outcome) => (outcome.cpu_us_per_handoff(), outcome.per_second()),
+                        None => continue,
+                    },
                 };
                 curve.us[place].push(us);
                 curve.rates[place].push(rate);
@@ -110,6 +118,11 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let curves: Vec<Curve> = curves.into_iter().map(|(curve, _)| curve).collect();
     for curve in &curves {
         for (place, size) in curve.sizes.iter().enumerate() {
+            if curve.us[place].is_empty() || curve.us[0].is_empty() {
+                let late = format!("not measured: over {} s", LIMIT.as_secs());
+                section.row([curve.name.to_owned(), size.to_string(), String::new(), late, String::new()]);
+                continue;
+            }
             let cost = Figure::of(curve.us[place].clone());
             let ratio = Figure::of_ratios(&curve.us[place], &curve.us[0]);
             let rate = Figure::of(curve.rates[place].clone()).median;
@@ -138,6 +151,17 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     }
     section.plot = Some(plot("growth-waiters", "Server CPU per hand-off, by waiters", "waiters", &curves));
     Ok(section)
+}
+
+/// The same on a server of its own, which is ended when that takes too long: thousands who block on one list may keep
+/// a server busy for many minutes.
+fn apart(plan: &Plan, rival: &'static Rival, contention: Contention) -> io::Result<Option<Outcome>> {
+    let mut server = Server::start(&plan.builder)?;
+    within(LIMIT, &mut server, |server| {
+        let (here, _) = prepare(server, &[rival])?;
+        let (rival, scripts) = here.first().ok_or_else(|| io::Error::other("it ran here before"))?;
+        contend(server, rival, scripts, contention)
+    })
 }
 
 /// Every connection sends two commands, then the next one does.
@@ -264,6 +288,7 @@ fn plot(file: &'static str, title: &'static str, x: &'static str, curves: &[Curv
                 .sizes
                 .iter()
                 .zip(&curve.us)
+                .filter(|(_, us)| !us.is_empty())
                 .map(|(size, us)| (*size.max(&1) as f64, Figure::of(us.clone()).median))
                 .collect(),
         })

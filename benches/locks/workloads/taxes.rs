@@ -66,7 +66,14 @@ pub fn push_pair(pipeline: &mut Pipeline, rival: &Rival, index: usize, scripts: 
     pipeline.append(&pair.release);
 }
 
-/// A client that waits for a lock of its own, which is held without end.
+/// A lock that is held without end, for which a client may wait. It is there before anybody waits: a database that is
+/// empty between two pairs is not searched by the server.
+pub fn hold(server: &mut Server) -> io::Result<()> {
+    server.must(&["CONFIG", "SET", "lock.keep-place", "0"])?;
+    server.must(&["LOCK.ACQUIRE", "waited-for", "holder", "PERSIST"]).map(drop)
+}
+
+/// A client that waits for that lock.
 pub struct Waiter {
     connection: Connection,
 }
@@ -74,18 +81,15 @@ pub struct Waiter {
 impl Waiter {
     pub fn start(server: &mut Server) -> io::Result<Waiter> {
         let mut connection = Connection::connect(server.port())?;
-        server.must(&["LOCK.ACQUIRE", "waited-for", "holder", "PERSIST"])?;
         futures_lite::future::block_on(connection.send(&["LOCK.ACQUIRE", "waited-for", "waiter", "BLOCK", "0"]))?;
         while server.info_number("clients", "blocked_clients")? < 1.0 {}
         Ok(Waiter { connection })
     }
 
-    /// Its connection ends, its place is forgotten, and the module looks at no command any more.
+    /// Its connection ends, and the module looks at no command any more.
     pub fn leave(self, server: &mut Server) -> io::Result<()> {
         drop(self.connection);
         while server.info_number("clients", "blocked_clients")? > 0.0 {}
-        // A place is kept for a client that comes back.
-        server.must(&["LOCK.RELEASE", "waited-for", "holder"])?;
         let is_watched =
             |reply: &Reply| matches!(reply, Reply::Bulk(text) if String::from_utf8_lossy(text).contains("filters=1"));
         while is_watched(&server.must(&["INFO", "modules"])?) {
@@ -190,7 +194,8 @@ struct Side {
 impl Side {
     fn start(plan: &Plan, module: &Path) -> io::Result<Side> {
         // No snapshots: a fork's copying would drown the difference.
-        let server = Server::start(&plan.builder.clone().module(module).config("save \"\""))?;
+        let mut server = Server::start(&plan.builder.clone().module(module).config("save \"\""))?;
+        hold(&mut server)?;
         let mut client = Connection::connect(server.port())?;
         let mut pipeline = Pipeline::default();
         for task in &TASKS {

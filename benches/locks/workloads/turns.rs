@@ -10,14 +10,12 @@ mod together;
 
 use std::io;
 use std::path::Path;
-use std::process::Command;
-use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use super::plan::Plan;
 use crate::section::{Section, Verdict};
-use crate::server::Server;
+use crate::server::{within, Server};
 use crate::stats::{digits, Figure};
 use crate::watch::{Held, Watch};
 
@@ -194,12 +192,13 @@ impl Case {
             let watch = Watch::start(&server)?;
             thread::sleep(Duration::from_millis(30));
             readings.idle.push(watch.longest()?.clock_ms());
-            let held = within(LIMIT, self.held, &mut server, size).map_err(wrong)?.unwrap_or(TOO_LONG);
+            let held =
+                within(LIMIT, &mut server, |server| (self.held)(server, size)).map_err(wrong)?.unwrap_or(TOO_LONG);
             readings.ours.push(held.ms());
             readings.clock.push(held.clock_ms());
             if let Some(blpop) = self.blpop {
                 let mut server = start(plan, plan.module.as_deref())?;
-                let blpop = within(LIMIT, blpop, &mut server, size).map_err(wrong)?;
+                let blpop = within(LIMIT, &mut server, |server| blpop(server, size)).map_err(wrong)?;
                 readings.blpop.push(blpop.unwrap_or(TOO_LONG).ms());
             }
             // So far from every goal one reading says enough.
@@ -214,7 +213,7 @@ impl Case {
     /// asked for a larger one.
     fn before(&self, plan: &Plan, base: &Path, size: usize, is_too_slow: &mut bool) -> String {
         if !*is_too_slow {
-            let before = |mut server| within(LIMIT_OF_BASE, self.held, &mut server, size);
+            let before = |mut server| within(LIMIT_OF_BASE, &mut server, |server| (self.held)(server, size));
             match start(plan, Some(base)).and_then(before) {
                 Ok(Some(held)) => return digits(held.ms()),
                 Ok(None) => *is_too_slow = true,
@@ -233,26 +232,6 @@ const LIMIT_OF_BASE: Duration = Duration::from_secs(6);
 
 /// What stands for a reading that took longer.
 const TOO_LONG: Held = Held { cpu: Some(LIMIT), clock: LIMIT };
-
-/// `None`: it took longer than `limit`, and the server was ended.
-fn within(limit: Duration, measure: Measure, server: &mut Server, size: usize) -> io::Result<Option<Held>> {
-    let pid = server.pid();
-    let (done, is_done) = channel::<()>();
-    let guard = thread::spawn(move || {
-        let is_late = is_done.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-        if is_late {
-            // In the middle of a turn it would not hear anything else.
-            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
-        }
-        is_late
-    });
-    let held = measure(server, size);
-    drop(done);
-    match guard.join() {
-        Ok(true) => Ok(None),
-        _ => held.map(Some),
-    }
-}
 
 /// In ms, one for each round.
 #[derive(Default)]

@@ -96,7 +96,7 @@ impl LockManager {
     }
 
     /// Whether the key holds what those who wait do not know of, though no event has told.
-    fn has_become_another<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
+    pub(super) fn has_become_another<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
         match entry.content() {
             Content::Free => false,
             Content::Foreign => true,

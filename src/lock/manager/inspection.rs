@@ -1,26 +1,17 @@
-//! Rounds in which waited-for keys are inspected that may have changed unnoticed.
+//! Rounds in which waited-for keys are inspected: what other commands did to them, and no event has told.
 //!
-//! No event tells what a transaction did that was queued before anybody waited, or which command makes something of a
-//! free key. So all that may be concerned is inspected, a few keys at a time. Like an event an inspection decides
-//! nothing: it marks queues as due, and the drain reads their keys. Those who wait are asked only where a key has
-//! become something else: thousands may wait for one.
+//! No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all waited-for keys are
+//! opened, a few at a time, round and round. Like an event an inspection decides nothing: it marks queues as due, and
+//! the drain reads their keys. What nothing happened to is left alone: thousands may wait for one key.
 
 use super::lock_manager::LockManager;
+use crate::host::{Content, Entry, Host, Keys};
 use crate::key::Key;
-use crate::shrink;
-
-/// Which keys a round inspects; the later one has those of the one before too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Round {
-    /// Those that held no lock when they were inspected last: they may have become something.
-    UnheldKeys,
-    /// All that are waited for: leases may have become shorter.
-    AllKeys,
-}
+use crate::queue::request::QueueId;
 
 impl LockManager {
-    /// Whether somebody waits for a key that held no lock when it was inspected last. The next
-    /// round finds out who has left meanwhile.
+    /// Whether somebody waits for a key that held no lock when it was inspected last. The next round finds out who has
+    /// left meanwhile.
     #[inline]
     pub fn waits_for_unheld(&self) -> bool {
         !self.unheld.is_empty()
@@ -32,31 +23,36 @@ impl LockManager {
         self.queues.keys_named(name).filter(is_unheld)
     }
 
-    /// Begins a round, if none is under way.
-    pub fn begin_round(&mut self, round: Round) {
-        if self.is_round_over() {
+    /// Goes on with the round, or begins the next: at most so many keys are inspected.
+    pub fn inspect_some<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
+        if self.to_inspect.is_empty() {
             self.unheld.retain(|queue| self.queues.get(*queue).is_some());
-            self.to_inspect = match round {
-                Round::UnheldKeys => self.unheld.iter().copied().collect(),
-                Round::AllKeys => self.queues.iter().map(|(id, _)| id).collect(),
-            };
+            self.to_inspect = self.queues.iter().map(|(id, _)| id).collect();
         }
-    }
-
-    /// Goes on with a round: so many keys are inspected by the drain that follows.
-    pub fn inspect_some(&mut self, most: usize) {
-        let rest = self.to_inspect.len().saturating_sub(most);
-        for queue in self.to_inspect.drain(rest..) {
-            if self.queues.get(queue).is_some_and(|queue| queue.waiters() > 0) {
-                self.due.insert(queue);
+        for _ in 0..most {
+            let Some(id) = self.to_inspect.pop() else { return };
+            let Some(queue) = self.queues.get(id).filter(|queue| queue.waiters() > 0) else { continue };
+            let key = queue.key.clone();
+            if self.has_changed_unnoticed(&mut host.keys.open(key.as_ref()), id) {
+                self.due.insert(id);
             }
         }
-        shrink::vec(&mut self.to_inspect);
     }
 
-    /// Whether all keys of the round were inspected.
-    pub fn is_round_over(&self) -> bool {
-        self.to_inspect.is_empty()
+    /// Whether the key is not as it was when `watch_open` saw it: another value, or a lease that ends sooner.
+    fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
+        if self.has_become_another(entry, queue) {
+            return true;
+        }
+        let until = entry.until();
+        match entry.content() {
+            Content::Free => !self.unheld.contains(&queue),
+            Content::Foreign => true,
+            Content::Lock(lock) => {
+                let end = lock.first_deadline(until).timestamp();
+                end.is_some_and(|end| !self.lease_ends.fires_by(queue, end.plus_ms(1)))
+            }
+        }
     }
 }
 
@@ -72,12 +68,15 @@ mod tests {
 
     const MUTEX: Claim = Claim::Mutex;
 
-    fn inspect(fixture: &mut Fixture, round: Round) {
-        fixture.manager.begin_round(round);
-        while !fixture.manager.is_round_over() {
-            fixture.manager.inspect_some(1);
-            fixture.drain();
+    /// A whole round, two keys at a time; how many keys it found to have changed.
+    fn inspect(fixture: &mut Fixture) -> usize {
+        let now = fixture.server.now();
+        for _ in 0..fixture.manager.queues().len().div_ceil(2) {
+            fixture.manager.inspect_some(&mut fixture.server.host(&now), 2);
         }
+        let changed = fixture.manager.due.len();
+        fixture.drain();
+        changed
     }
 
     #[test]
@@ -85,43 +84,53 @@ mod tests {
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, None, Lease::from_ms(9_000).unwrap());
         fixture.acquire("b", MUTEX, None, Lease::Persist);
-        match fixture.server.keyspace.primary.get_mut(&key()) {
-            Some(Stored::Lock(_, until)) => *until = Deadline::At(Timestamp::from_ms(1_200)),
+        let mut set_deadline = |fixture: &mut Fixture, when| match fixture.server.keyspace.primary.get_mut(&key()) {
+            Some(Stored::Lock(_, until)) => *until = when,
             other => panic!("{other:?}"),
+        };
+        assert_eq!(inspect(&mut fixture), 0);
+        for (when, changed, fires) in [
+            (Deadline::At(Timestamp::from_ms(1_200)), 1, 1_201),
+            (Deadline::At(Timestamp::from_ms(1_199)), 1, 1_200),
+            // A timer that fires too early finds out.
+            (Deadline::At(Timestamp::from_ms(1_900)), 0, 1_200),
+            (Deadline::Never, 0, 1_200),
+        ] {
+            set_deadline(&mut fixture, when);
+            assert_eq!((inspect(&mut fixture), fixture.next_timer()), (changed, Some(fires)), "{when:?}");
         }
-        inspect(&mut fixture, Round::UnheldKeys);
-        assert_eq!(fixture.next_timer(), Some(10_001), "it is held");
-        inspect(&mut fixture, Round::AllKeys);
-        assert_eq!(fixture.next_timer(), Some(1_201));
     }
 
     #[test]
-    fn a_round_of_unheld_keys_tells_what_a_free_key_has_become() {
+    fn a_round_finds_what_a_free_key_has_become_and_what_was_freed() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
-        fixture.acquire_all("b", &[b"k", b"free"], MUTEX, None, Lease::Persist);
-        assert!(fixture.manager.waits_for_unheld());
         let free = Key::new(0, b"free");
+        fixture.acquire_all("b", &[b"k", b"free"], MUTEX, None, Lease::Persist);
+        fixture.acquire("c", MUTEX, None, Lease::Persist);
+        assert_eq!(inspect(&mut fixture), 0);
+        assert!(fixture.server.inbox.answers.is_empty() && fixture.manager.waits_for_unheld());
         let unheld = |name: &[u8]| fixture.manager.unheld_named(name).collect::<Vec<_>>();
         assert_eq!((unheld(b"free"), unheld(b"k")), (vec![free.clone()], vec![]));
-        inspect(&mut fixture, Round::UnheldKeys);
-        assert!(fixture.server.inbox.answers.is_empty() && fixture.manager.waits_for_unheld());
-        fixture.server.keyspace.primary.insert(free, Stored::Foreign);
-        inspect(&mut fixture, Round::UnheldKeys);
+        fixture.server.keyspace.primary.insert(free.clone(), Stored::Foreign);
+        assert_eq!(inspect(&mut fixture), 1);
         let answers: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
         assert_eq!(answers, [WaitOutcome::Impossible(KeyError::WrongType)]);
-        inspect(&mut fixture, Round::AllKeys);
-        assert!(!fixture.manager.waits_for_unheld(), "nobody waits any more");
+        fixture.server.keyspace.primary.remove(&key());
+        assert_eq!((inspect(&mut fixture), fixture.holders()), (1, "c".into()));
+        inspect(&mut fixture);
+        assert!(!fixture.manager.waits_for_unheld(), "nobody waits for it any more");
     }
 
     #[test]
     fn a_round_goes_on_where_it_was_until_all_were_inspected() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("b", &[b"k", b"l", b"m"], MUTEX, None, Lease::Persist);
-        fixture.manager.begin_round(Round::AllKeys);
-        fixture.manager.inspect_some(2);
-        assert_eq!((fixture.manager.due.len(), fixture.manager.is_round_over()), (2, false));
-        fixture.manager.begin_round(Round::UnheldKeys);
-        fixture.manager.inspect_some(2);
-        assert_eq!((fixture.manager.due.len(), fixture.manager.is_round_over()), (3, true));
+        [b"l", b"m"].map(|name| fixture.server.keyspace.primary.insert(Key::new(0, name), Stored::Foreign));
+        fixture.server.keyspace.primary.remove(&key());
+        let now = fixture.server.now();
+        for due in [2, 3, 3] {
+            fixture.manager.inspect_some(&mut fixture.server.host(&now), 2);
+            assert_eq!(fixture.manager.due.len(), due);
+        }
     }
 }

@@ -34,9 +34,14 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
     /// The timer fires at `when` at the latest. One that fires too early is harmless where its handler inspects the
     /// state again, and cheaper than moving it at every step.
     pub fn set_no_later(&mut self, subject: T, when: P) {
-        if self.by_subject.get(&subject).is_none_or(|before| *before > when) {
+        if !self.fires_by(subject, when) {
             self.set(subject, when);
         }
+    }
+
+    /// Whether the subject has a timer that fires at `when` at the latest.
+    pub fn fires_by(&self, subject: T, when: P) -> bool {
+        self.by_subject.get(&subject).is_some_and(|set| *set <= when)
     }
 
     /// The subject has no timer any more.

@@ -48,6 +48,12 @@ impl WaitQueues {
         self.queues.is_empty()
     }
 
+    /// For how many keys somebody waits or has a place.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
     /// How many requests wait; a kept place is no waiter.
     pub fn waiters(&self) -> usize {
         self.requests.len() - self.away.len()

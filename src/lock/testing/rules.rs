@@ -1,7 +1,7 @@
 //! Plays the steps of a schedule on the rules, over an invented server.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 
 use super::contract::{Acquire, Answer, Claim, Clocks, Command, Event, Holds, Kind, Ms, Outcome, Refusal, Writes};
@@ -291,9 +291,16 @@ impl Rules {
 
     /// Notes of the server, answers on their way.
     fn tell(&mut self) {
-        for event in std::mem::take(&mut self.server.keyspace.events) {
+        let mut events: VecDeque<_> = std::mem::take(&mut self.server.keyspace.events).into();
+        while let Some(event) = events.pop_front() {
             match event {
                 KeyEvent::Removed(key, fence) => self.manager.key_removed(key.as_ref(), fence),
+                // Nobody tells it, and an inspection finds it.
+                KeyEvent::Touched(_) if self.turns % 2 == 1 => {
+                    let now = self.server.now();
+                    self.manager.inspect_some(&mut self.server.host(&now), usize::MAX);
+                    events.append(&mut std::mem::take(&mut self.server.keyspace.events).into());
+                }
                 KeyEvent::Touched(key) => self.manager.key_touched(key.as_ref()),
                 KeyEvent::Several(key, ends) => self.manager.several_hold(key.as_ref(), ends),
             }

@@ -1,5 +1,5 @@
-//! Sees every command before it runs, as long as somebody waits or a lock has several holders: then a change of a key
-//! outside the module's commands has to be noticed.
+//! Sees every command before it runs, as long as a lock has several holders, a free key is waited for, or more keys are
+//! waited for than a turn of inspections sees: then a change of a key by others has to be noticed by the command.
 //!
 //! The server's keyspace events would tell exactly that, but there is no way back: once subscribed, every key that
 //! expires or is deleted costs a context and a call, for as long as the server runs. A command filter costs each

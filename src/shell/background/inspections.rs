@@ -1,58 +1,39 @@
-//! When waited-for keys are inspected that may have changed unnoticed: soon after a command that may have changed them,
-//! but seldom, however many such commands come; and now and then without any.
+//! When waited-for keys are inspected that other commands may have changed: a few every few milliseconds, for as long as
+//! somebody waits. It costs the same whoever sends how many commands, and commands do not pay for it.
 
 use std::cell::Cell;
 
-use lock::manager::inspection::Round;
+use lock::host::{Host, Keys};
 use lock::manager::lock_manager::LockManager;
-use lock::value::time::{Instant, Now};
+use lock::value::time::Instant;
 
 use super::timer;
 use crate::shell::clock;
 use crate::shell::ffi::main_thread::MainThread;
 
-/// At most this many keys are inspected in one turn of the server.
-const KEYS_A_TURN: usize = 64;
+/// At most this many keys are inspected in one turn of the server. As long as no more are waited for, each of them is
+/// inspected in each of these turns.
+pub const KEYS_A_TURN: usize = 64;
 
 /// Milliseconds between two such turns.
 const PAUSE_MS: u64 = 10;
 
-/// Milliseconds after which all keys are inspected again though no command asked for it: the server may keep a command
-/// back (CLIENT PAUSE) after the filters have seen it, and another module may write keys without a command.
-const AT_LEAST_EVERY_MS: u64 = 1_000;
-
-static ASKED: MainThread<Cell<Option<Round>>> = MainThread(Cell::new(None));
-/// When the round that is asked for, or under way, goes on.
+/// When the next inspection is due.
 static DUE: MainThread<Cell<Option<Instant>>> = MainThread(Cell::new(None));
-/// When the last inspection was.
-static LAST: MainThread<Cell<Instant>> = MainThread(Cell::new(Instant::START));
 
-/// Whether the server refused writes in the last turn.
-static REFUSED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-
-/// A round is to begin when the command that runs is over.
+/// After a turn that may have changed who waits.
 #[inline]
-pub fn ask(round: Round) {
-    if ASKED.0.get() < Some(round) {
-        begin(round);
+pub fn follow(manager: &LockManager) {
+    if !manager.queues().is_empty() && DUE.0.get().is_none() {
+        begin();
     }
 }
 
 #[cold]
-fn begin(round: Round) {
-    ASKED.0.set(Some(round));
-    if DUE.0.get().is_none() {
-        let due = clock::instant().max(LAST.0.get().plus_ms(PAUSE_MS));
-        DUE.0.set(Some(due));
-        timer::wake_for(due);
-    }
-}
-
-/// A round of the server's cron, while somebody waits.
-pub fn cron() {
-    if LAST.0.get().plus_ms(AT_LEAST_EVERY_MS) <= clock::instant() {
-        ask(Round::AllKeys);
-    }
+fn begin() {
+    let due = clock::instant().plus_ms(PAUSE_MS);
+    DUE.0.set(Some(due));
+    timer::wake_for(due);
 }
 
 /// When the next inspection is due.
@@ -61,26 +42,12 @@ pub fn due() -> Option<Instant> {
     DUE.0.get()
 }
 
-/// The server refuses writes in this turn of the timer. Until it accepts them again nothing more is inspected, or all
-/// queues would be due, and tried again in each turn.
-pub fn refused() {
-    REFUSED.0.set(true);
-}
-
-/// In a turn of the timer: marks the keys that are to be inspected now, for the drain that follows.
-pub fn go_on(manager: &mut LockManager, now: &Now) {
-    let was_refused = REFUSED.0.replace(false);
-    if DUE.0.get().is_none_or(|due| due > now.instant()) {
+/// In a turn of the timer: marks what has changed, for the drain that follows.
+pub fn go_on<K: Keys, C>(manager: &mut LockManager, host: &mut Host<'_, K, C>) {
+    if DUE.0.get().is_none_or(|due| due > host.now.instant()) {
         return;
     }
-    if was_refused {
-        return DUE.0.set(Some(now.instant().plus_ms(PAUSE_MS)));
-    }
-    if manager.is_round_over() {
-        ASKED.0.take().into_iter().for_each(|round| manager.begin_round(round));
-    }
-    manager.inspect_some(KEYS_A_TURN);
-    LAST.0.set(now.instant());
-    let is_over = manager.is_round_over() && ASKED.0.get().is_none();
-    DUE.0.set((!is_over).then(|| now.instant().plus_ms(PAUSE_MS)));
+    let is_over = manager.queues().is_empty();
+    DUE.0.set((!is_over).then(|| host.now.instant().plus_ms(PAUSE_MS)));
+    manager.inspect_some(host, KEYS_A_TURN);
 }

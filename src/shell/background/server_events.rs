@@ -8,7 +8,7 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::slots::Slots;
-use super::{command_watch, inspections, stall, timer};
+use super::{command_watch, stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::main_thread::MainThread;
@@ -145,9 +145,6 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
     events::set_sampling(true);
     consumers::cron(ctx);
     command_watch::cron();
-    if events::concern_anybody() {
-        inspections::cron();
-    }
     if clock::was_set() {
         if events::concern_anybody() {
             events::note(Event::ClockSet);

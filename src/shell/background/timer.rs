@@ -14,9 +14,11 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::timer::{self as ffi, TimerCallback, TimerId};
 
-/// The server counts a timer in microseconds. A longer wait overflows: the timer would fire in a loop. One that fires
-/// too early finds nothing due and is armed again.
-const LONGEST_WAIT_MS: u64 = 86_400_000;
+/// Redis 7.0 counts what is left of a timer in microseconds of 31 bits, some 35 minutes. A longer wait overflows: the
+/// event loop would spin until the timer fires. One that fires too early finds nothing due and is armed again.
+const LONGEST_WAIT_MS: u64 = 1_800_000;
+
+const _: () = assert!(LONGEST_WAIT_MS * 1000 <= i32::MAX as u64);
 
 /// As soon as this turn is over: the clock's start is over at any time.
 const NOW: NextTimer = NextTimer { instant: Some(Instant::START), timestamp: None };

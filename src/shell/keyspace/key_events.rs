@@ -4,7 +4,7 @@
 //! | what                                         | how it is noticed                                             |
 //! | -------------------------------------------- | ------------------------------------------------------------- |
 //! | a lock leaves its key                        | `unlink` of the data type, always                             |
-//! | EXPIRE and the like on a waited-for key      | the command filter; out of `EXEC` by a round of inspections   |
+//! | EXPIRE and the like on a waited-for key      | a round of inspections; where many are, the command filter    |
 //! | a free key that is waited for becomes anything | the command filter, by the name; a round of inspections     |
 //! | EXPIRE and the like on several holders       | the server's event, once such a command was seen              |
 //! | several holders come to another key          | the server's event, once they leave the key where they were   |
@@ -17,7 +17,6 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, CStr};
 
 use lock::key::{Key, KeyRef};
-use lock::manager::inspection::Round;
 use lock::manager::lock_manager::LockManager;
 use lock::value::lock::SeveralEnds;
 use redis_module::raw;
@@ -47,8 +46,6 @@ static SEEN: MainThread<Cell<Seen>> = MainThread(Cell::new(Seen::MayMoveKeys));
 enum Seen {
     /// It may change when a key ends.
     Expire,
-    /// It runs commands that were queued before.
-    Exec,
     /// It brings a key to another name or database; or nobody knows.
     MayMoveKeys,
     /// Nothing that is not noticed otherwise.
@@ -60,8 +57,6 @@ impl Seen {
         let is_one_of = |words: &[&[u8]]| words.iter().any(|word| name.eq_ignore_ascii_case(word));
         if is_one_of(&[b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PEXPIREAT"]) {
             Seen::Expire
-        } else if is_one_of(&[b"EXEC"]) {
-            Seen::Exec
         } else if is_one_of(&[b"RENAME", b"RENAMENX", b"MOVE"]) {
             Seen::MayMoveKeys
         } else {
@@ -74,8 +69,11 @@ impl Seen {
 #[inline]
 pub fn follow(manager: &LockManager) {
     let has_several_holders = manager.with_several_holders() > 0 && !SUBSCRIBED.0.get();
-    command_watch::set_needed(has_several_holders || !manager.queues().is_empty());
-    UNHELD_IS_WAITED_FOR.0.set(manager.waits_for_unheld());
+    let waits_for_unheld = manager.waits_for_unheld();
+    let are_many = manager.queues().len() > inspections::KEYS_A_TURN;
+    command_watch::set_needed(has_several_holders || waits_for_unheld || are_many);
+    UNHELD_IS_WAITED_FOR.0.set(waits_for_unheld);
+    inspections::follow(manager);
 }
 
 /// The same after a command which made a lock one of several holders. What a transaction does to it from here on the
@@ -106,10 +104,10 @@ pub unsafe extern "C" fn on_command(command: *mut raw::RedisModuleCommandFilterC
 
 /// The name of the command, if it may be one of those that have to be told apart. Every command of the server comes
 /// here, so it is counted in instructions: most have left by their number of arguments, or by the length of their
-/// names. EXEC has one argument, RENAME three, EXPIRE up to five.
+/// names. RENAME has three, EXPIRE up to five.
 #[inline(always)]
 fn name_of_few<'c>(command: &'c FilteredCommand<'_>) -> Option<&'c [u8]> {
-    let (1 | 3..=5) = command.argument_count() else { return None };
+    let 3..=5 = command.argument_count() else { return None };
     let name = command.argument(0)?.bytes();
     match (name.len(), name) {
         (4 | 6..=9, [b'E' | b'e' | b'P' | b'p' | b'R' | b'r' | b'M' | b'm', ..]) => Some(name),
@@ -121,21 +119,19 @@ fn name_of_few<'c>(command: &'c FilteredCommand<'_>) -> Option<&'c [u8]> {
 fn see(command: &FilteredCommand<'_>, name: &[u8]) {
     let seen = Seen::by_name(name);
     SEEN.0.set(seen);
-    match seen {
-        Seen::Other | Seen::MayMoveKeys => {}
-        Seen::Exec => inspections::ask(Round::AllKeys),
-        Seen::Expire => note_expire(command),
+    if seen == Seen::Expire {
+        note_expire(command);
     }
 }
 
-/// What a command makes, its first or second argument names, as a rule. A round finds the rest.
+/// Who holds what a free key becomes has to be known before its owner asks for more. What a command makes, its first or
+/// second argument names, as a rule. A round finds the rest.
 #[cold]
 fn watch_unheld(command: &FilteredCommand<'_>) {
     // The gate asks by a command of our own in the middle of a turn: that would bring the next turn, without end.
     if state::peek(|_| ()).is_none() {
         return;
     }
-    inspections::ask(Round::UnheldKeys);
     for position in 1..=2 {
         let Some(name) = command.argument(position) else { return };
         guard("command filter", || {
