@@ -12,7 +12,7 @@ use super::clients::waiting_clients::WaitingClients;
 use super::ffi::call::slot;
 use super::ffi::main_thread::MainThread;
 use super::ffi::string::OwnedStr;
-use super::observe::lock_log::LockLog;
+use super::lock_log::LockLog;
 use super::{clock, settings};
 
 /// Everything of the module that is not stored with a key.

@@ -28,7 +28,7 @@ use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::key_events;
 use super::keyspace::store::{KeyArguments, Store, StoredKey};
-use super::observe::lock_log::LockLog;
+use super::lock_log::LockLog;
 use super::observe::longest_turn::Turn;
 use super::observe::{keyspace_events, occurrences};
 use super::state::{self, State};

@@ -158,7 +158,7 @@ impl LockManager {
         };
         let is_measured = waiters > 0 || self.samples.wants_hold;
         // Most ends need no clock.
-        if !(is_measured || is_unasked_for || observe.needs_long_road()) {
+        if !(is_measured || is_unasked_for || observe.changes || observe.holds_ms.is_some()) {
             return;
         }
         let held_ms = fence.us_before(now.us()) / 1000;

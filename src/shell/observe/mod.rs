@@ -5,7 +5,6 @@
 //! | `info`            | what does INFO's section `lock` say                            |
 //! | `occurrences`     | what came of a turn, and who is told of that                   |
 //! | `report`          | what is told of each occurrence: entries, lines, key events    |
-//! | `lock_log`        | which entries has LOCK.LOG                                     |
 //! | `log_lines`       | which lines come into the server's log, and how often          |
 //! | `keyspace_events` | how is lock.keyspace-events published                          |
 //! | `durations`       | how long did waits and holds last                              |
@@ -15,7 +14,6 @@
 mod durations;
 pub mod info;
 pub mod keyspace_events;
-pub mod lock_log;
 mod log_lines;
 pub mod longest_turn;
 pub mod occurrences;

@@ -4,12 +4,12 @@ use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
 use super::durations::{HOLDS, WAITS};
-use super::lock_log::LockLog;
 use super::report::Reporter;
 use crate::shell::background::events;
 use crate::shell::clients::waiting_clients::WaitingClients;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::keyspace::removals;
+use crate::shell::lock_log::LockLog;
 
 /// Takes what a turn has brought.
 #[inline]

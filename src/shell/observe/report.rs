@@ -30,12 +30,12 @@ use lock::value::owner::Owner;
 use lock::value::time::Now;
 
 use super::keyspace_events::{self, KeyEvent};
-use super::lock_log::{LockLog, NewEntry};
 use super::log_lines::{self, LineKind, OwnerOnKey};
 use crate::shell::clients::connections::connection_of;
 use crate::shell::clients::waiting_clients::WaitingClients;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{client_address, client_user};
+use crate::shell::lock_log::{LockLog, NewEntry};
 use crate::shell::settings;
 
 /// Tells of the occurrences of one turn.

@@ -28,7 +28,7 @@ impl<'a> Replay<'a> {
     pub fn new(server: &'a Server, file: &'static str) -> Replay<'a> {
         let terminals = [
             (READER.to_string(), Terminal::open(server, &[])),
-            (READER_RESP3.to_string(), Terminal::open(server, &["-3"])),
+            (READER_RESP3.to_string(), Terminal::open(server, &["-3", "--show-pushes", "yes"])),
         ];
         Replay {
             server,
