@@ -31,10 +31,13 @@ impl LockManager {
         }
         for _ in 0..most {
             let Some(id) = self.to_inspect.pop() else { return };
-            let Some(queue) = self.queues.get(id).filter(|queue| queue.waiters() > 0) else { continue };
-            let key = queue.key.clone();
+            let Some(queue) = self.queues.get(id) else { continue };
+            let (key, is_waited_for) = (queue.key.clone(), queue.waiters() > 0);
             if self.has_changed_unnoticed(&mut host.keys.open(key.as_ref()), id) {
-                self.due.insert(id);
+                self.queues.holders_may_differ(id);
+                if is_waited_for {
+                    self.due.insert(id);
+                }
             }
         }
     }
