@@ -31,10 +31,13 @@ impl LockManager {
         }
         for _ in 0..most {
             let Some(id) = self.to_inspect.pop() else { return };
-            let Some(queue) = self.queues.get(id).filter(|queue| queue.waiters() > 0) else { continue };
-            let key = queue.key.clone();
+            let Some(queue) = self.queues.get(id) else { continue };
+            let (key, is_waited_for) = (queue.key.clone(), queue.waiters() > 0);
             if self.has_changed_unnoticed(&mut host.keys.open(key.as_ref()), id) {
-                self.due.insert(id);
+                self.queues.holders_may_differ(id);
+                if is_waited_for {
+                    self.due.insert(id);
+                }
             }
         }
     }
@@ -84,7 +87,7 @@ mod tests {
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, None, Lease::from_ms(9_000).unwrap());
         fixture.acquire("b", MUTEX, None, Lease::Persist);
-        let mut set_deadline = |fixture: &mut Fixture, when| match fixture.server.keyspace.primary.get_mut(&key()) {
+        let set_deadline = |fixture: &mut Fixture, when| match fixture.server.keyspace.primary.get_mut(&key()) {
             Some(Stored::Lock(_, until)) => *until = when,
             other => panic!("{other:?}"),
         };
@@ -125,7 +128,9 @@ mod tests {
     fn a_round_goes_on_where_it_was_until_all_were_inspected() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("b", &[b"k", b"l", b"m"], MUTEX, None, Lease::Persist);
-        [b"l", b"m"].map(|name| fixture.server.keyspace.primary.insert(Key::new(0, name), Stored::Foreign));
+        for name in [b"l", b"m"] {
+            fixture.server.keyspace.primary.insert(Key::new(0, name), Stored::Foreign);
+        }
         fixture.server.keyspace.primary.remove(&key());
         let now = fixture.server.now();
         for due in [2, 3, 3] {
