@@ -26,6 +26,7 @@ mod mutex;
 mod notify;
 mod observing;
 mod old_files;
+mod operations;
 mod other_modules;
 mod package;
 mod permissions;

@@ -6,7 +6,6 @@ mod script;
 mod tools;
 mod written;
 
-use crate::support::skip::skip;
 use crate::support::waiting::{hold, quiet, Waiter};
 use crate::support::{in_sync, until, Client, Reply, Server};
 use exposition::{selectors, Sample, Selector};
@@ -62,20 +61,9 @@ fn world() -> World {
 fn set_up_the_user(client: &mut Client) {
     let lines: Vec<&str> = DOC.lines().filter_map(|line| line.strip_prefix("127.0.0.1:6379> ")).collect();
     assert!(!lines.is_empty());
-    let has_top = has_top(client);
     for line in lines {
-        let line = if has_top { line.to_string() } else { line.replace(" +lock.top", "") };
-        assert_eq!(client.run(&line), Reply::ok(), "{line}");
+        assert_eq!(client.run(line), Reply::ok(), "{line}");
     }
-}
-
-/// A build of the module without LOCK.TOP exports the rest.
-fn has_top(client: &mut Client) -> bool {
-    let has_top = !client.run("COMMAND INFO LOCK.TOP").items()[0].is_null();
-    if !has_top {
-        skip("this module has no LOCK.TOP");
-    }
-    has_top
 }
 
 /// The fenced blocks of shell commands in docs/metrics.md.
@@ -136,10 +124,8 @@ fn what_the_exporter_exports_is_what_the_server_knows() {
     for (name, expected) in expected {
         assert_eq!(value(&samples, name), expected, "{name}");
     }
-    if has_top(&mut world.primary.client()) {
-        assert_eq!(value(&samples, "lock_top_waiters"), 2.0);
-        assert!(value(&samples, "lock_top_longest_ms") > 0.0 && value(&samples, "lock_top_held_ms") > 0.0);
-    }
+    assert_eq!(value(&samples, "lock_top_waiters"), 2.0);
+    assert!(value(&samples, "lock_top_longest_ms") > 0.0 && value(&samples, "lock_top_held_ms") > 0.0);
     // A replica stores the locks, and nobody waits there.
     let replica = self::exporter(&world.replica, "").expect("it was there before").scrape();
     assert_eq!((value(&replica, "redis_up"), value(&replica, "redis_master_link_up")), (1.0, 1.0));
@@ -149,9 +135,6 @@ fn what_the_exporter_exports_is_what_the_server_knows() {
 #[test]
 fn all_that_alerts_and_dashboard_ask_for_is_exported() {
     let world = world();
-    if !has_top(&mut world.primary.client()) {
-        return;
-    }
     let Some(exporter) = exporter(&world.primary, "") else { return };
     let samples = exporter.scrape();
     let dashboard = dashboard();
@@ -197,9 +180,6 @@ fn assert_exported(samples: &[Sample], selector: &Selector, by: &str) {
 #[test]
 fn every_query_of_the_dashboard_shows_something() {
     let world = world();
-    if !has_top(&mut world.primary.client()) {
-        return;
-    }
     let (Some(promtool_path), Some(exporter)) = (tool("promtool"), exporter(&world.primary, "")) else { return };
     let mut test = String::from("evaluation_interval: 1m\ntests:\n  - interval: 1m\n    input_series:\n");
     for sample in exporter.scrape().iter().filter(|sample| sample.series.metric.starts_with("redis_")) {
@@ -241,7 +221,7 @@ fn the_rules_are_what_promtool_wants_and_pass_their_tests() {
 fn every_alert_is_tested_and_says_what_to_do() {
     let alerts = alerts();
     assert_eq!(alerts.len(), ALERTS.matches("\n        expr: ").count(), "all are read");
-    let operations = fs::read_to_string(root().join("docs/operations/alerts-part.md")).expect("what to do");
+    let operations = fs::read_to_string(root().join("docs/operations.md")).expect("what to do");
     for alert in &alerts {
         let name = &alert.name;
         assert!(ALERTS_TEST.contains(&format!("alertname=\"{name}\"")), "{name} never fires in alerts_test.yml");

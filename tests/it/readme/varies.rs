@@ -3,7 +3,7 @@
 use crate::support::LIMIT;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What varies from run to run. Where README.md writes the same again, the same must come again.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,8 +18,10 @@ enum Varies {
     Port,
     /// ttl and remaining: above 0, at most what the block's comment says.
     Left(&'static str),
-    /// age, waited, longest and held: no longer than the replay runs.
+    /// age, waited, longest, held and ms: no longer than the replay runs.
     Past,
+    /// time: unix ms, since the replay began.
+    Time,
     /// How long redis-cli waited for the reply: at least as long as the server had it wait.
     Elapsed,
 }
@@ -89,6 +91,11 @@ impl Masks {
                 return Ok(());
             }
             Varies::Past => return check(u128::from(whole(came)?) <= about.age.as_millis(), "before the replay began"),
+            Varies::Time => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+                let (came, age) = (u128::from(whole(came)?), about.age.as_millis());
+                return check(whole(written).is_ok() && (now - age..=now).contains(&came), "not while the replay runs");
+            }
             Varies::Elapsed => {
                 // As redis-cli rounds it.
                 let least = about.waited.as_secs_f64() - 0.01;
@@ -153,6 +160,8 @@ fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
         ("\"waited\" => (integer) ", Varies::Past),
         ("\"longest\" => (integer) ", Varies::Past),
         ("\"held\" => (integer) ", Varies::Past),
+        ("\"ms\" => (integer) ", Varies::Past),
+        ("\"time\" => (integer) ", Varies::Time),
         ("\"client\" => (integer) ", Varies::Client),
         ("\"session\" => (integer) ", Varies::Client),
         ("\"addr\" => \"127.0.0.1:", Varies::Port),
@@ -165,8 +174,9 @@ fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
     };
     if let Some((start, varies)) = named.or_else(of_command) {
         let place = digits_at(line, start);
-        // Session 0 is none.
-        let is_none = place.is_empty() || varies == Varies::Client && &line[place.clone()] == "0";
+        // Session 0 is none, and what has lasted for 0 ms has just happened.
+        let is_zero = matches!(varies, Varies::Client | Varies::Past) && &line[place.clone()] == "0";
+        let is_none = place.is_empty() || is_zero;
         return (!is_none).then_some((place, varies));
     }
     is_elapsed(line).then(|| (1..line.len() - "s)".len(), Varies::Elapsed))
