@@ -1,5 +1,5 @@
-//! docs/metrics.md and contrib/prometheus: the script runs in the real redis_exporter beside a real server, and what the
-//! alert rules and the dashboard ask for is what it exports. promtool reads the rules and runs their own tests.
+//! docs/metrics.md and contrib/prometheus: the script runs in the real redis_exporter beside a real server, and what
+//! the alert rules and the dashboard ask for is what it exports. promtool reads the rules and runs their own tests.
 
 mod exposition;
 mod script;

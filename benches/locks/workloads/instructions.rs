@@ -81,9 +81,10 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
              server's hash tables are always the same. The least of {COUNTS} counts of {PAIRS} pairs each and of \
              {servers} servers: each has a hash seed of its own, by which a command is found in one step or in two, \
              which is some thousandths of a pair. A hand-off is one between two clients; how often the server wakes \
-             up for it is in it, so that it moves by some hundredths. What the module's timer does is left out, because \
-             under valgrind a second is fifty times as long: it is in the CPU time of the other tables. Before is, where one waits or has waited, the \
-             same server before it came; at a hand-off, another build of the module, where one was given."
+             up for it is in it, so that it moves by some hundredths. What the module's timer does is left out, \
+             because under valgrind a second is fifty times as long: it is in the CPU time of the other tables. \
+             Before is, where one waits or has waited, the same server before it came; \
+             at a hand-off, another build of the module, where one was given."
         ),
         &["what", "to LOCK", "to the floor", "to SET NX PX + DEL", "to before", "instructions", "before"],
     );

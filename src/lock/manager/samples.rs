@@ -1,4 +1,5 @@
-//! How long waits and holds lasted that ended in this turn, of holds those with waiters behind them and some others: the shell takes the numbers and makes percentiles of them.
+//! How long waits and holds lasted that ended in this turn, of holds those with waiters behind them and some others:
+//! the shell takes the numbers and makes percentiles of them.
 
 /// At most so many of either are put down between two takes.
 const MOST: usize = 10_000;

@@ -66,8 +66,8 @@ pub enum Blockers<'a> {
 }
 
 impl Hold<'_> {
-    /// How long it has been held. A fence is the time of its grant in microseconds, as far as the clock was not set back
-    /// since.
+    /// How long it has been held. A fence is the time of its grant in microseconds, as far as the clock was not set
+    /// back since.
     pub fn age_ms(&self, now: Timestamp) -> u64 {
         now.ms_since(Timestamp::from_ms(self.fence.get() / 1000))
     }

@@ -1,5 +1,5 @@
-//! Locks that the server evicts: nothing but its event tells an eviction from a DEL. The event comes right after the key
-//! was removed, with the key's name, whatever type it had.
+//! Locks that the server evicts: nothing but its event tells an eviction from a DEL. The event comes right after the
+//! key was removed, with the key's name, whatever type it had.
 //!
 //! A subscription cannot be ended, and costs every event of any key some instructions. So there is none before the
 //! server has a maxmemory and a policy that evicts.

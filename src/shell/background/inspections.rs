@@ -1,5 +1,5 @@
-//! When waited-for keys are inspected that other commands may have changed: a few every few milliseconds, for as long as
-//! somebody waits. It costs the same whoever sends how many commands, and commands do not pay for it.
+//! When waited-for keys are inspected that other commands may have changed: a few every few milliseconds, for as long
+//! as somebody waits. It costs the same whoever sends how many commands, and commands do not pay for it.
 
 use std::cell::Cell;
 

@@ -1,7 +1,7 @@
 //! `LOCK.EXEC key token command [arg …]`: the server runs a command, if the token holds the lock.
 //!
-//! The command may be any of the module's own, and may release, delete or overwrite the lock: while it runs, neither the
-//! state is borrowed nor a key open. What it does is noticed as if a client had sent it.
+//! The command may be any of the module's own, and may release, delete or overwrite the lock: while it runs, neither
+//! the state is borrowed nor a key open. What it does is noticed as if a client had sent it.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -78,8 +78,8 @@ fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
 /// The keys of the command, in a cluster: they have the lock's slot.
 ///
 /// # Errors
-/// In a cluster: some have another. The server says so itself where it was told of them. It must not find out when it is
-/// called: see [`call_again`].
+/// In a cluster: some have another. The server says so itself where it was told of them. It must not find out when it
+/// is called: see [`call_again`].
 fn inner_keys(ctx: Ctx<'_>, key: Str<'_>, command: &[Str<'_>]) -> Result<Vec<KeyArgument>, ErrorReply> {
     if !gate::is_in_cluster() {
         return Ok(Vec::new());

@@ -1,7 +1,8 @@
 //! `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the locks of a database, some with each call.
 //!
-//! The server's own SCAN finds them, by type: so cursor, COUNT, what is told twice and how long a call takes are SCAN's.
-//! The module API's own scan (`RedisModule_Scan`) is no way: its cursor cannot be given to a client and taken back.
+//! The server's own SCAN finds them, by type: so cursor, COUNT, what is told twice and how long a call takes are
+//! SCAN's. The module API's own scan (`RedisModule_Scan`) is no way: its cursor cannot be given to a client and taken
+//! back.
 
 use command::errors::{self, ErrorReply};
 use command::parse::ScanCommand;

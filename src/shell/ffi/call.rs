@@ -64,7 +64,8 @@ pub struct Scanned {
 pub fn scan(ctx: Ctx<'_>, args: &[&[u8]]) -> Result<Scanned, i32> {
     let args: Vec<_> = args.iter().map(|arg| OwnedStr::new(arg)).collect();
     let args: Vec<_> = args.iter().map(OwnedStr::as_str).collect();
-    // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the reply is freed by its wrapper.
+    // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the reply is freed by its
+    // wrapper.
     let reply = unsafe {
         let (start, count) = (args.as_ptr().cast::<*mut raw::RedisModuleString>(), args.len());
         let reply = api!(RedisModule_Call(ctx.raw(), c"SCAN".as_ptr(), c"v".as_ptr(), start, count));
@@ -210,14 +211,14 @@ impl Ctx<'_> {
     /// under the server's rules for memory and replicas. Its effects are replicated. A refusal is a reply. `None`: the
     /// server does not know one of the flags.
     pub fn call(self, call_as: CallAs, command: &CStr, args: &[Str<'_>]) -> Option<CallReply> {
-        // `!`: replicate. `C`: as the caller. `S`: as a script. `E`: a refusal is a reply, without which Valkey 9.1 reads
-        // a null pointer. `0`: in the caller's protocol. `M`: respect maxmemory.
+        // `!`: replicate. `C`: as the caller. `S`: as a script. `E`: a refusal is a reply, without which Valkey 9.1
+        // reads a null pointer. `0`: in the caller's protocol. `M`: respect maxmemory.
         let format = match call_as {
             CallAs::Caller => c"!CSE0Mv",
             CallAs::Module => c"!SE0Mv",
         };
-        // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the server keeps references of
-        // its own to the arguments.
+        // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the server keeps references
+        // of its own to the arguments.
         let reply = unsafe {
             let (start, count) = (args.as_ptr().cast::<*mut raw::RedisModuleString>(), args.len());
             api!(RedisModule_Call(self.raw(), command.as_ptr(), format.as_ptr(), start, count))

@@ -1,7 +1,7 @@
 //! Which arguments of a command are keys: what the server tells of any command, and what it asks of ours.
 //!
-//! Valkey in a cluster asks on its I/O threads, and what it does before and after that callback is a race there already.
-//! So [`may_be_asked`] is no there.
+//! Valkey in a cluster asks on its I/O threads, and what it does before and after that callback is a race there
+//! already. So [`may_be_asked`] is no there.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, NonNull};
@@ -47,8 +47,8 @@ pub fn may_be_asked(ctx: Ctx<'_>) -> bool {
 pub fn keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     let (mut count, mut flags) = (0, null_mut());
     let Ok(argc) = c_int::try_from(command.len()) else { return Vec::new() };
-    // SAFETY: `Str` is a transparent wrapper of a pointer, which the server only reads. Both arrays have `count` elements
-    // and are ours to free.
+    // SAFETY: `Str` is a transparent wrapper of a pointer, which the server only reads. Both arrays have `count`
+    // elements and are ours to free.
     unsafe {
         let argv = command.as_ptr().cast_mut().cast::<*mut raw::RedisModuleString>();
         let positions = api!(RedisModule_GetCommandKeysWithFlags(ctx.raw(), argv, argc, &mut count, &mut flags));

@@ -1,5 +1,6 @@
-//! Every command of the server with random arguments, as the command of LOCK.EXEC. The server stays up, each request has
-//! one reply, and the lock stays as it is unless the command was meant to touch it. `LOCK_TEST_EXECS` asks for more.
+//! Every command of the server with random arguments, as the command of LOCK.EXEC. The server stays up, each request
+//! has one reply, and the lock stays as it is unless the command was meant to touch it. `LOCK_TEST_EXECS` asks for
+//! more.
 
 use super::*;
 use crate::support::cluster::single_node_of;
@@ -33,12 +34,12 @@ const KEYS: &[&str] =
 /// Words that mean something to some command, and numbers; none that would have a value grow to a gigabyte.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
-    "0", "1", "2", "-1", "10", "1.5", "-inf", "+inf", "(1", "[a", "nan", "99999", "-9223372036854775808", "18446744073709551616",
-    "a", "b", "f", "holder", "*", "$", ">", "-", "+", "", "0-0", "ch", "x y", "\0", "\r\n",
-    "EX", "PX", "NX", "XX", "GET", "COUNT", "MATCH", "TYPE", "LEFT", "RIGHT", "BEFORE", "MIN", "MAX", "LIMIT", "BY", "STORE",
-    "STREAMS", "GROUP", "BLOCK", "WITHSCORES", "WEIGHTS", "KEYS", "REPLACE", "DB", "SYNC", "ASYNC", "FREQ", "ENCODING", "HELP",
-    "SET", "u8", "INCRBY", "FROMLONLAT", "BYRADIUS", "m", "ASC", "MAXLEN", "~", "FIELDS", "PERSIST", "SESSION", "NOTIFY", "READ",
-    "WRITE", "OWNER", "HOLDS", "PERMITS", "ON", "OFF", "ID", "LEN", "RESET",
+    "0", "1", "2", "-1", "10", "1.5", "-inf", "+inf", "(1", "[a", "nan", "99999", "-9223372036854775808",
+    "18446744073709551616", "a", "b", "f", "holder", "*", "$", ">", "-", "+", "", "0-0", "ch", "x y", "\0", "\r\n",
+    "EX", "PX", "NX", "XX", "GET", "COUNT", "MATCH", "TYPE", "LEFT", "RIGHT", "BEFORE", "MIN", "MAX", "LIMIT", "BY",
+    "STORE", "STREAMS", "GROUP", "BLOCK", "WITHSCORES", "WEIGHTS", "KEYS", "REPLACE", "DB", "SYNC", "ASYNC", "FREQ",
+    "ENCODING", "HELP", "SET", "u8", "INCRBY", "FROMLONLAT", "BYRADIUS", "m", "ASC", "MAXLEN", "~", "FIELDS",
+    "PERSIST", "SESSION", "NOTIFY", "READ", "WRITE", "OWNER", "HOLDS", "PERMITS", "ON", "OFF", "ID", "LEN", "RESET",
 ];
 
 /// Mostly as many as the command wants at least.

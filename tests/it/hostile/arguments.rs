@@ -14,10 +14,10 @@ const FAIR_SHARE: usize = 50;
 /// Words that mean something to some command, numbers at every edge, and keys of every type.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
-    "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "READ", "WRITE", "OWNER", "MATCH",
-    "COUNT",    "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808", "-9223372036854775808",
-    "99999999999999999999", "a", "b", "c", "k1", "k2", "k3", "string", "list", "mutex", "nested", "rw", "permits",
-    "GET", "PING", "k:*",
+    "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "READ", "WRITE", "OWNER",
+    "MATCH", "COUNT", "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808",
+    "-9223372036854775808", "99999999999999999999", "a", "b", "c", "k1", "k2", "k3", "string", "list", "mutex",
+    "nested", "rw", "permits", "GET", "PING", "k:*",
 ];
 
 const KEYS: &[&str] = &["k1", "k2", "k3", "mutex", "nested", "rw", "permits", "string"];

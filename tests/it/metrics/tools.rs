@@ -45,8 +45,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// By the command of docs/metrics.md, for the server on this port, with more arguments at its end. Its log goes into
-    /// that folder.
+    /// By the command of docs/metrics.md, for the server on this port, with more arguments at its end. Its log goes
+    /// into that folder.
     pub fn start(program: &Path, command: &str, server: u16, folder: &Path, arguments: &str) -> Exporter {
         let port = free_port();
         let command = command
