@@ -91,6 +91,36 @@ fn every_family_publishes_what_a_request_changes() {
     }
 }
 
+/// The same request again: neither holders, holds nor deadlines change.
+#[test]
+fn a_request_that_changes_nothing_publishes_nothing() {
+    let rows: &[(&str, &[&str])] = &[
+        ("LOCK.ACQUIRE k a PX 600000", &["lock.acquire k"]),
+        ("LOCK.ACQUIRE k a PX 1000", &[]),
+        ("LOCK.ACQUIRE k a PX 900000", &["lock.acquire k"]),
+        ("LOCK.ACQUIRE k a PERSIST", &["lock.acquire k"]),
+        ("LOCK.ACQUIRE k a PERSIST", &[]),
+        ("MLOCK.ACQUIRE 2 k l a PERSIST", &["lock.acquire k", "lock.acquire l"]),
+        ("MLOCK.ACQUIRE 2 k l a PERSIST", &[]),
+        ("RLOCK.ACQUIRE r a HOLDS 2 PERSIST", &["lock.acquire r"]),
+        ("RLOCK.ACQUIRE r a HOLDS 2 PERSIST", &[]),
+        ("RLOCK.ACQUIRE r a PERSIST", &["lock.acquire r"]),
+        ("RWLOCK.ACQUIRE rw a READ HOLDS 1 PERSIST", &["lock.acquire rw"]),
+        ("RWLOCK.ACQUIRE rw a READ HOLDS 1 PERSIST", &[]),
+        ("RWLOCK.ACQUIRE rw a WRITE PERSIST", &["lock.acquire rw"]),
+        ("SEM.ACQUIRE s a LIMIT 3 HOLDS 1 PX 600000", &["lock.acquire s"]),
+        ("SEM.ACQUIRE s a LIMIT 3 HOLDS 1 PX 1000", &[]),
+        ("SEM.ACQUIRE s a LIMIT 3 HOLDS 2 PX 1000", &["lock.acquire s"]),
+    ];
+    let (_server, mut client, mut subscriber) = start();
+    for (line, expected) in rows {
+        client.run(line).fence();
+        let mut events = subscriber.read(&mut client);
+        events.retain(|event| event.starts_with("lock."));
+        assert_eq!(events, *expected, "{line}");
+    }
+}
+
 #[test]
 fn a_hand_off_is_the_end_and_then_the_acquire() {
     let (server, mut client, mut subscriber) = start();
