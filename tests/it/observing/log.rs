@@ -167,6 +167,26 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
     assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0));
 }
 
+/// Nobody waits, and the next request takes the short road.
+#[test]
+fn a_lock_that_has_expired_is_logged_when_the_server_notices_it() {
+    let server = quiet().config("lock.log-hold 1").start();
+    let mut client = server.client();
+    client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    for notice in ["LOCK.ACQUIRE k b", "LOCK.INFO k", "RLOCK.RELEASE k b"] {
+        client.run("DEL k");
+        client.run("LOCK.LOG RESET");
+        client.run("LOCK.ACQUIRE k a PX 1").fence();
+        let_a_millisecond_pass(&mut client);
+        client.run(notice);
+        let noticed = client.run("TIME").items()[0].text().parse::<i64>().expect("seconds");
+        let_pass(std::time::Duration::from_millis(1_100));
+        let entry = newest(&mut client, "hold");
+        assert_is_about(&entry, "k", "a", 0);
+        assert!(entry.get("time").int() < (noticed + 1) * 1_000, "{notice}: {entry:?}");
+    }
+}
+
 /// It was held for longer than its lease, because it was renewed: that does not make a DEL an end of the lease.
 #[test]
 fn a_lock_that_is_deleted_is_not_logged_as_expired() {
