@@ -96,7 +96,8 @@ impl LockManager {
         let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner));
         let kept_until = is_held.then(|| entry.until());
         let before = held_family(entry);
-        let deadline_before = owners_deadline(entry, owner);
+        let is_observed = self.limits.observe.changes;
+        let deadline_before = is_observed.then(|| owners_deadline(entry, owner));
         let mut change = GrantChange::Anything;
         let grant = match entry.content() {
             Content::Free => {
@@ -113,7 +114,7 @@ impl LockManager {
                 let effect = if is_retry { Effect::Renew(owner) } else { Effect::Hold(owner) };
                 entry.update(effect, Some(until));
                 self.watch_holders(key, entry);
-                if is_retry && owners_deadline(entry, owner) == deadline_before {
+                if is_retry && deadline_before == Some(owners_deadline(entry, owner)) {
                     change = GrantChange::Nothing;
                 }
                 grant

@@ -199,6 +199,21 @@ fn a_turn_of_the_timer_publishes_in_the_database_of_the_key() {
     client.run("DEL k");
     b.granted("b");
     assert_eq!(subscriber.read(&mut client), ["del k@7", "lock.acquire k@7"]);
+    // Of several databases in one turn.
+    let mut third = server.client();
+    third.run("SELECT 3");
+    hold(&mut third, "k", "a");
+    let mut c = Waiter::park_over(third, &server, "LOCK.ACQUIRE k c BLOCK 0");
+    let mut other = server.client();
+    other.run("SELECT 7");
+    let mut d = Waiter::park_over(other, &server, "LOCK.ACQUIRE k d BLOCK 0");
+    subscriber.read(&mut client);
+    client.run("FLUSHALL");
+    c.granted("c");
+    d.granted("d");
+    let mut events = subscriber.read(&mut client);
+    events.sort_unstable();
+    assert_eq!(events, ["lock.acquire k@3", "lock.acquire k@7"]);
 }
 
 #[test]

@@ -161,10 +161,15 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
     }
     // Nobody waits: it has ended as leases do.
     client.run("LOCK.LOG RESET");
-    client.run("LOCK.ACQUIRE other a PX 1").fence();
-    let_a_millisecond_pass(&mut client);
-    until("it has gone", || client.run("EXISTS other").int() == 0);
-    assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0));
+    for observed in ["lock.log-hold 0", "lock.keyspace-events yes"] {
+        client.run(&format!("CONFIG SET {observed}"));
+        for acquire in ["LOCK.ACQUIRE other a PX 1", "SEM.ACQUIRE other a LIMIT 1 PX 1"] {
+            client.run(acquire).fence();
+            let_a_millisecond_pass(&mut client);
+            until("it has gone", || client.run("EXISTS other").int() == 0);
+            assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0), "{observed}, {acquire}");
+        }
+    }
 }
 
 /// Nobody waits, and the next request takes the short road.
@@ -204,7 +209,8 @@ fn a_lock_that_is_deleted_is_not_logged_as_expired() {
 
 #[test]
 fn who_breaks_a_lock_is_logged() {
-    let server = quiet().start();
+    // Nobody holds for so long: that alone is logged.
+    let server = quiet().config("lock.log-hold 600000").start();
     let (mut client, mut operator) = (server.client(), server.client());
     client.run("RWLOCK.ACQUIRE k a READ").fence();
     client.run("RWLOCK.ACQUIRE k b READ").fence();
@@ -212,6 +218,7 @@ fn who_breaks_a_lock_is_logged() {
     assert_eq!(operator.run("LOCK.BREAK k"), Reply::Int(2));
     c.granted("c");
     let entries = get(&mut client);
+    assert_eq!(entries.len(), 2, "{entries:?}");
     let mut owners: Vec<_> = entries.iter().map(|entry| entry.get("owner").text()).collect();
     owners.sort_unstable();
     assert_eq!(owners, ["a", "b"]);
