@@ -1,6 +1,6 @@
 //! A request to acquire: granted, queued, or neither.
 
-use super::grant::first_of;
+use super::grant::{first_of, GrantedBy};
 use super::lock_manager::{LockError, LockManager, Timer};
 use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
@@ -86,8 +86,8 @@ impl LockManager {
         let mut entry = host.keys.open(key);
         let admission = self.admission(host.now, key, &mut entry, &lock_request)?;
         if admission != Admission::Wait && is_quiet {
-            let grant = self.grant_one(host.now, key, &mut entry, &lock_request, session)?;
-            self.note_grant(key, &lock_request, grant, None);
+            let grant =
+                self.grant_one(host.now, key, &mut entry, &lock_request, GrantedBy { session, waited: None })?;
             return Ok(Acquired::Granted(grant));
         }
         let request = &request.as_far_as_it_may_wait(&host.clients);
@@ -232,10 +232,7 @@ impl LockManager {
         request: &AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
-        let grants = self.grant(host, db, names, &lock_request, session)?;
-        for (name, grant) in names.iter().zip(&grants) {
-            self.note_grant(KeyRef { db, name }, &lock_request, *grant, None);
-        }
+        let grants = self.grant(host, db, names, &lock_request, GrantedBy { session, waited: None })?;
         let grant = first_of(&grants);
         if self.queues.is_empty() {
             return Ok(Acquired::Granted(grant));

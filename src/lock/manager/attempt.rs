@@ -2,7 +2,7 @@
 
 use super::acquire::holds_all;
 use super::deliveries::GrantInFlight;
-use super::grant::first_of;
+use super::grant::{first_of, GrantedBy};
 use super::lock_manager::LockManager;
 use super::occurrence::Waited;
 use crate::host::{Clients, Content, Delivery, Entry, Gate, Host, Keys, WaitOutcome};
@@ -60,10 +60,9 @@ impl LockManager {
             Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
             Err(error) => return self.dismiss_for(clients, id, error),
         }
-        match self.grant_one(now, key, entry, &request, session) {
+        match self.grant_one(now, key, entry, &request, GrantedBy { session, waited: Some(waited) }) {
             Err(error) => self.dismiss_for(clients, id, error),
             Ok(grant) => {
-                self.note_grant(key, &request, grant, Some(waited));
                 let claim = request.claim;
                 let others = self.remove(id);
                 if others == Others::Some {
@@ -116,13 +115,10 @@ impl LockManager {
         if self.grace.is_running(host.now) && !holds_all(&mut host.keys, db, &names, queued.owner.as_bytes()) {
             return Attempt::Stuck;
         }
-        match self.grant(host, db, &names, &request, queued.session) {
+        let waited = Waited { request: id, ms: host.now.instant().ms_since(queued.since) };
+        match self.grant(host, db, &names, &request, GrantedBy { session: queued.session, waited: Some(waited) }) {
             Err(error) => self.dismiss_for(&mut host.clients, id, error),
             Ok(grants) => {
-                let waited = Waited { request: id, ms: host.now.instant().ms_since(queued.since) };
-                for (key, grant) in keys.iter().zip(&grants) {
-                    self.note_grant(key.as_ref(), &request, *grant, Some(waited));
-                }
                 let others = self.remove(id);
                 let other_queues =
                     queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());

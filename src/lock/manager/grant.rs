@@ -1,6 +1,7 @@
 //! What a grant does to stored locks.
 
 use super::lock_manager::LockManager;
+use super::occurrence::{GrantChange, Waited};
 use crate::host::{Content, Effect, Entry, Host, Keys};
 use crate::key::{ClientId, KeyRef};
 use crate::one_or_many::OneOrMany;
@@ -8,7 +9,16 @@ use crate::value::claim::{Family, LockRequest};
 use crate::value::fence::Fence;
 use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Grant, KeyError};
-use crate::value::time::Now;
+use crate::value::time::{Deadline, Now};
+
+/// How a request came to its grant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GrantedBy {
+    /// The connection that the grant is bound to.
+    pub session: Option<ClientId>,
+    /// `None`: at once.
+    pub waited: Option<Waited>,
+}
 
 impl LockManager {
     /// Grants what is admissible: all names, with one fence.
@@ -18,11 +28,11 @@ impl LockManager {
         db: i32,
         names: &[&[u8]],
         request: &LockRequest<'_>,
-        session: Option<ClientId>,
+        by: GrantedBy,
     ) -> Result<OneOrMany<Grant>, KeyError> {
         if let [name] = names {
             let key = KeyRef { db, name };
-            let grant = self.grant_one(host.now, key, &mut host.keys.open(key), request, session)?;
+            let grant = self.grant_one(host.now, key, &mut host.keys.open(key), request, by)?;
             return Ok(OneOrMany::One(grant));
         }
         let fence = match common_fence(&mut host.keys, db, names, request) {
@@ -31,7 +41,7 @@ impl LockManager {
         };
         let grants = names.iter().map(|name| {
             let key = KeyRef { db, name };
-            self.grant_key(host.now, key, &mut host.keys.open(key), request, fence, session)
+            self.grant_key(host.now, key, &mut host.keys.open(key), request, fence, by)
         });
         let grants = grants.collect::<Result<_, _>>()?;
         self.deliveries.confirm(db, names, request.owner.as_bytes());
@@ -45,7 +55,7 @@ impl LockManager {
         key: KeyRef<'_>,
         entry: &mut E,
         request: &LockRequest<'_>,
-        session: Option<ClientId>,
+        by: GrantedBy,
     ) -> Result<Grant, KeyError> {
         let kept = match entry.content() {
             Content::Lock(lock) => lock.kept_fence(request.owner.as_bytes(), &request.claim),
@@ -55,7 +65,7 @@ impl LockManager {
             Some(fence) => fence,
             None => self.next_fence(now)?,
         };
-        let grant = self.grant_key(now, key, entry, request, fence, session)?;
+        let grant = self.grant_key(now, key, entry, request, fence, by)?;
         self.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
         Ok(grant)
     }
@@ -80,12 +90,15 @@ impl LockManager {
         entry: &mut E,
         request: &LockRequest<'_>,
         fence: Fence,
-        session: Option<ClientId>,
+        by: GrantedBy,
     ) -> Result<Grant, KeyError> {
         let owner = request.owner.as_bytes();
         let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner));
         let kept_until = is_held.then(|| entry.until());
         let before = held_family(entry);
+        let is_observed = self.limits.observe.changes;
+        let deadline_before = is_observed.then(|| owners_deadline(entry, owner));
+        let mut change = GrantChange::Anything;
         let grant = match entry.content() {
             Content::Free => {
                 let first = FirstGrant::new(*request, now.timestamp(), || Ok::<_, KeyError>(fence))?;
@@ -101,6 +114,9 @@ impl LockManager {
                 let effect = if is_retry { Effect::Renew(owner) } else { Effect::Hold(owner) };
                 entry.update(effect, Some(until));
                 self.watch_holders(key, entry);
+                if is_retry && deadline_before == Some(owners_deadline(entry, owner)) {
+                    change = GrantChange::Nothing;
+                }
                 grant
             }
             Content::Foreign => return Err(KeyError::WrongType),
@@ -109,7 +125,8 @@ impl LockManager {
         if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
             self.queues.note_holders(queue, Some(lock));
         }
-        match session {
+        self.note_grant(key, request, grant, by.waited, change);
+        match by.session {
             Some(client) => self.bind(now, client, key, request, fence),
             None => self.renew_after_a_third(now, key, owner, request.lease),
         }
@@ -138,6 +155,13 @@ pub(super) fn held_family<E: Entry>(entry: &mut E) -> Option<Family> {
         Content::Lock(lock) => lock.held_family(),
         Content::Free | Content::Foreign => None,
     }
+}
+
+/// When the owner's hold ends, if it has one.
+fn owners_deadline<E: Entry>(entry: &mut E, owner: &[u8]) -> Option<Deadline> {
+    let key_until = entry.until();
+    let Content::Lock(lock) = entry.content() else { return None };
+    lock.hold(owner, key_until).map(|hold| hold.until)
 }
 
 /// What was granted on the first key of a request.

@@ -45,6 +45,8 @@ pub enum Occurrence {
         claim: Claim,
         /// What it holds; as many holds before as after: the same request was sent again.
         grant: Grant,
+        /// What that has changed.
+        change: GrantChange,
         /// By a hand-off, and how long it had waited for that; `None`: at once.
         waited: Option<Waited>,
         /// How many others wait for the key.
@@ -123,6 +125,15 @@ pub enum Occurrence {
     },
     /// The grace is over.
     GraceEnded,
+}
+
+/// What a grant has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantChange {
+    /// Holders, holds or deadlines.
+    Anything,
+    /// None of them: the request was sent again, and its lease ends no later.
+    Nothing,
 }
 
 /// Of a grant by a hand-off.

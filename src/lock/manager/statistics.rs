@@ -2,7 +2,7 @@
 
 use super::acquire::{AcquireRequest, Acquired};
 use super::lock_manager::{LockError, LockManager};
-use super::occurrence::{EndedBy, Occurrence, RenewedBy, Waited};
+use super::occurrence::{EndedBy, GrantChange, Occurrence, RenewedBy, Waited};
 use crate::host::WaitOutcome;
 use crate::key::{Key, KeyRef};
 use crate::value::by_family::ByFamily;
@@ -130,14 +130,23 @@ impl LockManager {
         request: &LockRequest<'_>,
         grant: Grant,
         waited: Option<Waited>,
+        change: GrantChange,
     ) {
         let observe = &self.limits.observe;
         let is_long = waited.zip(observe.waits_ms).is_some_and(|(waited, ms)| waited.ms >= ms);
-        if observe.changes || is_long {
+        if observe.changes && change == GrantChange::Anything || is_long {
             let (key, owner) = (key.to_key(), request.owner.to_owner());
             // Its own request leaves the queue after this.
             let waiters = self.waiters_of(key.as_ref()) - usize::from(waited.is_some());
-            self.occurrences.note(Occurrence::Granted { key, owner, claim: request.claim, grant, waited, waiters });
+            self.occurrences.note(Occurrence::Granted {
+                key,
+                owner,
+                claim: request.claim,
+                grant,
+                change,
+                waited,
+                waiters,
+            });
         }
     }
 

@@ -103,7 +103,7 @@ unsafe extern "C" fn on_event(
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
                 // SAFETY: with this event comes this structure.
                 let db = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }.map_or(-1, |info| info.dbnum);
-                if db < 0 {
+                if db < 0 || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
                     ALL_FLUSHED.0.get()();
                 }
                 note_if_any_concern(Event::DbFlushed((db >= 0).then_some(db)));

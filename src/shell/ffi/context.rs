@@ -86,6 +86,16 @@ impl<'c> Ctx<'c> {
         work()
     }
 
+    /// Whether no database has any key. Only on the module's own context, whose selected database nobody relies on.
+    pub fn are_all_dbs_empty(self) -> bool {
+        // SAFETY: the context is valid.
+        let is_empty = || unsafe { api!(RedisModule_DbSize(self.raw())) } == 0;
+        let db = self.db();
+        let are_empty = (0..).take_while(|db| self.select_db(*db)).all(|_| is_empty());
+        self.select_db(db);
+        are_empty
+    }
+
     /// Tells WATCH and client-side caching that the key has changed.
     pub fn signal_modified(self, key: Str<'_>) {
         // SAFETY: both are valid.

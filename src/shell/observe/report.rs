@@ -24,7 +24,7 @@ use command::errors::{ErrorReply, Quoted};
 use command::reply::LogEvent;
 use lock::key::{ClientId, Key, RequestId};
 use lock::manager::lock_manager::LockError;
-use lock::manager::occurrence::{EndedBy, Observe, Occurrence, RenewedBy};
+use lock::manager::occurrence::{EndedBy, GrantChange, Observe, Occurrence, RenewedBy};
 use lock::queue::wait_queue::WaiterLimit;
 use lock::value::owner::Owner;
 use lock::value::time::Now;
@@ -58,14 +58,16 @@ impl Reporter<'_> {
     /// Tells of one.
     pub fn tell(&mut self, occurrence: Occurrence) {
         match occurrence {
-            Occurrence::Granted { key, owner, waited, waiters, .. } => {
+            Occurrence::Granted { key, owner, change, waited, waiters, .. } => {
                 let is_long = |ms| self.observe.waits_ms.is_some_and(|long_ms| ms >= long_ms);
                 if let Some(waited) = waited.filter(|waited| is_long(waited.ms) && self.told != Some(waited.request)) {
                     self.told = Some(waited.request);
                     let client = self.clients.granted_client(waited.request);
                     self.add(LogEvent::Wait, &key, &owner, waited.ms, waiters, client);
                 }
-                self.publish(KeyEvent::Acquire, key);
+                if change == GrantChange::Anything {
+                    self.publish(KeyEvent::Acquire, key);
+                }
             }
             Occurrence::Renewed { key, by: RenewedBy::Request, .. } => self.publish(KeyEvent::Renew, key),
             Occurrence::Renewed { by: RenewedBy::Session, .. } => {}

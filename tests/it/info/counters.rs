@@ -290,7 +290,80 @@ fn a_replica_counts_nothing_of_what_its_primary_decides() {
 }
 
 #[test]
-fn it_is_shown_while_the_server_loads_and_in_a_transaction() {
+fn each_hold_that_is_broken_is_counted() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("LOCK.BREAK k");
+    client.run("RLOCK.ACQUIRE r a HOLDS 3").fence();
+    client.run("MLOCK.ACQUIRE 2 k l a").fence();
+    for owner in ["a", "b", "c"] {
+        client.run(&format!("SEM.ACQUIRE s {owner} LIMIT 3")).fence();
+    }
+    let before = counts(&server);
+    for (line, broken) in [
+        ("LOCK.BREAK r", 1),
+        ("LOCK.BREAK k OWNER b", 0),
+        ("LOCK.BREAK k", 1),
+        ("LOCK.BREAK s OWNER b", 1),
+        ("LOCK.BREAK s", 2),
+        ("LOCK.BREAK s", 0),
+    ] {
+        assert_eq!(client.run(line).int(), broken, "{line}");
+    }
+    assert_counted(&server, &before, &[("broken", 5)], "");
+}
+
+#[test]
+fn config_resetstat_leaves_all_alone() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    let_pass(std::time::Duration::from_millis(20));
+    client.run("LOCK.RELEASE k a");
+    b.granted("b");
+    let figures = ["wait_ms_p50", "wait_ms_max", "hold_ms_max", "held_mutex", "last_fence"];
+    let all = || (counts(&server), figures.map(|name| field(&server, name)));
+    let before = all();
+    assert!(before.1.iter().all(|figure| *figure > 0), "{before:?}");
+    assert_eq!(client.run("CONFIG RESETSTAT"), crate::support::Reply::ok());
+    assert_eq!(all(), before);
+}
+
+#[test]
+fn it_is_shown_while_the_server_loads() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    // 10 ms for each key; the server looks up after each KB.
+    client.run("DEBUG POPULATE 1000 key 100");
+    for setting in ["loading-process-events-interval-bytes 1024", "key-load-delay 10000"] {
+        client.run(&format!("CONFIG SET {setting}"));
+    }
+    client.send_line("DEBUG RELOAD");
+    until("it loads", || server.info("persistence").number("loading") == 1);
+    let info = server.info("lock");
+    assert_eq!(server.info("persistence").number("loading"), 1);
+    assert_eq!((info.number("lock_grants_immediate"), info.number("lock_waiters")), (1, 0));
+    server.client().run("CONFIG SET key-load-delay 0");
+    client.read();
+    assert_eq!(field(&server, "held_mutex"), 1);
+}
+
+#[test]
+fn it_is_shown_in_scripts_and_where_only_the_holder_may() {
+    let server = Server::start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let _b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
+    for line in ["EVAL return(redis.call('INFO','lock')) 0", "LOCK.EXEC k a INFO lock"] {
+        let info = client.run(line);
+        assert_eq!(Info::parse(info.text()).number("lock_waiters"), 1, "{line}");
+    }
+}
+
+#[test]
+fn it_is_shown_in_a_transaction() {
     let server = Server::start();
     let mut client = server.client();
     let replies = multi(&mut client, &["LOCK.ACQUIRE k a", "INFO lock"]);

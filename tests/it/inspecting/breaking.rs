@@ -106,6 +106,16 @@ fn a_holder_whose_lease_is_over_does_not_count() {
 }
 
 #[test]
+fn of_several_mutexes_held_at_once_only_this_one_is_broken() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("MLOCK.ACQUIRE 2 k l a").fence();
+    assert_eq!(client.run("LOCK.BREAK k").int(), 1);
+    assert!(client.run("LOCK.HELD k a").is_nil());
+    assert!(!client.run("LOCK.HELD l a").is_nil());
+}
+
+#[test]
 fn a_broken_hold_is_bound_to_no_connection() {
     let server = quiet().start();
     let mut client = server.client();

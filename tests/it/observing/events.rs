@@ -91,6 +91,36 @@ fn every_family_publishes_what_a_request_changes() {
     }
 }
 
+/// The same request again: neither holders, holds nor deadlines change.
+#[test]
+fn a_request_that_changes_nothing_publishes_nothing() {
+    let rows: &[(&str, &[&str])] = &[
+        ("LOCK.ACQUIRE k a PX 600000", &["lock.acquire k"]),
+        ("LOCK.ACQUIRE k a PX 1000", &[]),
+        ("LOCK.ACQUIRE k a PX 900000", &["lock.acquire k"]),
+        ("LOCK.ACQUIRE k a PERSIST", &["lock.acquire k"]),
+        ("LOCK.ACQUIRE k a PERSIST", &[]),
+        ("MLOCK.ACQUIRE 2 k l a PERSIST", &["lock.acquire k", "lock.acquire l"]),
+        ("MLOCK.ACQUIRE 2 k l a PERSIST", &[]),
+        ("RLOCK.ACQUIRE r a HOLDS 2 PERSIST", &["lock.acquire r"]),
+        ("RLOCK.ACQUIRE r a HOLDS 2 PERSIST", &[]),
+        ("RLOCK.ACQUIRE r a PERSIST", &["lock.acquire r"]),
+        ("RWLOCK.ACQUIRE rw a READ HOLDS 1 PERSIST", &["lock.acquire rw"]),
+        ("RWLOCK.ACQUIRE rw a READ HOLDS 1 PERSIST", &[]),
+        ("RWLOCK.ACQUIRE rw a WRITE PERSIST", &["lock.acquire rw"]),
+        ("SEM.ACQUIRE s a LIMIT 3 HOLDS 1 PX 600000", &["lock.acquire s"]),
+        ("SEM.ACQUIRE s a LIMIT 3 HOLDS 1 PX 1000", &[]),
+        ("SEM.ACQUIRE s a LIMIT 3 HOLDS 2 PX 1000", &["lock.acquire s"]),
+    ];
+    let (_server, mut client, mut subscriber) = start();
+    for (line, expected) in rows {
+        client.run(line).fence();
+        let mut events = subscriber.read(&mut client);
+        events.retain(|event| event.starts_with("lock."));
+        assert_eq!(events, *expected, "{line}");
+    }
+}
+
 #[test]
 fn a_hand_off_is_the_end_and_then_the_acquire() {
     let (server, mut client, mut subscriber) = start();
@@ -169,6 +199,21 @@ fn a_turn_of_the_timer_publishes_in_the_database_of_the_key() {
     client.run("DEL k");
     b.granted("b");
     assert_eq!(subscriber.read(&mut client), ["del k@7", "lock.acquire k@7"]);
+    // Of several databases in one turn.
+    let mut third = server.client();
+    third.run("SELECT 3");
+    hold(&mut third, "k", "a");
+    let mut c = Waiter::park_over(third, &server, "LOCK.ACQUIRE k c BLOCK 0");
+    let mut other = server.client();
+    other.run("SELECT 7");
+    let mut d = Waiter::park_over(other, &server, "LOCK.ACQUIRE k d BLOCK 0");
+    subscriber.read(&mut client);
+    client.run("FLUSHALL");
+    c.granted("c");
+    d.granted("d");
+    let mut events = subscriber.read(&mut client);
+    events.sort_unstable();
+    assert_eq!(events, ["lock.acquire k@3", "lock.acquire k@7"]);
 }
 
 #[test]

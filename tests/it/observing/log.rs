@@ -161,10 +161,35 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
     }
     // Nobody waits: it has ended as leases do.
     client.run("LOCK.LOG RESET");
-    client.run("LOCK.ACQUIRE other a PX 1").fence();
-    let_a_millisecond_pass(&mut client);
-    until("it has gone", || client.run("EXISTS other").int() == 0);
-    assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0));
+    for observed in ["lock.log-hold 0", "lock.keyspace-events yes"] {
+        client.run(&format!("CONFIG SET {observed}"));
+        for acquire in ["LOCK.ACQUIRE other a PX 1", "SEM.ACQUIRE other a LIMIT 1 PX 1"] {
+            client.run(acquire).fence();
+            let_a_millisecond_pass(&mut client);
+            until("it has gone", || client.run("EXISTS other").int() == 0);
+            assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0), "{observed}, {acquire}");
+        }
+    }
+}
+
+/// Nobody waits, and the next request takes the short road.
+#[test]
+fn a_lock_that_has_expired_is_logged_when_the_server_notices_it() {
+    let server = quiet().config("lock.log-hold 1").start();
+    let mut client = server.client();
+    client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    for notice in ["LOCK.ACQUIRE k b", "LOCK.INFO k", "RLOCK.RELEASE k b"] {
+        client.run("DEL k");
+        client.run("LOCK.LOG RESET");
+        client.run("LOCK.ACQUIRE k a PX 1").fence();
+        let_a_millisecond_pass(&mut client);
+        client.run(notice);
+        let noticed = client.run("TIME").items()[0].text().parse::<i64>().expect("seconds");
+        let_pass(std::time::Duration::from_millis(1_100));
+        let entry = newest(&mut client, "hold");
+        assert_is_about(&entry, "k", "a", 0);
+        assert!(entry.get("time").int() < (noticed + 1) * 1_000, "{notice}: {entry:?}");
+    }
 }
 
 /// It was held for longer than its lease, because it was renewed: that does not make a DEL an end of the lease.
@@ -184,7 +209,8 @@ fn a_lock_that_is_deleted_is_not_logged_as_expired() {
 
 #[test]
 fn who_breaks_a_lock_is_logged() {
-    let server = quiet().start();
+    // Nobody holds for so long: that alone is logged.
+    let server = quiet().config("lock.log-hold 600000").start();
     let (mut client, mut operator) = (server.client(), server.client());
     client.run("RWLOCK.ACQUIRE k a READ").fence();
     client.run("RWLOCK.ACQUIRE k b READ").fence();
@@ -192,6 +218,7 @@ fn who_breaks_a_lock_is_logged() {
     assert_eq!(operator.run("LOCK.BREAK k"), Reply::Int(2));
     c.granted("c");
     let entries = get(&mut client);
+    assert_eq!(entries.len(), 2, "{entries:?}");
     let mut owners: Vec<_> = entries.iter().map(|entry| entry.get("owner").text()).collect();
     owners.sort_unstable();
     assert_eq!(owners, ["a", "b"]);

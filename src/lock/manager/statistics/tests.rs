@@ -56,6 +56,26 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
 }
 
 #[test]
+fn a_request_sent_again_is_told_of_where_it_changes_something() {
+    let mut fixture = observed();
+    let lease = |ms| Lease::from_ms(ms).unwrap();
+    for (lease, expected) in [
+        (lease(300), vec!["a granted 1"]),
+        (lease(300), vec![]),
+        (lease(299), vec![]),
+        (lease(301), vec!["a granted 1"]),
+        (Lease::Persist, vec!["a granted 1"]),
+        (Lease::Persist, vec![]),
+    ] {
+        fixture.acquire("a", MUTEX, None, lease);
+        assert_eq!(told(&mut fixture), expected, "{lease:?}");
+    }
+    // A fence of its own for both.
+    fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::Persist);
+    assert_eq!(told(&mut fixture), ["a granted 1", "a granted 1"]);
+}
+
+#[test]
 fn a_hold_without_waiters_is_measured_where_that_is_asked_for() {
     for is_wanted in [true, false] {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
