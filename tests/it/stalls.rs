@@ -5,11 +5,13 @@ use crate::support::cluster::*;
 use crate::support::waiting::*;
 use crate::support::{in_sync, until, Builder, Reply, Server};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long the lease lasts that ends while the server stands still, and how long it stands: longer, and long enough
-/// for it to notice. Its cron comes every 100 ms.
-const LEASE: Duration = Duration::from_millis(1_000);
+/// How long the lease lasts that ends while the server stands still. A replica may take a second to acknowledge it, and
+/// only then the server is stopped.
+const LEASE: Duration = Duration::from_millis(4_000);
+
+/// For how long the server stands still at least: long enough for it to notice. Its cron comes every 100 ms.
 const STOP: Duration = Duration::from_millis(1_200);
 
 /// A server may hold back its grants for so long.
@@ -29,8 +31,9 @@ fn stop(server: &Server, replicas: usize, meanwhile: impl FnOnce()) -> Waiter {
     let [mut b] = line_up(server, "k", ["b"]);
     let lines = [format!("PEXPIRE k {}", LEASE.as_millis()), format!("WAIT {replicas} 0")];
     assert_eq!(client.pipeline(&lines), [Reply::Int(1), Reply::Int(replicas as i64)]);
+    let sent = Instant::now();
     signal(server, "-STOP");
-    let_pass(STOP);
+    let_pass(STOP.max(LEASE.saturating_sub(sent.elapsed())));
     meanwhile();
     b.assert_silent();
     signal(server, "-CONT");

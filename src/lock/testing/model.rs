@@ -21,8 +21,9 @@
 //! - what a hand-off in a transaction makes possible elsewhere, at other keys of MLOCK, may come with its end;
 //! - LOCK.WAITERS counts `waited` from the newest retry of a request, and a retry without BLOCK leaves it alone;
 //! - what happens at once takes up to 2 ms (a timer that is made in a timer's callback fires with the next one), the
-//!   end of a refusal of writes is noticed within 10 ms, and a wall clock that was set with the server's next cron: a
-//!   session that has begun meanwhile is renewed then, too;
+//!   end of a refusal of writes is noticed within 10 ms, as is a PEXPIRE that makes a lease end sooner for which
+//!   somebody waits (one that is over before, by a clock that was set, ends then), and a wall clock that was set with
+//!   the server's next cron: a session that has begun meanwhile is renewed then, too;
 //! - a key ends after the last millisecond of its time to live, or with it (the active expiry of Redis 8);
 //! - what is over but still stored may come back when the wall clock is set back, as any key of the server.
 

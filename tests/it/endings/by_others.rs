@@ -205,9 +205,12 @@ fn commands_are_looked_at_only_while_many_or_free_keys_are_waited_for_or_several
     let [_b] = line_up(&server, "k", ["b"]);
     assert!(!has_filter(&mut client), "one key is waited for");
     for _ in 0..2 {
-        let notified = crowd(&server, &mut client);
+        let mut notified = crowd(&server, &mut client);
         assert!(has_filter(&mut client), "many are");
+        // While it is there, FLUSHALL would hand its requests the locks.
+        let id = notified.id();
         drop(notified);
+        until_gone(&mut client, id);
         client.run("FLUSHALL");
         until("nobody looks", || !has_filter(&mut client));
     }

@@ -36,6 +36,7 @@ impl Play<'_> {
             Event::Expire(key, _) if !self.may_expire(key) => Ok(()),
             event => {
                 self.change(event)?;
+                self.note_expire(&event);
                 self.model.happen(event);
                 self.settle(Vec::new())
             }

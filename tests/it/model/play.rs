@@ -1,5 +1,6 @@
 //! A schedule that is being played: its steps, on the server and on the model.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lock::testing::contract::*;
@@ -18,6 +19,9 @@ pub(super) const KEEP_PLACE: Ms = 60 * stretch::TIMES;
 
 /// How late, in ms, that may happen which happens at once: a timer that is made in a timer's callback takes one.
 pub(super) const LATE: Ms = 2;
+
+/// How late the module may notice that a lease that is waited for ends sooner: its keys are inspected that often.
+const INSPECTED: Ms = 10 + LATE;
 
 /// How late the module may notice that somebody has set the clock: 2 ms until the server's cron.
 const NOTICED: Ms = 2 + LATE;
@@ -42,6 +46,8 @@ pub(super) struct Play<'s> {
     pub(super) refuses_writes: bool,
     pub(super) was_set_back: bool,
     pub(super) unnoticed: Ms,
+    /// Locks that were waited for when PEXPIRE gave them another end: by the wall clock, and when it is noticed at last.
+    shortened: BTreeMap<Word, (Ms, Ms)>,
     pub(super) has_lost: bool,
     pub(super) saved: Option<Saved>,
     /// Chooses between ways in which the same can happen.
@@ -65,6 +71,7 @@ impl<'s> Play<'s> {
             refuses_writes: false,
             was_set_back: false,
             unnoticed: 0,
+            shortened: BTreeMap::new(),
             has_lost: false,
             saved: None,
             turn: 0,
@@ -150,6 +157,22 @@ impl<'s> Play<'s> {
             // Here is one server.
             Step::Lag | Step::CatchUp | Step::Failover(_) => Ok(()),
         }
+    }
+
+    /// Before the model knows of it.
+    pub(super) fn note_expire(&mut self, event: &Event) {
+        let Event::Expire(key, ms) = event else { return };
+        self.shortened.remove(key);
+        if let (Some(ms), Some(_)) = (ms, self.model.waiters(key).next()) {
+            self.shortened.insert(key, (self.now.wall + ms, self.now.monotonic + INSPECTED));
+        }
+    }
+
+    /// How late that may happen at most which happens now: later than else only if a lease ends now of which the module
+    /// may not have noticed yet that it ends so soon.
+    pub(super) fn latest(&self, late: Ms) -> Ms {
+        let ends_now = self.shortened.values().filter(|(end, _)| *end <= self.now.wall);
+        ends_now.map(|(_, noticed)| noticed.saturating_sub(self.now.monotonic)).max().unwrap_or(0).max(late)
     }
 
     /// A command of the server's own, which it obeys.
@@ -291,6 +314,7 @@ impl<'s> Play<'s> {
         let may_happen = |event: &Event| !matches!(event, Event::Expire(key, _) if !self.may_expire(key));
         let events: Vec<Event> = events.iter().copied().filter(may_happen).collect();
         lines.extend(events.iter().filter_map(|event| wire::native(*event)));
+        events.iter().for_each(|event| self.note_expire(event));
         self.model.happen_together(&events);
         lines.push("EXEC".into());
         self.note(lines.join(", "));

@@ -31,6 +31,7 @@ impl Play<'_> {
         mut replies: Vec<Expected>,
     ) -> Result {
         let (mut answers, mut wrong, began) = (Vec::new(), String::new(), self.now.monotonic);
+        let late = self.latest(late);
         while self.now.monotonic <= began + late {
             self.take_told(&mut told);
             for _ in 0..TURNS {

@@ -1,12 +1,12 @@
 //! A schedule with longer times: a server's timers are exact to a millisecond, and each step takes one. In the
 //! schedules of the simulator a SESSION may be renewed every millisecond; here there has to be one in which nothing
-//! happens.
+//! happens. With four milliseconds between two renewals four sessions left none, and a step waited for it for ever.
 
 use lock::testing::contract::*;
 use lock::testing::schedule::Step;
 
 /// How much longer.
-pub const TIMES: Ms = 4;
+pub const TIMES: Ms = 8;
 
 /// The step with its times stretched.
 pub fn step(step: &Step) -> Step {
