@@ -11,15 +11,34 @@ use super::ffi::main_thread::MainThread;
 /// the server may be held up between two readings. What is less adds up until it is more.
 const TOLERANCE_MS: u64 = 20;
 
-/// After so long a turn is over: what is left goes on in the next. With what the server adds, a command and a turn of
-/// the timer in one round of its event loop stay below 5 ms.
+/// After so long a turn is over: what is left goes on in the next.
 const TURN_US: u64 = 1_000;
+
+/// The least that a turn has, however much those before it have taken: nothing starves.
+const LEAST_US: u64 = 200;
+
+/// Of the time between two turns so many parts make up for one part of the turns before: several commands and the timer
+/// in one round of the server's event loop share a turn's time, or little more.
+const PAUSE_FOR_ONE: u64 = 4;
 
 /// The clock is read after so many units of work, each of which takes some microseconds.
 const UNITS_A_READING: u32 = 4;
 
-/// When the turn is over.
-static TURN_ENDS_US: MainThread<Cell<u64>> = MainThread(Cell::new(0));
+static TURN: MainThread<Cell<Turn>> =
+    MainThread(Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0 }));
+
+/// The turn that runs, or the last one. In microseconds of the clock that nobody sets.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// `None` between turns.
+    began_us: Option<u64>,
+    /// When its time is over.
+    ends_us: u64,
+    /// When the last one has ended.
+    ended_us: u64,
+    /// What the turns until then have taken that no pause has made up for.
+    taken_us: u64,
+}
 
 /// By how many milliseconds the wall clock was ahead of the other when it was looked at last, or set last.
 static AHEAD_MS: MainThread<Cell<Option<i64>>> = MainThread(Cell::new(None));
@@ -35,23 +54,49 @@ pub fn now() -> Now {
     Now::by(wall_us, ffi::monotonic_us).within(is_turn_over)
 }
 
-/// Whether a turn is over in which so many units of work were done. The first of them begins it.
+/// A turn begins that [`end_turn`] ends; when.
+pub fn begin_turn() -> u64 {
+    let now_us = ffi::monotonic_us();
+    let turn = TURN.0.get().after_pause(now_us);
+    TURN.0.set(Turn { began_us: Some(now_us), ..turn });
+    now_us
+}
+
+/// It has ended; when.
+pub fn end_turn() -> u64 {
+    let now_us = ffi::monotonic_us();
+    let turn = TURN.0.get();
+    let taken_us = turn.taken_us + turn.began_us.map_or(0, |began_us| now_us.saturating_sub(began_us));
+    TURN.0.set(Turn { began_us: None, ended_us: now_us, taken_us, ..turn });
+    now_us
+}
+
+impl Turn {
+    /// The time of a turn that begins now.
+    fn after_pause(self, now_us: u64) -> Turn {
+        let made_up_us = now_us.saturating_sub(self.ended_us) / PAUSE_FOR_ONE;
+        let left_us = TURN_US.saturating_sub(self.taken_us.saturating_sub(made_up_us));
+        Turn { ends_us: now_us + left_us.max(LEAST_US), taken_us: TURN_US - left_us, ..self }
+    }
+}
+
+/// Whether a turn is over in which so many units of work were done. The first of them begins one that nobody has begun.
 fn is_turn_over(units: u32) -> bool {
+    let turn = TURN.0.get();
     if units == 1 {
-        TURN_ENDS_US.0.set(ffi::monotonic_us() + TURN_US);
+        if turn.began_us.is_none() {
+            let Turn { ends_us, .. } = turn.after_pause(ffi::monotonic_us());
+            TURN.0.set(Turn { ends_us, ..turn });
+        }
         return false;
     }
-    units % UNITS_A_READING == 0 && ffi::monotonic_us() >= TURN_ENDS_US.0.get()
+    units % UNITS_A_READING == 0 && ffi::monotonic_us() >= turn.ends_us
 }
 
 /// What was done in this turn costs the server so much when the turn is over: that counts too.
 pub fn shorten_turn(us: u64) {
-    TURN_ENDS_US.0.set(TURN_ENDS_US.0.get().saturating_sub(us));
-}
-
-/// The clock that nobody sets, in microseconds.
-pub fn monotonic_us() -> u64 {
-    ffi::monotonic_us()
+    let turn = TURN.0.get();
+    TURN.0.set(Turn { ends_us: turn.ends_us.saturating_sub(us), ..turn });
 }
 
 /// The clock that nobody sets.

@@ -64,7 +64,7 @@ pub fn of_command<'c, R>(
         result
     });
     keyspace_events::publish(ctx);
-    turn.end();
+    drop(turn);
     decided.ok_or(errors::BUSY)
 }
 
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             occurrences::take(ctx, now, manager, clients, log);
         });
         keyspace_events::publish(ctx);
-        turn.end();
+        drop(turn);
     });
     if played.is_none() {
         // A bug must not keep those from their turn whom it does not concern.

@@ -150,7 +150,8 @@ impl Case {
             if size + 200 > plan.files as usize {
                 continue;
             }
-            let rounds = plan.scale.pick(if size == large { 3 } else { 1 }, 1);
+            let is_compared = size == large || matches!(self.goal, Goal::Growth);
+            let rounds = plan.scale.pick(if is_compared { 3 } else { 1 }, 1);
             let readings = self.read(plan, size, rounds)?;
             let held = Figure::of(readings.ours.clone());
             let growth = held.median / *smallest.get_or_insert(held.median);

@@ -52,6 +52,7 @@ impl LockManager {
             return Attempt::Dismissed;
         };
         let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
+        let is_last = wait_queue.is_last();
         let waited = Waited { request: id, ms: now.instant().ms_since(queued.since) };
         let request = LockRequest { owner: owner.as_ref(), claim: wait_queue.under_limit(queued.claim), lease };
         match self.admission(now, key, entry, &request) {
@@ -63,6 +64,10 @@ impl LockManager {
         match self.grant_one(now, key, entry, &request, GrantedBy { session, waited: Some(waited) }) {
             Err(error) => self.dismiss_for(clients, id, error),
             Ok(grant) => {
+                // Behind the last nobody waits for the new holder: its queue goes with it.
+                if !is_last {
+                    self.note_new_holder(key, entry);
+                }
                 let claim = request.claim;
                 let others = self.remove(id);
                 if others == Others::Some {

@@ -32,7 +32,9 @@ impl LockManager {
     ) -> Result<OneOrMany<Grant>, KeyError> {
         if let [name] = names {
             let key = KeyRef { db, name };
-            let grant = self.grant_one(host.now, key, &mut host.keys.open(key), request, by)?;
+            let mut entry = host.keys.open(key);
+            let grant = self.grant_one(host.now, key, &mut entry, request, by)?;
+            self.note_new_holder(key, &mut entry);
             return Ok(OneOrMany::One(grant));
         }
         let fence = match common_fence(&mut host.keys, db, names, request) {
@@ -41,14 +43,18 @@ impl LockManager {
         };
         let grants = names.iter().map(|name| {
             let key = KeyRef { db, name };
-            self.grant_key(host.now, key, &mut host.keys.open(key), request, fence, by)
+            let mut entry = host.keys.open(key);
+            let grant = self.grant_key(host.now, key, &mut entry, request, fence, by)?;
+            self.note_new_holder(key, &mut entry);
+            Ok(grant)
         });
-        let grants = grants.collect::<Result<_, _>>()?;
+        let grants = grants.collect::<Result<_, KeyError>>()?;
         self.deliveries.confirm(db, names, request.owner.as_bytes());
         Ok(grants)
     }
 
-    /// The same for one key, which is open.
+    /// The same for one key, which is open. Who waits for it besides is told of the new holder by
+    /// [`LockManager::note_new_holder`].
     pub(super) fn grant_one<E: Entry>(
         &mut self,
         now: &Now,
@@ -122,15 +128,19 @@ impl LockManager {
             Content::Foreign => return Err(KeyError::WrongType),
         };
         self.statistics.count_stored(before, held_family(entry));
-        if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
-            self.queues.note_holders(queue, Some(lock));
-        }
         self.note_grant(key, request, grant, by.waited, change);
         match by.session {
             Some(client) => self.bind(now, client, key, request, fence),
             None => self.renew_after_a_third(now, key, owner, request.lease),
         }
         Ok(grant)
+    }
+
+    /// After a grant: those who wait for the key, if there are any, wait for its new holder.
+    pub(super) fn note_new_holder<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
+        if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
+            self.queues.note_holders(queue, Some(lock));
+        }
     }
 
     #[inline]

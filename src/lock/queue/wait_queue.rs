@@ -88,6 +88,11 @@ impl WaitQueue {
         claim.under_limit(self.limit)
     }
 
+    /// Whether one is left, who waits or keeps a place.
+    pub fn is_last(&self) -> bool {
+        self.present.len() + self.away.len() == 1
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_empty() && self.away.is_empty()
     }

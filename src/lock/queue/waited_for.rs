@@ -7,6 +7,7 @@
 use super::owners::{OwnerId, Owners};
 use super::request::QueueId;
 use crate::id_map::IdMap;
+use crate::one_or_many::OneOrMany;
 use crate::shrink;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -18,7 +19,7 @@ const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitedFor {
     /// The holders of the key of each queue, where they are few.
-    by_queue: IdMap<QueueId, Vec<OwnerId>>,
+    by_queue: IdMap<QueueId, OneOrMany<OwnerId>>,
     /// The queues whose keys have to be opened, and their databases.
     opaque: IdMap<QueueId, i32>,
 }
@@ -38,7 +39,7 @@ impl WaitedFor {
             }
             None => {
                 self.opaque.insert(queue, db);
-                self.replace(owners, queue, Vec::new());
+                self.replace(owners, queue, OneOrMany::Many(Vec::new()));
             }
         }
     }
@@ -46,15 +47,15 @@ impl WaitedFor {
     /// One owner after the other, as a hand-off has it: no new list.
     fn note_one(&mut self, owners: &mut Owners, queue: QueueId, db: i32, owner: &Owner) {
         self.becomes_known(queue);
-        match self.by_queue.get_mut(&queue).map(Vec::as_mut_slice) {
-            Some([noted]) if owners.get(*noted).is_some_and(|noted| noted.owner == *owner) => {}
-            Some([noted]) => {
+        match self.by_queue.get_mut(&queue) {
+            Some(OneOrMany::One(noted)) if owners.get(*noted).is_some_and(|noted| noted.owner == *owner) => {}
+            Some(OneOrMany::One(noted)) => {
                 let before = std::mem::replace(noted, owners.gains(db, owner, queue));
                 owners.loses(before, queue);
             }
             _ => {
                 let id = owners.gains(db, owner, queue);
-                self.replace(owners, queue, vec![id]);
+                self.replace(owners, queue, OneOrMany::One(id));
             }
         }
     }
@@ -67,7 +68,7 @@ impl WaitedFor {
     /// Nobody waits in this queue any more.
     pub fn forget(&mut self, owners: &mut Owners, queue: QueueId) {
         self.becomes_known(queue);
-        self.replace(owners, queue, Vec::new());
+        self.replace(owners, queue, OneOrMany::Many(Vec::new()));
         shrink::map(&mut self.by_queue);
     }
 
@@ -93,12 +94,12 @@ impl WaitedFor {
         }
     }
 
-    fn replace(&mut self, owners: &mut Owners, queue: QueueId, holders: Vec<OwnerId>) {
+    fn replace(&mut self, owners: &mut Owners, queue: QueueId, holders: OneOrMany<OwnerId>) {
         let before = match holders.is_empty() {
             true => self.by_queue.remove(&queue),
             false => self.by_queue.insert(queue, holders),
         };
-        let now = self.by_queue.get(&queue).map_or(&[][..], Vec::as_slice);
+        let now = self.by_queue.get(&queue).map_or(&[][..], |now| now);
         let gone = before.into_iter().flatten().filter(|id| !now.contains(id));
         gone.for_each(|id| owners.loses(id, queue));
     }

@@ -21,11 +21,18 @@ const PAUSE_MS: u64 = 10;
 /// When the next inspection is due.
 static DUE: MainThread<Cell<Option<Instant>>> = MainThread(Cell::new(None));
 
+/// Whether somebody has waited since the last one: where a lock goes from hand to hand the timer is not armed anew for
+/// each waiter.
+static HAS_WAITED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+
 /// After a turn that may have changed who waits.
 #[inline]
 pub fn follow(manager: &LockManager) {
-    if !manager.queues().is_empty() && DUE.0.get().is_none() {
-        begin();
+    if !manager.queues().is_empty() {
+        HAS_WAITED.0.set(true);
+        if DUE.0.get().is_none() {
+            begin();
+        }
     }
 }
 
@@ -47,7 +54,8 @@ pub fn go_on<K: Keys, C>(manager: &mut LockManager, host: &mut Host<'_, K, C>) {
     if DUE.0.get().is_none_or(|due| due > host.now.instant()) {
         return;
     }
-    let is_over = manager.queues().is_empty();
+    let has_waited = HAS_WAITED.0.replace(false);
+    let is_over = manager.queues().is_empty() && !has_waited;
     DUE.0.set((!is_over).then(|| host.now.instant().plus_ms(PAUSE_MS)));
     manager.inspect_some(host, KEYS_A_TURN);
 }

@@ -19,19 +19,21 @@ pub struct Turn {
 impl Turn {
     /// A turn of the timer.
     pub fn of_timer() -> Turn {
-        Turn { began_us: Some(clock::monotonic_us()) }
+        Turn { began_us: Some(clock::begin_turn()) }
     }
 
     /// That of a command: measured where anybody waits, or something may be left to be done for one who does.
     pub fn of_command() -> Turn {
         let is_measured = events::concern_anybody() || events::is_any();
-        Turn { began_us: is_measured.then(clock::monotonic_us) }
+        Turn { began_us: is_measured.then(clock::begin_turn) }
     }
+}
 
-    /// It is over.
-    pub fn end(self) {
+/// It is over, also where a bug has ended it.
+impl Drop for Turn {
+    fn drop(&mut self) {
         let Some(began_us) = self.began_us else { return };
-        let now_us = clock::monotonic_us();
+        let now_us = clock::end_turn();
         LONGEST.0.borrow_mut().current(Instant::from_ms(now_us / 1000)).add(now_us.saturating_sub(began_us));
     }
 }
