@@ -291,7 +291,7 @@ mod tests {
             (0, no_user, None),
             (0, not_my_slot, None),
             (libc::ENOTSUP, not_my_slot, None),
-            (libc::ENOENT, b"ERR unknown command 'x'", Some(Refusal::Other)),
+            (libc::ENOENT, &b"ERR unknown command 'x'"[..], Some(Refusal::Other)),
             (libc::EACCES, no_user, Some(Refusal::Other)),
         ];
         for (errno, words, expected) in cases {
