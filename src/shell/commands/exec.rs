@@ -14,18 +14,12 @@ use command::parse::key_positions;
 use super::arguments::Arguments;
 use super::inspect;
 use crate::shell::background::gate;
-use crate::shell::ffi::call::{call_again, slot, CallAs, CallReply};
+use crate::shell::ffi::call::{call_again, slot, CallAs, CallReply, Refusal};
 use crate::shell::ffi::command_keys::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
 use crate::shell::turn;
-
-/// How the server says that the caller is a module without a user.
-const NO_USER: &[u8] = b"ERR cannot run as user";
-
-/// How the server says that a slot is not, or not stably, this node's.
-const NOT_MY_SLOT: &[u8] = b"ERR Attempted to access a non local key";
 
 /// Which argument is the command's name.
 const COMMAND_ARGUMENT: usize = 3;
@@ -40,7 +34,9 @@ pub fn run(ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
         return Err(errors::NOT_HELD);
     }
     let reply = call(ctx, command, &keys)?;
-    turn::of_count(|statistics| statistics.execs += 1);
+    if reply.refusal().is_none() {
+        turn::of_count(|statistics| statistics.execs += 1);
+    }
     if ctx.reply_with(&reply) {
         Ok(())
     } else {
@@ -94,20 +90,19 @@ fn inner_keys(ctx: Ctx<'_>, key: Str<'_>, command: &[Str<'_>]) -> Result<Vec<Key
 fn call(ctx: Ctx<'_>, command: &[Str<'_>], keys: &[KeyArgument]) -> Result<CallReply, ErrorReply> {
     let (name, args) = command.split_first().ok_or(errors::SYNTAX)?;
     let name = CString::new(name.bytes()).map_err(|_| errors::UNKNOWN_COMMAND)?;
-    let begins = |reply: &CallReply, words| reply.error().is_some_and(|error| error.starts_with(words));
     let call_as = |call_as| ctx.call(call_as, &name, args).ok_or(errors::INTERNAL_ERROR);
     let call = || {
         let reply = call_as(CallAs::Caller)?;
-        if begins(&reply, NO_USER) {
-            return call_as(CallAs::Module);
+        match reply.refusal() {
+            Some(Refusal::NoUser) => call_as(CallAs::Module),
+            _ => Ok(reply),
         }
-        Ok(reply)
     };
     let mut reply = call()?;
-    if gate::is_in_cluster() && begins(&reply, NOT_MY_SLOT) {
+    if gate::is_in_cluster() && reply.refusal() == Some(Refusal::NotMySlot) {
         reply = call_again(ctx, call)?;
         // The node has the lock's slot, and the keys have no other.
-        if !keys.is_empty() && begins(&reply, NOT_MY_SLOT) {
+        if !keys.is_empty() && reply.refusal() == Some(Refusal::NotMySlot) {
             return Err(errors::TRY_AGAIN);
         }
     }

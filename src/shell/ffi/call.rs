@@ -174,6 +174,12 @@ pub fn call_as_script(ctx: Ctx<'_>, command: &CStr, key: Str<'_>, word: &CStr) -
     }
 }
 
+#[cfg(not(target_os = "macos"))]
+use libc::__errno_location as errno_of_thread;
+/// Where the C library keeps this thread's `errno`.
+#[cfg(target_os = "macos")]
+use libc::__error as errno_of_thread;
+
 /// With whose permissions a command is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallAs {
@@ -183,8 +189,38 @@ pub enum CallAs {
     Module,
 }
 
+/// Why the server did not run a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is nobody with whose permissions it could be run.
+    NoUser,
+    /// In a cluster: a key's slot is not, or not stably, this node's.
+    NotMySlot,
+    /// Anything else: no such command, too few arguments, no permission, no memory and so on.
+    Other,
+}
+
+impl Refusal {
+    /// What the server's number of an error (`errno`) says, beside the words of the reply. What ran may leave a number
+    /// too, if it asked the system for something; and what it answers may be anything.
+    fn of(errno: i32, words: &[u8]) -> Option<Refusal> {
+        match errno {
+            libc::ENOTSUP if words.starts_with(b"ERR cannot run as user") => Some(Refusal::NoUser),
+            libc::EPERM if words.starts_with(b"ERR Attempted to access a non local key") => Some(Refusal::NotMySlot),
+            // Unknown, arity, scripts or persistence or replicas, memory, permissions; a cluster that is down.
+            libc::ENOENT | libc::EINVAL | libc::ESPIPE | libc::ENOSPC | libc::EACCES => Some(Refusal::Other),
+            libc::EROFS | libc::ENETDOWN => Some(Refusal::Other),
+            _ => None,
+        }
+    }
+}
+
 /// The reply to a call, as the server wrote it; freed when dropped.
-pub struct CallReply(NonNull<raw::RedisModuleCallReply>);
+pub struct CallReply {
+    reply: NonNull<raw::RedisModuleCallReply>,
+    /// As the call left it; 0 before.
+    errno: i32,
+}
 
 impl CallReply {
     /// The words of an error, without the leading `-`. `None`: it is none.
@@ -192,17 +228,22 @@ impl CallReply {
         let mut len = 0;
         // SAFETY: the reply is ours, and so are its bytes as long as it lives.
         let bytes = unsafe {
-            let start = api!(RedisModule_CallReplyProto(self.0.as_ptr(), &mut len));
+            let start = api!(RedisModule_CallReplyProto(self.reply.as_ptr(), &mut len));
             std::slice::from_raw_parts(NonNull::new(start.cast_mut())?.as_ptr().cast::<u8>(), len)
         };
         bytes.strip_prefix(b"-").map(<[u8]>::trim_ascii_end)
+    }
+
+    /// Why the command did not run; `None`: it ran.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.error().and_then(|words| Refusal::of(self.errno, words))
     }
 }
 
 impl Drop for CallReply {
     fn drop(&mut self) {
         // SAFETY: the reply is ours.
-        unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) };
+        unsafe { api!(RedisModule_FreeCallReply(self.reply.as_ptr())) };
     }
 }
 
@@ -218,18 +259,44 @@ impl Ctx<'_> {
             CallAs::Module => c"!SE0Mv",
         };
         // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the server keeps references
-        // of its own to the arguments.
-        let reply = unsafe {
+        // of its own to the arguments. The number is this thread's.
+        let (reply, errno) = unsafe {
             let (start, count) = (args.as_ptr().cast::<*mut raw::RedisModuleString>(), args.len());
-            api!(RedisModule_Call(self.raw(), command.as_ptr(), format.as_ptr(), start, count))
+            // Only Valkey 9.1 does so itself.
+            *errno_of_thread() = 0;
+            let reply = api!(RedisModule_Call(self.raw(), command.as_ptr(), format.as_ptr(), start, count));
+            (reply, *errno_of_thread())
         };
-        NonNull::new(reply).map(CallReply)
+        NonNull::new(reply).map(|reply| CallReply { reply, errno })
     }
 
     /// Answers with the reply to a call. False: it cannot be told in the client's protocol, and nothing was answered.
     pub fn reply_with(self, reply: &CallReply) -> bool {
         // SAFETY: both are valid; the server copies the reply.
-        let replied = unsafe { api!(RedisModule_ReplyWithCallReply(self.raw(), reply.0.as_ptr())) };
+        let replied = unsafe { api!(RedisModule_ReplyWithCallReply(self.raw(), reply.reply.as_ptr())) };
         replied == raw::REDISMODULE_OK as c_int
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Refusal;
+
+    #[test]
+    fn a_command_is_called_again_only_where_the_servers_number_and_words_agree() {
+        let (no_user, not_my_slot) =
+            (&b"ERR cannot run as user, no user"[..], &b"ERR Attempted to access a non local key"[..]);
+        let cases = [
+            (libc::ENOTSUP, no_user, Some(Refusal::NoUser)),
+            (libc::EPERM, not_my_slot, Some(Refusal::NotMySlot)),
+            (0, no_user, None),
+            (0, not_my_slot, None),
+            (libc::ENOTSUP, not_my_slot, None),
+            (libc::ENOENT, &b"ERR unknown command 'x'"[..], Some(Refusal::Other)),
+            (libc::EACCES, no_user, Some(Refusal::Other)),
+        ];
+        for (errno, words, expected) in cases {
+            assert_eq!(Refusal::of(errno, words), expected, "{errno}, {}", words.escape_ascii());
+        }
     }
 }

@@ -51,6 +51,35 @@ fn info_counts_what_ran_and_what_was_not_held() {
     }
     multi(&mut client, &["LOCK.EXEC k a GET x", "LOCK.EXEC k a GET x"]);
     assert_eq!((field(&server, "execs"), field(&server, "execs_not_held")), (4, 3));
+    // Errors of the command itself, whatever the server did before.
+    for line in
+        ["INCR text", "XREADGROUP GROUP g c STREAMS s >", "RESTORE text 0 x", "OBJECT FREQ text", "LOCK.RENEW text a"]
+    {
+        assert!(client.run("LOCK.EXEC k a NOSUCH").is_error());
+        assert!(client.run(&format!("LOCK.EXEC k a {line}")).is_error(), "{line}");
+    }
+    assert_eq!(field(&server, "execs"), 9);
+}
+
+/// Whoever refuses it, and for whatever reason: it did not run.
+#[test]
+fn info_does_not_count_what_the_server_refused_to_run() {
+    let server = Server::start();
+    let (mut client, mut worker) = (server.client(), server.client());
+    hold(&mut client, "k", "a");
+    client.run("ACL SETUSER worker on nopass +@all -get ~k ~x &news");
+    worker.run("AUTH worker any");
+    for line in
+        ["GET x", "PUBLISH other x", "NOSUCH x", "GETSET x", "OBJECT NOSUCH x", "EVAL return 0", "MULTI", "GET\u{7f} x"]
+    {
+        assert!(worker.run(&format!("LOCK.EXEC k a {line}")).is_error(), "{line}");
+    }
+    client.run("CONFIG SET maxmemory 1");
+    assert!(client.run("LOCK.EXEC k a SET x 1").error().starts_with("OOM "));
+    client.run("CONFIG SET maxmemory 0");
+    client.run("CONFIG SET min-replicas-to-write 1");
+    assert!(client.run("LOCK.EXEC k a SET x 1").error().starts_with("NOREPLICAS "));
+    assert_eq!(field(&server, "execs"), 0);
 }
 
 #[test]
