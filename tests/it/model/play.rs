@@ -46,7 +46,7 @@ pub(super) struct Play<'s> {
     pub(super) refuses_writes: bool,
     pub(super) was_set_back: bool,
     pub(super) unnoticed: Ms,
-    /// Locks that were waited for when PEXPIRE gave them another end: by the wall clock, and when it is noticed at last.
+    /// Locks waited for to which PEXPIRE gave another end: by the wall clock, and when it is noticed at last.
     shortened: BTreeMap<Word, (Ms, Ms)>,
     pub(super) has_lost: bool,
     pub(super) saved: Option<Saved>,
