@@ -522,3 +522,21 @@ fn a_time_to_live_that_is_set_after_a_refusal_of_writes_is_no_later_for_it() {
     world.pass(41);
     assert_eq!(world.stored("s"), None);
 }
+
+/// Of places that were left at the same time, and are one too many for a key, that of the older request goes. A retry
+/// is the younger request, though it has the older place.
+#[test]
+fn of_waits_that_are_over_at_once_the_older_request_leaves_its_place_first() {
+    let mut world = World::new();
+    for key in ["a", "b"] {
+        world.hold(key, "o");
+    }
+    world.happen(Event::MaxWaitersPerKeySet(Some(2)));
+    assert_eq!(world.ask(&["a", "b"], "p", Claim::Mutex, Some(300)), Outcome::Queued);
+    assert_eq!(world.ask(&["b"], "q", Claim::Mutex, Some(10)), Outcome::Queued);
+    assert_eq!(world.ask(&["a", "b"], "p", Claim::Mutex, Some(10)), Outcome::Queued);
+    world.happen(Event::MaxWaitersPerKeySet(Some(1)));
+    world.pass(10);
+    assert_eq!(world.ask(&["a"], "r", Claim::Mutex, Some(1)), Outcome::Queued);
+    world.pass(1);
+}

@@ -96,7 +96,13 @@ impl Model {
         self.now = now;
         let now = now.monotonic;
         self.grace = self.grace.filter(|(_, until)| *until > now);
-        while let Some(over) = self.requests.iter().position(|r| r.away.is_none() && r.until <= Until::At(now)) {
+        let is_over = |request: &Request| request.away.is_none() && request.until <= Until::At(now);
+        // Requests are counted in the lower half of their numbers.
+        let first_over = |requests: &[Request]| {
+            let over = (0..requests.len()).filter(|index| is_over(&requests[*index]));
+            over.min_by_key(|index| requests[*index].asked.number & u64::from(u32::MAX))
+        };
+        while let Some(over) = first_over(&self.requests) {
             self.answers.push((self.requests[over].asked.number, Answer::TimedOut));
             self.leave(over);
         }
