@@ -176,10 +176,14 @@ pub enum RenewedBy {
 /// At most so many are put down between two takes.
 const MOST: usize = 10_000;
 
+/// Of ends that nobody asked for, as those of thousands of leases at once, the first so many: nobody reads more.
+const MOST_UNASKED: usize = 1_000;
+
 /// What was put down and not taken yet.
 #[derive(Clone, Debug, Default)]
 pub struct Occurrences {
     all: Vec<Occurrence>,
+    unasked: usize,
     missed: u64,
 }
 
@@ -192,6 +196,14 @@ impl Occurrences {
         }
     }
 
+    /// Whether one more end that nobody asked for is to be put down.
+    pub(super) fn takes_unasked(&mut self) -> bool {
+        let is_taken = self.unasked < MOST_UNASKED;
+        self.unasked += 1;
+        self.missed += u64::from(!is_taken);
+        is_taken
+    }
+
     /// Whether there is nothing to take.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -200,6 +212,7 @@ impl Occurrences {
 
     /// Takes all of them, the oldest first.
     pub fn take(&mut self) -> Vec<Occurrence> {
+        self.unasked = 0;
         std::mem::take(&mut self.all)
     }
 
@@ -220,5 +233,16 @@ mod tests {
             occurrences.note(Occurrence::GraceEnded);
         }
         assert_eq!((occurrences.take().len(), occurrences.missed(), occurrences.is_empty()), (MOST, 3, true));
+    }
+
+    #[test]
+    fn of_ends_that_nobody_asked_for_the_first_are_taken_in_each_turn() {
+        let mut occurrences = Occurrences::default();
+        for _ in 0..2 {
+            let taken = (0..MOST_UNASKED + 3).filter(|_| occurrences.takes_unasked()).count();
+            assert_eq!(taken, MOST_UNASKED);
+            occurrences.take();
+        }
+        assert_eq!(occurrences.missed(), 6);
     }
 }

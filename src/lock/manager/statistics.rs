@@ -174,7 +174,8 @@ impl LockManager {
         if is_measured {
             self.samples.held(held_ms);
         }
-        if observe.changes || is_unasked_for || observe.holds_ms.is_some_and(|ms| held_ms >= ms) {
+        let is_asked_for = observe.changes || observe.holds_ms.is_some_and(|ms| held_ms >= ms);
+        if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
             let session = self.bindings.client_of(key, owner);
             let (key, owner) = (key.to_key(), holder(owner));
             self.occurrences.note(Occurrence::Ended { key, owner, by, fence, held_ms, waiters, session });

@@ -23,6 +23,12 @@ static EXPIRED: MainThread<Cell<u64>> = MainThread(Cell::new(0));
 /// Locks that expired when their keys were opened in this turn.
 static IN_TURN: MainThread<RefCell<Vec<(Key, Owner, Fence)>>> = MainThread(RefCell::new(Vec::new()));
 
+/// How many removals were told of since the last turn ended.
+static TOLD: MainThread<Cell<usize>> = MainThread(Cell::new(0));
+
+/// Outside of turns at most so many: a flush, or the server's expiry, removes thousands at once.
+const MOST_TOLD: usize = 1_000;
+
 /// How many holds have ended with their keys because their leases were over.
 pub fn expired() -> u64 {
     EXPIRED.0.get()
@@ -48,6 +54,13 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     if !(events::concern_anybody() || settings::observes_holds() || evictions::are_told()) {
         return;
     }
+    // Neither the short road nor an inspection takes what its turn has brought.
+    timer::wake();
+    let told = TOLD.0.get();
+    if !is_in_turn && told == MOST_TOLD {
+        return;
+    }
+    TOLD.0.set(told + 1);
     let key = Key::new(db, name.bytes());
     evictions::note_removed(&key, owner, fence);
     if is_in_turn {
@@ -56,8 +69,6 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
         let by = if has_expired { EndedBy::Expired } else { EndedBy::Removed };
         events::note(Event::HoldRemoved(key, owner.clone(), fence, by));
     }
-    // Neither the short road nor an inspection takes what its turn has brought.
-    timer::wake();
 }
 
 /// The lock that expired when this key was opened, if that was not asked yet.
@@ -70,5 +81,6 @@ pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
 
 /// A turn is over: those for which nobody asked.
 pub fn take_rest() -> Vec<(Key, Owner, Fence)> {
+    TOLD.0.set(0);
     IN_TURN.0.take()
 }

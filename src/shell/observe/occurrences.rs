@@ -39,6 +39,6 @@ fn take_samples(manager: &mut LockManager, now: &Now) {
 /// Out of line: nothing is told of most turns.
 #[cold]
 fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
-    let mut reporter = Reporter { ctx, now, observe: manager.limits.observe, clients, log, told: None };
+    let mut reporter = Reporter { ctx, now, observe: manager.limits.observe, clients, log, told: None, named: None };
     manager.occurrences.take().into_iter().for_each(|occurrence| reporter.tell(occurrence));
 }

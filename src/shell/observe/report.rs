@@ -52,6 +52,8 @@ pub struct Reporter<'a> {
     pub log: &'a mut LockLog,
     /// The request of which a wait was told last: one for several keys is told once.
     pub told: Option<RequestId>,
+    /// Who was named last: most occurrences of a turn are about one connection.
+    pub named: Option<(ClientId, String)>,
 }
 
 impl Reporter<'_> {
@@ -141,7 +143,10 @@ impl Reporter<'_> {
     }
 
     fn add(&mut self, event: LogEvent, key: &Key, owner: &Owner, ms: u64, waiters: usize, client: Option<ClientId>) {
-        let client = client.map(|client| (client, client_address(client.0)));
+        if let Some(client) = client.filter(|client| self.named.as_ref().is_none_or(|(named, _)| named != client)) {
+            self.named = Some((client, client_address(client.0)));
+        }
+        let client = client.and_then(|_| self.named.clone());
         let (time, key) = (self.now.timestamp(), key.as_ref());
         self.log.add(NewEntry { time, event, key, owner, ms, waiters, client }, settings::log_max_len());
     }
