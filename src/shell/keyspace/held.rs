@@ -4,8 +4,8 @@
 //! What leaves the keyspace is counted when it is freed. The server does that at once, on its main thread; only what an
 //! asynchronous flush has emptied another thread frees later. Of a flush of all databases nothing is left the moment it
 //! is told; what is freed from then on by that thread was in it, and is not taken off again. It frees in the order of
-//! the flushes. FLUSHDB of the only database with keys is one of all. What FLUSHDB ASYNC takes from one of several counts
-//! until it is freed.
+//! the flushes. FLUSHDB of the only database with keys is one of all. What FLUSHDB ASYNC takes from one of several
+//! counts until it is freed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
