@@ -1,4 +1,4 @@
-//! The commands: bytes in, a request out; an outcome in, a reply out. No unsafe, no Redis.
+//! The commands: bytes in, a request out; an outcome in, a reply out. And a lock as bytes. No unsafe, no Redis.
 //!
 //! | file            | question                                             |
 //! | --------------- | ---------------------------------------------------- |
@@ -9,16 +9,20 @@
 //! | `reply`         | what is the shape of the reply to this outcome       |
 //! | `notification`  | what is published to a waiter that does not block    |
 //! | `errors`        | which words does an error have                       |
+//! | `effect`        | what is an effect as bytes, to and fro               |
+//! | `rdb_codec`     | what is a lock as bytes, in RDB and DUMP             |
 //!
-//! Imports run one way: `name <- errors <- parse, reply`, and `name, syntax <- catalog`.
+//! Imports run one way: `name <- errors <- parse, reply`, `parse <- effect`, and `name, argument_docs <- catalog`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod argument_docs;
 pub mod catalog;
+pub mod effect;
 pub mod errors;
 pub mod name;
 pub mod notification;
 pub mod parse;
+pub mod rdb_codec;
 pub mod reply;

@@ -13,6 +13,7 @@ use crate::value::lock::{FirstGrant, Lock, SeveralEnds};
 use crate::value::outcome::Hold;
 use crate::value::owner::Owner;
 use crate::value::rebuild::FamilyAndLimit;
+use crate::value::received::{KeyAfter, Received};
 use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
 thread_local! {
@@ -30,6 +31,7 @@ pub(crate) enum Turns {
     #[default]
     Endless,
     /// So many units of work.
+    #[cfg(test)]
     Of(u32),
     /// One to three units, sometimes more, always the same for the same number of turns.
     Random(Cell<u64>),
@@ -39,6 +41,7 @@ impl Turns {
     fn next_units(&self) -> u32 {
         match self {
             Turns::Endless => u32::MAX,
+            #[cfg(test)]
             Turns::Of(units) => *units,
             Turns::Random(state) => {
                 let next = state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -297,33 +300,46 @@ impl Keyspace {
 
 impl Replica {
     fn apply(&mut self, key: Key, sent: Sent) {
-        match sent {
-            Sent::Delete => _ = self.keys.remove(&key),
-            Sent::Put(stored) => _ = self.keys.insert(key, stored),
+        let received = match &sent {
+            Sent::Delete => {
+                self.keys.remove(&key);
+                return;
+            }
+            Sent::Put(stored) => {
+                self.keys.insert(key, stored.clone());
+                return;
+            }
+            Sent::Deadline(when) => {
+                let Some(Stored::Lock(_, until)) = self.keys.get_mut(&key) else { panic!("it has no such lock") };
+                *until = *when;
+                return;
+            }
             Sent::Hold(kind, holder) => {
-                self.fence = self.fence.max(Some(holder.fence));
-                let until = holder.until;
-                let stored = self.keys.entry(key).or_insert(Stored::Lock(Lock::Vacant, until));
-                let Stored::Lock(copy, copy_until) = stored else { panic!("a hold of another type") };
-                assert!(copy.apply_hold(kind, holder), "no replica can have such a hold");
-                *copy_until = copy.last_deadline().unwrap_or(until);
+                assert!(kind.allows(holder), "no replica can have such a hold");
+                Received::Hold(*kind, holder.clone())
             }
-            sent => {
-                let Some(Stored::Lock(copy, until)) = self.keys.get_mut(&key) else { panic!("it has no such lock") };
-                match sent {
-                    Sent::Drop(owner) => {
-                        copy.evict(owner.as_bytes());
-                        *until = copy.last_deadline().unwrap_or(*until);
-                        if copy.is_vacant() {
-                            self.keys.remove(&key);
-                        }
-                    }
-                    Sent::Limit(limit) => _ = copy.set_limit(limit),
-                    Sent::Deadline(when) => *until = when,
-                    Sent::Clamp(at_most) => _ = copy.clamp(*until, at_most),
-                    other => panic!("{other:?} is none for a lock that is there"),
-                }
-            }
+            Sent::Drop(owner) => Received::Drop(owner.as_ref()),
+            Sent::Limit(limit) => Received::Limit(*limit),
+            Sent::Clamp(at_most) => Received::Clamp(*at_most),
+        };
+        let is_lock = matches!(self.keys.get(&key), Some(Stored::Lock(..)));
+        assert!(is_lock || matches!(received, Received::Hold(..)), "it has no such lock: {received:?}");
+        self.receive(key, received);
+    }
+
+    /// As a server does: a hold makes the lock where there is none, everything else needs one.
+    pub fn receive(&mut self, key: Key, effect: Received<'_>) {
+        if matches!(effect, Received::Hold(..)) && !matches!(self.keys.get(&key), Some(Stored::Lock(..))) {
+            self.keys.insert(key.clone(), Stored::Lock(Lock::Vacant, Deadline::Never));
+        }
+        let Some(Stored::Lock(copy, until)) = self.keys.get_mut(&key) else { return };
+        if let Received::Hold(_, Holder { fence, .. }) | Received::Fence(fence) = &effect {
+            self.fence = self.fence.max(Some(*fence));
+        }
+        match copy.apply(effect, *until) {
+            KeyAfter::Same => {}
+            KeyAfter::Until(end) => *until = end,
+            KeyAfter::Removed => _ = self.keys.remove(&key),
         }
     }
 }

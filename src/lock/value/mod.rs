@@ -7,6 +7,7 @@
 //! | `shared`    | the same for the holders of a read/write lock or semaphore |
 //! | `holders`   | where thousands of holders are kept                        |
 //! | `rebuild`   | how a lock comes out of a file, a dump or an effect        |
+//! | `received`  | what does an effect from elsewhere do to a lock            |
 //! | `by_family` | something for each of the families                         |
 //! | `claim`     | what can be asked of a lock, and given back                |
 //! | `outcome`   | what a lock answers                                        |
@@ -23,5 +24,6 @@ pub mod lock;
 pub mod outcome;
 pub mod owner;
 pub mod rebuild;
+pub mod received;
 pub mod shared;
 pub mod time;

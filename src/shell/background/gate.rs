@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 
+use command::effect::APPLY;
 use command::errors::{self, ErrorReply};
 use lock::host::Gate;
 use redis_module::raw;
@@ -15,7 +16,6 @@ use crate::shell::ffi::call::{call_again, call_as_script, may_read_together, slo
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
-use crate::shell::replication::effect::APPLY;
 
 /// The argument of LOCK.APPLY with which the gate asks whether a write would be accepted.
 const PROBE: &CStr = c"PROBE";

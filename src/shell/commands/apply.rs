@@ -1,11 +1,12 @@
 //! `LOCK.APPLY key …`: an effect from the primary or the append-only file. Refused to every client.
 
+use command::effect::decode;
 use command::errors::{self, ErrorReply};
 use lock::key::KeyRef;
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
 use lock::value::lock::Lock;
-use lock::value::rebuild::FamilyAndLimit;
+use lock::value::received::{KeyAfter, Received};
 use lock::value::time::Deadline;
 use redis_module::raw;
 
@@ -15,7 +16,6 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
 use crate::shell::keyspace::held;
 use crate::shell::keyspace::lock_key::LockKey;
-use crate::shell::replication::effect::{decode, Received};
 use crate::shell::state;
 
 /// Runs the command.
@@ -39,38 +39,23 @@ fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     // SAFETY: the command that runs opens no other key.
     let mut key = unsafe { LockKey::open(ctx, name) };
     let before = key.lock().and_then(|lock| lock.held_family());
-    match effect {
-        Received::Hold(kind, holder) => {
-            raise_fences(holder.fence);
-            apply_hold(&mut key, kind, holder);
-            ctx.signal_modified(name);
-        }
-        Received::Drop(owner) => {
-            let Some(lock) = key.lock() else { return };
-            lock.evict(owner.as_bytes());
-            if lock.is_vacant() {
-                key.remove();
-            } else if let Some(until) = lock.last_deadline() {
-                key.set_until(until);
-            }
-            ctx.signal_modified(name);
-        }
-        Received::Limit(limit) => {
-            let Some(lock) = key.lock() else { return };
-            lock.set_limit(limit);
-            ctx.signal_modified(name);
-        }
-        Received::Fence(fence) => {
-            let Some(lock) = key.lock() else { return };
-            lock.raise_fence(fence);
-            raise_fences(fence);
-        }
-        Received::Clamp(at_most) => {
-            let until = key.until();
-            if let Some(lock) = key.lock() {
-                lock.clamp(until, at_most);
-            }
-        }
+    if matches!(effect, Received::Hold(..)) && key.lock().is_none() {
+        key.set(|| Lock::Vacant);
+    }
+    let until = key.until();
+    let Some(lock) = key.lock() else { return };
+    match &effect {
+        Received::Hold(_, Holder { fence, .. }) | Received::Fence(fence) => raise_fences(*fence),
+        Received::Drop(_) | Received::Limit(_) | Received::Clamp(_) => {}
+    }
+    let is_seen_by_watchers = matches!(effect, Received::Hold(..) | Received::Drop(_) | Received::Limit(_));
+    match lock.apply(effect, until) {
+        KeyAfter::Same => {}
+        KeyAfter::Until(until) => key.set_until(until),
+        KeyAfter::Removed => key.remove(),
+    }
+    if is_seen_by_watchers {
+        ctx.signal_modified(name);
     }
     held::changed(before, key.lock().and_then(|lock| lock.held_family()));
     note_holders(ctx, name, &mut key);
@@ -85,17 +70,6 @@ fn note_holders(ctx: Ctx<'_>, name: Str<'_>, key: &mut LockKey<'_>) {
         let name = KeyRef { db: ctx.db(), name: name.bytes() };
         state::borrow(|state, _| state.manager.applied(name, ends));
     }
-}
-
-fn apply_hold(key: &mut LockKey<'_>, kind: FamilyAndLimit, holder: Holder) {
-    let until = holder.until;
-    if key.lock().is_none() {
-        key.set(|| Lock::Vacant);
-    }
-    let Some(lock) = key.lock() else { return };
-    lock.apply_hold(kind, holder);
-    let until = lock.last_deadline().unwrap_or(until);
-    key.set_until(until);
 }
 
 /// Fences of our own grants will be above it.

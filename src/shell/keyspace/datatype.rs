@@ -5,13 +5,14 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, NonNull};
 
+use command::rdb_codec;
 use lock::key::Key;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use redis_module::native_types::RedisType;
 use redis_module::raw;
 
-use super::{held, key_events, lock_memory, rdb_codec, removals};
+use super::{held, key_events, lock_memory, removals};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;

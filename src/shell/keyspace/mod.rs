@@ -9,13 +9,11 @@
 //! | `key_events`  | what does the server tell of single keys       |
 //! | `held`        | how many keys hold a lock                      |
 //! | `removals`    | which locks expired or were removed by others  |
-//! | `rdb_codec`   | what is a lock as bytes, in RDB and DUMP       |
 
 pub mod datatype;
 pub mod held;
 pub mod key_events;
 pub mod lock_key;
 pub mod lock_memory;
-pub mod rdb_codec;
 pub mod removals;
 pub mod store;

@@ -1,10 +1,10 @@
 //! Sends effects to replicas and the append-only file.
 
+use command::effect::{encode_hold, APPLY};
 use lock::value::lock::Lock;
 use lock::value::time::Deadline;
 
 use super::consumers;
-use super::effect::{encode_hold, APPLY};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::replicate::{AofRewrite, Rest};
 use crate::shell::ffi::string::Str;

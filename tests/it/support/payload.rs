@@ -1,6 +1,6 @@
 //! RESTORE payloads made field by field: what a file of this version may hold, and what none may.
 //!
-//! This is `src/shell/keyspace/rdb_codec.rs` written a second time, apart from it: postcard's variable-length integers
+//! This is `src/command/rdb_codec.rs` written a second time, apart from it: postcard's variable-length integers
 //! inside the string of a module's value, inside a DUMP with its footer.
 
 use super::{Client, Reply};

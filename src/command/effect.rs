@@ -24,7 +24,6 @@
 
 use std::ffi::CStr;
 
-use command::parse::integer;
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
@@ -32,25 +31,13 @@ use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
 use lock::value::owner::{Owner, OwnerRef};
 use lock::value::rebuild::FamilyAndLimit;
+use lock::value::received::Received;
 use lock::value::time::{Deadline, Lease, Timestamp};
+
+use crate::parse::integer;
 
 /// The internal command.
 pub const APPLY: &CStr = c"LOCK.APPLY";
-
-/// An effect that came from the primary or out of a file.
-#[derive(Debug)]
-pub enum Received<'a> {
-    /// This owner holds it so, and some lock can be held so.
-    Hold(FamilyAndLimit, Holder),
-    /// This owner holds it no more.
-    Drop(OwnerRef<'a>),
-    /// The semaphore's limit.
-    Limit(u32),
-    /// The holders' deadlines follow the key's, and this one.
-    Clamp(Deadline),
-    /// The fence of the latest grant.
-    Fence(Fence),
-}
 
 /// The letter, a fence below 2^53, two numbers below 2^63, two below 2^32, and a space after each.
 const MOST_BEFORE_OWNER: usize = 2 + 17 + 20 + 20 + 11 + 11;
