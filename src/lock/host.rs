@@ -2,7 +2,7 @@
 //!
 //! The server is one host, the simulator of the tests another. The rules never know which.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod simulated;
 
 use crate::key::{KeyRef, RequestId};

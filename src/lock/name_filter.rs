@@ -26,7 +26,7 @@ impl NameFilter {
     }
 
     /// Whether no name is there.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
         self.names == 0 && self.counts.iter().all(|count| *count == 0)
     }

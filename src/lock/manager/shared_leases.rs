@@ -192,7 +192,7 @@ impl SharedLeases {
     }
 
     /// When something is due, the next first.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn all(&self) -> impl Iterator<Item = Timestamp> + '_ {
         self.by_time.iter().map(|(when, ..)| *when)
     }

@@ -70,7 +70,7 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
     }
 
     /// When they fire, the next one first.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn all(&self) -> impl Iterator<Item = P> + '_ {
         self.by_time.iter().map(|(when, _)| *when)
     }

@@ -99,13 +99,13 @@ impl LockManager {
     }
 
     /// Whether leases are over that end later, because the server refused writes.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn ends_are_put_off(&self, now: Instant) -> bool {
         self.shared_leases.put_off_until().is_some_and(|until| until > now)
     }
 
     /// Forgets the timers of renewals that will find nothing to do.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn forget_idle_timers(&mut self) {
         self.renewals = Default::default();
         for id in self.bindings.ids() {
@@ -115,25 +115,25 @@ impl LockManager {
     }
 
     /// Whether somebody is still to be told that it waits in vain.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn has_dismissed(&self) -> bool {
         !self.dismissed.is_empty()
     }
 
     /// Whether newcomers are granted what they ask for.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn grace_is_over(&mut self, now: &Now) -> bool {
         !self.grace.is_running(now)
     }
 
     /// Until when no session is renewed, because the server refused writes.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn renewals_are_put_off(&self) -> Option<Instant> {
         self.renewals_put_off
     }
 
     /// How long after `now` each timer fires that has something to do.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
         let renewals = self.bindings.ids().filter_map(|id| self.bindings.get(id)?.renewal);
         let renewals = renewals.map(|due| self.renewals_put_off.map_or(due, |until| until.max(due)));

@@ -75,7 +75,7 @@ impl Owners {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
         self.known.is_empty() && self.ids.values().all(NameMap::is_empty)
     }

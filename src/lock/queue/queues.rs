@@ -242,7 +242,7 @@ impl WaitQueues {
     }
 
     /// Whether nothing is left of those who waited.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
         self.by_key.values().all(NameMap::is_empty)
             && self.requests.is_empty()

@@ -82,7 +82,7 @@ impl WaitedFor {
         self.opaque.iter().filter(move |(_, other)| **other == db).map(|(queue, _)| *queue)
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
         self.by_queue.is_empty() && self.opaque.is_empty()
     }

@@ -80,7 +80,13 @@ pub(super) fn check_nobody_gets_in_between(rules: &Rules, chance: usize) {
 }
 
 impl Rules {
-    fn ask(&mut self, key: &Key, owner: &str, claim: Claim, wait: Option<Wait>) -> Result<Acquired, LockError> {
+    pub(super) fn ask(
+        &mut self,
+        key: &Key,
+        owner: &str,
+        claim: Claim,
+        wait: Option<Wait>,
+    ) -> Result<Acquired, LockError> {
         let owner = Owner::new(owner.as_bytes()).expect("an owner's name is short");
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let request = AcquireRequest { db: 0, names: &[&key.name], request, wait, session: None };

@@ -1,6 +1,6 @@
 //! What must hold after every step, whatever the model says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::contract::{Claim, Command, Event, Holds};
 use super::rules::{to_key, Rules};
@@ -15,8 +15,12 @@ use crate::value::claim::Family;
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::outcome::Admission;
-use crate::value::owner::Owner;
+use crate::value::owner::{Owner, MAX_OWNER};
+use crate::value::rebuild::FamilyAndLimit;
 use crate::value::time::Deadline;
+
+/// Of the semaphores in schedules.
+const LARGEST_LIMIT: u64 = 3;
 
 /// Who held what before a step, until when.
 pub(super) struct Before(Vec<(Key, Owner, Fence, Deadline)>);
@@ -70,19 +74,48 @@ fn locks(keys: &HashMap<Key, Stored>) -> impl Iterator<Item = (&Key, &Lock, Dead
     })
 }
 
-/// No lock has holders that exclude each other, and every lock has one.
+/// Whether requests can have led to this lock. Panics where none can.
+pub fn check_lock(lock: &Lock) {
+    let kind = lock.family_and_limit().expect("a lock has a family and a limit");
+    assert!(FamilyAndLimit::new(kind.family, kind.limit).is_some(), "no lock has that limit: {kind:?}");
+    let (fence, holds) = (lock.fence().expect("it is not vacant"), lock.stored_holds());
+    assert!(!holds.is_empty() && !lock.is_vacant(), "nobody holds it, and it is there");
+    assert_eq!((holds.len(), lock.owners().count()), (lock.holders(), lock.holders()), "holders");
+    let mut owners = HashSet::new();
+    for hold in &holds {
+        let owner = hold.owner.as_bytes();
+        assert!(owners.insert(owner), "{:?} holds it twice", hold.owner);
+        assert!((1..=MAX_OWNER).contains(&owner.len()), "{:?} is no owner", hold.owner);
+        assert_eq!(lock.fence_of(owner), Some(hold.fence), "{:?} is not found", hold.owner);
+        assert!(hold.fence <= fence, "{:?} has a newer fence than the lock", hold.owner);
+        assert!(lock.is_held_by(owner) && hold.holds > 0 || hold.reads > 0, "{:?} holds nothing", hold.owner);
+        assert!(hold.reads == 0 || kind.family == Family::ReadWrite, "{:?} reads", hold.owner);
+    }
+    assert!(holds.is_sorted_by_key(|hold| hold.fence), "the oldest grant is not the first");
+    match kind.family {
+        Family::Mutex => assert_eq!((holds.len(), holds[0].holds, holds[0].fence), (1, 1, fence)),
+        Family::Reentrant => assert_eq!((holds.len(), holds[0].fence), (1, fence)),
+        Family::ReadWrite => {
+            assert!(holds.len() == 1 || holds.iter().all(|hold| hold.holds == 0), "a writer is alone")
+        }
+        Family::Semaphore => {}
+    }
+    if lock.is_shared() {
+        let ends = || holds.iter().map(|hold| hold.until);
+        assert_eq!(lock.last_deadline(), ends().max(), "the end of the last holder");
+        let first = if holds.len() == 1 { Some(Deadline::Never) } else { ends().min() };
+        assert_eq!(Some(lock.first_deadline(Deadline::Never)), first, "the end of the first holder");
+    }
+}
+
+/// Every lock is one, and no semaphore of a schedule has more permits out than the largest LIMIT.
 pub(super) fn check_locks(keyspace: &Keyspace) {
     for (_, lock, _) in locks(&keyspace.primary) {
-        assert!(!lock.is_vacant(), "nobody holds it, and it is there");
-        let holds = lock.holds(Deadline::Never);
-        match lock.family().expect("it is not vacant") {
-            Family::Mutex | Family::Reentrant => assert_eq!(holds.len(), 1),
-            Family::ReadWrite => {
-                assert!(holds.len() == 1 || holds.iter().all(|hold| hold.holds == 0), "a writer is alone")
-            }
-            // A smaller limit drains: no more than the largest that was ever asked for.
-            Family::Semaphore => assert!(holds.iter().map(|hold| hold.holds).sum::<u32>() <= 3),
-        }
+        check_lock(lock);
+        // A smaller limit drains: no more than the largest that was ever asked for.
+        let is_within =
+            || lock.holds(Deadline::Never).iter().map(|hold| u64::from(hold.holds)).sum::<u64>() <= LARGEST_LIMIT;
+        assert!(lock.family() != Some(Family::Semaphore) || is_within(), "more permits than LIMIT: {lock:?}");
     }
 }
 

@@ -18,31 +18,29 @@
 //! | `found`      | what have schedules found                                      |
 //! | `checks`     | what must hold after every step, whatever the model says       |
 //! | `counted`    | what do the rules count, beside what clients were told         |
+//! | `between`    | does anybody get in between two turns                          |
+//! | `takeover`   | does a server go on with whatever effects have left            |
 
+mod between;
+pub mod checks;
 pub mod contract;
+mod counted;
 #[cfg(test)]
 mod describe;
 pub mod fences;
 mod grants;
 pub mod model;
+mod rules;
 pub mod schedule;
 pub mod search;
+pub mod simulator;
+pub mod takeover;
 mod wait_for;
 pub mod world;
 
-#[cfg(test)]
-mod between;
-#[cfg(test)]
-mod checks;
-#[cfg(test)]
-mod counted;
 #[cfg(test)]
 mod every;
 #[cfg(test)]
 mod found;
 #[cfg(test)]
 mod random;
-#[cfg(test)]
-mod rules;
-#[cfg(test)]
-mod simulator;

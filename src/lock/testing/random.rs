@@ -5,15 +5,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::schedule::{Cast, Step};
 use super::search::{play_random, setting};
-use super::simulator::Simulation;
+use super::simulator;
 
 /// Plays a schedule; what went wrong, if anything did.
 fn play(cast: &Cast, steps: &[Step]) -> Result<(), String> {
-    outcome_of(|| {
-        let mut simulation = Simulation::new(cast);
-        steps.iter().for_each(|step| simulation.play(step));
-        simulation.end();
-    })
+    outcome_of(|| simulator::play(cast, steps))
 }
 
 /// What a check that failed says.

@@ -1,5 +1,7 @@
 //! Random schedules over a few owners, keys and connections, from a seed.
 
+use std::collections::VecDeque;
+
 use super::contract::*;
 
 /// One step of a schedule.
@@ -64,20 +66,29 @@ pub const CASTS: [Cast; 6] = [
     },
 ];
 
-/// SplitMix64.
+/// Where choices come from.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub enum Rng {
+    /// SplitMix64.
+    Seeded(u64),
+    /// A byte for each choice, and 0 when there are no more.
+    Chosen(VecDeque<u8>),
+}
 
 impl Rng {
     /// The same numbers for the same seed.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng::Seeded(seed)
     }
 
     /// The next number.
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
+        let state = match self {
+            Rng::Seeded(state) => state,
+            Rng::Chosen(choices) => return choices.pop_front().map_or(0, u64::from),
+        };
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = *state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
@@ -104,6 +115,17 @@ pub fn schedule(seed: u64, length: usize) -> (Cast, Vec<Step>) {
     let mut rng = Rng::new(seed);
     let cast = rng.pick(&CASTS);
     (cast, (0..length).map(|_| step(&mut rng, &cast)).collect())
+}
+
+/// The schedule that these bytes choose, of at most so many steps: a fuzzer chooses.
+pub fn chosen_schedule(choices: &[u8], longest: usize) -> (Cast, Vec<Step>) {
+    let mut rng = Rng::Chosen(choices.to_vec().into());
+    let cast = rng.pick(&CASTS);
+    let mut steps = Vec::new();
+    while matches!(&rng, Rng::Chosen(choices) if !choices.is_empty()) && steps.len() < longest {
+        steps.push(step(&mut rng, &cast));
+    }
+    (cast, steps)
 }
 
 fn step(rng: &mut Rng, cast: &Cast) -> Step {

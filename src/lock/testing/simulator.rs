@@ -2,7 +2,6 @@
 //! what those who waited were told, holders, and who waits in which order.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 
 use super::between::check_nobody_gets_in_between;
 use super::checks::{self, Before};
@@ -21,6 +20,13 @@ use crate::value::time::{Deadline, Lease};
 
 const MAX_WAITERS: usize = 5;
 const KEEP_PLACE: Ms = 60;
+
+/// Plays a schedule on both, to its end. Panics where they differ.
+pub fn play(cast: &Cast, steps: &[Step]) {
+    let mut simulation = Simulation::new(cast);
+    steps.iter().for_each(|step| simulation.play(step));
+    simulation.end();
+}
 
 /// The rules and the model, side by side.
 #[derive(Clone)]
@@ -386,11 +392,10 @@ impl Simulation {
     }
 
     /// All that matters for what may follow, owners by the order in which they appear.
+    #[cfg(test)]
     pub fn describe(&self, keys: &[Word]) -> String {
         let timers = self.rules.manager.timers_ahead(&self.rules.server.now());
-        let mut described = self.model.describe(keys, &self.saved);
-        write!(described, "{timers:?}{:?}", self.rules.manager.has_due()).expect("a string takes all");
-        described
+        format!("{}{timers:?}{:?}", self.model.describe(keys, &self.saved), self.rules.manager.has_due())
     }
 
     /// Lets everyone go, and checks that nothing is left of them.

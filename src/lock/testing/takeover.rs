@@ -1,0 +1,148 @@
+//! A replica has got effects, whatever they say. Then it becomes the primary: whoever asks is answered, leases end,
+//! waiters get their turn, and nothing is left when all have gone.
+
+use super::checks;
+use super::rules::Rules;
+use crate::host::simulated::{Replica, Stored};
+use crate::key::Key;
+use crate::manager::acquire::{Acquired, Wait};
+use crate::manager::release::Whose;
+use crate::value::claim::{Claim, Count, Mode, Portion};
+use crate::value::fence::Fence;
+use crate::value::lock::Lock;
+use crate::value::received::Received;
+use crate::value::time::{Deadline, Timestamp, WaitLimit};
+
+/// More than the effects of one input make wait.
+const MAX_WAITERS: usize = 1_000;
+
+/// At most so many ends of leases are waited for, one after the other.
+const MOST_ENDS: usize = 40;
+
+const ONE: Count = Count::Step(1);
+
+/// What newcomers ask of every key; all but one of them are of another family than the lock.
+const CLAIMS: [Claim; 5] = [
+    Claim::Mutex,
+    Claim::Reentrant(ONE),
+    Claim::ReadWrite(Mode::Read, ONE),
+    Claim::ReadWrite(Mode::Write, ONE),
+    Claim::Permits { limit: 2, count: ONE },
+];
+
+/// A server that knows effects only.
+#[derive(Clone, Default)]
+pub struct ReplicaUnderTest(Replica);
+
+impl ReplicaUnderTest {
+    /// Applies an effect, as LOCK.APPLY does.
+    pub fn receive(&mut self, key: &[u8], effect: Received<'_>) {
+        self.0.receive(Key::new(0, key), effect);
+    }
+
+    /// The lock under a key, and when the key ends.
+    pub fn lock(&self, key: &[u8]) -> Option<(&Lock, Deadline)> {
+        match self.0.keys.get(&Key::new(0, key))? {
+            Stored::Lock(lock, until) => Some((lock, *until)),
+            Stored::Foreign => None,
+        }
+    }
+
+    /// It becomes the primary, its wall clock at `now`, and serves newcomers until all have gone. Panics where
+    /// something does not hold that must.
+    pub fn take_over(self, now: Timestamp) {
+        let mut rules = Rules::new(MAX_WAITERS, 0);
+        let keyspace = &mut rules.server.keyspace;
+        keyspace.ahead_ms = i64::try_from(now.ms()).unwrap_or(i64::MAX).saturating_sub_unsigned(keyspace.now_ms);
+        let mut keys: Vec<Key> = self.0.keys.keys().cloned().collect();
+        keys.sort_by(|a, b| a.name.cmp(&b.name));
+        self.0.fence.into_iter().for_each(|fence| rules.manager.fences.raise(fence));
+        keyspace.restart_from(self.0);
+        rules.settle_and_check();
+        for key in &keys {
+            rules.newcomers_ask(key);
+            rules.settle_and_check();
+        }
+        for key in &keys {
+            rules.first_holder_releases(key);
+            rules.settle_and_check();
+        }
+        rules.wait_for_ends();
+        rules.break_all(&keys);
+    }
+}
+
+impl Rules {
+    fn settle_and_check(&mut self) {
+        self.play_turns(|_, _| {});
+        self.take_answers();
+        for stored in self.server.keyspace.primary.values() {
+            if let Stored::Lock(lock, _) = stored {
+                checks::check_lock(lock);
+            }
+        }
+        checks::check_nobody_holds_on(self);
+        checks::check_replica(&self.server.keyspace);
+        checks::check_nobody_is_left_behind(self);
+    }
+
+    fn newcomers_ask(&mut self, key: &Key) {
+        for (number, claim) in CLAIMS.into_iter().enumerate() {
+            let wait = Wait { limit: WaitLimit::Forever, may_come_back: false };
+            let before = self.last_fence();
+            let asked = self.ask(key, &format!("newcomer {number}"), claim, Some(wait));
+            if let Ok(Acquired::Granted(grant)) = asked {
+                assert!(Some(grant.fence) > before, "the fence of a new grant is no newer one");
+            }
+        }
+    }
+
+    fn last_fence(&self) -> Option<Fence> {
+        self.manager.fences.last()
+    }
+
+    /// All that it has.
+    fn first_holder_releases(&mut self, key: &Key) {
+        let now = &self.server.now();
+        let Some(Stored::Lock(lock, _)) = self.server.keyspace.primary.get(key) else { return };
+        let Some(owner) = lock.owners().next().cloned() else { return };
+        let all = Count::Exactly(0);
+        for portion in [
+            Portion::Mutex,
+            Portion::Reentrant(all),
+            Portion::ReadWrite(Mode::Read, all),
+            Portion::ReadWrite(Mode::Write, all),
+            Portion::Permits(all),
+        ] {
+            let _ = self.manager.release(&mut self.server.host(now), key.as_ref(), owner.as_bytes(), &portion);
+        }
+        let held = self.server.keyspace.primary.get(key);
+        let is_held = matches!(held, Some(Stored::Lock(lock, _)) if lock.is_held_by(owner.as_bytes()));
+        assert!(!is_held, "{owner:?} has released all, and holds {key:?}");
+    }
+
+    /// Time passes, from the end of one lease to the next.
+    fn wait_for_ends(&mut self) {
+        for _ in 0..MOST_ENDS {
+            let ahead = self.manager.timers_ahead(&self.server.now());
+            let Some(next) = ahead.into_iter().filter(|ahead| *ahead > 0).min() else { return };
+            // A year at most: clocks do not come to their end.
+            self.server.keyspace.now_ms += next.min(31_536_000_000);
+            self.settle_and_check();
+        }
+    }
+
+    /// Whoever holds is taken out, until nobody is left to follow.
+    fn break_all(&mut self, keys: &[Key]) {
+        for key in keys {
+            for _ in 0..=CLAIMS.len() {
+                let now = &self.server.now();
+                let _ = self.manager.break_holds(&mut self.server.host(now), key.as_ref(), Whose::Everybody);
+                self.settle_and_check();
+            }
+        }
+        assert!(self.server.keyspace.primary.is_empty(), "held by {:?}", self.server.keyspace.primary);
+        self.manager.forget_idle_timers();
+        checks::check_nothing_is_left(&self.manager);
+    }
+}
