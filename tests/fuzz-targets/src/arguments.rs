@@ -1,0 +1,250 @@
+//! The parser of every command: any words are a request or an error reply. What was read says the same when it is
+//! printed and read again, and an option given once more is a syntax error.
+//!
+//! The words of the input stand between line ends. The first is the command's name; where there is none of that name,
+//! its first byte chooses one.
+
+use std::fmt::Debug;
+
+use command::catalog::{Action, Command, CATALOG};
+use command::effect;
+use command::errors::{self, ErrorReply};
+use command::name::Prefix;
+use command::parse::{self, key_positions, AcquireCommand, LeaseSettings, ListLength, LogCommand};
+use command::parse::{ReleaseCommand, RenewCommand, ScanCommand, Token, MAX_LEASE_MS};
+use lock::manager::release::Whose;
+use lock::value::claim::{Claim, Count, Mode, Portion};
+use lock::value::owner::{OwnerRef, MAX_OWNER};
+use lock::value::time::{Lease, WaitLimit};
+
+/// The defaults, and settings that refuse what those allow.
+const SETTINGS: [LeaseSettings; 2] =
+    [LeaseSettings { default_ms: 30_000, max_ms: MAX_LEASE_MS }, LeaseSettings { default_ms: 30_000, max_ms: 10_000 }];
+
+/// Where the command of LOCK.EXEC begins.
+const INNER_COMMAND: usize = 3;
+
+/// Reads the words as the command would; panics where something does not hold.
+pub fn arguments(bytes: &[u8]) {
+    let words: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    let command = named(words[0]);
+    if command.accepts(words.len()) {
+        SETTINGS.iter().for_each(|settings| read(command, &words, *settings));
+    }
+    for prefix in [Prefix::Lock, Prefix::Rlock, Prefix::Rwlock, Prefix::Sem, Prefix::Mlock] {
+        let positions = key_positions(prefix, &words);
+        assert!(positions.is_empty() || positions.start > 0 && positions.end <= words.len(), "{positions:?}");
+    }
+}
+
+fn named(name: &[u8]) -> &'static Command {
+    let by_name = CATALOG.iter().find(|command| name.eq_ignore_ascii_case(command.name.as_bytes()));
+    by_name.unwrap_or(&CATALOG[usize::from(name.first().copied().unwrap_or(0)) % CATALOG.len()])
+}
+
+fn read(command: &Command, words: &[&[u8]], settings: LeaseSettings) {
+    match command.action {
+        Action::Acquire(prefix) => {
+            let reads =
+                |words: &[&[u8]]| AcquireCommand::parse(prefix, words, settings).map(|asked| acquire(prefix, &asked));
+            check(words, reads, settings);
+        }
+        Action::Release(prefix) => {
+            check(
+                words,
+                |words| ReleaseCommand::parse(prefix, words, settings).map(|asked| release(prefix, &asked)),
+                settings,
+            );
+        }
+        Action::Renew(prefix) => {
+            check(
+                words,
+                |words| RenewCommand::parse(prefix, words, settings).map(|asked| renew(prefix, &asked)),
+                settings,
+            );
+        }
+        Action::Cancel => check_error(parse::owner(words[2]).map(|owner| check_owner(owner.as_bytes()))),
+        Action::Info | Action::Waiters => check_error(ListLength::parse(words).map(check_length)),
+        Action::Log => check_error(LogCommand::parse(words).map(|asked| match asked {
+            LogCommand::Get(_) | LogCommand::Len | LogCommand::Reset => {}
+        })),
+        Action::Scan => check_error(ScanCommand::parse(words).map(|asked| check_scan(words, &asked))),
+        Action::Top => check_error(parse::top_length(words).map(|length| assert!((1..=1_000).contains(&length)))),
+        Action::Break => check_error(parse::whose_holds(words).map(|whose| match whose {
+            Whose::Everybody => assert_eq!(words.len(), 2),
+            Whose::Owner(owner) => check_owner(owner),
+        })),
+        Action::Exec => check_exec(&words[INNER_COMMAND..]),
+        Action::Apply => drop(effect::decode(&words[2..])),
+        Action::Held | Action::Help => {}
+    }
+}
+
+/// A request, printed: what comes before the options, then the options, in an order of its own.
+struct Printed {
+    head: Vec<Vec<u8>>,
+    options: Vec<Vec<Vec<u8>>>,
+    /// What the words cannot say otherwise: to be the same when they are read again.
+    says: String,
+}
+
+impl Printed {
+    fn words(&self) -> Vec<&[u8]> {
+        self.head.iter().chain(self.options.iter().flatten()).map(Vec::as_slice).collect()
+    }
+}
+
+fn check(words: &[&[u8]], read: impl Fn(&[&[u8]]) -> Result<Printed, ErrorReply>, settings: LeaseSettings) {
+    let asked = match read(words) {
+        Ok(asked) => asked,
+        Err(error) => return check_error(Err(error)),
+    };
+    let again = read(&asked.words()).unwrap_or_else(|error| panic!("{}: {error:?}", shown(&asked.words())));
+    assert_eq!(asked.says, again.says, "{} and {}, {settings:?}", shown(words), shown(&asked.words()));
+    for option in &asked.options {
+        let mut twice = asked.words();
+        twice.extend(option.iter().map(Vec::as_slice));
+        match read(&twice) {
+            Err(error) => assert_eq!(error, errors::SYNTAX, "{}", shown(&twice)),
+            Ok(_) => panic!("an option given twice is no error: {}", shown(&twice)),
+        }
+    }
+}
+
+/// An error reply is one line that begins with a code.
+fn check_error(read: Result<(), ErrorReply>) {
+    let Err(error) = read else { return };
+    let (code, sentence) = error.as_str().split_once(' ').expect("a code, and a sentence behind it");
+    assert!(!code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase()), "{error:?}");
+    assert!(!sentence.is_empty() && !error.as_str().contains(['\r', '\n', '\0']), "{error:?}");
+}
+
+fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
+    let AcquireCommand { keys, token, claim, lease, wait } = asked;
+    let (mode, mut options) = match *claim {
+        Claim::Mutex => (None, vec![]),
+        Claim::Reentrant(count) => (None, vec![holds(count)]),
+        Claim::ReadWrite(mode, count) => (Some(mode), vec![holds(count)]),
+        Claim::Permits { limit, count } => {
+            assert!((1..=1_000_000).contains(&limit) && count.number() <= limit, "{claim:?}");
+            (None, vec![permits(count), option("LIMIT", limit)])
+        }
+    };
+    assert!(claim.count().number() > 0, "no hold is no claim: {claim:?}");
+    let session = wait.session.then(|| vec![b"SESSION".to_vec()]);
+    assert!(!(wait.session && *lease == Lease::Persist), "a session without an end");
+    options.extend(session);
+    options.extend(wait.block.map(|limit| match limit {
+        WaitLimit::Ms(ms) => option("BLOCK", ms),
+        WaitLimit::Forever => option("BLOCK", 0),
+    }));
+    let token = match token {
+        Token::Given(owner) => {
+            check_owner(owner.as_bytes());
+            owner.as_bytes()
+        }
+        Token::Made => b"*",
+    };
+    options.push(lease_option(*lease));
+    // The channel's bytes are the caller's: only where they stand is read.
+    assert!(wait.channel_argument.is_none() || wait.block.is_some(), "NOTIFY without BLOCK");
+    options.extend(wait.channel_argument.map(|_| option("NOTIFY", "channel")));
+    let is_notified = wait.channel_argument.is_some();
+    let says = format!("{keys:?} {token:?} {claim:?} {lease:?} {:?} {} {is_notified}", wait.block, wait.session);
+    Printed {
+        head: head(prefix, keys, token, mode),
+        options: options.into_iter().filter(|option| !option.is_empty()).collect(),
+        says,
+    }
+}
+
+fn release(prefix: Prefix, asked: &ReleaseCommand<'_, &[u8]>) -> Printed {
+    let ReleaseCommand { keys, owner, portion } = asked;
+    let (mode, option) = match *portion {
+        Portion::Mutex => (None, None),
+        Portion::Reentrant(count) => (None, Some(holds(count))),
+        Portion::ReadWrite(mode, count) => (Some(mode), Some(holds(count))),
+        Portion::Permits(count) => (None, Some(permits(count))),
+    };
+    let options = option.into_iter().filter(|option| !option.is_empty()).collect();
+    Printed { head: head(prefix, keys, checked(*owner), mode), options, says: says(asked) }
+}
+
+fn renew(prefix: Prefix, asked: &RenewCommand<'_>) -> Printed {
+    let RenewCommand { keys, owner, lease } = asked;
+    let options = lease.iter().copied().map(lease_option).collect();
+    Printed { head: head(prefix, keys, checked(*owner), None), options, says: says(asked) }
+}
+
+fn says(asked: &impl Debug) -> String {
+    format!("{asked:?}")
+}
+
+/// The name, the keys, the owner and the mode.
+fn head(prefix: Prefix, keys: &[&[u8]], owner: &[u8], mode: Option<Mode>) -> Vec<Vec<u8>> {
+    let mut head = vec![b"name".to_vec()];
+    head.extend(prefix.takes_several_keys().then(|| keys.len().to_string().into_bytes()));
+    head.extend(keys.iter().map(|key| key.to_vec()));
+    head.push(owner.to_vec());
+    head.extend(mode.map(|mode| if mode == Mode::Read { b"read".to_vec() } else { b"Write".to_vec() }));
+    head
+}
+
+/// One hold more or fewer is what is asked where nothing is said.
+fn holds(count: Count) -> Vec<Vec<u8>> {
+    match count {
+        Count::Exactly(number) => option("HOLDS", number),
+        Count::Step(1) => Vec::new(),
+        Count::Step(number) => panic!("no option asks for {number} holds more"),
+    }
+}
+
+fn permits(count: Count) -> Vec<Vec<u8>> {
+    match count {
+        Count::Exactly(number) => option("holds", number),
+        Count::Step(number) => option("PERMITS", number),
+    }
+}
+
+fn lease_option(lease: Lease) -> Vec<Vec<u8>> {
+    match lease {
+        Lease::Ms(ms) if ms.get() % 1_000 == 0 => option("eX", ms.get() / 1_000),
+        Lease::Ms(ms) => option("px", ms),
+        Lease::Persist => vec![b"Persist".to_vec()],
+    }
+}
+
+fn option(name: &str, value: impl ToString) -> Vec<Vec<u8>> {
+    vec![name.into(), value.to_string().into_bytes()]
+}
+
+fn checked(owner: OwnerRef<'_>) -> &[u8] {
+    check_owner(owner.as_bytes());
+    owner.as_bytes()
+}
+
+fn check_owner(owner: &[u8]) {
+    assert!((1..=MAX_OWNER).contains(&owner.len()), "an owner of {} bytes", owner.len());
+}
+
+fn check_length(length: ListLength) {
+    assert!(length != ListLength::First(0), "nothing would be listed");
+}
+
+fn check_scan(words: &[&[u8]], asked: &ScanCommand<'_>) {
+    let options = usize::from(asked.pattern.is_some()) + usize::from(asked.count.is_some());
+    assert_eq!(words.len(), 2 + 2 * options, "a word is not read: {}", shown(words));
+    let count = asked.count.map(|count| std::str::from_utf8(count).map(str::parse::<i64>));
+    assert!(count.is_none_or(|count| matches!(count, Ok(Ok(1..)))), "{}", shown(words));
+}
+
+/// The command of LOCK.EXEC: its keys, where it counts them, are its arguments.
+fn check_exec(command: &[&[u8]]) {
+    let positions = key_positions(Prefix::Mlock, command);
+    let keys = &command[positions];
+    assert!((1..keys.len()).all(|n| !keys[..n].contains(&keys[n])), "a key twice: {}", shown(command));
+}
+
+fn shown(words: &[&[u8]]) -> String {
+    words.iter().map(|word| format!("\"{}\"", word.escape_ascii())).collect::<Vec<_>>().join(" ")
+}

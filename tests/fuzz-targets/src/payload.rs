@@ -1,0 +1,93 @@
+//! The stored form, as RESTORE and RDB files bring it: any bytes are a lock or none. A lock is the same when it is
+//! stored again, and can be used.
+
+use command::rdb_codec::{decode, encode};
+use lock::testing::checks::check_lock;
+use lock::value::claim::{Claim, Count, LockRequest, Mode};
+use lock::value::fence::Fence;
+use lock::value::lock::Lock;
+use lock::value::outcome::Admission;
+use lock::value::owner::{Owner, OwnerRef};
+use lock::value::time::{Deadline, Lease, Timestamp};
+
+use crate::same::assert_same;
+
+const ONE: Count = Count::Step(1);
+
+/// Of each family and mode.
+const CLAIMS: [Claim; 5] = [
+    Claim::Mutex,
+    Claim::Reentrant(ONE),
+    Claim::ReadWrite(Mode::Read, ONE),
+    Claim::ReadWrite(Mode::Write, ONE),
+    Claim::Permits { limit: 3, count: ONE },
+];
+
+/// Many more holders only take longer.
+const FEW: usize = 50;
+
+/// Decodes the bytes; panics where something does not hold.
+pub fn payload(bytes: &[u8]) {
+    let Some(lock) = decode(bytes) else { return };
+    if lock.is_vacant() {
+        assert!(bytes.is_empty(), "nobody holds it, and there are bytes of it");
+        return;
+    }
+    check_lock(&lock);
+    let stored = encode(&lock).expect("somebody holds it");
+    let again = decode(&stored).expect("what was stored can be loaded");
+    assert_same(&lock, &again);
+    assert!(encode(&again).as_deref() == Some(&stored), "it is stored in another form each time");
+    if lock.holders() <= FEW {
+        use_lock(&lock);
+    }
+}
+
+/// What a server does with a lock that it has loaded.
+fn use_lock(lock: &Lock) {
+    let owners: Vec<Owner> = lock.owners().cloned().collect();
+    let ends = lock.stored_holds().into_iter().filter_map(|hold| hold.until.timestamp());
+    let mut moments: Vec<Timestamp> =
+        ends.chain([Timestamp::from_ms(0), Timestamp::from_ms(i64::MAX as u64)]).collect();
+    moments.sort();
+    assert!(lock.memory_bytes() >= size_of::<Lock>());
+    assert_eq!(lock.ends_when_loaded().is_some(), owners.len() > 1, "several have to be watched");
+    for now in moments.iter().copied() {
+        let until = lock.last_deadline().unwrap_or(Deadline::Never);
+        let live = lock.live(until, now).map_or(0, |live| live.number);
+        let mut settled = lock.clone();
+        settled.clamp(until, until);
+        let gone = settled.settle(now);
+        assert_eq!(settled.holders() + gone.len(), owners.len(), "who is gone has held it");
+        assert!(live <= settled.holders() || !lock.is_shared(), "{live} live, {} settled", settled.holders());
+        if !settled.is_vacant() {
+            check_lock(&settled);
+        }
+        for claim in CLAIMS {
+            for owner in [&owners[0], &Owner::new(b"newcomer").expect("a short name")] {
+                check_admission(&settled, owner.as_ref(), claim, now);
+            }
+        }
+    }
+    let mut left = lock.clone();
+    for owner in &owners {
+        check_lock(&left);
+        left.renew(owner.as_bytes(), None, moments[0]);
+        check_lock(&left);
+        left.evict(owner.as_bytes());
+    }
+    assert!(left.is_vacant(), "nobody is left");
+}
+
+/// Who is admitted holds it then, beside whom may be there.
+fn check_admission(lock: &Lock, owner: OwnerRef<'_>, claim: Claim, now: Timestamp) {
+    let admission = lock.admission(owner.as_bytes(), &claim);
+    let Ok(Admission::Admit | Admission::AlreadyHeld) = admission else { return };
+    let mut lock = lock.clone();
+    let newest = lock.fence().or(Fence::new(1)).expect("1 is a fence");
+    let fence = lock.kept_fence(owner.as_bytes(), &claim).unwrap_or(newest);
+    let request = LockRequest { owner, claim, lease: Lease::Persist };
+    let (grant, _) = lock.admit(&request, fence, now, Deadline::Never).expect("what was found admissible is granted");
+    assert!(lock.is_held_by(owner.as_bytes()) && grant.holds > 0);
+    check_lock(&lock);
+}

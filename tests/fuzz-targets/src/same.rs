@@ -1,0 +1,25 @@
+//! When two locks are the same: family, limit, fence, and every hold with its own deadline.
+
+use lock::value::lock::Lock;
+use lock::value::outcome::Hold;
+use lock::value::time::{Deadline, Lease};
+
+/// Panics where they differ. A mutex' deadline is the key's, and not among them.
+#[track_caller]
+pub(crate) fn assert_same(lock: &Lock, other: &Lock) {
+    assert_eq!((lock.family_and_limit(), lock.fence()), (other.family_and_limit(), other.fence()));
+    assert_eq!(described(lock), described(other));
+}
+
+type Described<'a> = (&'a [u8], u64, Lease, Deadline, u32, u32);
+
+/// By owner: among holds with one fence the order is open.
+fn described(lock: &Lock) -> Vec<Described<'_>> {
+    let mut all: Vec<_> = lock.stored_holds().into_iter().map(describe).collect();
+    all.sort_by_key(|(owner, ..)| *owner);
+    all
+}
+
+fn describe(hold: Hold<'_>) -> Described<'_> {
+    (hold.owner.as_bytes(), hold.fence.get(), hold.lease, hold.until, hold.holds, hold.reads)
+}
