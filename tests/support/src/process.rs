@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -46,6 +46,14 @@ pub fn die_with_parent(command: &mut Command) {
 
 #[cfg(not(target_os = "linux"))]
 pub fn die_with_parent(_: &mut Command) {}
+
+/// Asks a child to end in good order (SIGTERM). It may have ended already.
+pub fn ask_to_end(child: &Child) {
+    if let Ok(pid) = libc::pid_t::try_from(child.id()) {
+        // SAFETY: a bare system call. Nobody has waited for the child yet, so the number is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+}
 
 /// Raises this process's limit of open files as far as it goes, for servers that it starts too. Returns the limit.
 pub fn raise_file_limit() -> io::Result<u64> {

@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::info::Info;
 use crate::module::{built_clock, built_module};
-use crate::process::{die_with_parent, faketime, free_port};
+use crate::process::{ask_to_end, die_with_parent, faketime, free_port};
 use crate::wait::{until, LIMIT};
 
 /// How often to look for another port when someone else was quicker.
@@ -96,7 +96,8 @@ impl Builder {
         self.config("cluster-enabled yes").config(format!("cluster-port {bus}"))
     }
 
-    /// Runs the server by another program, in the same process: valgrind, say, with its arguments.
+    /// Runs the server by another program, in the same process: valgrind, say, with its arguments. Otherwise by the one
+    /// that `REDIS_LOCK_RUN_BY` names.
     pub fn run_by(mut self, runner: &[&str]) -> Builder {
         self.runner = runner.iter().map(|word| word.to_string()).collect();
         self
@@ -142,6 +143,12 @@ impl Builder {
     }
 }
 
+/// The program that runs every server, and its arguments: `REDIS_LOCK_RUN_BY`. Usually none.
+fn runner_of_all() -> Vec<String> {
+    let line = std::env::var("REDIS_LOCK_RUN_BY").unwrap_or_default();
+    line.split_whitespace().map(String::from).collect()
+}
+
 /// A running server. Dropping it kills and reaps it, also while a panic unwinds; on Linux it also dies with the thread
 /// that started it (so a server belongs to one test, never to a `static`), even when the test process is killed.
 pub struct Server {
@@ -166,7 +173,7 @@ impl Server {
             config: Vec::new(),
             clock: None,
             clocks: None,
-            runner: Vec::new(),
+            runner: runner_of_all(),
         }
     }
 
@@ -220,6 +227,17 @@ impl Server {
             info.number("aof_rewrite_in_progress") == 0 && info.number("aof_rewrite_scheduled") == 0
         });
         assert_eq!(self.info("persistence").text("aof_last_bgrewrite_status"), "ok");
+    }
+
+    /// Ends in good order if it does so within [`LIMIT`], whatever it is doing: a program that runs it may have
+    /// something to do at its end.
+    fn end(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        ask_to_end(child);
+        let started = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) && started.elapsed() < LIMIT {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The end of a power cut: SIGKILL, no goodbye.
@@ -419,6 +437,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if !runner_of_all().is_empty() {
+            self.end();
+        }
         self.kill();
         if thread::panicking() {
             let log = self.log();
