@@ -20,7 +20,7 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 .PHONY: help setup build run test test-all check check-long check-servers servers metrics-tools mutants mutants-shell \
-	lint install deb test-deb glibc demo bench bench-quick
+	fuzz memcheck lint install deb test-deb glibc demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,14 @@ mutants: ## what the unit tests catch of a thousand changes to the rules (cargo-
 mutants-shell: ## what the integration tests catch of twenty changes to the shell; below 17 it fails
 	@scripts/setup compiler libclang redis cli faketime
 	@$(MANY_FILES); scripts/mutants-shell
+
+fuzz: ## libFuzzer on arguments, payloads, effects, schedules: an hour (FUZZ_SECONDS, FUZZ_JOBS=1); needs nightly Rust
+	@scripts/setup compiler
+	@scripts/fuzz
+
+memcheck: ## integration tests with every server under valgrind's memcheck: no error, no leak (MEMCHECK=filters)
+	@scripts/setup compiler libclang servers valgrind
+	@$(MANY_FILES); scripts/memcheck $(MEMCHECK)
 
 lint: ## formatting, clippy and rustdoc; a warning is an error
 	@scripts/setup compiler libclang lint
