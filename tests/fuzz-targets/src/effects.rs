@@ -1,5 +1,5 @@
-//! Effects, as replicas and append-only files bring them: whatever they say, they leave locks or nothing, and the server
-//! that takes over goes on.
+//! Effects, as replicas and append-only files bring them: whatever they say, they leave locks or nothing, and the
+//! server that takes over goes on.
 //!
 //! A line of the input is an effect: a letter that chooses the key, then the words behind `LOCK.APPLY key`, each after
 //! a `|`.

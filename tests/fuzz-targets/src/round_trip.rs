@@ -1,5 +1,5 @@
-//! Locks of every family, as requests can make them: each comes back as it was from its stored form, and from the effects
-//! that a rewritten append-only file has of it.
+//! Locks of every family, as requests can make them: each comes back as it was from its stored form, and from the
+//! effects that a rewritten append-only file has of it.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use command::effect::{self, encode_hold};
