@@ -69,7 +69,7 @@ impl LockManager {
             [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),
             _ => self.acquire_several(host, &request),
         };
-        self.statistics.count_answer(&answer);
+        self.count_answer(&answer);
         self.note_refusal(&request, &answer);
         answer
     }
