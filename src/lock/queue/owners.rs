@@ -3,16 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use super::request::{Others, QueueId};
+use super::request::{Others, OwnerId, QueueId};
 use crate::id_map::IdMap;
 use crate::key::RequestId;
 use crate::name_map::NameMap;
 use crate::shrink;
 use crate::value::owner::Owner;
-
-/// An owner of one database, for as long as it waits or holds what is waited for; never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OwnerId(u64);
 
 /// What an owner has to do with wait queues.
 #[derive(Clone, Debug)]

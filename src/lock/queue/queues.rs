@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::owners::{Known, OwnerId, Owners};
-use super::request::{Arrival, Others, Place, QueueId, QueuedRequest, Rank};
+use super::owners::{Known, Owners};
+use super::request::{Arrival, Others, OwnerId, Place, QueueId, QueuedRequest, Rank};
 use super::wait_queue::WaitQueue;
 use super::waited_for::WaitedFor;
 use crate::id_map::IdMap;

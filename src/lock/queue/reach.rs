@@ -2,9 +2,8 @@
 //! to the new owner, there is no cycle. It may see waits that there are not, never the other way round.
 
 use super::deadlock::NewRequest;
-use super::owners::OwnerId;
 use super::queues::WaitQueues;
-use super::request::{Place, QueueId};
+use super::request::{OwnerId, Place, QueueId};
 use crate::host::{Content, Entry, Keys};
 use crate::id_map::IdSet;
 use crate::key::KeyRef;

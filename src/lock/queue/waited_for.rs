@@ -4,8 +4,8 @@
 //! nobody has looked at yet, the key is opaque: who asks has to open it. Nobody who holds is missing; who is entered
 //! may hold no more, until the queue is served.
 
-use super::owners::{OwnerId, Owners};
-use super::request::QueueId;
+use super::owners::Owners;
+use super::request::{OwnerId, QueueId};
 use crate::id_map::IdMap;
 use crate::one_or_many::OneOrMany;
 use crate::shrink;
