@@ -5,7 +5,7 @@
 //! road (`alone`) puts nothing down, so nobody may take it then.
 
 use crate::key::{ClientId, Key, RequestId};
-use crate::queue::deadlock::Edge;
+use crate::queue::edge::Edge;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::Claim;
 use crate::value::fence::Fence;

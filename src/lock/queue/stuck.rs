@@ -8,7 +8,8 @@
 use std::collections::hash_map::Entry as Slot;
 use std::rc::Rc;
 
-use super::deadlock::{Edge, NewRequest};
+use super::edge::Edge;
+use super::new_request::NewRequest;
 use super::precedence::Passing;
 use super::queues::WaitQueues;
 use super::reach::{reach, Reached};
