@@ -69,6 +69,11 @@ pub fn peek<R>(inspect: impl FnOnce(&State) -> R) -> Option<R> {
     STATE.0.try_borrow().ok()?.as_ref().map(inspect)
 }
 
+/// Whether a turn is on: what calls back now was caused by the module itself. Before the first turn none is.
+pub fn is_in_use() -> bool {
+    STATE.0.try_borrow().is_err()
+}
+
 fn set_limits(manager: &mut LockManager) {
     manager.limits = settings::limits();
     events::set_observed(manager.limits.observe.needs_long_road());
@@ -118,5 +123,19 @@ impl State {
             }
             Event::ClockSet => manager.clock_was_set(now),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_in_use_during_a_turn_and_not_before_the_first() {
+        assert!(STATE.0.borrow().is_none() && !is_in_use(), "nothing has run yet");
+        let turn = STATE.0.borrow_mut();
+        assert!(is_in_use(), "a turn");
+        drop(turn);
+        assert!(!is_in_use(), "it is over");
     }
 }

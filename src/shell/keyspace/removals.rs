@@ -45,7 +45,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     // Nothing that the module does in a turn removes a lock but opening its key when that has expired. Outside of a
     // turn nobody tells why a lock is removed: what was granted for so long that its lease is over has expired, as a
     // rule.
-    let is_in_turn = state::peek(|_| ()).is_none();
+    let is_in_turn = state::is_in_use();
     let has_expired = is_in_turn || lock.may_have_expired(&clock::now());
     if has_expired {
         EXPIRED.0.set(EXPIRED.0.get() + lock.holders() as u64);
