@@ -1,30 +1,10 @@
 //! Each counter counts what it is named for, and nothing that it is not.
 
-use super::field;
+use super::{field, COUNTERS};
 use crate::support::families::{wait_for, Way, WAYS};
 use crate::support::waiting::*;
 use crate::support::{in_sync, until, Client, Info, Server};
 use std::collections::BTreeMap;
-
-/// Everything that is counted since the start.
-const COUNTERS: [&str; 16] = [
-    "grants_immediate",
-    "grants_after_wait",
-    "not_granted",
-    "wait_timeouts",
-    "cancelled",
-    "superseded",
-    "deadlocks",
-    "max_waiters_refusals",
-    "grace_refusals",
-    "releases",
-    "renewals",
-    "leases_expired",
-    "broken",
-    "undelivered_grants",
-    "execs",
-    "execs_not_held",
-];
 
 type Counts = BTreeMap<&'static str, i64>;
 
