@@ -1,0 +1,84 @@
+//! Whether two owners were certain at the same time to hold what only one of them may hold.
+
+use std::collections::HashMap;
+
+use crate::judge::holds::Hold;
+use crate::lock::Mode;
+
+/// Holds of one key that were certain at the same time and may not be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overlap {
+    /// Began while the others lasted.
+    pub last: Hold,
+    pub others: Vec<Hold>,
+}
+
+/// The holds that were lost before their time.
+pub fn lost(holds: &[Hold]) -> Vec<&Hold> {
+    holds.iter().filter(|hold| hold.is_lost).collect()
+}
+
+/// Every hold that began while others lasted that it excludes, or that exclude it, or that left no permit.
+pub fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
+    let mut overlaps = Vec::new();
+    let mut lasting: HashMap<&str, Vec<&Hold>> = HashMap::new();
+    // In the order of their beginnings. What was never certain overlaps with nothing.
+    for hold in holds.iter().filter(|hold| hold.from < hold.until) {
+        let others = lasting.entry(&hold.key).or_default();
+        others.retain(|other| other.until > hold.from);
+        let conflicting: Vec<Hold> = match hold.mode {
+            Mode::Permit { limit } if others.len() < limit => Vec::new(),
+            Mode::Read => others.iter().filter(|other| other.mode != Mode::Read).map(|&other| other.clone()).collect(),
+            _ => others.iter().map(|&other| other.clone()).collect(),
+        };
+        if !conflicting.is_empty() {
+            overlaps.push(Overlap { last: hold.clone(), others: conflicting });
+        }
+        others.push(hold);
+    }
+    overlaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Operation;
+    use crate::judge::holds::holds;
+    use crate::judge::planted::*;
+
+    #[test]
+    fn two_holders_of_a_mutex_are_noticed() {
+        assert_eq!(found([acquire("a", 0..10, 1), acquire("b", 20..30, 2), release("a", 40..50)]), [["b", "a"]]);
+    }
+
+    #[test]
+    fn one_after_the_other_is_no_overlap() {
+        assert!(found([acquire("a", 0..10, 1), release("a", 20..40), acquire("b", 15..21, 2)]).is_empty());
+        assert!(found([acquire("a", 0..10, 1), acquire("b", 900..1_000, 2)]).is_empty(), "the lease ended");
+    }
+
+    #[test]
+    fn a_writer_beside_readers_is_noticed() {
+        let [a, b] = [("a", 1), ("b", 2)].map(|(owner, fence)| acquire_as(Mode::Read, owner, 0..10, fence));
+        let writer = acquire_as(Mode::Write, "w", 20..30, 3);
+        assert!(found([a.clone(), b.clone()]).is_empty());
+        assert_eq!(found([a.clone(), b, writer.clone()]), [["w", "a", "b"]]);
+        assert_eq!(found([writer, acquire_as(Mode::Read, "a", 40..50, 4)]), [["a", "w"]]);
+    }
+
+    #[test]
+    fn a_permit_too_many_is_noticed() {
+        let permit = |owner, fence| acquire_as(Mode::Permit { limit: 2 }, owner, 0..10, fence);
+        assert!(found([permit("a", 1), permit("b", 2)]).is_empty());
+        assert_eq!(found([permit("a", 1), permit("b", 2), permit("c", 3)]), [["c", "a", "b"]]);
+    }
+
+    fn found<const N: usize>(operations: [Operation; N]) -> Vec<Vec<String>> {
+        let overlaps = overlaps(&holds(&planted(operations)));
+        let owners = |overlap: &Overlap| {
+            let all = std::iter::once(&overlap.last).chain(&overlap.others);
+            all.map(|hold| hold.owner.clone()).collect()
+        };
+        overlaps.iter().map(owners).collect()
+    }
+}
