@@ -1,6 +1,6 @@
 //! A client process of its own, for scenarios that stop it: `holder <port> <key> <owner> <lease in ms>` takes a mutex,
-//! waits for it as long as it takes, prints `fence <n>`, and renews the lease after each third of it. Each line on stdin
-//! is a command, as redis-cli takes it; the reply is printed. It ends with stdin.
+//! waits for it as long as it takes, prints `fence <n>`, and renews the lease after each third of it. Each line on
+//! stdin is a command, as redis-cli takes it; the reply is printed. It ends with stdin.
 //!
 //! Stopped and continued it carries on where it was, in the belief that it holds the lock: what was on stdin comes
 //! before the next renewal.
