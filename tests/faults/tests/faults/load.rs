@@ -10,9 +10,15 @@ use support::Server;
 
 use crate::judged::assert_none;
 
-/// Requests wait until they are granted; some clients die while they hold.
+/// Queues are long, requests wait until they are granted, some clients die while they hold.
 pub fn waiting() -> Plan {
-    Plan { block: Duration::from_secs(10), lease: Duration::from_millis(500), die_one_in: 50, ..Plan::mixed() }
+    Plan {
+        workers: 12,
+        block: Duration::from_secs(10),
+        lease: Duration::from_millis(500),
+        die_one_in: 50,
+        ..Plan::mixed()
+    }
 }
 
 /// Has a fault made again and again beside workers, and judges that nothing was broken.

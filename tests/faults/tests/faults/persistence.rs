@@ -25,6 +25,20 @@ fn nothing_acknowledged_is_lost_where_each_write_is_synced() {
     });
 }
 
+/// Some kills come while the new file is written, some after it has taken the old one's place.
+#[test]
+fn nothing_acknowledged_is_lost_while_the_aof_is_rewritten() {
+    let builder = Server::builder().appendonly().config("aof-use-rdb-preamble no");
+    let rewrite_and_kill = |server: &mut Server, workers: &Workers| {
+        server.client().run("BGREWRITEAOF");
+        workers.wait_for_grants(1);
+        server.kill();
+    };
+    kill_again_and_again("kill -9, AOF rewritten", Plan::mixed(), builder, rewrite_and_kill, |history| {
+        breaches(history, Scope::Server)
+    });
+}
+
 #[test]
 fn fences_order_what_is_lost_where_writes_are_synced_each_second() {
     kill_again_and_again("kill -9, appendfsync everysec", long_holds(), everysec(), kill, despite_losses);
