@@ -23,23 +23,24 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Watches one server, whose process `pid` names: it changes when the server starts again.
+    /// Watches one server, whose process `pid` names: it changes when the server starts again. Without locks to look at
+    /// it leaves the server alone, and reads its time only.
     pub fn start(recorder: &Recorder, locks: &[Lock], route: Arc<dyn Route>, pid: Arc<AtomicU32>) -> Observer {
         let stopping = Arc::new(AtomicBool::new(false));
         let (recorder, locks, is_over) = (recorder.clone(), locks.to_vec(), stopping.clone());
         let thread = thread::spawn(move || {
             let mut client = None;
             let mut watch = Watch::of(pid.load(Ordering::Relaxed), Duration::ZERO);
-            for lock in locks.iter().cycle() {
-                if is_over.load(Ordering::Relaxed) {
-                    return;
-                }
+            let mut next = locks.iter().cycle();
+            while !is_over.load(Ordering::Relaxed) {
                 let pid = pid.load(Ordering::Relaxed);
                 if watch.pid != pid {
                     watch = Watch::of(pid, watch.elapsed());
                 }
                 recorder.record_server_time(watch.elapsed());
-                client = look(client, &recorder, &lock.key, route.as_ref());
+                if let Some(lock) = next.next() {
+                    client = look(client, &recorder, &lock.key, route.as_ref());
+                }
                 thread::sleep(TICK);
             }
         });
