@@ -9,7 +9,10 @@ mod guarded;
 mod history;
 pub mod judge;
 mod lock;
+pub mod network;
+pub mod proxy;
 mod report;
+pub mod sentinels;
 mod workers;
 
 pub use caller::{Caller, Route};
