@@ -15,7 +15,7 @@ mod report;
 pub mod sentinels;
 mod workers;
 
-pub use caller::{Caller, Route};
+pub use caller::{Caller, Route, Wait};
 pub use guarded::Guarded;
 pub use history::{Action, History, Operation, Outcome, Recorder};
 pub use lock::{Kind, Lock, Mode};
