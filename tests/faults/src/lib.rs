@@ -12,6 +12,7 @@ mod lock;
 pub mod network;
 pub mod proxy;
 mod report;
+mod routes;
 pub mod sentinels;
 mod workers;
 
@@ -20,4 +21,5 @@ pub use guarded::Guarded;
 pub use history::{Action, History, Operation, Outcome, Recorder};
 pub use lock::{Kind, Lock, Mode};
 pub use report::{seconds, Row};
+pub use routes::Switch;
 pub use workers::{Plan, Workers};

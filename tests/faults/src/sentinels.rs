@@ -2,14 +2,17 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{self, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::{die_with_parent, free_port, until, Client, Info, Reply, Server};
 use tempfile::TempDir;
+
+use crate::caller::Route;
 
 /// As many as agree are two.
 const SENTINELS: usize = 3;
@@ -22,6 +25,9 @@ const ATTEMPTS: usize = 20;
 
 /// How long a client waits for one Sentinel before it asks the next.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often clients ask who is the primary.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How the Sentinels judge.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +66,12 @@ impl Sentinels {
         sentinels
     }
 
-    /// Where clients find the Sentinels.
-    pub fn addresses(&self) -> Vec<u16> {
-        self.0.iter().map(|sentinel| sentinel.port).collect()
+    /// The route of clients that ask the Sentinels.
+    #[track_caller]
+    pub fn route(&self) -> Arc<dyn Route> {
+        let ports: Vec<u16> = self.0.iter().map(|sentinel| sentinel.port).collect();
+        let primary = ask(&ports).expect("the Sentinels know a primary");
+        Arc::new(AsSentinelsSay { ports, last: Mutex::new((primary, Instant::now())) })
     }
 
     /// Whether all of them say that this server is the primary.
@@ -71,22 +80,38 @@ impl Sentinels {
     }
 }
 
-/// What a client does that looks for the primary: the first Sentinel that answers tells.
-///
-/// # Errors
-/// None of them answers, or knows it.
-pub fn ask(sentinels: &[u16]) -> io::Result<SocketAddrV4> {
-    let mut found = Err(io::Error::other("there is no Sentinel"));
+/// Where the Sentinels send clients: asked often, as by clients that subscribe to `+switch-master`.
+struct AsSentinelsSay {
+    ports: Vec<u16>,
+    /// What they said, and when.
+    last: Mutex<(SocketAddr, Instant)>,
+}
+
+impl Route for AsSentinelsSay {
+    fn address(&self, _: &str) -> SocketAddr {
+        let mut last = self.last.lock().expect("nobody panics while it is locked");
+        if last.1.elapsed() > ASK_AGAIN {
+            // Where none of them answers, it is where it was.
+            let primary = ask(&self.ports).unwrap_or(last.0);
+            *last = (primary, Instant::now());
+        }
+        last.0
+    }
+}
+
+/// The first Sentinel that answers tells.
+fn ask(sentinels: &[u16]) -> io::Result<SocketAddr> {
+    let mut told = Err(io::Error::other("there is no Sentinel"));
     for port in sentinels {
-        found = primary_of(*port);
-        if found.is_ok() {
+        told = primary_of(*port);
+        if told.is_ok() {
             break;
         }
     }
-    found
+    told
 }
 
-fn primary_of(sentinel: u16) -> io::Result<SocketAddrV4> {
+fn primary_of(sentinel: u16) -> io::Result<SocketAddr> {
     let mut client = Client::try_connect(sentinel)?;
     client.send_line(&format!("SENTINEL GET-MASTER-ADDR-BY-NAME {NAME}"));
     let address = match client.try_read(PATIENCE)? {

@@ -8,7 +8,7 @@ mod holds;
 
 pub use drained::assert_drained;
 pub use exclusive::{lost, overlaps, Overlap};
-pub use fences::{fences, Scope};
+pub use fences::{fences, fences_given_twice, fences_that_go_back, Scope};
 pub use holds::{holds, Hold};
 
 #[cfg(test)]
