@@ -10,6 +10,7 @@ mod history;
 pub mod judge;
 mod lock;
 pub mod network;
+mod observer;
 pub mod proxy;
 mod report;
 mod routes;
@@ -18,8 +19,9 @@ mod workers;
 
 pub use caller::{Caller, Route, Wait};
 pub use guarded::Guarded;
-pub use history::{Action, History, Operation, Outcome, Recorder};
+pub use history::{Action, History, Look, Operation, Outcome, Recorder, ServerTime};
 pub use lock::{Kind, Lock, Mode};
+pub use observer::Observer;
 pub use report::{seconds, Row};
 pub use routes::Switch;
 pub use workers::{Plan, Workers};
