@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::caller::Route;
 
 /// As many as agree are two.
-const SENTINELS: usize = 3;
+const SENTINELS: u32 = 3;
 
 /// What the Sentinels call the primary.
 const NAME: &str = "locks";
@@ -32,10 +32,17 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// How the Sentinels judge.
 #[derive(Clone, Copy, Debug)]
 pub struct Judgement {
-    /// A server that is silent for so long is down.
+    /// A server that is silent for so long is down for the first Sentinel; for each other one half as long later. Where
+    /// all notice at the same moment, two are elected, and each promotes another replica.
     pub down_after: Duration,
     /// A failover that has got nowhere for so long is given up; the next begins after twice as long.
     pub failover_timeout: Duration,
+}
+
+impl Judgement {
+    fn of(self, sentinel: u32) -> Judgement {
+        Judgement { down_after: self.down_after * (1 + sentinel) / 2, ..self }
+    }
 }
 
 /// Three Sentinels of the same primary. Dropping them kills and reaps them.
@@ -50,8 +57,9 @@ struct Sentinel {
 impl Sentinels {
     /// Starts them, and waits until each knows the others and so many replicas.
     #[track_caller]
-    pub fn of(primary: &Server, replicas: i64, judgement: Judgement) -> Sentinels {
-        let sentinels = Sentinels((0..SENTINELS).map(|_| Sentinel::start(primary, judgement)).collect());
+    pub fn of(primary: &Server, replicas: usize, judgement: Judgement) -> Sentinels {
+        let sentinels =
+            Sentinels((1..=SENTINELS).map(|number| Sentinel::start(primary, judgement.of(number))).collect());
         for sentinel in &sentinels.0 {
             sentinel.hurry();
         }
@@ -72,6 +80,17 @@ impl Sentinels {
         let ports: Vec<u16> = self.0.iter().map(|sentinel| sentinel.port).collect();
         let primary = ask(&ports).expect("the Sentinels know a primary");
         Arc::new(AsSentinelsSay { ports, last: Mutex::new((primary, Instant::now())) })
+    }
+
+    /// Whether all of them see so many replicas that are well and follow the primary: any of them could replace it.
+    pub fn see_replicas(&self, count: usize) -> bool {
+        self.0.iter().all(|sentinel| {
+            let replicas = sentinel.client().run(&format!("SENTINEL REPLICAS {NAME}"));
+            let is_well = |replica: &&Reply| {
+                replica.get("flags").is_bulk("slave") && replica.get("master-link-status").is_bulk("ok")
+            };
+            replicas.items().iter().filter(is_well).count() == count
+        })
     }
 
     /// Whether all of them say that this server is the primary.
@@ -184,7 +203,8 @@ impl Sentinel {
     /// test. And one that was not scheduled for 2 s does nothing for 30 s: too long for a busy machine.
     #[track_caller]
     fn hurry(&self) {
-        let lines = ["publish-period 250", "info-period 250", "ask-period 250", "tilt-trigger 60000"];
+        let lines =
+            ["ping-period 100", "publish-period 250", "info-period 250", "ask-period 250", "tilt-trigger 60000"];
         for line in lines {
             assert_eq!(self.client().run(&format!("SENTINEL DEBUG {line}")), Reply::ok(), "{line}");
         }

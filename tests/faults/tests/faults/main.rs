@@ -3,3 +3,4 @@
 
 mod failover;
 mod persistence;
+mod witness;

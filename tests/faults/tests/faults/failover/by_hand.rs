@@ -8,7 +8,8 @@ use faults::proxy::{Direction, Proxy};
 use faults::{seconds, History, Lock, Outcome, Plan, Recorder, Row, Switch, Wait, Workers};
 use support::{in_sync, until, Reply, Server};
 
-use super::{online_replicas, replication, role, witnessed, Witness, GRANTS, LONG};
+use super::{online_replicas, replication, role, GRANTS};
+use crate::witness::{witnessed, Witness, LONG};
 
 /// So many bytes the replica does not have when the primary dies: some grants.
 const LAG: i64 = 2_000;

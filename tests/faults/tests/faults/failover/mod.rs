@@ -11,46 +11,12 @@
 mod by_hand;
 mod sentinel;
 
-use faults::{Caller, Kind, Lock, Mode, Outcome, Recorder, Route};
-use std::sync::Arc;
 use std::time::Duration;
+
 use support::{Client, Info, Server};
 
 /// How many grants there are between two faults at least.
 const GRANTS: usize = 30;
-
-/// Longer than any fault lasts.
-const LONG: Duration = Duration::from_secs(30);
-
-/// The lock of two clients whose parts are written down: one holds it on the old primary, the other wants it on the new.
-fn witnessed() -> Lock {
-    Lock::new("witnessed", Kind::Mutex)
-}
-
-/// One of these two clients.
-struct Witness {
-    caller: Caller,
-    lock: Lock,
-    owner: String,
-}
-
-impl Witness {
-    fn new(number: usize, owner: String, recorder: &Recorder, route: Arc<dyn Route>) -> Witness {
-        Witness { caller: Caller::new(number, recorder.clone(), route), lock: witnessed(), owner }
-    }
-
-    fn acquire(&mut self, lease: Duration, block: Duration) -> Outcome {
-        self.caller.acquire(&self.lock, &self.owner, Mode::Mutex, lease, Some(block))
-    }
-
-    fn renew(&mut self, lease: Duration) -> Outcome {
-        self.caller.renew(&self.lock, &self.owner, Mode::Mutex, lease)
-    }
-
-    fn release(&mut self) -> Outcome {
-        self.caller.release(&self.lock, &self.owner, Mode::Mutex)
-    }
-}
 
 /// A server's role, as it says itself. None where it does not answer: Sentinels end its connections when they give it
 /// another role.
