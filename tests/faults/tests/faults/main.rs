@@ -2,5 +2,6 @@
 //! promised for it, and reports a row of docs/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
 
 mod failover;
+mod partition;
 mod persistence;
 mod witness;
