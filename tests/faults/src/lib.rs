@@ -15,6 +15,7 @@ pub mod proxy;
 mod report;
 mod routes;
 pub mod sentinels;
+mod stop;
 mod workers;
 
 pub use caller::{Caller, Route, Wait};
@@ -24,4 +25,5 @@ pub use lock::{Kind, Lock, Mode};
 pub use observer::Observer;
 pub use report::{seconds, Row};
 pub use routes::Switch;
+pub use stop::Stopped;
 pub use workers::{Plan, Workers};

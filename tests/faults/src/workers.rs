@@ -31,6 +31,8 @@ pub struct Plan {
     pub patience: Duration,
     /// What a worker believes a grant and a renewal by.
     pub wait: Option<Wait>,
+    /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
+    pub die_one_in: usize,
     /// Of all random choices, together with a worker's number.
     pub seed: u64,
 }
@@ -52,6 +54,7 @@ impl Plan {
             hold: Duration::from_millis(10),
             patience: Duration::from_secs(2),
             wait: None,
+            die_one_in: 0,
             seed: 1,
         }
     }
@@ -148,7 +151,10 @@ impl Worker {
             let owner = format!("{}-{turn}", self.caller.number());
             if let Some((fence, deadline)) = self.acquire(&lock, &owner, mode) {
                 self.hold(Held { lock: &lock, owner: &owner, mode, fence, deadline });
-                self.release(&lock, &owner, mode);
+                match self.plan.die_one_in {
+                    one_in if one_in > 0 && self.rng.one_in(one_in) => self.caller.disconnect(),
+                    _ => self.release(&lock, &owner, mode),
+                }
             }
         }
     }

@@ -1,7 +1,12 @@
 //! Scenarios: a fault each, on real servers, under clients that record what they were told. Each asserts what is
 //! promised for it, and reports a row of docs/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
 
+mod connections;
 mod failover;
+mod holder;
+mod judged;
+mod load;
 mod partition;
 mod persistence;
+mod stopped;
 mod witness;
