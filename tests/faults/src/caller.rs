@@ -31,7 +31,7 @@ impl<F: Fn() -> SocketAddr + Send + Sync> Route for F {
     }
 }
 
-/// How many replicas have to have a grant before its client believes it, and how long that may take.
+/// How many replicas have to have a grant, a renewal or a write before its client believes it, and how long it waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     pub replicas: usize,
@@ -69,7 +69,7 @@ impl Caller {
         self
     }
 
-    /// Takes a grant or a renewal for one only when so many replicas have it: `WAIT`.
+    /// Believes a grant, a renewal or a write only when so many replicas have it: `WAIT`.
     pub fn wait(mut self, wait: Option<Wait>) -> Caller {
         self.wait = wait;
         self
@@ -168,7 +168,10 @@ impl Caller {
         read: impl FnOnce(&Reply) -> Outcome,
     ) -> Outcome {
         let recorder = self.recorder.clone();
-        let wait = self.wait.filter(|_| matches!(action, Action::Acquire { .. } | Action::Renew { .. }));
+        let wait = match action {
+            Action::Acquire { .. } | Action::Renew { .. } | Action::Write { .. } => self.wait,
+            _ => None,
+        };
         // A request that was never sent is no operation.
         let client = match self.connect(&lock.key) {
             Ok(client) => client,

@@ -29,7 +29,7 @@ pub struct Plan {
     pub hold: Duration,
     /// Waits for a reply so long beyond `block`.
     pub patience: Duration,
-    /// What a worker believes a grant and a renewal by.
+    /// What a worker believes grants, renewals and writes by. None: the reply.
     pub wait: Option<Wait>,
     /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
     pub die_one_in: usize,

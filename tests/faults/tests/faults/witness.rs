@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use faults::{Caller, Kind, Lock, Mode, Outcome, Recorder, Route};
 
-/// Longer than any fault lasts.
-pub const LONG: Duration = Duration::from_secs(30);
+/// A lease that is longer than any scenario.
+pub const LONG: Duration = Duration::from_secs(3_600);
+
+/// How long a witness waits, in the queue and for a late reply.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The lock of the witnesses.
 pub fn witnessed() -> Lock {
@@ -26,8 +29,13 @@ impl Witness {
         Witness { caller: Caller::new(number, recorder.clone(), route), lock: witnessed(), owner }
     }
 
-    pub fn acquire(&mut self, lease: Duration, block: Duration) -> Outcome {
-        self.caller.acquire(&self.lock, &self.owner, Mode::Mutex, lease, Some(block))
+    /// Waits in the queue.
+    pub fn acquire(&mut self, lease: Duration) -> Outcome {
+        self.caller.acquire(&self.lock, &self.owner, Mode::Mutex, lease, Some(PATIENCE))
+    }
+
+    pub fn try_acquire(&mut self, lease: Duration) -> Outcome {
+        self.caller.acquire(&self.lock, &self.owner, Mode::Mutex, lease, None)
     }
 
     pub fn renew(&mut self, lease: Duration) -> Outcome {

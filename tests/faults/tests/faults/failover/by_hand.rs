@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use faults::judge::{assert_drained, fences, holds, lost, overlaps, Scope};
+use faults::judge::{assert_drained, breaches, breaches_despite_losses, holds, intrusions, lost, overlaps, Scope};
 use faults::proxy::{Direction, Proxy};
 use faults::{seconds, History, Lock, Outcome, Plan, Recorder, Row, Switch, Wait, Workers};
 use support::{in_sync, until, Reply, Server};
@@ -40,9 +40,7 @@ fn with_wait_nothing_acknowledged_is_lost() {
     let wait = Wait { replicas: 1, limit: Duration::from_millis(100) };
     let (row, history) =
         promote_again_and_again("REPLICAOF NO ONE, the replica lagged, WAIT 1", Trial { wait: Some(wait), ..PLAIN });
-    let holds = holds(&history);
-    assert_eq!(lost(&holds), Vec::<&faults::judge::Hold>::new());
-    assert_eq!(overlaps(&holds), []);
+    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
     row.report();
 }
 
@@ -53,7 +51,9 @@ fn with_a_grace_as_long_as_the_longest_lease_no_two_hold_at_once() {
         "REPLICAOF NO ONE, the replica lagged, lock.grace",
         Trial { lease, grace: lease, ..PLAIN },
     );
-    assert_eq!(overlaps(&holds(&history)), []);
+    let holds = holds(&history);
+    assert_eq!(overlaps(&holds), []);
+    assert_eq!(intrusions(&history, &holds), Vec::<String>::new());
     row.report();
 }
 
@@ -101,7 +101,7 @@ fn promote_again_and_again(scenario: &str, trial: Trial) -> (Row, History) {
         pair.link.stall(&[Direction::ToClient]);
         let mut old = witness(100, format!("old-{faults}"));
         old.caller = old.caller.wait(trial.wait);
-        let granted = old.acquire(trial.lease, LONG);
+        let granted = old.acquire(trial.lease);
         assert_eq!(trial.wait.is_none(), matches!(granted, Outcome::Granted { .. }), "{granted:?}");
         pair.wait_for_lag(LAG);
         pair.primary.kill();
@@ -109,7 +109,7 @@ fn promote_again_and_again(scenario: &str, trial: Trial) -> (Row, History) {
         assert_eq!(pair.replica.client().run("REPLICAOF NO ONE"), Reply::ok());
         switch.set(address(&pair.replica));
         let mut new = witness(101, format!("new-{faults}"));
-        let granted = new.acquire(trial.lease, LONG);
+        let granted = new.acquire(trial.lease);
         assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
         assert_eq!(old.renew(trial.lease), Outcome::NotHeld);
         assert_eq!(new.release(), Outcome::Done);
@@ -143,7 +143,7 @@ fn fail_over_again_and_again(scenario: &str, grace: Duration) {
     let recorder = Recorder::new();
     let workers = Workers::start(&plan, &recorder, switch.clone());
     let mut witness = Witness::new(100, "holder".into(), &recorder, switch.clone());
-    let granted = witness.acquire(LONG, LONG);
+    let granted = witness.acquire(LONG);
     assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
     let (started, mut faults) = (Instant::now(), 0);
     while faults < 2 || started.elapsed() < seconds() {
@@ -157,16 +157,14 @@ fn fail_over_again_and_again(scenario: &str, grace: Duration) {
         (primary, replica) = (replica, primary);
         assert_eq!(witness.renew(LONG), Outcome::Done, "the holder is still there");
         // A retry: the same grant.
-        assert_eq!(witness.acquire(LONG, LONG), granted);
+        assert_eq!(witness.acquire(LONG), granted);
         faults += 1;
     }
     workers.wait_for_grants(GRANTS);
     assert_eq!(witness.release(), Outcome::Done);
     let history = workers.stop();
     let (row, history) = judge(scenario, faults, history, &primary, &plan.locks);
-    let holds = holds(&history);
-    assert_eq!(lost(&holds), Vec::<&faults::judge::Hold>::new());
-    assert_eq!(overlaps(&holds), []);
+    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
     row.report();
 }
 
@@ -175,7 +173,7 @@ fn fail_over_again_and_again(scenario: &str, grace: Duration) {
 fn judge(scenario: &str, faults: usize, history: History, primary: &Server, locks: &[Lock]) -> (Row, History) {
     let locks = [locks, &[witnessed()]].concat();
     assert_drained(&mut primary.client(), &locks);
-    assert_eq!(fences(&holds(&history), Scope::Server), Vec::<String>::new());
+    assert_eq!(breaches_despite_losses(&history, Scope::Server), Vec::<String>::new());
     (Row::of(scenario, &primary.info("server").version(), faults, &history), history)
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use faults::judge::{assert_drained, fences, holds, lost, overlaps, Scope};
+use faults::judge::{assert_drained, breaches, breaches_despite_losses, Scope};
 use faults::sentinels::{Judgement, Sentinels};
 use faults::{seconds, Action, History, Mode, Operation, Outcome, Plan, Recorder, Row, Wait, Workers};
 use support::{Client, Server, LIMIT};
@@ -29,9 +29,7 @@ fn a_killed_primary_is_replaced_and_fences_grow() {
 fn with_wait_for_both_replicas_nothing_acknowledged_is_lost() {
     let wait = Wait { replicas: REPLICAS, limit: Duration::from_millis(200) };
     let (row, history) = replace_again_and_again("Sentinels, the primary is killed, WAIT 2", Fault::Kill, Some(wait));
-    let holds = holds(&history);
-    assert_eq!(lost(&holds), Vec::<&faults::judge::Hold>::new());
-    assert_eq!(overlaps(&holds), []);
+    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
     row.report();
 }
 
@@ -125,9 +123,7 @@ fn replace_again_and_again(scenario: &str, fault: Fault, wait: Option<Wait>) -> 
                 let late = Late::ask_once_stopped(world.primary(), faults, &recorder);
                 let old = world.wait_replaced();
                 let mut new = Witness::new(101, format!("new-{faults}"), &recorder, route.clone());
-                wait_until("it is granted by the new primary", || {
-                    matches!(new.acquire(LONG, LONG), Outcome::Granted { .. })
-                });
+                wait_until("it is granted by the new primary", || matches!(new.acquire(LONG), Outcome::Granted { .. }));
                 signal(&world.servers[old], "-CONT");
                 late.read(&recorder);
                 wait_until("the old primary has learnt it", || {
@@ -143,7 +139,7 @@ fn replace_again_and_again(scenario: &str, fault: Fault, wait: Option<Wait>) -> 
     let history = workers.stop();
     let locks = [plan.locks.as_slice(), &[witnessed()]].concat();
     assert_drained(&mut world.primary().client(), &locks);
-    assert_eq!(fences(&holds(&history), Scope::Server), Vec::<String>::new());
+    assert_eq!(breaches_despite_losses(&history, Scope::Server), Vec::<String>::new());
     (Row::of(scenario, &world.primary().info("server").version(), faults, &history), history)
 }
 

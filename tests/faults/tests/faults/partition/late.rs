@@ -12,7 +12,7 @@ use support::{Reply, Server};
 
 use super::on_hosts;
 use super::world::{Config, World};
-use crate::witness::{witnessed, Witness, LONG};
+use crate::witness::{witnessed, Witness, LONG, PATIENCE};
 
 /// It ends while the cut lasts.
 const SHORT: Duration = Duration::from_millis(1_000);
@@ -33,11 +33,11 @@ fn a_late_request_is_refused(world: &World, network: &str) {
     let recorder = Recorder::new();
     let mut near = Witness::new(100, "near".into(), &recorder, world.near.clone());
     let mut far = Witness::new(101, "far".into(), &recorder, world.far.clone());
-    far.caller = far.caller.patience(LONG);
+    far.caller = far.caller.patience(PATIENCE);
     let lock = witnessed();
-    let granted = far.acquire(SHORT, LONG);
+    let granted = far.acquire(SHORT);
     assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
-    let mut unguarded = world.far.connect(world.far.address(&lock.key), LONG).expect("it is connected");
+    let mut unguarded = world.far.connect(world.far.address(&lock.key), PATIENCE).expect("it is connected");
     unguarded.run("SET plain 0");
 
     world.split();
@@ -48,7 +48,7 @@ fn a_late_request_is_refused(world: &World, network: &str) {
         far.caller.write(&witnessed(), "far", 1)
     });
     sent.recv().expect("it sends");
-    let granted = near.acquire(LONG, LONG);
+    let granted = near.acquire(LONG);
     assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
     assert_eq!(near.caller.write(&lock, "near", 2), Outcome::Done);
     world.primary.client().run("SET plain 2");
@@ -76,15 +76,15 @@ fn a_grant_that_arrives_after_its_lease_is_worth_nothing() {
     let recorder = Recorder::new();
     let mut near = Witness::new(100, "near".into(), &recorder, Arc::new(route(server.port())));
     let mut far = Witness::new(101, "far".into(), &recorder, Arc::new(route(proxy.port())));
-    far.caller = far.caller.patience(LONG);
-    assert!(matches!(near.acquire(LONG, LONG), Outcome::Granted { .. }));
-    let far_waits = thread::spawn(move || (far.acquire(SHORT, LONG), far));
+    far.caller = far.caller.patience(PATIENCE);
+    assert!(matches!(near.acquire(LONG), Outcome::Granted { .. }));
+    let far_waits = thread::spawn(move || (far.acquire(SHORT), far));
     server.wait_blocked(1);
 
     proxy.stall(&[Direction::ToClient]);
     assert_eq!(near.release(), Outcome::Done);
     let mut again = Witness::new(100, "again".into(), &recorder, Arc::new(route(server.port())));
-    let Outcome::Granted { fence } = again.acquire(LONG, LONG) else { panic!("the lease has ended") };
+    let Outcome::Granted { fence } = again.acquire(LONG) else { panic!("the lease has ended") };
     let guarded = Guarded::default();
     assert_eq!(again.caller.write_by_fence(&guarded, &witnessed(), "again", fence, 2), Outcome::Done);
 

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use faults::judge::{assert_drained, fences_given_twice, fences_that_go_back, holds, overlaps, Scope};
+use faults::judge::{
+    assert_drained, fences_given_twice, fences_that_go_back, holds, intrusions, overlaps, writes_going_back, Scope,
+};
 use faults::{seconds, Guarded, History, Outcome, Plan, Recorder, Row, Workers};
 use support::{until, Reply};
 
@@ -121,11 +123,12 @@ impl Clients {
         assert_drained(&mut world.replica.client(), &locks);
         let holds = holds(&history);
         assert_eq!(fences_that_go_back(&holds, Scope::Server), Vec::<String>::new());
+        assert_eq!(writes_going_back(&history), Vec::<String>::new());
         let mut row = Row::of(scenario, &world.replica.info("server").version(), 1, &history);
         // In the same microsecond, by two primaries.
-        match fences_given_twice(&holds, Scope::Server).len() {
-            0 => {}
-            twice => row.fences += &format!(", {twice} given on both sides"),
+        let twice = fences_given_twice(&holds, Scope::Server).len();
+        if twice > 0 {
+            row.fences = format!("do not go back; {twice} given on both sides");
         }
         (row, history)
     }
@@ -166,10 +169,10 @@ fn both_sides_grant(world: World, network: &str) {
     go_on(&clients, since);
 
     let (lock, guarded) = (witnessed(), Guarded::default());
-    let near = fence(clients.near.acquire(LONG, LONG));
+    let near = fence(clients.near.acquire(LONG));
     assert_eq!(clients.near.caller.write_by_fence(&guarded, &lock, "near", near, 1), Outcome::Done);
     assert_eq!(clients.near.caller.write(&lock, "near", 1), Outcome::Done, "its own server knows no better");
-    let far = fence(clients.far.acquire(LONG, LONG));
+    let far = fence(clients.far.acquire(LONG));
     assert!(near < far);
     assert_eq!(clients.far.caller.write_by_fence(&guarded, &lock, "far", far, 2), Outcome::Done);
     assert_eq!(clients.near.caller.write_by_fence(&guarded, &lock, "near", near, 3), Outcome::NotHeld);
@@ -195,7 +198,7 @@ fn both_sides_grant(world: World, network: &str) {
 fn the_old_side_stops(world: World, network: &str) {
     let (mut clients, since) = (Clients::of(&world), Instant::now());
     clients.wait_for_grants(Side::Far);
-    let kept = fence(clients.near.acquire(LONG, LONG));
+    let kept = fence(clients.near.acquire(LONG));
     assert_eq!(world.primary.client().pipeline(&["SET x y", "WAIT 1 20000"])[1], Reply::Int(1), "the replica has it");
     world.split();
     wait_until_refusing(&world);
@@ -208,13 +211,13 @@ fn the_old_side_stops(world: World, network: &str) {
 
     // Its lease runs on, also where it cannot be renewed; both sides know of it.
     assert!(matches!(clients.near.renew(LONG), Outcome::Refused(error) if error.starts_with("NOREPLICAS ")));
-    assert_eq!(clients.far.acquire(LONG, Duration::from_millis(1)), Outcome::NotGranted);
+    assert_eq!(clients.far.try_acquire(LONG), Outcome::NotGranted);
     assert_eq!(grants_after(&clients.recorder.history(), Side::Near, refused), 0);
 
     world.heal();
     world.demote_primary();
     assert_eq!(clients.near.renew(LONG), Outcome::Done);
-    assert_eq!(fence(clients.near.acquire(LONG, LONG)), kept);
+    assert_eq!(fence(clients.near.acquire(LONG)), kept);
     assert_eq!(clients.near.release(), Outcome::Done);
     clients.wait_for_grants(Side::Near);
     let (row, _) = clients.judged(&format!("partition ({network}), min-replicas-to-write 1"), &world);
@@ -229,9 +232,9 @@ fn no_two_hold_at_once(world: World, network: &str) {
     world.split();
     world.promote_replica();
     // One holds the lock on the old side for as long as it can; the other waits for it on the new side.
-    fence(clients.near.acquire(LEASE, LONG));
+    fence(clients.near.acquire(LEASE));
     let mut far = clients.far;
-    let far_waits = thread::spawn(move || (far.acquire(LEASE, LONG), far));
+    let far_waits = thread::spawn(move || (far.acquire(LEASE), far));
     until("the primary refuses to renew", || {
         let renewed = clients.near.renew(LEASE);
         assert!(renewed == Outcome::Done || matches!(renewed, Outcome::Refused(_)), "{renewed:?}");
@@ -250,7 +253,9 @@ fn no_two_hold_at_once(world: World, network: &str) {
     world.demote_primary();
     clients.wait_for_grants(Side::Near);
     let (row, history) = clients.judged(&format!("partition ({network}), min-replicas-to-write 1, lock.grace"), &world);
-    assert_eq!(overlaps(&holds(&history)), []);
+    let holds = holds(&history);
+    assert_eq!(overlaps(&holds), []);
+    assert_eq!(intrusions(&history, &holds), Vec::<String>::new());
     row.report();
 }
 
