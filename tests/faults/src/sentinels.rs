@@ -199,12 +199,20 @@ impl Sentinel {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// A Sentinel says hello every 2 s, and takes an old primary for a replica after four times that: too long for a
-    /// test. And one that was not scheduled for 2 s does nothing for 30 s: too long for a busy machine.
+    /// A Sentinel says hello every 2 s, takes an old primary for a replica after four times that, and connects again
+    /// after 15 s: too long for a test. And one that was not scheduled for 2 s does nothing for 30 s: too long for a busy machine. Pings are not
+    /// more frequent: a replica that was silent for five of their periods is not promoted, and it tells its state once
+    /// a second.
     #[track_caller]
     fn hurry(&self) {
-        let lines =
-            ["ping-period 100", "publish-period 250", "info-period 250", "ask-period 250", "tilt-trigger 60000"];
+        let lines = [
+            "ping-period 400",
+            "publish-period 250",
+            "info-period 250",
+            "ask-period 250",
+            "min-link-reconnect-period 1000",
+            "tilt-trigger 60000",
+        ];
         for line in lines {
             assert_eq!(self.client().run(&format!("SENTINEL DEBUG {line}")), Reply::ok(), "{line}");
         }

@@ -29,6 +29,12 @@ impl Witness {
         Witness { caller: Caller::new(number, recorder.clone(), route), lock: witnessed(), owner }
     }
 
+    /// Of another lock.
+    pub fn of(mut self, lock: Lock) -> Witness {
+        self.lock = lock;
+        self
+    }
+
     /// Waits in the queue.
     pub fn acquire(&mut self, lease: Duration) -> Outcome {
         self.caller.acquire(&self.lock, &self.owner, Mode::Mutex, lease, Some(PATIENCE))

@@ -1,12 +1,12 @@
 //! Both sides of the cut are at work, and are judged together.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use faults::judge::{
     assert_drained, fences_given_twice, fences_that_go_back, holds, intrusions, overlaps, writes_going_back, Scope,
 };
-use faults::{seconds, Guarded, History, Outcome, Plan, Recorder, Row, Workers};
+use faults::{seconds, Guarded, History, Kind, Lock, Outcome, Plan, Recorder, Row, Workers};
 use support::{until, Reply};
 
 use super::on_hosts;
@@ -15,6 +15,9 @@ use crate::witness::{witnessed, Witness, LONG};
 
 /// How many grants each side has at least before something else happens.
 const GRANTS: usize = 20;
+
+/// Longer than the old side goes on granting, as long as [`MIN_REPLICAS`] lets it.
+const BRIEF: Duration = Duration::from_secs(5);
 
 /// Of every worker.
 const LEASE: Duration = Duration::from_secs(1);
@@ -109,7 +112,7 @@ impl Clients {
 
     #[track_caller]
     fn wait_for_grants(&self, side: Side) {
-        let granted = || grants_after(&self.recorder.history(), side, Duration::ZERO);
+        let granted = || grants_after(&self.recorder.history(), side, 0);
         let enough = granted() + GRANTS;
         until("this side was granted more", || granted() >= enough);
     }
@@ -134,11 +137,15 @@ impl Clients {
     }
 }
 
-/// How many requests of one side were granted that were sent after this.
-fn grants_after(history: &History, side: Side, after: Duration) -> usize {
-    let operations = history.operations().iter().filter(|operation| operation.invoked > after);
-    let granted = operations.filter(|operation| matches!(operation.outcome, Outcome::Granted { .. }));
-    granted.filter(|operation| Side::of(operation.client) == side).count()
+/// How many requests one side was granted after this moment, in microseconds since the epoch: fences are such numbers.
+fn grants_after(history: &History, side: Side, after_us: i64) -> usize {
+    let of_side = history.operations().iter().filter(|operation| Side::of(operation.client) == side);
+    of_side.filter(|operation| matches!(operation.outcome, Outcome::Granted { fence } if fence > after_us)).count()
+}
+
+fn now_us() -> i64 {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970");
+    i64::try_from(since_1970.as_micros()).expect("a clock before the end of time")
 }
 
 /// Until [`seconds`] are over, but at least until both sides were granted some more.
@@ -164,7 +171,7 @@ fn both_sides_grant(world: World, network: &str) {
     let (mut clients, since) = (Clients::of(&world), Instant::now());
     clients.wait_for_grants(Side::Far);
     world.split();
-    let cut = clients.recorder.now();
+    let cut_us = now_us();
     world.promote_replica();
     go_on(&clients, since);
 
@@ -188,7 +195,7 @@ fn both_sides_grant(world: World, network: &str) {
 
     let (row, history) = clients.judged(&format!("partition ({network}), min-replicas-to-write 0"), &world);
     // What the judges of the tests below look for, where it happens.
-    assert!(grants_after(&history, Side::Near, cut) > GRANTS);
+    assert!(grants_after(&history, Side::Near, cut_us) > GRANTS);
     assert!(!overlaps(&holds(&history)).is_empty());
     row.report();
 }
@@ -199,23 +206,34 @@ fn the_old_side_stops(world: World, network: &str) {
     let (mut clients, since) = (Clients::of(&world), Instant::now());
     clients.wait_for_grants(Side::Far);
     let kept = fence(clients.near.acquire(LONG));
-    assert_eq!(world.primary.client().pipeline(&["SET x y", "WAIT 1 20000"])[1], Reply::Int(1), "the replica has it");
+    let brief = Lock::new("brief", Kind::Mutex);
+    let near = |owner: &str| Witness::new(102, owner.into(), &clients.recorder, world.near.clone()).of(brief.clone());
+    let (mut holder, mut waiter) = (near("holder"), near("waiter"));
+    fence(holder.acquire(BRIEF));
+    assert_eq!(world.primary.client().pipeline(&["SET x y", "WAIT 1 20000"])[1], Reply::Int(1), "the replica has them");
     world.split();
+    let waits = thread::spawn(move || waiter.acquire(LONG));
     wait_until_refusing(&world);
-    let refused = clients.recorder.now();
+    let refused_us = now_us();
     world.promote_replica();
     clients.wait_for_grants(Side::Far);
-    while since.elapsed() < seconds() {
-        clients.wait_for_grants(Side::Far);
-    }
 
     // Its lease runs on, also where it cannot be renewed; both sides know of it.
     assert!(matches!(clients.near.renew(LONG), Outcome::Refused(error) if error.starts_with("NOREPLICAS ")));
     assert_eq!(clients.far.try_acquire(LONG), Outcome::NotGranted);
-    assert_eq!(grants_after(&clients.recorder.history(), Side::Near, refused), 0);
+    // What ends is handed over to nobody.
+    let mut client = world.primary.client();
+    until("its lease has ended on the old side", || client.run("LOCK.HELD brief holder").is_nil());
+    clients.wait_for_grants(Side::Far);
+    while since.elapsed() < seconds() {
+        clients.wait_for_grants(Side::Far);
+    }
+    assert_eq!(grants_after(&clients.recorder.history(), Side::Near, refused_us), 0);
 
     world.heal();
     world.demote_primary();
+    let waited = waits.join().expect("it does not panic");
+    assert!(!matches!(waited, Outcome::Granted { .. }), "{waited:?}");
     assert_eq!(clients.near.renew(LONG), Outcome::Done);
     assert_eq!(fence(clients.near.acquire(LONG)), kept);
     assert_eq!(clients.near.release(), Outcome::Done);
