@@ -31,7 +31,7 @@ impl<F: Fn() -> SocketAddr + Send + Sync> Route for F {
     }
 }
 
-/// How many replicas have to have a grant, a renewal or a write before its client believes it, and how long it waits.
+/// How many replicas have to have what a client wrote before it believes that, and how long it waits for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     pub replicas: usize,
@@ -69,7 +69,7 @@ impl Caller {
         self
     }
 
-    /// Believes a grant, a renewal or a write only when so many replicas have it: `WAIT`.
+    /// Believes what it wrote only when so many replicas have it: `WAIT`.
     pub fn wait(mut self, wait: Option<Wait>) -> Caller {
         self.wait = wait;
         self
@@ -167,11 +167,7 @@ impl Caller {
         patience: Duration,
         read: impl FnOnce(&Reply) -> Outcome,
     ) -> Outcome {
-        let recorder = self.recorder.clone();
-        let wait = match action {
-            Action::Acquire { .. } | Action::Renew { .. } | Action::Write { .. } => self.wait,
-            _ => None,
-        };
+        let (recorder, wait) = (self.recorder.clone(), self.wait);
         // A request that was never sent is no operation.
         let client = match self.connect(&lock.key) {
             Ok(client) => client,
@@ -181,7 +177,7 @@ impl Caller {
             }
         };
         let invoked = recorder.now();
-        let outcome = match exchange(client, request, patience, wait, read) {
+        let outcome = match exchange(client, request, &action, patience, wait, read) {
             Ok(Outcome::Refused(error)) => self.refused(error),
             Ok(outcome) => outcome,
             Err(_) => {
@@ -247,10 +243,11 @@ impl Caller {
     }
 }
 
-/// One request and its reply; Unknown where fewer replicas than asked for have it in time.
+/// One request and its reply; Unknown where fewer replicas than asked for have what it says.
 fn exchange(
     client: &mut Client,
     request: &[String],
+    action: &Action,
     patience: Duration,
     wait: Option<Wait>,
     read: impl FnOnce(&Reply) -> Outcome,
@@ -260,10 +257,15 @@ fn exchange(
         return Ok(Outcome::Refused(error));
     }
     let outcome = read(&reply);
-    match (&outcome, wait) {
-        (Outcome::Granted { .. } | Outcome::Done, Some(wait)) if !wait.is_met(client, patience)? => {
-            Ok(Outcome::Unknown)
-        }
+    let rests_on_a_write = match (action, &outcome) {
+        (Action::Acquire { .. }, Outcome::Granted { .. }) => true,
+        (Action::Renew { .. } | Action::Write { .. } | Action::Release { .. }, Outcome::Done) => true,
+        // The release before it may have got through.
+        (Action::Release { .. }, Outcome::NotHeld) => true,
+        _ => false,
+    };
+    match wait {
+        Some(wait) if rests_on_a_write && !wait.is_met(client, patience)? => Ok(Outcome::Unknown),
         _ => Ok(outcome),
     }
 }

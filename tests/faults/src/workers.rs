@@ -16,6 +16,9 @@ use crate::lock::{Kind, Lock, Mode};
 /// Between a request that was refused and the next: a server that starts is not kept from it.
 const PACE: Duration = Duration::from_millis(5);
 
+/// So many tokens that it has used a worker remembers, to write with one of them too late.
+const FORMER: usize = 3;
+
 /// What workers do.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -29,7 +32,7 @@ pub struct Plan {
     pub hold: Duration,
     /// Waits for a reply so long beyond `block`.
     pub patience: Duration,
-    /// What a worker believes grants, renewals and writes by. None: the reply.
+    /// What a worker believes its writes by. None: the reply.
     pub wait: Option<Wait>,
     /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
     pub die_one_in: usize,
@@ -85,6 +88,7 @@ impl Workers {
                 guarded: guarded.clone(),
                 stopping: stopping.clone(),
                 values: 0,
+                former: Vec::new(),
             };
             thread::spawn(move || worker.run())
         });
@@ -129,6 +133,8 @@ struct Worker {
     stopping: Arc<AtomicBool>,
     /// How many values it has written: each is another.
     values: u64,
+    /// Tokens with which it wrote, and may not any more.
+    former: Vec<(Lock, String)>,
 }
 
 /// One lock that this worker holds.
@@ -155,7 +161,11 @@ impl Worker {
                     one_in if one_in > 0 && self.rng.one_in(one_in) => self.caller.disconnect(),
                     _ => self.release(&lock, &owner, mode),
                 }
+                if mode.is_exclusive() {
+                    self.former.push((lock, owner));
+                }
             }
+            self.write_late();
         }
     }
 
@@ -231,6 +241,17 @@ impl Worker {
             thread::sleep(PACE);
             end.assert_in_time(self.is_stopping(), "release", lock);
         }
+    }
+
+    /// Now and then a client writes that stood still while its lock was given to another.
+    fn write_late(&mut self) {
+        if self.former.len() < FORMER || self.rng.one_in(2) {
+            return;
+        }
+        let which = self.rng.below(self.former.len());
+        let (lock, owner) = self.former.swap_remove(which);
+        let value = self.next_value();
+        self.caller.write(&lock, &owner, value);
     }
 
     fn next_value(&mut self) -> u64 {
