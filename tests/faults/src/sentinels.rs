@@ -1,4 +1,4 @@
-//! Sentinels: the server under test run as Sentinel, three of them, which agree on who is the primary, and tell clients.
+//! Sentinels: the server under test run as Sentinel, three of them. They agree on who is the primary, and tell clients.
 
 use std::fs::{self, File};
 use std::io;
@@ -200,9 +200,9 @@ impl Sentinel {
     }
 
     /// A Sentinel says hello every 2 s, takes an old primary for a replica after four times that, and connects again
-    /// after 15 s: too long for a test. And one that was not scheduled for 2 s does nothing for 30 s: too long for a busy machine. Pings are not
-    /// more frequent: a replica that was silent for five of their periods is not promoted, and it tells its state once
-    /// a second.
+    /// after 15 s: too long for a test. And one that was not scheduled for 2 s does nothing for 30 s: too long for a
+    /// busy machine. Pings are not more frequent: a replica that was silent for five of their periods is not promoted,
+    /// and it tells its state once a second.
     #[track_caller]
     fn hurry(&self) {
         let lines = [

@@ -1,5 +1,5 @@
-//! What cannot be tested here is skipped by name, with the reason, and counted by `make test-all`. libtest knows no such
-//! thing: a test that skips itself returns, and passes in its eyes.
+//! What cannot be tested here is skipped by name, with the reason, and counted by `make test-all`. libtest knows no
+//! such thing: a test that skips itself returns, and passes in its eyes.
 
 use std::fs::File;
 use std::io::Write;
