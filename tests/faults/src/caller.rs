@@ -18,6 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Where requests go: a failover changes it.
 pub trait Route: Send + Sync {
     fn address(&self, key: &str) -> SocketAddr;
+
+    /// A connection there, or an error when there is none within `limit`. A client on another machine overrides it.
+    fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<Client> {
+        Client::try_connect_to(address, limit)
+    }
 }
 
 impl<F: Fn() -> SocketAddr + Send + Sync> Route for F {
@@ -26,12 +31,20 @@ impl<F: Fn() -> SocketAddr + Send + Sync> Route for F {
     }
 }
 
+/// How many replicas have to have what a client wrote before it believes that, and how long it waits for them.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    pub replicas: usize,
+    pub limit: Duration,
+}
+
 pub struct Caller {
     /// Its number in the history.
     number: usize,
     recorder: Recorder,
     route: Arc<dyn Route>,
     patience: Duration,
+    wait: Option<Wait>,
     connection: Option<(SocketAddr, Client)>,
     redirect: Option<Redirect>,
 }
@@ -47,12 +60,18 @@ enum Redirect {
 
 impl Caller {
     pub fn new(number: usize, recorder: Recorder, route: Arc<dyn Route>) -> Caller {
-        Caller { number, recorder, route, patience: PATIENCE, connection: None, redirect: None }
+        Caller { number, recorder, route, patience: PATIENCE, wait: None, connection: None, redirect: None }
     }
 
     /// Waits for replies so long beyond what it asked the server to wait.
     pub fn patience(mut self, patience: Duration) -> Caller {
         self.patience = patience;
+        self
+    }
+
+    /// Believes what it wrote only when so many replicas have it: `WAIT`.
+    pub fn wait(mut self, wait: Option<Wait>) -> Caller {
+        self.wait = wait;
         self
     }
 
@@ -148,7 +167,7 @@ impl Caller {
         patience: Duration,
         read: impl FnOnce(&Reply) -> Outcome,
     ) -> Outcome {
-        let recorder = self.recorder.clone();
+        let (recorder, wait) = (self.recorder.clone(), self.wait);
         // A request that was never sent is no operation.
         let client = match self.connect(&lock.key) {
             Ok(client) => client,
@@ -158,9 +177,9 @@ impl Caller {
             }
         };
         let invoked = recorder.now();
-        let outcome = match client.try_cmd_within(request, patience) {
-            Ok(Reply::Error(error)) => self.refused(error),
-            Ok(reply) => read(&reply),
+        let outcome = match exchange(client, request, &action, patience, wait, read) {
+            Ok(Outcome::Refused(error)) => self.refused(error),
+            Ok(outcome) => outcome,
             Err(_) => {
                 self.forget();
                 Outcome::Unknown
@@ -214,12 +233,50 @@ impl Caller {
         };
         let connection = match self.connection.take() {
             Some(connection) if connection.0 == address => connection,
-            _ => (address, Client::try_connect_to(address, self.patience)?),
+            _ => (address, self.route.connect(address, self.patience)?),
         };
         let (_, client) = self.connection.insert(connection);
         if is_asking {
             client.try_cmd_within(&["ASKING"], self.patience)?;
         }
         Ok(client)
+    }
+}
+
+/// One request and its reply; Unknown where fewer replicas than asked for have what it says.
+fn exchange(
+    client: &mut Client,
+    request: &[String],
+    action: &Action,
+    patience: Duration,
+    wait: Option<Wait>,
+    read: impl FnOnce(&Reply) -> Outcome,
+) -> io::Result<Outcome> {
+    let reply = client.try_cmd_within(request, patience)?;
+    if let Reply::Error(error) = reply {
+        return Ok(Outcome::Refused(error));
+    }
+    let outcome = read(&reply);
+    let rests_on_a_write = match (action, &outcome) {
+        (Action::Acquire { .. }, Outcome::Granted { .. }) => true,
+        (Action::Renew { .. } | Action::Write { .. } | Action::Release { .. }, Outcome::Done) => true,
+        // The release before it may have got through.
+        (Action::Release { .. }, Outcome::NotHeld) => true,
+        _ => false,
+    };
+    match wait {
+        Some(wait) if rests_on_a_write && !wait.is_met(client, patience)? => Ok(Outcome::Unknown),
+        _ => Ok(outcome),
+    }
+}
+
+impl Wait {
+    fn is_met(self, client: &mut Client, patience: Duration) -> io::Result<bool> {
+        let request = ["WAIT".into(), self.replicas.to_string(), self.limit.as_millis().to_string()];
+        match client.try_cmd_within(&request, patience + self.limit)? {
+            Reply::Int(replicas) => Ok(usize::try_from(replicas).is_ok_and(|replicas| replicas >= self.replicas)),
+            // It is a replica by now.
+            _ => Ok(false),
+        }
     }
 }

@@ -64,7 +64,8 @@ pub enum Outcome {
     NotHeld,
     /// Another error: nothing happened.
     Refused(String),
-    /// The connection ended before the reply: it may have happened, and may yet.
+    /// The connection ended before the reply, or fewer replicas have it than the client asks for: it may have
+    /// happened, and may yet.
     Unknown,
 }
 

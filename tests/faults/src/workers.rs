@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use support::{Rng, LIMIT};
 
-use crate::caller::{Caller, Route};
+use crate::caller::{Caller, Route, Wait};
 use crate::guarded::Guarded;
 use crate::history::{History, Outcome, Recorder};
 use crate::lock::{Kind, Lock, Mode};
@@ -32,6 +32,8 @@ pub struct Plan {
     pub hold: Duration,
     /// Waits for a reply so long beyond `block`.
     pub patience: Duration,
+    /// What a worker believes its writes by. None: the reply.
+    pub wait: Option<Wait>,
     /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
     pub die_one_in: usize,
     /// Of all random choices, together with a worker's number.
@@ -54,6 +56,7 @@ impl Plan {
             block: Duration::from_millis(200),
             hold: Duration::from_millis(10),
             patience: Duration::from_secs(2),
+            wait: None,
             die_one_in: 0,
             seed: 1,
         }
@@ -70,11 +73,16 @@ pub struct Workers {
 impl Workers {
     /// Starts them; `route` says where requests go, each time anew.
     pub fn start(plan: &Plan, recorder: &Recorder, route: Arc<dyn Route>) -> Workers {
+        Workers::start_each(plan, recorder, |_| route.clone())
+    }
+
+    /// [`Workers::start`] with a route for each worker, by its number.
+    pub fn start_each(plan: &Plan, recorder: &Recorder, route: impl Fn(usize) -> Arc<dyn Route>) -> Workers {
         let stopping = Arc::new(AtomicBool::new(false));
         let guarded = Arc::new(Guarded::default());
         let threads = (0..plan.workers).map(|number| {
             let worker = Worker {
-                caller: Caller::new(number, recorder.clone(), route.clone()).patience(plan.patience),
+                caller: Caller::new(number, recorder.clone(), route(number)).patience(plan.patience).wait(plan.wait),
                 rng: Rng::with_seed(plan.seed.wrapping_mul(7919).wrapping_add(number as u64)),
                 plan: plan.clone(),
                 guarded: guarded.clone(),

@@ -16,7 +16,20 @@ pub enum Scope {
 
 /// What is wrong with the fences, a sentence each.
 pub fn fences(holds: &[Hold], scope: Scope) -> Vec<String> {
-    let mut wrong = Vec::new();
+    [fences_given_twice(holds, scope), fences_that_go_back(holds, scope)].concat()
+}
+
+/// Grants that share a fence.
+pub fn fences_given_twice(holds: &[Hold], scope: Scope) -> Vec<String> {
+    in_each(holds, scope, repeated)
+}
+
+/// Grants that were asked for after one with a greater fence was read.
+pub fn fences_that_go_back(holds: &[Hold], scope: Scope) -> Vec<String> {
+    in_each(holds, scope, going_back)
+}
+
+fn in_each(holds: &[Hold], scope: Scope, judge: fn(&[&Hold], &mut Vec<String>)) -> Vec<String> {
     let mut scopes: HashMap<&str, Vec<&Hold>> = HashMap::new();
     for hold in holds {
         let name = match scope {
@@ -25,10 +38,8 @@ pub fn fences(holds: &[Hold], scope: Scope) -> Vec<String> {
         };
         scopes.entry(name).or_default().push(hold);
     }
-    for holds in scopes.values() {
-        repeated(holds, &mut wrong);
-        going_back(holds, &mut wrong);
-    }
+    let mut wrong = Vec::new();
+    scopes.values().for_each(|holds| judge(holds, &mut wrong));
     wrong
 }
 
@@ -41,7 +52,6 @@ fn repeated(holds: &[&Hold], wrong: &mut Vec<String>) {
     }
 }
 
-/// A grant that was asked for after another was read has the greater fence.
 fn going_back(holds: &[&Hold], wrong: &mut Vec<String>) {
     let mut by_asking = holds.to_vec();
     by_asking.sort_by_key(|hold| hold.asked);

@@ -14,7 +14,7 @@ use crate::history::History;
 
 pub use drained::assert_drained;
 pub use exclusive::{acts_after_release, intrusions, lost, overlaps, Overlap};
-pub use fences::{fences, Scope};
+pub use fences::{fences, fences_given_twice, fences_that_go_back, Scope};
 pub use guarded::{holders_refused, writes_going_back};
 pub use holds::{holds, Hold};
 pub use linearizable::not_linearizable;

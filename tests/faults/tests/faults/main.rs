@@ -2,8 +2,11 @@
 //! promised for it, and reports a row of docs/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
 
 mod connections;
+mod failover;
 mod holder;
 mod judged;
 mod load;
+mod partition;
 mod persistence;
 mod stopped;
+mod witness;
