@@ -17,13 +17,13 @@ pub enum Scope {
 /// What is wrong with the fences, a sentence each.
 pub fn fences(holds: &[Hold], scope: Scope) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut scopes: HashMap<&str, Vec<&Hold>> = HashMap::new();
+    let mut scopes: HashMap<String, Vec<&Hold>> = HashMap::new();
     for hold in holds {
-        let name = match scope {
-            Scope::Server => "",
-            Scope::Key => hold.key.as_str(),
+        let names = match scope {
+            Scope::Server => vec![String::new()],
+            Scope::Key => hold.keys(),
         };
-        scopes.entry(name).or_default().push(hold);
+        names.into_iter().for_each(|name| scopes.entry(name).or_default().push(hold));
     }
     for holds in scopes.values() {
         repeated(holds, &mut wrong);
