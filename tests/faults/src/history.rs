@@ -99,10 +99,10 @@ impl ServerTime {
 
     /// What the server had between two times, at least. Zero where nobody read it.
     pub fn between(&self, from: Duration, to: Duration) -> Duration {
-        let first = self.0.iter().find(|(time, _)| *time >= from);
-        let last = self.0.iter().rfind(|(time, _)| *time <= to);
-        match (first, last) {
-            (Some((_, first)), Some((_, last))) => last.saturating_sub(*first),
+        let first = self.0.partition_point(|(time, _)| *time < from);
+        let end = self.0.partition_point(|(time, _)| *time <= to);
+        match self.0.get(first..end) {
+            Some([(_, first), .., (_, last)]) => *last - *first,
             _ => Duration::ZERO,
         }
     }
