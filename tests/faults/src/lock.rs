@@ -13,7 +13,9 @@ pub enum Kind {
     Mutex,
     Reentrant,
     ReadWrite,
-    Semaphore { limit: usize },
+    Semaphore {
+        limit: usize,
+    },
     /// Two mutexes at once: its key and [`companion`] of it.
     Pair,
 }
