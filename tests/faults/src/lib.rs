@@ -12,6 +12,7 @@ pub mod judge;
 mod lock;
 mod observer;
 mod report;
+mod stop;
 mod workers;
 
 pub use caller::{Caller, Route};
@@ -21,4 +22,5 @@ pub use history::{Action, History, Look, Operation, Outcome, Recorder, ServerTim
 pub use lock::{companion, Kind, Lock, Mode};
 pub use observer::Observer;
 pub use report::{seconds, Row};
+pub use stop::Stopped;
 pub use workers::{Plan, Workers};

@@ -2,4 +2,9 @@
 //! promised for it, and reports a row of docs/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
 
 mod cluster;
+mod connections;
+mod holder;
+mod judged;
+mod load;
 mod persistence;
+mod stopped;
