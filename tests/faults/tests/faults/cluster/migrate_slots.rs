@@ -7,7 +7,8 @@ use faults::judge::{overlaps, Scope};
 use faults::{Plan, Point};
 use support::{skip, Server};
 
-use super::{assert_none, patient_plan, plan, Run, Shown, GRANTS, NEVER, SOON};
+use super::{patient_plan, plan, Run, Shown, GRANTS, NEVER, SOON};
+use crate::judged::assert_none;
 
 const POINTS: [Point; 2] = [Point::BeforePause, Point::Paused];
 
@@ -112,6 +113,7 @@ fn a_source_that_is_killed_is_followed_by_its_replica() {
     let lease = Duration::from_millis(1_500);
     let grace = format!("lock.grace {}", lease.as_millis());
     let mut run = Run::start(Plan { lease, ..plan() }, SOON, || Server::builder().config(grace.as_str()));
+    run.end_grace();
     while run.goes_on(POINTS.len()) {
         run.workers.wait_for_grants(GRANTS);
         run.pace();

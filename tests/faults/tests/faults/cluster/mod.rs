@@ -13,7 +13,9 @@ use faults::judge::{assert_drained, breaches, breaches_despite_losses, holds, Ho
 use faults::{
     companion, seconds, Action, Cluster, History, Kind, Lock, Operation, Outcome, Plan, Recorder, Row, Workers,
 };
-use support::{skip, until, Builder, Client, Info};
+use support::{skip, until, Builder, Client, Info, Reply};
+
+use crate::judged::assert_none;
 
 /// How many grants there are between two faults at least.
 const GRANTS: usize = 30;
@@ -93,6 +95,18 @@ impl Run {
     /// Whether to go on: the fault is made `least` times, and for as long as a scenario lasts.
     fn goes_on(&self, least: usize) -> bool {
         self.faults.len() < least || self.started.elapsed() < seconds()
+    }
+
+    /// Ends the grace of the nodes' start. Promotions begin another.
+    #[track_caller]
+    fn end_grace(&self) {
+        for index in self.cluster.up() {
+            let mut client = self.cluster.node(index).client();
+            let grace = client.run("CONFIG GET lock.grace").get("lock.grace").text().to_string();
+            for setting in ["0", &grace] {
+                assert_eq!(client.run(&format!("CONFIG SET lock.grace {setting}")), Reply::ok());
+            }
+        }
     }
 
     #[track_caller]
@@ -176,16 +190,20 @@ impl Shown {
         is_as_planned
     }
 
-    /// Fails where a request of a [`patient_plan`] was not granted in all that time: its wake-up was lost.
+    /// Fails where a request of a [`patient_plan`] was answered nil, or not at all in that time: its wake-up was lost.
     #[track_caller]
     fn assert_no_wake_up_lost(&self) {
         let is_forgotten = |operation: &&Operation| {
             let is_patient = matches!(operation.action, Action::Acquire { block: Some(FORGOTTEN), .. });
-            let is_granted = matches!(operation.outcome, Outcome::Granted { .. });
-            is_patient && !is_granted && operation.returned - operation.invoked >= FORGOTTEN
+            is_patient
+                && match operation.outcome {
+                    Outcome::NotGranted => true,
+                    Outcome::Unknown => operation.returned - operation.invoked >= FORGOTTEN,
+                    _ => false,
+                }
         };
         let forgotten: Vec<&Operation> = self.history.operations().iter().filter(is_forgotten).collect();
-        assert!(forgotten.is_empty(), "{forgotten:#?}");
+        assert_none(&forgotten);
     }
 
     /// How many requests were answered with an error of this code.
@@ -198,11 +216,6 @@ impl Shown {
 /// clients here say.
 const EXPECTED: [&str; 9] =
     ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED", "READONLY", "MASTERDOWN", "LOADING", "no"];
-
-#[track_caller]
-fn assert_none<T: std::fmt::Debug>(found: &[T]) {
-    assert!(found.is_empty(), "{found:#?}");
-}
 
 #[track_caller]
 fn assert_expected(history: &History) {

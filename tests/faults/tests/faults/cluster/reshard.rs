@@ -3,7 +3,8 @@
 use faults::judge::Scope;
 use support::Server;
 
-use super::{assert_none, patient_plan, Run, GRANTS, NEVER};
+use super::{patient_plan, Run, GRANTS, NEVER};
+use crate::judged::assert_none;
 
 /// How many requests meet the slot in each state of a move at least.
 const REQUESTS: usize = 30;
