@@ -189,6 +189,11 @@ impl Recorder {
         self.records().grants
     }
 
+    /// How many requests were answered so far, or lost: something to wait for where none can be granted.
+    pub fn requests(&self) -> usize {
+        self.records().operations.len()
+    }
+
     /// What was recorded so far.
     pub fn history(&self) -> History {
         let records = self.records();

@@ -5,6 +5,7 @@
 //! Nothing in here asks the server what it believes while a promise is judged: clients' records only.
 
 mod caller;
+mod cluster;
 mod guarded;
 mod history;
 pub mod judge;
@@ -19,9 +20,10 @@ mod stop;
 mod workers;
 
 pub use caller::{Caller, Route, Wait};
+pub use cluster::{Cluster, Point, Takeover};
 pub use guarded::Guarded;
 pub use history::{Action, History, Look, Operation, Outcome, Recorder, ServerTime};
-pub use lock::{Kind, Lock, Mode};
+pub use lock::{companion, Kind, Lock, Mode};
 pub use observer::Observer;
 pub use report::{seconds, Row};
 pub use routes::Switch;

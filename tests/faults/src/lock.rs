@@ -13,7 +13,11 @@ pub enum Kind {
     Mutex,
     Reentrant,
     ReadWrite,
-    Semaphore { limit: usize },
+    Semaphore {
+        limit: usize,
+    },
+    /// Two mutexes at once: its key and [`companion`] of it.
+    Pair,
 }
 
 /// A way to hold a lock.
@@ -27,6 +31,8 @@ pub enum Mode {
     Permit {
         limit: usize,
     },
+    /// Both mutexes of a [`Kind::Pair`].
+    Both,
 }
 
 impl Lock {
@@ -51,6 +57,7 @@ impl Kind {
             Kind::Reentrant => vec![Mode::Reentrant],
             Kind::ReadWrite => vec![Mode::Read, Mode::Write],
             Kind::Semaphore { limit } => vec![Mode::Permit { limit }],
+            Kind::Pair => vec![Mode::Both],
         }
     }
 }
@@ -58,7 +65,7 @@ impl Kind {
 impl Mode {
     /// Whether nobody else may hold the lock in any mode.
     pub fn is_exclusive(self) -> bool {
-        matches!(self, Mode::Mutex | Mode::Reentrant | Mode::Write)
+        matches!(self, Mode::Mutex | Mode::Reentrant | Mode::Write | Mode::Both)
     }
 
     /// The beginning of a request: safe to send again, whatever became of the one before.
@@ -69,11 +76,16 @@ impl Mode {
             Mode::Read => words(&["RWLOCK.ACQUIRE", key, owner, "READ", "HOLDS", "1"]),
             Mode::Write => words(&["RWLOCK.ACQUIRE", key, owner, "WRITE", "HOLDS", "1"]),
             Mode::Permit { limit } => words(&["SEM.ACQUIRE", key, owner, "LIMIT", &limit.to_string(), "HOLDS", "1"]),
+            Mode::Both => words(&["MLOCK.ACQUIRE", "2", key, &companion(key), owner]),
         }
     }
 
     pub(crate) fn renew(self, key: &str, owner: &str) -> Vec<String> {
-        words(&[&format!("{}.RENEW", self.family()), key, owner])
+        let command = format!("{}.RENEW", self.family());
+        match self {
+            Mode::Both => words(&[&command, "2", key, &companion(key), owner]),
+            _ => words(&[&command, key, owner]),
+        }
     }
 
     /// Gives everything back that this owner holds in this mode.
@@ -84,6 +96,7 @@ impl Mode {
             Mode::Reentrant | Mode::Permit { .. } => words(&[&command, key, owner, "HOLDS", "0"]),
             Mode::Read => words(&[&command, key, owner, "READ", "HOLDS", "0"]),
             Mode::Write => words(&[&command, key, owner, "WRITE", "HOLDS", "0"]),
+            Mode::Both => words(&[&command, "2", key, &companion(key), owner]),
         }
     }
 
@@ -91,6 +104,7 @@ impl Mode {
     pub(crate) fn released(self) -> i64 {
         match self {
             Mode::Mutex => 1,
+            Mode::Both => 2,
             Mode::Reentrant | Mode::Read | Mode::Write | Mode::Permit { .. } => 0,
         }
     }
@@ -101,8 +115,14 @@ impl Mode {
             Mode::Reentrant => "RLOCK",
             Mode::Read | Mode::Write => "RWLOCK",
             Mode::Permit { .. } => "SEM",
+            Mode::Both => "MLOCK",
         }
     }
+}
+
+/// The second key of a [`Kind::Pair`]. A lock of its own may have it, too.
+pub fn companion(key: &str) -> String {
+    format!("{key}:too")
 }
 
 fn words(words: &[&str]) -> Vec<String> {

@@ -119,6 +119,7 @@ fn while_the_slot_moves_what_is_there_is_served_and_what_is_not_must_be_tried_ag
     meet(&source, &target);
     let mut client = source.client();
     hold(&mut client, "{t}k", "a");
+    hold(&mut client, "{t}lock", "b");
     client.run("SET {t}here 1");
     let (from, to, slot) = (node_id(&source), node_id(&target), slot(&source, "t"));
     expect_ok(&target, &format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
@@ -127,6 +128,18 @@ fn while_the_slot_moves_what_is_there_is_served_and_what_is_not_must_be_tried_ag
     let reply = client.run("LOCK.EXEC {t}k a INCR {t}new");
     assert!(reply.error().starts_with("TRYAGAIN "), "{reply:?}");
     assert_eq!(client.run("LOCK.EXEC {t}k a PING"), Reply::Status("PONG".into()));
+
+    // The lock has come to the target, and its holder is sent after it. The rest is still at the source.
+    expect_ok(&source, &format!("MIGRATE 127.0.0.1 {} {{t}}k 0 5000", target.port()));
+    let mut client = target.client();
+    for line in ["SET {t}here 3", "GET {t}here", "LOCK.ACQUIRE {t}lock a"] {
+        let replies = client.pipeline(&["ASKING".into(), format!("LOCK.EXEC {{t}}k a {line}")]);
+        assert!(replies[1].error().starts_with("TRYAGAIN "), "{line}: {replies:?}");
+    }
+    assert_eq!(client.run("DBSIZE"), Reply::Int(1));
+    expect_ok(&source, &format!("MIGRATE 127.0.0.1 {} {{t}}here 0 5000", target.port()));
+    let replies = client.pipeline(&["ASKING", "LOCK.EXEC {t}k a INCR {t}here"]);
+    assert_eq!(replies[1], Reply::Int(3));
 }
 
 /// Threads ask for keys on Valkey in a cluster: under a callback of ours that ended the server in seconds.

@@ -19,13 +19,15 @@ pub fn lost(holds: &[Hold]) -> Vec<&Hold> {
     holds.iter().filter(|hold| hold.is_lost).collect()
 }
 
-/// Every hold that began while others lasted that it excludes, or that exclude it, or that left no permit.
+/// Every hold that began while others lasted that it excludes, or that exclude it, or that left no permit; once for
+/// each key of which that is so.
 pub fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
     let mut overlaps = Vec::new();
-    let mut lasting: HashMap<&str, Vec<&Hold>> = HashMap::new();
+    let mut lasting: HashMap<String, Vec<&Hold>> = HashMap::new();
     // In the order of their beginnings. What was never certain overlaps with nothing.
-    for hold in holds.iter().filter(|hold| hold.from < hold.until) {
-        let others = lasting.entry(&hold.key).or_default();
+    let certain = holds.iter().filter(|hold| hold.from < hold.until);
+    for (hold, key) in certain.flat_map(|hold| hold.keys().into_iter().map(move |key| (hold, key))) {
+        let others = lasting.entry(key).or_default();
         others.retain(|other| other.until > hold.from);
         let conflicting: Vec<Hold> = match hold.mode {
             Mode::Permit { limit } if others.len() < limit => Vec::new(),
@@ -121,6 +123,17 @@ mod tests {
         let permit = |owner, fence| acquire_as(Mode::Permit { limit: 2 }, owner, 0..10, fence);
         assert!(found([permit("a", 1), permit("b", 2)]).is_empty());
         assert_eq!(found([permit("a", 1), permit("b", 2), permit("c", 3)]), [["c", "a", "b"]]);
+    }
+
+    #[test]
+    fn a_mutex_of_a_pair_is_held_with_it() {
+        let both = acquire_as(Mode::Both, "a", 0..10, 1);
+        let mut companion = acquire("b", 20..30, 2);
+        companion.key = "k:too".into();
+        assert_eq!(found([both.clone(), companion.clone()]), [["b", "a"]]);
+        assert_eq!(found([both.clone(), acquire("b", 20..30, 2)]), [["b", "a"]]);
+        assert_eq!(found([companion, acquire_as(Mode::Both, "a", 40..50, 3)]), [["a", "b"]]);
+        assert_eq!(found([both, acquire_as(Mode::Both, "c", 20..30, 2)]), [["c", "a"], ["c", "a"]]);
     }
 
     #[test]

@@ -30,13 +30,13 @@ pub fn fences_that_go_back(holds: &[Hold], scope: Scope) -> Vec<String> {
 }
 
 fn in_each(holds: &[Hold], scope: Scope, judge: fn(&[&Hold], &mut Vec<String>)) -> Vec<String> {
-    let mut scopes: HashMap<&str, Vec<&Hold>> = HashMap::new();
+    let mut scopes: HashMap<String, Vec<&Hold>> = HashMap::new();
     for hold in holds {
-        let name = match scope {
-            Scope::Server => "",
-            Scope::Key => hold.key.as_str(),
+        let names = match scope {
+            Scope::Server => vec![String::new()],
+            Scope::Key => hold.keys(),
         };
-        scopes.entry(name).or_default().push(hold);
+        names.into_iter().for_each(|name| scopes.entry(name).or_default().push(hold));
     }
     let mut wrong = Vec::new();
     scopes.values().for_each(|holds| judge(holds, &mut wrong));

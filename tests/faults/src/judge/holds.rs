@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::history::{Action, History, Operation, Outcome};
-use crate::lock::Mode;
+use crate::lock::{companion, Mode};
 
 /// A server keeps deadlines in whole milliseconds and by the wall clock, clients here by one that nobody sets.
 const CLOCK_SLACK: Duration = Duration::from_millis(5);
@@ -25,6 +25,16 @@ pub struct Hold {
     pub until: Duration,
     /// The owner was told that it does not hold the lock while its lease had to last.
     pub is_lost: bool,
+}
+
+impl Hold {
+    /// Every key that is held.
+    pub fn keys(&self) -> Vec<String> {
+        match self.mode {
+            Mode::Both => vec![self.key.clone(), companion(&self.key)],
+            _ => vec![self.key.clone()],
+        }
+    }
 }
 
 /// Every grant of a history, in the order in which they were read.
