@@ -46,7 +46,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     // turn nobody tells why a lock is removed: what was granted for so long that its lease is over has expired, as a
     // rule.
     let is_in_turn = state::peek(|_| ()).is_none();
-    let has_expired = is_in_turn || lock.may_have_expired(&clock::now());
+    let has_expired = is_in_turn || lock.may_have_expired(&clock::of_expiry());
     if has_expired {
         EXPIRED.0.set(EXPIRED.0.get() + lock.holders() as u64);
     }
