@@ -79,7 +79,7 @@ impl Caller {
             request.extend(["BLOCK".into(), block.as_millis().to_string()]);
         }
         let patience = self.patience + block.unwrap_or_default();
-        self.call(lock, owner, Action::Acquire { mode, lease }, &request, patience, |reply| match reply {
+        self.call(lock, owner, Action::Acquire { mode, lease, block }, &request, patience, |reply| match reply {
             nil if nil.is_nil() => Outcome::NotGranted,
             grant => Outcome::Granted { fence: grant.fence() },
         })

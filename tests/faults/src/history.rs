@@ -1,6 +1,6 @@
 //! What clients did and were told, with the times by one clock. Nothing here judges.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::lock::Mode;
@@ -26,6 +26,8 @@ pub enum Action {
     Acquire {
         mode: Mode,
         lease: Duration,
+        /// How long the request waits in the queue; none: it does not.
+        block: Option<Duration>,
     },
     Renew {
         mode: Mode,
@@ -66,16 +68,65 @@ pub enum Outcome {
     Unknown,
 }
 
-/// All operations of a run.
+/// One look at the queue of a key. All times since the history began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    pub key: String,
+    pub invoked: Duration,
+    pub returned: Duration,
+    /// The owners that waited, first come first.
+    pub waiters: Vec<String>,
+}
+
+/// All that was recorded in a run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     operations: Vec<Operation>,
+    looks: Vec<Look>,
+    server_time: ServerTime,
+}
+
+/// How much time the server had for its work, by the time since the history began: what a busy machine or a stop took
+/// away does not count. See [`support::Stopwatch`].
+#[derive(Clone, Debug, Default)]
+pub struct ServerTime(Vec<(Duration, Duration)>);
+
+impl ServerTime {
+    /// Readings `(time since the history began, time the server had until then)`, in order.
+    pub fn new(readings: Vec<(Duration, Duration)>) -> ServerTime {
+        ServerTime(readings)
+    }
+
+    /// What the server had between two times, at least. Zero where nobody read it.
+    pub fn between(&self, from: Duration, to: Duration) -> Duration {
+        let first = self.0.partition_point(|(time, _)| *time < from);
+        let end = self.0.partition_point(|(time, _)| *time <= to);
+        match self.0.get(first..end) {
+            Some([(_, first), .., (_, last)]) => *last - *first,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 impl History {
     pub fn new(mut operations: Vec<Operation>) -> History {
         operations.sort_by_key(|operation| operation.invoked);
-        History { operations }
+        History { operations, ..History::default() }
+    }
+
+    /// Together with what an [`Observer`](crate::Observer) saw.
+    pub fn observed(mut self, looks: Vec<Look>, server_time: ServerTime) -> History {
+        self.looks = looks;
+        self.server_time = server_time;
+        self
+    }
+
+    pub fn looks(&self) -> &[Look] {
+        &self.looks
+    }
+
+    pub fn server_time(&self) -> &ServerTime {
+        &self.server_time
     }
 
     /// In the order in which they were invoked.
@@ -93,13 +144,21 @@ impl History {
 #[derive(Clone)]
 pub struct Recorder {
     began: Instant,
-    operations: Arc<Mutex<Vec<Operation>>>,
+    records: Arc<Mutex<Records>>,
+}
+
+#[derive(Default)]
+struct Records {
+    operations: Vec<Operation>,
+    grants: usize,
+    looks: Vec<Look>,
+    server_time: Vec<(Duration, Duration)>,
 }
 
 impl Recorder {
     #[expect(clippy::new_without_default, reason = "it starts a clock")]
     pub fn new() -> Recorder {
-        Recorder { began: Instant::now(), operations: Arc::default() }
+        Recorder { began: Instant::now(), records: Arc::default() }
     }
 
     /// Since the history began.
@@ -108,17 +167,35 @@ impl Recorder {
     }
 
     pub fn record(&self, operation: Operation) {
-        self.operations.lock().expect("nobody panics while it is locked").push(operation);
+        let mut records = self.records();
+        records.grants += usize::from(matches!(operation.outcome, Outcome::Granted { .. }));
+        records.operations.push(operation);
+    }
+
+    pub fn record_look(&self, look: Look) {
+        self.records().looks.push(look);
+    }
+
+    /// The server has had `counted` for its work until now.
+    pub fn record_server_time(&self, counted: Duration) {
+        let mut records = self.records();
+        let now = self.now();
+        records.server_time.push((now, counted));
     }
 
     /// How many requests were granted so far: something to wait for.
     pub fn grants(&self) -> usize {
-        let operations = self.operations.lock().expect("nobody panics while it is locked");
-        operations.iter().filter(|operation| matches!(operation.outcome, Outcome::Granted { .. })).count()
+        self.records().grants
     }
 
     /// What was recorded so far.
     pub fn history(&self) -> History {
-        History::new(self.operations.lock().expect("nobody panics while it is locked").clone())
+        let records = self.records();
+        History::new(records.operations.clone())
+            .observed(records.looks.clone(), ServerTime::new(records.server_time.clone()))
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().expect("nobody panics while it is locked")
     }
 }

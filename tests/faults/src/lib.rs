@@ -9,12 +9,14 @@ mod guarded;
 mod history;
 pub mod judge;
 mod lock;
+mod observer;
 mod report;
 mod workers;
 
 pub use caller::{Caller, Route};
 pub use guarded::Guarded;
-pub use history::{Action, History, Operation, Outcome, Recorder};
+pub use history::{Action, History, Look, Operation, Outcome, Recorder, ServerTime};
 pub use lock::{Kind, Lock, Mode};
+pub use observer::Observer;
 pub use report::{seconds, Row};
 pub use workers::{Plan, Workers};

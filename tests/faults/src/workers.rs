@@ -29,6 +29,8 @@ pub struct Plan {
     pub hold: Duration,
     /// Waits for a reply so long beyond `block`.
     pub patience: Duration,
+    /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
+    pub die_one_in: usize,
     /// Of all random choices, together with a worker's number.
     pub seed: u64,
 }
@@ -49,6 +51,7 @@ impl Plan {
             block: Duration::from_millis(200),
             hold: Duration::from_millis(10),
             patience: Duration::from_secs(2),
+            die_one_in: 0,
             seed: 1,
         }
     }
@@ -140,7 +143,10 @@ impl Worker {
             let owner = format!("{}-{turn}", self.caller.number());
             if let Some((fence, deadline)) = self.acquire(&lock, &owner, mode) {
                 self.hold(Held { lock: &lock, owner: &owner, mode, fence, deadline });
-                self.release(&lock, &owner, mode);
+                match self.plan.die_one_in {
+                    one_in if one_in > 0 && self.rng.one_in(one_in) => self.caller.disconnect(),
+                    _ => self.release(&lock, &owner, mode),
+                }
             }
         }
     }

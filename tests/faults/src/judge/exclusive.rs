@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::history::{Action, History, Outcome};
 use crate::judge::holds::Hold;
 use crate::lock::Mode;
 
@@ -39,6 +40,30 @@ pub fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
     overlaps
 }
 
+/// What an owner was allowed to do as a holder while another was certain to hold the lock exclusively, a sentence each.
+pub fn intrusions(history: &History, holds: &[Hold]) -> Vec<String> {
+    let mut exclusive: HashMap<&str, Vec<&Hold>> = HashMap::new();
+    for hold in holds.iter().filter(|hold| hold.mode.is_exclusive()) {
+        exclusive.entry(&hold.key).or_default().push(hold);
+    }
+    let mut wrong = Vec::new();
+    for operation in history.operations() {
+        match (&operation.action, &operation.outcome) {
+            (Action::Renew { .. } | Action::Release { .. } | Action::Write { .. }, Outcome::Done) => {}
+            (Action::Read, Outcome::Value(_)) => {}
+            _ => continue,
+        }
+        let others = exclusive.get(operation.key.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let is_within = |hold: &&&Hold| {
+            hold.owner != operation.owner && hold.from < operation.invoked && operation.returned < hold.until
+        };
+        if let Some(hold) = others.iter().find(is_within) {
+            wrong.push(format!("{operation:?} while another held it: {hold:?}"));
+        }
+    }
+    wrong
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +96,18 @@ mod tests {
         let permit = |owner, fence| acquire_as(Mode::Permit { limit: 2 }, owner, 0..10, fence);
         assert!(found([permit("a", 1), permit("b", 2)]).is_empty());
         assert_eq!(found([permit("a", 1), permit("b", 2), permit("c", 3)]), [["c", "a", "b"]]);
+    }
+
+    #[test]
+    fn a_write_by_one_while_another_holds_is_noticed() {
+        let late = |time| operation("a", time, Action::Write { value: 1 }, Outcome::Done);
+        let found = |write| {
+            let history = planted([acquire("b", 0..10, 2), release("b", 50..60), write]);
+            intrusions(&history, &holds(&history)).len()
+        };
+        assert_eq!(found(late(20..30)), 1);
+        assert_eq!(found(late(5..30)), 0, "it may have come before");
+        assert_eq!(found(late(45..55)), 0, "it may have come after");
     }
 
     fn found<const N: usize>(operations: [Operation; N]) -> Vec<Vec<String>> {

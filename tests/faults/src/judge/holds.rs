@@ -16,7 +16,7 @@ pub struct Hold {
     pub owner: String,
     pub mode: Mode,
     pub fence: i64,
-    /// The first request of this owner was sent: the grant was not earlier.
+    /// The first request was sent that can have brought the grant: this one, or one whose reply was lost.
     pub asked: Duration,
     /// The grant was read.
     pub from: Duration,
@@ -49,6 +49,7 @@ pub fn holds(history: &History) -> Vec<Hold> {
 /// | Refused, Unknown | what it knew before |
 #[derive(Default)]
 struct Owner {
+    /// When the first request was sent whose reply was lost.
     asked: Option<Duration>,
     holds: Vec<Hold>,
     /// Whether the last of `holds` has not ended yet for all the owner knows; then its `until` is the deadline.
@@ -58,14 +59,12 @@ struct Owner {
 impl Owner {
     fn follow(&mut self, operation: &Operation) {
         match (&operation.action, &operation.outcome) {
-            (Action::Acquire { mode, lease }, outcome) => {
-                self.asked.get_or_insert(operation.invoked);
-                match outcome {
-                    Outcome::Granted { fence } => self.granted(operation, *mode, *lease, *fence),
-                    Outcome::NotGranted => self.told_nothing_is_held(operation.returned),
-                    _ => {}
-                }
-            }
+            (Action::Acquire { mode, lease, .. }, outcome) => match outcome {
+                Outcome::Granted { fence } => self.granted(operation, *mode, *lease, *fence),
+                Outcome::NotGranted => self.told_nothing_is_held(operation.returned),
+                Outcome::Unknown => _ = self.asked.get_or_insert(operation.invoked),
+                _ => {}
+            },
             (Action::Renew { lease, .. }, Outcome::Done) if self.is_holding => {
                 self.last().until = deadline(operation, *lease);
             }
@@ -101,7 +100,7 @@ impl Owner {
             owner: operation.owner.clone(),
             mode,
             fence,
-            asked: self.asked.expect("this request is one"),
+            asked: self.asked.unwrap_or(operation.invoked),
             from: operation.returned,
             until: deadline(operation, lease),
             is_lost: false,

@@ -22,7 +22,7 @@ pub fn acquire(owner: &str, time: Range<u64>, fence: i64) -> Operation {
 }
 
 pub fn acquire_as(mode: Mode, owner: &str, time: Range<u64>, fence: i64) -> Operation {
-    operation(owner, time, Action::Acquire { mode, lease: LEASE }, Outcome::Granted { fence })
+    operation(owner, time, Action::Acquire { mode, lease: LEASE, block: None }, Outcome::Granted { fence })
 }
 
 pub fn renew(owner: &str, time: Range<u64>, outcome: Outcome) -> Operation {
