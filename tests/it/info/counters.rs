@@ -169,7 +169,7 @@ fn leases_that_end_are_counted_once() {
         let mut client = server.client();
         client.run("DEBUG SET-ACTIVE-EXPIRE 0");
         let before = counts(&server);
-        client.run(&format!("{} PX 20", way.acquire("k", "a")));
+        client.run(&format!("{} PX 500", way.acquire("k", "a")));
         let mut b = wait_for(way, &server, "k", "b");
         b.granted("b");
         let expected = [("grants_immediate", 1), ("grants_after_wait", 1), ("leases_expired", keys)];
