@@ -11,6 +11,7 @@ pub mod judge;
 mod lock;
 mod observer;
 mod report;
+mod stop;
 mod workers;
 
 pub use caller::{Caller, Route};
@@ -19,4 +20,5 @@ pub use history::{Action, History, Look, Operation, Outcome, Recorder, ServerTim
 pub use lock::{Kind, Lock, Mode};
 pub use observer::Observer;
 pub use report::{seconds, Row};
+pub use stop::Stopped;
 pub use workers::{Plan, Workers};

@@ -43,7 +43,7 @@ pub fn overtaken(history: &History) -> Vec<String> {
 #[derive(Default)]
 struct Queue<'a> {
     by_owner: HashMap<&'a str, Request<'a>>,
-    /// By the time when their owners first asked; each with the one that has the smallest fence of itself and all after.
+    /// By the time when their owners first asked: each with the smallest fence of itself and all after.
     newcomers: Vec<(Duration, Request<'a>)>,
 }
 

@@ -9,6 +9,9 @@ use faults::judge::{assert_drained, breaches, breaches_despite_losses, fences, h
 use faults::{seconds, History, Plan, Recorder, Row, Workers};
 use support::{in_sync, skip, until, Builder, Client, Reply, Server};
 
+use crate::judged::assert_none;
+use crate::load::route;
+
 /// How many grants there are between two steps at least.
 const GRANTS: usize = 20;
 
@@ -24,11 +27,6 @@ fn clocked() -> Option<Builder> {
     }
     skip("libfaketime shifts clocks on Linux only");
     None
-}
-
-fn route(server: &Server) -> Arc<impl Fn() -> SocketAddr + Send + Sync> {
-    let address = ([127, 0, 0, 1], server.port()).into();
-    Arc::new(move || address)
 }
 
 fn set_clock(server: &mut Server, by_seconds: i64) {
@@ -57,7 +55,7 @@ fn set_back_it_takes_nothing_from_anybody() {
     workers.wait_for_grants(GRANTS);
     let history = workers.stop();
     assert_drained(&mut server.client(), &plan.locks);
-    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
+    assert_none(&breaches(&history, Scope::Server));
     Row::of("clock -1 h, primary", &version, usize::try_from(hours).expect("a count"), &history).report();
 }
 
@@ -82,8 +80,8 @@ fn set_forth_it_ends_what_is_held_and_fences_order_what_follows() {
     workers.wait_for_grants(GRANTS);
     let history = workers.stop();
     assert_drained(&mut server.client(), &plan.locks);
-    assert_eq!(breaches_despite_losses(&history, Scope::Server), Vec::<String>::new());
-    assert_eq!(lost_without_a_step(&history, &steps), Vec::<Hold>::new());
+    assert_none(&breaches_despite_losses(&history, Scope::Server));
+    assert_none(&lost_without_a_step(&history, &steps));
     let lost = lost(&holds(&history)).len();
     assert!(lost > 0, "nothing was held when the clock was set");
     Row::of("clock +1 h and back, primary", &version, steps.len(), &history).report();
@@ -101,7 +99,7 @@ fn lost_without_a_step(history: &History, steps: &[Duration]) -> Vec<Hold> {
 fn a_restart_with_a_clock_set_back_keeps_holds_and_fences() {
     let Some(builder) = clocked() else { return };
     let (row, history) = restart_an_hour_behind("clock -1 h, restart with its data", builder.appendonly());
-    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
+    assert_none(&breaches(&history, Scope::Server));
     row.report();
 }
 
@@ -140,7 +138,7 @@ fn restart_an_hour_behind(scenario: &str, builder: Builder) -> (Row, History) {
 fn a_replica_an_hour_behind_that_has_everything_keeps_holds_and_fences() {
     let Some(builder) = clocked() else { return };
     let (row, history) = promote("clock -1 h, promoted replica in sync", builder, -HOUR, wait_until_in_sync);
-    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
+    assert_none(&breaches(&history, Scope::Server));
     row.report();
 }
 
@@ -149,7 +147,7 @@ fn a_replica_an_hour_behind_that_has_everything_keeps_holds_and_fences() {
 fn a_replica_an_hour_ahead_ends_all_leases_and_fences_order_what_follows() {
     let Some(builder) = clocked() else { return };
     let (row, history) = promote("clock +1 h, promoted replica in sync", builder, HOUR, wait_until_in_sync);
-    assert_eq!(breaches_despite_losses(&history, Scope::Server), Vec::<String>::new());
+    assert_none(&breaches_despite_losses(&history, Scope::Server));
     row.report();
 }
 

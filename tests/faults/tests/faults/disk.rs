@@ -3,13 +3,14 @@
 
 mod small_disk;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, fences, holds, lost, overlaps, Hold, Scope};
 use faults::{seconds, Action, History, Kind, Lock, Mode, Operation, Outcome, Plan, Recorder, Row, Workers};
 use support::{until, Builder, Client, Server};
 
+use crate::judged::assert_none;
+use crate::load::route;
 use crate::parked::{caller, Parked};
 use small_disk::SmallDisk;
 
@@ -25,11 +26,6 @@ fn append_only(disk: &SmallDisk, fsync: &str) -> Builder {
     // A file that grows for a minute is rewritten before it fills the disk.
     let lines = ["appendonly yes", "auto-aof-rewrite-min-size 8mb"];
     lines.into_iter().fold(disk.server(), Builder::config).config(format!("appendfsync {fsync}"))
-}
-
-fn route(server: &Server) -> Arc<impl Fn() -> std::net::SocketAddr + Send + Sync> {
-    let address = ([127, 0, 0, 1], server.port()).into();
-    Arc::new(move || address)
 }
 
 fn field(client: &mut Client, name: &str) -> String {
@@ -125,11 +121,11 @@ fn refuse_writes(
     let history = workers.stop();
     assert_drained(&mut client, &plan.locks);
     let within: Vec<_> = outages.iter().flat_map(|outage| granted_within(&history, outage)).collect();
-    assert_eq!(within, Vec::<String>::new(), "granted while writes were refused");
+    assert_none(&within);
     let holds = holds(&history);
-    assert_eq!(fences(&holds, Scope::Server), Vec::<String>::new());
-    assert_eq!(lost(&holds), Vec::<&Hold>::new());
-    assert_eq!(overlaps(&holds), []);
+    assert_none(&fences(&holds, Scope::Server));
+    assert_none(&lost(&holds));
+    assert_none(&overlaps(&holds));
     (Row::of(scenario, &version, outages.len(), &history), history)
 }
 
@@ -151,8 +147,8 @@ fn nothing_answered_is_lost_where_the_server_ends_on_a_full_disk() {
         until("the server has ended itself", || !server.is_alive());
     });
     let holds = holds(&history);
-    assert_eq!(lost(&holds), Vec::<&Hold>::new());
-    assert_eq!(overlaps(&holds), []);
+    assert_none(&lost(&holds));
+    assert_none(&overlaps(&holds));
     row.report();
 }
 
@@ -167,7 +163,7 @@ fn a_crash_on_a_full_disk_forgets_nothing_that_was_answered_before_it_was_full()
         let mut client = server.client();
         until("the file cannot be written", || field(&mut client, "aof_last_write_status") == "err");
     });
-    assert_eq!(forgotten_too_much(&history, &filled), Vec::<Hold>::new());
+    assert_none(&forgotten_too_much(&history, &filled));
     row.report();
 }
 
@@ -214,7 +210,7 @@ fn end_and_restart(
     workers.wait_for_grants(GRANTS);
     let history = workers.stop();
     assert_drained(&mut server.client(), &plan.locks);
-    assert_eq!(fences(&holds(&history), Scope::Server), Vec::<String>::new());
+    assert_none(&fences(&holds(&history), Scope::Server));
     (Row::of(scenario, &version, filled.len(), &history), history, filled)
 }
 

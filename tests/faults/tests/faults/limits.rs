@@ -1,23 +1,19 @@
 //! Limits that a server reaches: its memory, its clients, thousands of them at once.
 
-use std::sync::Arc;
+mod thousands;
+
 use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches, breaches_despite_losses, holds, lost, Scope};
 use faults::{seconds, Action, History, Kind, Lock, Mode, Outcome, Plan, Recorder, Row, Workers};
 use support::{until, Client, Info, Reply, Rng, Server};
 
+use crate::judged::assert_none;
+use crate::load::route;
 use crate::parked::{caller, Parked};
-
-mod thousands;
 
 /// How many grants there are between two faults at least.
 const GRANTS: usize = 20;
-
-fn route(server: &Server) -> Arc<impl Fn() -> std::net::SocketAddr + Send + Sync> {
-    let address = ([127, 0, 0, 1], server.port()).into();
-    Arc::new(move || address)
-}
 
 fn info(client: &mut Client, section: &str, field: &str) -> i64 {
     Info::parse(client.cmd(&["INFO", section]).text()).number(field)
@@ -57,8 +53,8 @@ fn without_memory_holders_go_on_and_who_waits_is_served() {
     workers.wait_for_grants(GRANTS);
     let history = workers.stop();
     assert_drained(&mut client, &plan.locks);
-    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
-    assert_eq!(refused_otherwise(&history, "OOM "), Vec::<String>::new());
+    assert_none(&breaches(&history, Scope::Server));
+    assert_none(&refused_otherwise(&history, "OOM "));
     Row::of("no memory, noeviction", &version, shortages, &history).report();
 }
 
@@ -118,8 +114,8 @@ fn evict(policy: &str) {
         .map(|entry| (entry.get("key").text().into(), entry.get("owner").text().into()))
         .collect();
     assert_drained(&mut client, &plan.locks);
-    assert_eq!(breaches_despite_losses(&history, Scope::Server), Vec::<String>::new());
-    assert_eq!(untold(&history, &told), Vec::<String>::new());
+    assert_none(&breaches_despite_losses(&history, Scope::Server));
+    assert_none(&untold(&history, &told));
     let mut row = Row::of(&format!("eviction, {policy}"), &version, told.len(), &history);
     row.fences = format!("{}; {} evictions told", row.fences, told.len());
     row.report();
@@ -175,7 +171,7 @@ fn with_no_client_more_those_who_are_there_go_on() {
     workers.wait_for_grants(GRANTS);
     let history = workers.stop();
     assert_drained(&mut client, &plan.locks);
-    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
+    assert_none(&breaches(&history, Scope::Server));
     Row::of("maxclients reached", &version, times, &history).report();
 }
 

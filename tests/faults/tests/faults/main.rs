@@ -2,9 +2,14 @@
 //! promised for it, and reports a row of docs/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
 
 mod clock;
+mod connections;
 mod disk;
+mod holder;
+mod judged;
 mod limits;
+mod load;
 mod memory;
 mod parked;
 mod persistence;
 mod soak;
+mod stopped;

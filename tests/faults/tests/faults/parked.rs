@@ -1,13 +1,13 @@
 //! A client that waits in a queue while the test makes a fault, on a thread of its own. What it is told is part of the
 //! history.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use faults::{Caller, Lock, Mode, Outcome, Recorder};
 use support::{until, Server};
+
+use crate::load::route;
 
 /// Numbers of clients that are no workers.
 const FIRST_NUMBER: usize = 1_000;
@@ -24,8 +24,7 @@ pub struct Parked {
 
 /// A client of this server, beside the workers.
 pub fn caller(server: &Server, recorder: &Recorder) -> Caller {
-    let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
-    Caller::new(FIRST_NUMBER, recorder.clone(), Arc::new(move || address))
+    Caller::new(FIRST_NUMBER, recorder.clone(), route(server))
 }
 
 impl Parked {

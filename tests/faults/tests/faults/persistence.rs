@@ -11,27 +11,43 @@ use faults::judge::{assert_drained, breaches, breaches_despite_losses, holds, ov
 use faults::{seconds, History, Observer, Plan, Recorder, Row, Workers};
 use support::{Builder, Reply, Server};
 
+use crate::judged::assert_none;
+
 /// How many grants there are between two faults at least.
 const GRANTS: usize = 20;
 
 #[test]
 fn nothing_acknowledged_is_lost_where_each_write_is_synced() {
     let plan = Plan { die_one_in: 50, ..Plan::mixed() };
-    let history = kill_again_and_again("kill -9, appendfsync always", plan, Server::builder().appendonly(), kill);
-    assert_none(&breaches(&history, Scope::Server));
+    let builder = Server::builder().appendonly();
+    kill_again_and_again("kill -9, appendfsync always", plan, builder, kill, |history| {
+        breaches(history, Scope::Server)
+    });
+}
+
+/// Some kills come while the new file is written, some after it has taken the old one's place.
+#[test]
+fn nothing_acknowledged_is_lost_while_the_aof_is_rewritten() {
+    let builder = Server::builder().appendonly().config("aof-use-rdb-preamble no");
+    let rewrite_and_kill = |server: &mut Server, workers: &Workers| {
+        server.client().run("BGREWRITEAOF");
+        workers.wait_for_grants(1);
+        server.kill();
+    };
+    kill_again_and_again("kill -9, AOF rewritten", Plan::mixed(), builder, rewrite_and_kill, |history| {
+        breaches(history, Scope::Server)
+    });
 }
 
 #[test]
 fn fences_order_what_is_lost_where_writes_are_synced_each_second() {
-    let history = kill_again_and_again("kill -9, appendfsync everysec", long_holds(), everysec(), kill);
-    assert_none(&breaches_despite_losses(&history, Scope::Server));
+    kill_again_and_again("kill -9, appendfsync everysec", long_holds(), everysec(), kill, despite_losses);
 }
 
 #[test]
 fn fences_order_what_is_lost_where_the_system_syncs_writes() {
     let builder = Server::builder().config("appendonly yes").config("appendfsync no");
-    let history = kill_again_and_again("kill -9, appendfsync no", long_holds(), builder, kill);
-    assert_none(&breaches_despite_losses(&history, Scope::Server));
+    kill_again_and_again("kill -9, appendfsync no", long_holds(), builder, kill, despite_losses);
 }
 
 #[test]
@@ -41,23 +57,26 @@ fn fences_order_what_is_lost_since_the_last_rdb_file() {
         workers.wait_for_grants(GRANTS);
         server.kill();
     };
-    let history = kill_again_and_again("kill -9, RDB only", long_holds(), Server::builder(), save_and_kill);
-    assert_none(&breaches_despite_losses(&history, Scope::Server));
+    kill_again_and_again("kill -9, RDB only", long_holds(), Server::builder(), save_and_kill, despite_losses);
 }
 
 #[test]
 fn fences_order_what_is_lost_by_a_power_cut() {
-    let history = kill_again_and_again("power cut, appendfsync everysec", long_holds(), everysec(), cut_power);
-    assert_none(&breaches_despite_losses(&history, Scope::Server));
+    kill_again_and_again("power cut, appendfsync everysec", long_holds(), everysec(), cut_power, despite_losses);
 }
 
 #[test]
 fn nobody_overlaps_after_a_power_cut_where_grace_is_as_long_as_the_longest_lease() {
     let plan = Plan { lease: Duration::from_millis(600), ..long_holds() };
     let builder = everysec().module_args(format!("grace {}", plan.lease.as_millis()));
-    let history = kill_again_and_again("power cut, lock.grace", plan, builder, cut_power);
-    assert_none(&breaches_despite_losses(&history, Scope::Server));
-    assert_none(&overlaps(&holds(&history)));
+    kill_again_and_again("power cut, lock.grace", plan, builder, cut_power, |history| {
+        let overlaps = overlaps(&holds(history)).into_iter().map(|overlap| format!("{overlap:?}"));
+        overlaps.chain(despite_losses(history)).collect()
+    });
+}
+
+fn despite_losses(history: &History) -> Vec<String> {
+    breaches_despite_losses(history, Scope::Server)
 }
 
 fn everysec() -> Builder {
@@ -92,13 +111,14 @@ fn incremental_aof(server: &Server) -> PathBuf {
 }
 
 /// Has a fault made to a server under load, and starts it again from its files, for as long as a scenario lasts.
-/// Whatever was lost, nobody is forgotten in the end.
+/// `judge` says what was broken; whatever was lost, nobody is forgotten in the end.
 fn kill_again_and_again(
     scenario: &str,
     plan: Plan,
     builder: Builder,
     fault: impl Fn(&mut Server, &Workers),
-) -> History {
+    judge: impl Fn(&History) -> Vec<String>,
+) {
     let mut server = builder.start();
     let version = server.info("server").version();
     let address = ([127, 0, 0, 1], server.port()).into();
@@ -117,11 +137,6 @@ fn kill_again_and_again(
     let history = workers.stop();
     observer.stop();
     assert_drained(&mut server.client(), &plan.locks);
+    assert_none(&judge(&history));
     Row::of(scenario, &version, faults, &history).report();
-    history
-}
-
-#[track_caller]
-fn assert_none<T: std::fmt::Debug>(found: &[T]) {
-    assert!(found.is_empty(), "{found:#?}");
 }

@@ -57,7 +57,7 @@ fn replies_and_counts_are_right_and_memory_stays_that_of_the_first_tenth() {
     assert!(!readings.iter().any(|memory| memory.has_grown_since(first)), "{readings:#?}");
     let kb = |of: fn(&Memory) -> i64| [at_start, first, last].map(|memory| (of(&memory) >> 10).to_string()).join(", ");
     Row {
-        scenario: format!("soak, {} operations", total.commands),
+        scenario: "soak; faults: connections that end with locks bound to them".into(),
         server: version,
         seconds: start.elapsed().as_secs(),
         faults: usize::try_from(total.sessions).expect("a count"),
@@ -67,7 +67,8 @@ fn replies_and_counts_are_right_and_memory_stays_that_of_the_first_tenth() {
         lost: 0,
         overlaps: 0,
         fences: format!(
-            "grow; KB at the start, after a tenth, at the end: {} in use, {} resident",
+            "grow; {} operations; KB at the start, after a tenth, at the end: {} in use, {} resident",
+            total.commands,
             kb(|memory| memory.used),
             kb(|memory| memory.resident)
         ),

@@ -14,6 +14,7 @@ use faults::{Action, Kind, Lock, Mode, Operation, Outcome, Recorder, Row};
 use futures_lite::future::{block_on, or};
 use support::{raise_file_limit, skip, until, Client, Connection, Reply, Server};
 
+use crate::judged::assert_none;
 use crate::memory::Memory;
 
 const DEFAULT_CLIENTS: usize = 1_000;
@@ -56,7 +57,7 @@ fn each_of_thousands_of_clients_gets_its_lock_and_leaves_nothing() {
     let after = at_rest(&server, &mut client);
     let history = recorder.history();
     assert_eq!(recorder.grants(), clients * 4);
-    assert_eq!(breaches(&history, Scope::Server), Vec::<String>::new());
+    assert_none(&breaches(&history, Scope::Server));
     assert!(!after.has_grown_since(before), "before {before:?}, after {after:?}");
     let version = server.info("server").version();
     let mut row = Row::of(&format!("{clients} clients that wait"), &version, 0, &history);
