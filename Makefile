@@ -61,7 +61,7 @@ faults: ## crashes, power cuts, stops and partitions under load, a minute each o
 	@scripts/setup compiler libclang redis cli
 	@$(MANY_FILES); scripts/faults
 
-soak: ## ten million calls of every kind on one server: replies, counts, memory (REDIS_LOCK_SOAK_OPERATIONS, REDIS_SERVER)
+soak: ## ten million calls of every kind on one server: replies, counts, memory (REDIS_LOCK_SOAK_OPERATIONS=n)
 	@scripts/setup compiler libclang redis
 	cargo build --release --workspace
 	REDIS_LOCK_SOAK_OPERATIONS=$${REDIS_LOCK_SOAK_OPERATIONS:-10000000} \
