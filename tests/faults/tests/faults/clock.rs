@@ -2,11 +2,12 @@
 //! as long as the data is kept. Who held what when is judged by the clients' clock, which nobody sets.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches, breaches_despite_losses, fences, holds, lost, Hold, Scope};
-use faults::{seconds, History, Plan, Recorder, Row, Workers};
+use faults::{seconds, History, Outcome, Plan, Recorder, Row, Workers};
 use support::{in_sync, skip, until, Builder, Client, Reply, Server};
 
 use crate::judged::assert_none;
@@ -72,8 +73,9 @@ fn set_forth_it_ends_what_is_held_and_fences_order_what_follows() {
     let (started, mut steps) = (Instant::now(), Vec::new());
     while steps.len() < 3 || started.elapsed() < seconds() {
         workers.wait_for_grants(GRANTS);
-        steps.push(recorder.now());
+        let before = recorder.now();
         set_clock(&mut server, HOUR);
+        steps.push(before..recorder.now());
         workers.wait_for_grants(GRANTS);
         set_clock(&mut server, 0);
     }
@@ -87,11 +89,27 @@ fn set_forth_it_ends_what_is_held_and_fences_order_what_follows() {
     Row::of("clock +1 h and back, primary", &version, steps.len(), &history).report();
 }
 
-/// The holds that were lost though the clock was not set forth while they lasted.
-fn lost_without_a_step(history: &History, steps: &[Duration]) -> Vec<Hold> {
+/// The holds that were lost though the clock was not set forth between the request and the answer that told of it.
+fn lost_without_a_step(history: &History, steps: &[Range<Duration>]) -> Vec<Hold> {
     let holds = holds(history);
-    let is_due_to_a_step = |hold: &&Hold| steps.iter().any(|step| hold.asked <= *step + ROUND && *step <= hold.until);
+    let is_due_to_a_step = |hold: &&Hold| {
+        let told = told_of_loss(history, hold);
+        steps.iter().any(|step| hold.asked <= step.end + ROUND && step.start <= told)
+    };
     lost(&holds).into_iter().filter(|hold| !is_due_to_a_step(hold)).cloned().collect()
+}
+
+/// When the answer was read that said so; the request may have been sent long before.
+fn told_of_loss(history: &History, hold: &Hold) -> Duration {
+    let answers = history.operations().iter().filter(|operation| {
+        let is_no_hold = match operation.outcome {
+            Outcome::NotHeld | Outcome::NotGranted => true,
+            Outcome::Granted { fence } => fence != hold.fence,
+            _ => false,
+        };
+        is_no_hold && operation.key == hold.key && operation.owner == hold.owner && operation.returned >= hold.until
+    });
+    answers.map(|operation| operation.returned).min().unwrap_or(hold.until)
 }
 
 /// A server that is started again with a clock an hour behind, from a file that has everything.
@@ -215,7 +233,7 @@ fn offset(client: &mut Client) -> i64 {
 
 #[test]
 fn a_hold_that_is_lost_while_nobody_sets_the_clock_is_noticed() {
-    use faults::{Action, Mode, Operation, Outcome};
+    use faults::{Action, Mode, Operation};
     let ms = Duration::from_millis;
     let operation = |action, [invoked, returned]: [u64; 2], outcome| Operation {
         client: 0,
@@ -231,6 +249,8 @@ fn a_hold_that_is_lost_while_nobody_sets_the_clock_is_noticed() {
         operation(acquire, [5_000, 5_010], Outcome::Granted { fence: 1 }),
         operation(Action::Read, [6_000, 6_010], Outcome::NotHeld),
     ]);
-    assert_eq!(lost_without_a_step(&history, &[ms(5_500)]), []);
-    assert_eq!(lost_without_a_step(&history, &[ms(1_000), ms(7_000)]).len(), 1);
+    let at = |time| ms(time)..ms(time + 1);
+    assert_eq!(lost_without_a_step(&history, &[at(5_500)]), []);
+    assert_eq!(lost_without_a_step(&history, &[at(6_005)]), [], "while the request was on its way");
+    assert_eq!(lost_without_a_step(&history, &[at(1_000), at(7_000)]).len(), 1);
 }

@@ -148,7 +148,7 @@ fn with_no_client_more_those_who_are_there_go_on() {
         aside.acquire(&held, "holder", Mode::Mutex, Duration::from_secs(60), None);
         let next = Parked::behind(&server, &recorder, &held, "next");
         let mut session = server.client();
-        session.cmd(&["LOCK.ACQUIRE", &bound.key, "session", "PX", "1000", "SESSION"]).fence();
+        session.cmd(&["LOCK.ACQUIRE", &bound.key, "session", "PX", "3000", "SESSION"]).fence();
         let after = Parked::behind(&server, &recorder, &bound, "after");
         let first_end = client.cmd(&["PEXPIRETIME", &bound.key]).int();
 

@@ -28,7 +28,7 @@ pub fn caller(server: &Server, recorder: &Recorder) -> Caller {
 }
 
 impl Parked {
-    /// Queues a request for a mutex, and returns when it waits.
+    /// Queues a request for a mutex, and returns when it waits, or has been served already.
     #[track_caller]
     pub fn behind(server: &Server, recorder: &Recorder, lock: &Lock, owner: &str) -> Parked {
         let mut caller = caller(server, recorder);
@@ -40,7 +40,7 @@ impl Parked {
         let mut observer = server.client();
         until(&format!("{owner} waits"), || {
             let waiters = observer.cmd(&["LOCK.WAITERS", &lock.key]);
-            waiters.items().iter().any(|waiter| waiter.get("owner").is_bulk(owner))
+            waiting.is_finished() || waiters.items().iter().any(|waiter| waiter.get("owner").is_bulk(owner))
         });
         Parked { waiting, lock: lock.clone(), owner: owner.into() }
     }
