@@ -44,7 +44,10 @@ fn no_grants_while_the_append_only_file_cannot_be_written() {
             disk.fill();
             until("the file cannot be written", || field(client, "aof_last_write_status") == "err");
         },
-        |_| disk.free(),
+        |client| {
+            disk.free();
+            until("the file can be written", || field(client, "aof_last_write_status") == "ok");
+        },
     );
     row.report();
 }
