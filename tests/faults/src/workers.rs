@@ -16,6 +16,9 @@ use crate::lock::{Kind, Lock, Mode};
 /// Between a request that was refused and the next: a server that starts is not kept from it.
 const PACE: Duration = Duration::from_millis(5);
 
+/// So many tokens that it has used a worker remembers, to write with one of them too late.
+const FORMER: usize = 3;
+
 /// What workers do.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -77,6 +80,7 @@ impl Workers {
                 guarded: guarded.clone(),
                 stopping: stopping.clone(),
                 values: 0,
+                former: Vec::new(),
             };
             thread::spawn(move || worker.run())
         });
@@ -121,6 +125,8 @@ struct Worker {
     stopping: Arc<AtomicBool>,
     /// How many values it has written: each is another.
     values: u64,
+    /// Tokens with which it wrote, and may not any more.
+    former: Vec<(Lock, String)>,
 }
 
 /// One lock that this worker holds.
@@ -147,7 +153,11 @@ impl Worker {
                     one_in if one_in > 0 && self.rng.one_in(one_in) => self.caller.disconnect(),
                     _ => self.release(&lock, &owner, mode),
                 }
+                if mode.is_exclusive() {
+                    self.former.push((lock, owner));
+                }
             }
+            self.write_late();
         }
     }
 
@@ -223,6 +233,17 @@ impl Worker {
             thread::sleep(PACE);
             end.assert_in_time(self.is_stopping(), "release", lock);
         }
+    }
+
+    /// Now and then a client writes that stood still while its lock was given to another.
+    fn write_late(&mut self) {
+        if self.former.len() < FORMER || self.rng.one_in(2) {
+            return;
+        }
+        let which = self.rng.below(self.former.len());
+        let (lock, owner) = self.former.swap_remove(which);
+        let value = self.next_value();
+        self.caller.write(&lock, &owner, value);
     }
 
     fn next_value(&mut self) -> u64 {

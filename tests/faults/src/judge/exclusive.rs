@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::history::{Action, History, Outcome};
+use crate::history::{Action, History, Operation, Outcome};
 use crate::judge::holds::Hold;
 use crate::lock::Mode;
 
@@ -48,10 +48,8 @@ pub fn intrusions(history: &History, holds: &[Hold]) -> Vec<String> {
     }
     let mut wrong = Vec::new();
     for operation in history.operations() {
-        match (&operation.action, &operation.outcome) {
-            (Action::Renew { .. } | Action::Release { .. } | Action::Write { .. }, Outcome::Done) => {}
-            (Action::Read, Outcome::Value(_)) => {}
-            _ => continue,
+        if !is_act_of_holder(operation) {
+            continue;
         }
         let others = exclusive.get(operation.key.as_str()).map(Vec::as_slice).unwrap_or_default();
         let is_within = |hold: &&&Hold| {
@@ -64,10 +62,37 @@ pub fn intrusions(history: &History, holds: &[Hold]) -> Vec<String> {
     wrong
 }
 
+/// Whether the server took the owner for a holder.
+fn is_act_of_holder(operation: &Operation) -> bool {
+    match operation.action {
+        Action::Renew { .. } | Action::Release { .. } | Action::Write { .. } => operation.outcome == Outcome::Done,
+        Action::Read => matches!(operation.outcome, Outcome::Value(_)),
+        _ => false,
+    }
+}
+
+/// What owners were allowed to do as holders after they had given the lock back, a sentence each.
+pub fn acts_after_release(history: &History) -> Vec<String> {
+    let mut owners: HashMap<(&str, &str), Vec<&Operation>> = HashMap::new();
+    for operation in history.operations() {
+        owners.entry((&operation.key, &operation.owner)).or_default().push(operation);
+    }
+    // A request whose reply was lost may be granted after the release of a later one.
+    owners.retain(|_, operations| {
+        operations.iter().all(|it| !matches!((&it.action, &it.outcome), (Action::Acquire { .. }, Outcome::Unknown)))
+    });
+    let acts = owners.values().flat_map(|operations| {
+        let is_release = |it: &&Operation| matches!(it.action, Action::Release { .. });
+        let is_end = |it: &&Operation| is_release(it) && matches!(it.outcome, Outcome::Done | Outcome::NotHeld);
+        let end = operations.iter().position(is_end).unwrap_or(operations.len());
+        operations.iter().skip(end + 1).filter(|it| is_act_of_holder(it))
+    });
+    acts.map(|act| format!("after its release: {act:?}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Operation;
     use crate::judge::holds::holds;
     use crate::judge::planted::*;
 
@@ -108,6 +133,19 @@ mod tests {
         assert_eq!(found(late(20..30)), 1);
         assert_eq!(found(late(5..30)), 0, "it may have come before");
         assert_eq!(found(late(45..55)), 0, "it may have come after");
+    }
+
+    #[test]
+    fn a_write_after_the_release_is_noticed() {
+        let late = |outcome| operation("a", 30..40, Action::Write { value: 1 }, outcome);
+        let found = |history: &[Operation]| acts_after_release(&planted(history.to_vec())).len();
+        let [grant, end] = [acquire("a", 0..10, 1), release("a", 20..25)];
+        assert_eq!(found(&[grant.clone(), end.clone(), late(Outcome::Done)]), 1);
+        assert_eq!(found(&[grant.clone(), end.clone(), late(Outcome::NotHeld)]), 0);
+        assert_eq!(found(&[grant.clone(), late(Outcome::Done), release("a", 50..55)]), 0);
+        let mut lost = acquire("a", 0..1, 1);
+        lost.outcome = Outcome::Unknown;
+        assert_eq!(found(&[lost, grant, end, late(Outcome::Done)]), 0, "the lost request may have been granted again");
     }
 
     fn found<const N: usize>(operations: [Operation; N]) -> Vec<Vec<String>> {

@@ -13,7 +13,7 @@ mod wakeups;
 use crate::history::History;
 
 pub use drained::assert_drained;
-pub use exclusive::{intrusions, lost, overlaps, Overlap};
+pub use exclusive::{acts_after_release, intrusions, lost, overlaps, Overlap};
 pub use fences::{fences, Scope};
 pub use guarded::{holders_refused, writes_going_back};
 pub use holds::{holds, Hold};
@@ -28,6 +28,7 @@ pub fn breaches(history: &History, scope: Scope) -> Vec<String> {
     breaches.extend(lost(&holds).into_iter().map(|hold| format!("lost before its time: {hold:?}")));
     breaches.extend(overlaps(&holds).into_iter().map(|overlap| format!("held at the same time: {overlap:?}")));
     breaches.extend(intrusions(history, &holds));
+    breaches.extend(acts_after_release(history));
     breaches.extend(holders_refused(history, &holds));
     breaches.extend(not_linearizable(history));
     breaches.extend(overtaken(history));
