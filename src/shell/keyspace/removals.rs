@@ -73,7 +73,7 @@ fn ended<'l>(key: KeyRef<'_>, lock: &'l Lock) -> Option<(&'l Owner, Fence, Ended
     // turn nobody tells why a lock is removed: what was granted for so long that its lease is over has expired, as a
     // rule.
     let is_in_turn = state::is_in_use();
-    let has_expired = is_in_turn || lock.may_have_expired(&clock::now());
+    let has_expired = is_in_turn || lock.may_have_expired(&clock::of_expiry());
     if has_expired {
         EXPIRED.0.set(EXPIRED.0.get() + lock.holders() as u64);
     }

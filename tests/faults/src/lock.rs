@@ -69,7 +69,7 @@ impl Mode {
     }
 
     /// The beginning of a request: safe to send again, whatever became of the one before.
-    pub(crate) fn acquire(self, key: &str, owner: &str) -> Vec<String> {
+    pub fn acquire(self, key: &str, owner: &str) -> Vec<String> {
         match self {
             Mode::Mutex => words(&["LOCK.ACQUIRE", key, owner]),
             Mode::Reentrant => words(&["RLOCK.ACQUIRE", key, owner, "HOLDS", "1"]),
@@ -80,7 +80,7 @@ impl Mode {
         }
     }
 
-    pub(crate) fn renew(self, key: &str, owner: &str) -> Vec<String> {
+    pub fn renew(self, key: &str, owner: &str) -> Vec<String> {
         let command = format!("{}.RENEW", self.family());
         match self {
             Mode::Both => words(&[&command, "2", key, &companion(key), owner]),
@@ -89,7 +89,7 @@ impl Mode {
     }
 
     /// Gives everything back that this owner holds in this mode.
-    pub(crate) fn release(self, key: &str, owner: &str) -> Vec<String> {
+    pub fn release(self, key: &str, owner: &str) -> Vec<String> {
         let command = format!("{}.RELEASE", self.family());
         match self {
             Mode::Mutex => words(&[&command, key, owner]),
@@ -101,7 +101,7 @@ impl Mode {
     }
 
     /// What a release answers that gave the lock back.
-    pub(crate) fn released(self) -> i64 {
+    pub fn released(self) -> i64 {
         match self {
             Mode::Mutex => 1,
             Mode::Both => 2,

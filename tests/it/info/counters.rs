@@ -164,6 +164,20 @@ fn leases_that_end_are_counted_once() {
     }
 }
 
+/// The server's own expiry goes by another reading of the clock than its commands do, which lags where it is busy.
+#[test]
+fn leases_that_the_server_ends_between_thousands_of_commands_are_all_counted() {
+    const LEASES: i64 = 40_000;
+    let server = Server::start();
+    let mut client = server.client();
+    for first in (0..LEASES).step_by(2_000) {
+        let acquires: Vec<String> = (first..first + 2_000).map(|n| format!("LOCK.ACQUIRE k{n} a PX 1")).collect();
+        assert!(client.pipeline(&acquires).iter().all(|reply| reply.fence() > 0));
+    }
+    until("every lease is over", || client.run("DBSIZE").int() == 0);
+    assert_eq!(field(&server, "leases_expired"), LEASES);
+}
+
 #[test]
 fn a_lock_that_is_deleted_before_its_lease_ends_is_no_end_of_a_lease() {
     let server = Server::start();

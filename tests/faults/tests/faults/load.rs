@@ -1,5 +1,6 @@
 //! A fault beside workers, on one server that keeps everything.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,12 @@ pub fn waiting() -> Plan {
         die_one_in: 50,
         ..Plan::mixed()
     }
+}
+
+/// Every request goes to this server, and after a restart to it again.
+pub fn route(server: &Server) -> Arc<impl Fn() -> SocketAddr + Send + Sync> {
+    let address = ([127, 0, 0, 1], server.port()).into();
+    Arc::new(move || address)
 }
 
 /// Has a fault made again and again beside workers, and judges that nothing was broken.
