@@ -19,8 +19,8 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
-.PHONY: help setup build run test test-all check check-long check-servers servers metrics-tools mutants mutants-shell \
-	fuzz memcheck lint install deb test-deb glibc demo bench bench-quick
+.PHONY: help setup build run test test-all check check-long check-servers faults soak servers metrics-tools mutants \
+	mutants-shell fuzz memcheck lint install deb test-deb glibc demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,16 @@ check-long: ## the same for an hour (LOCK_SEED=n for certain schedules)
 check-servers: ## the model beside each server: 200,000 random steps on each (LOCK_STEPS, LOCK_SEED)
 	@scripts/setup compiler libclang redis
 	@scripts/check-servers
+
+faults: ## crashes, power cuts, stops and partitions under load, a minute each on each server, into docs/faults.md
+	@scripts/setup compiler libclang redis cli
+	@$(MANY_FILES); scripts/faults
+
+soak: ## ten million calls of every kind on one server: replies, counts, memory (REDIS_LOCK_SOAK_OPERATIONS=n)
+	@scripts/setup compiler libclang redis
+	cargo build --release --workspace
+	REDIS_LOCK_SOAK_OPERATIONS=$${REDIS_LOCK_SOAK_OPERATIONS:-10000000} \
+		cargo test --release -p redis-lock-faults --test faults soak -- --nocapture
 
 servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
 	@scripts/servers

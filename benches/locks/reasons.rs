@@ -26,7 +26,12 @@ pub struct Missed<'a> {
 }
 
 impl Reasons {
-    pub fn parse(text: &str) -> Reasons {
+    /// Those of this tree, wherever the document is written to.
+    pub fn written() -> Reasons {
+        Reasons::parse(include_str!("../../docs/benchmarks/why.md"))
+    }
+
+    fn parse(text: &str) -> Reasons {
         let mut reasons = Reasons::default();
         let mut parts = text.split("\n## ");
         // The first part has no heading.

@@ -31,7 +31,7 @@ pub fn print(section: &Section) {
     print!("{}", section.terminal());
 }
 
-/// Writes benchmarks.md and its plots into `directory`. Reasons for what was missed come from benchmarks/why.md there.
+/// Writes benchmarks.md and its plots into `directory`.
 pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale, command: &str) -> io::Result<()> {
     let plots_directory = directory.join("benchmarks");
     std::fs::create_dir_all(&plots_directory)?;
@@ -49,8 +49,7 @@ pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale
         versions.join(", ")
     );
     targets(&mut text, chapters);
-    let reasons = std::fs::read_to_string(plots_directory.join("why.md")).unwrap_or_default();
-    text.push_str(&Reasons::parse(&reasons).markdown(&missed(chapters)));
+    text.push_str(&Reasons::written().markdown(&missed(chapters)));
 
     text.push_str("\n## The ways\n\n| way | what its users send |\n| --- | --- |\n");
     for rival in rivals::ALL {

@@ -18,6 +18,13 @@ pub fn map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     }
 }
 
+/// The same of a shard of a table; with room for no more than `small` it is left alone.
+pub fn shard<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>, small: usize) {
+    if map.capacity() > small && map.len() < map.capacity() / 8 {
+        map.shrink_to(map.len() * 2);
+    }
+}
+
 /// To be called after a removal.
 pub fn set<T: Eq + Hash, S: BuildHasher>(set: &mut HashSet<T, S>) {
     if let Some(capacity) = wanted(set.len(), set.capacity()) {

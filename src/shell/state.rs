@@ -28,8 +28,8 @@ pub struct State {
 
 static STATE: MainThread<RefCell<Option<State>>> = MainThread(RefCell::new(None));
 
-/// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
-/// a command.
+/// Works with the state, between the events that were noted before and those that this brings. `None` when it is in
+/// use: a command inside a callback inside a command.
 pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.0.try_borrow_mut().ok()?;
     let state = match &mut *borrowed {
@@ -39,11 +39,13 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let now = &clock::now();
     if events::is_any() {
         now.begin_turn();
-        while let Some(event) = events::take_next() {
-            state.apply(event, now);
-        }
+        state.apply_all(now);
     }
     let result = work(state, now);
+    // What the work has brought, as of an expired key that it opened: whatever happens next finds no event that waits.
+    if events::is_any() {
+        state.apply_all(now);
+    }
     events::set_concern_anybody(state.manager.concerns_anybody());
     events::set_concern_several(state.manager.knows_several_holders());
     Some(result)
@@ -69,6 +71,11 @@ pub fn peek<R>(inspect: impl FnOnce(&State) -> R) -> Option<R> {
     STATE.0.try_borrow().ok()?.as_ref().map(inspect)
 }
 
+/// Whether a turn is on: what calls back now was caused by the module itself. Before the first turn none is.
+pub fn is_in_use() -> bool {
+    STATE.0.try_borrow().is_err()
+}
+
 fn set_limits(manager: &mut LockManager) {
     manager.limits = settings::limits();
     events::set_observed(manager.limits.observe.needs_long_road());
@@ -76,6 +83,12 @@ fn set_limits(manager: &mut LockManager) {
 }
 
 impl State {
+    fn apply_all(&mut self, now: &Now) {
+        while let Some(event) = events::take_next() {
+            self.apply(event, now);
+        }
+    }
+
     fn apply(&mut self, event: Event, now: &Now) {
         let State { manager, clients, log } = self;
         match event {
@@ -118,5 +131,19 @@ impl State {
             }
             Event::ClockSet => manager.clock_was_set(now),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_in_use_during_a_turn_and_not_before_the_first() {
+        assert!(STATE.0.borrow().is_none() && !is_in_use(), "nothing has run yet");
+        let turn = STATE.0.borrow_mut();
+        assert!(is_in_use(), "a turn");
+        drop(turn);
+        assert!(!is_in_use(), "it is over");
     }
 }

@@ -1,9 +1,9 @@
 //! A server in a cluster: several keys in one slot, and calls that the server refuses.
 
 use crate::support::cluster::*;
+use crate::support::io_threads::*;
 use crate::support::waiting::*;
 use crate::support::{Client, Pipeline, Reply, Server};
-use std::time::{Duration, Instant};
 
 mod several_keys {
     use super::*;
@@ -84,13 +84,7 @@ mod several_keys {
     /// On Valkey the keys are looked for on the threads that read.
     #[test]
     fn are_taken_by_many_clients_of_a_server_with_io_threads() {
-        let mut builder = Server::builder().appendonly().config("appendfsync no").config("io-threads 4");
-        let is_valkey = Server::start().info("server").version().starts_with("Valkey");
-        if is_valkey {
-            // Threads work however little there is to do.
-            builder = builder.config("events-per-io-thread 0");
-        }
-        let mut server = single_node_of(builder);
+        let mut server = single_node_of(with_io_threads());
         let pairs = |number: usize| {
             let mut pipeline = Pipeline::default();
             for n in 0..8 {
@@ -100,19 +94,7 @@ mod several_keys {
             }
             pipeline
         };
-        let mut clients: Vec<(Client, Pipeline)> = (0..50).map(|number| (server.client(), pairs(number))).collect();
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(1) {
-            for (client, pipeline) in &mut clients {
-                client.send_raw(&pipeline.bytes);
-            }
-            for (client, pipeline) in &mut clients {
-                for _ in 0..pipeline.commands {
-                    assert!(!client.read().is_error());
-                }
-            }
-        }
-        assert!(server.is_alive());
+        assert_serves_many(&mut server, pairs);
         assert_eq!(server.client().run("DBSIZE"), Reply::Int(0));
     }
 

@@ -4,7 +4,8 @@ use super::grant::{first_of, GrantedBy};
 use super::lock_manager::{LockError, LockManager, Timer};
 use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
-use crate::queue::deadlock::{self, NewRequest};
+use crate::queue::deadlock;
+use crate::queue::new_request::NewRequest;
 use crate::queue::precedence::has_turn;
 use crate::queue::request::{Arrival, Place, QueueId, Rank};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
@@ -69,7 +70,7 @@ impl LockManager {
             [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),
             _ => self.acquire_several(host, &request),
         };
-        self.statistics.count_answer(&answer);
+        self.count_answer(&answer);
         self.note_refusal(&request, &answer);
         answer
     }

@@ -113,9 +113,7 @@ impl LockManager {
     /// Every key of the database, or of all, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
         self.bindings.unbind_db(db);
-        let queues = self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
-        let ids: Vec<_> = queues.map(|(id, _)| id).collect();
-        ids.iter().for_each(|id| self.queues.holders_may_differ(*id));
+        let ids = self.queues.holders_of_db_may_differ(db);
         self.changed.extend(ids.iter().map(|id| (*id, None)));
         self.due.insert_all(ids);
     }

@@ -18,7 +18,7 @@ use super::timer_set::TimerSet;
 use crate::host::WaitOutcome;
 use crate::id_map::{IdMap, IdSet};
 use crate::key::{ClientId, KeyRef, RequestId};
-use crate::queue::deadlock::Edge;
+use crate::queue::edge::Edge;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::{Place, QueueId};
 use crate::queue::wait_queue::WaiterLimit;

@@ -22,7 +22,8 @@
 //! | `timer_set`        | which timer fires next                                            |
 //! | `shared_leases`    | when does the first of several holders end                        |
 //! | `grace`            | when is nobody new granted anything                               |
-//! | `statistics`       | what is counted, and where is told what happened                  |
+//! | `statistics`       | what is counted                                                   |
+//! | `telling`          | where is counted and told what has happened                       |
 //! | `occurrence`       | what is told to whoever observes                                  |
 //! | `samples`          | how long did waits and holds last                                 |
 
@@ -49,6 +50,7 @@ mod session;
 pub mod session_bindings;
 mod shared_leases;
 pub mod statistics;
+mod telling;
 mod timer_set;
 pub mod timers;
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! road (`alone`) puts nothing down, so nobody may take it then.
 
 use crate::key::{ClientId, Key, RequestId};
-use crate::queue::deadlock::Edge;
+use crate::queue::edge::Edge;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::Claim;
 use crate::value::fence::Fence;
@@ -176,7 +176,8 @@ pub enum RenewedBy {
 /// At most so many are put down between two takes.
 const MOST: usize = 10_000;
 
-/// Of ends that nobody asked for, as those of thousands of leases at once, the first so many: nobody reads more.
+/// Of ends that nobody asked for, as those of thousands of leases at once, the first so many: nobody reads more, and
+/// `statistics` counts all of them.
 const MOST_UNASKED: usize = 1_000;
 
 /// What was put down and not taken yet.
@@ -184,15 +185,12 @@ const MOST_UNASKED: usize = 1_000;
 pub struct Occurrences {
     all: Vec<Occurrence>,
     unasked: usize,
-    missed: u64,
 }
 
 impl Occurrences {
     pub(super) fn note(&mut self, occurrence: Occurrence) {
         if self.all.len() < MOST {
             self.all.push(occurrence);
-        } else {
-            self.missed += 1;
         }
     }
 
@@ -200,7 +198,6 @@ impl Occurrences {
     pub(super) fn takes_unasked(&mut self) -> bool {
         let is_taken = self.unasked < MOST_UNASKED;
         self.unasked += 1;
-        self.missed += u64::from(!is_taken);
         is_taken
     }
 
@@ -215,11 +212,6 @@ impl Occurrences {
         self.unasked = 0;
         std::mem::take(&mut self.all)
     }
-
-    /// How many were not put down, since the start, because there were too many.
-    pub fn missed(&self) -> u64 {
-        self.missed
-    }
 }
 
 #[cfg(test)]
@@ -232,7 +224,7 @@ mod tests {
         for _ in 0..MOST + 3 {
             occurrences.note(Occurrence::GraceEnded);
         }
-        assert_eq!((occurrences.take().len(), occurrences.missed(), occurrences.is_empty()), (MOST, 3, true));
+        assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MOST, true));
     }
 
     #[test]
@@ -243,6 +235,5 @@ mod tests {
             assert_eq!(taken, MOST_UNASKED);
             occurrences.take();
         }
-        assert_eq!(occurrences.missed(), 6);
     }
 }

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::hash::Hash;
 
-use crate::id_map::IdMap;
-use crate::shrink;
+use crate::sharded_map::ShardedIdMap;
 
 /// A set of timers by points `P` of one clock, at most one timer for each subject.
 #[derive(Clone, Debug)]
 pub struct TimerSet<T, P> {
-    by_subject: IdMap<T, P>,
+    by_subject: ShardedIdMap<T, P>,
     by_time: BTreeSet<(P, T)>,
     /// A timer was set that fires before those that were there when [`TimerSet::take_sooner`] was asked last.
     sooner: bool,
@@ -17,7 +16,7 @@ pub struct TimerSet<T, P> {
 
 impl<T: Copy + Ord + Hash, P: Copy + Ord> Default for TimerSet<T, P> {
     fn default() -> Self {
-        TimerSet { by_subject: IdMap::default(), by_time: BTreeSet::new(), sooner: false }
+        TimerSet { by_subject: ShardedIdMap::default(), by_time: BTreeSet::new(), sooner: false }
     }
 }
 
@@ -47,7 +46,6 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
     /// The subject has no timer any more.
     pub fn clear(&mut self, subject: T) {
         if let Some(when) = self.by_subject.remove(&subject) {
-            shrink::map(&mut self.by_subject);
             self.by_time.remove(&(when, subject));
         }
     }
@@ -80,7 +78,6 @@ impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
         let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
         self.by_time.remove(&(when, subject));
         self.by_subject.remove(&subject);
-        shrink::map(&mut self.by_subject);
         Some(subject)
     }
 }

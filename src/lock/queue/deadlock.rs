@@ -9,56 +9,18 @@
 //! - `stuck`, from the new owner back, over all who would be stuck because of it. It decides, unless looking ahead once
 //!   more, as far as it has come itself, does so before.
 
-use std::rc::Rc;
-
+use super::edge::Edge;
+use super::new_request::NewRequest;
 use super::queues::WaitQueues;
 use super::reach::{reach, Reached};
-use super::request::{Place, QueueId};
 use super::stuck::Stuck;
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
-use crate::value::claim::{Claim, Count, LockRequest};
-use crate::value::owner::Owner;
+use crate::value::claim::{Claim, Count};
 use crate::value::time::{Deadline, Now};
 
 /// As far is looked ahead before the other search begins.
 const MOST_STEPS: usize = 128;
-
-/// A request that is about to queue.
-pub struct NewRequest<'a> {
-    /// The database of its keys.
-    pub db: i32,
-    /// Its keys.
-    pub names: &'a [&'a [u8]],
-    /// Who wants what.
-    pub request: LockRequest<'a>,
-    /// Where it would stand. It takes the place over of the request that it is a retry of.
-    pub place: Place,
-}
-
-/// One edge of a cycle: `owner` waits on `key` for the owner of the next edge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edge {
-    /// Who waits.
-    pub owner: Owner,
-    /// For which key.
-    pub key: Rc<[u8]>,
-}
-
-impl<'a> NewRequest<'a> {
-    pub(super) fn key(&self, name: &'a [u8]) -> KeyRef<'a> {
-        KeyRef { db: self.db, name }
-    }
-
-    pub(super) fn owner(&self) -> &'a [u8] {
-        self.request.owner.as_bytes()
-    }
-
-    /// The wait queues of its keys, where there are any yet.
-    pub(super) fn queues<'q>(&'q self, queues: &'q WaitQueues) -> impl Iterator<Item = QueueId> + 'q {
-        self.names.iter().filter_map(|name| queues.id_of(self.key(name)))
-    }
-}
 
 /// Whether the request may close a cycle, as far as can be told without an open key: false is certain, and the rule.
 pub fn may_close_cycle(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {

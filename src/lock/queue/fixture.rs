@@ -1,6 +1,7 @@
 //! Wait queues beside a simulated keyspace, for the tests of this folder.
 
-use super::deadlock::{self, NewRequest};
+use super::deadlock;
+use super::new_request::NewRequest;
 use super::queues::WaitQueues;
 use super::request::{Arrival, Place, Rank};
 use crate::host::simulated::SimulatedServer;

@@ -3,16 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::request::{Others, QueueId};
+use super::request::{Others, OwnerId, QueueId};
 use crate::id_map::IdMap;
 use crate::key::RequestId;
-use crate::name_map::NameMap;
-use crate::shrink;
+use crate::sharded_map::{ShardedIdMap, ShardedNameMap};
 use crate::value::owner::Owner;
-
-/// An owner of one database, for as long as it waits or holds what is waited for; never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OwnerId(u64);
 
 /// What an owner has to do with wait queues.
 #[derive(Clone, Debug)]
@@ -30,8 +25,8 @@ pub(super) struct Known {
 pub(super) struct Owners {
     // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
     // time.
-    ids: IdMap<i32, NameMap<Owner, OwnerId>>,
-    known: IdMap<OwnerId, Known>,
+    ids: IdMap<i32, ShardedNameMap<Owner, OwnerId>>,
+    known: ShardedIdMap<OwnerId, Known>,
     last_number: u64,
 }
 
@@ -77,7 +72,7 @@ impl Owners {
 
     #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty() && self.ids.values().all(NameMap::is_empty)
+        self.known.is_empty() && self.ids.values().all(ShardedNameMap::is_empty)
     }
 
     fn enter(&mut self, db: i32, owner: &Owner) -> OwnerId {
@@ -99,10 +94,8 @@ impl Owners {
             return;
         }
         let Some(known) = self.known.remove(&id) else { return };
-        shrink::map(&mut self.known);
         if let Some(ids) = self.ids.get_mut(&known.db) {
             ids.remove(known.owner.as_bytes());
-            shrink::map(ids);
         }
     }
 }

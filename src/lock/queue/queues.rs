@@ -7,16 +7,15 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::owners::{Known, OwnerId, Owners};
-use super::request::{Arrival, Others, Place, QueueId, QueuedRequest, Rank};
+use super::owners::{Known, Owners};
+use super::request::{Arrival, Others, OwnerId, Place, QueueId, QueuedRequest, Rank};
 use super::wait_queue::WaitQueue;
 use super::waited_for::WaitedFor;
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_filter::NameFilter;
-use crate::name_map::NameMap;
 use crate::one_or_many::OneOrMany;
-use crate::shrink;
+use crate::sharded_map::{ShardedIdMap, ShardedNameMap};
 use crate::value::claim::{Family, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -24,12 +23,12 @@ use crate::value::owner::Owner;
 /// All wait queues of one server.
 #[derive(Clone, Debug, Default)]
 pub struct WaitQueues {
-    queues: IdMap<QueueId, WaitQueue>,
+    queues: ShardedIdMap<QueueId, WaitQueue>,
     // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
     // time.
-    by_key: IdMap<i32, NameMap<Rc<[u8]>, QueueId>>,
+    by_key: IdMap<i32, ShardedNameMap<Rc<[u8]>, QueueId>>,
     names: NameFilter,
-    requests: IdMap<RequestId, QueuedRequest>,
+    requests: ShardedIdMap<RequestId, QueuedRequest>,
     owners: Owners,
     /// Kept places, the one gone longest first.
     away: BTreeMap<u64, RequestId>,
@@ -244,7 +243,7 @@ impl WaitQueues {
     /// Whether nothing is left of those who waited.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
-        self.by_key.values().all(NameMap::is_empty)
+        self.by_key.values().all(ShardedNameMap::is_empty)
             && self.requests.is_empty()
             && self.owners.is_empty()
             && self.away.is_empty()
@@ -292,7 +291,6 @@ impl WaitQueues {
     /// Takes a request out for good, and the wait queues that are empty then.
     pub fn leave(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
-        shrink::map(&mut self.requests);
         if let Some(away) = request.away {
             self.away.remove(&away);
         }
@@ -343,6 +341,16 @@ impl WaitQueues {
         }
     }
 
+    /// The same of all queues of a database, or of all; which they are.
+    pub fn holders_of_db_may_differ(&mut self, db: Option<i32>) -> Vec<QueueId> {
+        let concerned = self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
+        let mark = |(id, queue): (&QueueId, &WaitQueue)| {
+            self.waited_for.becomes_opaque(*id, queue.key.db);
+            *id
+        };
+        concerned.map(mark).collect()
+    }
+
     /// Sets the limit that counts for a semaphore's queue; whether it is another one.
     pub fn set_limit(&mut self, id: QueueId, limit: u32) -> bool {
         let queue = self.queues.get_mut(&id);
@@ -368,12 +376,10 @@ impl WaitQueues {
 
     fn close(&mut self, id: QueueId) {
         let Some(queue) = self.queues.remove(&id) else { return };
-        shrink::map(&mut self.queues);
         self.waited_for.forget(&mut self.owners, id);
         self.names.remove(&queue.key.name);
         if let Some(names) = self.by_key.get_mut(&queue.key.db) {
             names.remove(&queue.key.name);
-            shrink::map(names);
         }
     }
 

@@ -1,10 +1,9 @@
 //! A short look ahead: whom a new request may have to wait for, and whom those do. Where that ends without leading back
 //! to the new owner, there is no cycle. It may see waits that there are not, never the other way round.
 
-use super::deadlock::NewRequest;
-use super::owners::OwnerId;
+use super::new_request::NewRequest;
 use super::queues::WaitQueues;
-use super::request::{Place, QueueId};
+use super::request::{OwnerId, Place, QueueId};
 use crate::host::{Content, Entry, Keys};
 use crate::id_map::IdSet;
 use crate::key::KeyRef;

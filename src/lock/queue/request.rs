@@ -1,6 +1,5 @@
 //! A queued request: what it wants, since when and for how long it waits, and its place in the wait queues of its keys.
 
-use super::owners::OwnerId;
 use crate::key::ClientId;
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::{Claim, LockRequest};
@@ -15,6 +14,10 @@ impl QueueId {
     pub(super) const FIRST: QueueId = QueueId(0);
     pub(super) const LAST: QueueId = QueueId(u64::MAX);
 }
+
+/// An owner of one database, for as long as it waits or holds what is waited for; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct OwnerId(pub(super) u64);
 
 /// Where a request stands: the same in the wait queues of all its keys, so that requests for several keys cannot cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,12 +8,12 @@
 use std::collections::hash_map::Entry as Slot;
 use std::rc::Rc;
 
-use super::deadlock::{Edge, NewRequest};
-use super::owners::OwnerId;
+use super::edge::Edge;
+use super::new_request::NewRequest;
 use super::precedence::Passing;
 use super::queues::WaitQueues;
 use super::reach::{reach, Reached};
-use super::request::{Place, QueueId, QueuedRequest};
+use super::request::{OwnerId, Place, QueueId, QueuedRequest};
 use super::wait_queue::WaitQueue;
 use crate::host::{Content, Entry, Keys};
 use crate::id_map::IdMap;

@@ -4,10 +4,11 @@
 //! nobody has looked at yet, the key is opaque: who asks has to open it. Nobody who holds is missing; who is entered
 //! may hold no more, until the queue is served.
 
-use super::owners::{OwnerId, Owners};
-use super::request::QueueId;
+use super::owners::Owners;
+use super::request::{OwnerId, QueueId};
 use crate::id_map::IdMap;
 use crate::one_or_many::OneOrMany;
+use crate::sharded_map::ShardedIdMap;
 use crate::shrink;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -19,7 +20,7 @@ const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitedFor {
     /// The holders of the key of each queue, where they are few.
-    by_queue: IdMap<QueueId, OneOrMany<OwnerId>>,
+    by_queue: ShardedIdMap<QueueId, OneOrMany<OwnerId>>,
     /// The queues whose keys have to be opened, and their databases.
     opaque: IdMap<QueueId, i32>,
 }
@@ -69,7 +70,6 @@ impl WaitedFor {
     pub fn forget(&mut self, owners: &mut Owners, queue: QueueId) {
         self.becomes_known(queue);
         self.replace(owners, queue, OneOrMany::Many(Vec::new()));
-        shrink::map(&mut self.by_queue);
     }
 
     /// Whether the key of this queue has to be opened to know its holders.

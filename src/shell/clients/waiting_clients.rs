@@ -6,6 +6,7 @@ use lock::id_map::{IdMap, IdSet};
 use lock::key::{ClientId, RequestId};
 use lock::manager::departure::Departure;
 use lock::manager::lock_manager::LockManager;
+use lock::sharded_map::ShardedIdMap;
 use lock::shrink;
 use lock::value::claim::Family;
 use lock::value::owner::Owner;
@@ -18,8 +19,8 @@ use crate::shell::ffi::server::Audience;
 /// Those who wait, by request.
 #[derive(Default)]
 pub struct WaitingClients {
-    waiting: IdMap<RequestId, WaitingClient>,
-    by_blocked: IdMap<BlockedId, RequestId>,
+    waiting: ShardedIdMap<RequestId, WaitingClient>,
+    by_blocked: ShardedIdMap<BlockedId, RequestId>,
     by_subscriber: IdMap<ClientId, IdSet<RequestId>>,
     /// The connection of which the server said last that it ended. It says so right before it unblocks that client.
     last_gone: Option<ClientId>,
@@ -144,12 +145,8 @@ impl WaitingClients {
     /// Takes out who waits by this request, to be answered.
     pub(super) fn take(&mut self, request: RequestId) -> Option<WaitingClient> {
         let waiting = self.waiting.remove(&request)?;
-        shrink::map(&mut self.waiting);
         match &waiting.answer_by {
-            AnswerBy::Reply(blocked) => {
-                self.by_blocked.remove(&blocked.id());
-                shrink::map(&mut self.by_blocked);
-            }
+            AnswerBy::Reply(blocked) => _ = self.by_blocked.remove(&blocked.id()),
             AnswerBy::Message { .. } => self.unsubscribe(waiting.client, request),
         }
         Some(waiting)

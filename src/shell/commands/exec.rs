@@ -18,6 +18,7 @@ use crate::shell::ffi::call::{call_again, slot, CallAs, CallReply, Refusal};
 use crate::shell::ffi::command_keys::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::module::is_valkey;
 use crate::shell::ffi::string::Str;
 use crate::shell::turn;
 
@@ -33,6 +34,7 @@ pub fn run(ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
         turn::of_count(|statistics| statistics.execs_not_held += 1);
         return Err(errors::NOT_HELD);
     }
+    check_all_keys(ctx, key, command, &keys)?;
     let reply = call(ctx, command, &keys)?;
     if reply.refusal().is_none() {
         turn::of_count(|statistics| statistics.execs += 1);
@@ -85,6 +87,20 @@ fn inner_keys(ctx: Ctx<'_>, key: Str<'_>, command: &[Str<'_>]) -> Result<Vec<Key
         return Err(errors::CROSS_SLOT);
     }
     Ok(keys)
+}
+
+/// In a cluster of Valkeys: whether this node has the command's keys and the lock's. The server was told of the lock's
+/// only.
+///
+/// # Errors
+/// Their slot is on its way to this node, and some have not come. The call would not find out: it is made with the
+/// client's ASKING, which was meant for the lock, and would write a key here that is still at the slot's old node.
+fn check_all_keys(ctx: Ctx<'_>, key: Str<'_>, command: &[Str<'_>], keys: &[KeyArgument]) -> Result<(), ErrorReply> {
+    if keys.is_empty() || !is_valkey() {
+        return Ok(());
+    }
+    let all: Vec<_> = std::iter::once(key).chain(keys.iter().map(|key| command[key.position])).collect();
+    gate::check_slots(ctx, &all)
 }
 
 fn call(ctx: Ctx<'_>, command: &[Str<'_>], keys: &[KeyArgument]) -> Result<CallReply, ErrorReply> {

@@ -129,7 +129,7 @@ fn see(command: &FilteredCommand<'_>, name: &[u8]) {
 #[cold]
 fn watch_unheld(command: &FilteredCommand<'_>) {
     // The gate asks by a command of our own in the middle of a turn: that would bring the next turn, without end.
-    if state::peek(|_| ()).is_none() {
+    if state::is_in_use() {
         return;
     }
     for position in 1..=2 {

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::support::cluster::*;
+use crate::support::io_threads::*;
 use crate::support::waiting::*;
 use crate::support::{until, Pipeline, Server};
-use std::time::{Duration, Instant};
 
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
@@ -119,6 +119,7 @@ fn while_the_slot_moves_what_is_there_is_served_and_what_is_not_must_be_tried_ag
     meet(&source, &target);
     let mut client = source.client();
     hold(&mut client, "{t}k", "a");
+    hold(&mut client, "{t}lock", "b");
     client.run("SET {t}here 1");
     let (from, to, slot) = (node_id(&source), node_id(&target), slot(&source, "t"));
     expect_ok(&target, &format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
@@ -127,18 +128,25 @@ fn while_the_slot_moves_what_is_there_is_served_and_what_is_not_must_be_tried_ag
     let reply = client.run("LOCK.EXEC {t}k a INCR {t}new");
     assert!(reply.error().starts_with("TRYAGAIN "), "{reply:?}");
     assert_eq!(client.run("LOCK.EXEC {t}k a PING"), Reply::Status("PONG".into()));
+
+    // The lock has come to the target, and its holder is sent after it. The rest is still at the source.
+    expect_ok(&source, &format!("MIGRATE 127.0.0.1 {} {{t}}k 0 5000", target.port()));
+    let mut client = target.client();
+    for line in ["SET {t}here 3", "GET {t}here", "LOCK.ACQUIRE {t}lock a"] {
+        let replies = client.pipeline(&["ASKING".into(), format!("LOCK.EXEC {{t}}k a {line}")]);
+        assert!(replies[1].error().starts_with("TRYAGAIN "), "{line}: {replies:?}");
+    }
+    assert_eq!(client.run("DBSIZE"), Reply::Int(1));
+    expect_ok(&source, &format!("MIGRATE 127.0.0.1 {} {{t}}here 0 5000", target.port()));
+    let replies = client.pipeline(&["ASKING", "LOCK.EXEC {t}k a INCR {t}here"]);
+    assert_eq!(replies[1], Reply::Int(3));
 }
 
 /// Threads ask for keys on Valkey in a cluster: under a callback of ours that ended the server in seconds.
 #[test]
 fn many_clients_of_a_server_with_io_threads() {
-    let is_valkey = Server::start().info("server").version().starts_with("Valkey");
     for is_cluster in [true, false] {
-        let mut builder = Server::builder().appendonly().config("appendfsync no").config("io-threads 4");
-        if is_valkey {
-            // Threads work however little there is to do.
-            builder = builder.config("events-per-io-thread 0");
-        }
+        let builder = with_io_threads();
         let mut server = if is_cluster { single_node_of(builder) } else { builder.start() };
         hold(&mut server.client(), "{t}k", "a");
         let requests = |number: usize| {
@@ -150,19 +158,7 @@ fn many_clients_of_a_server_with_io_threads() {
             }
             pipeline
         };
-        let mut clients: Vec<(Client, Pipeline)> = (0..50).map(|n| (server.client(), requests(n))).collect();
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(1) {
-            for (client, pipeline) in &mut clients {
-                client.send_raw(&pipeline.bytes);
-            }
-            for (client, pipeline) in &mut clients {
-                for _ in 0..pipeline.commands {
-                    assert!(!client.read().is_error());
-                }
-            }
-        }
-        assert!(server.is_alive());
+        assert_serves_many(&mut server, requests);
         until("all keys are gone", || server.client().run("DBSIZE") == Reply::Int(1));
     }
 }

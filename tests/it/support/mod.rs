@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod families;
+pub mod io_threads;
 pub mod payload;
 pub mod skip;
 pub mod stored;

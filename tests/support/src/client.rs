@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::reply::Reply;
@@ -30,7 +30,15 @@ impl Client {
     }
 
     pub fn try_connect(port: u16) -> io::Result<Client> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        Client::over(TcpStream::connect(("127.0.0.1", port))?)
+    }
+
+    /// A connection to any address, or an error when there is none within `limit`.
+    pub fn try_connect_to(address: SocketAddr, limit: Duration) -> io::Result<Client> {
+        Client::over(TcpStream::connect_timeout(&address, limit)?)
+    }
+
+    fn over(stream: TcpStream) -> io::Result<Client> {
         stream.set_nodelay(true)?;
         Ok(Client { stream, inbox: Inbox::default(), pushes: VecDeque::new(), server: None })
     }
@@ -65,8 +73,13 @@ impl Client {
 
     /// [`Client::cmd`] where the connection may break: the server is starting or ending.
     pub fn try_cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
+        self.try_cmd_within(args, LIMIT)
+    }
+
+    /// [`Client::try_cmd`] that waits for the reply no longer than `limit`; then its connection is of no more use.
+    pub fn try_cmd_within<A: AsRef<[u8]>>(&mut self, args: &[A], limit: Duration) -> io::Result<Reply> {
         self.stream.write_all(&encoded(args))?;
-        self.try_read(LIMIT)
+        self.try_read(limit)
     }
 
     /// Sends one command without waiting for its reply.

@@ -13,6 +13,7 @@ mod reply;
 mod resp;
 mod rng;
 mod server;
+mod skip;
 mod stopwatch;
 mod wait;
 
@@ -26,5 +27,6 @@ pub use reply::Reply;
 pub use resp::{decode_all, Pipeline};
 pub use rng::Rng;
 pub use server::{Builder, Clocks, Server};
+pub use skip::skip;
 pub use stopwatch::Stopwatch;
 pub use wait::{until, LIMIT};

@@ -6,8 +6,9 @@ use crate::queue::fixture::{names, Fixture};
 use crate::queue::precedence::has_turn;
 use crate::queue::request::Rank;
 use crate::testing::schedule::Rng;
-use crate::value::claim::Mode;
+use crate::value::claim::{LockRequest, Mode};
 use crate::value::outcome::Admission;
+use crate::value::owner::Owner;
 use crate::value::time::Lease;
 
 const MUTEX: Claim = Claim::Mutex;

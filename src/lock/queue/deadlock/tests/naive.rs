@@ -3,6 +3,7 @@
 
 use super::super::*;
 use crate::queue::fixture::Fixture;
+use crate::queue::request::Place;
 use crate::value::outcome::{Admission, Blockers};
 
 struct Waits<'a> {

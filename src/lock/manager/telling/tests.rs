@@ -3,6 +3,7 @@ use crate::host::simulated::Stored;
 use crate::key::ClientId;
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::occurrence::Observe;
+use crate::manager::statistics::Statistics;
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::time::{Deadline, Lease, Timestamp};
 

@@ -1,0 +1,282 @@
+//! A client that lives under faults: each call is one request, sent once, and recorded. What to do about a lost reply
+//! is for those who call.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::{Client, Reply};
+
+use crate::guarded::Guarded;
+use crate::history::{Action, Operation, Outcome, Recorder};
+use crate::lock::{Lock, Mode};
+
+/// How long a client waits for a reply beyond what it asked the server to wait, and for a connection.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where requests go: a failover changes it.
+pub trait Route: Send + Sync {
+    fn address(&self, key: &str) -> SocketAddr;
+
+    /// A connection there, or an error when there is none within `limit`. A client on another machine overrides it.
+    fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<Client> {
+        Client::try_connect_to(address, limit)
+    }
+}
+
+impl<F: Fn() -> SocketAddr + Send + Sync> Route for F {
+    fn address(&self, _: &str) -> SocketAddr {
+        self()
+    }
+}
+
+/// How many replicas have to have what a client wrote before it believes that, and how long it waits for them.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    pub replicas: usize,
+    pub limit: Duration,
+}
+
+pub struct Caller {
+    /// Its number in the history.
+    number: usize,
+    recorder: Recorder,
+    route: Arc<dyn Route>,
+    patience: Duration,
+    wait: Option<Wait>,
+    connection: Option<(SocketAddr, Client)>,
+    redirect: Option<Redirect>,
+}
+
+/// Where a node of a cluster sent the request.
+#[derive(Clone, Copy)]
+enum Redirect {
+    /// For good, as far as it knows: until a request fails there.
+    Moved(SocketAddr),
+    /// For the next request only.
+    Ask(SocketAddr),
+}
+
+impl Caller {
+    pub fn new(number: usize, recorder: Recorder, route: Arc<dyn Route>) -> Caller {
+        Caller { number, recorder, route, patience: PATIENCE, wait: None, connection: None, redirect: None }
+    }
+
+    /// Waits for replies so long beyond what it asked the server to wait.
+    pub fn patience(mut self, patience: Duration) -> Caller {
+        self.patience = patience;
+        self
+    }
+
+    /// Believes what it wrote only when so many replicas have it: `WAIT`.
+    pub fn wait(mut self, wait: Option<Wait>) -> Caller {
+        self.wait = wait;
+        self
+    }
+
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Asks for the lock, and waits in its queue for as long as `block`.
+    pub fn acquire(
+        &mut self,
+        lock: &Lock,
+        owner: &str,
+        mode: Mode,
+        lease: Duration,
+        block: Option<Duration>,
+    ) -> Outcome {
+        let mut request = mode.acquire(&lock.key, owner);
+        request.extend(["PX".into(), lease.as_millis().to_string()]);
+        if let Some(block) = block {
+            request.extend(["BLOCK".into(), block.as_millis().to_string()]);
+        }
+        let patience = self.patience + block.unwrap_or_default();
+        self.call(lock, owner, Action::Acquire { mode, lease, block }, &request, patience, |reply| match reply {
+            nil if nil.is_nil() => Outcome::NotGranted,
+            grant => Outcome::Granted { fence: grant.fence() },
+        })
+    }
+
+    /// The lease starts again.
+    pub fn renew(&mut self, lock: &Lock, owner: &str, mode: Mode, lease: Duration) -> Outcome {
+        let mut request = mode.renew(&lock.key, owner);
+        request.extend(["PX".into(), lease.as_millis().to_string()]);
+        self.call(lock, owner, Action::Renew { mode, lease }, &request, self.patience, |reply| match reply.int() {
+            1 => Outcome::Done,
+            _ => Outcome::NotHeld,
+        })
+    }
+
+    pub fn release(&mut self, lock: &Lock, owner: &str, mode: Mode) -> Outcome {
+        let request = mode.release(&lock.key, owner);
+        self.call(lock, owner, Action::Release { mode }, &request, self.patience, |reply| {
+            match reply.int() == mode.released() {
+                true => Outcome::Done,
+                false => Outcome::NotHeld,
+            }
+        })
+    }
+
+    /// Writes the lock's register while holding: `LOCK.EXEC … SET`.
+    pub fn write(&mut self, lock: &Lock, owner: &str, value: u64) -> Outcome {
+        let request = ["LOCK.EXEC", &lock.key, owner, "SET", &lock.register(), &value.to_string()].map(String::from);
+        self.call(lock, owner, Action::Write { value }, &request, self.patience, |reply| {
+            assert_eq!(*reply, Reply::ok(), "{request:?}");
+            Outcome::Done
+        })
+    }
+
+    /// Reads the lock's register while holding: `LOCK.EXEC … GET`.
+    pub fn read(&mut self, lock: &Lock, owner: &str) -> Outcome {
+        let request = ["LOCK.EXEC", &lock.key, owner, "GET", &lock.register()].map(String::from);
+        self.call(lock, owner, Action::Read, &request, self.patience, |reply| match reply.is_null() {
+            true => Outcome::Value(None),
+            false => Outcome::Value(Some(reply.text().parse().expect("a register holds a number"))),
+        })
+    }
+
+    /// Writes to the resource outside the server.
+    pub fn write_by_fence(&mut self, guarded: &Guarded, lock: &Lock, owner: &str, fence: i64, value: u64) -> Outcome {
+        let invoked = self.recorder.now();
+        let outcome = match guarded.write(&lock.key, fence, value) {
+            true => Outcome::Done,
+            false => Outcome::NotHeld,
+        };
+        self.record(lock, owner, Action::WriteByFence { fence, value }, invoked, outcome)
+    }
+
+    /// Its connection ends, as of a client that dies. The next call makes a new one.
+    pub fn disconnect(&mut self) {
+        self.connection = None;
+    }
+
+    /// Sends one request, once; `read` makes an outcome of a reply that is no error.
+    fn call(
+        &mut self,
+        lock: &Lock,
+        owner: &str,
+        action: Action,
+        request: &[String],
+        patience: Duration,
+        read: impl FnOnce(&Reply) -> Outcome,
+    ) -> Outcome {
+        let (recorder, wait) = (self.recorder.clone(), self.wait);
+        // A request that was never sent is no operation.
+        let client = match self.connect(&lock.key) {
+            Ok(client) => client,
+            Err(error) => {
+                self.forget();
+                return Outcome::Refused(format!("no connection: {error}"));
+            }
+        };
+        let invoked = recorder.now();
+        let outcome = match exchange(client, request, &action, patience, wait, read) {
+            Ok(Outcome::Refused(error)) => self.refused(error),
+            Ok(outcome) => outcome,
+            Err(_) => {
+                self.forget();
+                Outcome::Unknown
+            }
+        };
+        self.record(lock, owner, action, invoked, outcome)
+    }
+
+    fn record(&self, lock: &Lock, owner: &str, action: Action, invoked: Duration, outcome: Outcome) -> Outcome {
+        self.recorder.record(Operation {
+            client: self.number,
+            key: lock.key.clone(),
+            owner: owner.into(),
+            action,
+            invoked,
+            returned: self.recorder.now(),
+            outcome: outcome.clone(),
+        });
+        outcome
+    }
+
+    /// An error reply says where to go instead, or that the owner does not hold the lock.
+    fn refused(&mut self, error: String) -> Outcome {
+        let mut words = error.split(' ');
+        let (code, address) = (words.next().unwrap_or_default(), words.nth(1).and_then(|word| word.parse().ok()));
+        match (code, address) {
+            ("NOTHELD", _) => return Outcome::NotHeld,
+            ("MOVED", Some(address)) => self.redirect = Some(Redirect::Moved(address)),
+            ("ASK", Some(address)) => self.redirect = Some(Redirect::Ask(address)),
+            // Whoever answers so may have been replaced: ask the route again.
+            ("READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "UNBLOCKED", _) => self.redirect = None,
+            _ => {}
+        }
+        Outcome::Refused(error)
+    }
+
+    /// What was known of the other end may be wrong now.
+    fn forget(&mut self) {
+        self.connection = None;
+        self.redirect = None;
+    }
+
+    fn connect(&mut self, key: &str) -> io::Result<&mut Client> {
+        let (address, is_asking) = match self.redirect {
+            Some(Redirect::Moved(address)) => (address, false),
+            Some(Redirect::Ask(address)) => {
+                self.redirect = None;
+                (address, true)
+            }
+            None => (self.route.address(key), false),
+        };
+        let connection = match self.connection.take() {
+            Some(connection) if connection.0 == address => connection,
+            _ => (address, self.route.connect(address, self.patience)?),
+        };
+        let (_, client) = self.connection.insert(connection);
+        if is_asking {
+            client.try_cmd_within(&["ASKING"], self.patience)?;
+        }
+        Ok(client)
+    }
+}
+
+/// One request and its reply; Unknown where fewer replicas than asked for have what it says.
+fn exchange(
+    client: &mut Client,
+    request: &[String],
+    action: &Action,
+    patience: Duration,
+    wait: Option<Wait>,
+    read: impl FnOnce(&Reply) -> Outcome,
+) -> io::Result<Outcome> {
+    let reply = client.try_cmd_within(request, patience)?;
+    if let Reply::Error(error) = reply {
+        return Ok(Outcome::Refused(error));
+    }
+    let outcome = read(&reply);
+    let rests_on_a_write = match (action, &outcome) {
+        (Action::Acquire { .. }, Outcome::Granted { .. }) => true,
+        (Action::Renew { .. } | Action::Write { .. } | Action::Release { .. }, Outcome::Done) => true,
+        // The release before it may have got through.
+        (Action::Release { .. }, Outcome::NotHeld) => true,
+        _ => false,
+    };
+    match wait {
+        Some(wait) if rests_on_a_write && !wait.is_met(client, patience)? => Ok(Outcome::Unknown),
+        _ => Ok(outcome),
+    }
+}
+
+impl Wait {
+    fn is_met(self, client: &mut Client, patience: Duration) -> io::Result<bool> {
+        let request = ["WAIT".into(), self.replicas.to_string(), self.limit.as_millis().to_string()];
+        match client.try_cmd_within(&request, patience + self.limit)? {
+            Reply::Int(replicas) => Ok(usize::try_from(replicas).is_ok_and(|replicas| replicas >= self.replicas)),
+            // It is a replica by now.
+            _ => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The resource that fences guard: outside the server, it refuses every write whose fence is smaller than one it has
+//! seen.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+#[derive(Default)]
+pub struct Guarded {
+    /// By key: the greatest fence, and the value written with it.
+    registers: Mutex<HashMap<String, (i64, u64)>>,
+}
+
+impl Guarded {
+    /// Whether the write was accepted.
+    pub fn write(&self, key: &str, fence: i64, value: u64) -> bool {
+        let mut registers = self.registers.lock().expect("nobody panics while it is locked");
+        let register = registers.entry(key.into()).or_default();
+        let is_accepted = fence >= register.0;
+        if is_accepted {
+            *register = (fence, value);
+        }
+        is_accepted
+    }
+}

@@ -1,0 +1,207 @@
+//! What clients did and were told, with the times by one clock. Nothing here judges.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::lock::Mode;
+
+/// One request of one client, or one write to the guarded resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// Which client: it does one thing after another.
+    pub client: usize,
+    pub key: String,
+    /// The token; no two holds share one.
+    pub owner: String,
+    pub action: Action,
+    /// Since the history began: just before the request was sent.
+    pub invoked: Duration,
+    /// Since the history began: just after the reply was read, or after the client gave up.
+    pub returned: Duration,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    Acquire {
+        mode: Mode,
+        lease: Duration,
+        /// How long the request waits in the queue; none: it does not.
+        block: Option<Duration>,
+    },
+    Renew {
+        mode: Mode,
+        lease: Duration,
+    },
+    Release {
+        mode: Mode,
+    },
+    /// `LOCK.EXEC … SET` of the lock's register.
+    Write {
+        value: u64,
+    },
+    /// `LOCK.EXEC … GET` of the lock's register.
+    Read,
+    /// A write to [`Guarded`](crate::Guarded), outside the server.
+    WriteByFence {
+        fence: i64,
+        value: u64,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Granted {
+        fence: i64,
+    },
+    /// nil: held by others, or the time to wait ran out.
+    NotGranted,
+    /// Renewed, released, written.
+    Done,
+    /// What the register held.
+    Value(Option<u64>),
+    /// This owner does not hold the lock (0, -1, NOTHELD); or the guarded resource has seen a greater fence.
+    NotHeld,
+    /// Another error: nothing happened.
+    Refused(String),
+    /// The connection ended before the reply, or fewer replicas have it than the client asks for: it may have
+    /// happened, and may yet.
+    Unknown,
+}
+
+/// One look at the queue of a key. All times since the history began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    pub key: String,
+    pub invoked: Duration,
+    pub returned: Duration,
+    /// The owners that waited, first come first.
+    pub waiters: Vec<String>,
+}
+
+/// All that was recorded in a run.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    operations: Vec<Operation>,
+    looks: Vec<Look>,
+    server_time: ServerTime,
+}
+
+/// How much time the server had for its work, by the time since the history began: what a busy machine or a stop took
+/// away does not count. See [`support::Stopwatch`].
+#[derive(Clone, Debug, Default)]
+pub struct ServerTime(Vec<(Duration, Duration)>);
+
+impl ServerTime {
+    /// Readings `(time since the history began, time the server had until then)`, in order.
+    pub fn new(readings: Vec<(Duration, Duration)>) -> ServerTime {
+        ServerTime(readings)
+    }
+
+    /// What the server had between two times, at least. Zero where nobody read it.
+    pub fn between(&self, from: Duration, to: Duration) -> Duration {
+        let first = self.0.partition_point(|(time, _)| *time < from);
+        let end = self.0.partition_point(|(time, _)| *time <= to);
+        match self.0.get(first..end) {
+            Some([(_, first), .., (_, last)]) => *last - *first,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl History {
+    pub fn new(mut operations: Vec<Operation>) -> History {
+        operations.sort_by_key(|operation| operation.invoked);
+        History { operations, ..History::default() }
+    }
+
+    /// Together with what an [`Observer`](crate::Observer) saw.
+    pub fn observed(mut self, looks: Vec<Look>, server_time: ServerTime) -> History {
+        self.looks = looks;
+        self.server_time = server_time;
+        self
+    }
+
+    pub fn looks(&self) -> &[Look] {
+        &self.looks
+    }
+
+    pub fn server_time(&self) -> &ServerTime {
+        &self.server_time
+    }
+
+    /// In the order in which they were invoked.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// How many operations have an outcome that `is_it`.
+    pub fn count(&self, is_it: impl Fn(&Outcome) -> bool) -> usize {
+        self.operations.iter().filter(|operation| is_it(&operation.outcome)).count()
+    }
+}
+
+/// Where clients write down what happens, from many threads.
+#[derive(Clone)]
+pub struct Recorder {
+    began: Instant,
+    records: Arc<Mutex<Records>>,
+}
+
+#[derive(Default)]
+struct Records {
+    operations: Vec<Operation>,
+    grants: usize,
+    looks: Vec<Look>,
+    server_time: Vec<(Duration, Duration)>,
+}
+
+impl Recorder {
+    #[expect(clippy::new_without_default, reason = "it starts a clock")]
+    pub fn new() -> Recorder {
+        Recorder { began: Instant::now(), records: Arc::default() }
+    }
+
+    /// Since the history began.
+    pub fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub fn record(&self, operation: Operation) {
+        let mut records = self.records();
+        records.grants += usize::from(matches!(operation.outcome, Outcome::Granted { .. }));
+        records.operations.push(operation);
+    }
+
+    pub fn record_look(&self, look: Look) {
+        self.records().looks.push(look);
+    }
+
+    /// The server has had `counted` for its work until now.
+    pub fn record_server_time(&self, counted: Duration) {
+        let mut records = self.records();
+        let now = self.now();
+        records.server_time.push((now, counted));
+    }
+
+    /// How many requests were granted so far: something to wait for.
+    pub fn grants(&self) -> usize {
+        self.records().grants
+    }
+
+    /// How many requests were answered so far, or lost: something to wait for where none can be granted.
+    pub fn requests(&self) -> usize {
+        self.records().operations.len()
+    }
+
+    /// What was recorded so far.
+    pub fn history(&self) -> History {
+        let records = self.records();
+        History::new(records.operations.clone())
+            .observed(records.looks.clone(), ServerTime::new(records.server_time.clone()))
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().expect("nobody panics while it is locked")
+    }
+}

@@ -1,0 +1,122 @@
+//! Whether fences order the grants: none is given twice, a later grant has a greater one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::judge::holds::Hold;
+
+/// Between which grants fences are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All keys have one server, or one after the other.
+    Server,
+    /// Keys may be on several servers at the same time.
+    Key,
+}
+
+/// What is wrong with the fences, a sentence each.
+pub fn fences(holds: &[Hold], scope: Scope) -> Vec<String> {
+    [fences_given_twice(holds, scope), fences_that_go_back(holds, scope)].concat()
+}
+
+/// Grants that share a fence.
+pub fn fences_given_twice(holds: &[Hold], scope: Scope) -> Vec<String> {
+    in_each(holds, scope, repeated)
+}
+
+/// Grants that were asked for after one with a greater fence was read.
+pub fn fences_that_go_back(holds: &[Hold], scope: Scope) -> Vec<String> {
+    in_each(holds, scope, going_back)
+}
+
+fn in_each(holds: &[Hold], scope: Scope, judge: fn(&[&Hold], &mut Vec<String>)) -> Vec<String> {
+    let mut scopes: HashMap<String, Vec<&Hold>> = HashMap::new();
+    for hold in holds {
+        let names = match scope {
+            Scope::Server => vec![String::new()],
+            Scope::Key => hold.keys(),
+        };
+        names.into_iter().for_each(|name| scopes.entry(name).or_default().push(hold));
+    }
+    let mut wrong = Vec::new();
+    scopes.values().for_each(|holds| judge(holds, &mut wrong));
+    wrong
+}
+
+fn repeated(holds: &[&Hold], wrong: &mut Vec<String>) {
+    let mut seen: HashMap<i64, &Hold> = HashMap::new();
+    for hold in holds {
+        if let Some(first) = seen.insert(hold.fence, hold) {
+            wrong.push(format!("the fence of {} was given before to {}", name(hold), name(first)));
+        }
+    }
+}
+
+fn going_back(holds: &[&Hold], wrong: &mut Vec<String>) {
+    let mut by_asking = holds.to_vec();
+    by_asking.sort_by_key(|hold| hold.asked);
+    // `holds` come in the order in which they were read.
+    let mut read = holds.iter().peekable();
+    let mut greatest: Option<&Hold> = None;
+    for hold in by_asking {
+        while let Some(earlier) = read.next_if(|earlier| earlier.from < hold.asked) {
+            if greatest.is_none_or(|greatest| greatest.fence < earlier.fence) {
+                greatest = Some(earlier);
+            }
+        }
+        if let Some(earlier) = greatest.filter(|earlier| earlier.fence > hold.fence) {
+            wrong.push(format!("{} came after {}, with a smaller fence", name(hold), name(earlier)));
+        }
+    }
+}
+
+fn name(hold: &Hold) -> String {
+    let ms = |time: Duration| time.as_millis();
+    format!(
+        "{} of {} ({}, asked for at {} ms, read at {} ms)",
+        hold.key,
+        hold.owner,
+        hold.fence,
+        ms(hold.asked),
+        ms(hold.from)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::holds::holds;
+    use crate::judge::planted::*;
+
+    #[test]
+    fn fences_that_grow_are_right() {
+        let history = planted([acquire("a", 0..10, 1), release("a", 20..30), acquire("b", 15..40, 2)]);
+        assert_eq!(found(&history), 0);
+        // Who asked first may be granted last.
+        assert_eq!(found(&planted([acquire("a", 0..50, 2), acquire("b", 10..20, 1)])), 0);
+    }
+
+    #[test]
+    fn a_fence_that_is_given_twice_is_noticed() {
+        assert_eq!(found(&planted([acquire("a", 0..10, 5), acquire("b", 5..20, 5)])), 1);
+    }
+
+    #[test]
+    fn a_retry_by_its_owner_brings_the_same_fence_and_is_no_second_grant() {
+        assert_eq!(found(&planted([acquire("a", 0..10, 5), acquire("a", 20..30, 5)])), 0);
+    }
+
+    #[test]
+    fn a_fence_that_goes_back_is_noticed_also_from_one_key_to_another() {
+        let mut elsewhere = acquire("b", 20..30, 4);
+        elsewhere.key = "other".into();
+        let history = planted([acquire("a", 0..10, 5), elsewhere]);
+        assert_eq!(found(&history), 1);
+        assert!(fences(&holds(&history), Scope::Key).is_empty(), "where keys may be on several servers");
+        assert_eq!(fences(&holds(&planted([acquire("a", 0..10, 5), acquire("b", 20..30, 4)])), Scope::Key).len(), 1);
+    }
+
+    fn found(history: &crate::history::History) -> usize {
+        fences(&holds(history), Scope::Server).len()
+    }
+}

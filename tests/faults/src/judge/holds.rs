@@ -1,0 +1,189 @@
+//! Who held what, and from when to when that is certain.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::history::{Action, History, Operation, Outcome};
+use crate::lock::{companion, Mode};
+
+/// A server keeps deadlines in whole milliseconds and by the wall clock, clients here by one that nobody sets.
+const CLOCK_SLACK: Duration = Duration::from_millis(5);
+
+/// One grant, and what its owner could be certain of. All times since the history began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    pub key: String,
+    pub owner: String,
+    pub mode: Mode,
+    pub fence: i64,
+    /// The first request was sent that can have brought the grant: this one, or one whose reply was lost.
+    pub asked: Duration,
+    /// The grant was read.
+    pub from: Duration,
+    /// A release was sent, or the lease may have ended (counted from before the request was sent), or the owner was
+    /// told that it holds nothing, whichever was first. Not after `from` where the reply took longer than the lease.
+    pub until: Duration,
+    /// The owner was told that it does not hold the lock while its lease had to last.
+    pub is_lost: bool,
+}
+
+impl Hold {
+    /// Every key that is held.
+    pub fn keys(&self) -> Vec<String> {
+        match self.mode {
+            Mode::Both => vec![self.key.clone(), companion(&self.key)],
+            _ => vec![self.key.clone()],
+        }
+    }
+}
+
+/// Every grant of a history, in the order in which they were read.
+pub fn holds(history: &History) -> Vec<Hold> {
+    let mut owners: HashMap<(&str, &str), Owner> = HashMap::new();
+    for operation in history.operations() {
+        owners.entry((&operation.key, &operation.owner)).or_default().follow(operation);
+    }
+    let mut holds: Vec<Hold> = owners.into_values().flat_map(|owner| owner.holds).collect();
+    holds.sort_by_key(|hold| (hold.from, hold.fence));
+    holds
+}
+
+/// What one owner knows of one key.
+///
+/// | after | knows |
+/// | --- | --- |
+/// | Granted | holds it until the lease ends |
+/// | Renew Done | holds it until the new lease ends |
+/// | a release was sent | nothing, until it is granted again |
+/// | NotHeld, NotGranted | holds nothing |
+/// | Refused, Unknown | what it knew before |
+#[derive(Default)]
+struct Owner {
+    /// When the first request was sent whose reply was lost.
+    asked: Option<Duration>,
+    holds: Vec<Hold>,
+    /// Whether the last of `holds` has not ended yet for all the owner knows; then its `until` is the deadline.
+    is_holding: bool,
+}
+
+impl Owner {
+    fn follow(&mut self, operation: &Operation) {
+        match (&operation.action, &operation.outcome) {
+            (Action::Acquire { mode, lease, .. }, outcome) => match outcome {
+                Outcome::Granted { fence } => self.granted(operation, *mode, *lease, *fence),
+                Outcome::NotGranted => self.told_nothing_is_held(operation.returned),
+                Outcome::Unknown => _ = self.asked.get_or_insert(operation.invoked),
+                _ => {}
+            },
+            (Action::Renew { lease, .. }, Outcome::Done) if self.is_holding => {
+                self.last().until = deadline(operation, *lease);
+            }
+            (Action::Release { .. }, outcome) if self.is_holding => match outcome {
+                Outcome::NotHeld => {
+                    self.told_nothing_is_held(operation.returned);
+                    self.end_at(operation.invoked);
+                }
+                // A refusal leaves all as it was.
+                Outcome::Refused(_) => {}
+                _ => {
+                    self.is_holding = false;
+                    self.end_at(operation.invoked);
+                }
+            },
+            (Action::WriteByFence { .. }, _) => {}
+            (_, Outcome::NotHeld) => self.told_nothing_is_held(operation.returned),
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, operation: &Operation, mode: Mode, lease: Duration, fence: i64) {
+        if self.is_holding && self.last().fence == fence {
+            // The safe retry: the deadline becomes the later one.
+            let last = self.last();
+            last.until = last.until.max(deadline(operation, lease));
+            return;
+        }
+        // A new fence while it still held: that hold was lost, and nobody told.
+        self.told_nothing_is_held(operation.returned);
+        self.holds.push(Hold {
+            key: operation.key.clone(),
+            owner: operation.owner.clone(),
+            mode,
+            fence,
+            asked: self.asked.unwrap_or(operation.invoked),
+            from: operation.returned,
+            until: deadline(operation, lease),
+            is_lost: false,
+        });
+        self.is_holding = true;
+    }
+
+    fn told_nothing_is_held(&mut self, told: Duration) {
+        if !self.is_holding {
+            return;
+        }
+        self.is_holding = false;
+        let last = self.last();
+        last.is_lost = told < last.until;
+        self.end_at(told);
+    }
+
+    fn end_at(&mut self, end: Duration) {
+        let last = self.last();
+        last.until = last.until.min(end);
+    }
+
+    fn last(&mut self) -> &mut Hold {
+        self.holds.last_mut().expect("who holds was granted something")
+    }
+}
+
+/// Until when a lease lasts at least that was asked for by this operation.
+fn deadline(operation: &Operation, lease: Duration) -> Duration {
+    operation.invoked + lease.saturating_sub(CLOCK_SLACK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::planted::*;
+
+    #[test]
+    fn a_hold_is_certain_from_its_reply_to_its_release() {
+        let history = planted([acquire("a", 0..10, 7), release("a", 50..60)]);
+        assert_eq!(certain(&history), [(ms(10), ms(50), false)]);
+    }
+
+    #[test]
+    fn a_lease_counts_from_before_its_request() {
+        let history = planted([acquire("a", 0..10, 7)]);
+        assert_eq!(certain(&history), [(ms(10), LEASE - CLOCK_SLACK, false)]);
+        let history = planted([acquire("a", 0..10, 7), renew("a", 20..30, Outcome::Done)]);
+        assert_eq!(certain(&history), [(ms(10), ms(20) + LEASE - CLOCK_SLACK, false)]);
+        let history = planted([acquire("a", 0..10, 7), renew("a", 20..30, Outcome::Unknown)]);
+        assert_eq!(certain(&history), [(ms(10), LEASE - CLOCK_SLACK, false)]);
+    }
+
+    #[test]
+    fn who_is_told_too_early_that_it_holds_nothing_has_lost_its_hold() {
+        let history = planted([acquire("a", 0..10, 7), renew("a", 20..30, Outcome::NotHeld)]);
+        assert_eq!(certain(&history), [(ms(10), ms(30), true)]);
+        let history = planted([acquire("a", 0..10, 7), renew("a", 20..1_100, Outcome::NotHeld)]);
+        assert_eq!(certain(&history), [(ms(10), LEASE - CLOCK_SLACK, false)], "the lease had ended");
+        let history = planted([acquire("a", 0..10, 7), acquire("a", 20..30, 8)]);
+        assert_eq!(certain(&history)[0], (ms(10), ms(30), true), "another fence is another grant");
+    }
+
+    #[test]
+    fn a_retry_of_a_release_finds_nothing_and_nothing_was_lost() {
+        let mut lost_reply = release("a", 20..30);
+        lost_reply.outcome = Outcome::Unknown;
+        let mut retry = release("a", 40..50);
+        retry.outcome = Outcome::NotHeld;
+        assert_eq!(certain(&planted([acquire("a", 0..10, 7), lost_reply, retry])), [(ms(10), ms(20), false)]);
+    }
+
+    fn certain(history: &History) -> Vec<(Duration, Duration, bool)> {
+        holds(history).into_iter().map(|hold| (hold.from, hold.until, hold.is_lost)).collect()
+    }
+}

@@ -1,0 +1,47 @@
+//! What a history proves. Each judge is a pure function that returns the breaches it found; which of them were promised
+//! not to be depends on the scenario.
+
+mod drained;
+mod exclusive;
+mod fences;
+mod guarded;
+mod holds;
+mod linearizable;
+mod order;
+mod wakeups;
+
+use crate::history::History;
+
+pub use drained::assert_drained;
+pub use exclusive::{acts_after_release, intrusions, lost, overlaps, Overlap};
+pub use fences::{fences, fences_given_twice, fences_that_go_back, Scope};
+pub use guarded::{holders_refused, writes_going_back};
+pub use holds::{holds, Hold};
+pub use linearizable::not_linearizable;
+pub use order::overtaken;
+pub use wakeups::forgotten;
+
+/// What was broken of all that is promised where nothing acknowledged may be lost, a sentence each.
+pub fn breaches(history: &History, scope: Scope) -> Vec<String> {
+    let holds = holds(history);
+    let mut breaches = breaches_despite_losses(history, scope);
+    breaches.extend(lost(&holds).into_iter().map(|hold| format!("lost before its time: {hold:?}")));
+    breaches.extend(overlaps(&holds).into_iter().map(|overlap| format!("held at the same time: {overlap:?}")));
+    breaches.extend(intrusions(history, &holds));
+    breaches.extend(acts_after_release(history));
+    breaches.extend(holders_refused(history, &holds));
+    breaches.extend(not_linearizable(history));
+    breaches.extend(overtaken(history));
+    breaches.extend(forgotten(history));
+    breaches
+}
+
+/// What was broken of what is promised even where acknowledged holds may be lost: fences still order all grants.
+pub fn breaches_despite_losses(history: &History, scope: Scope) -> Vec<String> {
+    let mut breaches = fences(&holds(history), scope);
+    breaches.extend(writes_going_back(history));
+    breaches
+}
+
+#[cfg(test)]
+mod planted;

@@ -1,0 +1,130 @@
+//! The locks that clients contend for, and the commands for each way to hold one.
+
+/// A key, and the family of its lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    pub key: String,
+    pub kind: Kind,
+}
+
+/// A family of locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Mutex,
+    Reentrant,
+    ReadWrite,
+    Semaphore {
+        limit: usize,
+    },
+    /// Two mutexes at once: its key and [`companion`] of it.
+    Pair,
+}
+
+/// A way to hold a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Mutex,
+    Reentrant,
+    Read,
+    Write,
+    /// One of `limit` permits.
+    Permit {
+        limit: usize,
+    },
+    /// Both mutexes of a [`Kind::Pair`].
+    Both,
+}
+
+impl Lock {
+    pub fn new(key: impl Into<String>, kind: Kind) -> Lock {
+        Lock { key: key.into(), kind }
+    }
+
+    /// The key of the register that only holders write. It shares the lock's slot.
+    pub fn register(&self) -> String {
+        match self.key.contains('{') {
+            true => format!("register:{}", self.key),
+            false => format!("register:{{{}}}", self.key),
+        }
+    }
+}
+
+impl Kind {
+    /// All ways to hold a lock of this family.
+    pub fn modes(self) -> Vec<Mode> {
+        match self {
+            Kind::Mutex => vec![Mode::Mutex],
+            Kind::Reentrant => vec![Mode::Reentrant],
+            Kind::ReadWrite => vec![Mode::Read, Mode::Write],
+            Kind::Semaphore { limit } => vec![Mode::Permit { limit }],
+            Kind::Pair => vec![Mode::Both],
+        }
+    }
+}
+
+impl Mode {
+    /// Whether nobody else may hold the lock in any mode.
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Mode::Mutex | Mode::Reentrant | Mode::Write | Mode::Both)
+    }
+
+    /// The beginning of a request: safe to send again, whatever became of the one before.
+    pub fn acquire(self, key: &str, owner: &str) -> Vec<String> {
+        match self {
+            Mode::Mutex => words(&["LOCK.ACQUIRE", key, owner]),
+            Mode::Reentrant => words(&["RLOCK.ACQUIRE", key, owner, "HOLDS", "1"]),
+            Mode::Read => words(&["RWLOCK.ACQUIRE", key, owner, "READ", "HOLDS", "1"]),
+            Mode::Write => words(&["RWLOCK.ACQUIRE", key, owner, "WRITE", "HOLDS", "1"]),
+            Mode::Permit { limit } => words(&["SEM.ACQUIRE", key, owner, "LIMIT", &limit.to_string(), "HOLDS", "1"]),
+            Mode::Both => words(&["MLOCK.ACQUIRE", "2", key, &companion(key), owner]),
+        }
+    }
+
+    pub fn renew(self, key: &str, owner: &str) -> Vec<String> {
+        let command = format!("{}.RENEW", self.family());
+        match self {
+            Mode::Both => words(&[&command, "2", key, &companion(key), owner]),
+            _ => words(&[&command, key, owner]),
+        }
+    }
+
+    /// Gives everything back that this owner holds in this mode.
+    pub fn release(self, key: &str, owner: &str) -> Vec<String> {
+        let command = format!("{}.RELEASE", self.family());
+        match self {
+            Mode::Mutex => words(&[&command, key, owner]),
+            Mode::Reentrant | Mode::Permit { .. } => words(&[&command, key, owner, "HOLDS", "0"]),
+            Mode::Read => words(&[&command, key, owner, "READ", "HOLDS", "0"]),
+            Mode::Write => words(&[&command, key, owner, "WRITE", "HOLDS", "0"]),
+            Mode::Both => words(&[&command, "2", key, &companion(key), owner]),
+        }
+    }
+
+    /// What a release answers that gave the lock back.
+    pub fn released(self) -> i64 {
+        match self {
+            Mode::Mutex => 1,
+            Mode::Both => 2,
+            Mode::Reentrant | Mode::Read | Mode::Write | Mode::Permit { .. } => 0,
+        }
+    }
+
+    fn family(self) -> &'static str {
+        match self {
+            Mode::Mutex => "LOCK",
+            Mode::Reentrant => "RLOCK",
+            Mode::Read | Mode::Write => "RWLOCK",
+            Mode::Permit { .. } => "SEM",
+            Mode::Both => "MLOCK",
+        }
+    }
+}
+
+/// The second key of a [`Kind::Pair`]. A lock of its own may have it, too.
+pub fn companion(key: &str) -> String {
+    format!("{key}:too")
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| word.to_string()).collect()
+}

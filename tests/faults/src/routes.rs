@@ -1,0 +1,48 @@
+//! Routes that change: where clients are told to go, and from which machine they go there.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use support::Client;
+
+use crate::caller::Route;
+use crate::network::Network;
+
+/// One address for all keys, until somebody sets another.
+pub struct Switch {
+    address: Mutex<SocketAddr>,
+    /// The host that the clients are on; none: this machine.
+    host: Option<(Arc<Network>, usize)>,
+}
+
+impl Switch {
+    pub fn to(address: SocketAddr) -> Switch {
+        Switch { address: Mutex::new(address), host: None }
+    }
+
+    /// The same for clients on a host of a network.
+    pub fn from_host(network: Arc<Network>, host: usize, address: SocketAddr) -> Switch {
+        Switch { address: Mutex::new(address), host: Some((network, host)) }
+    }
+
+    /// Clients go there from their next request on.
+    pub fn set(&self, address: SocketAddr) {
+        *self.address.lock().expect("nobody panics while it is locked") = address;
+    }
+}
+
+impl Route for Switch {
+    fn address(&self, _: &str) -> SocketAddr {
+        *self.address.lock().expect("nobody panics while it is locked")
+    }
+
+    fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<Client> {
+        let connect = || Client::try_connect_to(address, limit);
+        match &self.host {
+            Some((network, host)) => network.host(*host).run(connect),
+            None => connect(),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Clients that contend for locks while faults happen around them: each takes a lock, uses it, gives it back, and
+//! retries with the same token whatever was lost on the way.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use support::{Rng, LIMIT};
+
+use crate::caller::{Caller, Route, Wait};
+use crate::guarded::Guarded;
+use crate::history::{History, Outcome, Recorder};
+use crate::lock::{Kind, Lock, Mode};
+
+/// Between a request that was refused and the next: a server that starts is not kept from it.
+const PACE: Duration = Duration::from_millis(5);
+
+/// So many tokens that it has used a worker remembers, to write with one of them too late.
+const FORMER: usize = 3;
+
+/// What workers do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub workers: usize,
+    pub locks: Vec<Lock>,
+    /// Of every request.
+    pub lease: Duration,
+    /// How long one request waits in the queue; then the next follows.
+    pub block: Duration,
+    /// The longest that a lock is held between two requests.
+    pub hold: Duration,
+    /// Waits for a reply so long beyond `block`.
+    pub patience: Duration,
+    /// What a worker believes its writes by. None: the reply.
+    pub wait: Option<Wait>,
+    /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
+    pub die_one_in: usize,
+    /// Of all random choices, together with a worker's number.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// Eight workers, three mutexes, one lock of each other family.
+    pub fn mixed() -> Plan {
+        let mutexes = (0..3).map(|number| Lock::new(format!("mutex-{number}"), Kind::Mutex));
+        let others = [
+            Lock::new("reentrant", Kind::Reentrant),
+            Lock::new("read-write", Kind::ReadWrite),
+            Lock::new("semaphore", Kind::Semaphore { limit: 2 }),
+        ];
+        Plan {
+            workers: 8,
+            locks: mutexes.chain(others).collect(),
+            lease: Duration::from_secs(2),
+            block: Duration::from_millis(200),
+            hold: Duration::from_millis(10),
+            patience: Duration::from_secs(2),
+            wait: None,
+            die_one_in: 0,
+            seed: 1,
+        }
+    }
+}
+
+/// Running workers, a thread each.
+pub struct Workers {
+    recorder: Recorder,
+    stopping: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts them; `route` says where requests go, each time anew.
+    pub fn start(plan: &Plan, recorder: &Recorder, route: Arc<dyn Route>) -> Workers {
+        Workers::start_each(plan, recorder, |_| route.clone())
+    }
+
+    /// [`Workers::start`] with a route for each worker, by its number.
+    pub fn start_each(plan: &Plan, recorder: &Recorder, route: impl Fn(usize) -> Arc<dyn Route>) -> Workers {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let guarded = Arc::new(Guarded::default());
+        let threads = (0..plan.workers).map(|number| {
+            let worker = Worker {
+                caller: Caller::new(number, recorder.clone(), route(number)).patience(plan.patience).wait(plan.wait),
+                rng: Rng::with_seed(plan.seed.wrapping_mul(7919).wrapping_add(number as u64)),
+                plan: plan.clone(),
+                guarded: guarded.clone(),
+                stopping: stopping.clone(),
+                values: 0,
+                former: Vec::new(),
+            };
+            thread::spawn(move || worker.run())
+        });
+        Workers { recorder: recorder.clone(), stopping: stopping.clone(), threads: threads.collect() }
+    }
+
+    /// Waits until so many more requests were granted: the servers are at work.
+    #[track_caller]
+    pub fn wait_for_grants(&self, more: usize) {
+        let enough = self.recorder.grants() + more;
+        let started = Instant::now();
+        while self.recorder.grants() < enough {
+            assert!(started.elapsed() < LIMIT, "no {more} grants in {LIMIT:?}");
+            thread::sleep(PACE);
+        }
+    }
+
+    /// Lets every worker give back what it holds, and returns the history. Heal all faults before: a worker that gets
+    /// no answer any more fails the test.
+    #[track_caller]
+    pub fn stop(mut self) -> History {
+        self.stopping.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().expect("a worker was answered until the end");
+        }
+        self.recorder.history()
+    }
+}
+
+/// Where a scenario fails, its workers end by themselves.
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Worker {
+    caller: Caller,
+    rng: Rng,
+    plan: Plan,
+    guarded: Arc<Guarded>,
+    stopping: Arc<AtomicBool>,
+    /// How many values it has written: each is another.
+    values: u64,
+    /// Tokens with which it wrote, and may not any more.
+    former: Vec<(Lock, String)>,
+}
+
+/// One lock that this worker holds.
+struct Held<'a> {
+    lock: &'a Lock,
+    owner: &'a str,
+    mode: Mode,
+    fence: i64,
+    /// By this worker's own clock.
+    deadline: Duration,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut turn = 0;
+        while !self.is_stopping() {
+            turn += 1;
+            let lock = self.rng.pick(&self.plan.locks).clone();
+            let mode = *self.rng.pick(&lock.kind.modes());
+            let owner = format!("{}-{turn}", self.caller.number());
+            if let Some((fence, deadline)) = self.acquire(&lock, &owner, mode) {
+                self.hold(Held { lock: &lock, owner: &owner, mode, fence, deadline });
+                match self.plan.die_one_in {
+                    one_in if one_in > 0 && self.rng.one_in(one_in) => self.caller.disconnect(),
+                    _ => self.release(&lock, &owner, mode),
+                }
+                if mode.is_exclusive() {
+                    self.former.push((lock, owner));
+                }
+            }
+            self.write_late();
+        }
+    }
+
+    /// Asks with the same token until the lock is granted: its fence, and until when it is held. None when the workers
+    /// are to stop.
+    fn acquire(&mut self, lock: &Lock, owner: &str, mode: Mode) -> Option<(i64, Duration)> {
+        let (lease, block) = (self.plan.lease, self.plan.block);
+        let mut end = End::default();
+        loop {
+            let deadline = self.caller.recorder().now() + lease;
+            match self.caller.acquire(lock, owner, mode, lease, Some(block)) {
+                Outcome::Granted { fence } => return Some((fence, deadline)),
+                // Nothing is held, and nothing that was sent before is under way any more.
+                Outcome::NotGranted if self.is_stopping() => return None,
+                Outcome::NotGranted => {}
+                _ => thread::sleep(PACE),
+            }
+            end.assert_in_time(self.is_stopping(), "acquire", lock);
+        }
+    }
+
+    /// Uses the lock, and goes on to the end unless it is told that it does not hold it.
+    fn hold(&mut self, mut held: Held) {
+        let steps = 2 + self.rng.below(3);
+        for _ in 0..steps {
+            let still_holds = match (self.rng.below(4), held.mode) {
+                (0, _) => self.renew(&mut held),
+                (1, mode) if mode.is_exclusive() => {
+                    let value = self.next_value();
+                    self.until_told(&held, |caller| caller.write(held.lock, held.owner, value))
+                }
+                (2, mode) if mode.is_exclusive() => {
+                    let value = self.next_value();
+                    let Held { lock, owner, fence, .. } = held;
+                    self.caller.write_by_fence(&self.guarded, lock, owner, fence, value) == Outcome::Done
+                }
+                _ => self.until_told(&held, |caller| caller.read(held.lock, held.owner)),
+            };
+            if !still_holds {
+                return;
+            }
+            let longest_us = usize::try_from(self.plan.hold.as_micros()).expect("a lock is held for a while");
+            thread::sleep(Duration::from_micros(self.rng.below(longest_us + 1) as u64));
+        }
+    }
+
+    fn renew(&mut self, held: &mut Held) -> bool {
+        let lease = self.plan.lease;
+        let deadline = self.caller.recorder().now() + lease;
+        match self.caller.renew(held.lock, held.owner, held.mode, lease) {
+            Outcome::Done => held.deadline = deadline,
+            Outcome::NotHeld => return false,
+            _ => thread::sleep(PACE),
+        }
+        true
+    }
+
+    /// Asks until the server answers or the lease has ended by this worker's clock. Whether it still holds the lock.
+    fn until_told(&mut self, held: &Held, mut ask: impl FnMut(&mut Caller) -> Outcome) -> bool {
+        while self.caller.recorder().now() < held.deadline {
+            match ask(&mut self.caller) {
+                Outcome::Done | Outcome::Value(_) => return true,
+                Outcome::NotHeld => return false,
+                _ => thread::sleep(PACE),
+            }
+        }
+        false
+    }
+
+    fn release(&mut self, lock: &Lock, owner: &str, mode: Mode) {
+        let mut end = End::default();
+        while !matches!(self.caller.release(lock, owner, mode), Outcome::Done | Outcome::NotHeld) {
+            thread::sleep(PACE);
+            end.assert_in_time(self.is_stopping(), "release", lock);
+        }
+    }
+
+    /// Now and then a client writes that stood still while its lock was given to another.
+    fn write_late(&mut self) {
+        if self.former.len() < FORMER || self.rng.one_in(2) {
+            return;
+        }
+        let which = self.rng.below(self.former.len());
+        let (lock, owner) = self.former.swap_remove(which);
+        let value = self.next_value();
+        self.caller.write(&lock, &owner, value);
+    }
+
+    fn next_value(&mut self) -> u64 {
+        self.values += 1;
+        (self.caller.number() as u64 + 1) * 1_000_000_000 + self.values
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// The end of a run, as one worker sees it.
+#[derive(Default)]
+struct End {
+    since: Option<Instant>,
+}
+
+impl End {
+    /// Faults are healed when workers are to stop: from then on each is answered in time.
+    fn assert_in_time(&mut self, is_stopping: bool, command: &str, lock: &Lock) {
+        if is_stopping {
+            let since = self.since.get_or_insert_with(Instant::now);
+            assert!(since.elapsed() < LIMIT, "{command} of {}: no answer in {LIMIT:?} after the last fault", lock.key);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Primaries that are killed, and replicas that take over from living ones: in good order, with what has not been
+//! replicated yet, or alone.
+
+use std::time::Duration;
+
+use faults::judge::{lost, overlaps, Scope};
+use faults::{Caller, Kind, Lock, Mode, Outcome, Plan, Takeover};
+use support::{until, Reply, Server};
+
+use super::{plan, Run, Shown, GRANTS, LONG, SOON};
+use crate::judged::assert_none;
+
+/// The longest lease of the workers.
+const LEASE: Duration = Duration::from_millis(1_500);
+
+/// A lease that began just before its primary was killed, and lasts when the replica has taken over: that takes some
+/// 2 s.
+const LASTING: Duration = Duration::from_secs(5);
+
+/// How much longer than leases the grace is where the old primary lives on: it grants until it hears of the new one.
+const HEARSAY: Duration = Duration::from_millis(1_500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Kill,
+    Ask(Takeover),
+}
+
+/// Whether the replica has all that the primary has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Up,
+    Broken,
+}
+
+struct Scenario {
+    name: &'static str,
+    fault: Fault,
+    link: Link,
+    grace: Duration,
+    /// Of the lock whose holder says nothing.
+    silent: Duration,
+}
+
+#[test]
+fn an_orderly_failover_loses_nothing() {
+    let shown = fail_again_and_again(Scenario {
+        name: "CLUSTER FAILOVER",
+        fault: Fault::Ask(Takeover::Orderly),
+        link: Link::Up,
+        grace: Duration::ZERO,
+        silent: LEASE,
+    });
+    if shown.is_as_planned() {
+        assert_none(&shown.breaches(Scope::Server));
+    }
+    shown.row.report();
+}
+
+#[test]
+fn what_a_replica_has_acknowledged_outlives_a_primary_that_is_killed() {
+    let shown = fail_again_and_again(Scenario {
+        name: "a primary is killed",
+        fault: Fault::Kill,
+        link: Link::Up,
+        grace: Duration::ZERO,
+        silent: LEASE,
+    });
+    shown.row.report();
+}
+
+#[test]
+fn nobody_overlaps_after_a_primary_was_killed_whose_replica_lagged_where_grace_is_as_long_as_the_longest_lease() {
+    let shown = fail_again_and_again(Scenario {
+        name: "a primary is killed whose replica lags, lock.grace",
+        fault: Fault::Kill,
+        link: Link::Broken,
+        grace: LASTING,
+        silent: LASTING,
+    });
+    assert_none(&overlaps(&shown.holds));
+    assert!(!lost(&shown.holds).is_empty());
+    shown.row.report();
+}
+
+#[test]
+fn nobody_overlaps_after_a_forced_failover_where_grace_covers_the_old_primarys_last_grants() {
+    for (name, takeover) in [
+        ("CLUSTER FAILOVER FORCE, lock.grace", Takeover::Force),
+        ("CLUSTER FAILOVER TAKEOVER, lock.grace", Takeover::Alone),
+    ] {
+        let fault = Fault::Ask(takeover);
+        let grace = LEASE + HEARSAY;
+        let shown = fail_again_and_again(Scenario { name, fault, link: Link::Broken, grace, silent: LEASE });
+        assert_none(&overlaps(&shown.holds));
+        assert!(!lost(&shown.holds).is_empty());
+        shown.row.report();
+    }
+}
+
+/// The counterpart of those above: without grace their judge sees what they promise not to happen.
+#[test]
+fn without_grace_what_was_lost_is_held_twice_and_fences_order_it() {
+    let shown = fail_again_and_again(Scenario {
+        name: "CLUSTER FAILOVER TAKEOVER",
+        fault: Fault::Ask(Takeover::Alone),
+        link: Link::Broken,
+        grace: Duration::ZERO,
+        silent: LONG,
+    });
+    assert!(!lost(&shown.holds).is_empty());
+    let silent = overlaps(&shown.holds).into_iter().filter(|overlap| overlap.last.key.starts_with(SILENT));
+    assert_eq!(silent.count(), shown.row.faults);
+    shown.row.report();
+}
+
+/// Whose holder says nothing until its lease is over; another one in each round.
+const SILENT: &str = "{k}silent";
+
+/// Whose holder asks the new primary whether it holds the lock.
+const ASKING: &str = "{k}asking";
+
+/// Whose grant the replica has acknowledged.
+const COVERED: &str = "{k}covered";
+
+/// Makes the fault under load, for as long as a scenario lasts. Fences are judged here: they never go back.
+#[track_caller]
+fn fail_again_and_again(scenario: Scenario) -> Shown {
+    let Scenario { name, fault, link, grace, silent } = scenario;
+    let plan = Plan { lease: LEASE, ..plan() };
+    let mut run = Run::start(plan, SOON, || Server::builder().config(format!("lock.grace {}", grace.as_millis())));
+    run.end_grace();
+    let mut witnesses = Witnesses::of(&run);
+    while run.goes_on(1) {
+        run.workers.wait_for_grants(GRANTS);
+        run.pace();
+        let old = run.primary();
+        let replica = run.cluster.replica_of(old);
+        match link {
+            Link::Up => witnesses.take_with_wait(run.cluster.node(old)),
+            Link::Broken => run.cluster.break_link(old, replica),
+        }
+        witnesses.take(silent);
+        run.workers.wait_for_grants(GRANTS);
+        match fault {
+            Fault::Kill => run.cluster.kill(old),
+            Fault::Ask(takeover) => run.cluster.fail_over(replica, takeover),
+        }
+        run.has_failed();
+        let new = run.primary();
+        let still_holds = witnesses.ask();
+        match link {
+            // Otherwise it is judged in the end whether it was lost.
+            Link::Broken => assert!(!still_holds, "the lock did not reach the replica"),
+            Link::Up => witnesses.give_back_covered(run.cluster.node(new)),
+        }
+        witnesses.succeed();
+        if fault == Fault::Kill {
+            run.cluster.restart(old);
+        }
+        if link == Link::Broken {
+            run.cluster.mend_link(replica);
+        }
+        run.cluster.until_whole();
+        if run.is_as_planned() {
+            assert_eq!(run.primary(), new);
+            assert_eq!(run.cluster.replica_of(new), old, "the old primary follows the new");
+        }
+    }
+    // A primary that others have replaced may grant until it hears of it.
+    let scope = if matches!(fault, Fault::Ask(Takeover::Force | Takeover::Alone)) { Scope::Key } else { Scope::Server };
+    run.end(name, scope)
+}
+
+/// Clients that play a part: what happens to their locks is certain, whatever the workers do.
+struct Witnesses {
+    silent: Caller,
+    asking: Caller,
+    rival: Caller,
+    fence: i64,
+    round: usize,
+}
+
+impl Witnesses {
+    fn of(run: &Run) -> Witnesses {
+        let first = run.plan.workers;
+        let caller = |number| Caller::new(first + number, run.recorder.clone(), run.cluster.route());
+        Witnesses { silent: caller(0), asking: caller(1), rival: caller(2), fence: 0, round: 0 }
+    }
+
+    /// Two locks are taken from the primary that is about to fail.
+    #[track_caller]
+    fn take(&mut self, silent: Duration) {
+        self.round += 1;
+        let owner = self.owner();
+        let key = self.silent_key();
+        granted(&mut self.silent, &key, &owner, silent);
+        granted(&mut self.asking, ASKING, &owner, LONG);
+    }
+
+    /// A lock is taken, and its replica has acknowledged that.
+    #[track_caller]
+    fn take_with_wait(&mut self, primary: &Server) {
+        let mut client = primary.client();
+        until("the lock can be taken", || {
+            match client.run(&format!("LOCK.ACQUIRE {COVERED} w PX {}", LONG.as_millis())) {
+                Reply::Error(error) => {
+                    assert!(error.starts_with("GRACE "), "{error}");
+                    false
+                }
+                grant => {
+                    self.fence = grant.fence();
+                    true
+                }
+            }
+        });
+        assert_eq!(client.run("WAIT 1 0"), Reply::Int(1));
+    }
+
+    #[track_caller]
+    fn give_back_covered(&self, new: &Server) {
+        let mut client = new.client();
+        let held = client.run(&format!("LOCK.HELD {COVERED} w"));
+        assert!(!held.is_nil() && held.items()[0] == Reply::Int(self.fence), "what WAIT covered was lost: {held:?}");
+        assert_eq!(client.run(&format!("LOCK.RELEASE {COVERED} w")), Reply::Int(1));
+    }
+
+    /// Whether the one who asks still holds its lock. It gives it back then.
+    #[track_caller]
+    fn ask(&mut self) -> bool {
+        let owner = self.owner();
+        let (lock, caller) = (Lock::new(ASKING, Kind::Mutex), &mut self.asking);
+        let renewed = told(|| caller.renew(&lock, &owner, Mode::Mutex, LONG));
+        told(|| caller.release(&lock, &owner, Mode::Mutex));
+        renewed == Outcome::Done
+    }
+
+    /// Another one is granted the lock of the one who says nothing, and gives it back.
+    #[track_caller]
+    fn succeed(&mut self) {
+        let owner = format!("rival-{}", self.round);
+        let key = self.silent_key();
+        granted(&mut self.rival, &key, &owner, LEASE);
+        let (lock, caller) = (Lock::new(key, Kind::Mutex), &mut self.rival);
+        told(|| caller.release(&lock, &owner, Mode::Mutex));
+    }
+
+    fn silent_key(&self) -> String {
+        format!("{SILENT}-{}", self.round)
+    }
+
+    fn owner(&self) -> String {
+        format!("witness-{}", self.round)
+    }
+}
+
+#[track_caller]
+fn granted(caller: &mut Caller, key: &str, owner: &str, lease: Duration) {
+    let lock = Lock::new(key, Kind::Mutex);
+    let outcome = told(|| caller.acquire(&lock, owner, Mode::Mutex, lease, Some(lease.max(LEASE + HEARSAY) * 4)));
+    assert!(matches!(outcome, Outcome::Granted { .. }), "{owner}: {outcome:?}");
+}
+
+/// Asks until there is an answer.
+#[track_caller]
+fn told(mut ask: impl FnMut() -> Outcome) -> Outcome {
+    let mut outcome = Outcome::Unknown;
+    until("a node answers", || {
+        outcome = ask();
+        !matches!(outcome, Outcome::Refused(_) | Outcome::Unknown)
+    });
+    outcome
+}

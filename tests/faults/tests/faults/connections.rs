@@ -1,0 +1,47 @@
+//! Connections that end at any moment, with or without a request under way: nothing is lost but replies.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use faults::judge::{breaches, Scope};
+use faults::{seconds, Kind, Lock, Observer, Plan, Recorder, Row, Workers};
+use support::Server;
+
+use crate::judged::assert_none;
+use crate::load::{under_load, waiting};
+
+#[test]
+fn connections_that_are_killed_cost_nothing_but_their_replies() {
+    let server = Server::start();
+    let mut client = server.client();
+    under_load("CLIENT KILL of all clients", &server, &waiting(), |workers| {
+        workers.wait_for_grants(10);
+        client.run("CLIENT KILL TYPE normal SKIPME yes");
+    });
+}
+
+/// Each client dies while it holds, and others wait: nobody sends the server anything when the lease ends, and it has
+/// to notice by itself. Somewhere else somebody waits for a lock that lasts for minutes.
+#[test]
+fn a_server_that_hears_of_nobody_notices_that_the_leases_of_dead_clients_have_ended() {
+    let server = Server::builder().config("hz 1").start();
+    let [mut holder, mut waiter] = [server.client(), server.client()];
+    assert!(holder.run("LOCK.ACQUIRE long a PX 600000").fence() > 0);
+    waiter.send_line("LOCK.ACQUIRE long b BLOCK 0");
+    server.wait_blocked(1);
+
+    let address = ([127, 0, 0, 1], server.port()).into();
+    let (recorder, pid) = (Recorder::new(), Arc::new(AtomicU32::new(server.pid())));
+    let observer = Observer::start(&recorder, &[], Arc::new(move || address), pid);
+    let locks = vec![Lock::new("k", Kind::Mutex)];
+    let plan = Plan { workers: 2, locks, lease: Duration::from_millis(200), die_one_in: 1, ..waiting() };
+    let workers = Workers::start(&plan, &recorder, Arc::new(move || address));
+    thread::sleep(seconds());
+    let history = workers.stop();
+    observer.stop();
+    assert_none(&breaches(&history, Scope::Server));
+    let row = Row::of("clients that die while they hold", &server.info("server").version(), 0, &history);
+    Row { faults: row.grants, ..row }.report();
+}

@@ -1,0 +1,44 @@
+//! A replica takes over under load, and clients move to it.
+//!
+//! | what is done | what is promised |
+//! | --- | --- |
+//! | any failover | fences grow; an overlap of two holders is ordered by them |
+//! | the replica lagged | what it did not have is lost |
+//! | the same, and clients WAIT for the replica | nothing that was acknowledged is lost |
+//! | the same, and `lock.grace` is as long as the longest lease | no two holders at once |
+//! | FAILOVER | nothing is lost |
+
+mod by_hand;
+mod sentinel;
+
+use std::time::Duration;
+
+use support::{Client, Info, Server};
+
+/// How many grants there are between two faults at least.
+const GRANTS: usize = 30;
+
+/// A server's role, as it says itself. None where it does not answer: Sentinels end its connections when they give it
+/// another role.
+fn role(server: &Server) -> Option<String> {
+    let info = replication(server)?;
+    info.find("role").map(String::from)
+}
+
+fn replication(server: &Server) -> Option<Info> {
+    let mut client = Client::try_connect(server.port()).ok()?;
+    let reply = client.try_cmd_within(&["INFO", "replication"], Duration::from_secs(1)).ok()?;
+    match reply.is_error() {
+        true => None,
+        false => Some(Info::parse(reply.text())),
+    }
+}
+
+/// How many replicas a primary sends its writes to.
+fn online_replicas(server: &Server) -> usize {
+    let Some(info) = replication(server) else { return 0 };
+    (0..8)
+        .filter_map(|number| info.find(&format!("slave{number}")))
+        .filter(|line| line.contains("state=online"))
+        .count()
+}

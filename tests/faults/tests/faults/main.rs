@@ -1,0 +1,19 @@
+//! Scenarios: a fault each, on real servers, under clients that record what they were told. Each asserts what is
+//! promised for it, and reports a row of docs/faults.md. `REDIS_LOCK_FAULT_SECONDS` makes them longer.
+
+mod clock;
+mod cluster;
+mod connections;
+mod disk;
+mod failover;
+mod holder;
+mod judged;
+mod limits;
+mod load;
+mod memory;
+mod parked;
+mod partition;
+mod persistence;
+mod soak;
+mod stopped;
+mod witness;

@@ -1,0 +1,55 @@
+//! The memory of a server at rest.
+
+use std::thread;
+use std::time::Duration;
+
+use support::{Client, Info};
+
+/// Between two readings: the server clears up in rounds, ten of them a second.
+const ROUND: Duration = Duration::from_millis(50);
+
+/// How much memory may be in use beyond what was: what the allocator and the tables of the server vary.
+const USED_SLACK: i64 = 512 << 10;
+
+/// Pages that were touched may stay resident: how many differs with what was freed in which order.
+const RESIDENT_SLACK: i64 = 8 << 20;
+
+/// In bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memory {
+    pub used: i64,
+    pub resident: i64,
+}
+
+impl Memory {
+    /// When the server has done all its clearing up: it frees the helpers of blocked clients, and shrinks its tables,
+    /// step by step.
+    pub fn at_rest(client: &mut Client) -> Memory {
+        let mut lowest = Memory { used: i64::MAX, resident: i64::MAX };
+        // Readings are counted, not seconds: of those a busy machine may take one away.
+        let mut readings = 0;
+        while readings < 10 {
+            client.run("MEMORY PURGE");
+            let info = Info::parse(client.run("INFO memory").text());
+            let (used, resident) = (info.number("used_memory"), info.number("used_memory_rss"));
+            readings = if used < lowest.used - (16 << 10) { 0 } else { readings + 1 };
+            lowest = Memory { used: used.min(lowest.used), resident: resident.min(lowest.resident) };
+            thread::sleep(ROUND);
+        }
+        lowest
+    }
+
+    /// Whether more is in use, or resident, than was before.
+    pub fn has_grown_since(self, before: Memory) -> bool {
+        self.used > before.used + USED_SLACK || self.resident > before.resident + RESIDENT_SLACK
+    }
+}
+
+#[test]
+fn what_is_left_of_a_byte_for_each_of_a_million_operations_is_noticed() {
+    let before = Memory { used: 3_000_000, resident: 12_000_000 };
+    let with = |used, resident| Memory { used: before.used + used, resident: before.resident + resident };
+    assert!(!with(100_000, 1_000_000).has_grown_since(before));
+    assert!(with(1_000_000, 0).has_grown_since(before));
+    assert!(with(0, 10_000_000).has_grown_since(before));
+}

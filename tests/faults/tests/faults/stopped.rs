@@ -1,0 +1,206 @@
+//! Processes that stand still for a while and go on where they were: a holder, a waiter, a primary, a replica.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use faults::judge::{assert_drained, breaches, Scope};
+use faults::{seconds, Action, Caller, Guarded, Kind, Lock, Mode, Operation, Outcome, Recorder, Row, Stopped};
+use support::{in_sync, until, Reply, Rng, Server};
+
+use crate::holder::Holder;
+use crate::judged::assert_none;
+use crate::load::{under_load, waiting};
+
+/// Of the process that is stopped.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Longer than a round.
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_holder_that_stood_still_is_succeeded_and_refused() {
+    let mut stage = Stage::new();
+    while stage.goes_on() {
+        let (owner, next) = stage.next_owners();
+        let (mut holder, asked) = stage.start(&owner);
+        let fence = stage.fence(&mut holder, &owner, asked);
+        let stopped = Stopped::stop(holder.pid());
+        let grant = stage.caller.acquire(&stage.lock, &next, Mode::Mutex, LONG, Some(LONG));
+        stage.assert_is_refused(&mut holder, stopped, (&owner, fence), (&next, grant));
+    }
+    stage.judge("SIGSTOP of a holder");
+}
+
+#[test]
+fn a_waiter_that_stood_still_is_granted_the_lock_and_succeeded() {
+    let mut stage = Stage::new();
+    while stage.goes_on() {
+        let (owner, next) = stage.next_owners();
+        let first = format!("first-{owner}");
+        let (lock, mutex) = (stage.lock.clone(), Mode::Mutex);
+        assert!(matches!(stage.caller.acquire(&lock, &first, mutex, LONG, None), Outcome::Granted { .. }));
+        let (mut holder, asked) = stage.start(&owner);
+        stage.wait_for_queue(&[&owner]);
+        let stopped = Stopped::stop(holder.pid());
+        let mut other = stage.caller();
+        let (grant, fence) = thread::scope(|scope| {
+            let waiting = scope.spawn(|| other.acquire(&lock, &next, mutex, LONG, Some(LONG)));
+            stage.wait_for_queue(&[&owner, &next]);
+            assert_eq!(stage.caller.release(&lock, &first, mutex), Outcome::Done);
+            // It is granted the lock as anybody; that it stands still is seen when its lease ends.
+            let grant = waiting.join().expect("a waiter is answered");
+            drop(stopped);
+            (grant, stage.fence(&mut holder, &owner, asked))
+        });
+        let stopped = Stopped::stop(holder.pid());
+        stage.assert_is_refused(&mut holder, stopped, (&owner, fence), (&next, grant));
+    }
+    stage.judge("SIGSTOP of a waiter");
+}
+
+/// A server, a mutex, and who contends for it with a process that is stopped.
+struct Stage {
+    server: Server,
+    lock: Lock,
+    recorder: Recorder,
+    guarded: Guarded,
+    caller: Caller,
+    started: Instant,
+    rounds: usize,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let server = Server::start();
+        let recorder = Recorder::new();
+        Stage {
+            caller: caller(&server, &recorder),
+            server,
+            recorder,
+            lock: Lock::new("k", Kind::Mutex),
+            guarded: Guarded::default(),
+            started: Instant::now(),
+            rounds: 0,
+        }
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.rounds += 1;
+        self.rounds <= 3 || self.started.elapsed() < seconds()
+    }
+
+    fn next_owners(&self) -> (String, String) {
+        (format!("stopped-{}", self.rounds), format!("next-{}", self.rounds))
+    }
+
+    fn caller(&self) -> Caller {
+        caller(&self.server, &self.recorder)
+    }
+
+    /// Starts the process that is to be stopped, and tells when.
+    fn start(&self, owner: &str) -> (Holder, Duration) {
+        let asked = self.recorder.now();
+        (Holder::start(&self.server, &self.lock.key, owner, SHORT), asked)
+    }
+
+    /// Waits until that process has been granted the lock.
+    fn fence(&self, holder: &mut Holder, owner: &str, asked: Duration) -> i64 {
+        let fence = holder.fence();
+        self.recorder.record(Operation {
+            client: 1,
+            key: self.lock.key.clone(),
+            owner: owner.into(),
+            action: Action::Acquire { mode: Mode::Mutex, lease: SHORT, block: Some(LONG) },
+            invoked: asked,
+            returned: self.recorder.now(),
+            outcome: Outcome::Granted { fence },
+        });
+        fence
+    }
+
+    /// Waits until these owners wait, in this order.
+    fn wait_for_queue(&self, owners: &[&str]) {
+        let mut client = self.server.client();
+        until(&format!("{owners:?} wait"), || {
+            let waiters = client.cmd(&["LOCK.WAITERS", &self.lock.key]);
+            waiters.items().iter().map(|waiter| waiter.get("owner").text()).eq(owners.iter().copied())
+        });
+    }
+
+    /// The next owner holds the lock; whatever the one that stood still does now, in the belief that it holds it, is
+    /// refused: by the server, and by its fence.
+    fn assert_is_refused(
+        &mut self,
+        holder: &mut Holder,
+        stopped: Stopped,
+        (owner, fence): (&str, i64),
+        (next, grant): (&str, Outcome),
+    ) {
+        let Outcome::Granted { fence: next_fence } = grant else { panic!("the lock is granted: {grant:?}") };
+        assert!(next_fence > fence, "{next_fence} after {fence}");
+        let (lock, value) = (self.lock.clone(), self.rounds as u64);
+        assert_eq!(self.caller.write(&lock, next, value), Outcome::Done);
+        assert_eq!(self.caller.write_by_fence(&self.guarded, &lock, next, next_fence, value), Outcome::Done);
+
+        let Lock { key, .. } = &lock;
+        holder.tell(&format!("LOCK.EXEC {key} {owner} SET {} 0", lock.register()));
+        stopped.resume();
+        let refused = holder.reply();
+        assert!(refused.starts_with("-NOTHELD "), "{refused}");
+        assert_eq!(self.caller.write_by_fence(&self.guarded, &lock, owner, fence, 0), Outcome::NotHeld);
+        for command in ["LOCK.RENEW", "LOCK.RELEASE"] {
+            holder.tell(&format!("{command} {key} {owner}"));
+            assert_eq!(holder.reply(), "0", "{command}");
+        }
+
+        assert_eq!(self.caller.read(&lock, next), Outcome::Value(Some(value)));
+        assert_eq!(self.caller.release(&lock, next, Mode::Mutex), Outcome::Done);
+    }
+
+    fn judge(self, scenario: &str) {
+        let history = self.recorder.history();
+        let version = self.server.info("server").version();
+        assert_drained(&mut self.server.client(), &[self.lock]);
+        assert_none(&breaches(&history, Scope::Server));
+        Row::of(scenario, &version, self.rounds - 1, &history).report();
+    }
+}
+
+fn caller(server: &Server, recorder: &Recorder) -> Caller {
+    let address = ([127, 0, 0, 1], server.port()).into();
+    Caller::new(0, recorder.clone(), Arc::new(move || address))
+}
+
+#[test]
+fn a_primary_that_stood_still_serves_on_and_nobody_overlaps() {
+    let server = Server::start();
+    let mut rng = Rng::new(1);
+    under_load("SIGSTOP of a primary", &server, &waiting(), |workers| {
+        let stopped = Stopped::stop(server.pid());
+        // Nothing can be observed of it meanwhile. Some leases end, no request does.
+        thread::sleep(Duration::from_millis(50 + rng.below(700) as u64));
+        stopped.resume();
+        workers.wait_for_grants(10);
+    });
+}
+
+#[test]
+fn a_replica_that_stands_still_costs_nothing_but_wait() {
+    let server = Server::start();
+    let replica = Server::builder().replica_of(&server).start();
+    in_sync(&server, &replica);
+    let mut client = server.client();
+    under_load("SIGSTOP of a replica", &server, &waiting(), |workers| {
+        let stopped = Stopped::stop(replica.pid());
+        workers.wait_for_grants(20);
+        assert_eq!(client.pipeline(&["LOCK.ACQUIRE waited-for *", "WAIT 1 50"])[1], Reply::Int(0));
+        stopped.resume();
+        let acknowledged =
+            client.pipeline(&["LOCK.ACQUIRE waited-for-too *", "WAIT 1 0", "DEL waited-for waited-for-too"]);
+        assert_eq!(acknowledged[1], Reply::Int(1));
+    });
+    in_sync(&server, &replica);
+    let [here, there] = [&server, &replica].map(|server| server.client().run("DBSIZE"));
+    assert_eq!(here, there);
+}
