@@ -148,7 +148,6 @@ fn fail_again_and_again(scenario: Scenario) -> Shown {
         }
         run.has_failed();
         let new = run.primary();
-        assert_ne!(new, old);
         let still_holds = witnesses.ask();
         match link {
             // Otherwise it is judged in the end whether it was lost.
@@ -163,7 +162,10 @@ fn fail_again_and_again(scenario: Scenario) -> Shown {
             run.cluster.mend_link(replica);
         }
         run.cluster.until_whole();
-        assert_eq!(run.cluster.node(old).info("replication").text("role"), "slave", "the old primary follows the new");
+        if run.is_as_planned() {
+            assert_eq!(run.primary(), new);
+            assert_eq!(run.cluster.replica_of(new), old, "the old primary follows the new");
+        }
     }
     // A primary that others have replaced may grant until it hears of it.
     let scope = if matches!(fault, Fault::Ask(Takeover::Force | Takeover::Alone)) { Scope::Key } else { Scope::Server };

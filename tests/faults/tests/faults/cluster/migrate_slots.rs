@@ -96,7 +96,7 @@ fn a_target_that_is_killed_leaves_every_lock_at_the_source() {
         run.has_failed();
         run.workers.wait_for_grants(GRANTS);
         run.replace(to);
-        assert_eq!(run.primary(), from);
+        assert!(!run.is_as_planned() || run.primary() == from);
     }
     let shown = run.end("CLUSTER MIGRATESLOTS, its target killed", Scope::Server);
     if shown.is_as_planned() {

@@ -114,6 +114,18 @@ impl Run {
         self.cluster.primary_of(self.slot)
     }
 
+    /// Each begins one epoch; so does a takeover that nobody else was asked about.
+    #[track_caller]
+    fn elections(&self) -> usize {
+        usize::try_from(self.cluster.epoch() - self.epoch).expect("epochs grow")
+    }
+
+    /// Whether nobody was elected but by the faults, by each of them one.
+    #[track_caller]
+    fn is_as_planned(&self) -> bool {
+        self.elections() == self.faults.len()
+    }
+
     fn has_failed(&mut self) {
         self.faults.push(Instant::now());
     }
@@ -147,6 +159,7 @@ impl Run {
     #[track_caller]
     fn end(self, scenario: &str, scope: Scope) -> Shown {
         self.workers.wait_for_grants(GRANTS);
+        let elections = self.elections();
         let history = self.workers.stop();
         self.cluster.until_whole();
         let primary = self.cluster.primary_of(self.slot);
@@ -154,8 +167,6 @@ impl Run {
         for index in self.cluster.up() {
             assert_nobody_is_left(&mut self.cluster.node(index).client());
         }
-        // Each fault that elects somebody begins one epoch.
-        let elections = usize::try_from(self.cluster.epoch() - self.epoch).expect("epochs grow");
         assert_none(&breaches_despite_losses(&history, scope));
         assert_expected(&history);
         let row = Row::of(scenario, &self.version, self.faults.len(), &history);

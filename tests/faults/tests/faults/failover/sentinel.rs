@@ -1,13 +1,12 @@
 //! Three Sentinels promote one of two replicas when the primary is killed or stopped, and demote it when it comes back.
 //! Clients ask the Sentinels where to go.
 
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches, breaches_despite_losses, Scope};
 use faults::sentinels::{Judgement, Sentinels};
-use faults::{seconds, Action, History, Mode, Operation, Outcome, Plan, Recorder, Row, Wait, Workers};
+use faults::{seconds, Action, History, Mode, Operation, Outcome, Plan, Recorder, Row, Stopped, Wait, Workers};
 use support::{Client, Server, LIMIT};
 
 use super::{online_replicas, role, GRANTS};
@@ -120,16 +119,16 @@ fn replace_again_and_again(scenario: &str, fault: Fault, wait: Option<Wait>) -> 
                 world.servers[old].restart();
             }
             Fault::Stop => {
-                let late = Late::ask_once_stopped(world.primary(), faults, &recorder);
+                let (stopped, late) = Late::ask_once_stopped(world.primary(), faults, &recorder);
                 let old = world.wait_replaced();
                 let mut new = Witness::new(101, format!("new-{faults}"), &recorder, route.clone());
                 wait_until("it is granted by the new primary", || matches!(new.acquire(LONG), Outcome::Granted { .. }));
-                signal(&world.servers[old], "-CONT");
+                stopped.resume();
                 late.read(&recorder);
                 wait_until("the old primary has learnt it", || {
                     role(&world.servers[old]).is_some_and(|role| role == "slave")
                 });
-                assert_eq!(new.release(), Outcome::Done);
+                new.release();
             }
         }
         world.wait_healed();
@@ -152,12 +151,12 @@ struct Late {
 
 impl Late {
     #[track_caller]
-    fn ask_once_stopped(primary: &Server, fault: usize, recorder: &Recorder) -> Late {
+    fn ask_once_stopped(primary: &Server, fault: usize, recorder: &Recorder) -> (Stopped, Late) {
         let mut client = primary.client();
-        signal(primary, "-STOP");
+        let stopped = Stopped::stop(primary.pid());
         let (owner, invoked) = (format!("late-{fault}"), recorder.now());
         client.send_line(&format!("LOCK.ACQUIRE {} {owner} PX {}", witnessed().key, LONG.as_millis()));
-        Late { client, owner, invoked }
+        (stopped, Late { client, owner, invoked })
     }
 
     /// Notes what it is answered: nobody has told the old primary yet that it was replaced.
@@ -189,10 +188,4 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(started.elapsed() < 3 * LIMIT, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-#[track_caller]
-fn signal(server: &Server, name: &str) {
-    let kill = Command::new("kill").args([name, &server.pid().to_string()]).status().expect("there is a kill");
-    assert!(kill.success());
 }
