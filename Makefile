@@ -20,7 +20,7 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 .PHONY: help setup build run test test-all check check-long check-servers faults soak servers metrics-tools mutants \
-	mutants-shell fuzz memcheck lint install deb test-deb glibc demo bench bench-quick
+	mutants-shell fuzz memcheck upgrade lint install deb test-deb glibc demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,10 @@ soak: ## ten million calls of every kind on one server: replies, counts, memory 
 	cargo build --release --workspace
 	REDIS_LOCK_SOAK_OPERATIONS=$${REDIS_LOCK_SOAK_OPERATIONS:-10000000} \
 		cargo test --release -p redis-lock-faults --test faults soak -- --nocapture
+
+upgrade: ## old and new modules and servers beside each other, replaced under load, there and back, on every server
+	@scripts/setup compiler libclang redis
+	@$(MANY_FILES); scripts/upgrade
 
 servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
 	@scripts/servers

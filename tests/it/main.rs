@@ -38,6 +38,7 @@ mod removal;
 mod replication;
 mod reshard;
 mod rwlock;
+mod safety;
 mod semaphore;
 mod sessions;
 mod several;

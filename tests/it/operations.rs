@@ -1,8 +1,7 @@
 //! docs/operations.md: its sessions, and what it names.
 
-use crate::readme::{anchor, type_sessions};
+use crate::readme::{anchors, type_sessions};
 use crate::support::{in_sync, Server};
-use std::collections::BTreeSet;
 
 const DOCUMENT: &str = include_str!("../../docs/operations.md");
 
@@ -33,8 +32,7 @@ fn the_runbook_of_a_failover_is_what_the_new_primary_prints() {
 
 #[test]
 fn every_link_leads_to_a_heading() {
-    let headings = DOCUMENT.lines().filter(|line| line.starts_with('#'));
-    let anchors: BTreeSet<String> = headings.map(|line| anchor(line.trim_start_matches('#'))).collect();
+    let anchors = anchors(DOCUMENT);
     let links: Vec<&str> = DOCUMENT.split("](#").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     assert!(links.len() > 30, "only {} links were found", links.len());
     for link in links {

@@ -32,6 +32,7 @@ use crate::support::Server;
 use blocks::{blocks, Block};
 use replay::Replay;
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -157,13 +158,16 @@ fn a_lock_has_the_size_that_readme_says() {
 #[test]
 fn every_link_of_readme_leads_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let headings: Vec<&str> = README.lines().filter_map(|line| line.strip_prefix("##")).collect();
-    let anchors: Vec<String> = headings.iter().map(|title| anchor(title.trim_start_matches('#'))).collect();
+    let anchors = anchors(README);
     let targets: Vec<&str> = README.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     for target in &targets {
-        match target.strip_prefix('#') {
-            Some(name) => assert!(anchors.iter().any(|anchor| anchor == name), "no heading for {target}"),
-            None if target.starts_with("https://") => {}
+        match target.split_once('#') {
+            Some(("", name)) => assert!(anchors.contains(name), "no heading for {target}"),
+            _ if target.starts_with("https://") => {}
+            Some((file, name)) => {
+                let document = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+                assert!(self::anchors(&document).contains(name), "no heading for {target}");
+            }
             None => assert!(root.join(target).exists(), "no file {target}"),
         }
     }
@@ -193,6 +197,7 @@ fn lines_end_at_column_120() {
         ("metrics.md", include_str!("../../docs/metrics.md")),
         ("operations.md", include_str!("../../docs/operations.md")),
         ("removal.md", include_str!("../../docs/removal.md")),
+        ("safety.md", include_str!("../../docs/safety.md")),
     ];
     // Rules of a user are one line of redis.conf.
     let is_long = |line: &str| line.starts_with(['|', '#']) || line.starts_with("user ");
@@ -263,8 +268,14 @@ fn cell(row: &str, column: usize) -> &str {
     row.split('|').nth(column + 1).unwrap_or_default().trim()
 }
 
+/// The names of all headings below a document's title.
+pub fn anchors(document: &str) -> BTreeSet<String> {
+    let headings = document.lines().filter_map(|line| line.strip_prefix("##"));
+    headings.map(|title| anchor(title.trim_start_matches('#'))).collect()
+}
+
 /// How GitHub names a heading: letters and digits in lower case, hyphens for spaces, nothing for all else.
-pub fn anchor(heading: &str) -> String {
+fn anchor(heading: &str) -> String {
     let letters = heading.trim().to_lowercase();
     let letters = letters.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
     letters.map(|letter| if letter == ' ' { '-' } else { letter }).collect()

@@ -17,6 +17,7 @@ mod report;
 mod routes;
 pub mod sentinels;
 mod stop;
+pub mod versions;
 mod workers;
 
 pub use caller::{Caller, Route, Wait};

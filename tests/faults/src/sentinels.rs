@@ -82,6 +82,12 @@ impl Sentinels {
         Arc::new(AsSentinelsSay { ports, last: Mutex::new((primary, Instant::now())) })
     }
 
+    /// Asks the first of them to replace the primary, which is well. It does not wait for a replica that has everything.
+    #[track_caller]
+    pub fn fail_over(&self) -> Reply {
+        self.0[0].client().run(&format!("SENTINEL FAILOVER {NAME}"))
+    }
+
     /// Whether all of them see so many replicas that are well and follow the primary: any of them could replace it.
     pub fn see_replicas(&self, count: usize) -> bool {
         self.0.iter().all(|sentinel| {

@@ -62,6 +62,12 @@ impl Builder {
         self
     }
 
+    /// [`built_module`] again, after [`Builder::module`].
+    pub fn built_module(mut self) -> Builder {
+        self.module = Module::Built;
+        self
+    }
+
     /// Adds a line of redis.conf. Later lines win.
     pub fn config(mut self, line: impl Into<String>) -> Builder {
         self.config.push(line.into());
@@ -266,9 +272,17 @@ impl Server {
     /// Starts it again after [`Server::kill`] or [`Server::stop`]: same port, same directory, same configuration.
     #[track_caller]
     pub fn restart(&mut self) {
+        if let Err(log) = self.try_restart() {
+            panic!("the server did not start again; its log:\n{log}");
+        }
+    }
+
+    /// [`Server::restart`], or the log of the server that does not start.
+    pub fn try_restart(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server still runs");
-        if !self.try_launch().expect("the program is still there") {
-            panic!("the server did not start again; its log:\n{}", self.log());
+        match self.try_launch().map_err(|error| error.to_string())? {
+            true => Ok(()),
+            false => Err(self.log()),
         }
     }
 
@@ -279,14 +293,16 @@ impl Server {
         self.restart();
     }
 
+    /// Changes what the next start is of: another program, another module, more lines of configuration.
+    pub fn rebuild(&mut self, change: impl FnOnce(Builder) -> Builder) {
+        self.builder = change(self.builder.clone());
+    }
+
     /// [`Server::restart_with`], and without the module from now on; or the log of the server that does not start.
     pub fn restart_without_module(&mut self, lines: &[&str]) -> Result<(), String> {
         self.builder.module = Module::None;
         self.builder.config.extend(lines.iter().map(|line| line.to_string()));
-        match self.try_launch().map_err(|error| error.to_string())? {
-            true => Ok(()),
-            false => Err(self.log()),
-        }
+        self.try_restart()
     }
 
     /// Shifts the clock of a server that was built with [`Builder::clock`], at once or for its next start.

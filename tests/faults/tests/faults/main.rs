@@ -16,4 +16,5 @@ mod partition;
 mod persistence;
 mod soak;
 mod stopped;
+mod upgrade;
 mod witness;

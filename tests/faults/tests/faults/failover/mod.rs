@@ -16,16 +16,16 @@ use std::time::Duration;
 use support::{Client, Info, Server};
 
 /// How many grants there are between two faults at least.
-const GRANTS: usize = 30;
+pub const GRANTS: usize = 30;
 
 /// A server's role, as it says itself. None where it does not answer: Sentinels end its connections when they give it
 /// another role.
-fn role(server: &Server) -> Option<String> {
+pub fn role(server: &Server) -> Option<String> {
     let info = replication(server)?;
     info.find("role").map(String::from)
 }
 
-fn replication(server: &Server) -> Option<Info> {
+pub fn replication(server: &Server) -> Option<Info> {
     let mut client = Client::try_connect(server.port()).ok()?;
     let reply = client.try_cmd_within(&["INFO", "replication"], Duration::from_secs(1)).ok()?;
     match reply.is_error() {

@@ -1,0 +1,26 @@
+//! Two versions beside each other: of the module (this one and those of `scripts/old-modules`), and of the server (the
+//! one under test and those of `scripts/servers`). What `docs/operations.md` says of each pair is tried ([`pairs`]),
+//! and its steps are gone under load, under Sentinels ([`rolling`]). Where a version is not built, its tests are
+//! skipped: `make upgrade` builds them all.
+
+mod pairs;
+mod rolling;
+
+const OPERATIONS: &str = include_str!("../../../../../docs/operations.md");
+
+/// Whether docs/operations.md has `yes` where the row of the primary meets the column of the replica.
+#[track_caller]
+fn is_told_to_follow(primary: &str, replica: &str) -> bool {
+    let mut column = None;
+    for line in OPERATIONS.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        match cells[..] {
+            [_, "primary", ..] => column = cells.iter().position(|cell| *cell == replica),
+            [_, name, ..] if name == primary && column.is_some() => {
+                return cells[column.expect("it was looked at")] == "yes";
+            }
+            _ => {}
+        }
+    }
+    panic!("docs/operations.md does not say whether {replica} follows {primary}");
+}

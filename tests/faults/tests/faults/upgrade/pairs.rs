@@ -1,0 +1,320 @@
+//! Each pair of a primary and a replica: whether the replica follows, has every lock as its primary has it, and takes
+//! over with nothing lost; or what happens where it cannot.
+
+use std::collections::BTreeMap;
+
+use faults::versions::{Module, OldModule, Program, Version};
+use support::{in_sync, skip, until, Client, Reply, Server};
+
+use super::is_told_to_follow;
+use crate::failover::role;
+
+#[test]
+fn a_replica_on_another_server_follows_where_operations_says_so() {
+    let (tested, others) = (Program::tested(), Program::others());
+    if others.is_empty() {
+        return skip("no other servers are built: make servers");
+    }
+    for other in others {
+        let (primary, replica) = (this_module_on(&tested), this_module_on(&other));
+        eprintln!("{} follows {}", other.line, tested.line);
+        match is_told_to_follow(&tested.line, &other.line) {
+            true => follows_and_takes_over(&primary, &replica, Back::Follows),
+            false => cannot_read_the_rdb(&primary, &replica),
+        }
+    }
+}
+
+#[test]
+fn a_replica_with_this_module_follows_older_ones_and_takes_over() {
+    let Some(old) = old_modules() else { return };
+    let tested = Program::tested();
+    for old in old {
+        let back = if effects_are_read_by(&old) { Back::Follows } else { Back::Ends };
+        assert!(is_told_to_follow(&old.version, &this_version()));
+        follows_and_takes_over(&with_module(&tested, &old), &this_module_on(&tested), back);
+    }
+}
+
+/// Behind a newer primary an older module reads what an RDB file has, and no effect that it does not know. The server
+/// goes on without it.
+#[test]
+fn a_replica_with_an_older_module_misses_grants_where_operations_says_that_it_cannot_follow() {
+    let Some(old) = modules_that_misread_this_one() else { return };
+    let tested = Program::tested();
+    for old in old {
+        let primary = with_saves(&this_module_on(&tested)).start();
+        take_locks(&mut primary.client(), "before");
+        let replica = with_saves(&with_module(&tested, &old)).replica_of(&primary).start();
+        in_sync(&primary, &replica);
+        let before = locks(&primary);
+        assert_eq!(locks(&replica), before, "what the RDB file has");
+        take_locks(&mut primary.client(), "later");
+        in_sync(&primary, &replica);
+        assert!(locks(&primary).len() > before.len());
+        assert_eq!(locks(&replica), before, "no grant since");
+        let errors = replica.info("stats").number("unexpected_error_replies");
+        assert!(errors > 0, "which is where an operator can see it");
+    }
+}
+
+/// The trap of an upgrade: an older primary that was handed over from misses grants, saves what it has with its place
+/// in the stream, and goes on from there with the new module.
+#[test]
+fn what_an_older_replica_missed_stays_missing_unless_an_error_ends_it() {
+    let Some(old) = modules_that_misread_this_one() else { return };
+    let tested = Program::tested();
+    for old in old {
+        for (behaviour, missing) in [("ignore", true), ("panic-on-replicas", false)] {
+            let mut first = with_saves(&with_module(&tested, &old)).start();
+            first.client().run(&format!("CONFIG SET propagation-error-behavior {behaviour}"));
+            let second = with_saves(&this_module_on(&tested)).replica_of(&first).start();
+            in_sync(&first, &second);
+            fail_over(&first, &second);
+            second.client().run("LOCK.ACQUIRE k a PX 600000").fence();
+            match missing {
+                true => {
+                    in_sync(&second, &first);
+                    first.stop();
+                }
+                false => {
+                    until("the old one has ended", || !first.is_alive());
+                    first.kill();
+                }
+            }
+            first.rebuild(|builder| this_module_on(&tested).apply_to(builder).replica_of(&second));
+            first.restart();
+            in_sync(&second, &first);
+            let is_there = first.client().run("EXISTS k").int() == 1;
+            assert_eq!(is_there, !missing, "{behaviour}, {}", old.version);
+        }
+    }
+}
+
+#[test]
+fn an_older_module_misses_what_is_in_a_newer_append_only_file_unless_an_error_ends_it() {
+    let Some(old) = modules_that_misread_this_one() else { return };
+    let tested = Program::tested();
+    for old in old {
+        let mut server = this_module_on(&tested).builder().appendonly().start();
+        server.client().run("LOCK.ACQUIRE k a PX 600000").fence();
+        server.kill();
+        server.rebuild(|builder| with_module(&tested, &old).apply_to(builder));
+        server.rebuild(|builder| builder.config("propagation-error-behavior panic"));
+        let log = server.try_restart().expect_err("it does not start");
+        assert!(log.contains("panicked sending an error"), "{log}");
+        server.rebuild(|builder| builder.config("propagation-error-behavior ignore"));
+        server.restart();
+        assert_eq!(server.client().run("EXISTS k").int(), 0);
+    }
+}
+
+/// What becomes of the old primary as a replica of the new one.
+#[derive(Clone, Copy, PartialEq)]
+enum Back {
+    Follows,
+    /// It cannot read an effect; it was told to end then.
+    Ends,
+}
+
+/// From the first synchronization to the hand-over, and back where that can be.
+fn follows_and_takes_over(first: &Version, second: &Version, back: Back) {
+    let mut first = with_saves(first).config("propagation-error-behavior panic-on-replicas").start();
+    take_locks(&mut first.client(), "before");
+    let _waiters = queue_up(&first, "before");
+    let second = with_saves(second).config("propagation-error-behavior panic-on-replicas").replica_of(&first).start();
+    in_sync(&first, &second);
+    assert_eq!(locks(&second), locks(&first), "after the first synchronization");
+    take_locks(&mut first.client(), "later");
+    hand_off(&first, "before");
+    let waiters = queue_up(&first, "later");
+    in_sync(&first, &second);
+    let before = locks(&first);
+    assert_eq!(locks(&second), before, "after effects");
+
+    fail_over(&first, &second);
+    for mut waiter in waiters {
+        assert!(waiter.read().is_error(), "who waits is told to ask elsewhere");
+    }
+    assert_eq!(locks(&second), before, "nothing is lost by the hand-over");
+    take_locks(&mut second.client(), "there");
+    assert_greater_fences(&before, &second, "there");
+    assert_eq!(second.client().run("LOCK.RENEW mutex-before a PX 900000").int(), 1);
+    match back {
+        Back::Ends => {
+            until("the old one has ended", || !first.is_alive());
+        }
+        Back::Follows => {
+            let _waiters = queue_up(&second, "there");
+            hand_off(&second, "there");
+            in_sync(&second, &first);
+            let before = locks(&second);
+            assert_eq!(locks(&first), before, "after effects, the other way round");
+            fail_over(&second, &first);
+            assert_eq!(locks(&first), before, "nothing is lost on the way back");
+            take_locks(&mut first.client(), "back");
+            assert_greater_fences(&before, &first, "back");
+        }
+    }
+}
+
+/// A replica that cannot read its primary's RDB file never has anything, and says why.
+fn cannot_read_the_rdb(primary: &Version, replica: &Version) {
+    let primary = primary.builder().start();
+    take_locks(&mut primary.client(), "before");
+    let replica = replica.builder().replica_of(&primary).start();
+    until("the replica says why", || replica.log().contains("Can't handle RDB format version"));
+    let replication = replica.info("replication");
+    assert_eq!(replication.text("role"), "slave");
+    assert_eq!(replication.text("master_link_status"), "down");
+    assert_eq!(replica.client().run("DBSIZE").int(), 0);
+}
+
+/// Every family, in several shapes, under keys that end with `tag`.
+fn take_locks(client: &mut Client, tag: &str) {
+    let requests = [
+        "LOCK.ACQUIRE mutex a PX 600000",
+        "LOCK.ACQUIRE mutex-for-ever a PERSIST",
+        "LOCK.ACQUIRE mutex-renewed a PX 600000",
+        "LOCK.RENEW mutex-renewed a PX 700000",
+        "LOCK.ACQUIRE mutex-given-back a PX 600000",
+        "LOCK.RELEASE mutex-given-back a",
+        "RLOCK.ACQUIRE reentrant a HOLDS 3 PX 600000",
+        "RLOCK.RELEASE reentrant a",
+        "RWLOCK.ACQUIRE read a READ PX 600000",
+        "RWLOCK.ACQUIRE read b READ HOLDS 2 PX 700000",
+        "PEXPIRE read 800000",
+        "RWLOCK.ACQUIRE write a WRITE PX 600000",
+        "RWLOCK.ACQUIRE write a READ PX 600000",
+        "SEM.ACQUIRE semaphore a LIMIT 9 PERMITS 2 PX 600000",
+        "SEM.ACQUIRE semaphore b LIMIT 8 PERMITS 3 PX 700000",
+        "SEM.ACQUIRE semaphore c LIMIT 8 PERSIST",
+        "SEM.RELEASE semaphore b",
+    ];
+    for request in requests {
+        let mut words: Vec<String> = request.split(' ').map(String::from).collect();
+        words[1] = format!("{}-{tag}", words[1]);
+        let reply = client.cmd(&words);
+        assert!(!reply.is_error() && !reply.is_nil(), "{request}: {reply:?}");
+    }
+    let owner = "an-owner-of-more-than-thirty-eight-bytes-0123456789";
+    client.run(&format!("MLOCK.ACQUIRE 2 several-1-{tag} several-2-{tag} {owner} PX 600000")).fence();
+}
+
+/// A mutex and a semaphore that are waited for; who waits.
+fn queue_up(server: &Server, tag: &str) -> Vec<Client> {
+    let mut client = server.client();
+    client.run(&format!("LOCK.ACQUIRE queue-{tag} holder PX 600000")).fence();
+    client.run(&format!("SEM.ACQUIRE permits-{tag} holder LIMIT 3 PERMITS 3 PX 600000")).fence();
+    let blocked = server.blocked_clients();
+    let requests = [
+        format!("LOCK.ACQUIRE queue-{tag} first PX 600000 BLOCK 0"),
+        format!("LOCK.ACQUIRE queue-{tag} second PX 600000 BLOCK 0"),
+        format!("MLOCK.ACQUIRE 2 queue-{tag} free-{tag} third PX 600000 BLOCK 0"),
+        format!("SEM.ACQUIRE permits-{tag} other LIMIT 2 PX 600000 BLOCK 0"),
+    ];
+    let mut waiters = Vec::new();
+    for (number, request) in requests.iter().enumerate() {
+        let mut waiter = server.client();
+        waiter.send_line(request);
+        server.wait_blocked(blocked + number as i64 + 1);
+        waiters.push(waiter);
+    }
+    waiters
+}
+
+/// Ends what the waiters of [`queue_up`] wait for: by releases, and by the end of a lease.
+fn hand_off(server: &Server, tag: &str) {
+    let mut client = server.client();
+    client.run(&format!("LOCK.RELEASE queue-{tag} holder"));
+    client.run(&format!("PEXPIRE queue-{tag} 1"));
+    client.run(&format!("SEM.RELEASE permits-{tag} holder PERMITS 2"));
+    until("both have their turn", || {
+        let holds = |client: &mut Client, key: &str, owner| !client.cmd(&["LOCK.HELD", key, owner]).is_nil();
+        holds(&mut client, &format!("queue-{tag}"), "second") && holds(&mut client, &format!("permits-{tag}"), "other")
+    });
+}
+
+/// Hands over in good order: `to` has everything before it is promoted.
+fn fail_over(from: &Server, to: &Server) {
+    let mut operator = from.client();
+    until("the failover begins", || {
+        let begun = operator.run(&format!("FAILOVER TO 127.0.0.1 {}", to.port()));
+        // A moment after its first synchronization.
+        assert!(begun == Reply::ok() || begun.error().contains("is not online"), "{begun:?}");
+        begun == Reply::ok()
+    });
+    until("the roles have changed", || {
+        // The old primary may end as soon as it is a replica.
+        to.info("replication").text("role") == "master" && role(from).is_none_or(|role| role == "slave")
+    });
+}
+
+/// Every key: family, limit, latest fence, deadline, and of each holder owner, mode, holds, fence and lease.
+fn locks(server: &Server) -> BTreeMap<String, String> {
+    let mut client = server.client();
+    let keys = client.run("KEYS *");
+    let keys = keys.items().iter().map(|key| key.text().to_string());
+    keys.map(|key| {
+        let info = client.cmd(&["LOCK.INFO", &key]);
+        let fields = |map: &Reply, names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| format!("{:?}", map.get(name))).collect()
+        };
+        let mut words = fields(&info, &["kind", "limit", "fence"]);
+        words.push(client.cmd(&["PEXPIRETIME", &key]).int().to_string());
+        for holder in info.get("holders").items() {
+            words.extend(fields(holder, &["owner", "mode", "holds", "fence", "lease"]));
+        }
+        (key, words.join(" "))
+    })
+    .collect()
+}
+
+/// Whether every lock of `tag` was granted after all that there were `before`.
+#[track_caller]
+fn assert_greater_fences(before: &BTreeMap<String, String>, server: &Server, tag: &str) {
+    let fence = |words: &String| words.split(' ').nth(2).and_then(|word| word.parse::<i64>().ok()).expect("a fence");
+    let last = before.values().map(fence).max().expect("locks");
+    let later = locks(server);
+    let smallest = later.iter().filter(|(key, _)| key.ends_with(tag)).map(|(_, words)| fence(words)).min();
+    assert!(smallest.is_some_and(|smallest| smallest > last), "a fence went back: {smallest:?} after {last}");
+}
+
+/// As Debian sets it up: the server saves when it ends.
+fn with_saves(version: &Version) -> support::Builder {
+    version.builder().config("save 3600 1")
+}
+
+fn this_module_on(server: &Program) -> Version {
+    Version { server: server.clone(), module: Module::New }
+}
+
+fn with_module(server: &Program, module: &OldModule) -> Version {
+    Version { server: server.clone(), module: Module::Old(module.clone()) }
+}
+
+/// None, and a note that the test is skipped, where there are none.
+fn old_modules() -> Option<Vec<OldModule>> {
+    let old = OldModule::all();
+    if old.is_empty() {
+        skip("no older version of the module is built: make upgrade");
+    }
+    (!old.is_empty()).then_some(old)
+}
+
+/// Those that cannot follow this one: None, and a note that the test is skipped, where there are none.
+fn modules_that_misread_this_one() -> Option<Vec<OldModule>> {
+    let old: Vec<OldModule> = old_modules()?.into_iter().filter(|old| !effects_are_read_by(old)).collect();
+    if old.is_empty() {
+        skip("every older version that is built reads what this one sends");
+    }
+    (!old.is_empty()).then_some(old)
+}
+
+fn effects_are_read_by(old: &OldModule) -> bool {
+    is_told_to_follow(&this_version(), &old.version)
+}
+
+fn this_version() -> String {
+    Server::start().info("lock").text("lock_version").into()
+}

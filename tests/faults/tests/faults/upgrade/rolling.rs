@@ -1,0 +1,215 @@
+//! The steps of `docs/operations.md`, Upgrade, under load and under Sentinels: every server of a pair is replaced by
+//! another version, there and back. Nothing is lost, no fence goes back.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use faults::judge::{assert_drained, breaches_despite_losses, holds, lost, not_linearizable, overlaps, Scope};
+use faults::sentinels::{Judgement, Sentinels};
+use faults::versions::{Module, OldModule, Program, Version};
+use faults::{Plan, Recorder, Row, Workers};
+use support::{in_sync, skip, until, Client, Reply, Server};
+
+use super::is_told_to_follow;
+use crate::failover::{replication, role, GRANTS};
+use crate::judged::assert_none;
+
+/// A replica ends when it cannot read what its primary tells it: better no replica than one with holes.
+const END_AT_AN_ERROR: &str = "propagation-error-behavior panic-on-replicas";
+
+/// Longer than Sentinels take to replace a primary.
+const ASK_AGAIN: Duration = Duration::from_secs(3);
+
+/// Longer than any step: writes are accepted again when the operator says so.
+const PAUSE: &str = "CLIENT PAUSE 60000 WRITE";
+
+#[test]
+fn servers_are_replaced_by_newer_ones_and_back_with_nothing_lost() {
+    let tested = Program::tested();
+    // An older one cannot be given a newer one's file, but it can go on as its replica.
+    let newer: Vec<Program> = Program::others()
+        .into_iter()
+        .filter(|other| is_told_to_follow(&tested.line, &other.line) && tested.line < other.line)
+        .collect();
+    if newer.is_empty() {
+        return skip("no newer server is built that can follow this one: make servers");
+    }
+    for newer in newer {
+        let [old, new] = [&tested, &newer].map(|server| Version { server: server.clone(), module: Module::New });
+        let title = format!("upgrade under load: {} to {} and back", old.server.line, new.server.line);
+        let mut pair = Pair::start(&title, &old, true);
+        pair.replace_replica(&new);
+        pair.hand_over();
+        // The old one follows as long as the connection, or the backlog, lasts.
+        pair.hand_over();
+        pair.hand_over();
+        pair.replace_replica(&new);
+        pair.hand_over();
+        pair.judge();
+    }
+}
+
+#[test]
+fn the_module_is_replaced_by_a_newer_one_and_back_with_nothing_lost() {
+    let old = OldModule::all();
+    if old.is_empty() {
+        return skip("no older version of the module is built: make upgrade");
+    }
+    let server = Program::tested();
+    for module in old {
+        let title = format!("upgrade under load: {} to this version and back", module.version);
+        let has_exec = module.version != "0.1.0";
+        let [old, new] = [Module::Old(module), Module::New].map(|module| Version { server: server.clone(), module });
+        let mut pair = Pair::start(&title, &old, has_exec);
+        pair.replace_replica(&new);
+        pair.hand_over();
+        pair.replace_replica(&new);
+        pair.hand_over();
+        // And back. What 0.2.0 and later send, 0.1.0 does not read: it gets an RDB file, and nothing after it.
+        match has_exec {
+            true => {
+                pair.replace_replica(&old);
+                pair.hand_over();
+            }
+            false => pair.hand_over_to_an_older_one(&old),
+        }
+        pair.replace_replica(&old);
+        pair.hand_over();
+        pair.judge();
+    }
+}
+
+/// A primary and its replica under Sentinels, and clients that ask those for the primary.
+struct Pair {
+    title: String,
+    plan: Plan,
+    workers: Workers,
+    sentinels: Sentinels,
+    primary: Server,
+    replica: Server,
+    /// The server under test at the beginning.
+    server: String,
+    /// The fences of locks that are held to the end; one was granted after each hand-over.
+    kept: Vec<i64>,
+}
+
+impl Pair {
+    fn start(title: &str, version: &Version, execs: bool) -> Pair {
+        eprintln!("{title}");
+        let builder = || version.builder().config("save 3600 1").config(END_AT_AN_ERROR);
+        let primary = builder().start();
+        let replica = builder().replica_of(&primary).start();
+        in_sync(&primary, &replica);
+        let judgement = Judgement { down_after: Duration::from_secs(10), failover_timeout: Duration::from_secs(3) };
+        let sentinels = Sentinels::of(&primary, 1, judgement);
+        let plan = Plan { execs, ..Plan::mixed() };
+        let workers = Workers::start(&plan, &Recorder::new(), sentinels.route());
+        workers.wait_for_grants(GRANTS);
+        let server = primary.info("server").version();
+        let mut pair =
+            Pair { title: title.into(), plan, workers, sentinels, primary, replica, server, kept: Vec::new() };
+        pair.keep_a_lock();
+        pair
+    }
+
+    /// Restarts the replica as another version, from the files that the one before left.
+    fn replace_replica(&mut self, version: &Version) {
+        self.stop_replica();
+        self.start_replica(version);
+        in_sync(&self.primary, &self.replica);
+        self.workers.wait_for_grants(GRANTS);
+    }
+
+    /// Makes the replica the primary: with writes held off until the old primary is a replica, or has ended because it
+    /// cannot be one.
+    fn hand_over(&mut self) {
+        self.hold_writes();
+        in_sync(&self.primary, &self.replica);
+        self.promote_replica();
+    }
+
+    /// Makes an older module the primary that reads no effects of this one: while writes are held off there are none
+    /// after the file that it begins with.
+    fn hand_over_to_an_older_one(&mut self, old: &Version) {
+        self.stop_replica();
+        self.hold_writes();
+        fs::remove_file(self.replica.dir().join("dump.rdb")).expect("what it saved when it ended");
+        self.start_replica(old);
+        in_sync(&self.primary, &self.replica);
+        self.promote_replica();
+    }
+
+    fn hold_writes(&mut self) {
+        assert_eq!(self.primary.client().run(PAUSE), Reply::ok());
+    }
+
+    fn promote_replica(&mut self) {
+        let port = self.replica.port();
+        let mut asked: Option<Instant> = None;
+        until("the replica is promoted, and the Sentinels agree", || {
+            // One that sees no fit replica gives up without telling. Never while they change: it would change back.
+            let is_due = asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN);
+            if is_due && self.sentinels.agree_on(self.primary.port()) && self.sentinels.see_replicas(1) {
+                self.sentinels.fail_over();
+                asked = Some(Instant::now());
+            }
+            self.sentinels.agree_on(port) && role(&self.replica).as_deref() == Some("master")
+        });
+        // Sentinel's own REPLICAOF waits behind a PUBLISH, which the pause holds up.
+        let mut operator = self.primary.client();
+        assert_eq!(operator.run(&format!("REPLICAOF 127.0.0.1 {port}")), Reply::ok());
+        // It may have ended by now.
+        let _ = operator.try_cmd(&["CLIENT", "UNPAUSE"]);
+        std::mem::swap(&mut self.primary, &mut self.replica);
+        self.assert_locks_are_kept();
+        self.keep_a_lock();
+        self.workers.wait_for_grants(GRANTS);
+        if self.replica.is_alive() {
+            until("it follows, or has ended", || {
+                let Some(replication) = replication(&self.replica) else { return true };
+                replication.find("master_link_status") == Some("up")
+            });
+        }
+    }
+
+    /// In good order, unless it has ended by itself, or does so now.
+    fn stop_replica(&mut self) {
+        if let Ok(mut client) = Client::try_connect(self.replica.port()) {
+            let _ = client.try_cmd(&["SHUTDOWN"]);
+        }
+        self.replica.kill();
+    }
+
+    fn start_replica(&mut self, version: &Version) {
+        let primary = &self.primary;
+        self.replica.rebuild(|builder| version.apply_to(builder).replica_of(primary));
+        self.replica.restart();
+    }
+
+    /// Workers hold their locks for moments: what a replica has missed may be over when it is promoted.
+    fn keep_a_lock(&mut self) {
+        let request = format!("LOCK.ACQUIRE kept-{} keeper PX 600000", self.kept.len());
+        self.kept.push(self.primary.client().run(&request).fence());
+    }
+
+    fn assert_locks_are_kept(&self) {
+        let mut client = self.primary.client();
+        let held = |number| client.run(&format!("LOCK.HELD kept-{number} keeper"));
+        let held: Vec<_> = (0..self.kept.len()).map(held).collect();
+        let fences: Vec<_> = held.iter().map(|held| (!held.is_nil()).then(|| held.items()[0].int())).collect();
+        assert_eq!(fences, self.kept.iter().copied().map(Some).collect::<Vec<_>>(), "{}", self.title);
+    }
+
+    fn judge(self) {
+        self.workers.wait_for_grants(GRANTS);
+        self.assert_locks_are_kept();
+        let history = self.workers.stop();
+        let holds = holds(&history);
+        assert_none(&lost(&holds));
+        assert_none(&overlaps(&holds));
+        assert_none(&breaches_despite_losses(&history, Scope::Server));
+        assert_none(&not_linearizable(&history));
+        assert_drained(&mut self.primary.client(), &self.plan.locks);
+        Row::of(&self.title, &self.server, self.kept.len() - 1, &history).report();
+    }
+}
