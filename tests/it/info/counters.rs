@@ -151,7 +151,7 @@ fn leases_that_end_are_counted_once() {
         let before = counts(&server);
         client.run(&format!("{} PX 1000", way.acquire("k", "a")));
         let mut b = wait_for(way, &server, "k", "b");
-        b.granted_within("b", Duration::from_secs(1) + SOON);
+        b.granted_within("b", std::time::Duration::from_secs(1) + SOON);
         let expected = [("grants_immediate", 1), ("grants_after_wait", 1), ("leases_expired", keys)];
         assert_counted(&server, &before, &expected, &format!("{way:?}"));
         // Nobody waits; somebody else comes.
