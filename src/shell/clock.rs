@@ -103,6 +103,16 @@ fn is_turn_over(units: u32) -> bool {
     units % UNITS_A_READING == 0 && ffi::monotonic_us() >= turn.ends_us
 }
 
+/// Whether so much time has passed since now, to be asked after each unit of work.
+pub fn over_after(us: u64) -> impl FnMut() -> bool {
+    let ends_us = ffi::monotonic_us() + us;
+    let mut units = 0;
+    move || {
+        units += 1;
+        units % UNITS_A_READING == 0 && ffi::monotonic_us() >= ends_us
+    }
+}
+
 /// What was done in this turn costs the server so much when the turn is over: that counts too.
 pub fn shorten_turn(us: u64) {
     let turn = TURN.0.get();

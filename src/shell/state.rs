@@ -26,10 +26,13 @@ pub struct State {
     pub log: LockLog,
 }
 
+/// What the timer's turn takes for events at most. A command applies all that are left: few, as most of a turn is theirs.
+const EVENTS_US: u64 = 3_000;
+
 static STATE: MainThread<RefCell<Option<State>>> = MainThread(RefCell::new(None));
 
-/// Works with the state, between the events that were noted before and those that this brings. `None` when it is in
-/// use: a command inside a callback inside a command.
+/// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
+/// a command.
 pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.0.try_borrow_mut().ok()?;
     let state = match &mut *borrowed {
@@ -39,16 +42,32 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let now = &clock::now();
     if events::is_any() {
         now.begin_turn();
-        state.apply_all(now);
+        while let Some(event) = events::take_next() {
+            state.apply(event, now);
+        }
     }
     let result = work(state, now);
-    // What the work has brought, as of an expired key that it opened: whatever happens next finds no event that waits.
-    if events::is_any() {
-        state.apply_all(now);
-    }
     events::set_concern_anybody(state.manager.concerns_anybody());
     events::set_concern_several(state.manager.knows_several_holders());
     Some(result)
+}
+
+/// Applies the events that were noted, as many as there is time for; whether none is left.
+pub fn apply_events() -> bool {
+    let Ok(mut borrowed) = STATE.0.try_borrow_mut() else { return true };
+    let state = match &mut *borrowed {
+        Some(state) => state,
+        unset => begin(unset),
+    };
+    let now = &clock::now();
+    let mut is_over = clock::over_after(EVENTS_US);
+    while let Some(event) = events::take_next() {
+        state.apply(event, now);
+        if is_over() {
+            break;
+        }
+    }
+    !events::is_any()
 }
 
 /// The state, if nobody uses it, no event waits to be applied, and nobody observes.
@@ -83,12 +102,6 @@ fn set_limits(manager: &mut LockManager) {
 }
 
 impl State {
-    fn apply_all(&mut self, now: &Now) {
-        while let Some(event) = events::take_next() {
-            self.apply(event, now);
-        }
-    }
-
     fn apply(&mut self, event: Event, now: &Now) {
         let State { manager, clients, log } = self;
         match event {

@@ -236,6 +236,11 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
+        // Thousands may have happened. Nothing is decided before all of it is known, but others may come in between.
+        if !state::apply_events() {
+            timer::arm_now();
+            return;
+        }
         state::borrow(|state, now| {
             let State { manager, clients, log } = state;
             // SAFETY: the state is borrowed, so no other turn has a store.

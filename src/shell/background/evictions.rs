@@ -40,9 +40,9 @@ pub fn watch() {
 }
 
 /// A lock was removed: by this owner it was held, since the grant with this fence.
-pub fn note_removed(key: KeyRef<'_>, owner: &Owner, fence: Fence) {
+pub fn note_removed(key: &Key, owner: &Owner, fence: Fence) {
     if are_told() {
-        LAST_REMOVED.0.replace(Some((key.to_key(), owner.clone(), fence)));
+        LAST_REMOVED.0.replace(Some((key.clone(), owner.clone(), fence)));
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, NonNull};
 
 use command::rdb_codec;
-use lock::key::{Key, KeyRef};
+use lock::key::Key;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use redis_module::native_types::RedisType;
@@ -154,11 +154,20 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
                 value.cast::<Lock>().as_ref(),
             )
         };
-        let (Some(name), Some(lock)) = (name, lock) else { return };
-        if (events::concern_anybody() || events::concern_several()) && may_come_to_another_key(lock) {
+        if let (Some(name), Some(lock)) = (name, lock) {
+            removals::note(db, name, lock);
+        }
+        if !(events::concern_anybody() || events::concern_several()) {
+            return;
+        }
+        if lock.is_some_and(may_come_to_another_key) {
             key_events::subscribe();
         }
-        removals::note(KeyRef { db, name: name.bytes() }, lock);
+        let concerns = |lock: &&Lock| events::concern_anybody() || lock.is_shared();
+        if let (Some(name), Some(last)) = (name, lock.filter(concerns).and_then(Lock::fence)) {
+            events::note(Event::KeyRemoved(Key::new(db, name.bytes()), last));
+            timer::wake();
+        }
     });
 }
 

@@ -8,15 +8,14 @@ use lock::manager::occurrence::EndedBy;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;
-use lock::value::time::Now;
 use redis_module::raw;
 
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::{evictions, timer};
 use crate::shell::clock;
 use crate::shell::ffi::main_thread::MainThread;
-use crate::shell::settings;
-use crate::shell::state::{self, State};
+use crate::shell::ffi::string::Str;
+use crate::shell::{settings, state};
 
 /// Holds whose leases have ended with their keys.
 static EXPIRED: MainThread<Cell<u64>> = MainThread(Cell::new(0));
@@ -35,39 +34,13 @@ pub fn expired() -> u64 {
     EXPIRED.0.get()
 }
 
-/// A lock leaves its key.
-///
-/// Where the rules are at rest, and no event waits, they are told at once: each of thousands of keys in its own time,
-/// and not all in the next turn. What several may hold is noted always: what follows asks whether something was.
-pub fn note(key: KeyRef<'_>, lock: &Lock) {
-    let ended = ended(key, lock);
-    let concerns = events::concern_anybody() || events::concern_several() && lock.is_shared();
-    let removed = lock.fence().filter(|_| concerns);
-    if ended.is_none() && removed.is_none() {
-        return;
-    }
-    timer::wake();
-    let tell = |state: &mut State, now: &Now| {
-        ended.iter().for_each(|(owner, fence, by)| state.manager.hold_removed(now, key, owner, *fence, *by));
-        removed.iter().for_each(|last| state.manager.key_removed(key, *last));
-    };
-    if !events::is_any() && !lock.is_shared() && state::borrow(tell).is_some() {
-        return;
-    }
-    if let Some((owner, fence, by)) = ended {
-        events::note(Event::HoldRemoved(key.to_key(), owner.clone(), fence, by));
-    }
-    removed.into_iter().for_each(|last| events::note(Event::KeyRemoved(key.to_key(), last)));
-}
-
-/// Whose hold has ended with the key, if that is to be told. Not on a replica, which does what its primary says, nor
-/// out of an append-only file.
-fn ended<'l>(key: KeyRef<'_>, lock: &'l Lock) -> Option<(&'l Owner, Fence, EndedBy)> {
+/// A lock leaves its key. Not on a replica, which does what its primary says, nor out of an append-only file.
+pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     let decided_elsewhere = raw::REDISMODULE_CTX_FLAGS_SLAVE
         | raw::REDISMODULE_CTX_FLAGS_LOADING
         | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
     if timer::own_context().is_none_or(|ctx| ctx.has_flag(decided_elsewhere)) {
-        return None;
+        return;
     }
     // Nothing that the module does in a turn removes a lock but opening its key when that has expired. Outside of a
     // turn nobody tells why a lock is removed: what was granted for so long that its lease is over has expired, as a
@@ -77,23 +50,25 @@ fn ended<'l>(key: KeyRef<'_>, lock: &'l Lock) -> Option<(&'l Owner, Fence, Ended
     if has_expired {
         EXPIRED.0.set(EXPIRED.0.get() + lock.holders() as u64);
     }
-    let (owner, fence) = lock.latest_holder()?;
+    let Some((owner, fence)) = lock.latest_holder() else { return };
     if !(events::concern_anybody() || settings::observes_holds() || evictions::are_told()) {
-        return None;
+        return;
     }
     // Neither the short road nor an inspection takes what its turn has brought.
     timer::wake();
     let told = TOLD.0.get();
     if !is_in_turn && told == MOST_TOLD {
-        return None;
+        return;
     }
     TOLD.0.set(told + 1);
-    evictions::note_removed(key, owner, fence);
+    let key = Key::new(db, name.bytes());
+    evictions::note_removed(&key, owner, fence);
     if is_in_turn {
-        IN_TURN.0.borrow_mut().push((key.to_key(), owner.clone(), fence));
-        return None;
+        IN_TURN.0.borrow_mut().push((key, owner.clone(), fence));
+    } else {
+        let by = if has_expired { EndedBy::Expired } else { EndedBy::Removed };
+        events::note(Event::HoldRemoved(key, owner.clone(), fence, by));
     }
-    Some((owner, fence, if has_expired { EndedBy::Expired } else { EndedBy::Removed }))
 }
 
 /// The lock that expired when this key was opened, if that was not asked yet.
