@@ -50,12 +50,12 @@ pub struct Caller {
 }
 
 /// Where a node of a cluster sent the request.
-#[derive(Clone, Copy)]
 enum Redirect {
     /// For good, as far as it knows: until a request fails there.
     Moved(SocketAddr),
-    /// For the next request only.
-    Ask(SocketAddr),
+    /// For the next request only, and if it is for this key: other keys of the slot may still be where they were, and
+    /// the node that takes the slot in grants to whoever is asking.
+    Ask { address: SocketAddr, key: String },
 }
 
 impl Caller {
@@ -178,7 +178,7 @@ impl Caller {
         };
         let invoked = recorder.now();
         let outcome = match exchange(client, request, &action, patience, wait, read) {
-            Ok(Outcome::Refused(error)) => self.refused(error),
+            Ok(Outcome::Refused(error)) => self.refused(error, &lock.key),
             Ok(outcome) => outcome,
             Err(_) => {
                 self.forget();
@@ -202,13 +202,13 @@ impl Caller {
     }
 
     /// An error reply says where to go instead, or that the owner does not hold the lock.
-    fn refused(&mut self, error: String) -> Outcome {
+    fn refused(&mut self, error: String, key: &str) -> Outcome {
         let mut words = error.split(' ');
         let (code, address) = (words.next().unwrap_or_default(), words.nth(1).and_then(|word| word.parse().ok()));
         match (code, address) {
             ("NOTHELD", _) => return Outcome::NotHeld,
             ("MOVED", Some(address)) => self.redirect = Some(Redirect::Moved(address)),
-            ("ASK", Some(address)) => self.redirect = Some(Redirect::Ask(address)),
+            ("ASK", Some(address)) => self.redirect = Some(Redirect::Ask { address, key: key.into() }),
             // Whoever answers so may have been replaced: ask the route again.
             ("READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "UNBLOCKED", _) => self.redirect = None,
             _ => {}
@@ -223,14 +223,14 @@ impl Caller {
     }
 
     fn connect(&mut self, key: &str) -> io::Result<&mut Client> {
-        let (address, is_asking) = match self.redirect {
-            Some(Redirect::Moved(address)) => (address, false),
-            Some(Redirect::Ask(address)) => {
-                self.redirect = None;
-                (address, true)
-            }
-            None => (self.route.address(key), false),
+        let (address, is_asking) = match &self.redirect {
+            Some(Redirect::Moved(address)) => (*address, false),
+            Some(Redirect::Ask { address, key: asked }) if asked == key => (*address, true),
+            Some(Redirect::Ask { .. }) | None => (self.route.address(key), false),
         };
+        if matches!(self.redirect, Some(Redirect::Ask { .. })) {
+            self.redirect = None;
+        }
         let connection = match self.connection.take() {
             Some(connection) if connection.0 == address => connection,
             _ => (address, self.route.connect(address, self.patience)?),

@@ -26,6 +26,7 @@ pub struct Builder {
     module: Module,
     module_args: String,
     config: Vec<String>,
+    is_node: bool,
     clock: Option<String>,
     clocks: Option<Clocks>,
     /// A program that runs the server, and its arguments.
@@ -96,10 +97,9 @@ impl Builder {
     }
 
     /// A node of a cluster; it owns no slots yet.
-    pub fn cluster(self) -> Builder {
-        // The bus has a port of its own: the default, 10,000 above the client port, is nobody's to choose here.
-        let bus = free_port();
-        self.config("cluster-enabled yes").config(format!("cluster-port {bus}"))
+    pub fn cluster(mut self) -> Builder {
+        self.is_node = true;
+        self
     }
 
     /// Runs the server by another program, in the same process: valgrind, say, with its arguments. Otherwise by the one
@@ -133,10 +133,12 @@ impl Builder {
     /// Starts it, or returns the log of the server that refused to start.
     pub fn try_start(self) -> Result<Server, String> {
         let dir = tempfile::Builder::new().prefix("redis-lock-").tempdir().expect("a temporary directory");
-        let mut server = Server { dir, port: 0, builder: self, child: None };
+        let mut server = Server { dir, port: 0, bus_port: None, builder: self, child: None };
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
             server.port = free_port();
+            // Otherwise the bus has the port 10,000 above: that may be anybody's.
+            server.bus_port = server.builder.is_node.then(free_port);
             if server.try_launch().map_err(|error| error.to_string())? {
                 return Ok(server);
             }
@@ -160,6 +162,8 @@ fn runner_of_all() -> Vec<String> {
 pub struct Server {
     dir: TempDir,
     port: u16,
+    /// Of a cluster's node, by which the others reach it.
+    bus_port: Option<u16>,
     builder: Builder,
     child: Option<Child>,
 }
@@ -177,6 +181,7 @@ impl Server {
             module: Module::Built,
             module_args: String::new(),
             config: Vec::new(),
+            is_node: false,
             clock: None,
             clocks: None,
             runner: runner_of_all(),
@@ -424,6 +429,9 @@ impl Server {
             // The server runs in a directory of its own.
             let module = path::absolute(module).expect("the path of a module");
             lines.push(format!("loadmodule {} {}", module.display(), self.builder.module_args));
+        }
+        if let Some(bus_port) = self.bus_port {
+            lines.extend(["cluster-enabled yes".into(), format!("cluster-port {bus_port}")]);
         }
         lines.extend(self.builder.config.iter().cloned());
         lines.join("\n") + "\n"

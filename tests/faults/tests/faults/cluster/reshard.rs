@@ -1,9 +1,10 @@
 //! A slot that moves key by key, as `redis-cli --cluster reshard` does it, while its locks are held and waited for.
 
 use faults::judge::Scope;
-use support::Server;
+use faults::{Caller, Cluster, Kind, Lock, Mode, Outcome, Recorder};
+use support::{until, Server};
 
-use super::{patient_plan, Run, GRANTS, NEVER};
+use super::{code_of, patient_plan, Run, GRANTS, LONG, NEVER};
 use crate::judged::assert_none;
 
 /// How many requests meet the slot in each state of a move at least.
@@ -34,4 +35,33 @@ fn locks_of_a_slot_that_is_resharded_are_held_once_and_nobody_who_waits_is_forgo
         assert!(shown.told(code) > 0, "nobody was told {code}: {:?}", shown.row);
     }
     shown.row.report();
+}
+
+/// The judge's own clients keep the contract of ASK. One that did not would take the lock twice: the node that takes a
+/// slot in cannot know what is still where it was.
+#[test]
+fn a_client_that_is_sent_on_for_one_key_does_not_ask_there_for_another() {
+    let cluster = Cluster::start(NEVER, Server::builder);
+    let [gone, here] = ["{k}gone", "{k}here"].map(|key| Lock::new(key, Kind::Mutex));
+    let caller = |number| Caller::new(number, Recorder::new(), cluster.route());
+    let (mut holder, mut asker) = (caller(0), caller(1));
+    let take = |caller: &mut Caller, lock: &Lock, owner: &str| caller.acquire(lock, owner, Mode::Mutex, LONG, None);
+    until("the lock is held", || matches!(take(&mut holder, &here, "a"), Outcome::Granted { .. }));
+    let slot = cluster.slot(&here.key);
+    let from = cluster.primary_of(slot);
+    cluster.begin_to_move(slot, from, (from + 1) % 3);
+    until("it is sent on", || match asker.release(&gone, "b", Mode::Mutex) {
+        Outcome::Refused(error) => code_of(&error) == "ASK",
+        outcome => panic!("{outcome:?}"),
+    });
+    until("it is told", || match take(&mut asker, &here, "b") {
+        Outcome::Refused(error) => {
+            assert_eq!(code_of(&error), "MOVED");
+            false
+        }
+        outcome => {
+            assert_eq!(outcome, Outcome::NotGranted, "the lock is held where it was");
+            true
+        }
+    });
 }
