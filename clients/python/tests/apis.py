@@ -11,6 +11,8 @@ from typing import Any, Callable, List
 import redis as redis_sync
 import redis.asyncio as redis_asyncio
 import redis.asyncio.sentinel as redis_asyncio_sentinel
+import redis.asyncio.retry
+import redis.retry
 import redis.sentinel as redis_sentinel
 import redislock
 import redislock.asyncio
@@ -68,6 +70,7 @@ class Api:
     redis: Any
     locks: Any
     sentinel: Any
+    retry: Any
     cluster: Any
     _actor: Any
 
@@ -102,6 +105,7 @@ class SyncApi(Api):
     cluster = redis_sync.RedisCluster
     sentinel = redis_sentinel.Sentinel
     locks = redislock
+    retry = redis_sync.retry.Retry
     _actor = ThreadActor
 
 
@@ -111,4 +115,5 @@ class AsyncioApi(Api):
     cluster = redis_asyncio.RedisCluster
     sentinel = redis_asyncio_sentinel.Sentinel
     locks = redislock.asyncio
+    retry = redis_asyncio.retry.Retry
     _actor = TaskActor

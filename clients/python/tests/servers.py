@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Callable, List, Optional
 
 import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULE = os.environ.get("REDIS_LOCK_MODULE") or str(ROOT / "target/release/libredis_lock.so")
@@ -69,7 +71,9 @@ class Server:
             words += ["--loadmodule", MODULE] if module else []
         self._log = open(Path(self.dir, "log"), "wb")
         self.process = subprocess.Popen([*words, *options], stdout=self._log, stderr=self._log)
-        self.admin = redis.Redis(port=self.port, decode_responses=True, protocol=2)
+        # redis-py 5 does not connect again by itself.
+        again = Retry(ConstantBackoff(0.05), 5)
+        self.admin = redis.Redis(port=self.port, decode_responses=True, protocol=2, retry=again)
         try:
             until(self._answers, f"a server on port {self.port}")
         except BaseException:

@@ -77,51 +77,48 @@ def acquire(
     `patience_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: ask again so often in place of waiting in
     the queue, beside clients that hold the key as a string. `other`: the line to clear up over.
     """
-    try:
-        return (yield from _acquire(line, request, patience_s, poll_s))
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        # Only a clear answer of the server leaves nothing behind: a lost reply may have been a grant.
-        if heals(error) or not isinstance(error, Exception):
-            yield Undo(withdraw(other, request))
-        raise
-
-
-def _acquire(
-    line: Any, request: Request, patience_s: Optional[float], poll_s: Optional[float]
-) -> Steps[Optional[Granted]]:
     ends = None if patience_s is None else clock() + patience_s
     waits = patience_s != 0 and poll_s is None
     resend_until = clock() + RESEND_S if patience_s == 0 else ends
     backoff = Backoff()
-    while True:
-        try:
-            granted = yield from _ask(line, request, ends, waits)
-        except RedisTrouble as error:
-            if code(error) == "WRONGTYPE" and poll_s is None:
-                raise (yield from _wrong_type(line, request)) from error
-            if code(error) in ("WRONGTYPE", "GRACE") and not waits:
-                granted = None
-            elif not heals(error):
-                raise translated(error, request.name) from error
-            elif resend_until is not None and clock() >= resend_until:
-                raise
-            else:
-                logger.debug("%s: asking again after %r", request.name, error)
-                yield Pause(backoff.next(resend_until))
-                continue
-        backoff = Backoff()
-        if granted is not None or patience_s == 0:
-            return granted
-        if poll_s is not None:
-            # Half to one and a half of it: old and new clients that poll in step would starve each other.
-            pause = poll_s * random.uniform(0.5, 1.5)
-            if ends is not None and clock() + pause > ends:
+    # A request that was sent and not answered: it may be queued, or granted.
+    unanswered = False
+    try:
+        while True:
+            try:
+                granted = yield from _ask(line, request, ends, waits)
+                unanswered = False
+            except RedisTrouble as error:
+                unanswered = unanswered or may_have_run(error)
+                if code(error) == "WRONGTYPE" and poll_s is None:
+                    raise (yield from _wrong_type(line, request)) from error
+                if code(error) in ("WRONGTYPE", "GRACE") and not waits:
+                    granted = None
+                elif not heals(error):
+                    raise translated(error, request.name) from error
+                elif resend_until is not None and clock() >= resend_until:
+                    raise
+                else:
+                    logger.debug("%s: asking again after %r", request.name, error)
+                    yield Pause(backoff.next(resend_until))
+                    continue
+            backoff = Backoff()
+            if granted is not None or patience_s == 0:
+                return granted
+            if poll_s is not None:
+                # Half to one and a half of it: old and new clients that poll in step would starve each other.
+                pause = poll_s * random.uniform(0.5, 1.5)
+                if ends is not None and clock() + pause > ends:
+                    return None
+                yield Pause(pause)
+            elif ends is not None and clock() >= ends:
                 return None
-            yield Pause(pause)
-        elif ends is not None and clock() >= ends:
-            return None
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if unanswered or not isinstance(error, Exception):
+            yield Undo(withdraw(other, request))
+        raise
 
 
 def _ask(line: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Optional[Granted]]:

@@ -59,9 +59,19 @@ def heals(error: BaseException) -> bool:
     return code(error) in _HEALS or (code(error) == "UNBLOCKED" and _DEMOTED in str(error))
 
 
+_UNSENT = "redislock_unsent"
+
+
+def unsent(error: BaseException) -> None:
+    """Note that nothing was sent: there was no connection to send it over."""
+    setattr(error, _UNSENT, True)
+
+
 def may_have_run(error: BaseException) -> bool:
     """Whether the server may have done what it was asked for, and only the reply is missing."""
-    return isinstance(error, (ConnectionError, TimeoutError)) and not isinstance(error, BusyLoadingError)
+    if isinstance(error, BusyLoadingError) or getattr(error, _UNSENT, False):
+        return False
+    return isinstance(error, (ConnectionError, TimeoutError))
 
 
 def means_lost(error: BaseException) -> bool:

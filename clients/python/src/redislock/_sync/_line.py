@@ -11,6 +11,7 @@ import redis
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
 
 from .._connections import GET_CONNECTION_ARGS, SocketTimeouts, WaitShare, new_connection
+from .._replies import RedisTrouble, unsent
 from .._steps import Send, Word
 
 _wait_share = WaitShare()
@@ -44,6 +45,7 @@ class Line:
         try:
             return self._connection is None or bool(self._connection.can_read(timeout=0))
         except (redis.RedisError, OSError):
+            self.close()
             return True
 
     def close(self) -> None:
@@ -67,7 +69,8 @@ class Line:
     def _send_pooled(self, pool: Any, step: Send) -> Any:
         try:
             connection = pool.get_connection(*GET_CONNECTION_ARGS)
-        except ConnectionError as error:
+        except RedisTrouble as error:
+            unsent(error)
             self._stale = True
             if "Too many connections" in str(error):
                 return self._send_apart(pool, step)
@@ -87,6 +90,7 @@ class Line:
     def _send_over(self, connection: Any, pool: Any, step: Send, shared: bool) -> Any:
         asking, self._ask = self._ask, None
         try:
+            self._connect(connection)
             if asking is not None:
                 connection.send_command("ASKING")
                 connection.read_response()
@@ -118,6 +122,14 @@ class Line:
         if not connection.can_read(timeout=within_s):
             raise TimeoutError(f"No reply within {within_s:.3f} s")
 
+    @staticmethod
+    def _connect(connection: Any) -> None:
+        try:
+            connection.connect()
+        except RedisTrouble as error:
+            unsent(error)
+            raise
+
     def _as_client_does(self, command: str, reply: Any) -> Any:
         client = self._client.get_redis_connection(self._node()) if self._cluster else self._client
         callback = client.response_callbacks.get(command)
@@ -137,6 +149,13 @@ class Line:
             return self._connection_pool
         if not self._cluster:
             return self._client.connection_pool
+        try:
+            return self._pool_of_node()
+        except RedisTrouble as error:
+            unsent(error)
+            raise
+
+    def _pool_of_node(self) -> Any:
         return self._client.get_redis_connection(self._node()).connection_pool
 
     def _node(self) -> Any:

@@ -12,6 +12,7 @@ import redis.asyncio
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
 
 from .._connections import GET_CONNECTION_ARGS, SocketTimeouts, WaitShare, new_connection
+from .._replies import RedisTrouble, unsent
 from .._steps import Send, Word
 
 _wait_share = WaitShare()
@@ -76,7 +77,8 @@ class Line:
     async def _send_pooled(self, pool: Any, step: Send) -> Any:
         try:
             connection = await pool.get_connection(*GET_CONNECTION_ARGS)
-        except ConnectionError as error:
+        except RedisTrouble as error:
+            unsent(error)
             self._stale = True
             if isinstance(error, MaxConnectionsError) or "Too many connections" in str(error):
                 return await self._send_apart(pool, step)
@@ -96,6 +98,7 @@ class Line:
     async def _send_over(self, connection: Any, pool: Any, step: Send) -> Any:
         asking, self._ask = self._ask, None
         try:
+            await self._connect(connection)
             if asking is not None:
                 await connection.send_command("ASKING")
                 await connection.read_response()
@@ -137,6 +140,14 @@ class Line:
             raise TimeoutError(f"No reply within {within_s:.3f} s")
         return task.result()
 
+    @staticmethod
+    async def _connect(connection: Any) -> None:
+        try:
+            await connection.connect()
+        except RedisTrouble as error:
+            unsent(error)
+            raise
+
     def _as_client_does(self, command: str, reply: Any) -> Any:
         callback = self._client.response_callbacks.get(command)
         return reply if callback is None else callback(reply)
@@ -155,6 +166,13 @@ class Line:
             return self._connection_pool
         if not self._cluster:
             return self._client.connection_pool
+        try:
+            return await self._pool_of_node()
+        except RedisTrouble as error:
+            unsent(error)
+            raise
+
+    async def _pool_of_node(self) -> Any:
         return _node_pool(self._client, await self._node())
 
     async def _node(self) -> Any:
