@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import queue
+import threading
 from typing import Any, Callable, List
 
 import redis as redis_sync
@@ -19,17 +21,32 @@ import redislock.asyncio
 
 
 class ThreadActor:
-    def __init__(self) -> None:
-        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+    """Its thread is a daemon: a test that fails may leave it waiting for a lock."""
 
-    async def do(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: call(*args, **named))
+    def __init__(self) -> None:
+        self._calls: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            call, done = self._calls.get()
+            if call is None:
+                return
+            try:
+                done.set_result(call())
+            except BaseException as error:
+                done.set_exception(error)
 
     def start(self, call: Callable[..., Any], *args: Any, **named: Any) -> "asyncio.Future[Any]":
-        return asyncio.ensure_future(self.do(call, *args, **named))
+        done: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
+        self._calls.put((lambda: call(*args, **named), done))
+        return asyncio.wrap_future(done)
+
+    async def do(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        return await self.start(call, *args, **named)
 
     async def end(self) -> None:
-        self._thread.shutdown(wait=False)
+        self._calls.put((None, None))
 
 
 class TaskActor:

@@ -72,8 +72,8 @@ class Server:
         self._log = open(Path(self.dir, "log"), "wb")
         self.process = subprocess.Popen([*words, *options], stdout=self._log, stderr=self._log)
         # redis-py 5 does not connect again by itself.
-        again = Retry(ConstantBackoff(0.05), 5)
-        self.admin = redis.Redis(port=self.port, decode_responses=True, protocol=2, retry=again)
+        again: Any = {"retry": Retry(ConstantBackoff(0.05), 5), "retry_on_error": [redis.ConnectionError]}
+        self.admin = redis.Redis(port=self.port, decode_responses=True, protocol=2, **again)
         try:
             until(self._answers, f"a server on port {self.port}")
         except BaseException:

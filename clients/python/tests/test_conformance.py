@@ -348,6 +348,8 @@ async def test_session(api: Any, server: Server) -> None:
     assert holder["session"]
     await eventually(lambda: server.holders("k")[0]["age"] > 1500, "a hold that outlives its lease")
     assert not await actor.do(lambda: lock.lost) and server.calls("lock.renew") == 0
+    # A client that stands still for longer than the lease has not lost it: the server renews.
+    assert not await actor.do(lambda: time.sleep(1) or lock.lost)
     await actor.do(lock.release)
     assert server.info("k") is None and not told
     await eventually(lambda: not connected(server, holder["session"]), "the end of the connection")

@@ -50,10 +50,11 @@ class Hold:
           └──lose──▶ lost (told once) ──release──▶ over
     """
 
-    def __init__(self, token: bytes, lease: Lease, line: Any, event: Any) -> None:
+    def __init__(self, token: bytes, lease: Lease, event: Any) -> None:
         self.token = token
         self.lease = lease
-        self.line = line
+        # Of a session: its connection. The server renews the lease while it lives, so that no local deadline counts.
+        self.line: Any = None
         self.event = event
         self.fence = 0
         self.deadline: Optional[float] = None
@@ -68,7 +69,12 @@ class Hold:
 
     @property
     def lost(self) -> bool:
-        return self._lost or (self.deadline is not None and clock() >= self.deadline)
+        return self._lost or (self.ends is not None and clock() >= self.ends)
+
+    @property
+    def ends(self) -> Optional[float]:
+        """When it is lost if nobody says anything before; None: never."""
+        return self.deadline if self.line is None else None
 
     def lose(self) -> bool:
         """Mark it as lost; False when that is known already, or it was released."""

@@ -176,7 +176,7 @@ class LockBase:
         nested = hold is not None
         if hold is None:
             given = token if token is not None else self.owner
-            hold = Hold(make_token() if given is None else self._encoded(given), self._lease(), None, self._new_event())
+            hold = Hold(make_token() if given is None else self._encoded(given), self._lease(), self._new_event())
         before = hold.holds.get(self.family.mode, 0)
         request = protocol.Request(
             self.family, str(self.name), hold.token, before, before + add, self._lease(), self.session and not nested
@@ -237,7 +237,7 @@ class LockBase:
         if self.auto_renew:
             steps = protocol.keep_renewed(other, self.family, kept, self.on_lost)
             hold.keepers.append((yield Keep(steps, f"redislock renew {request.name}")))
-        if self.on_lost is not None:
+        if self.on_lost is not None and not request.session:
             steps = protocol.keep_deadline(kept, self.on_lost)
             hold.keepers.append((yield Keep(steps, f"redislock deadline {request.name}")))
 
@@ -349,7 +349,7 @@ class LockBase:
         token = self._encoded(token)
         hold: Optional[Hold] = self.local.hold
         if hold is None or hold.token != token:
-            hold = Hold(token, self._lease(), None, self._new_event())
+            hold = Hold(token, self._lease(), self._new_event())
             hold.holds[self.family.mode] = 1
         return token, hold
 

@@ -329,9 +329,10 @@ def _keep_checked(
         if kept is None or kept.over:
             return
         sent = clock()
-        left_s = third_s if kept.deadline is None else max(0.05, kept.deadline - sent)
+        # A session lives as long as its connection: a late reply must not be what ends it.
+        ends_s = LATE_S if until_ended is not None or kept.deadline is None else kept.deadline - sent
         try:
-            reply = yield Send(line, words(kept), left_s)
+            reply = yield Send(line, words(kept), max(0.05, ends_s))
             is_held = reply is not None and reply != 0
         except RedisTrouble as error:
             if until_ended is None and not means_lost(error) and not kept.lost:

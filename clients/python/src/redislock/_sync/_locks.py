@@ -84,7 +84,7 @@ class SyncLock(LockBase):
         while hold is not None and not hold.over:
             if hold.lost:
                 return True
-            ends = [moment for moment in (until, hold.deadline) if moment is not None]
+            ends = [moment for moment in (until, hold.ends) if moment is not None]
             if until is not None and time.monotonic() >= until:
                 return False
             hold.event.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)

@@ -118,7 +118,7 @@ class AsyncLock(LockBase):
                 return True
             if until is not None and clock() >= until:
                 return False
-            ends = [moment for moment in (until, hold.deadline) if moment is not None]
+            ends = [moment for moment in (until, hold.ends) if moment is not None]
             waiting = asyncio.ensure_future(hold.event.wait())
             try:
                 await asyncio.wait([waiting], timeout=max(0.0, min(ends) - clock()) if ends else None)
