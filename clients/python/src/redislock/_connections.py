@@ -1,4 +1,4 @@
-"""What sync and asyncio connections share: which of a pool's connections may wait, and what a version of redis-py takes.
+"""What sync and asyncio connections share: how many of a pool may wait, and what a version of redis-py takes.
 
 Commands go over raw connections of the client's pool, not over execute_command: that one sends a command again by
 itself when a reply is lost, and a release sent twice answers that the lock was not held.
