@@ -12,10 +12,8 @@ import time
 from typing import Any
 
 import pytest
-from redis.exceptions import LockError, LockNotOwnedError
-from servers import Cluster, Proxy, Server, eventually, free_port
-
-SECOND_MS = 1000
+from redis.exceptions import LockError, LockNotOwnedError, NoPermissionError
+from servers import Cluster, Proxy, Server, eventually
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -216,17 +214,19 @@ async def test_cancellation_leaves_nothing(api: Any, server: Server) -> None:
                 await holder.do(lock.release)
                 proxy.hold_reply(b"LOCK.ACQUIRE")
             waiting = await start_waiting(api, proxy.port)
-            if granted:
-                await eventually(lambda: server.holders("k") and proxy.held, "a grant that was not delivered")
-            else:
-                await eventually(lambda: server.waiters("k"), "a waiter")
-            await waiting.interrupt()
-            # By the client, not by its end: the process lives on.
-            await eventually(lambda: not server.waiters("k"), "an empty queue")
-            if granted:
-                await eventually(lambda: not server.holders("k"), "a free lock")
-            assert server.calls("lock.cancel") == 1 + granted
-            await waiting.end()
+            try:
+                if granted:
+                    await eventually(lambda: server.holders("k") and proxy.held, "a grant that was not delivered")
+                else:
+                    await eventually(lambda: server.waiters("k"), "a waiter")
+                await waiting.interrupt()
+                # By the client, not by its end: the process lives on.
+                await eventually(lambda: not server.waiters("k"), "an empty queue")
+                if granted:
+                    await eventually(lambda: not server.holders("k"), "a free lock")
+                assert server.calls("lock.cancel") == 1 + granted
+            finally:
+                await waiting.end()
 
 
 class InterruptedTask:
@@ -240,7 +240,8 @@ class InterruptedTask:
             await self._task
 
     async def end(self) -> None:
-        pass
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
 
 
 WAITS_FOR_A_LOCK = """
@@ -264,8 +265,10 @@ class InterruptedProcess:
         assert await self._process.stdout.readline() == b"interrupted\n"
 
     async def end(self) -> None:
-        self._process.stdin.close()
-        assert await self._process.wait() == 0
+        # It would have lived on until here.
+        assert self._process.returncode is None
+        self._process.kill()
+        await self._process.wait()
 
 
 async def start_waiting(api: Any, port: int) -> Any:
@@ -362,6 +365,19 @@ async def test_session(api: Any, server: Server) -> None:
     await eventually(lambda: keepers(api) == 0, "no thread or task left")
 
 
+async def test_a_session_ends_with_a_release_that_fails(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=60, session=True)
+    await actor.do(lock.acquire)
+    server.ask("ACL", "SETUSER", "default", "-lock.release")
+    try:
+        with pytest.raises(NoPermissionError):
+            await actor.do(lock.release)
+    finally:
+        server.ask("ACL", "SETUSER", "default", "+lock.release")
+    await eventually(lambda: server.info("k") is None, "the end of the session")
+
+
 def connected(server: Server, client_id: int) -> bool:
     return any(int(client["id"]) == client_id for client in server.admin.client_list())
 
@@ -393,7 +409,7 @@ async def test_exec(api: Any, server: Server) -> None:
         await actor.do(lock.exec, "SET", "v", 1)
     await actor.do(lock.acquire)
     assert await actor.do(lock.exec, "SET", "v", "held") is True
-    assert await actor.do(lock.exec, "GET", "v") == "held"
+    assert await actor.do(lock.exec, b"GET", "v") == "held"
     await actor.do(lock.exec, "HSET", "h", "f", "1")
     assert await actor.do(lock.exec, "HGETALL", "h") == {"f": "1"}
     server.ask("LOCK.BREAK", "k")

@@ -256,7 +256,9 @@ class LockBase:
         except GeneratorExit:
             raise
         except Exception:
-            # The token stays: the caller may try again. Nothing renews the lock any more.
+            # The token stays: the caller may try again. Nothing renews the lock any more, and a session ends here.
+            if last and hold.line is not None:
+                yield Close(hold.line)
             raise
         except BaseException:
             yield Undo(self._release_after_all(hold, left, last))

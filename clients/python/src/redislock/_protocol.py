@@ -279,7 +279,8 @@ def execute(line: Any, family: Family, token: bytes, name: str, command: Words) 
     """LOCK.EXEC. Sent again only where it surely did not run."""
     until = clock() + RESEND_S
     backoff = Backoff()
-    reply_to = str(command[0]).upper()
+    first = command[0]
+    reply_to = (first.decode() if isinstance(first, bytes) else str(first)).upper()
     while True:
         try:
             return (yield Send(line, ("LOCK.EXEC", family.key, token, *command), reply_to=reply_to))
