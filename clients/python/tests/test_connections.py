@@ -23,6 +23,13 @@ def test_a_slice_ends_before_the_socket_does() -> None:
         assert timeout < 2 or slice_of(timeout) <= timeout - 0.5
 
 
+def test_a_token_is_short_and_new(monkeypatch: Any) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "a-host-with-a-name-that-is-far-too-long.example.org")
+    token = redislock.make_token()
+    assert len(token) <= 38 and token.startswith(b"a-host-with") and token.split(b":")[1] == b"%d" % os.getpid()
+    assert len({redislock.make_token() for _ in range(100)}) == 100
+
+
 async def test_waiters_leave_connections_for_the_release(api: Any, server: Server) -> None:
     if api.name == "sync":
         pool: Any = redis.BlockingConnectionPool(max_connections=2, timeout=0.2, port=server.port)
@@ -58,6 +65,11 @@ async def test_a_reply_that_never_comes_is_asked_for_again(api: Any, server: Ser
             assert await actor.do(lock.acquire)
             assert proxy.held == 1 and len(server.holders("k")) == 1
             await actor.do(lock.release)
+            if timeout is not None:
+                proxy.hold_reply(b"LOCK.ACQUIRE")
+                assert await actor.do(lock.acquire, blocking=False)
+                assert proxy.held == 2
+                await actor.do(lock.release)
 
 
 async def test_an_unreachable_server_ends_the_wait_in_time(api: Any) -> None:
@@ -127,3 +139,15 @@ def test_a_forked_child_leaves_the_session_to_its_parent(server: Server) -> None
         os.waitpid(child, 0)
         os.close(read)
         os.close(write)
+
+
+async def test_a_release_whose_reply_is_late_is_no_loss(api: Any, server: Server) -> None:
+    told: Any = []
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port, socket_timeout=1), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=0.6, auto_renew=True, on_lost=told.append)
+        await actor.do(lock.acquire)
+        proxy.hold_reply(b"LOCK.RELEASE")
+        # A renewal in that second would find nothing, and call it lost.
+        await actor.do(lock.release)
+        assert proxy.held == 1 and server.info("k") is None and not told

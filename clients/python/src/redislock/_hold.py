@@ -63,10 +63,6 @@ class Hold:
         self.over = False
         self._lost = False
 
-    def __del__(self) -> None:
-        # Whoever drops a lock without releasing it must not keep it for ever.
-        self.stop_keepers()
-
     @property
     def lost(self) -> bool:
         return self._lost or (self.ends is not None and clock() >= self.ends)

@@ -69,6 +69,24 @@ class Backoff:
         return seconds if until is None else max(0.0, min(seconds, until - clock()))
 
 
+class Resend:
+    """A request is sent again for so long after its first failure: however long that took, there is a second try."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._until: Optional[float] = None
+        self._backoff = Backoff()
+
+    def over(self) -> bool:
+        if self._until is None:
+            self._until = clock() + self._limit_s
+            return False
+        return clock() >= self._until
+
+    def pause(self) -> Pause:
+        return Pause(self._backoff.next(self._until))
+
+
 def acquire(
     line: Any, other: Any, request: Request, patience_s: Optional[float], poll_s: Optional[float]
 ) -> Steps[Optional[Granted]]:
@@ -79,7 +97,7 @@ def acquire(
     """
     ends = None if patience_s is None else clock() + patience_s
     waits = patience_s != 0 and poll_s is None
-    resend_until = clock() + RESEND_S if patience_s == 0 else ends
+    resend = Resend(RESEND_S)
     backoff = Backoff()
     # A request that was sent and not answered: it may be queued, or granted.
     unanswered = False
@@ -96,11 +114,11 @@ def acquire(
                     granted = None
                 elif not heals(error):
                     raise translated(error, request.name) from error
-                elif resend_until is not None and clock() >= resend_until:
+                elif resend.over() if patience_s == 0 else ends is not None and clock() >= ends:
                     raise
                 else:
                     logger.debug("%s: asking again after %r", request.name, error)
-                    yield Pause(backoff.next(resend_until))
+                    yield resend.pause() if patience_s == 0 else Pause(backoff.next(ends))
                     continue
             backoff = Backoff()
             if granted is not None or patience_s == 0:
@@ -180,17 +198,16 @@ def release_all(line: Any, request: Request) -> Steps[None]:
 
 
 def _sent(line: Any, request: Request, words: Words) -> Steps[None]:
-    until = clock() + UNDO_S
-    backoff = Backoff()
+    resend = Resend(UNDO_S)
     while True:
         try:
             yield Send(line, words, UNDO_S)
             return
         except RedisTrouble as error:
-            if not heals(error) or clock() >= until:
+            if not heals(error) or resend.over():
                 logger.debug("%s: could not be withdrawn: %r", request.name, error)
                 return
-        yield Pause(backoff.next(until))
+        yield resend.pause()
 
 
 def replicated(line: Any, name: str, replicas: int, timeout_ms: int) -> Steps[None]:
@@ -210,10 +227,7 @@ def replicated(line: Any, name: str, replicas: int, timeout_ms: int) -> Steps[No
 def release(line: Any, family: Family, hold: Hold, holds: int) -> Steps[bool]:
     """Give back down to `holds`; False: it was lost before. A release whose reply was lost is sent again."""
     was_lost = hold.lost
-    until = clock() + RELEASE_S
-    if hold.deadline is not None:
-        until = min(until, max(hold.deadline, clock() + RESEND_S))
-    backoff = Backoff()
+    resend = Resend(RELEASE_S)
     may_be_done = False
     while True:
         try:
@@ -221,10 +235,10 @@ def release(line: Any, family: Family, hold: Hold, holds: int) -> Steps[bool]:
         except RedisTrouble as error:
             if means_lost(error):
                 return False
-            if not heals(error) or clock() >= until:
+            if not heals(error) or resend.over():
                 raise translated(error, "") from error
             may_be_done = may_be_done or may_have_run(error)
-            yield Pause(backoff.next(until))
+            yield resend.pause()
             continue
         # The release whose reply was lost found the lock, unless the lease was over by then.
         return family.was_held(reply) or (may_be_done and not was_lost)
@@ -232,8 +246,7 @@ def release(line: Any, family: Family, hold: Hold, holds: int) -> Steps[bool]:
 
 def renew(line: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
     """Start the lease again from now; False: it was lost."""
-    until = clock() + RESEND_S
-    backoff = Backoff()
+    resend = Resend(RESEND_S)
     while True:
         sent = clock()
         try:
@@ -241,9 +254,9 @@ def renew(line: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
         except RedisTrouble as error:
             if means_lost(error):
                 return False
-            if not heals(error) or clock() >= until:
+            if not heals(error) or resend.over():
                 raise translated(error, "") from error
-            yield Pause(backoff.next(until))
+            yield resend.pause()
             continue
         if int(reply) != 1:
             return False
@@ -253,15 +266,14 @@ def renew(line: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
 
 def ask(line: Any, words: Words, name: str) -> Steps[Any]:
     """A command that only reads, sent again while that may help."""
-    until = clock() + RESEND_S
-    backoff = Backoff()
+    resend = Resend(RESEND_S)
     while True:
         try:
             return (yield Send(line, words))
         except RedisTrouble as error:
-            if not heals(error) or clock() >= until:
+            if not heals(error) or resend.over():
                 raise translated(error, name) from error
-            yield Pause(backoff.next(until))
+            yield resend.pause()
 
 
 def held(line: Any, family: Family, token: bytes, name: str) -> Steps[Optional[int]]:
@@ -277,8 +289,7 @@ def held(line: Any, family: Family, token: bytes, name: str) -> Steps[Optional[i
 
 def execute(line: Any, family: Family, token: bytes, name: str, command: Words) -> Steps[Any]:
     """LOCK.EXEC. Sent again only where it surely did not run."""
-    until = clock() + RESEND_S
-    backoff = Backoff()
+    resend = Resend(RESEND_S)
     first = command[0]
     reply_to = (first.decode() if isinstance(first, bytes) else str(first)).upper()
     while True:
@@ -288,9 +299,9 @@ def execute(line: Any, family: Family, token: bytes, name: str, command: Words) 
             if code(error) == "NOTHELD":
                 message = "The lock is no longer owned, so the command did not run"
                 raise named(LockNotOwnedError, message, name) from error
-            if not heals(error) or may_have_run(error) or clock() >= until:
+            if not heals(error) or may_have_run(error) or resend.over():
                 raise translated(error, name) from error
-            yield Pause(backoff.next(until))
+            yield resend.pause()
 
 
 # What runs beside a hold. These keep no reference to it while they pause: a hold that its owner drops ends with its
