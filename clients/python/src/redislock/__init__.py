@@ -1,0 +1,47 @@
+"""Locks of the redis-lock module for redis-py.
+
+    import redis, redislock
+
+    with redislock.Lock(redis.Redis(), "report", timeout=30, blocking_timeout=5) as lock:
+        print(lock.grant.fence)
+
+`redislock.asyncio` is the same for `redis.asyncio`.
+"""
+
+from ._hold import Grant
+from ._sync._client import Redis
+from ._sync._locks import Lock, MultiLock, RLock, RWLock, Semaphore
+from ._tokens import make_token
+from .errors import (
+    DeadlockError,
+    LockError,
+    LockNotOwnedError,
+    MaxWaitersError,
+    ModuleNotLoadedError,
+    NotReplicatedError,
+    WaitCancelledError,
+    WrongKindError,
+    WrongTypeError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DeadlockError",
+    "Grant",
+    "Lock",
+    "LockError",
+    "LockNotOwnedError",
+    "MaxWaitersError",
+    "ModuleNotLoadedError",
+    "MultiLock",
+    "NotReplicatedError",
+    "RLock",
+    "RWLock",
+    "Redis",
+    "Semaphore",
+    "WaitCancelledError",
+    "WrongKindError",
+    "WrongTypeError",
+    "make_token",
+]

@@ -1,0 +1,106 @@
+"""A hold as its client knows it: what was granted, until when it surely lasts, and whether it was lost."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
+
+from ._families import Lease
+from ._steps import Keeper
+
+# Monotonic: no clock that somebody sets moves a deadline.
+clock = time.monotonic
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The server's answer to an acquire; `deadline` in seconds of the monotonic clock, None: none."""
+
+    fence: int
+    holds: int
+    deadline: Optional[float]
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What the caller holds.
+
+    `fence` grows with every grant: give it to whatever the lock protects, which refuses older ones.
+    `holds` is how often the lock was taken and not given back, or the permits of a semaphore.
+    `expires` is when the lease ends, in seconds of `time.monotonic()`; infinity: never.
+    """
+
+    fence: int
+    token: bytes
+    holds: int
+    expires: float
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the lease ends, 0 when it is over; counted from before the request was sent."""
+        return max(0.0, self.expires - clock())
+
+
+class Hold:
+    """One owner's holds on one lock.
+
+        open ──release──▶ over
+          └──lose──▶ lost (told once) ──release──▶ over
+    """
+
+    def __init__(self, token: bytes, lease: Lease, event: Any) -> None:
+        self.token = token
+        self.lease = lease
+        # Of a session: its connection. The server renews the lease while it lives, so that no local deadline counts.
+        self.line: Any = None
+        self.event = event
+        self.fence = 0
+        self.deadline: Optional[float] = None
+        self.holds: Dict[str, int] = {}
+        self.keepers: List[Keeper] = []
+        self.over = False
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        return self._lost or (self.ends is not None and clock() >= self.ends)
+
+    @property
+    def ends(self) -> Optional[float]:
+        """When it is lost if nobody says anything before; None: never."""
+        return self.deadline if self.line is None else None
+
+    def lose(self) -> bool:
+        """Mark it as lost; False when that is known already, or it was released."""
+        if self._lost or self.over:
+            return False
+        self._lost = True
+        self.event.set()
+        return True
+
+    def granted(self, granted: Granted, mode: str) -> None:
+        self.fence = granted.fence
+        self.holds[mode] = granted.holds
+        self.extend(granted.deadline)
+
+    def extend(self, deadline: Optional[float]) -> None:
+        self.deadline = deadline
+
+    def end(self) -> None:
+        """Given back, or given up: nobody is told of a loss from here on, and who waits for one wakes."""
+        self.over = True
+        self.stop_keepers()
+        self.event.set()
+
+    def stop_keepers(self) -> None:
+        keepers, self.keepers = self.keepers, []
+        for keeper in keepers:
+            keeper.stop()
+
+    def grant(self, mode: Optional[str] = None) -> Grant:
+        """What is held of one mode, None: of all."""
+        expires = math.inf if self.deadline is None else self.deadline
+        holds = sum(self.holds.values()) if mode is None else self.holds.get(mode, 0)
+        return Grant(self.fence, self.token, holds, expires)

@@ -1,0 +1,471 @@
+"""What a lock object is, sync or asyncio: its arguments, what its line of execution holds, and each method as steps.
+
+The classes that people use add the driver and the colour of the functions, and decide nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
+
+from . import _protocol as protocol
+from ._families import Family, Lease, Mutex, Permits, ReadWrite, Reentrant, Several, Words
+from ._hold import Grant, Granted, Hold
+from ._steps import Close, Keep, Steps, Undo
+from ._tokens import make_token
+from .errors import LockError, LockNotOwnedError, named
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+logger = logging.getLogger("redislock")
+
+Number = Union[int, float]
+Token = Union[str, bytes]
+Name = Union[str, bytes, memoryview]
+DEFAULT_LEASE_S = 30.0
+OnLost = Callable[[Grant], Any]
+E = TypeVar("E", bound=LockError)
+
+
+class ThreadLocal(threading.local):
+    """What this thread holds."""
+
+    token: Optional[bytes] = None
+    hold: Optional[Hold] = None
+
+
+class Shared:
+    """What everybody holds who uses the object."""
+
+    token: Optional[bytes] = None
+    hold: Optional[Hold] = None
+
+
+class Options(TypedDict, total=False):
+    """What every family takes by name; times in seconds, but for `replica_timeout`."""
+
+    blocking: bool
+    """Whether to wait in the server's queue. True"""
+    blocking_timeout: Optional[Number]
+    """How long to wait; None: for ever. None"""
+    thread_local: bool
+    """The hold belongs to the thread (in asyncio: for families that count, to the task) that acquired it; False: to
+    the object, which then must not be used by two at once. True"""
+    raise_on_release_error: bool
+    """Whether leaving a `with` block tells that the lock was lost. True"""
+    auto_renew: bool
+    """Renew after each third of the lease until the release. False"""
+    session: bool
+    """Bind the lock to a connection of its own: the server renews it, and releases it when that ends. False"""
+    on_lost: Optional[OnLost]
+    """Called once, with the `Grant`, when the lock was lost: by a thread or task of the client. None"""
+    replicas: int
+    """So many replicas must confirm the grant in time, or it is given back and acquire raises. 0"""
+    replica_timeout: int
+    """Milliseconds for that. 1000"""
+    token: Optional[Token]
+    """The owner, in place of a new one for each hold; 1 to 1,024 bytes. None"""
+
+
+class LockBase:
+    """The state of a lock object, and its methods as steps. `Options` says what the arguments mean.
+
+    `timeout`: the lease in seconds; None: without a deadline (PERSIST).
+    `mixed`: beside old clients that hold the key as a string (SET NX): ask again every `sleep` seconds, half of it
+    more or less, and never wait in the queue.
+    """
+
+    family: Family
+    local: Any
+    _add = 1
+
+    def __init__(
+        self,
+        redis: Any,
+        name: Name,
+        family: Family,
+        timeout: Optional[Number],
+        *,
+        sleep: Number = 0.1,
+        blocking: bool = True,
+        blocking_timeout: Optional[Number] = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+        auto_renew: bool = False,
+        session: bool = False,
+        on_lost: Optional[OnLost] = None,
+        replicas: int = 0,
+        replica_timeout: int = 1000,
+        mixed: bool = False,
+        token: Optional[Token] = None,
+    ) -> None:
+        # As in redis-py, a lease of 0 is none.
+        if not timeout and (session or auto_renew):
+            raise ValueError("session and auto_renew need a timeout: it is the lease that is renewed")
+        if session and auto_renew:
+            raise ValueError("with session the server renews: leave auto_renew out")
+        if mixed and session:
+            raise ValueError("mixed polls, and a session is bound while waiting: use one of them")
+        self.redis = redis
+        self.name = name
+        self.family = family
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.auto_renew = auto_renew
+        self.session = session
+        self.on_lost = on_lost
+        self.replicas = replicas
+        self.replica_timeout = replica_timeout
+        self.mixed = mixed
+        self.owner = token
+        self.local = self._new_local() if self.thread_local else Shared()
+
+    # The driver's.
+
+    def _new_local(self) -> Any:
+        return ThreadLocal()
+
+    def _new_event(self) -> Any:
+        raise NotImplementedError
+
+    def _line(self, own: bool = False) -> Any:
+        raise NotImplementedError
+
+    # What the caller may look at.
+
+    @property
+    def grant(self) -> Optional[Grant]:
+        """What is held: fence, token, holds, time left; None: nothing."""
+        hold: Optional[Hold] = self.local.hold
+        return None if hold is None or not hold.holds.get(self.family.mode) else hold.grant(self.family.mode)
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of the grant. Raises LockError when nothing is held."""
+        grant = self.grant
+        if grant is None:
+            raise self._error(LockError, "Cannot tell the fence of an unlocked lock")
+        return grant.fence
+
+    @property
+    def lost(self) -> bool:
+        """Whether what was granted is known to be lost; by the local clock at the latest when the lease is over."""
+        hold: Optional[Hold] = self.local.hold
+        return hold is not None and hold.lost
+
+    # The methods, as steps.
+
+    def _acquiring(
+        self,
+        add: int,
+        blocking: Optional[bool],
+        blocking_timeout: Optional[Number],
+        sleep: Optional[Number],
+        token: Optional[Token],
+    ) -> Steps[bool]:
+        hold: Optional[Hold] = self.local.hold if self.family.counts else None
+        if hold is not None and hold.lost:
+            raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
+        nested = hold is not None
+        if hold is None:
+            given = token if token is not None else self.owner
+            hold = Hold(make_token() if given is None else self._encoded(given), self._lease(), self._new_event())
+        before = hold.holds.get(self.family.mode, 0)
+        request = protocol.Request(
+            self.family, str(self.name), hold.token, before, before + add, self._lease(), self.session and not nested
+        )
+        line, other = self._line(own=request.session or self.replicas > 0), self._line()
+        patience_s = self._patience_s(blocking, blocking_timeout)
+        poll_s = float(self.sleep if sleep is None else sleep) if self.mixed else None
+        kept = False
+        try:
+            granted = yield from protocol.acquire(line, other, request, patience_s, poll_s)
+            if granted is not None:
+                yield from self._accept(hold, request, granted, line, other)
+                kept = request.session
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield Close(line)
+            raise
+        if not kept:
+            yield Close(line)
+        return granted is not None
+
+    def _accept(
+        self, hold: Hold, request: protocol.Request, granted: Granted, line: Any, other: Any
+    ) -> Steps[None]:
+        """Make the grant this line of execution's hold, or give it back."""
+        try:
+            if request.before and granted.fence != hold.fence:
+                yield Undo(protocol.release_all(other, request))
+                yield from protocol.lose(hold, self.on_lost)
+                raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
+            if self.replicas:
+                yield from protocol.replicated(line, request.name, self.replicas, self.replica_timeout)
+            old: Optional[Hold] = self.local.hold
+            if old is not None and old is not hold:
+                yield from self._forget(old)
+            hold.granted(granted, self.family.mode)
+            self.local.hold, self.local.token = hold, hold.token
+            if not hold.keepers:
+                yield from self._keep(hold, request, line, other)
+        except GeneratorExit:
+            raise
+        except LockNotOwnedError:
+            raise
+        except BaseException:
+            yield Undo(protocol.withdraw(other, request))
+            if not request.before and self.local.hold is hold:
+                yield from self._forget(hold)
+            raise
+
+    def _keep(self, hold: Hold, request: protocol.Request, line: Any, other: Any) -> Steps[None]:
+        kept = weakref.ref(hold)
+        if request.session:
+            hold.line = line
+            line.pin()
+            steps = protocol.keep_session(line, self.family, kept, self.on_lost)
+            hold.keepers.append((yield Keep(steps, f"redislock session {request.name}")))
+        if self.auto_renew:
+            steps = protocol.keep_renewed(other, self.family, kept, self.on_lost)
+            hold.keepers.append((yield Keep(steps, f"redislock renew {request.name}")))
+        if self.on_lost is not None and not request.session:
+            steps = protocol.keep_deadline(kept, self.on_lost)
+            hold.keepers.append((yield Keep(steps, f"redislock deadline {request.name}")))
+
+    def _releasing(self, drop: int) -> Steps[None]:
+        token, hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
+        before = hold.holds.get(self.family.mode, 0)
+        if self.family.counts and drop > before:
+            raise self._error(LockError, f"Cannot release {drop} holds: {before} are held")
+        left = max(0, before - drop)
+        last = not left and not any(holds for mode, holds in hold.holds.items() if mode != self.family.mode)
+        if last:
+            hold.over = True
+            hold.stop_keepers()
+        try:
+            was_held = yield from protocol.release(self._line(), self.family, hold, left)
+        except GeneratorExit:
+            raise
+        except Exception:
+            # The token stays: the caller may try again. Nothing renews the lock any more, and a session ends here.
+            if last and hold.line is not None:
+                yield Close(hold.line)
+            raise
+        except BaseException:
+            yield Undo(self._release_after_all(hold, left, last))
+            raise
+        yield from self._released(hold, left, last or not was_held)
+        if not was_held:
+            raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
+
+    def _release_after_all(self, hold: Hold, left: int, last: bool) -> Steps[None]:
+        yield from protocol.release(self._line(), self.family, hold, left)
+        yield from self._released(hold, left, last)
+
+    def _released(self, hold: Hold, left: int, all_of_it: bool) -> Steps[None]:
+        hold.holds[self.family.mode] = left
+        if all_of_it:
+            yield from self._forget(hold)
+
+    def _forget(self, hold: Hold) -> Steps[None]:
+        hold.end()
+        if self.local.token == hold.token:
+            self.local.hold = self.local.token = None
+        if hold.line is not None:
+            yield Close(hold.line)
+
+    def _extending(self, additional_time: Number, replace_ttl: bool) -> Steps[bool]:
+        token, hold = self._held("Cannot extend an unlocked lock")
+        if self.timeout is None:
+            raise self._error(LockError, "Cannot extend a lock with no timeout")
+        line = self._line()
+        ms = int(additional_time * 1000)
+        if not replace_ttl:
+            left_ms = yield from protocol.held(line, self.family, token, str(self.name))
+            if left_ms is None or left_ms < 0:
+                yield from self._lost_while(hold, "extend")
+            ms += left_ms or 0
+        if not (yield from protocol.renew(line, self.family, hold, Lease(ms))):
+            yield from self._lost_while(hold, "extend")
+        return True
+
+    def _reacquiring(self) -> Steps[bool]:
+        token, hold = self._held("Cannot reacquire an unlocked lock")
+        if self.timeout is None:
+            raise self._error(LockError, "Cannot reacquire a lock with no timeout")
+        if not (yield from protocol.renew(self._line(), self.family, hold, self._lease())):
+            yield from self._lost_while(hold, "reacquire")
+        return True
+
+    def _executing(self, command: Words) -> Steps[Any]:
+        token, hold = self._held("Cannot execute a command under an unlocked lock")
+        if not command:
+            raise ValueError("a command is needed")
+        try:
+            return (yield from protocol.execute(self._line(), self.family, token, str(self.name), command))
+        except LockNotOwnedError:
+            yield from protocol.lose(hold, self.on_lost)
+            raise
+
+    def _locked(self) -> Steps[bool]:
+        return bool((yield from protocol.ask(self._line(), self.family.exists(), str(self.name))))
+
+    def _owned(self) -> Steps[bool]:
+        token: Optional[bytes] = self.local.token
+        if token is None:
+            return False
+        left_ms = yield from protocol.held(self._line(), self.family, token, str(self.name))
+        return left_ms is not None
+
+    def _exiting(self, drop: int) -> Steps[None]:
+        try:
+            yield from self._releasing(drop)
+        except LockError:
+            if self.raise_on_release_error:
+                raise
+            logger.warning("Lock was unlocked or no longer owned when exiting context manager.")
+
+    def _not_acquired(self) -> LockError:
+        return self._error(LockError, "Unable to acquire lock within the time specified")
+
+    # Helpers.
+
+    def _lost_while(self, hold: Hold, doing: str) -> Steps[None]:
+        yield from protocol.lose(hold, self.on_lost)
+        raise self._error(LockNotOwnedError, f"Cannot {doing} a lock that's no longer owned")
+
+    def _held(self, otherwise: str) -> Tuple[bytes, Hold]:
+        """What this line of execution holds. A token that was put into `local` by hand is a hold too."""
+        token: Optional[bytes] = self.local.token
+        if token is None:
+            raise self._error(LockError, otherwise)
+        token = self._encoded(token)
+        hold: Optional[Hold] = self.local.hold
+        if hold is None or hold.token != token:
+            hold = Hold(token, self._lease(), self._new_event())
+            hold.holds[self.family.mode] = 1
+        return token, hold
+
+    def _lease(self) -> Lease:
+        return Lease(max(1, int(self.timeout * 1000)) if self.timeout else None)
+
+    def _patience_s(self, blocking: Optional[bool], blocking_timeout: Optional[Number]) -> Optional[float]:
+        if not (self.blocking if blocking is None else blocking):
+            return 0
+        timeout = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        return None if timeout is None else max(0.0, float(timeout))
+
+    def _encoded(self, token: Token) -> bytes:
+        encoded: bytes = self.redis.get_encoder().encode(token)
+        return encoded
+
+    def _error(self, kind: Type[E], message: str) -> E:
+        return named(kind, message, str(self.name))
+
+
+# The arguments of each family.
+
+
+class MutexBase(LockBase):
+    """A mutex, in the place of redis-py's `Lock`: its arguments, methods and exceptions.
+
+    It waits in the server's queue, first come first served, in place of polling.
+    """
+
+    def __init__(
+        self,
+        redis: Any,
+        name: Name,
+        timeout: Optional[Number] = None,
+        sleep: Number = 0.1,
+        blocking: bool = True,
+        blocking_timeout: Optional[Number] = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+        *,
+        auto_renew: bool = False,
+        session: bool = False,
+        on_lost: Optional[OnLost] = None,
+        replicas: int = 0,
+        replica_timeout: int = 1000,
+        mixed: bool = False,
+        token: Optional[Token] = None,
+    ) -> None:
+        super().__init__(
+            redis,
+            name,
+            Mutex(name),
+            timeout,
+            sleep=sleep,
+            blocking=blocking,
+            blocking_timeout=blocking_timeout,
+            thread_local=thread_local,
+            raise_on_release_error=raise_on_release_error,
+            auto_renew=auto_renew,
+            session=session,
+            on_lost=on_lost,
+            replicas=replicas,
+            replica_timeout=replica_timeout,
+            mixed=mixed,
+            token=token,
+        )
+
+
+class ReentrantBase(LockBase):
+    """A mutex that its holder may take again; it is free when it was released as often."""
+
+    def __init__(
+        self, redis: Any, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(redis, name, Reentrant(name), timeout, **options)
+
+
+class SemaphoreBase(LockBase):
+    """At most `limit` permits are out at once; each acquire takes `permits` of them."""
+
+    def __init__(
+        self,
+        redis: Any,
+        name: Name,
+        limit: int,
+        timeout: Optional[Number] = DEFAULT_LEASE_S,
+        *,
+        permits: int = 1,
+        **options: Unpack[Options],
+    ) -> None:
+        if not 1 <= permits <= limit:
+            raise ValueError("permits must be from 1 to limit")
+        super().__init__(redis, name, Permits(name, limit), timeout, **options)
+        self.limit = limit
+        self._add = permits
+
+
+class SeveralBase(LockBase):
+    """Several mutexes at once, all or nothing, with one fence. In a cluster all names share one slot."""
+
+    def __init__(
+        self,
+        redis: Any,
+        names: Sequence[Name],
+        timeout: Optional[Number] = DEFAULT_LEASE_S,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(redis, ", ".join(map(str, names)), Several(names), timeout, **options)
+
+
+class ViewBase(LockBase):
+    """One mode of a read/write lock, made by `RWLock.read` and `RWLock.write`. Both have one owner."""
+
+    def __init__(
+        self, redis: Any, name: Name, mode: str, timeout: Optional[Number], **options: Unpack[Options]
+    ) -> None:
+        super().__init__(redis, name, ReadWrite(name, mode), timeout, **options)

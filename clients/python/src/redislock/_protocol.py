@@ -1,0 +1,385 @@
+"""How a lock is taken, kept and given back over connections that break. Generators of steps: no I/O here.
+
+What must never happen: a second hold because a reply was lost, a lock left behind by a caller that gave up, a loss
+that nobody is told of.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+from ._families import Family, Lease, Words
+from ._hold import Grant, Granted, Hold, clock
+from ._replies import RedisTrouble, code, heals, may_have_run, means_lost, translated
+from ._steps import Pause, Send, SocketTimeout, Steps, Tell, Undo
+from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
+
+logger = logging.getLogger("redislock")
+
+# BLOCK where the socket has no time-out.
+SLICE_S = 5.0
+# A reply to BLOCK that is so late will not come: where the socket has no time-out, ours ends the wait.
+LATE_S = 5.0
+# How long a request without BLOCK, or a release, is sent again: long enough for a reconnect and a slot's move.
+RESEND_S = 1.0
+RELEASE_S = 10.0
+# How long a cancelled caller is kept to clear up behind itself.
+UNDO_S = 2.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One acquire, the same bytes in each retry. `holds`: what the owner holds of this mode once it is granted."""
+
+    family: Family
+    name: str
+    token: bytes
+    before: int
+    holds: int
+    lease: Lease
+    session: bool
+
+    def words(self, block_ms: Optional[int]) -> Words:
+        words = self.family.acquire(self.token, self.holds, self.lease)
+        if block_ms is not None:
+            words += ("BLOCK", block_ms)
+        return words + ("SESSION",) if self.session else words
+
+    def granted(self, reply: Any, sent: float) -> Optional[Granted]:
+        if reply is None:
+            return None
+        return Granted(int(reply[1]), int(reply[2]) if len(reply) > 2 else 1, _deadline(sent, self.lease))
+
+
+class Backoff:
+    """Jittered pauses that stay far below lock.keep-place (1 s), so that a waiter's place is still there."""
+
+    FIRST_S, LAST_S = 0.01, 0.25
+
+    def __init__(self) -> None:
+        self._longest = self.FIRST_S
+
+    def next(self, until: Optional[float]) -> float:
+        seconds = random.uniform(self._longest / 2, self._longest)
+        self._longest = min(self._longest * 2, self.LAST_S)
+        return seconds if until is None else max(0.0, min(seconds, until - clock()))
+
+
+class Resend:
+    """A request is sent again for so long after its first failure: however long that took, there is a second try."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._until: Optional[float] = None
+        self._backoff = Backoff()
+
+    def over(self) -> bool:
+        if self._until is None:
+            self._until = clock() + self._limit_s
+            return False
+        return clock() >= self._until
+
+    def pause(self) -> Pause:
+        return Pause(self._backoff.next(self._until))
+
+
+def acquire(
+    line: Any, other: Any, request: Request, patience_s: Optional[float], poll_s: Optional[float]
+) -> Steps[Optional[Granted]]:
+    """Take the lock; None: not granted in time.
+
+    `patience_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: ask again so often in place of waiting in
+    the queue, beside clients that hold the key as a string. `other`: the line to clear up over.
+    """
+    ends = None if patience_s is None else clock() + patience_s
+    waits = patience_s != 0 and poll_s is None
+    resend = Resend(RESEND_S)
+    backoff = Backoff()
+    # A request that was sent and not answered: it may be queued, or granted.
+    unanswered = False
+    try:
+        while True:
+            try:
+                granted = yield from _ask(line, request, ends, waits)
+                unanswered = False
+            except RedisTrouble as error:
+                unanswered = unanswered or may_have_run(error)
+                if code(error) == "WRONGTYPE" and poll_s is None:
+                    raise (yield from _wrong_type(line, request)) from error
+                if code(error) in ("WRONGTYPE", "GRACE") and not waits:
+                    granted = None
+                elif not heals(error):
+                    raise translated(error, request.name) from error
+                elif resend.over() if patience_s == 0 else ends is not None and clock() >= ends:
+                    raise
+                else:
+                    logger.debug("%s: asking again after %r", request.name, error)
+                    yield resend.pause() if patience_s == 0 else Pause(backoff.next(ends))
+                    continue
+            backoff = Backoff()
+            if granted is not None or patience_s == 0:
+                return granted
+            if poll_s is not None:
+                # Half to one and a half of it: old and new clients that poll in step would starve each other.
+                pause = poll_s * random.uniform(0.5, 1.5)
+                if ends is not None and clock() + pause > ends:
+                    return None
+                yield Pause(pause)
+            elif ends is not None and clock() >= ends:
+                return None
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if unanswered or not isinstance(error, Exception):
+            yield Undo(withdraw(other, request))
+        raise
+
+
+def _ask(line: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Optional[Granted]]:
+    """One request, or one slice of a wait."""
+    block_s = None
+    if waits:
+        block_s = slice_of((yield SocketTimeout(line)))
+        if ends is not None:
+            block_s = min(block_s, max(0.0, ends - clock()))
+    block_ms = None if block_s is None else max(1, round(block_s * 1000))
+    within_s = None if block_s is None else block_s + LATE_S
+    sent = clock()
+    reply = yield Send(line, request.words(block_ms), within_s, waits=waits)
+    granted = request.granted(reply, sent)
+    if granted is not None and waits:
+        return (yield from _dated(line, request, granted, sent))
+    return granted
+
+
+def _dated(line: Any, request: Request, granted: Granted, sent: float) -> Steps[Optional[Granted]]:
+    """The grant with its deadline. The lease began with the grant, which may be a slice later than the request:
+    where that matters, the server is asked how much is left."""
+    if request.lease.ms is None or clock() - sent < request.lease.ms / 10_000:
+        return granted
+    asked = clock()
+    held = yield Send(line, request.family.held(request.token), LATE_S)
+    if held is None:
+        return None
+    left_ms = int(held[2])
+    return Granted(granted.fence, granted.holds, None if left_ms < 0 else asked + left_ms / 1000)
+
+
+def slice_of(socket_timeout_s: Optional[float]) -> float:
+    """Seconds that BLOCK may take, with room for the reply before the socket's time-out."""
+    if socket_timeout_s is None:
+        return SLICE_S
+    if socket_timeout_s < 1:
+        return socket_timeout_s / 2
+    return min(socket_timeout_s * 3 / 4, socket_timeout_s - 0.5)
+
+
+def _wrong_type(line: Any, request: Request) -> Steps[Exception]:
+    found = yield Send(line, ("TYPE", request.family.key))
+    found = found.decode() if isinstance(found, bytes) else str(found)
+    hint = "; a SET NX client may hold it: mixed=True takes turns with such clients" if found == "string" else ""
+    return named(WrongTypeError, f"the key {request.name!r} is a {found}, not a lock{hint}", request.name)
+
+
+def withdraw(line: Any, request: Request) -> Steps[None]:
+    """Leave neither a queued request nor a hold of it behind. What cannot be reached ends with its lease."""
+    # In this order: a release alone could come just before the grant.
+    yield from _sent(line, request, request.family.cancel(request.token))
+    yield from _sent(line, request, request.family.release(request.token, request.before))
+
+
+def release_all(line: Any, request: Request) -> Steps[None]:
+    """Give back every hold of the request's owner and mode."""
+    yield from _sent(line, request, request.family.release(request.token, 0))
+
+
+def _sent(line: Any, request: Request, words: Words) -> Steps[None]:
+    resend = Resend(UNDO_S)
+    while True:
+        try:
+            yield Send(line, words, UNDO_S)
+            return
+        except RedisTrouble as error:
+            if not heals(error) or resend.over():
+                logger.debug("%s: could not be withdrawn: %r", request.name, error)
+                return
+        yield resend.pause()
+
+
+def replicated(line: Any, name: str, replicas: int, timeout_ms: int) -> Steps[None]:
+    """Wait until the grant, made on this same connection, has reached so many replicas."""
+    until = clock() + timeout_ms / 1000
+    while True:
+        longest = slice_of((yield SocketTimeout(line)))
+        wait_ms = max(1, round(min(longest, max(0.0, until - clock())) * 1000))
+        confirmed = int((yield Send(line, ("WAIT", replicas, wait_ms), wait_ms / 1000 + LATE_S, waits=True)))
+        if confirmed >= replicas:
+            return
+        if clock() >= until:
+            message = f"{confirmed} of {replicas} replicas confirmed the grant within {timeout_ms} ms: released again"
+            raise named(NotReplicatedError, message, name)
+
+
+def release(line: Any, family: Family, hold: Hold, holds: int) -> Steps[bool]:
+    """Give back down to `holds`; False: it was lost before. A release whose reply was lost is sent again."""
+    was_lost = hold.lost
+    resend = Resend(RELEASE_S)
+    may_be_done = False
+    while True:
+        try:
+            reply = yield Send(line, family.release(hold.token, holds))
+        except RedisTrouble as error:
+            if means_lost(error):
+                return False
+            if not heals(error) or resend.over():
+                raise translated(error, "") from error
+            may_be_done = may_be_done or may_have_run(error)
+            yield resend.pause()
+            continue
+        # The release whose reply was lost found the lock, unless the lease was over by then.
+        return family.was_held(reply) or (may_be_done and not was_lost)
+
+
+def renew(line: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
+    """Start the lease again from now; False: it was lost."""
+    resend = Resend(RESEND_S)
+    while True:
+        sent = clock()
+        try:
+            reply = yield Send(line, family.renew(hold.token, lease))
+        except RedisTrouble as error:
+            if means_lost(error):
+                return False
+            if not heals(error) or resend.over():
+                raise translated(error, "") from error
+            yield resend.pause()
+            continue
+        if int(reply) != 1:
+            return False
+        hold.extend(_deadline(sent, lease))
+        return True
+
+
+def ask(line: Any, words: Words, name: str) -> Steps[Any]:
+    """A command that only reads, sent again while that may help."""
+    resend = Resend(RESEND_S)
+    while True:
+        try:
+            return (yield Send(line, words))
+        except RedisTrouble as error:
+            if not heals(error) or resend.over():
+                raise translated(error, name) from error
+            yield resend.pause()
+
+
+def held(line: Any, family: Family, token: bytes, name: str) -> Steps[Optional[int]]:
+    """Milliseconds left, -1: no deadline, None: the token does not hold the lock."""
+    try:
+        reply = yield from ask(line, family.held(token), name)
+    except RedisTrouble as error:
+        if means_lost(error):
+            return None
+        raise
+    return None if reply is None else int(reply[2])
+
+
+def execute(line: Any, family: Family, token: bytes, name: str, command: Words) -> Steps[Any]:
+    """LOCK.EXEC. Sent again only where it surely did not run."""
+    resend = Resend(RESEND_S)
+    first = command[0]
+    reply_to = (first.decode() if isinstance(first, bytes) else str(first)).upper()
+    while True:
+        try:
+            return (yield Send(line, ("LOCK.EXEC", family.key, token, *command), reply_to=reply_to))
+        except RedisTrouble as error:
+            if code(error) == "NOTHELD":
+                message = "The lock is no longer owned, so the command did not run"
+                raise named(LockNotOwnedError, message, name) from error
+            if not heals(error) or may_have_run(error) or resend.over():
+                raise translated(error, name) from error
+            yield resend.pause()
+
+
+# What runs beside a hold. These keep no reference to it while they pause: a hold that its owner drops ends with its
+# lease, in place of being renewed for ever.
+
+OnLost = Callable[[Grant], Any]
+
+
+def keep_renewed(line: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
+    """Renew after each third of the lease; told within a third when it was lost."""
+    yield from _keep_checked(line, hold, on_lost, lambda kept: family.renew(kept.token, kept.lease), until_ended=None)
+
+
+def keep_session(line: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
+    """The server renews. The lock is lost when the connection ends, or when it says so after a third of the lease."""
+    yield from _keep_checked(line, hold, on_lost, lambda kept: family.held(kept.token), until_ended=line)
+
+
+def _keep_checked(
+    line: Any,
+    hold: "weakref.ref[Hold]",
+    on_lost: Optional[OnLost],
+    words: Callable[[Hold], Words],
+    until_ended: Any,
+) -> Steps[None]:
+    backoff = Backoff()
+    failed = False
+    while True:
+        kept = hold()
+        if kept is None or kept.over:
+            return
+        assert kept.lease.ms is not None, "auto_renew and session need a lease"
+        third_s = kept.lease.ms / 3000
+        del kept
+        yield Pause(min(third_s, backoff.next(None)) if failed else third_s, until_ended)
+        kept = hold()
+        if kept is None or kept.over:
+            return
+        sent = clock()
+        # A session lives as long as its connection: a late reply must not be what ends it.
+        ends_s = LATE_S if until_ended is not None or kept.deadline is None else kept.deadline - sent
+        try:
+            reply = yield Send(line, words(kept), max(0.05, ends_s))
+            is_held = reply is not None and reply != 0
+        except RedisTrouble as error:
+            if until_ended is None and not means_lost(error) and not kept.lost:
+                logger.debug("not renewed, trying again: %r", error)
+                failed = True
+                continue
+            is_held = False
+        if not is_held:
+            yield from lose(kept, on_lost)
+            return
+        kept.extend(_deadline(sent, kept.lease))
+        failed, backoff = False, Backoff()
+        del kept
+
+
+def keep_deadline(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
+    """Tell when the lease is over by the local clock, whatever keeps renewals from getting through."""
+    while True:
+        kept = hold()
+        if kept is None or kept.over:
+            return
+        if kept.lost:
+            yield from lose(kept, on_lost)
+            return
+        # Without a deadline one may still be given, by reacquire: look again now and then.
+        left_s = 60.0 if kept.deadline is None else kept.deadline - clock()
+        del kept
+        yield Pause(max(0.0, left_s))
+
+
+def lose(hold: Hold, on_lost: Optional[OnLost]) -> Steps[None]:
+    grant = hold.grant()
+    if hold.lose() and on_lost is not None:
+        yield Tell(on_lost, grant)
+
+
+def _deadline(sent: float, lease: Lease) -> Optional[float]:
+    return None if lease.ms is None else sent + lease.ms / 1000

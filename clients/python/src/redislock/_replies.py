@@ -1,0 +1,92 @@
+"""Which error replies heal by themselves, which mean that a lock was lost, and which are errors of our own."""
+
+from __future__ import annotations
+
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from .errors import (
+    DeadlockError,
+    LockError,
+    MaxWaitersError,
+    ModuleNotLoadedError,
+    WaitCancelledError,
+    WrongKindError,
+    named,
+)
+
+# redis-py cuts the code off the replies that have a class of their own; of all others it is the first word.
+_HEALS = {"NOREPLICAS", "MISCONF", "GRACE", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "LOADING"}
+_OURS = {
+    "DEADLOCK": DeadlockError,
+    "WRONGKIND": WrongKindError,
+    "MAXWAITERS": MaxWaitersError,
+    "UNBLOCKED": WaitCancelledError,
+}
+# Redis's own words, of a server that was made a replica.
+_DEMOTED = "instance state changed"
+
+NOT_LOADED = (
+    "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart it, "
+    "or send MODULE LOAD /path/to/libredis_lock.so"
+)
+
+
+def code(error: BaseException) -> str:
+    return str(error).split(" ", 1)[0] if isinstance(error, ResponseError) else ""
+
+
+def heals(error: BaseException) -> bool:
+    """Whether the same request may well succeed in a moment: on another connection, node or primary."""
+    if isinstance(error, (AuthenticationError, AuthorizationError)):
+        return False
+    if isinstance(error, (ConnectionError, TimeoutError, RedisClusterException)):
+        return True
+    if isinstance(error, (AskError, TryAgainError, ClusterDownError, ReadOnlyError)):
+        return True
+    return code(error) in _HEALS or (code(error) == "UNBLOCKED" and _DEMOTED in str(error))
+
+
+_UNSENT = "redislock_unsent"
+
+
+def unsent(error: BaseException) -> None:
+    """Note that nothing was sent: there was no connection to send it over."""
+    setattr(error, _UNSENT, True)
+
+
+def may_have_run(error: BaseException) -> bool:
+    """Whether the server may have done what it was asked for, and only the reply is missing."""
+    if isinstance(error, BusyLoadingError) or getattr(error, _UNSENT, False):
+        return False
+    return isinstance(error, (ConnectionError, TimeoutError))
+
+
+def means_lost(error: BaseException) -> bool:
+    """Whether a reply to release, renew or exec says that the lock is no longer ours."""
+    return code(error) in ("WRONGTYPE", "WRONGKIND", "NOTHELD")
+
+
+def translated(error: Exception, name: str) -> Exception:
+    """The error that the caller sees."""
+    if isinstance(error, LockError):
+        return error
+    if isinstance(error, ResponseError) and "unknown command" in str(error).lower():
+        return named(ModuleNotLoadedError, NOT_LOADED, name)
+    kind = _OURS.get(code(error))
+    return error if kind is None else named(kind, str(error).split(" ", 1)[-1], name)
+
+
+RedisTrouble = (RedisError, RedisClusterException)

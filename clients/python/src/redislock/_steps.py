@@ -1,0 +1,87 @@
+"""What the protocol asks of a driver.
+
+The protocol is generators: they decide what is sent, when, and what a reply means, and never touch the network, a
+thread or an event loop. Each step that they yield is done by a driver (one sync, one asyncio), which gives back the
+result, or throws the exception into the generator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Generator, Optional, Sequence, TypeVar, Union
+
+Word = Union[bytes, str, int, float, memoryview]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a command and give back its reply, undecoded.
+
+    `within_s`: after so many seconds without a reply the connection counts as lost; None: the socket's own time-out.
+    `waits`: the server may hold the reply back, so that the connection is taken for long.
+    `reply_to`: decode the reply as the client does for the command of that name.
+    """
+
+    line: Any
+    words: Sequence[Word]
+    within_s: Optional[float] = None
+    waits: bool = False
+    reply_to: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class SocketTimeout:
+    """Give back the time-out of the line's socket in seconds, None: it has none."""
+
+    line: Any
+
+
+@dataclass(frozen=True)
+class Close:
+    """End the line's own connection, if it has one."""
+
+    line: Any
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait; over early when `until_ended`, a line with a connection of its own, has lost it."""
+
+    seconds: float
+    until_ended: Any = None
+
+
+@dataclass(frozen=True)
+class Undo:
+    """Run these steps to their end, also when the caller is cancelled meanwhile."""
+
+    steps: "Steps[None]"
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Run these steps beside the caller; gives back a `Keeper`."""
+
+    steps: "Steps[None]"
+    name: str
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Call the user's function."""
+
+    call: Callable[[Any], Any]
+    argument: Any
+
+
+Step = Union[Send, SocketTimeout, Close, Pause, Undo, Keep, Tell]
+Steps = Generator[Step, Any, T]
+
+
+class Keeper:
+    """Steps that run beside the caller."""
+
+    def stop(self) -> None:
+        """End them at their next pause; does not wait for it."""
+        raise NotImplementedError

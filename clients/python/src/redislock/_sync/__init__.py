@@ -1,0 +1,1 @@
+"""Locks for threads, over `redis.Redis` and `redis.RedisCluster`."""

@@ -1,0 +1,172 @@
+"""The locks for threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional, Type, TypeVar
+
+from .._locks import (
+    DEFAULT_LEASE_S,
+    LockBase,
+    MutexBase,
+    Name,
+    Number,
+    Options,
+    ReentrantBase,
+    SemaphoreBase,
+    SeveralBase,
+    Token,
+    ViewBase,
+)
+from .._steps import Word
+from ._driver import run
+from ._line import Line
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+S = TypeVar("S", bound="SyncLock")
+
+
+class SyncLock(LockBase):
+    """What all families can do. Times are in seconds."""
+
+    def __enter__(self: S) -> S:
+        if run(self._acquiring(self._add, None, None, None, None)):
+            return self
+        raise self._not_acquired()
+
+    def __exit__(
+        self,
+        exc_type: Optional[Type[BaseException]],
+        exc_value: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        run(self._exiting(self._add))
+
+    def release(self) -> None:
+        """Give one hold back. Raises LockNotOwnedError when the lock was lost, LockError when nothing is held."""
+        run(self._releasing(self._add))
+
+    def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
+        """Add seconds to what is left of the lease; `replace_ttl`: start it again with so many.
+
+        Raises LockNotOwnedError when the lock was lost, LockError when nothing is held or it has no timeout.
+        """
+        return run(self._extending(additional_time, replace_ttl))
+
+    def reacquire(self) -> bool:
+        """Start the lease again with `timeout`. Raises as extend."""
+        return run(self._reacquiring())
+
+    def exec(self, *command: Word) -> Any:
+        """Run a command on the server only while holding, in one step (LOCK.EXEC); its reply as the client gives it.
+
+        Raises LockNotOwnedError when the lock was lost: the command did not run. When the reply is lost, redis-py's
+        ConnectionError or TimeoutError: it may have run.
+        """
+        return run(self._executing(command))
+
+    def locked(self) -> bool:
+        """Whether anybody holds it."""
+        return run(self._locked())
+
+    def owned(self) -> bool:
+        """Whether the server says that this hold is there."""
+        return run(self._owned())
+
+    def wait_lost(self, timeout: Optional[Number] = None) -> bool:
+        """Wait until what is held is lost: True; False after `timeout` seconds or a release."""
+        hold = self.local.hold
+        until = None if timeout is None else time.monotonic() + timeout
+        while hold is not None and not hold.over:
+            if hold.lost:
+                return True
+            ends = [moment for moment in (until, hold.ends) if moment is not None]
+            if until is not None and time.monotonic() >= until:
+                return False
+            hold.event.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
+        return False
+
+    def _new_event(self) -> threading.Event:
+        return threading.Event()
+
+    def _line(self, own: bool = False) -> Line:
+        return Line(self.redis, self.family.key, own)
+
+
+class Lock(MutexBase, SyncLock):
+    __doc__ = MutexBase.__doc__
+
+    def acquire(
+        self,
+        sleep: Optional[Number] = None,
+        blocking: Optional[bool] = None,
+        blocking_timeout: Optional[Number] = None,
+        token: Optional[Token] = None,
+    ) -> bool:
+        """Take the lock; False: not in time. The arguments go before those of the lock.
+
+        Raises LockError where waiting cannot help (a deadlock, a key of another type, too many waiters), and
+        redis-py's errors where the server could not be asked.
+        """
+        return run(self._acquiring(1, blocking, blocking_timeout, sleep, token))
+
+
+class Counting(SyncLock):
+    """What the families have in common whose holder may take them again."""
+
+    def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
+        """Take it once more; False: not in time. Raises as `Lock.acquire`, and LockNotOwnedError when what is held
+        already was lost."""
+        return run(self._acquiring(self._add, blocking, blocking_timeout, None, None))
+
+
+class RLock(ReentrantBase, Counting):
+    __doc__ = ReentrantBase.__doc__
+
+
+class Semaphore(SemaphoreBase, SyncLock):
+    __doc__ = SemaphoreBase.__doc__
+
+    def acquire(
+        self,
+        permits: Optional[int] = None,
+        blocking: Optional[bool] = None,
+        blocking_timeout: Optional[Number] = None,
+    ) -> bool:
+        """Take permits, None: as many as the semaphore was made with. Otherwise as `RLock.acquire`."""
+        add = self._add if permits is None else permits
+        return run(self._acquiring(add, blocking, blocking_timeout, None, None))
+
+    def release(self, permits: Optional[int] = None) -> None:
+        """Give permits back, None: as many as the semaphore was made with. Raises as `Lock.release`."""
+        run(self._releasing(self._add if permits is None else permits))
+
+
+class MultiLock(SeveralBase, Counting):
+    __doc__ = SeveralBase.__doc__
+
+
+class View(ViewBase, Counting):
+    __doc__ = ViewBase.__doc__
+
+
+class RWLock:
+    """Many readers or one writer. The writer may also read, and keep that when it gives WRITE back; the only reader
+    may take WRITE. `read()` and `write()` are locks for `with`."""
+
+    def __init__(
+        self, redis: Any, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
+    ) -> None:
+        self._read = View(redis, name, "READ", timeout, **options)
+        self._write = View(redis, name, "WRITE", timeout, **options)
+        self._write.local = self._read.local
+
+    def read(self) -> View:
+        return self._read
+
+    def write(self) -> View:
+        return self._write

@@ -1,0 +1,210 @@
+"""The locks for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional, Type, TypeVar
+
+from .._hold import Hold, clock
+from .._locks import (
+    DEFAULT_LEASE_S,
+    LockBase,
+    MutexBase,
+    Name,
+    Number,
+    Options,
+    ReentrantBase,
+    SemaphoreBase,
+    SeveralBase,
+    ThreadLocal,
+    Token,
+    ViewBase,
+)
+from .._steps import Word
+from ._driver import run
+from ._line import Line
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+A = TypeVar("A", bound="AsyncLock")
+
+
+class TaskLocal:
+    """What the running task holds: the tasks of one thread are several lines of execution."""
+
+    def __init__(self) -> None:
+        self._by_task: "weakref.WeakKeyDictionary[Any, ThreadLocal]" = weakref.WeakKeyDictionary()
+
+    def _mine(self) -> ThreadLocal:
+        task = asyncio.current_task()
+        mine = self._by_task.get(task)
+        if mine is None:
+            mine = self._by_task[task] = ThreadLocal()
+        return mine
+
+    @property
+    def token(self) -> Optional[bytes]:
+        return self._mine().token
+
+    @token.setter
+    def token(self, token: Optional[bytes]) -> None:
+        self._mine().token = token
+
+    @property
+    def hold(self) -> Optional[Hold]:
+        return self._mine().hold
+
+    @hold.setter
+    def hold(self, hold: Optional[Hold]) -> None:
+        self._mine().hold = hold
+
+
+class AsyncLock(LockBase):
+    """What all families can do. Times are in seconds."""
+
+    async def __aenter__(self: A) -> A:
+        if await run(self._acquiring(self._add, None, None, None, None)):
+            return self
+        raise self._not_acquired()
+
+    async def __aexit__(
+        self,
+        exc_type: Optional[Type[BaseException]],
+        exc_value: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        await run(self._exiting(self._add))
+
+    async def release(self) -> None:
+        """Give one hold back. Raises LockNotOwnedError when the lock was lost, LockError when nothing is held."""
+        await run(self._releasing(self._add))
+
+    async def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
+        """Add seconds to what is left of the lease; `replace_ttl`: start it again with so many.
+
+        Raises LockNotOwnedError when the lock was lost, LockError when nothing is held or it has no timeout.
+        """
+        return await run(self._extending(additional_time, replace_ttl))
+
+    async def reacquire(self) -> bool:
+        """Start the lease again with `timeout`. Raises as extend."""
+        return await run(self._reacquiring())
+
+    async def exec(self, *command: Word) -> Any:
+        """Run a command on the server only while holding, in one step (LOCK.EXEC); its reply as the client gives it.
+
+        Raises LockNotOwnedError when the lock was lost: the command did not run. When the reply is lost, redis-py's
+        ConnectionError or TimeoutError: it may have run.
+        """
+        return await run(self._executing(command))
+
+    async def locked(self) -> bool:
+        """Whether anybody holds it."""
+        return await run(self._locked())
+
+    async def owned(self) -> bool:
+        """Whether the server says that this hold is there."""
+        return await run(self._owned())
+
+    async def wait_lost(self, timeout: Optional[Number] = None) -> bool:
+        """Wait until what is held is lost: True; False after `timeout` seconds or a release."""
+        hold: Optional[Hold] = self.local.hold
+        until = None if timeout is None else clock() + timeout
+        while hold is not None and not hold.over:
+            if hold.lost:
+                return True
+            if until is not None and clock() >= until:
+                return False
+            ends = [moment for moment in (until, hold.ends) if moment is not None]
+            waiting = asyncio.ensure_future(hold.event.wait())
+            try:
+                await asyncio.wait([waiting], timeout=max(0.0, min(ends) - clock()) if ends else None)
+            finally:
+                waiting.cancel()
+        return False
+
+    def _new_local(self) -> Any:
+        return TaskLocal() if self.family.counts else ThreadLocal()
+
+    def _new_event(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    def _line(self, own: bool = False) -> Line:
+        return Line(self.redis, self.family.key, own)
+
+
+class Lock(MutexBase, AsyncLock):
+    __doc__ = MutexBase.__doc__
+
+    async def acquire(
+        self,
+        blocking: Optional[bool] = None,
+        blocking_timeout: Optional[Number] = None,
+        token: Optional[Token] = None,
+    ) -> bool:
+        """Take the lock; False: not in time. The arguments go before those of the lock.
+
+        Raises LockError where waiting cannot help (a deadlock, a key of another type, too many waiters), and
+        redis-py's errors where the server could not be asked.
+        """
+        return await run(self._acquiring(1, blocking, blocking_timeout, None, token))
+
+
+class Counting(AsyncLock):
+    """What the families have in common that give no other arguments to acquire."""
+
+    async def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
+        """Take it once more; False: not in time. Raises as `Lock.acquire`, and LockNotOwnedError when what is held
+        already was lost."""
+        return await run(self._acquiring(self._add, blocking, blocking_timeout, None, None))
+
+
+class RLock(ReentrantBase, Counting):
+    __doc__ = ReentrantBase.__doc__
+
+
+class Semaphore(SemaphoreBase, AsyncLock):
+    __doc__ = SemaphoreBase.__doc__
+
+    async def acquire(
+        self,
+        permits: Optional[int] = None,
+        blocking: Optional[bool] = None,
+        blocking_timeout: Optional[Number] = None,
+    ) -> bool:
+        """Take permits, None: as many as the semaphore was made with. Otherwise as `RLock.acquire`."""
+        add = self._add if permits is None else permits
+        return await run(self._acquiring(add, blocking, blocking_timeout, None, None))
+
+    async def release(self, permits: Optional[int] = None) -> None:
+        """Give permits back, None: as many as the semaphore was made with. Raises as `Lock.release`."""
+        await run(self._releasing(self._add if permits is None else permits))
+
+
+class MultiLock(SeveralBase, Counting):
+    __doc__ = SeveralBase.__doc__
+
+
+class View(ViewBase, Counting):
+    __doc__ = ViewBase.__doc__
+
+
+class RWLock:
+    """Many readers or one writer. The writer may also read, and keep that when it gives WRITE back; the only reader
+    may take WRITE. `read()` and `write()` are locks for `async with`."""
+
+    def __init__(
+        self, redis: Any, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
+    ) -> None:
+        self._read = View(redis, name, "READ", timeout, **options)
+        self._write = View(redis, name, "WRITE", timeout, **options)
+        self._write.local = self._read.local
+
+    def read(self) -> View:
+        return self._read
+
+    def write(self) -> View:
+        return self._write

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from typing import Any, AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from apis import AsyncioApi, SyncApi
+from servers import Server
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture()
+def server(shared_server: Server) -> Server:
+    shared_server.admin.flushall()
+    shared_server.admin.config_resetstat()
+    return shared_server
+
+
+@pytest_asyncio.fixture(params=[SyncApi, AsyncioApi], ids=["sync", "asyncio"])
+async def api(request: Any) -> AsyncIterator[Any]:
+    made = request.param()
+    yield made
+    await made.end()

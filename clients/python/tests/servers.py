@@ -1,0 +1,229 @@
+"""Real servers for the tests: single ones, with replicas, a cluster, a sentinel; and a proxy that loses replies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, List, Optional
+
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+ROOT = Path(__file__).resolve().parents[3]
+MODULE = os.environ.get("REDIS_LOCK_MODULE") or str(ROOT / "target/release/libredis_lock.so")
+SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
+# Nothing depends on how fast the machine is: a state that comes late is waited for, one that never comes fails.
+PATIENCE_S = 60.0
+
+
+def free_port() -> int:
+    """A port whose cluster bus port (10,000 above) is a port too."""
+    while True:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            port: int = listening.getsockname()[1]
+        if port < 55_000:
+            return port
+
+
+def until(state: Callable[[], Any], what: str = "") -> Any:
+    """Wait for a state in a test that has no event loop."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        found = state()
+        if found:
+            return found
+        assert time.monotonic() < end, f"never came: {what or state}"
+        time.sleep(0.01)
+
+
+async def eventually(state: Callable[[], Any], what: str = "") -> Any:
+    """Wait for a state without stopping the event loop."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        found = state()
+        if found:
+            return found
+        assert time.monotonic() < end, f"never came: {what or state}"
+        await asyncio.sleep(0.01)
+
+
+class Server:
+    """A redis-server of its own port and directory."""
+
+    def __init__(self, *options: str, module: bool = True, port: Optional[int] = None, sentinel: bool = False) -> None:
+        self.port = port or free_port()
+        self.dir = tempfile.mkdtemp(prefix="redislock-")
+        config = Path(self.dir, "redis.conf")
+        config.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {self.dir}\n")
+        words = [SERVER, str(config)]
+        if sentinel:
+            words += ["--sentinel"]
+        else:
+            words += ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]
+            words += ["--loadmodule", MODULE] if module else []
+        self._log = open(Path(self.dir, "log"), "wb")
+        self.process = subprocess.Popen([*words, *options], stdout=self._log, stderr=self._log)
+        # redis-py 5 does not connect again by itself.
+        again: Any = {"retry": Retry(ConstantBackoff(0.05), 5), "retry_on_error": [redis.ConnectionError]}
+        self.admin = redis.Redis(port=self.port, decode_responses=True, protocol=2, **again)
+        try:
+            until(self._answers, f"a server on port {self.port}")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, Path(self.dir, "log").read_text()
+        try:
+            return bool(self.admin.ping())
+        except redis.ConnectionError:
+            return False
+
+    def ask(self, *words: Any) -> Any:
+        return self.admin.execute_command(*words)
+
+    def waiters(self, key: str) -> List[str]:
+        """The owners that wait, in the order of the queue."""
+        return [fields(waiter)["owner"] for waiter in self.ask("LOCK.WAITERS", key, "COUNT", 0)]
+
+    def info(self, key: str) -> Any:
+        found = self.ask("LOCK.INFO", key)
+        return None if found is None else fields(found)
+
+    def holders(self, key: str) -> List[Any]:
+        found = self.info(key)
+        return [] if found is None else [fields(holder) for holder in found["holders"]]
+
+    def calls(self, command: str) -> int:
+        """How often a command has run."""
+        stats: Any = self.admin.info("commandstats")
+        return int(stats.get(f"cmdstat_{command}", {}).get("calls", 0))
+
+    def stop(self) -> None:
+        self.admin.close()
+        self.process.kill()
+        self.process.wait()
+        self._log.close()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def fields(flat: List[Any]) -> Any:
+    return dict(zip(flat[::2], flat[1::2]))
+
+
+class Cluster:
+    """Two primaries that share the slots."""
+
+    def __init__(self) -> None:
+        self.nodes = [Server("--cluster-enabled", "yes", "--cluster-node-timeout", "5000") for _ in range(2)]
+        first, second = self.nodes
+        first.ask("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
+        second.ask("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
+        second.ask("CLUSTER", "SET-CONFIG-EPOCH", 2)
+        first.ask("CLUSTER", "MEET", "127.0.0.1", second.port)
+        for node in self.nodes:
+            until(lambda node=node: "cluster_state:ok" in self._info(node), "cluster ok")
+            until(lambda node=node: "cluster_known_nodes:2" in self._info(node), "both nodes")
+
+    @staticmethod
+    def _info(node: Server) -> str:
+        found: Any = node.ask("CLUSTER INFO")
+        return "".join(f"{name}:{value}\n" for name, value in found.items()) if isinstance(found, dict) else str(found)
+
+    def move_slot(self, slot: int, source: Server, target: Server) -> None:
+        source_id, target_id = source.ask("CLUSTER MYID"), target.ask("CLUSTER MYID")
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+        for key in source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+        for node in (target, source):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+
+class Proxy:
+    """Forwards to a server, and cuts or holds back the reply to a request that it is told of."""
+
+    def __init__(self, port: int) -> None:
+        self._server_port = port
+        self._cut: Optional[bytes] = None
+        self._cut_after = 0
+        self._hold: Optional[bytes] = None
+        self.cuts = 0
+        self.held = 0
+        self._tasks: List[Any] = []
+
+    async def __aenter__(self) -> "Proxy":
+        self._listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port: int = self._listening.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        self._listening.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut_reply(self, request: bytes, after: int = 0) -> None:
+        """Let the next such request through, and end its connection after so many bytes of the reply."""
+        self._cut, self._cut_after = request, after
+
+    def hold_reply(self, request: bytes) -> None:
+        """Let the next such request through, and never its reply."""
+        self._hold = request
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._tasks.append(task)
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        fate = {"cut": False, "hold": False}
+        ways = [
+            asyncio.ensure_future(self._requests(reader, server_writer, fate)),
+            asyncio.ensure_future(self._replies(server_reader, writer, fate)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            writer.close()
+            server_writer.close()
+
+    async def _requests(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter, fate: Any) -> None:
+        while True:
+            request = await reader.read(65536)
+            if not request:
+                return
+            if self._cut is not None and self._cut in request:
+                self._cut, fate["cut"] = None, True
+            if self._hold is not None and self._hold in request:
+                self._hold, fate["hold"] = None, True
+            server.write(request)
+            await server.drain()
+
+    async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter, fate: Any) -> None:
+        while True:
+            reply = await server.read(65536)
+            if not reply:
+                return
+            if fate["cut"]:
+                writer.write(reply[: self._cut_after])
+                await writer.drain()
+                self.cuts += 1
+                return
+            if fate["hold"]:
+                self.held += 1
+                continue
+            writer.write(reply)
+            await writer.drain()

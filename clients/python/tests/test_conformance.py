@@ -1,0 +1,469 @@
+"""The cases of clients/conformance.md, each for the sync and the asyncio client."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from redis.exceptions import LockError, LockNotOwnedError, NoPermissionError
+from servers import Cluster, Proxy, Server, eventually
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("decoded", [False, True], ids=["bytes", "decoded"])
+async def test_acquire(api: Any, server: Server, protocol: int, decoded: bool) -> None:
+    client = api.client(server.port, protocol=protocol, decode_responses=decoded)
+    actor, locks = api.actor(), api.locks
+    lock = locks.Lock(client, "k", timeout=10)
+    assert await actor.do(lock.acquire)
+    first = await actor.do(lambda: lock.grant)
+    assert 9 < first.remaining <= 10 and first.holds == 1
+    (holder,) = server.holders("k")
+    assert holder["owner"].encode() == first.token and holder["fence"] == first.fence
+    host, pid, random = first.token.rsplit(b":", 2)
+    assert len(first.token) <= 38 and int(pid) and len(random) == 16 and host
+    assert await actor.do(lock.owned) and await actor.do(lock.locked)
+    other, rival = locks.Lock(client, "k", timeout=10), api.actor()
+    assert not await rival.do(other.acquire, blocking=False)
+    await actor.do(lock.release)
+    assert server.info("k") is None and not await actor.do(lock.locked)
+    assert await rival.do(other.acquire, blocking=False)
+    assert (await rival.do(lambda: other.fence)) > first.fence
+    await rival.do(other.release)
+
+
+async def test_wait(api: Any, server: Server) -> None:
+    client, holder, waiter = api.client(server.port), api.actor(), api.actor()
+    lock, other = api.locks.Lock(client, "k", timeout=30), api.locks.Lock(client, "k", timeout=30)
+    await holder.do(lock.acquire)
+    began = time.monotonic()
+    assert not await waiter.do(other.acquire, blocking_timeout=0.3)
+    assert time.monotonic() - began >= 0.3
+    waiting = waiter.start(other.acquire, blocking_timeout=30)
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    await holder.do(lock.release)
+    assert await waiting
+    await waiter.do(other.release)
+
+
+async def test_order(api: Any, server: Server) -> None:
+    client, holder = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=30)
+    await holder.do(lock.acquire)
+    got = []
+
+    async def turn(number: int, actor: Any) -> None:
+        mine = api.locks.Lock(client, "k", timeout=30, token=f"waiter-{number}")
+        assert await actor.do(mine.acquire)
+        got.append(number)
+        await actor.do(mine.release)
+
+    turns = []
+    for number in range(5):
+        turns.append(asyncio.ensure_future(turn(number, api.actor())))
+        await eventually(lambda: len(server.waiters("k")) == number + 1, "one more waiter")
+    await holder.do(lock.release)
+    await asyncio.gather(*turns)
+    assert got == [0, 1, 2, 3, 4]
+
+
+async def test_place_kept_over_short_sockets(api: Any, server: Server) -> None:
+    client, short = api.client(server.port), api.client(server.port, socket_timeout=0.6)
+    holder, first, second = api.actor(), api.actor(), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=60)
+    early, late = (api.locks.Lock(c, "k", timeout=60, token=t) for c, t in ((short, "early"), (client, "late")))
+    await holder.do(lock.acquire)
+    got = [first.start(early.acquire)]
+    await eventually(lambda: server.waiters("k") == ["early"], "the first waiter")
+    got.append(second.start(late.acquire))
+    await eventually(lambda: "late" in server.waiters("k"), "the second waiter")
+    asked = server.calls("lock.acquire")
+    await eventually(lambda: server.calls("lock.acquire") >= asked + 5, "five slices more")
+    await eventually(lambda: server.waiters("k") == ["early", "late"], "both, in order")
+    await holder.do(lock.release)
+    assert await got[0] and not got[1].done()
+    await first.do(early.release)
+    assert await got[1]
+    await second.do(late.release)
+
+
+@pytest.mark.parametrize("after", [0, 3])
+async def test_lost_reply_of_acquire(api: Any, server: Server, after: int) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actor, locks = api.client(proxy.port), api.actor(), api.locks
+        lock, reentrant = locks.Lock(client, "k", timeout=30), locks.RLock(client, "r", timeout=30)
+        semaphore = locks.Semaphore(client, "s", limit=5, permits=2)
+        for taken, key, holds in ((lock, "k", 1), (reentrant, "r", 1), (reentrant, "r", 2), (semaphore, "s", 2)):
+            proxy.cut_reply(b".ACQUIRE", after)
+            cuts = proxy.cuts
+            assert await actor.do(taken.acquire)
+            assert proxy.cuts == cuts + 1
+            (holder,) = server.holders(key)
+            assert holder["holds"] == holds
+        for taken, key in ((lock, "k"), (reentrant, "r"), (reentrant, "r"), (semaphore, "s")):
+            assert server.info(key)
+            await actor.do(taken.release)
+        assert server.admin.dbsize() == 0
+
+
+async def test_lost_reply_of_release(api: Any, server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actor, locks = api.client(proxy.port), api.actor(), api.locks
+        lock, reentrant = locks.Lock(client, "k", timeout=30), locks.RLock(client, "r", timeout=30)
+        await actor.do(lock.acquire)
+        proxy.cut_reply(b"LOCK.RELEASE")
+        await actor.do(lock.release)
+        assert proxy.cuts == 1 and server.info("k") is None
+        for _ in range(3):
+            await actor.do(reentrant.acquire)
+        for left in (2, 1, 0):
+            proxy.cut_reply(b"RLOCK.RELEASE")
+            await actor.do(reentrant.release)
+            assert [holder["holds"] for holder in server.holders("r")] == ([left] if left else [])
+        assert proxy.cuts == 4
+        # A lock that was lost before is no success, whatever is lost besides.
+        await actor.do(lock.acquire)
+        server.ask("LOCK.BREAK", "k")
+        with pytest.raises(LockNotOwnedError):
+            await actor.do(lock.release)
+
+
+async def test_failover_while_waiting(api: Any) -> None:
+    primary, replica, sentinel = Server(), Server(), Server(sentinel=True)
+    try:
+        replica.ask("REPLICAOF", "127.0.0.1", primary.port)
+        await eventually(lambda: replica.admin.info("replication")["master_link_status"] == "up", "a link")
+        sentinel.ask("SENTINEL", "MONITOR", "main", "127.0.0.1", primary.port, 1)
+        for name, value in (("down-after-milliseconds", 5000), ("failover-timeout", 30000)):
+            sentinel.ask("SENTINEL", "SET", "main", name, value)
+        await eventually(lambda: sentinel.admin.sentinel_slaves("main"), "the replica")
+
+        managed = api.sentinel([("127.0.0.1", sentinel.port)])
+        client, holder, waiter = api.ends(managed.master_for("main")), api.actor(), api.actor()
+        lock, other = api.locks.Lock(client, "k", timeout=120), api.locks.Lock(client, "k", timeout=120)
+        await holder.do(lock.acquire)
+        fence = await holder.do(lambda: lock.fence)
+        waiting = waiter.start(other.acquire)
+        await eventually(lambda: primary.waiters("k"), "a waiter")
+        primary.ask("WAIT", 1, 5000)
+        await eventually(lambda: asked_for_failover(sentinel), "a failover that sentinel agrees to")
+        await eventually(lambda: replica.admin.info("replication")["role"] == "master", "a new primary")
+        await eventually(lambda: primary.admin.info("replication")["role"] == "slave", "the old one is a replica")
+        await eventually(lambda: replica.waiters("k"), "the same waiter at the new primary")
+        await holder.do(lock.release)
+        assert await waiting
+        assert (await waiter.do(lambda: other.fence)) > fence
+        await waiter.do(other.release)
+    finally:
+        for server in (sentinel, replica, primary):
+            server.stop()
+
+
+def asked_for_failover(sentinel: Server) -> bool:
+    """Sentinel refuses until it has seen the replica's INFO."""
+    try:
+        return bool(sentinel.ask("SENTINEL", "FAILOVER", "main"))
+    except Exception as error:
+        assert "NOGOODSLAVE" in str(error) or "INPROG" in str(error), error
+        return False
+
+
+async def test_cluster_redirect_while_waiting(api: Any) -> None:
+    cluster = Cluster()
+    try:
+        source, target = cluster.nodes
+        client = api.ends(api.cluster(host="127.0.0.1", port=source.port))
+        holder, waiter = api.actor(), api.actor()
+        slot = int(source.ask("CLUSTER", "KEYSLOT", "k"))
+        if slot > 8191:
+            source, target = target, source
+        lock, other = api.locks.Lock(client, "k", timeout=120), api.locks.Lock(client, "k", timeout=120)
+        several = api.locks.MultiLock(client, ["{k}1", "{k}2"])
+        await holder.do(lock.acquire)
+        waiting = waiter.start(other.acquire)
+        await eventually(lambda: source.waiters("k"), "a waiter")
+        cluster.move_slot(slot, source, target)
+        await eventually(lambda: target.waiters("k"), "the same waiter at the slot's new node")
+        await holder.do(lock.release)
+        assert await waiting
+        await waiter.do(other.release)
+        assert target.info("k") is None
+        assert await holder.do(several.acquire)
+        await holder.do(several.exec, "SET", "{k}3", "v")
+        await holder.do(several.release)
+        assert target.admin.get("{k}3") == "v"
+    finally:
+        cluster.stop()
+
+
+async def test_cancellation_leaves_nothing(api: Any, server: Server) -> None:
+    holder = api.actor()
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=60)
+    await holder.do(lock.acquire)
+    async with Proxy(server.port) as proxy:
+        # Once out of the queue, once when the grant is on its way and the caller does not know.
+        for granted in (False, True):
+            if granted:
+                await holder.do(lock.release)
+                proxy.hold_reply(b"LOCK.ACQUIRE")
+            waiting = await start_waiting(api, proxy.port)
+            try:
+                if granted:
+                    await eventually(lambda: server.holders("k") and proxy.held, "a grant that was not delivered")
+                else:
+                    await eventually(lambda: server.waiters("k"), "a waiter")
+                await waiting.interrupt()
+                # By the client, not by its end: the process lives on.
+                await eventually(lambda: not server.waiters("k"), "an empty queue")
+                if granted:
+                    await eventually(lambda: not server.holders("k"), "a free lock")
+                assert server.calls("lock.cancel") == 1 + granted
+            finally:
+                await waiting.end()
+
+
+class InterruptedTask:
+    def __init__(self, port: int, api: Any) -> None:
+        self._lock = api.locks.Lock(api.client(port), "k", timeout=60)
+        self._task = asyncio.ensure_future(self._lock.acquire())
+
+    async def interrupt(self) -> None:
+        self._task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await self._task
+
+    async def end(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+WAITS_FOR_A_LOCK = """
+import sys, redis, redislock
+lock = redislock.Lock(redis.Redis(port=int(sys.argv[1])), "k", timeout=60)
+try:
+    print("waits", flush=True)
+    lock.acquire()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.read()
+"""
+
+
+class InterruptedProcess:
+    def __init__(self, process: Any) -> None:
+        self._process = process
+
+    async def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        assert await self._process.stdout.readline() == b"interrupted\n"
+
+    async def end(self) -> None:
+        # It would have lived on until here.
+        assert self._process.returncode is None
+        self._process.kill()
+        await self._process.wait()
+
+
+async def start_waiting(api: Any, port: int) -> Any:
+    if api.name == "asyncio":
+        return InterruptedTask(port, api)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WAITS_FOR_A_LOCK, str(port), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None and await process.stdout.readline() == b"waits\n"
+    return InterruptedProcess(process)
+
+
+def keepers(api: Any) -> int:
+    """Threads or tasks of the client that keep locks."""
+    if api.name == "sync":
+        return sum(thread.name.startswith("redislock") for thread in threading.enumerate())
+    from redislock.asyncio import _driver
+
+    return len(_driver._tasks)
+
+
+async def test_renewal_stops_with_the_lock(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=0.9, auto_renew=True)
+    assert await actor.do(lock.acquire)
+    await eventually(lambda: server.calls("lock.renew") >= 4, "renewals for longer than the lease")
+    assert await actor.do(lambda: not lock.lost and 0 < lock.grant.remaining <= 0.9)
+    await actor.do(lock.release)
+    await eventually(lambda: keepers(api) == 0, "no thread or task left")
+    assert server.info("k") is None
+    # Whoever forgets to release keeps the lock for its lease, not for ever.
+    forgotten = [api.locks.Lock(client, "k", timeout=0.9, auto_renew=True, thread_local=False)]
+    assert await actor.do(lambda: forgotten[0].acquire())
+    forgotten.clear()
+    await eventually(lambda: gc.collect() is not None and keepers(api) == 0, "no thread or task left")
+    await eventually(lambda: server.info("k") is None, "the lease's end")
+
+
+async def test_loss_is_told(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    told: Any = []
+    lock = api.locks.Lock(client, "k", timeout=1.5, auto_renew=True, on_lost=told.append)
+    await actor.do(lock.acquire)
+    fence = await actor.do(lambda: lock.fence)
+    assert not await actor.do(lambda: lock.lost)
+    server.ask("LOCK.BREAK", "k")
+    assert await actor.do(lock.wait_lost, 30)
+    await eventually(lambda: told, "the callback")
+    assert [grant.fence for grant in told] == [fence] and await actor.do(lambda: lock.lost)
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    # Without renewals the local deadline tells, with no word from the server.
+    told.clear()
+    lock = api.locks.Lock(client, "k", timeout=0.4, on_lost=told.append)
+    await actor.do(lock.acquire)
+    assert await actor.do(lock.wait_lost, 30)
+    await eventually(lambda: told, "the callback")
+    await eventually(lambda: server.info("k") is None, "the lease's end")
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    # A renewal that cannot be sent: told by the deadline.
+    told.clear()
+    stopped = Server()
+    lock = api.locks.Lock(api.client(stopped.port), "k", timeout=1, auto_renew=True, on_lost=told.append)
+    await actor.do(lock.acquire)
+    stopped.stop()
+    await eventually(lambda: told, "the callback")
+    assert await actor.do(lambda: lock.lost)
+    await eventually(lambda: keepers(api) == 0, "no thread or task left")
+
+
+async def test_session(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    told: Any = []
+    lock = api.locks.Lock(client, "k", timeout=0.6, session=True, on_lost=told.append)
+    with pytest.raises(ValueError):
+        api.locks.Lock(client, "k", session=True)
+    assert await actor.do(lock.acquire)
+    (holder,) = server.holders("k")
+    assert holder["session"]
+    await eventually(lambda: server.holders("k")[0]["age"] > 1500, "a hold that outlives its lease")
+    assert not await actor.do(lambda: lock.lost) and server.calls("lock.renew") == 0
+    # A client that stands still for longer than the lease has not lost it: the server renews.
+    assert not await actor.do(lambda: time.sleep(1) or lock.lost)
+    await actor.do(lock.release)
+    assert server.info("k") is None and not told
+    await eventually(lambda: not connected(server, holder["session"]), "the end of the connection")
+    # Told by the end of the connection: a look after a third of this lease would come too late.
+    lock = api.locks.Lock(client, "k", timeout=600, session=True, on_lost=told.append)
+    assert await actor.do(lock.acquire)
+    server.ask("CLIENT", "KILL", "ID", server.holders("k")[0]["session"])
+    await eventually(lambda: told, "the callback")
+    assert await actor.do(lambda: lock.lost) and server.info("k") is None
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    await eventually(lambda: keepers(api) == 0, "no thread or task left")
+
+
+async def test_a_session_ends_with_a_release_that_fails(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=60, session=True)
+    await actor.do(lock.acquire)
+    server.ask("ACL", "SETUSER", "default", "-lock.release")
+    try:
+        with pytest.raises(NoPermissionError):
+            await actor.do(lock.release)
+    finally:
+        server.ask("ACL", "SETUSER", "default", "+lock.release")
+    await eventually(lambda: server.info("k") is None, "the end of the session")
+
+
+def connected(server: Server, client_id: int) -> bool:
+    return any(int(client["id"]) == client_id for client in server.admin.client_list())
+
+
+async def test_replicas(api: Any) -> None:
+    primary, replica = Server(), Server()
+    try:
+        replica.ask("REPLICAOF", "127.0.0.1", primary.port)
+        await eventually(lambda: replica.admin.info("replication")["master_link_status"] == "up", "a link")
+        client, actor, locks = api.client(primary.port), api.actor(), api.locks
+        lock = locks.Lock(client, "k", timeout=60, replicas=1, replica_timeout=60_000)
+        assert await actor.do(lock.acquire)
+        assert replica.holders("k")[0]["fence"] == await actor.do(lambda: lock.fence)
+        await actor.do(lock.release)
+        assert primary.calls("wait") == 1
+        lock = locks.Lock(client, "k", timeout=60, replicas=2, replica_timeout=50)
+        with pytest.raises(locks.NotReplicatedError):
+            await actor.do(lock.acquire)
+        assert primary.info("k") is None and await actor.do(lambda: lock.grant) is None
+    finally:
+        for server in (replica, primary):
+            server.stop()
+
+
+async def test_exec(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port, decode_responses=True), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=30)
+    with pytest.raises(LockError):
+        await actor.do(lock.exec, "SET", "v", 1)
+    await actor.do(lock.acquire)
+    assert await actor.do(lock.exec, "SET", "v", "held") is True
+    assert await actor.do(lock.exec, b"GET", "v") == "held"
+    await actor.do(lock.exec, "HSET", "h", "f", "1")
+    assert await actor.do(lock.exec, "HGETALL", "h") == {"f": "1"}
+    server.ask("LOCK.BREAK", "k")
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.exec, "SET", "v", "lost")
+    assert server.admin.get("v") == "held" and await actor.do(lambda: lock.lost)
+
+
+async def test_server_without_the_module(api: Any) -> None:
+    server = Server(module=False)
+    try:
+        client, actor = api.client(server.port), api.actor()
+        for lock in (api.locks.Lock(client, "k", timeout=1), api.locks.RLock(client, "k")):
+            with pytest.raises(api.locks.ModuleNotLoadedError, match="loadmodule /path/to/libredis_lock.so"):
+                await actor.do(lock.acquire)
+    finally:
+        server.stop()
+
+
+async def test_key_became_something_else(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    for method, args in (("release", ()), ("extend", (1,)), ("extend", (1, True)), ("reacquire", ())):
+        lock = api.locks.Lock(client, "k", timeout=30)
+        assert await actor.do(lock.acquire)
+        server.admin.set("k", "else")
+        with pytest.raises(LockNotOwnedError):
+            await actor.do(getattr(lock, method), *args)
+        assert server.admin.get("k") == "else"
+        assert not await actor.do(lock.owned) and await actor.do(lock.locked)
+        for blocking in (False, True):
+            with pytest.raises(api.locks.WrongTypeError, match="'k' is a string, not a lock.*mixed=True"):
+                await actor.do(api.locks.Lock(client, "k").acquire, blocking=blocking)
+        server.admin.delete("k")
+
+
+async def test_no_polling(api: Any, server: Server) -> None:
+    client, holder = api.client(server.port, socket_timeout=None), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=60)
+    await holder.do(lock.acquire)
+    actors = [api.actor() for _ in range(100)]
+    locks = [api.locks.Lock(client, "k", timeout=60) for _ in actors]
+    turns = [actor.start(waiting.acquire) for actor, waiting in zip(actors, locks)]
+    await eventually(lambda: len(server.waiters("k")) == 100, "a hundred waiters")
+    began, asked = time.monotonic(), server.calls("lock.acquire")
+    await asyncio.sleep(1)
+    # A slice is 5 s: each waiter may have asked again once in so many seconds, and not more often.
+    assert server.calls("lock.acquire") - asked <= 100 * (1 + (time.monotonic() - began) // 5)
+    server.ask("LOCK.BREAK", "k")
+
+    async def passed_on(actor: Any, waiting: Any, turn: Any) -> None:
+        assert await turn
+        await actor.do(waiting.release)
+
+    await asyncio.gather(*(passed_on(*each) for each in zip(actors, locks, turns)))
+    assert server.calls("lock.renew") == server.calls("exists") == server.calls("lock.held") == 0

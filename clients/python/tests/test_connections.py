@@ -1,0 +1,153 @@
+"""What the client does with redis-py's connections: limited pools, sockets without a time-out, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import redislock
+from redis.backoff import NoBackoff
+from redislock._protocol import SLICE_S, slice_of
+from servers import Proxy, Server, eventually, until
+
+
+def test_a_slice_ends_before_the_socket_does() -> None:
+    assert slice_of(None) == SLICE_S
+    for timeout in (0.05, 0.5, 0.99, 1, 1.5, 2, 5, 30, 600):
+        assert 0 < slice_of(timeout) <= timeout * 3 / 4
+        assert timeout < 2 or slice_of(timeout) <= timeout - 0.5
+
+
+def test_a_token_is_short_and_new(monkeypatch: Any) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "a-host-with-a-name-that-is-far-too-long.example.org")
+    token = redislock.make_token()
+    assert len(token) <= 38 and token.startswith(b"a-host-with") and token.split(b":")[1] == b"%d" % os.getpid()
+    assert len({redislock.make_token() for _ in range(100)}) == 100
+
+
+async def test_waiters_leave_connections_for_the_release(api: Any, server: Server) -> None:
+    if api.name == "sync":
+        pool: Any = redis.BlockingConnectionPool(max_connections=2, timeout=0.2, port=server.port)
+    else:
+        pool = redis.asyncio.ConnectionPool(max_connections=2, port=server.port)
+    client = api.ends(api.redis(connection_pool=pool))
+    holder, actors = api.actor(), [api.actor() for _ in range(6)]
+    lock = api.locks.Lock(client, "k", timeout=60)
+    assert await holder.do(lock.acquire)
+    locks = [api.locks.Lock(client, "k", timeout=60) for _ in actors]
+    turns = [actor.start(each.acquire) for actor, each in zip(actors, locks)]
+    await eventually(lambda: len(server.waiters("k")) == 6, "six waiters")
+    await holder.do(lock.release)
+    while turns:
+        done, _ = await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
+        for turn in done:
+            assert await turn
+            place = turns.index(turn)
+            await actors[place].do(locks[place].release)
+            del turns[place], actors[place], locks[place]
+    await pool.disconnect() if api.name == "asyncio" else pool.disconnect()
+
+
+async def test_a_reply_that_never_comes_is_asked_for_again(api: Any, server: Server, monkeypatch: Any) -> None:
+    monkeypatch.setattr("redislock._protocol.SLICE_S", 0.5)
+    monkeypatch.setattr("redislock._protocol.LATE_S", 0.5)
+    for timeout in (1, None):
+        async with Proxy(server.port) as proxy:
+            client, actor = api.client(proxy.port, socket_timeout=timeout), api.actor()
+            lock = api.locks.Lock(client, "k", timeout=60)
+            await actor.do(lock.locked)
+            proxy.hold_reply(b"LOCK.ACQUIRE")
+            assert await actor.do(lock.acquire)
+            assert proxy.held == 1 and len(server.holders("k")) == 1
+            await actor.do(lock.release)
+            if timeout is not None:
+                proxy.hold_reply(b"LOCK.ACQUIRE")
+                assert await actor.do(lock.acquire, blocking=False)
+                assert proxy.held == 2
+                await actor.do(lock.release)
+
+
+async def test_an_unreachable_server_ends_the_wait_in_time(api: Any) -> None:
+    stopped = Server()
+    stopped.stop()
+    client, actor = api.client(stopped.port, retry=api.retry(NoBackoff(), 0)), api.actor()
+    for named in ({"blocking": False}, {"blocking_timeout": 0.2}):
+        with pytest.raises(redis.ConnectionError):
+            await actor.do(api.locks.Lock(client, "k", timeout=1).acquire, **named)
+
+
+async def test_a_server_that_comes_back_grants_who_waited(api: Any) -> None:
+    first = Server()
+    client, holder, waiter = api.client(first.port), api.actor(), api.actor()
+    lock, other = api.locks.Lock(client, "k", timeout=60), api.locks.Lock(client, "k", timeout=60)
+    await holder.do(lock.acquire)
+    waiting = waiter.start(other.acquire)
+    await eventually(lambda: first.waiters("k"), "a waiter")
+    first.stop()
+    second = Server(port=first.port)
+    try:
+        assert await waiting
+        await waiter.do(other.release)
+    finally:
+        second.stop()
+
+
+def test_one_object_serves_many_threads(server: Server) -> None:
+    lock = redislock.Lock(redis.Redis(port=server.port), "k", timeout=60)
+    inside, most, rounds = [0], [0], [0]
+
+    def work() -> None:
+        for _ in range(20):
+            with lock:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                rounds[0] += 1
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] and rounds == [160] and server.info("k") is None
+
+
+def test_a_forked_child_leaves_the_session_to_its_parent(server: Server) -> None:
+    lock = redislock.Lock(redis.Redis(port=server.port), "k", timeout=2, session=True)
+    assert lock.acquire()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        session = server.holders("k")[0]["session"]
+        until(lambda: server.holders("k")[0]["age"] > 2500, "a session that outlives its lease")
+        assert not lock.lost
+        # The parent's socket is closed, the child's must not keep the session alive.
+        lock.local.hold.line._connection._sock.close()
+        until(lambda: not any(int(each["id"]) == session for each in server.admin.client_list()), "its end")
+        assert server.info("k") is None
+    finally:
+        os.write(write, b"x")
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
+
+
+async def test_a_release_whose_reply_is_late_is_no_loss(api: Any, server: Server) -> None:
+    told: Any = []
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port, socket_timeout=1), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=0.6, auto_renew=True, on_lost=told.append)
+        await actor.do(lock.acquire)
+        proxy.hold_reply(b"LOCK.RELEASE")
+        # A renewal in that second would find nothing, and call it lost.
+        await actor.do(lock.release)
+        assert proxy.held == 1 and server.info("k") is None and not told

@@ -1,0 +1,187 @@
+"""What each family adds, for the sync and the asyncio client."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from redis.exceptions import LockError, LockNotOwnedError
+from servers import Server, eventually, fields
+
+
+async def test_a_reentrant_lock_is_free_when_it_was_released_as_often(api: Any, server: Server) -> None:
+    client, actor, rival = api.client(server.port), api.actor(), api.actor()
+    lock = api.locks.RLock(client, "r", timeout=30)
+    for holds in (1, 2, 3):
+        assert await actor.do(lock.acquire)
+        assert (await actor.do(lambda: lock.grant)).holds == holds
+    # The same object in another line of execution is another owner.
+    assert not await rival.do(lock.acquire, blocking=False)
+    for left in (2, 1):
+        await actor.do(lock.release)
+        assert server.holders("r")[0]["holds"] == left
+    await actor.do(lock.release)
+    assert server.info("r") is None
+    with pytest.raises(LockError):
+        await actor.do(lock.release)
+    assert await rival.do(lock.acquire, blocking=False)
+    await rival.do(lock.release)
+
+
+async def test_a_reentrant_lock_that_was_lost_is_not_taken_deeper(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    told: Any = []
+    lock = api.locks.RLock(client, "r", timeout=30, on_lost=told.append)
+    await actor.do(lock.acquire)
+    server.ask("LOCK.BREAK", "r")
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.acquire)
+    assert server.info("r") is None and len(told) == 1
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    assert await actor.do(lock.acquire, blocking=False)
+    await actor.do(lock.release)
+
+
+async def test_readers_share_and_a_writer_does_not(api: Any, server: Server) -> None:
+    client, one, two = api.client(server.port), api.actor(), api.actor()
+    lock = api.locks.RWLock(client, "rw", timeout=30)
+    assert await one.do(lock.read().acquire) and await two.do(lock.read().acquire)
+    assert len(server.holders("rw")) == 2
+    assert not await two.do(lock.write().acquire, blocking=False)
+    await one.do(lock.read().release)
+    # The only reader may write, with a new fence, and go on reading.
+    fence = await two.do(lambda: lock.read().fence)
+    assert await two.do(lock.write().acquire) and (await two.do(lambda: lock.write().fence)) > fence
+    assert await two.do(lock.read().acquire)
+    await two.do(lock.write().release)
+    assert not await one.do(lock.write().acquire, blocking=False) and await one.do(lock.read().acquire)
+    await one.do(lock.read().release)
+    for _ in range(2):
+        await two.do(lock.read().release)
+    assert server.info("rw") is None
+
+
+async def test_a_semaphore_counts_permits(api: Any, server: Server) -> None:
+    client, one, two = api.client(server.port), api.actor(), api.actor()
+    semaphore = api.locks.Semaphore(client, "s", limit=3, timeout=30)
+    assert await one.do(semaphore.acquire, 2) and await one.do(semaphore.acquire)
+    assert (await one.do(lambda: semaphore.grant)).holds == 3
+    waiting = two.start(semaphore.acquire, 2, blocking_timeout=60)
+    await eventually(lambda: server.waiters("s"), "a waiter")
+    with pytest.raises(LockError):
+        await one.do(semaphore.release, 4)
+    await one.do(semaphore.release, 2)
+    assert await waiting
+    await two.do(semaphore.release, 2)
+    await one.do(semaphore.release)
+    assert server.info("s") is None
+    with pytest.raises(ValueError):
+        api.locks.Semaphore(client, "s", limit=1, permits=2)
+
+
+async def test_several_locks_are_taken_all_or_none(api: Any, server: Server) -> None:
+    client, one, two = api.client(server.port), api.actor(), api.actor()
+    both, single = api.locks.MultiLock(client, ["a", "b"], timeout=30), api.locks.Lock(client, "b", timeout=30)
+    assert await two.do(single.acquire)
+    assert not await one.do(both.acquire, blocking=False) and server.info("a") is None
+    await two.do(single.release)
+    assert await one.do(both.acquire) and await one.do(both.owned) and await one.do(both.locked)
+    assert server.holders("a")[0]["fence"] == server.holders("b")[0]["fence"] == await one.do(lambda: both.fence)
+    assert await one.do(both.extend, 30)
+    assert server.admin.pttl("b") > 30_000
+    await one.do(both.release)
+    assert server.admin.dbsize() == 0
+    assert await one.do(both.acquire)
+    server.ask("LOCK.BREAK", "b")
+    with pytest.raises(LockNotOwnedError):
+        await one.do(both.release)
+    assert server.admin.dbsize() == 0
+
+
+async def test_what_waiting_cannot_help_is_an_error_of_its_own(api: Any, server: Server) -> None:
+    client, one, two = api.client(server.port), api.actor(), api.actor()
+    locks = api.locks
+    a, b = locks.Lock(client, "a", timeout=30, token="1"), locks.Lock(client, "b", timeout=30, token="2")
+    assert await one.do(a.acquire) and await two.do(b.acquire)
+    waiting = one.start(locks.Lock(client, "b", timeout=30, token="1").acquire)
+    await eventually(lambda: server.waiters("b"), "a waiter")
+    with pytest.raises(locks.DeadlockError):
+        await two.do(locks.Lock(client, "a", timeout=30, token="2").acquire)
+    assert server.ask("LOCK.CANCEL", "b", "1") == 1
+    with pytest.raises(locks.WaitCancelledError, match="cancelled"):
+        await waiting
+    with pytest.raises(locks.WrongKindError):
+        await two.do(locks.RLock(client, "a").acquire)
+    server.admin.config_set("lock.max-waiters-per-key", 1)
+    try:
+        waiting = one.start(locks.Lock(client, "b", timeout=30).acquire, blocking_timeout=60)
+        await eventually(lambda: server.waiters("b"), "a waiter")
+        with pytest.raises(locks.MaxWaitersError):
+            await api.actor().do(locks.Lock(client, "b", timeout=30).acquire)
+    finally:
+        server.admin.config_set("lock.max-waiters-per-key", 0)
+    await two.do(b.release)
+    assert await waiting
+
+
+async def test_with_gives_back_and_says_what_was_lost(api: Any, server: Server, caplog: Any) -> None:
+    client, actor = api.client(server.port), api.actor()
+
+    async def entered(lock: Any, broken: bool) -> None:
+        if api.name == "sync":
+            await actor.do(body, lock, broken)
+            return
+        async with lock as taken:
+            assert taken is lock and server.info("k")
+            if broken:
+                server.ask("LOCK.BREAK", "k")
+
+    def body(lock: Any, broken: bool) -> None:
+        with lock as taken:
+            assert taken is lock and server.info("k")
+            if broken:
+                server.ask("LOCK.BREAK", "k")
+
+    lock = api.locks.Lock(client, "k", timeout=30, blocking_timeout=0.1)
+    await entered(lock, broken=False)
+    assert server.info("k") is None
+    with pytest.raises(LockNotOwnedError):
+        await entered(lock, broken=True)
+    await entered(api.locks.Lock(client, "k", timeout=30, raise_on_release_error=False), broken=True)
+    assert "no longer owned" in caplog.text
+    await api.actor().do(api.locks.Lock(client, "k", timeout=30).acquire)
+    with pytest.raises(LockError, match="Unable to acquire lock within the time specified") as raised:
+        await entered(lock, broken=False)
+    assert raised.value.lock_name == "k"
+
+
+async def test_the_lease_counts_from_the_grant_and_not_from_the_request(api: Any, server: Server) -> None:
+    client, one, two = api.client(server.port, socket_timeout=None), api.actor(), api.actor()
+    lock, other = api.locks.Lock(client, "k", timeout=60), api.locks.Lock(client, "k", timeout=20)
+    await one.do(lock.acquire)
+    waiting = two.start(other.acquire)
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    await eventually(lambda: fields(server.ask("LOCK.WAITERS", "k")[0])["waited"] > 2500, "a tenth of the lease")
+    await one.do(lock.release)
+    assert await waiting
+    expires = (await two.do(lambda: other.grant)).expires
+    ends = time.monotonic() + server.holders("k")[0]["ttl"] / 1000
+    # Counted from the request it would be 2.5 s early.
+    assert ends - 2.4 < expires < ends + 0.1
+    await two.do(other.release)
+
+
+async def test_a_token_of_another_process_releases(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    await actor.do(api.locks.Lock(client, "k", timeout=30).acquire, token="given")
+    handed_over = api.locks.Lock(client, "k", timeout=30)
+    handed_over.local.token = b"given"
+    if api.name == "sync":
+        handed_over.extend(10)
+        handed_over.release()
+    else:
+        await handed_over.extend(10)
+        await handed_over.release()
+    assert server.info("k") is None
