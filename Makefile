@@ -19,8 +19,8 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
-.PHONY: help setup build run test test-all check check-long check-servers faults soak servers metrics-tools mutants \
-	mutants-shell fuzz memcheck upgrade lint install deb test-deb glibc demo bench bench-quick
+.PHONY: help setup build run test test-all check check-long check-servers faults soak test-clients servers \
+	metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb glibc demo bench bench-quick
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,11 @@ test-all: ## the same on every server: the installed one and those of `make serv
 	@scripts/setup compiler libclang redis cli faketime
 	@$(METRICS_TOOLS)
 	@$(MANY_FILES); scripts/test-all
+
+test-clients: ## the clients on real servers: Python, with redis-py's own tests of its lock (needs PyPI)
+	@scripts/setup compiler libclang redis cli
+	cargo build --release
+	@$(MANY_FILES); clients/python/test
 
 check: ## the rules beside the model: five million random steps, every schedule of small worlds for a minute
 	LOCK_STEPS=5000000 LOCK_EVERY_SECONDS=60 cargo test --release -p lock testing -- --nocapture
