@@ -26,7 +26,7 @@ pub struct State {
     pub log: LockLog,
 }
 
-/// What the timer's turn takes for events at most. A command applies all that are left: few, as most of a turn is theirs.
+/// What the timer's turn takes for events at most. A command applies all that are left.
 const EVENTS_US: u64 = 3_000;
 
 static STATE: MainThread<RefCell<Option<State>>> = MainThread(RefCell::new(None));

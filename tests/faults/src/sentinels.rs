@@ -82,7 +82,8 @@ impl Sentinels {
         Arc::new(AsSentinelsSay { ports, last: Mutex::new((primary, Instant::now())) })
     }
 
-    /// Asks the first of them to replace the primary, which is well. It does not wait for a replica that has everything.
+    /// Asks the first of them to replace the primary, which is well. It does not wait for a replica that has
+    /// everything.
     #[track_caller]
     pub fn fail_over(&self) -> Reply {
         self.0[0].client().run(&format!("SENTINEL FAILOVER {NAME}"))
