@@ -22,7 +22,7 @@
 //!
 //! The same TERMINAL is the same connection throughout the file.
 
-mod blocks;
+pub mod blocks;
 mod replay;
 mod terminal;
 mod varies;
@@ -198,6 +198,7 @@ fn lines_end_at_column_120() {
         ("operations.md", include_str!("../../docs/operations.md")),
         ("removal.md", include_str!("../../docs/removal.md")),
         ("safety.md", include_str!("../../docs/safety.md")),
+        ("writing-a-client.md", include_str!("../../clients/writing-a-client.md")),
     ];
     // Rules of a user are one line of redis.conf.
     let is_long = |line: &str| line.starts_with(['|', '#']) || line.starts_with("user ");
