@@ -117,6 +117,30 @@ def test_one_object_serves_many_threads(server: Server) -> None:
     assert most == [1] and rounds == [160] and server.info("k") is None
 
 
+def test_a_session_that_is_released_while_it_is_checked_fails_nothing(server: Server, caplog: Any) -> None:
+    lock = redislock.Lock(redis.Redis(port=server.port), "k", timeout=60, session=True)
+    assert lock.acquire()
+    connection = lock.local.hold.line._connection
+    reading, checked = threading.Event(), threading.Event()
+
+    def slow(timeout: float) -> Any:
+        buffer = connection._parser._buffer
+        reading.set()
+        until(lambda: connection._sock is None, "the end of the connection")
+        try:
+            # What redis-py does between looking at its buffer and reading from the socket.
+            return buffer.can_read(timeout)
+        finally:
+            checked.set()
+
+    connection.can_read = slow
+    assert reading.wait(60)
+    lock.release()
+    assert checked.wait(60)
+    until(lambda: not any(thread.name.startswith("redislock") for thread in threading.enumerate()), "its thread's end")
+    assert not caplog.records
+
+
 def test_a_forked_child_leaves_the_session_to_its_parent(server: Server) -> None:
     lock = redislock.Lock(redis.Redis(port=server.port), "k", timeout=2, session=True)
     assert lock.acquire()

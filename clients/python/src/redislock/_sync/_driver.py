@@ -85,7 +85,9 @@ class ThreadKeeper(Keeper):
             except Stopped:
                 pass
             except Exception:
-                logger.exception("%s failed", keep.name)
+                # A release closes a session's connection while this thread reads from it: redis-py then fails anyhow.
+                if not stop.is_set():
+                    logger.exception("%s failed", keep.name)
 
         threading.Thread(target=work, name=keep.name, daemon=True).start()
 
