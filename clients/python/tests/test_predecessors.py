@@ -76,7 +76,6 @@ class Buyer:
             raise self.error
         return self.bought
 
-
     def is_declined(self) -> None:
         """Let the payment fail, which ends the thread."""
         self.declined = True
