@@ -168,7 +168,7 @@ class IoredisNode implements Node {
   }
 
   decoded(command: string, reply: unknown): unknown {
-    const transform = this.Base._transformer?.reply?.[command.toLowerCase()];
+    const transform = this.Base._transformer?.reply?.[command];
     return transform === undefined ? reply : transform(reply);
   }
 

@@ -54,6 +54,9 @@ const HEALING = new Set("NOREPLICAS MISCONF GRACE BUSY MASTERDOWN CLUSTERDOWN TR
 // Redis's own words, of a server that was made a replica.
 const DEMOTED = "instance state changed";
 
+// Of a command inside of LOCK.EXEC it says nothing about the module.
+const UNKNOWN = /unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\./i;
+
 const NOT_LOADED =
   "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart it, " +
   "or send MODULE LOAD /path/to/libredis_lock.so";
@@ -69,7 +72,7 @@ const OURS: Record<string, new (message: string, lock: string, options?: { cause
 /** The error that the caller sees. */
 export function translated(error: unknown, lock: string): unknown {
   if (!(error instanceof Trouble)) return error;
-  if (error.stage === "refused" && /unknown command/i.test(error.message)) {
+  if (error.stage === "refused" && UNKNOWN.test(error.message)) {
     return new ModuleNotLoadedError(NOT_LOADED, lock, { cause: error.error });
   }
   const kind = OURS[error.code];
