@@ -252,7 +252,8 @@ class IoredisSubscriber implements Subscriber {
       // ioredis gives no reply to a command of a subscription whose connection was lost, nor to an SSUBSCRIBE that
       // was redirected.
       const lost = (): void => fail(new Error("The subscriber's connection was lost"));
-      const moved = (): void => reject(new Trouble(new Error("MOVED, said SSUBSCRIBE"), "refused"));
+      const moved = (): void =>
+        reject(new Trouble(new Error("MOVED to another node, as SSUBSCRIBE was told"), "refused"));
       const timer = setTimeout(lost, UNSENT_MS);
       this.redis.once("close", lost);
       this.redis.once("moved", moved);
