@@ -1,0 +1,94 @@
+//! Why something did not work: in one sentence that says what to do, with the exit status of its kind.
+
+use std::fmt;
+use std::io;
+
+use redis::{ErrorKind, RedisError};
+
+use crate::exit_code;
+
+#[derive(Debug)]
+pub enum Error {
+    /// An address, a number or a certificate of the command line makes no sense.
+    Options(String),
+    /// Nobody answers there, or nobody does any more.
+    Connection { server: String, cause: RedisError },
+    /// The server does not know the module's commands.
+    NoModule { server: String },
+    /// The server's own words: a user without permission, or a password that is missing or wrong.
+    NoPermission(String),
+    /// The key holds something that is no lock, or a lock of another family: the server's own words.
+    WrongType(String),
+    /// Any other error reply.
+    Server(String),
+    /// A reply of another shape than the contract's.
+    Reply(String),
+    /// A file or the terminal.
+    Io { what: String, cause: io::Error },
+}
+
+impl Error {
+    /// What is wrong with the options that name a server.
+    pub fn of_options(error: RedisError) -> Error {
+        Error::Options(error.to_string())
+    }
+
+    /// Why a connection could not be opened.
+    pub fn of_connecting(server: &str, error: RedisError) -> Error {
+        match error.kind() {
+            ErrorKind::AuthenticationFailed => Error::NoPermission(words(&error)),
+            _ => Error::of_command(server, error),
+        }
+    }
+
+    /// What went wrong with a command that was sent to `server`.
+    pub fn of_command(server: &str, error: RedisError) -> Error {
+        if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+            return Error::Connection { server: server.to_string(), cause: error };
+        }
+        let words = words(&error);
+        match error.code() {
+            Some("NOPERM" | "NOAUTH" | "WRONGPASS") => Error::NoPermission(words),
+            Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(words),
+            _ if words.contains("unknown command") => Error::NoModule { server: server.to_string() },
+            _ => Error::Server(words),
+        }
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Options(_) => exit_code::USAGE,
+            Error::Connection { .. } | Error::NoModule { .. } => exit_code::UNAVAILABLE,
+            Error::NoPermission(_) => exit_code::NO_PERMISSION,
+            Error::WrongType(_) => exit_code::WRONG_TYPE,
+            Error::Server(_) | Error::Reply(_) => exit_code::PROTOCOL,
+            Error::Io { .. } => exit_code::MACHINE,
+        }
+    }
+}
+
+/// An error reply as the server wrote it: its code, then its sentence.
+fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Connection { server, cause } => write!(f, "no connection to {server}: {cause}"),
+            Error::NoModule { server } => write!(
+                f,
+                "{server} has no redis-lock module: add `loadmodule /path/to/libredis_lock.so` to its configuration \
+                 and restart it"
+            ),
+            Error::Options(words) | Error::NoPermission(words) | Error::WrongType(words) | Error::Server(words) => {
+                f.write_str(words)
+            }
+            Error::Reply(what) => write!(f, "the server's reply is none of redis-lock's: {what}"),
+            Error::Io { what, cause } => write!(f, "{what}: {cause}"),
+        }
+    }
+}

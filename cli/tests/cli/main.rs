@@ -1,0 +1,1 @@
+//! The command line against real servers: one module for each subcommand.
