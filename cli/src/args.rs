@@ -61,7 +61,7 @@ pub struct ConnectionArgs {
     /// Unix socket, instead of host and port
     #[arg(short = 's', global = true, value_name = "SOCKET")]
     pub socket: Option<PathBuf>,
-    /// Password; others on this machine cannot read it in the environment variable REDISCLI_AUTH
+    /// Password. Others on this machine may see it here, but not in the environment variable REDISCLI_AUTH
     #[arg(short = 'a', long = "pass", global = true, value_name = "PASSWORD", allow_hyphen_values = true)]
     pub password: Option<String>,
     /// ACL user, with the password of -a
@@ -142,17 +142,17 @@ pub enum WaitLimit {
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// How many locks
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub count: Option<u16>,
-    /// How often to look
+    /// How many locks to ask each server for
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub count: u16,
+    /// How often to ask; with --once: how long to count what happens each second
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,
-    /// Print it once, as text
+    /// Print it once, without a screen
     #[arg(long)]
     pub once: bool,
-    /// Print it once, as JSON
-    #[arg(long)]
+    /// Print JSON
+    #[arg(long, requires = "once")]
     pub json: bool,
 }
 

@@ -10,12 +10,13 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    Arg, AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
     RedisConnectionInfo, RedisResult, TlsCertificates, TlsMode, Value,
 };
 
 use crate::args::ConnectionArgs;
 use crate::error::Error;
+use crate::text::Text;
 
 /// Read where neither -a nor the URI has a password, as redis-cli does.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
@@ -202,7 +203,12 @@ impl Connection {
             Inner::Server(connection) => connection.req_packed_command(command).await,
             Inner::Cluster(connection) => connection.req_packed_command(command).await,
         };
-        self.checked(answer)
+        self.checked(answer).map_err(|error| match (error, command.args_iter().nth(1)) {
+            (Error::WrongType(words), Some(Arg::Simple(key))) => {
+                Error::WrongType(format!("{}: {words}", Text(key.to_vec())))
+            }
+            (error, _) => error,
+        })
     }
 
     /// Sends a command to one of the [`Connection::servers`].

@@ -36,7 +36,9 @@ impl Error {
     /// Why a connection could not be opened.
     pub fn of_connecting(server: &str, error: RedisError) -> Error {
         match error.kind() {
-            ErrorKind::AuthenticationFailed => Error::NoPermission(words(&error)),
+            ErrorKind::AuthenticationFailed => Error::NoPermission(format!(
+                "{server} does not take this user and password (--user, -a, REDISCLI_AUTH)"
+            )),
             _ => Error::of_command(server, error),
         }
     }

@@ -1,6 +1,8 @@
 //! The statuses that this program exits with. Scripts rely on them, so they are listed in its help, its man page and
 //! its README. Those of sysexits.h keep clear of what commands usually end with.
 
+use std::process::ExitCode;
+
 /// The server says no: not granted, no such lock, nobody held it, nobody waited.
 pub const NO: u8 = 1;
 /// The arguments make no sense.
@@ -16,6 +18,22 @@ pub const PROTOCOL: u8 = 76;
 /// The user lacks the permission, or the password is wrong.
 pub const NO_PERMISSION: u8 = 77;
 
+/// What a server that was asked about one lock said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Yes,
+    No,
+}
+
+impl From<Answer> for ExitCode {
+    fn from(answer: Answer) -> ExitCode {
+        match answer {
+            Answer::Yes => ExitCode::SUCCESS,
+            Answer::No => ExitCode::from(NO),
+        }
+    }
+}
+
 pub const HELP: &str = "\
 Exit status:
   0   done
@@ -26,5 +44,6 @@ Exit status:
   74  a file cannot be read or written
   76  another error of the server
   77  no permission, or a wrong password
-run exits with the status of its command, 128 and the signal's number when a signal ended it, 75 when the lock was
-lost while it ran, 126 when the command cannot be run and 127 when there is none.";
+run exits with the status of its command (128 and the signal's number when a
+signal ended it), with 75 when the lock was lost while it ran, with 126 when the
+command cannot be run and 127 when there is none.";

@@ -1,15 +1,28 @@
 //! `redis-lock`: runs commands under locks, and shows who holds and who waits. One file for each subcommand; what they
-//! share are the connection, the errors and how tables and JSON are written.
+//! share are the connection, the errors, and how times, tables and JSON are written.
 
 mod args;
+mod break_lock;
+mod cancel;
 mod connection;
+mod duration;
 mod error;
 mod exit_code;
+mod info;
+mod log;
+mod ls;
+mod output;
+mod reply;
 mod run;
+mod table;
+mod text;
+mod top;
+mod waiters;
 
 use std::process::ExitCode;
 
-use args::Command;
+use args::{Command, CommandLine};
+use connection::Connection;
 use error::Error;
 
 fn main() -> ExitCode {
@@ -25,9 +38,22 @@ fn main() -> ExitCode {
     })
 }
 
-async fn dispatch(line: args::CommandLine) -> Result<ExitCode, Error> {
-    match line.subcommand {
-        Command::Run(run) => run::run(run, line.connection).await,
+async fn dispatch(line: CommandLine) -> Result<ExitCode, Error> {
+    let CommandLine { subcommand, connection, .. } = line;
+    let open = || Connection::open(&connection);
+    match subcommand {
+        Command::Run(run) => run::run(run, connection).await,
+        Command::Ls(args) => done(ls::ls(args, &mut open().await?).await),
+        Command::Info(args) => info::info(args, &mut open().await?).await.map(ExitCode::from),
+        Command::Waiters(args) => done(waiters::waiters(args, &mut open().await?).await),
+        Command::Break(args) => break_lock::break_lock(args, &mut open().await?).await.map(ExitCode::from),
+        Command::Cancel(args) => cancel::cancel(args, &mut open().await?).await.map(ExitCode::from),
+        Command::Log(args) => done(log::log(args, &mut open().await?).await),
+        Command::Top(args) => top::top(args, connection).await,
         _ => Err(Error::Server("not written yet".into())),
     }
+}
+
+fn done(result: Result<(), Error>) -> Result<ExitCode, Error> {
+    result.map(|()| ExitCode::SUCCESS)
 }
