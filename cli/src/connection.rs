@@ -64,7 +64,7 @@ impl ConnectionArgs {
         }
     }
 
-    fn info(&self) -> Result<ConnectionInfo, Error> {
+    pub fn info(&self) -> Result<ConnectionInfo, Error> {
         let from_uri = match &self.uri {
             Some(uri) => uri.as_str().into_connection_info().map_err(Error::of_options)?,
             None => self.default_address().into_connection_info().map_err(Error::of_options)?,
@@ -92,8 +92,18 @@ impl ConnectionArgs {
         }
     }
 
+    /// The Sentinels, each with its own user and password.
+    pub fn sentinels(&self) -> Result<Vec<ConnectionInfo>, Error> {
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        let uri = |address: &String| match address.contains("://") {
+            true => address.clone(),
+            false => format!("{scheme}://{address}"),
+        };
+        self.sentinel.iter().map(|address| uri(address).into_connection_info().map_err(Error::of_options)).collect()
+    }
+
     /// What the options say goes before what the URI says.
-    fn login(&self, mut login: RedisConnectionInfo) -> RedisConnectionInfo {
+    pub fn login(&self, mut login: RedisConnectionInfo) -> RedisConnectionInfo {
         if let Some(db) = self.db {
             login = login.set_db(db.into());
         }
@@ -115,10 +125,7 @@ impl ConnectionArgs {
         let master = self.master.clone().unwrap_or_default();
         let mut sentinels = Vec::new();
         let mut login = RedisConnectionInfo::default();
-        for address in &self.sentinel {
-            let scheme = if self.tls { "rediss" } else { "redis" };
-            let uri = if address.contains("://") { address.clone() } else { format!("{scheme}://{address}") };
-            let info = uri.into_connection_info().map_err(Error::of_options)?;
+        for info in self.sentinels()? {
             login = info.redis_settings().clone();
             sentinels.push(info.addr().clone());
         }
@@ -150,7 +157,7 @@ impl ConnectionArgs {
         builder.build().map_err(Error::of_options)
     }
 
-    fn certificates(&self) -> Result<Option<TlsCertificates>, Error> {
+    pub fn certificates(&self) -> Result<Option<TlsCertificates>, Error> {
         if self.cacert.is_none() && self.cert.is_none() {
             return Ok(None);
         }

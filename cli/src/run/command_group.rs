@@ -1,7 +1,7 @@
 //! The command as a process group of its own: started, signalled, and waited for. What is done about its changes is
 //! decided in `supervise`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -42,13 +42,13 @@ impl CommandGroup {
     /// caller had them. With `terminal` it has that from its first instruction on.
     pub fn start(
         command: &[OsString],
-        variables: &[(&str, &OsStr)],
+        variables: &[(&str, OsString)],
         terminal: Option<&Terminal>,
         mask: Mask,
     ) -> io::Result<CommandGroup> {
         let (program, arguments) = command.split_first().expect("clap requires a command");
         let mut process = Command::new(program);
-        process.args(arguments).envs(variables.iter().copied());
+        process.args(arguments).envs(variables.iter().cloned());
         let terminal = terminal.map(|terminal| terminal.device().as_raw_fd());
         let us = getpid();
         // SAFETY: system calls only; the terminal is open until `start` returns, which is after the exec.

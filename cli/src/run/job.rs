@@ -1,7 +1,7 @@
 //! A command that runs under a lock, from its start to its end: signals go to it, the terminal goes to it and comes
 //! back, it stops and resumes together with us, and it is ended when the lock is lost. Nothing in here knows of Redis.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
@@ -27,10 +27,10 @@ pub trait Watched {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum Outcome {
     Ended(Ended),
-    /// The lock was lost, and the command and its group were ended.
-    LostLock,
+    /// The lock was lost while the command ran, and it still runs.
+    LockLost,
 }
 
 pub struct Job {
@@ -44,7 +44,12 @@ impl Job {
     ///
     /// # Errors
     /// Where there is no such command, or it cannot be run.
-    pub fn start(command: &[OsString], variables: &[(&str, &OsStr)], signals: Signals, mask: Mask) -> io::Result<Job> {
+    pub fn start(
+        command: &[OsString],
+        variables: &[(&str, OsString)],
+        signals: Signals,
+        mask: Mask,
+    ) -> io::Result<Job> {
         let signals = signals.with_a_command()?;
         let mut terminal = Terminal::controlling();
         let at_once = terminal.as_mut().filter(|terminal| terminal.is_for_command_at_once());
@@ -63,39 +68,33 @@ impl Job {
         }
     }
 
-    /// Runs until the command has ended, of itself or because the lock was lost. Then its group gets SIGTERM and, after
-    /// `kill_after`, SIGKILL.
-    pub async fn run(&mut self, lock: &impl Watched, kill_after: Duration) -> Done {
-        let ended = tokio::select! {
+    /// Waits for the end of the command, or of the lock. The terminal is ours again when the command has ended.
+    pub async fn outcome_under(&mut self, lock: &impl Watched) -> Outcome {
+        let outcome = tokio::select! {
             biased;
-            () = lock.lost() => None,
-            ended = self.ended_under(lock) => ended,
+            () = lock.lost() => Outcome::LockLost,
+            outcome = self.follow(lock) => outcome,
         };
-        let done = match ended {
-            Some(ended) => Done::Ended(ended),
-            None => {
-                self.end(kill_after).await;
-                Done::LostLock
-            }
-        };
-        self.take_back_terminal(done);
-        done
+        if let Outcome::Ended(ended) = outcome {
+            self.take_back_terminal(ended);
+        }
+        outcome
     }
 
-    /// How the command ended; None: the lease was over when we were resumed.
-    async fn ended_under(&mut self, lock: &impl Watched) -> Option<Ended> {
+    /// Passes signals on and stops with the command until one of both ends.
+    async fn follow(&mut self, lock: &impl Watched) -> Outcome {
         loop {
             match self.signals.next().await {
                 Signal::CHILD => {
                     for change in self.command.changes() {
                         match change {
-                            Change::Ended(ended) => return Some(ended),
+                            Change::Ended(ended) => return Outcome::Ended(ended),
                             Change::Stopped(signal) => self.command_stopped(signal, lock),
                         }
                     }
                 }
                 // By now we have been resumed. The command must not go on without its lock.
-                Signal::CONT if lock.is_over() => return None,
+                Signal::CONT if lock.is_over() => return Outcome::LockLost,
                 Signal::CONT => {
                     let has_lent = self.terminal.as_ref().is_some_and(Terminal::is_lent);
                     self.resume(has_lent);
@@ -122,46 +121,47 @@ impl Job {
         }
     }
 
-    /// The lock is lost. Everything that the command has started in its group goes, too: it may be what works on.
-    async fn end(&mut self, kill_after: Duration) {
+    /// Ends the command with everything that it has started in its group, which may be what works on: by SIGTERM and,
+    /// after `kill_after`, by SIGKILL.
+    pub async fn end(&mut self, kill_after: Duration) {
         self.command.send(Signal::TERM, Receiver::Group);
         // Who stands still would not see it.
         self.command.send(Signal::CONT, Receiver::Group);
         let kill_at = Instant::now() + kill_after;
         let mut killed = false;
-        let mut ended = false;
-        loop {
-            // Whoever is left after SIGKILL is on its way out, or was not buried by its parent.
-            if ended && (killed || self.command.is_empty()) {
-                return;
-            }
+        let mut ended = None;
+        // Whoever is left after SIGKILL is on its way out, or was not buried by its parent.
+        while ended.is_none() || !(killed || self.command.is_empty()) {
             tokio::select! {
                 () = sleep_until(kill_at), if !killed => {
                     killed = true;
                     self.command.send(Signal::KILL, Receiver::Group);
                 }
-                signal = self.signals.next() => ended |= self.ended_without(signal),
-                () = tokio::time::sleep(GROUP_CHECK), if ended => {}
+                signal = self.signals.next() => ended = ended.or(self.follow_to_the_end(signal)),
+                () = tokio::time::sleep(GROUP_CHECK), if ended.is_some() => {}
             }
+        }
+        if let Some(ended) = ended {
+            self.take_back_terminal(ended);
         }
     }
 
-    /// Takes in a signal while the command is being ended; whether it has. We do not stop with it: SIGKILL is to come.
-    fn ended_without(&mut self, signal: Signal) -> bool {
+    /// Does what a signal asks for while the command is being ended; Some: it has. We do not stop with it: SIGKILL is to
+    /// come.
+    fn follow_to_the_end(&mut self, signal: Signal) -> Option<Ended> {
         if signal != Signal::CHILD {
             self.command.send(signal, receiver_of(signal));
-            return false;
+            return None;
         }
-        let mut ended = false;
         for change in self.command.changes() {
             match change {
-                Change::Ended(_) => ended = true,
+                Change::Ended(ended) => return Some(ended),
                 // It clears up, and may ask something.
                 Change::Stopped(signal) if upon_stop(signal, self.foreground()) == UponStop::Lend => self.resume(true),
                 Change::Stopped(_) => {}
             }
         }
-        ended
+        None
     }
 
     fn foreground(&self) -> Foreground {
@@ -185,20 +185,14 @@ impl Job {
         self.command.send(Signal::CONT, Receiver::Group);
     }
 
-    fn take_back_terminal(&mut self, done: Done) {
+    fn take_back_terminal(&mut self, ended: Ended) {
         let Some(terminal) = self.terminal.as_mut().filter(|terminal| terminal.is_lent()) else { return };
         terminal.take_back();
-        match done {
-            Done::Ended(Ended::Exited(_)) => {}
-            Done::LostLock => terminal.restore_modes(),
-            Done::Ended(Ended::Killed(signal)) => {
-                terminal.restore_modes();
-                // Ctrl-C went to the command's group. A script, make or a pipeline around us would have got it too.
-                let of_a_terminal = [Signal::INT, Signal::QUIT].into_iter().find(|typed| typed.as_raw() == signal);
-                if let Some(signal) = of_a_terminal {
-                    tell_our_group(signal);
-                }
-            }
+        let Ended::Killed(by) = ended else { return };
+        terminal.restore_modes();
+        // Ctrl-C went to the command's group. A script, make or a pipeline around us would have got it too.
+        if let Some(typed) = [Signal::INT, Signal::QUIT].into_iter().find(|typed| typed.as_raw() == by) {
+            tell_our_group(typed);
         }
     }
 }

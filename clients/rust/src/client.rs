@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo};
 
+use crate::background::Background;
 use crate::error::Result;
 use crate::family::Family;
 use crate::line::{Answer, Line};
@@ -23,6 +24,7 @@ use crate::servers::{Cluster, Sentinel, Servers};
 pub struct Client {
     pub(crate) servers: Arc<Servers>,
     pub(crate) timeouts: Timeouts,
+    pub(crate) background: Arc<Background>,
 }
 
 #[derive(Clone, Copy)]
@@ -71,7 +73,7 @@ impl Client {
     }
 
     fn of(servers: Servers) -> Client {
-        Client { servers: Arc::new(servers), timeouts: Timeouts::default() }
+        Client { servers: Arc::new(servers), timeouts: Timeouts::default(), background: Arc::default() }
     }
 
     /// How long making a connection may take: 2 s if left out.
@@ -132,6 +134,11 @@ impl Client {
         let line = Line::pooled(self, key.as_ref());
         let reply = protocol::ask(&line, command, Answer::AtOnce).await?;
         Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
+    }
+
+    /// Is ready when nothing goes on any more behind futures and guards that were dropped: for programs that end.
+    pub async fn settled(&self) {
+        self.background.settled().await;
     }
 
     /// A connection of the caller's own to each server that has keys: one, or a cluster's primaries.
