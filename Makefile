@@ -16,17 +16,20 @@ MODULE_DIR = $(PREFIX)/lib/redis/modules
 
 # Hundreds of clients need more open files than the 256 that macOS gives a shell.
 MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
+# They are tested apart from the module.
+NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-cli
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
-.PHONY: help setup build run test test-all check check-long check-servers faults soak test-clients servers \
-	metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb glibc demo bench bench-quick
+.PHONY: help setup build run test test-module test-clients test-all check check-long check-servers faults soak \
+	servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb glibc demo \
+	bench bench-quick bench-clients
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install all that is missing here (apt-get or Homebrew)
-	@scripts/setup compiler libclang redis cli faketime lint
+	@scripts/setup compiler libclang redis cli faketime python node openssl lint
 
 build: ## the release module
 	@scripts/setup compiler libclang
@@ -35,22 +38,25 @@ build: ## the release module
 run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER=redis-server)
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
 
-test: ## every test, against real servers (REDIS_SERVER=path for another server)
+test: test-module test-clients ## every test, against real servers (REDIS_SERVER=path for another server)
+
+test-module: ## the tests of the module and of the tools beside it
 	@scripts/setup compiler libclang redis cli faketime deb
 	@$(METRICS_TOOLS)
-	cargo build --release --workspace
+	cargo build --release --workspace $(NO_CLIENTS)
 	@! command -v dpkg-deb >/dev/null || scripts/deb
-	@$(MANY_FILES); echo cargo test --release --workspace; cargo test --release --workspace
+	@$(MANY_FILES); echo cargo test --release --workspace $(NO_CLIENTS); \
+		cargo test --release --workspace $(NO_CLIENTS)
+
+test-clients: ## the clients (Python, Node, Rust) and the command line, on real servers; needs PyPI and npm
+	@scripts/setup compiler libclang redis cli python node openssl
+	cargo build --release
+	@$(MANY_FILES); scripts/test-clients
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
 	@scripts/setup compiler libclang redis cli faketime
 	@$(METRICS_TOOLS)
 	@$(MANY_FILES); scripts/test-all
-
-test-clients: ## the clients on real servers: Python, with redis-py's own tests of its lock (needs PyPI)
-	@scripts/setup compiler libclang redis cli
-	cargo build --release
-	@$(MANY_FILES); clients/python/test
 
 check: ## the rules beside the model: five million random steps, every schedule of small worlds for a minute
 	LOCK_STEPS=5000000 LOCK_EVERY_SECONDS=60 cargo test --release -p lock testing -- --nocapture
@@ -146,3 +152,8 @@ bench-quick: ## the same in some minutes, printed only
 	cargo build --release
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
+
+bench-clients: ## each client's lock beside its ecosystem's usual one, into docs/benchmarks-clients.md
+	@scripts/setup compiler libclang redis cli python node
+	cargo build --release
+	@$(MANY_FILES); scripts/bench-clients $(BENCH)

@@ -157,3 +157,22 @@ fn every_key_of_a_flush_and_every_hold_of_a_connection_that_ended_is_handed_over
         assert_nobody_waits(&crowd.server, &["0", "4999"]);
     }
 }
+
+/// More events than one turn applies: those that it leaves bring the next one, without a command from anyone.
+#[test]
+fn tens_of_thousands_of_keys_that_a_script_deletes_are_handed_over_in_their_order() {
+    const KEYS: usize = 40_000;
+    let mut crowd = Crowd::new();
+    assert_eq!(crowd.client.run(&format!("CONFIG SET lock.max-waiters {KEYS}")), Reply::ok());
+    for first in (0..KEYS).step_by(MANY) {
+        let keys = first..first + MANY;
+        let holds: Vec<String> = keys.clone().map(|n| format!("LOCK.ACQUIRE {n} holder {LONG}")).collect();
+        assert!(crowd.client.pipeline(&holds).iter().all(|reply| reply.fence() > 0));
+        let waits: Vec<String> = keys.map(|n| format!("LOCK.ACQUIRE {n} {n} {LONG} BLOCK 0 NOTIFY ch")).collect();
+        assert!(crowd.client.pipeline(&waits).iter().all(|reply| reply.items()[1] == Reply::Int(0)), "all wait");
+    }
+    let script = format!("for n = 0, {} do redis.call('DEL', n) end", KEYS - 1);
+    assert!(crowd.client.cmd(&["EVAL", &script, "0"]).is_null());
+    crowd.hear(KEYS);
+    crowd.assert_in_order(0..KEYS);
+}

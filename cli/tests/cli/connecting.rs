@@ -5,13 +5,20 @@ use std::time::Duration;
 use faults::sentinels::{Judgement, Sentinels, NAME};
 use faults::Cluster;
 use serde_json::json;
-use support::{in_sync, Server};
+use support::{in_sync, Reply, Server};
 
 use crate::tool::{at, command, redis_lock, run};
 
+/// Its password is `secret`.
+pub fn with_password() -> Server {
+    let server = Server::start();
+    assert_eq!(server.client().run("CONFIG SET requirepass secret"), Reply::ok());
+    server
+}
+
 #[test]
 fn the_uri_names_server_password_and_database() {
-    let server = Server::builder().config("requirepass secret").start();
+    let server = with_password();
     let mut client = server.client();
     client.run("AUTH secret");
     client.run("SELECT 3");
@@ -25,7 +32,7 @@ fn the_uri_names_server_password_and_database() {
 
 #[test]
 fn the_password_may_be_in_the_environment_and_an_option_goes_before_it() {
-    let server = Server::builder().config("requirepass secret").start();
+    let server = with_password();
     let port = server.port().to_string();
     let status = |password: &str, line: &str| {
         let words = line.split_whitespace();

@@ -49,7 +49,7 @@ fn what_a_user_may_not_do_is_status_77_in_the_servers_words() {
 
 #[test]
 fn a_wrong_password_and_none_are_status_77() {
-    let server = Server::builder().config("requirepass secret").start();
+    let server = crate::connecting::with_password();
     let output = at(&server, "ls");
     assert_eq!(output.status, 77);
     assert!(output.stderr.contains("NOAUTH"), "{}", output.stderr);

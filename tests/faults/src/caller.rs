@@ -180,7 +180,10 @@ impl Caller {
         let outcome = match exchange(client, request, &action, patience, wait, read) {
             Ok(Outcome::Refused(error)) => self.refused(error, &lock.key),
             Ok(outcome) => outcome,
-            Err(_) => {
+            Err(error) => {
+                if error.kind() != io::ErrorKind::TimedOut {
+                    recorder.connection_broke();
+                }
                 self.forget();
                 Outcome::Unknown
             }

@@ -152,6 +152,7 @@ pub struct Recorder {
 struct Records {
     operations: Vec<Operation>,
     grants: usize,
+    broken: usize,
     looks: Vec<Look>,
     server_time: Vec<(Duration, Duration)>,
 }
@@ -182,6 +183,16 @@ impl Recorder {
         let mut records = self.records();
         let now = self.now();
         records.server_time.push((now, counted));
+    }
+
+    /// A connection ended before the reply came; not: the reply was not waited for any longer.
+    pub fn connection_broke(&self) {
+        self.records().broken += 1;
+    }
+
+    /// How many connections ended so. No server breaks one by itself, however slow its machine is.
+    pub fn broken(&self) -> usize {
+        self.records().broken
     }
 
     /// How many requests were granted so far: something to wait for.

@@ -52,6 +52,7 @@ fn locks_of_a_slot_that_is_migrated_are_held_once_and_nobody_who_waits_is_forgot
     }
     let shown = run.end("CLUSTER MIGRATESLOTS", Scope::Server);
     assert_unharmed(&shown);
+    assert_eq!(shown.broken, 0, "no connection broke");
     assert!(shown.told("MOVED") > 0 && shown.told("TRYAGAIN") > 0, "nobody was sent after it: {:?}", shown.row);
     shown.row.report();
 }
@@ -74,6 +75,7 @@ fn a_migration_that_is_cancelled_changes_nothing_for_anybody() {
     }
     let shown = run.end("CLUSTER CANCELSLOTMIGRATIONS", Scope::Server);
     assert_unharmed(&shown);
+    assert_eq!(shown.broken, 0, "no connection broke");
     shown.row.report();
 }
 

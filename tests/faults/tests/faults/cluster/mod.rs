@@ -170,7 +170,8 @@ impl Run {
         assert_none(&breaches_despite_losses(&history, scope));
         assert_expected(&history);
         let row = Row::of(scenario, &self.version, self.faults.len(), &history);
-        Shown { row, holds: holds(&history), history, elections }
+        let broken = self.recorder.broken();
+        Shown { row, holds: holds(&history), history, elections, broken }
     }
 }
 
@@ -180,6 +181,8 @@ struct Shown {
     holds: Vec<Hold>,
     history: History,
     elections: usize,
+    /// How many connections ended in the middle of a request.
+    broken: usize,
 }
 
 impl Shown {

@@ -30,6 +30,7 @@ fn locks_of_a_slot_that_is_resharded_are_held_once_and_nobody_who_waits_is_forgo
     let shown = run.end("a slot is resharded", Scope::Key);
     assert_none(&shown.breaches(Scope::Key));
     shown.assert_no_wake_up_lost();
+    assert_eq!(shown.broken, 0, "no connection broke");
     for code in ["ASK", "MOVED", "TRYAGAIN"] {
         assert!(shown.told(code) > 0, "nobody was told {code}: {:?}", shown.row);
     }
