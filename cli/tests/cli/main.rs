@@ -8,6 +8,7 @@ mod errors;
 mod info;
 mod log;
 mod ls;
+mod screen;
 mod tool;
 mod top;
 mod waiters;
