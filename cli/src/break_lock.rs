@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use redis::cmd;
 use serde::Serialize;
 
-use crate::args::BreakArgs;
-use crate::connection::Connection;
+use crate::args::{BreakArgs, ConnectionArgs};
+use crate::connection::query;
 use crate::error::Error;
 use crate::exit_code::Answer;
 use crate::output::{print, print_json, Format};
@@ -20,7 +20,7 @@ struct Broken {
     broken: u64,
 }
 
-pub async fn break_lock(args: BreakArgs, connection: &mut Connection) -> Result<Answer, Error> {
+pub async fn break_lock(args: BreakArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
     let key = Text(args.lock.as_bytes().to_vec());
     let owner = args.owner.map(|owner| Text(owner.as_bytes().to_vec()));
     let mut command = cmd("LOCK.BREAK");
@@ -28,7 +28,7 @@ pub async fn break_lock(args: BreakArgs, connection: &mut Connection) -> Result<
     if let Some(owner) = &owner {
         command.arg("OWNER").arg(&owner.0);
     }
-    let broken: u64 = decode(connection.query(&command).await?)?;
+    let broken: u64 = decode(query(server, &command).await?)?;
     match (Format::new(args.json), broken) {
         (Format::Json, _) => print_json(&Broken { key, broken })?,
         (Format::Text, 0) => match owner {

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use redis::cmd;
 use serde::Serialize;
 
-use crate::args::CancelArgs;
-use crate::connection::Connection;
+use crate::args::{CancelArgs, ConnectionArgs};
+use crate::connection::query;
 use crate::error::Error;
 use crate::exit_code::Answer;
 use crate::output::{print, print_json, Format};
@@ -21,10 +21,10 @@ struct Cancelled {
     cancelled: bool,
 }
 
-pub async fn cancel(args: CancelArgs, connection: &mut Connection) -> Result<Answer, Error> {
+pub async fn cancel(args: CancelArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
     let key = Text(args.lock.as_bytes().to_vec());
     let token = Text(args.token.as_bytes().to_vec());
-    let cancelled: bool = decode(connection.query(cmd("LOCK.CANCEL").arg(&key.0).arg(&token.0)).await?)?;
+    let cancelled: bool = decode(query(server, cmd("LOCK.CANCEL").arg(&key.0).arg(&token.0)).await?)?;
     match Format::new(args.json) {
         Format::Json => print_json(&Cancelled { key, token, cancelled })?,
         Format::Text if cancelled => print(&format!("{token} waits for {key} no more\n"))?,

@@ -1,18 +1,16 @@
-//! From the options of the command line to a server: which one it is, and one connection to it, or to a whole cluster.
+//! From the options of the command line to a server: which one it is, and commands that are sent there once.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::cluster::ClusterClient;
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
-use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::aio::MultiplexedConnection;
 use redis::{
-    Arg, AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    RedisConnectionInfo, RedisResult, TlsCertificates, TlsMode, Value,
+    Arg, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
+    TlsCertificates, Value,
 };
+use redis_lock_client::Client;
+use tokio::task::JoinSet;
 
 use crate::args::ConnectionArgs;
 use crate::error::Error;
@@ -23,63 +21,37 @@ const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A busy server may take a while for thousands of holders.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The server that the options name: nothing has been sent yet.
-pub enum Target {
-    Server(Client),
-    Cluster(ClusterClient),
-    Sentinel(SentinelClient),
-}
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ConnectionArgs {
-    pub fn target(&self) -> Result<Target, Error> {
-        let certificates = self.certificates()?;
-        if !self.sentinel.is_empty() {
-            return self.sentinel_client(certificates).map(Target::Sentinel);
-        }
-        let info = self.info()?;
-        if self.cluster {
-            let mut builder =
-                ClusterClient::builder([info]).connection_timeout(CONNECT_TIMEOUT).response_timeout(RESPONSE_TIMEOUT);
-            if let Some(certificates) = certificates {
-                builder = builder.certs(certificates);
-            }
-            return builder.build().map(Target::Cluster).map_err(Error::of_options);
-        }
-        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-        let client = match certificates.filter(|_| is_tls) {
-            Some(certificates) => Client::build_with_tls(info, certificates),
-            None => Client::open(info),
+    /// The server, the primary behind the Sentinels, or the cluster. Nothing is sent yet.
+    pub fn client(&self) -> Result<Client, Error> {
+        let node = self.node()?;
+        let client = match &self.master {
+            Some(master) => Client::sentinel(self.sentinels()?, master, node),
+            None if self.cluster => Client::cluster([node]),
+            None => Client::open(node),
         };
-        client.map(Target::Server).map_err(Error::of_options)
+        Ok(client.map_err(|error| Error::Options(error.to_string()))?.connect_timeout(CONNECT_TIMEOUT))
     }
 
     /// The server in words, for messages.
     pub fn server(&self) -> String {
-        match (&self.master, self.info()) {
-            (Some(master), _) => format!("{master} of the Sentinels {}", self.sentinel.join(", ")),
-            (None, Ok(info)) => info.addr().to_string(),
+        match (&self.master, self.node()) {
+            (Some(master), _) => format!("{master}, by the Sentinels {}", self.sentinel.join(", ")),
+            (None, Ok(node)) => node.addr().to_string(),
             (None, Err(_)) => "the server".to_string(),
         }
     }
 
-    pub fn info(&self) -> Result<ConnectionInfo, Error> {
-        let from_uri = match &self.uri {
+    /// How to connect to the server. Where Sentinels name it, its address does not matter.
+    fn node(&self) -> Result<ConnectionInfo, Error> {
+        let info = match &self.uri {
             Some(uri) => uri.as_str().into_connection_info().map_err(Error::of_options)?,
             None => self.default_address().into_connection_info().map_err(Error::of_options)?,
         };
-        let address = match from_uri.addr().clone() {
-            ConnectionAddr::Tcp(host, port) if self.tls => {
-                ConnectionAddr::TcpTls { host, port, insecure: self.insecure, tls_params: None }
-            }
-            ConnectionAddr::TcpTls { host, port, insecure, tls_params } => {
-                ConnectionAddr::TcpTls { host, port, insecure: insecure || self.insecure, tls_params }
-            }
-            address => address,
-        };
-        let login = self.login(from_uri.redis_settings().clone());
-        Ok(from_uri.set_addr(address).set_redis_settings(login))
+        let login = self.login(info.redis_settings().clone());
+        self.encrypted(info.set_redis_settings(login))
     }
 
     fn default_address(&self) -> ConnectionAddr {
@@ -92,81 +64,49 @@ impl ConnectionArgs {
         }
     }
 
-    /// The Sentinels, each with its own user and password.
-    pub fn sentinels(&self) -> Result<Vec<ConnectionInfo>, Error> {
-        let scheme = if self.tls { "rediss" } else { "redis" };
-        let uri = |address: &String| match address.contains("://") {
-            true => address.clone(),
-            false => format!("{scheme}://{address}"),
-        };
-        self.sentinel.iter().map(|address| uri(address).into_connection_info().map_err(Error::of_options)).collect()
-    }
-
     /// What the options say goes before what the URI says.
-    pub fn login(&self, mut login: RedisConnectionInfo) -> RedisConnectionInfo {
+    fn login(&self, mut login: RedisConnectionInfo) -> RedisConnectionInfo {
         if let Some(db) = self.db {
             login = login.set_db(db.into());
         }
         if let Some(user) = &self.user {
             login = login.set_username(user);
         }
-        let variable = || std::env::var(PASSWORD_VARIABLE).ok();
-        match &self.password {
+        let variable = || std::env::var(PASSWORD_VARIABLE).ok().filter(|_| login.password().is_none());
+        match self.password.clone().or_else(variable) {
             Some(password) => login.set_password(password),
-            None if login.password().is_some() => login,
-            None => match variable() {
-                Some(password) => login.set_password(password),
-                None => login,
-            },
+            None => login,
         }
     }
 
-    fn sentinel_client(&self, certificates: Option<TlsCertificates>) -> Result<SentinelClient, Error> {
-        let master = self.master.clone().unwrap_or_default();
-        let mut sentinels = Vec::new();
-        let mut login = RedisConnectionInfo::default();
-        for info in self.sentinels()? {
-            login = info.redis_settings().clone();
-            sentinels.push(info.addr().clone());
-        }
-        let mut builder =
-            SentinelClientBuilder::new(sentinels, master, SentinelServerType::Master).map_err(Error::of_options)?;
-        if let Some(user) = login.username() {
-            builder = builder.set_client_to_sentinel_username(user);
-        }
-        if let Some(password) = login.password() {
-            builder = builder.set_client_to_sentinel_password(password);
-        }
-        let login = self.login(RedisConnectionInfo::default());
-        builder = builder.set_client_to_redis_db(login.db());
-        if let Some(user) = login.username() {
-            builder = builder.set_client_to_redis_username(user);
-        }
-        if let Some(password) = login.password() {
-            builder = builder.set_client_to_redis_password(password);
-        }
-        if self.tls {
-            let mode = if self.insecure { TlsMode::Insecure } else { TlsMode::Secure };
-            builder = builder.set_client_to_redis_tls_mode(mode).set_client_to_sentinel_tls_mode(mode);
-            if let Some(certificates) = certificates {
-                builder = builder
-                    .set_client_to_redis_certificates(certificates.clone())
-                    .set_client_to_sentinel_certificates(certificates);
-            }
-        }
-        builder.build().map_err(Error::of_options)
+    fn sentinels(&self) -> Result<Vec<ConnectionInfo>, Error> {
+        let of_address = |address: &String| {
+            let uri = if address.contains("://") { address.clone() } else { format!("redis://{address}") };
+            self.encrypted(uri.into_connection_info().map_err(Error::of_options)?)
+        };
+        self.sentinel.iter().map(of_address).collect()
     }
 
-    pub fn certificates(&self) -> Result<Option<TlsCertificates>, Error> {
-        if self.cacert.is_none() && self.cert.is_none() {
-            return Ok(None);
-        }
+    /// By TLS, if the options or the URI say so.
+    fn encrypted(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Error> {
+        let (host, port, is_insecure) = match info.addr().clone() {
+            ConnectionAddr::Tcp(host, port) if self.tls => (host, port, self.insecure),
+            ConnectionAddr::TcpTls { host, port, insecure, .. } => (host, port, insecure || self.insecure),
+            _ => return Ok(info),
+        };
+        let info = info.set_addr(ConnectionAddr::TcpTls { host, port, insecure: is_insecure, tls_params: None });
+        // Only a client of the redis crate can tell what these files make.
+        let client = redis::Client::build_with_tls(info, self.certificates()?).map_err(Error::of_options)?;
+        Ok(client.get_connection_info().clone())
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates, Error> {
         let root_cert = self.cacert.as_deref().map(read).transpose()?;
         let client_tls = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
             _ => None,
         };
-        Ok(Some(TlsCertificates { client_tls, root_cert }))
+        Ok(TlsCertificates { client_tls, root_cert })
     }
 }
 
@@ -174,91 +114,61 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|cause| Error::Io { what: path.display().to_string(), cause })
 }
 
-/// A connection to one server, or to all primaries of a cluster, for commands that answer at once.
-pub struct Connection {
-    server: String,
-    inner: Inner,
+/// Sends a command once to the server that has its key, its first argument: LOCK.BREAK must not hit the next holder
+/// too because a reply was lost.
+pub async fn query(args: &ConnectionArgs, command: &Cmd) -> Result<Value, Error> {
+    let server = args.server();
+    let Some(Arg::Simple(key)) = command.args_iter().nth(1) else {
+        return Err(Error::Reply("a command without a key".into()));
+    };
+    let connection = args.client()?.connection(key).await.map_err(|error| Error::of_client(&server, error))?;
+    let reply = send(connection, command.clone()).await.map_err(|error| Error::of_command(&server, error));
+    reply.map_err(|error| match error {
+        Error::WrongType(words) => Error::WrongType(format!("{}: {words}", Text(key.to_vec()))),
+        error => error,
+    })
 }
 
-enum Inner {
-    Server(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
+/// Connections to all servers: one, or all primaries of a cluster.
+pub struct Servers(Vec<(String, MultiplexedConnection)>);
 
-impl Connection {
-    pub async fn open(args: &ConnectionArgs) -> Result<Connection, Error> {
-        let server = args.server();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT));
-        let opened = match args.target()? {
-            Target::Server(client) => {
-                client.get_multiplexed_async_connection_with_config(&config).await.map(Inner::Server)
-            }
-            Target::Sentinel(mut client) => client.get_async_connection_with_config(&config).await.map(Inner::Server),
-            Target::Cluster(client) => client.get_async_connection().await.map(Inner::Cluster),
-        };
-        match opened {
-            Ok(inner) => Ok(Connection { server, inner }),
-            Err(error) => Err(Error::of_connecting(&server, error)),
+impl Servers {
+    pub async fn connect(args: &ConnectionArgs) -> Result<Servers, Error> {
+        let connections = args.client()?.connections().await;
+        connections.map(Servers).map_err(|error| Error::of_client(&args.server(), error))
+    }
+
+    /// Their addresses.
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Sends a command to all of them at the same time; each reply with the server that gave it, in their order.
+    pub async fn query_all(&self, command: &Cmd) -> Result<Vec<(String, Value)>, Error> {
+        let mut asked = JoinSet::new();
+        for (index, (name, connection)) in self.0.iter().enumerate() {
+            let (name, reply) = (name.clone(), send(connection.clone(), command.clone()));
+            asked.spawn(async move { (index, name, reply.await) });
         }
-    }
-
-    /// Sends a command to the server that has its key: its first argument.
-    pub async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
-        let answer = match &mut self.inner {
-            Inner::Server(connection) => connection.req_packed_command(command).await,
-            Inner::Cluster(connection) => connection.req_packed_command(command).await,
+        let mut replies = asked.join_all().await;
+        replies.sort_by_key(|(index, ..)| *index);
+        let of_one = |(_, name, reply): (usize, String, RedisResult<Value>)| match reply {
+            Ok(reply) => Ok((name, reply)),
+            Err(error) => Err(Error::of_command(&name, error)),
         };
-        self.checked(answer).map_err(|error| match (error, command.args_iter().nth(1)) {
-            (Error::WrongType(words), Some(Arg::Simple(key))) => {
-                Error::WrongType(format!("{}: {words}", Text(key.to_vec())))
-            }
-            (error, _) => error,
-        })
+        replies.into_iter().map(of_one).collect()
     }
 
-    /// Sends a command to one of the [`Connection::servers`].
-    pub async fn query_at(&mut self, server: &str, command: &Cmd) -> Result<Value, Error> {
-        let Inner::Cluster(connection) = &mut self.inner else {
-            return self.query(command).await;
-        };
-        let unknown = || Error::Reply(format!("the address {server:?} of a node"));
-        let (host, port) = server.rsplit_once(':').ok_or_else(unknown)?;
-        let port = port.parse().map_err(|_| unknown())?;
-        let node = SingleNodeRoutingInfo::ByAddress { host: host.to_string(), port };
-        let answer = connection.route_command(command.clone(), RoutingInfo::SingleNode(node)).await;
-        self.checked(answer)
-    }
-
-    /// Sends a command to all primaries; each answer with the server that gave it.
-    pub async fn query_all(&mut self, command: &Cmd) -> Result<Vec<(String, Value)>, Error> {
-        let Inner::Cluster(connection) = &mut self.inner else {
-            let answer = self.query(command).await?;
-            return Ok(vec![(self.server.clone(), answer)]);
-        };
-        let everywhere = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let answers = connection.route_command(command.clone(), everywhere).await;
-        match self.checked(answers)? {
-            Value::Map(answers) => answers.into_iter().map(|(node, answer)| Ok((text(node)?, answer))).collect(),
-            other => Err(Error::Reply(format!("{other:?}"))),
-        }
-    }
-
-    /// The servers by address: one, or all primaries of the cluster.
-    pub async fn servers(&mut self) -> Result<Vec<String>, Error> {
-        if let Inner::Server(_) = self.inner {
-            return Ok(vec![self.server.clone()]);
-        }
-        let answers = self.query_all(&redis::cmd("PING")).await?;
-        Ok(answers.into_iter().map(|(node, _)| node).collect())
-    }
-
-    fn checked(&self, answer: RedisResult<Value>) -> Result<Value, Error> {
-        answer.and_then(Value::extract_error).map_err(|error| Error::of_command(&self.server, error))
+    /// Sends a command to one of the [`Servers::names`].
+    pub async fn query_at(&self, name: &str, command: &Cmd) -> Result<Value, Error> {
+        let found = self.0.iter().find(|(server, _)| server == name);
+        let (_, connection) = found.ok_or_else(|| Error::Reply(format!("no server {name}")))?;
+        send(connection.clone(), command.clone()).await.map_err(|error| Error::of_command(name, error))
     }
 }
 
-fn text(value: Value) -> Result<String, Error> {
-    redis::from_redis_value(value).map_err(|error| Error::Reply(error.to_string()))
+async fn send(mut connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
+    let reply = tokio::time::timeout(REPLY_TIMEOUT, connection.send_packed_command(&command)).await;
+    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no reply").into();
+    reply.unwrap_or_else(|_| Err(silent())).and_then(Value::extract_error)
 }

@@ -33,25 +33,32 @@ impl Error {
         Error::Options(error.to_string())
     }
 
-    /// Why a connection could not be opened.
-    pub fn of_connecting(server: &str, error: RedisError) -> Error {
-        match error.kind() {
-            ErrorKind::AuthenticationFailed => Error::NoPermission(format!(
-                "{server} does not take this user and password (--user, -a, REDISCLI_AUTH)"
-            )),
-            _ => Error::of_command(server, error),
+    /// Why the client found no connection.
+    pub fn of_client(server: &str, error: redis_lock_client::Error) -> Error {
+        match error {
+            redis_lock_client::Error::Redis(error) => Error::of_command(server, error),
+            redis_lock_client::Error::NoModule => Error::NoModule { server: server.to_string() },
+            error => Error::Server(error.to_string()),
         }
     }
 
     /// What went wrong with a command that was sent to `server`.
     pub fn of_command(server: &str, error: RedisError) -> Error {
-        if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
-            return Error::Connection { server: server.to_string(), cause: error };
+        match error.kind() {
+            ErrorKind::AuthenticationFailed => {
+                let words = format!("{server} does not take this user and password (--user, -a, REDISCLI_AUTH)");
+                return Error::NoPermission(words);
+            }
+            ErrorKind::Io | ErrorKind::MasterNameNotFoundBySentinel => {
+                return Error::Connection { server: server.to_string(), cause: error };
+            }
+            _ => {}
         }
         let words = words(&error);
         match error.code() {
             Some("NOPERM" | "NOAUTH" | "WRONGPASS") => Error::NoPermission(words),
             Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(words),
+            Some("MOVED" | "ASK") => Error::Server(format!("{words} (it is a cluster's node: -c follows)")),
             _ if words.contains("unknown command") => Error::NoModule { server: server.to_string() },
             _ => Error::Server(words),
         }

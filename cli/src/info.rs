@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use redis::{cmd, Value};
 use serde::Serialize;
 
-use crate::args::InfoArgs;
-use crate::connection::Connection;
+use crate::args::{ConnectionArgs, InfoArgs};
+use crate::connection::query;
 use crate::duration::{human, left};
 use crate::error::Error;
 use crate::exit_code::Answer;
@@ -41,9 +41,9 @@ struct Holder {
     session: u64,
 }
 
-pub async fn info(args: InfoArgs, connection: &mut Connection) -> Result<Answer, Error> {
+pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
     let key = Text(args.lock.as_bytes().to_vec());
-    let reply = connection.query(cmd("LOCK.INFO").arg(&key.0).arg("COUNT").arg(args.count)).await?;
+    let reply = query(server, cmd("LOCK.INFO").arg(&key.0).arg("COUNT").arg(args.count)).await?;
     let format = Format::new(args.json);
     if reply == Value::Nil {
         match format {

@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use redis::cmd;
 use serde::Serialize;
 
-use crate::args::LogArgs;
-use crate::connection::Connection;
+use crate::args::{ConnectionArgs, LogArgs};
+use crate::connection::Servers;
 use crate::duration::human;
 use crate::error::Error;
 use crate::output::{print, print_json, Format};
@@ -30,9 +30,10 @@ struct Entry {
     addr: Text,
 }
 
-pub async fn log(args: LogArgs, connection: &mut Connection) -> Result<(), Error> {
+pub async fn log(args: LogArgs, server: &ConnectionArgs) -> Result<(), Error> {
     let mut entries = Vec::new();
-    for (server, reply) in connection.query_all(cmd("LOCK.LOG").arg("GET").arg(args.count)).await? {
+    let servers = Servers::connect(server).await?;
+    for (server, reply) in servers.query_all(cmd("LOCK.LOG").arg("GET").arg(args.count)).await? {
         for fields in Fields::all_of(reply)? {
             entries.push(Entry::decode(server.clone(), fields)?);
         }

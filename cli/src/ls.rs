@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use redis::cmd;
 use serde::Serialize;
 
-use crate::args::LsArgs;
-use crate::connection::Connection;
+use crate::args::{ConnectionArgs, LsArgs};
+use crate::connection::Servers;
 use crate::duration::left;
 use crate::error::Error;
 use crate::output::{print, print_json, Format};
@@ -30,10 +30,11 @@ struct Lock {
     waiters: u64,
 }
 
-pub async fn ls(args: LsArgs, connection: &mut Connection) -> Result<(), Error> {
+pub async fn ls(args: LsArgs, server: &ConnectionArgs) -> Result<(), Error> {
     // A scan may name a key twice.
     let mut locks = BTreeMap::new();
-    for server in connection.servers().await? {
+    let servers = Servers::connect(server).await?;
+    for server in servers.names() {
         let mut cursor = b"0".to_vec();
         loop {
             let mut command = cmd("LOCK.SCAN");
@@ -41,7 +42,7 @@ pub async fn ls(args: LsArgs, connection: &mut Connection) -> Result<(), Error> 
             if let Some(pattern) = &args.pattern {
                 command.arg("MATCH").arg(pattern.as_bytes());
             }
-            let reply = connection.query_at(&server, command.arg("COUNT").arg(STEP)).await?;
+            let reply = servers.query_at(&server, command.arg("COUNT").arg(STEP)).await?;
             let (next, found): (Vec<u8>, redis::Value) = decode(reply)?;
             for fields in Fields::all_of(found)? {
                 let lock = Lock::decode(server.clone(), fields)?;

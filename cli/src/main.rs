@@ -23,7 +23,6 @@ mod waiters;
 use std::process::ExitCode;
 
 use args::{Command, CommandLine};
-use connection::Connection;
 use error::Error;
 
 fn main() -> ExitCode {
@@ -46,20 +45,20 @@ fn main() -> ExitCode {
 
 async fn dispatch(line: CommandLine) -> Result<ExitCode, Error> {
     let CommandLine { subcommand, connection, .. } = line;
-    let open = || Connection::open(&connection);
+    let server = &connection;
     match subcommand {
         Command::Run(run) => run::run(run, connection).await,
-        Command::Ls(args) => done(ls::ls(args, &mut open().await?).await),
-        Command::Info(args) => info::info(args, &mut open().await?).await.map(ExitCode::from),
-        Command::Waiters(args) => done(waiters::waiters(args, &mut open().await?).await),
-        Command::Break(args) => break_lock::break_lock(args, &mut open().await?).await.map(ExitCode::from),
-        Command::Cancel(args) => cancel::cancel(args, &mut open().await?).await.map(ExitCode::from),
-        Command::Log(args) => done(log::log(args, &mut open().await?).await),
-        Command::Top(args) => top::top(args, connection).await,
-        _ => Err(Error::Server("not written yet".into())),
+        Command::Top(args) => top::top(args, server).await,
+        Command::Ls(args) => ls::ls(args, server).await.map(succeeded),
+        Command::Info(args) => info::info(args, server).await.map(ExitCode::from),
+        Command::Waiters(args) => waiters::waiters(args, server).await.map(succeeded),
+        Command::Break(args) => break_lock::break_lock(args, server).await.map(ExitCode::from),
+        Command::Cancel(args) => cancel::cancel(args, server).await.map(ExitCode::from),
+        Command::Log(args) => log::log(args, server).await.map(succeeded),
+        Command::Generate(_) => Err(Error::Server("not written yet".into())),
     }
 }
 
-fn done(result: Result<(), Error>) -> Result<ExitCode, Error> {
-    result.map(|()| ExitCode::SUCCESS)
+fn succeeded((): ()) -> ExitCode {
+    ExitCode::SUCCESS
 }

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use redis::cmd;
 use serde::Serialize;
 
-use crate::args::WaitersArgs;
-use crate::connection::Connection;
+use crate::args::{ConnectionArgs, WaitersArgs};
+use crate::connection::query;
 use crate::duration::human;
 use crate::error::Error;
 use crate::output::{print, print_json, Format};
@@ -26,9 +26,9 @@ struct Waiter {
     remaining: i64,
 }
 
-pub async fn waiters(args: WaitersArgs, connection: &mut Connection) -> Result<(), Error> {
+pub async fn waiters(args: WaitersArgs, server: &ConnectionArgs) -> Result<(), Error> {
     let key = Text(args.lock.as_bytes().to_vec());
-    let reply = connection.query(cmd("LOCK.WAITERS").arg(&key.0).arg("COUNT").arg(args.count)).await?;
+    let reply = query(server, cmd("LOCK.WAITERS").arg(&key.0).arg("COUNT").arg(args.count)).await?;
     let waiters: Vec<Waiter> = Fields::all_of(reply)?.into_iter().map(Waiter::decode).collect::<Result<_, _>>()?;
     match Format::new(args.json) {
         Format::Json => print_json(&waiters)?,

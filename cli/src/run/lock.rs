@@ -4,47 +4,12 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
 use redis_lock_client::{Client, Family, Guard, Lock};
 
 use super::job::Watched;
-use crate::args::{ConnectionArgs, RunArgs};
+use crate::args::RunArgs;
 use crate::error::Error;
 use crate::text::Text;
-
-/// The server, Sentinels or cluster that the options name. Nothing is sent yet.
-pub fn client(args: &ConnectionArgs) -> Result<Client, Error> {
-    let certificates = args.certificates()?;
-    let certified = |info| with_certificates(info, certificates.as_ref());
-    let opened = match &args.master {
-        Some(master) => {
-            let sentinels = args.sentinels()?.into_iter().map(&certified).collect::<Result<Vec<_>, _>>()?;
-            let login = args.login(RedisConnectionInfo::default());
-            // Its address is what the Sentinels are asked for.
-            let address = match args.tls {
-                false => ConnectionAddr::Tcp(String::new(), 0),
-                true => {
-                    ConnectionAddr::TcpTls { host: String::new(), port: 0, insecure: args.insecure, tls_params: None }
-                }
-            };
-            let node = address.into_connection_info().map_err(Error::of_options)?.set_redis_settings(login);
-            Client::sentinel(sentinels, master, certified(node)?)
-        }
-        None if args.cluster => Client::cluster([certified(args.info()?)?]),
-        None => Client::open(certified(args.info()?)?),
-    };
-    opened.map_err(|error| Error::Options(error.to_string()))
-}
-
-fn with_certificates(info: ConnectionInfo, certificates: Option<&TlsCertificates>) -> Result<ConnectionInfo, Error> {
-    match (info.addr(), certificates) {
-        (ConnectionAddr::TcpTls { .. }, Some(certificates)) => {
-            let client = redis::Client::build_with_tls(info, certificates.clone()).map_err(Error::of_options)?;
-            Ok(client.get_connection_info().clone())
-        }
-        _ => Ok(info),
-    }
-}
 
 /// The lock with its lease, and who renews it.
 pub fn lock(client: &Client, args: &RunArgs) -> Lock {
@@ -79,15 +44,13 @@ pub fn name(keys: &[OsString]) -> String {
 pub fn error(server: &str, keys: &[OsString], error: redis_lock_client::Error) -> Error {
     use redis_lock_client::Error as Failed;
     match error {
-        Failed::Redis(error) => Error::of_connecting(server, error),
-        Failed::NoModule => Error::NoModule { server: server.to_string() },
         Failed::WrongType(_) => Error::WrongType(format!("{}: the key holds something that is no lock", name(keys))),
         Failed::WrongKind(words) => Error::WrongType(format!(
             "{}: {words} (--shared and --exclusive go together, --limit and neither have kinds of their own)",
             name(keys)
         )),
         Failed::Usage(problem) => Error::Options(problem.to_string()),
-        other => Error::Server(other.to_string()),
+        other => Error::of_client(server, other),
     }
 }
 

@@ -51,7 +51,7 @@ pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, 
     let mask = Mask::of_this_thread();
     let mut signals = Signals::that_end().map_err(|cause| Error::Io { what: "signals".into(), cause })?;
     let server = connection.server();
-    let client = lock::client(&connection)?;
+    let client = connection.client()?;
     let exit = match take(&client, &args, &server, &mut signals).await? {
         Taken::Granted(guard) => run_under(guard, &args, &server, signals, mask).await,
         Taken::NotGranted => Exit::Status(args.conflict_exit_code),

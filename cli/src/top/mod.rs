@@ -10,7 +10,7 @@ mod view;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event};
 use ratatui::DefaultTerminal;
@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time;
 
 use crate::args::{ConnectionArgs, TopArgs};
-use crate::connection::Connection;
+use crate::connection::Servers;
 use crate::error::Error;
 use crate::output::Format;
 use once::print_once;
@@ -30,15 +30,16 @@ use view::{View, Wish};
 /// How often the clock on the screen is drawn anew where nothing else happens.
 const TICK: Duration = Duration::from_millis(500);
 
-pub async fn top(args: TopArgs, server: ConnectionArgs) -> Result<ExitCode, Error> {
-    if !args.once && !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Error> {
+    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !args.once && !has_terminal {
         return Err(Error::Options("top needs a terminal: --once prints it without one".into()));
     }
-    let mut connection = Connection::open(&server).await?;
-    let first = Sample::take(&mut connection, args.count).await?;
+    let servers = Servers::connect(server).await?;
+    let first = Sample::take(&servers, args.count).await?;
     if args.once {
         time::sleep(args.interval).await;
-        let second = Sample::take(&mut connection, args.count).await?;
+        let second = Sample::take(&servers, args.count).await?;
         print_once(&second, second.rates_since(&first), Format::new(args.json))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -50,32 +51,37 @@ pub async fn top(args: TopArgs, server: ConnectionArgs) -> Result<ExitCode, Erro
     let terminal = ratatui::try_init().map_err(of_terminal)?;
     let end = tokio::select! {
         end = interact(terminal, &mut view, known, pace, looked) => end,
-        () = watch_servers(&server, connection, args.count, paced, looks) => Ok(ExitCode::SUCCESS),
+        () = watch_servers(server, servers, args.count, paced, looks) => Ok(ExitCode::SUCCESS),
     };
     ratatui::restore();
     end
 }
 
+/// How long the same connections are used.
+const CONNECT_AGAIN: Duration = Duration::from_secs(30);
+
 type Look = Result<Sample, Error>;
 
-/// Asks the servers again and again. A connection that ends is opened again.
+/// Asks the servers again and again. It connects anew after an error, and now and then: another node may be a primary
+/// by then.
 async fn watch_servers(
-    server: &ConnectionArgs,
-    connection: Connection,
+    args: &ConnectionArgs,
+    servers: Servers,
     count: u16,
     mut pace: watch::Receiver<Duration>,
     looks: mpsc::Sender<Look>,
 ) {
-    let mut connection = Some(connection);
+    let mut connected = Some((Instant::now(), servers));
     loop {
         let interval = *pace.borrow_and_update();
         tokio::select! {
             () = time::sleep(interval) => {}
             changed = pace.changed() => if changed.is_err() { return },
         }
-        let look = look(server, &mut connection, count).await;
+        connected = connected.filter(|(since, _)| since.elapsed() < CONNECT_AGAIN);
+        let look = look(args, &mut connected, count).await;
         if look.is_err() {
-            connection = None;
+            connected = None;
         }
         if looks.send(look).await.is_err() {
             return;
@@ -83,12 +89,12 @@ async fn watch_servers(
     }
 }
 
-async fn look(server: &ConnectionArgs, connection: &mut Option<Connection>, count: u16) -> Look {
-    let connection = match connection {
-        Some(connection) => connection,
-        None => connection.insert(Connection::open(server).await?),
+async fn look(args: &ConnectionArgs, connected: &mut Option<(Instant, Servers)>, count: u16) -> Look {
+    let (_, servers) = match connected {
+        Some(connected) => connected,
+        None => connected.insert((Instant::now(), Servers::connect(args).await?)),
     };
-    Sample::take(connection, count).await
+    Sample::take(servers, count).await
 }
 
 /// Draws, and does what the keys say, until they or a signal end it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use redis::cmd;
 use serde::Serialize;
 
-use crate::connection::Connection;
+use crate::connection::Servers;
 use crate::error::Error;
 use crate::reply::{decode, Fields};
 use crate::text::Text;
@@ -78,10 +78,10 @@ pub struct Rates {
 
 impl Sample {
     /// The `count` most waited-for locks of each server, and its counters.
-    pub async fn take(connection: &mut Connection, count: u16) -> Result<Sample, Error> {
+    pub async fn take(connections: &Servers, count: u16) -> Result<Sample, Error> {
         let (asked, time) = (Instant::now(), SystemTime::now());
         let mut locks = Vec::new();
-        for (server, reply) in connection.query_all(cmd("LOCK.TOP").arg("COUNT").arg(count)).await? {
+        for (server, reply) in connections.query_all(cmd("LOCK.TOP").arg("COUNT").arg(count)).await? {
             for fields in Fields::all_of(reply)? {
                 locks.push(Lock::decode(server.clone(), fields)?);
             }
@@ -89,7 +89,7 @@ impl Sample {
         locks.sort_by_key(|lock| std::cmp::Reverse((lock.waiters, lock.longest)));
         locks.truncate(count.into());
         let mut servers = Vec::new();
-        for (server, reply) in connection.query_all(cmd("INFO").arg("lock").arg("replication")).await? {
+        for (server, reply) in connections.query_all(cmd("INFO").arg("lock").arg("replication")).await? {
             servers.push(Server::decode(server, decode(reply)?)?);
         }
         servers.sort_by(|a, b| a.server.cmp(&b.server));
@@ -106,7 +106,7 @@ impl Sample {
             let Some(then) = before.servers.iter().find(|then| then.server == now.server) else {
                 continue;
             };
-            let per_second = |now: u64, then: u64| now.checked_sub(then).unwrap_or_default() as f64 / seconds;
+            let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
             let hand_offs = per_second(now.grants_after_wait, then.grants_after_wait);
             rates.hand_offs += hand_offs;
             rates.grants += hand_offs + per_second(now.grants_immediate, then.grants_immediate);

@@ -51,8 +51,11 @@ pub fn draw(frame: &mut Frame, view: &mut View, known: &Known) {
 
     let name = format!("redis-lock top   {}", summary::servers(&known.sample));
     let pace = format!("every {}   answered in {}", view.interval_text(), milliseconds(known.sample.took));
-    frame.render_widget(Line::from(name.bold()), title);
-    frame.render_widget(Line::from(pace).alignment(Alignment::Right), title);
+    let (name, pace) = (Line::from(name.bold()), Line::from(pace).alignment(Alignment::Right));
+    if name.width() + pace.width() < title.width.into() {
+        frame.render_widget(pace, title);
+    }
+    frame.render_widget(name, title);
     let lines: Vec<Line> = summary::lines(&known.sample, known.rates).into_iter().map(Line::from).collect();
     frame.render_widget(Text::from(lines), numbers);
     let warnings: Vec<Line> = warnings.into_iter().map(|warning| Line::from(warning.yellow())).collect();

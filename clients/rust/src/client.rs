@@ -141,16 +141,25 @@ impl Client {
         self.background.settled().await;
     }
 
-    /// A connection of the caller's own to each server that has keys: one, or a cluster's primaries.
+    /// A connection of the caller's own to each server that has keys, one or a cluster's primaries, with its address.
     ///
     /// # Errors
     /// [`Error::Redis`](crate::Error::Redis) where one cannot be reached.
-    pub async fn connections(&self) -> Result<Vec<MultiplexedConnection>> {
+    pub async fn connections(&self) -> Result<Vec<(String, MultiplexedConnection)>> {
         let mut connections = Vec::new();
         for node in self.servers.primaries(self.timeouts.connect).await? {
-            connections.push(node.connect(self.timeouts.connect).await?);
+            connections.push((node.name(), node.connect(self.timeouts.connect).await?));
         }
         Ok(connections)
+    }
+
+    /// A connection of the caller's own to the server that has `key`: for what must not be sent twice.
+    ///
+    /// # Errors
+    /// As [`Client::connections`].
+    pub async fn connection(&self, key: impl AsRef<[u8]>) -> Result<MultiplexedConnection> {
+        let node = self.servers.node_of(key.as_ref(), self.timeouts.connect).await?;
+        Ok(node.connect(self.timeouts.connect).await?)
     }
 }
 
