@@ -1,0 +1,145 @@
+//! What can go wrong with a lock, and what an error of the redis crate means: whether it heals, whether the command may
+//! have run, whether it says that a lock was lost.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError};
+
+/// Why a lock was not taken, kept or given back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The guard holds nothing any more: its lease was over, an operator broke it, or the key became something else.
+    #[error("the lock is no longer owned")]
+    LockLost,
+    /// The wait would have closed a cycle of owners; it was not queued. The server's words name the cycle.
+    #[error("deadlock: {0}")]
+    Deadlock(String),
+    /// The key holds something that is no lock, as the string that a `SET NX` client leaves.
+    #[error("{0}")]
+    WrongType(String),
+    /// The key is a lock of another family.
+    #[error("lock of another kind: {0}")]
+    WrongKind(String),
+    /// The server has as many waiters as `lock.max-waiters` or `lock.max-waiters-per-key` allow.
+    #[error("too many waiters: {0}")]
+    MaxWaiters(String),
+    /// An operator ended the wait (LOCK.CANCEL, CLIENT UNBLOCK … ERROR), or a newer request of the same token did.
+    #[error("the wait was ended: {0}")]
+    Cancelled(String),
+    /// Fewer replicas than asked for confirmed the grant in time; the lock was released again.
+    #[error("{confirmed} of {wanted} replicas confirmed the grant within {within:?}: released again")]
+    NotReplicated {
+        /// How many did.
+        confirmed: i64,
+        /// [`Lock::replicas`](crate::Lock::replicas).
+        wanted: u32,
+        /// The time that they had.
+        within: Duration,
+    },
+    /// The server does not know the lock commands.
+    #[error(
+        "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart \
+         it, or send MODULE LOAD /path/to/libredis_lock.so"
+    )]
+    NoModule,
+    /// Options that exclude each other, or a value that no server takes. Nothing was sent.
+    #[error("{0}")]
+    Usage(&'static str),
+    /// The server could not be asked, or refused in words of its own (NOPERM, OOM, …).
+    #[error(transparent)]
+    Redis(#[from] RedisError),
+}
+
+/// What most calls of this crate return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A command that failed, and whether the server may have run it all the same: then only the reply is missing.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) error: RedisError,
+    pub(crate) may_have_run: bool,
+}
+
+impl Trouble {
+    /// Of a command that was not sent.
+    pub(crate) fn unsent(error: RedisError) -> Trouble {
+        Trouble { error, may_have_run: false }
+    }
+
+    /// Of a command that was sent.
+    pub(crate) fn sent(error: RedisError) -> Trouble {
+        let may_have_run = is_connection_trouble(&error);
+        Trouble { error, may_have_run }
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        self.error.code().unwrap_or_default()
+    }
+
+    /// Whether the same request may well succeed in a moment: on another connection, node or primary.
+    pub(crate) fn heals(&self) -> bool {
+        match self.code() {
+            "ASK" | "BUSY" | "CLUSTERDOWN" | "GRACE" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED"
+            | "NOREPLICAS" | "READONLY" | "TRYAGAIN" => true,
+            // Redis's own words, of a server that was made a replica.
+            "UNBLOCKED" => self.error.detail().is_some_and(|detail| detail.contains("instance state changed")),
+            _ => is_connection_trouble(&self.error),
+        }
+    }
+
+    /// Whether a reply to release, renew or exec says that the lock is no longer ours.
+    pub(crate) fn means_lost(&self) -> bool {
+        matches!(self.code(), "WRONGTYPE" | "WRONGKIND" | "NOTHELD")
+    }
+}
+
+impl From<Trouble> for Error {
+    fn from(trouble: Trouble) -> Error {
+        let words = || trouble.error.detail().unwrap_or_default().to_string();
+        match trouble.code() {
+            "DEADLOCK" => Error::Deadlock(words()),
+            "WRONGTYPE" => Error::WrongType(words()),
+            "WRONGKIND" => Error::WrongKind(words()),
+            "MAXWAITERS" => Error::MaxWaiters(words()),
+            "UNBLOCKED" => Error::Cancelled(words()),
+            "NOTHELD" => Error::LockLost,
+            _ if is_unknown_command(&trouble.error) => Error::NoModule,
+            _ => Error::Redis(trouble.error),
+        }
+    }
+}
+
+/// Whether the connection ended, or its reply did not come or was cut.
+pub(crate) fn is_connection_trouble(error: &RedisError) -> bool {
+    match error.kind() {
+        // What a certificate or a file's permissions refuse, no retry mends.
+        ErrorKind::Io => {
+            let cause = io_error(error).map(io::Error::kind);
+            !matches!(cause, Some(io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied))
+        }
+        ErrorKind::Parse => true,
+        _ => false,
+    }
+}
+
+/// Whether the server does not know a command of the module.
+pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
+    let Some((_, name)) = error.detail().and_then(|detail| detail.split_once("unknown command '")) else {
+        return false;
+    };
+    ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|family| name.starts_with(family))
+}
+
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    // The redis crate shares its causes.
+    let shared = std::error::Error::source(error)?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?;
+    shared.downcast_ref()
+}
+
+/// A reply that no version of the module gives.
+pub(crate) fn unexpected(reply: &redis::Value) -> RedisError {
+    RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply of the lock module", format!("{reply:?}")))
+}

@@ -1,0 +1,219 @@
+//! A hold as its client knows it: what was granted, until when it surely lasts, and whether it was lost.
+
+use std::future::{pending, Future};
+use std::sync::{Mutex as StdMutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{watch, Mutex, MutexGuard};
+use tokio::task::AbortHandle;
+
+use crate::client::Client;
+use crate::family::Mode;
+use crate::line::Line;
+
+const UNPOISONED: &str = "nothing panics while it is locked";
+
+/// The server's answer to an acquire. `deadline` is counted from before the request was sent; None: without one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) fence: u64,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// One owner's holds on one lock.
+///
+/// ```text
+/// open ──release──▶ over
+///   └──lose──▶ lost ──release──▶ over
+/// ```
+pub(crate) struct Hold {
+    pub(crate) client: Client,
+    pub(crate) token: Vec<u8>,
+    /// Releases of dropped guards run here, whatever thread drops them.
+    pub(crate) runtime: Handle,
+    status: watch::Sender<Status>,
+    exclusive: Holds,
+    read: Holds,
+    /// Of a session: its connection.
+    session: OnceLock<Line>,
+    keeper: StdMutex<Option<AbortHandle>>,
+}
+
+/// What is held of one mode. One acquire or release at a time: each says how many there are afterwards.
+#[derive(Default)]
+struct Holds {
+    turn: Mutex<()>,
+    held: StdMutex<Held>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held {
+    pub(crate) holds: u32,
+    pub(crate) fence: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Status {
+    state: State,
+    deadline: Option<Instant>,
+    /// The server renews it while the connection lives, so that no local deadline counts.
+    is_session: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Lost,
+    Over,
+}
+
+impl Status {
+    fn is_lost(&self) -> bool {
+        match self.state {
+            State::Open => self.ends().is_some_and(|ends| Instant::now() >= ends),
+            State::Lost => true,
+            State::Over => false,
+        }
+    }
+
+    /// When it is lost if nobody says anything before; None: never.
+    fn ends(&self) -> Option<Instant> {
+        self.deadline.filter(|_| !self.is_session)
+    }
+}
+
+impl Hold {
+    pub(crate) fn new(client: Client, token: Vec<u8>) -> Hold {
+        Hold {
+            client,
+            token,
+            runtime: Handle::current(),
+            status: watch::Sender::new(Status { state: State::Open, deadline: None, is_session: false }),
+            exclusive: Holds::default(),
+            read: Holds::default(),
+            session: OnceLock::new(),
+            keeper: StdMutex::default(),
+        }
+    }
+
+    /// Waits for the turn to acquire or release in this mode.
+    pub(crate) async fn turn(&self, mode: Mode) -> MutexGuard<'_, ()> {
+        self.of(mode).turn.lock().await
+    }
+
+    pub(crate) fn held(&self, mode: Mode) -> Held {
+        *self.of(mode).held.lock().expect(UNPOISONED)
+    }
+
+    pub(crate) fn granted(&self, mode: Mode, holds: u32, granted: Granted) {
+        *self.of(mode).held.lock().expect(UNPOISONED) = Held { holds, fence: granted.fence };
+        self.extend(granted.deadline);
+    }
+
+    /// A release went through.
+    pub(crate) fn given_back(&self, mode: Mode, left: u32) {
+        self.of(mode).held.lock().expect(UNPOISONED).holds = left;
+    }
+
+    /// Whether nothing is held but `mode`.
+    pub(crate) fn holds_only(&self, mode: Mode) -> bool {
+        let other = match mode {
+            Mode::Exclusive => Mode::Read,
+            Mode::Read => Mode::Exclusive,
+        };
+        self.held(other).holds == 0
+    }
+
+    pub(crate) fn extend(&self, deadline: Option<Instant>) {
+        self.status.send_modify(|status| status.deadline = deadline);
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.status.borrow().deadline
+    }
+
+    /// What is left of the lease; None: it has no end.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Known to be lost; by the local clock at the latest when the lease is over.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.status.borrow().is_lost()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.status.borrow().state == State::Over
+    }
+
+    /// A loss is known. Nothing happens where it was known before, or all was released.
+    pub(crate) fn lose(&self) {
+        self.status.send_if_modified(|status| {
+            let was_open = status.state == State::Open;
+            if was_open {
+                status.state = State::Lost;
+            }
+            was_open
+        });
+    }
+
+    /// Given back, or about to be: nobody is told of a loss from here on, and nothing renews it.
+    pub(crate) fn end(&self) {
+        self.status.send_modify(|status| status.state = State::Over);
+        if let Some(keeper) = self.keeper.lock().expect(UNPOISONED).take() {
+            keeper.abort();
+        }
+    }
+
+    /// Is ready when the hold is lost, never when it was released.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut watched = self.status.subscribe();
+        async move {
+            loop {
+                let status = *watched.borrow_and_update();
+                if status.is_lost() {
+                    return;
+                }
+                if status.state == State::Over {
+                    return pending().await;
+                }
+                let ends = status.ends();
+                let end = async {
+                    match ends {
+                        Some(ends) => tokio::time::sleep_until(ends.into()).await,
+                        None => pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = end => {}
+                    changed = watched.changed() => if changed.is_err() {
+                        // Every guard is gone.
+                        return pending().await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bound to this line's connection from here on.
+    pub(crate) fn bind(&self, line: Line) {
+        self.status.send_modify(|status| status.is_session = true);
+        let _first = self.session.set(line);
+    }
+
+    pub(crate) fn session(&self) -> Option<&Line> {
+        self.session.get()
+    }
+
+    pub(crate) fn keep_by(&self, keeper: AbortHandle) {
+        *self.keeper.lock().expect(UNPOISONED) = Some(keeper);
+    }
+
+    fn of(&self, mode: Mode) -> &Holds {
+        match mode {
+            Mode::Exclusive => &self.exclusive,
+            Mode::Read => &self.read,
+        }
+    }
+}

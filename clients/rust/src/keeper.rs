@@ -1,0 +1,86 @@
+//! What runs beside a hold: renewals by the client, or a look after the session that the server renews.
+//!
+//! A keeper keeps no hold alive: one that its owner forgets ends with its lease.
+
+use std::future::pending;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tokio::sync::watch;
+
+use crate::error::Trouble;
+use crate::family::Family;
+use crate::hold::Hold;
+use crate::line::{Answer, Line};
+use crate::pause::Backoff;
+
+/// The shortest time that a renewal has for its reply, and the longest.
+const SOON: Duration = Duration::from_millis(50);
+const LATE: Duration = Duration::from_secs(5);
+
+/// Renews after each third of the lease; a loss is known within a third.
+pub(crate) async fn keep_renewed(hold: Weak<Hold>, family: Family, lease: Duration) {
+    let mut backoff = Backoff::new();
+    let mut pause = lease / 3;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(kept) = open(&hold) else { return };
+        let sent = Instant::now();
+        let left = kept.remaining().unwrap_or(LATE).max(SOON);
+        let line = Line::pooled(&kept.client, family.key());
+        let reply = line.send(&family.renew(&kept.token, Some(lease)), Answer::AtOnce, Some(left)).await;
+        match is_held(&reply) {
+            Some(true) => {
+                kept.extend(Some(sent + lease));
+                (backoff, pause) = (Backoff::new(), lease / 3);
+            }
+            None if !kept.is_lost() => pause = backoff.next(None).min(lease / 3),
+            Some(false) | None => return kept.lose(),
+        }
+    }
+}
+
+/// The server renews. The lock is lost when the connection ends, or when it says so after a third of the lease.
+pub(crate) async fn keep_session(
+    hold: Weak<Hold>,
+    family: Family,
+    lease: Duration,
+    mut ended: Option<watch::Receiver<bool>>,
+) {
+    loop {
+        let end = async {
+            match &mut ended {
+                // An error says that the connection is gone, and who told of it.
+                Some(ended) => drop(ended.wait_for(|ended| *ended).await),
+                None => pending().await,
+            }
+        };
+        let is_over = tokio::select! {
+            () = end => true,
+            () = tokio::time::sleep(lease / 3) => false,
+        };
+        let Some(kept) = open(&hold) else { return };
+        let (false, Some(line)) = (is_over, kept.session()) else { return kept.lose() };
+        let sent = Instant::now();
+        // A session lives as long as its connection: a late reply must not be what ends it.
+        let reply = line.send(&family.held(&kept.token), Answer::AtOnce, Some(LATE)).await;
+        if is_held(&reply) != Some(true) {
+            return kept.lose();
+        }
+        kept.extend(Some(sent + lease));
+    }
+}
+
+fn open(hold: &Weak<Hold>) -> Option<Arc<Hold>> {
+    hold.upgrade().filter(|hold| !hold.is_over())
+}
+
+/// None: the server did not say.
+fn is_held(reply: &Result<Value, Trouble>) -> Option<bool> {
+    match reply {
+        Ok(reply) => Some(!matches!(reply, Value::Nil | Value::Int(0))),
+        Err(trouble) if trouble.means_lost() => Some(false),
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,33 @@
+//! Locks of the [redis-lock](https://github.com/) module, as async guards on tokio over the [`redis`] crate: one server,
+//! Sentinel, or a cluster; TLS; RESP2 and RESP3.
+
+mod background;
+mod client;
+mod error;
+mod family;
+mod guard;
+mod hold;
+mod keeper;
+mod line;
+mod lock;
+mod node;
+mod pause;
+mod protocol;
+mod servers;
+mod token;
+
+pub use client::Client;
+pub use error::{Error, Result};
+pub use family::Family;
+pub use guard::Guard;
+pub use lock::Lock;
+pub use redis;
+pub use token::make_token;
+
+#[cfg(test)]
+extern crate self as redis_lock_client;
+
+/// Of one program with the tests beside the code: each program is linked anew by every `make test`.
+#[cfg(test)]
+#[path = "../tests/main.rs"]
+mod tests;

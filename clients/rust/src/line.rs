@@ -1,0 +1,227 @@
+//! Where the commands of one lock go: over connections of the node that has its key, or over one of its own.
+
+use std::io;
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{cmd, Cmd, RedisResult, Value};
+use tokio::sync::{watch, Mutex};
+
+use crate::client::Client;
+use crate::error::{is_connection_trouble, Trouble};
+use crate::node::{Address, Node};
+use crate::servers::redirected;
+
+pub(crate) struct Line {
+    client: Client,
+    key: Vec<u8>,
+    own: Option<Mutex<Own>>,
+    /// The node that is asked next, once: a slot is on its way there.
+    asked: StdMutex<Option<Address>>,
+}
+
+/// A connection that is kept from one command to the next.
+#[derive(Default)]
+struct Own {
+    connection: Option<(Arc<Node>, MultiplexedConnection)>,
+    /// Of a session: whether its connection has ended.
+    ended: Option<watch::Receiver<bool>>,
+    kind: OwnKind,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum OwnKind {
+    /// Made anew when it breaks.
+    #[default]
+    Kept,
+    /// Tells when it ends.
+    Watched,
+    /// Never made anew: a session ends with it.
+    Pinned,
+}
+
+/// Whether the server may hold the reply back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    AtOnce,
+    Held,
+}
+
+impl Line {
+    /// Over connections that others use too.
+    pub(crate) fn pooled(client: &Client, key: &[u8]) -> Line {
+        Line { client: client.clone(), key: key.to_vec(), own: None, asked: StdMutex::default() }
+    }
+
+    /// Over one connection of its own.
+    pub(crate) fn own(client: &Client, key: &[u8]) -> Line {
+        Line { own: Some(Mutex::default()), ..Line::pooled(client, key) }
+    }
+
+    /// Over one connection of its own, which [`Line::pin`] makes a session's.
+    pub(crate) fn watched(client: &Client, key: &[u8]) -> Line {
+        let own = Own { kind: OwnKind::Watched, ..Own::default() };
+        Line { own: Some(Mutex::new(own)), ..Line::pooled(client, key) }
+    }
+
+    /// From here on the connection is never replaced. Gives what turns true when it ends.
+    pub(crate) async fn pin(&self) -> Option<watch::Receiver<bool>> {
+        let mut own = self.own.as_ref()?.lock().await;
+        own.kind = OwnKind::Pinned;
+        own.ended.clone()
+    }
+
+    /// Ends the line's own connection.
+    pub(crate) async fn close(&self) {
+        if let Some(own) = &self.own {
+            own.lock().await.connection = None;
+        }
+    }
+
+    pub(crate) fn reply_timeout(&self) -> Option<Duration> {
+        self.client.timeouts.reply
+    }
+
+    /// Sends a command and gives back its reply, within `limit` or the client's reply time-out, whichever is shorter.
+    pub(crate) async fn send(&self, words: &Cmd, answer: Answer, limit: Option<Duration>) -> Result<Value, Trouble> {
+        let limit = match (limit, self.client.timeouts.reply) {
+            (Some(limit), Some(timeout)) => Some(limit.min(timeout)),
+            (limit, timeout) => limit.or(timeout),
+        };
+        let asked = self.asked.lock().expect(UNPOISONED).take();
+        if let Some(own) = &self.own {
+            return self.send_over_own(&mut *own.lock().await, asked, words, limit).await;
+        }
+        let node = self.node(&asked).await.map_err(Trouble::unsent)?;
+        let reply = match (answer, &asked) {
+            (Answer::AtOnce, None) => self.send_shared(&node, words, limit).await,
+            // Behind ASKING nothing of somebody else may come in between.
+            _ => self.send_alone(&node, &asked, words, limit).await,
+        };
+        self.note(&node, &reply).await;
+        reply
+    }
+
+    async fn send_shared(&self, node: &Node, words: &Cmd, limit: Option<Duration>) -> Result<Value, Trouble> {
+        let (generation, mut connection) = node.shared(self.client.timeouts.connect).await.map_err(Trouble::unsent)?;
+        let reply = exchange(&mut connection, &None, words, limit).await;
+        if !is_answered(&reply) {
+            node.forget(generation).await;
+        }
+        reply
+    }
+
+    async fn send_alone(
+        &self,
+        node: &Node,
+        asked: &Option<Address>,
+        words: &Cmd,
+        limit: Option<Duration>,
+    ) -> Result<Value, Trouble> {
+        let mut connection = node.take(self.client.timeouts.connect).await.map_err(Trouble::unsent)?;
+        let reply = exchange(&mut connection, asked, words, limit).await;
+        if is_answered(&reply) {
+            node.give_back(connection);
+        }
+        reply
+    }
+
+    async fn send_over_own(
+        &self,
+        own: &mut Own,
+        asked: Option<Address>,
+        words: &Cmd,
+        limit: Option<Duration>,
+    ) -> Result<Value, Trouble> {
+        if own.kind == OwnKind::Pinned && own.connection.is_none() {
+            let error = io::Error::new(io::ErrorKind::NotConnected, "the session's connection has ended");
+            return Err(Trouble::unsent(error.into()));
+        }
+        let node = match &own.connection {
+            Some((node, _)) if own.kind == OwnKind::Pinned => node.clone(),
+            _ => self.node(&asked).await.map_err(Trouble::unsent)?,
+        };
+        let connected = match &own.connection {
+            Some((to, _)) if Arc::ptr_eq(to, &node) => Ok(()),
+            _ => self.connect_own(own, &node).await.map_err(Trouble::unsent),
+        };
+        let reply = match (connected, &mut own.connection) {
+            (Ok(()), Some((_, connection))) => exchange(connection, &asked, words, limit).await,
+            (Err(trouble), _) => Err(trouble),
+            (Ok(()), None) => unreachable!("connect_own puts one there"),
+        };
+        if !is_answered(&reply) {
+            own.connection = None;
+        }
+        self.note(&node, &reply).await;
+        reply
+    }
+
+    async fn connect_own(&self, own: &mut Own, node: &Arc<Node>) -> RedisResult<()> {
+        own.connection = None;
+        let limit = self.client.timeouts.connect;
+        let connection = match own.kind {
+            OwnKind::Kept => node.connect(limit).await?,
+            OwnKind::Watched | OwnKind::Pinned => {
+                let (connection, ended) = node.connect_watched(limit).await?;
+                own.ended = Some(ended);
+                connection
+            }
+        };
+        own.connection = Some((node.clone(), connection));
+        Ok(())
+    }
+
+    async fn node(&self, asked: &Option<Address>) -> RedisResult<Arc<Node>> {
+        match asked {
+            Some(address) => self.client.servers.named(address.clone()).await,
+            None => self.client.servers.node_of(&self.key, self.client.timeouts.connect).await,
+        }
+    }
+
+    /// Learns from an error where to send next.
+    async fn note(&self, node: &Arc<Node>, reply: &Result<Value, Trouble>) {
+        let Err(trouble) = reply else { return };
+        let redirection = || {
+            let (target, slot) = trouble.error.redirect_node()?;
+            let host = node.address().map(|(host, _)| host).unwrap_or_default();
+            Some((slot, redirected(target, &host)?))
+        };
+        match (trouble.code(), redirection()) {
+            ("MOVED", Some((slot, address))) => self.client.servers.moved(slot, address).await,
+            ("ASK", Some((_, address))) => *self.asked.lock().expect(UNPOISONED) = Some(address),
+            ("GRACE" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF" | "BUSY", _) => {}
+            _ if trouble.heals() => self.client.servers.suspect(node).await,
+            _ => {}
+        }
+    }
+}
+
+const UNPOISONED: &str = "nothing panics while it is locked";
+
+async fn exchange(
+    connection: &mut MultiplexedConnection,
+    asked: &Option<Address>,
+    words: &Cmd,
+    limit: Option<Duration>,
+) -> Result<Value, Trouble> {
+    let exchanged = async {
+        if asked.is_some() {
+            cmd("ASKING").query_async::<Value>(connection).await.map_err(Trouble::unsent)?;
+        }
+        words.query_async(connection).await.map_err(Trouble::sent)
+    };
+    match limit {
+        None => exchanged.await,
+        Some(limit) => tokio::time::timeout(limit, exchanged).await.unwrap_or_else(|_| {
+            let error = io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {limit:?}"));
+            Err(Trouble::sent(error.into()))
+        }),
+    }
+}
+
+/// Whether a whole reply came, so that the connection is in step.
+fn is_answered(reply: &Result<Value, Trouble>) -> bool {
+    reply.as_ref().map_or_else(|trouble| !is_connection_trouble(&trouble.error), |_| true)
+}

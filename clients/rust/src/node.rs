@@ -1,0 +1,134 @@
+//! Connections to one server: one that all share for what is answered at once, and one each for who waits.
+//!
+//! A command that the server holds back holds back all that come after it on its connection, so a waiter never shares
+//! one. Connections of waiters are kept for the next wait.
+
+use std::sync::Mutex as StdMutex;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisResult};
+use tokio::sync::{watch, Mutex};
+
+/// What is kept for the next wait, at most, and for how long.
+const IDLE: usize = 128;
+const IDLE_FOR: Duration = Duration::from_secs(30);
+
+/// Host and port.
+pub(crate) type Address = (String, u16);
+
+pub(crate) struct Node {
+    client: redis::Client,
+    shared: Mutex<Shared>,
+    idle: StdMutex<Vec<(Instant, MultiplexedConnection)>>,
+}
+
+/// `generation` tells a broken connection from the one that has replaced it.
+#[derive(Default)]
+struct Shared {
+    generation: u64,
+    connection: Option<MultiplexedConnection>,
+}
+
+impl Node {
+    pub(crate) fn new(info: ConnectionInfo) -> RedisResult<Node> {
+        Ok(Node { client: redis::Client::open(info)?, shared: Mutex::default(), idle: StdMutex::default() })
+    }
+
+    /// Host and port, where it has them.
+    pub(crate) fn address(&self) -> Option<Address> {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
+            _ => None,
+        }
+    }
+
+    /// `host:port`, or the path of its socket.
+    pub(crate) fn name(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
+    /// A new connection, within `limit`.
+    pub(crate) async fn connect(&self, limit: Duration) -> RedisResult<MultiplexedConnection> {
+        self.client.get_multiplexed_async_connection_with_config(&config(limit)).await
+    }
+
+    /// A new connection that tells when it has ended. In RESP3: only there the redis crate reports it.
+    pub(crate) async fn connect_watched(
+        &self,
+        limit: Duration,
+    ) -> RedisResult<(MultiplexedConnection, watch::Receiver<bool>)> {
+        let info = self.client.get_connection_info();
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = redis::Client::open(info.clone().set_redis_settings(settings))?;
+        let (ended, watched) = watch::channel(false);
+        let config = config(limit).set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                ended.send_replace(true);
+            }
+            Ok::<(), std::convert::Infallible>(())
+        });
+        Ok((client.get_multiplexed_async_connection_with_config(&config).await?, watched))
+    }
+
+    /// The connection for what is answered at once, and its generation.
+    pub(crate) async fn shared(&self, limit: Duration) -> RedisResult<(u64, MultiplexedConnection)> {
+        let mut shared = self.shared.lock().await;
+        if let Some(connection) = &shared.connection {
+            return Ok((shared.generation, connection.clone()));
+        }
+        let connection = self.connect(limit).await?;
+        shared.generation += 1;
+        shared.connection = Some(connection.clone());
+        Ok((shared.generation, connection))
+    }
+
+    /// The shared connection of that generation is broken.
+    pub(crate) async fn forget(&self, generation: u64) {
+        let mut shared = self.shared.lock().await;
+        if shared.generation == generation {
+            shared.connection = None;
+        }
+    }
+
+    /// A connection of the caller's own.
+    pub(crate) async fn take(&self, limit: Duration) -> RedisResult<MultiplexedConnection> {
+        let kept = self.idle().pop();
+        match kept {
+            Some((_, connection)) => Ok(connection),
+            None => self.connect(limit).await,
+        }
+    }
+
+    /// Keeps a connection for the next wait. Nothing may be on its way over it.
+    pub(crate) fn give_back(&self, connection: MultiplexedConnection) {
+        let mut idle = self.idle();
+        if idle.len() < IDLE {
+            idle.push((Instant::now(), connection));
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, MultiplexedConnection)>> {
+        let mut idle = self.idle.lock().expect("nothing panics while it is locked");
+        // The newest are used first, so the oldest are in front.
+        let fresh = idle.iter().position(|(since, _)| since.elapsed() < IDLE_FOR).unwrap_or(idle.len());
+        idle.drain(..fresh);
+        idle
+    }
+}
+
+/// The time-out of a reply is ours: it differs from command to command.
+fn config(connect_limit: Duration) -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(Some(connect_limit)).set_response_timeout(None)
+}
+
+/// How to connect to another server of the same kind: its credentials, its TLS.
+pub(crate) fn moved_to(info: &ConnectionInfo, (host, port): Address) -> ConnectionInfo {
+    let address = match info.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    info.clone().set_addr(address)
+}

@@ -1,0 +1,99 @@
+//! How long to pause before a request is sent again, how often, and how long one wait may be.
+
+use std::time::{Duration, Instant};
+
+use crate::token::random_between;
+
+/// BLOCK where no reply time-out is set.
+const SLICE: Duration = Duration::from_secs(5);
+
+/// How long BLOCK may be, with room for the reply before the time-out.
+pub(crate) fn slice_of(reply_timeout: Option<Duration>) -> Duration {
+    match reply_timeout {
+        None => SLICE,
+        Some(timeout) if timeout < Duration::from_secs(1) => timeout / 2,
+        Some(timeout) => (timeout * 3 / 4).min(timeout - Duration::from_millis(500)),
+    }
+}
+
+/// Jittered pauses that stay far below lock.keep-place (1 s), so that a waiter's place is still there.
+pub(crate) struct Backoff {
+    longest: Duration,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(10);
+    const LAST: Duration = Duration::from_millis(250);
+
+    pub(crate) fn new() -> Backoff {
+        Backoff { longest: Backoff::FIRST }
+    }
+
+    pub(crate) fn next(&mut self, until: Option<Instant>) -> Duration {
+        let pause = self.longest.mul_f64(random_between(0.5, 1.0));
+        self.longest = (self.longest * 2).min(Backoff::LAST);
+        match until {
+            Some(until) => pause.min(until.saturating_duration_since(Instant::now())),
+            None => pause,
+        }
+    }
+}
+
+/// A request is sent again for so long after its first failure: however long that took, there is a second try.
+pub(crate) struct Resend {
+    limit: Duration,
+    until: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Resend {
+    pub(crate) fn within(limit: Duration) -> Resend {
+        Resend { limit, until: None, backoff: Backoff::new() }
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
+        match self.until {
+            None => {
+                self.until = Some(Instant::now() + self.limit);
+                false
+            }
+            Some(until) => Instant::now() >= until,
+        }
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        tokio::time::sleep(self.backoff.next(self.until)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_ends_before_the_reply_is_late() {
+        assert_eq!(slice_of(None), SLICE);
+        for ms in [50, 500, 990, 1000, 1500, 2000, 5000, 30_000, 600_000] {
+            let timeout = Duration::from_millis(ms);
+            let slice = slice_of(Some(timeout));
+            assert!(slice > Duration::ZERO && slice <= timeout * 3 / 4, "{timeout:?}: {slice:?}");
+            assert!(ms < 1000 || slice + Duration::from_millis(500) <= timeout, "{timeout:?}: {slice:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_grow_and_stay_below_the_kept_place() {
+        let mut backoff = Backoff::new();
+        assert!(backoff.next(None) <= Backoff::FIRST);
+        let last = (0..20).map(|_| backoff.next(None)).last().unwrap();
+        assert!(last >= Backoff::LAST / 2 && last <= Backoff::LAST, "{last:?}");
+        assert_eq!(backoff.next(Some(Instant::now())), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_request_is_sent_a_second_time_however_late_it_failed() {
+        let mut resend = Resend::within(Duration::ZERO);
+        assert!(!resend.is_over());
+        assert!(resend.is_over());
+    }
+}

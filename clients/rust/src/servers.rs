@@ -1,0 +1,295 @@
+//! Which server a key's commands go to: the one there is, the primary that the sentinels name, or the node that has the
+//! key's slot.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
+use tokio::sync::Mutex;
+
+use crate::node::{moved_to, Address, Node};
+
+pub(crate) enum Servers {
+    Single(Arc<Node>),
+    Sentinel(Sentinel),
+    Cluster(Cluster),
+}
+
+impl Servers {
+    pub(crate) async fn node_of(&self, key: &[u8], limit: Duration) -> RedisResult<Arc<Node>> {
+        match self {
+            Servers::Single(node) => Ok(node.clone()),
+            Servers::Sentinel(sentinel) => sentinel.primary(limit).await,
+            Servers::Cluster(cluster) => cluster.node_of(key, limit).await,
+        }
+    }
+
+    /// Every server that keys may be on: one, or a cluster's primaries.
+    pub(crate) async fn primaries(&self, limit: Duration) -> RedisResult<Vec<Arc<Node>>> {
+        match self {
+            Servers::Single(node) => Ok(vec![node.clone()]),
+            Servers::Sentinel(sentinel) => Ok(vec![sentinel.primary(limit).await?]),
+            Servers::Cluster(cluster) => cluster.primaries(limit).await,
+        }
+    }
+
+    /// The node at an address that another node of the cluster named.
+    pub(crate) async fn named(&self, address: Address) -> RedisResult<Arc<Node>> {
+        match self {
+            Servers::Cluster(cluster) => cluster.map.lock().await.node(&cluster.node, address),
+            _ => Err(RedisError::from((ErrorKind::InvalidClientConfig, "the server is a cluster's node"))),
+        }
+    }
+
+    /// This node could not do what a primary does: it is looked for again before the next command.
+    pub(crate) async fn suspect(&self, node: &Arc<Node>) {
+        match self {
+            Servers::Single(_) => {}
+            Servers::Sentinel(sentinel) => {
+                let mut found = sentinel.found.lock().await;
+                if Arc::ptr_eq(&found.node, node) {
+                    found.is_stale = true;
+                }
+            }
+            Servers::Cluster(cluster) => cluster.map.lock().await.is_stale = true,
+        }
+    }
+
+    /// A node said where a slot is now.
+    pub(crate) async fn moved(&self, slot: u16, address: Address) {
+        if let Servers::Cluster(cluster) = self {
+            cluster.map.lock().await.assign(slot, slot, address);
+        }
+    }
+}
+
+/// The primary that sentinels watch under a name.
+pub(crate) struct Sentinel {
+    sentinels: Vec<Node>,
+    name: String,
+    node: ConnectionInfo,
+    found: Mutex<Found>,
+}
+
+struct Found {
+    node: Arc<Node>,
+    is_stale: bool,
+}
+
+impl Sentinel {
+    /// `node`: how to connect to the primary; its address does not matter.
+    pub(crate) fn new(sentinels: Vec<ConnectionInfo>, name: String, node: ConnectionInfo) -> RedisResult<Sentinel> {
+        if sentinels.is_empty() {
+            return Err(RedisError::from((ErrorKind::EmptySentinelList, "at least one sentinel is needed")));
+        }
+        let sentinels = sentinels.into_iter().map(Node::new).collect::<RedisResult<_>>()?;
+        let found = Mutex::new(Found { node: Arc::new(Node::new(node.clone())?), is_stale: true });
+        Ok(Sentinel { sentinels, name, node, found })
+    }
+
+    async fn primary(&self, limit: Duration) -> RedisResult<Arc<Node>> {
+        let mut found = self.found.lock().await;
+        if found.is_stale {
+            let address = self.ask(limit).await?;
+            if found.node.address().as_ref() != Some(&address) {
+                found.node = Arc::new(Node::new(moved_to(&self.node, address))?);
+            }
+            found.is_stale = false;
+        }
+        Ok(found.node.clone())
+    }
+
+    async fn ask(&self, limit: Duration) -> RedisResult<Address> {
+        let mut words = cmd("SENTINEL");
+        words.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let mut failed = None;
+        for sentinel in &self.sentinels {
+            match ask(sentinel, &words, limit).await {
+                Ok(reply) => match redis::from_redis_value::<Option<Address>>(reply)? {
+                    Some(address) => return Ok(address),
+                    None => failed = failed.or_else(|| Some(self.unknown())),
+                },
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.unwrap_or_else(|| self.unknown()))
+    }
+
+    fn unknown(&self) -> RedisError {
+        RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "sentinel knows no such master", self.name.clone()))
+    }
+}
+
+/// A cluster's nodes, and which has which slots.
+pub(crate) struct Cluster {
+    seeds: Vec<Arc<Node>>,
+    node: ConnectionInfo,
+    map: Mutex<Map>,
+}
+
+const SLOTS: usize = 16_384;
+
+struct Map {
+    is_stale: bool,
+    nodes: HashMap<Address, Arc<Node>>,
+    /// The address of each slot's node, by its place in `addresses`.
+    owners: Vec<Option<u16>>,
+    addresses: Vec<Address>,
+}
+
+impl Cluster {
+    /// `seeds`: any of its nodes. The first says how to connect to all of them.
+    pub(crate) fn new(seeds: Vec<ConnectionInfo>) -> RedisResult<Cluster> {
+        let Some(node) = seeds.first().cloned() else {
+            return Err(RedisError::from((ErrorKind::InvalidClientConfig, "at least one node is needed")));
+        };
+        let seeds = seeds.into_iter().map(|info| Ok(Arc::new(Node::new(info)?))).collect::<RedisResult<_>>()?;
+        let map = Map { is_stale: true, nodes: HashMap::new(), owners: vec![None; SLOTS], addresses: Vec::new() };
+        Ok(Cluster { seeds, node, map: Mutex::new(map) })
+    }
+
+    async fn node_of(&self, key: &[u8], limit: Duration) -> RedisResult<Arc<Node>> {
+        let mut map = self.fresh_map(limit).await?;
+        let Some(owner) = map.owners[usize::from(slot_of(key))] else {
+            map.is_stale = true;
+            let error = io::Error::new(io::ErrorKind::NotConnected, "no node of the cluster has the key's slot");
+            return Err(error.into());
+        };
+        let address = map.addresses[usize::from(owner)].clone();
+        map.node(&self.node, address)
+    }
+
+    async fn primaries(&self, limit: Duration) -> RedisResult<Vec<Arc<Node>>> {
+        let mut map = self.fresh_map(limit).await?;
+        let mut owners: Vec<u16> = map.owners.iter().flatten().copied().collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let addresses: Vec<Address> = owners.iter().map(|owner| map.addresses[usize::from(*owner)].clone()).collect();
+        addresses.into_iter().map(|address| map.node(&self.node, address)).collect()
+    }
+
+    async fn fresh_map(&self, limit: Duration) -> RedisResult<tokio::sync::MutexGuard<'_, Map>> {
+        let mut map = self.map.lock().await;
+        if map.is_stale {
+            self.refresh(&mut map, limit).await?;
+        }
+        Ok(map)
+    }
+
+    /// Asks the nodes that are known, then the seeds, until one answers.
+    async fn refresh(&self, map: &mut Map, limit: Duration) -> RedisResult<()> {
+        let known: Vec<Arc<Node>> = map.nodes.values().chain(&self.seeds).cloned().collect();
+        let mut words = cmd("CLUSTER");
+        words.arg("SLOTS");
+        let mut failed = None;
+        for node in known {
+            let ranges = match ask(&node, &words, limit).await {
+                Ok(Value::Array(ranges)) if !ranges.is_empty() => ranges,
+                Ok(_) => continue,
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            let host = node.address().map(|(host, _)| host).unwrap_or_default();
+            map.owners.fill(None);
+            map.addresses.clear();
+            for (first, last, address) in ranges.iter().filter_map(|range| slot_range(range, &host)) {
+                map.assign(first, last, address);
+            }
+            let Map { nodes, addresses, .. } = map;
+            nodes.retain(|address, _| addresses.contains(address));
+            map.is_stale = false;
+            return Ok(());
+        }
+        Err(failed.unwrap_or_else(|| {
+            io::Error::new(io::ErrorKind::NotConnected, "no node of the cluster knows of slots").into()
+        }))
+    }
+}
+
+impl Map {
+    fn assign(&mut self, first: u16, last: u16, address: Address) {
+        let place = self.addresses.iter().position(|known| *known == address).unwrap_or_else(|| {
+            self.addresses.push(address);
+            self.addresses.len() - 1
+        });
+        let slots = usize::from(first)..=usize::from(last).min(SLOTS - 1);
+        if let (Some(owners), Ok(place)) = (self.owners.get_mut(slots), u16::try_from(place)) {
+            owners.fill(Some(place));
+        }
+    }
+
+    fn node(&mut self, template: &ConnectionInfo, address: Address) -> RedisResult<Arc<Node>> {
+        if let Some(node) = self.nodes.get(&address) {
+            return Ok(node.clone());
+        }
+        let node = Arc::new(Node::new(moved_to(template, address.clone()))?);
+        self.nodes.insert(address, node.clone());
+        Ok(node)
+    }
+}
+
+async fn ask(node: &Node, words: &redis::Cmd, limit: Duration) -> RedisResult<Value> {
+    let (generation, mut connection) = node.shared(limit).await?;
+    let asked = tokio::time::timeout(limit, words.query_async(&mut connection)).await;
+    let reply = asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+    if reply.is_err() {
+        node.forget(generation).await;
+    }
+    reply
+}
+
+/// One range of CLUSTER SLOTS: the first and the last slot, and where their primary is. `asked_host`: that of the node
+/// that answers, for one that does not know its own.
+fn slot_range(range: &Value, asked_host: &str) -> Option<(u16, u16, Address)> {
+    let Value::Array(parts) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };
+    let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
+    let host = redis::from_redis_value_ref::<Option<String>>(host).ok()?.unwrap_or_default();
+    let host = if host.is_empty() || host == "?" { asked_host.to_string() } else { host };
+    Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, (host, u16::try_from(*port).ok()?)))
+}
+
+/// `host:port` of a redirection; without a host it is that of the node which answered.
+pub(crate) fn redirected(target: &str, asked_host: &str) -> Option<Address> {
+    let (host, port) = target.rsplit_once(':')?;
+    let host = if host.is_empty() || host == "?" { asked_host } else { host };
+    Some((host.to_string(), port.parse().ok()?))
+}
+
+/// The slot of a key, by its hash tag where it has one.
+fn slot_of(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let length = rest.iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &rest[..length])
+    });
+    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % SLOTS as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slot_is_that_of_the_hash_tag() {
+        // CLUSTER KEYSLOT's own replies.
+        let known =
+            [("foo", 12_182), ("k", 7629), ("{k}1", 7629), ("a{}b", 13_694), ("a{k", 9525), ("x{k}{foo}", 7629)];
+        for (key, slot) in known {
+            assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_may_leave_out_the_host() {
+        assert_eq!(redirected("127.0.0.1:7000", "h"), Some(("127.0.0.1".into(), 7000)));
+        assert_eq!(redirected(":7000", "h"), Some(("h".into(), 7000)));
+        assert_eq!(redirected("?:7000", "h"), Some(("h".into(), 7000)));
+        assert_eq!(redirected("::1:7000", "h"), Some(("::1".into(), 7000)));
+        assert_eq!(redirected("nowhere", "h"), None);
+    }
+}
