@@ -4,6 +4,7 @@ mod arguments;
 mod break_lock;
 mod cancel;
 mod connecting;
+mod documents;
 mod errors;
 mod info;
 mod log;
