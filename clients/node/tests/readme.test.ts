@@ -27,7 +27,10 @@ it("the program of README.md waits for its turn, holds the lock and releases it"
     let printed = "";
     running.stdout.setEncoding("utf8").on("data", (text: string) => (printed += text));
     const ended = once(running, "close");
-    await eventually(async () => running.exitCode !== null || (await server.waiters("report")).length === 1, "a waiter");
+    await eventually(
+      async () => running.exitCode !== null || (await server.waiters("report")).length === 1,
+      "a waiter",
+    );
     assert.equal(printed, "", "it does not run before the grant");
     assert.equal(await server.ask("LOCK.RELEASE", "report", "somebody"), 1);
     assert.deepEqual(await ended, [0, null]);
