@@ -9,6 +9,7 @@ mod info;
 mod log;
 mod ls;
 mod package;
+mod readme;
 mod screen;
 mod tool;
 mod top;
