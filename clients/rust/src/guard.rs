@@ -44,7 +44,7 @@ impl Guard {
 
     /// How often the owner holds it in this mode, with other guards of the same owner; a semaphore's permits.
     pub fn holds(&self) -> u32 {
-        self.hold.held(self.family.mode()).holds
+        self.hold.held(self.family.mode())
     }
 
     /// How long the lease lasts at least, counted from before the request was sent; zero when it is over, None when it
@@ -156,7 +156,7 @@ impl fmt::Debug for Guard {
 async fn give_back(hold: &Hold, family: &Family) -> Result<()> {
     let mode = family.mode();
     let _turn = hold.turn(mode).await;
-    let left = hold.held(mode).holds.saturating_sub(family.step());
+    let left = hold.held(mode).saturating_sub(family.step());
     let was_lost = hold.is_lost();
     let is_last = left == 0 && hold.holds_only(mode);
     if is_last {

@@ -1,6 +1,7 @@
 //! A hold as its client knows it: what was granted, until when it surely lasts, and whether it was lost.
 
 use std::future::{pending, Future};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex as StdMutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(crate) struct Hold {
     /// Releases of dropped guards run here, whatever thread drops them.
     pub(crate) runtime: Handle,
     status: watch::Sender<Status>,
+    /// Of the latest grant, whatever its mode.
+    fence: AtomicU64,
     exclusive: Holds,
     read: Holds,
     /// Of a session: its connection.
@@ -44,13 +47,7 @@ pub(crate) struct Hold {
 #[derive(Default)]
 struct Holds {
     turn: Mutex<()>,
-    held: StdMutex<Held>,
-}
-
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Held {
-    pub(crate) holds: u32,
-    pub(crate) fence: u64,
+    held: AtomicU32,
 }
 
 #[derive(Clone, Copy)]
@@ -90,6 +87,7 @@ impl Hold {
             token,
             runtime: Handle::current(),
             status: watch::Sender::new(Status { state: State::Open, deadline: None, is_session: false }),
+            fence: AtomicU64::new(0),
             exclusive: Holds::default(),
             read: Holds::default(),
             session: OnceLock::new(),
@@ -102,18 +100,23 @@ impl Hold {
         self.of(mode).turn.lock().await
     }
 
-    pub(crate) fn held(&self, mode: Mode) -> Held {
-        *self.of(mode).held.lock().expect(UNPOISONED)
+    pub(crate) fn held(&self, mode: Mode) -> u32 {
+        self.of(mode).held.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn fence(&self) -> u64 {
+        self.fence.load(Ordering::SeqCst)
     }
 
     pub(crate) fn granted(&self, mode: Mode, holds: u32, granted: Granted) {
-        *self.of(mode).held.lock().expect(UNPOISONED) = Held { holds, fence: granted.fence };
+        self.of(mode).held.store(holds, Ordering::SeqCst);
+        self.fence.store(granted.fence, Ordering::SeqCst);
         self.extend(granted.deadline);
     }
 
     /// A release went through.
     pub(crate) fn given_back(&self, mode: Mode, left: u32) {
-        self.of(mode).held.lock().expect(UNPOISONED).holds = left;
+        self.of(mode).held.store(left, Ordering::SeqCst);
     }
 
     /// Whether nothing is held but `mode`.
@@ -122,7 +125,7 @@ impl Hold {
             Mode::Exclusive => Mode::Read,
             Mode::Read => Mode::Exclusive,
         };
-        self.held(other).holds == 0
+        self.held(other) == 0
     }
 
     pub(crate) fn extend(&self, deadline: Option<Instant>) {

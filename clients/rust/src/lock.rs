@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::family::{integer, Family, Lease};
 use crate::guard::Guard;
-use crate::hold::{Granted, Hold};
+use crate::hold::Hold;
 use crate::keeper::{keep_renewed, keep_session};
 use crate::line::{Answer, Line};
 use crate::protocol::{self, Patience, Request, Session, Undo};
@@ -219,13 +219,13 @@ impl Lock {
         if hold.is_lost() || hold.is_over() {
             return Err(Error::LockLost);
         }
-        let held = hold.held(mode);
-        let is_new = held.holds == 0 && hold.holds_only(mode);
+        let before = hold.held(mode);
+        let is_new = before == 0 && hold.holds_only(mode);
         let request = Request {
             family: self.family.clone(),
             token: hold.token.clone(),
-            before: held.holds,
-            holds: held.holds + self.family.step(),
+            before,
+            holds: before + self.family.step(),
             lease: self.lease,
             session: if is_new && self.keeping == Keeping::Server { Session::Bound } else { Session::None },
         };
@@ -239,35 +239,31 @@ impl Lock {
             Ok(Some(granted)) => granted,
             Ok(None) => return Ok(None),
             Err(error) => {
-                undo.run(request.before).await;
+                undo.run(before).await;
                 return Err(error);
             }
         };
-        if let Err(error) = self.accept(hold, &request, granted, &line).await {
-            // What is left of a hold that was lost goes too.
-            let before = if hold.is_lost() { 0 } else { request.before };
-            undo.run(before).await;
-            return Err(error);
-        }
-        if is_new {
-            self.keep(hold, line).await;
-        }
-        undo.disarm();
-        Ok(Some(Guard::new(hold.clone(), self.family.clone(), granted.fence)))
-    }
-
-    /// Makes the grant part of the hold.
-    async fn accept(&self, hold: &Hold, request: &Request, granted: Granted, line: &Line) -> Result<()> {
-        let mode = self.family.mode();
-        if request.before > 0 && hold.held(mode).fence != granted.fence {
+        if before > 0 && hold.fence() != granted.fence {
+            // A new grant: what was held is lost, and the new one is nobody's.
             hold.lose();
+            undo.run(0).await;
             return Err(Error::LockLost);
         }
         if let Some((replicas, wait)) = self.replicas {
-            protocol::replicated(line, replicas, wait).await?;
+            if let Err(error) = protocol::replicated(&line, replicas, wait).await {
+                undo.run(before).await;
+                return Err(error);
+            }
         }
+        // What its owner held in the other mode may have been given back meanwhile.
+        let is_new = is_new || hold.is_over();
+        let hold = if hold.is_over() { self.new_hold(request.token) } else { hold.clone() };
         hold.granted(mode, request.holds, granted);
-        Ok(())
+        if is_new {
+            self.keep(&hold, line).await;
+        }
+        undo.disarm();
+        Ok(Some(Guard::new(hold, self.family.clone(), granted.fence)))
     }
 
     async fn keep(&self, hold: &Arc<Hold>, line: Line) {
