@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo};
 
+use crate::background::Background;
 use crate::error::Result;
 use crate::family::Family;
 use crate::line::{Answer, Line};
@@ -23,6 +24,7 @@ use crate::servers::{Cluster, Sentinel, Servers};
 pub struct Client {
     pub(crate) servers: Arc<Servers>,
     pub(crate) timeouts: Timeouts,
+    pub(crate) background: Arc<Background>,
 }
 
 #[derive(Clone, Copy)]
@@ -71,7 +73,7 @@ impl Client {
     }
 
     fn of(servers: Servers) -> Client {
-        Client { servers: Arc::new(servers), timeouts: Timeouts::default() }
+        Client { servers: Arc::new(servers), timeouts: Timeouts::default(), background: Arc::default() }
     }
 
     /// How long making a connection may take: 2 s if left out.
@@ -134,16 +136,30 @@ impl Client {
         Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
     }
 
-    /// A connection of the caller's own to each server that has keys: one, or a cluster's primaries.
+    /// Is ready when nothing goes on any more behind futures and guards that were dropped: for programs that end.
+    pub async fn settled(&self) {
+        self.background.settled().await;
+    }
+
+    /// A connection of the caller's own to each server that has keys, one or a cluster's primaries, with its address.
     ///
     /// # Errors
     /// [`Error::Redis`](crate::Error::Redis) where one cannot be reached.
-    pub async fn connections(&self) -> Result<Vec<MultiplexedConnection>> {
+    pub async fn connections(&self) -> Result<Vec<(String, MultiplexedConnection)>> {
         let mut connections = Vec::new();
         for node in self.servers.primaries(self.timeouts.connect).await? {
-            connections.push(node.connect(self.timeouts.connect).await?);
+            connections.push((node.name(), node.connect(self.timeouts.connect).await?));
         }
         Ok(connections)
+    }
+
+    /// A connection of the caller's own to the server that has `key`: for what must not be sent twice.
+    ///
+    /// # Errors
+    /// As [`Client::connections`].
+    pub async fn connection(&self, key: impl AsRef<[u8]>) -> Result<MultiplexedConnection> {
+        let node = self.servers.node_of(key.as_ref(), self.timeouts.connect).await?;
+        Ok(node.connect(self.timeouts.connect).await?)
     }
 }
 

@@ -137,7 +137,8 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if !self.is_released {
             let (hold, family) = (self.hold.clone(), self.family.clone());
-            self.hold.runtime.spawn(async move { drop(give_back(&hold, &family).await) });
+            let work = async move { drop(give_back(&hold, &family).await) };
+            self.hold.client.background.spawn(&self.hold.runtime, work);
         }
     }
 }

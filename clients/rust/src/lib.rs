@@ -1,6 +1,7 @@
 //! Locks of the [redis-lock](https://github.com/) module, as async guards on tokio over the [`redis`] crate: one server,
 //! Sentinel, or a cluster; TLS; RESP2 and RESP3.
 
+mod background;
 mod client;
 mod error;
 mod family;

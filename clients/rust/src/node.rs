@@ -43,6 +43,11 @@ impl Node {
         }
     }
 
+    /// `host:port`, or the path of its socket.
+    pub(crate) fn name(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
     /// A new connection, within `limit`.
     pub(crate) async fn connect(&self, limit: Duration) -> RedisResult<MultiplexedConnection> {
         self.client.get_multiplexed_async_connection_with_config(&config(limit)).await

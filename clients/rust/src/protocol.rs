@@ -104,7 +104,8 @@ impl Undo {
         if let (true, Some(mut request)) = (self.may_be_there, self.request.take()) {
             request.before = before;
             // Apart: the caller may be dropped meanwhile.
-            let _panicked = tokio::spawn(withdraw(self.client.clone(), request)).await;
+            let work = withdraw(self.client.clone(), request);
+            let _panicked = self.client.background.spawn(&self.runtime, work).await;
         }
     }
 }
@@ -112,7 +113,7 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         if let (true, Some(request)) = (self.may_be_there, self.request.take()) {
-            self.runtime.spawn(withdraw(self.client.clone(), request));
+            self.client.background.spawn(&self.runtime, withdraw(self.client.clone(), request));
         }
     }
 }

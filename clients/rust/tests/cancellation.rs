@@ -101,3 +101,18 @@ async fn a_grant_that_is_not_wanted_any_more_is_given_back() {
     assert!(proxy.done() == 1 && server.is_free("k"));
     assert!(tasks() >= before);
 }
+
+#[tokio::test]
+async fn a_program_can_wait_for_what_goes_on_behind_it() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    let other = client.mutex("k").lease(LONG);
+    let waiting = tokio::spawn(async move { other.acquire().await });
+    eventually("a waiter", || server.waiters("k").len() == 1).await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    drop(guard);
+    client.settled().await;
+    assert!(server.is_free("k") && server.calls("lock.cancel") == 1 && server.calls("lock.release") == 2);
+}

@@ -68,7 +68,7 @@ async fn old_and_new_clients_take_turns() {
     let server = Server::start();
     let client = client_of(server.port());
     let shared = Arc::new(Shared::default());
-    let connection = client.connections().await.unwrap().remove(0);
+    let (_, connection) = client.connections().await.unwrap().remove(0);
     let mut tasks = Vec::new();
     for number in 0..EACH_SIDE {
         tasks.push(tokio::spawn(old(connection.clone(), number, shared.clone())));
