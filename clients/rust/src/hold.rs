@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::client::Client;
 use crate::family::Mode;
-use crate::line::Line;
+use crate::transport::Transport;
 
 const UNPOISONED: &str = "nothing panics while it is locked";
 
@@ -39,8 +39,8 @@ pub(crate) struct Hold {
     exclusive: Holds,
     read: Holds,
     /// Of a session: its connection.
-    session: OnceLock<Line>,
-    keeper: StdMutex<Option<AbortHandle>>,
+    session: OnceLock<Transport>,
+    renewal: StdMutex<Option<AbortHandle>>,
 }
 
 /// What is held of one mode. One acquire or release at a time: each says how many there are afterwards.
@@ -91,7 +91,7 @@ impl Hold {
             exclusive: Holds::default(),
             read: Holds::default(),
             session: OnceLock::new(),
-            keeper: StdMutex::default(),
+            renewal: StdMutex::default(),
         }
     }
 
@@ -164,8 +164,8 @@ impl Hold {
     /// Given back, or about to be: nobody is told of a loss from here on, and nothing renews it.
     pub(crate) fn end(&self) {
         self.status.send_modify(|status| status.state = State::Over);
-        if let Some(keeper) = self.keeper.lock().expect(UNPOISONED).take() {
-            keeper.abort();
+        if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).take() {
+            renewal.abort();
         }
     }
 
@@ -199,18 +199,18 @@ impl Hold {
         }
     }
 
-    /// Bound to this line's connection from here on.
-    pub(crate) fn bind(&self, line: Line) {
+    /// Bound to this transport's connection from here on.
+    pub(crate) fn bind(&self, transport: Transport) {
         self.status.send_modify(|status| status.is_session = true);
-        let _first = self.session.set(line);
+        let _first = self.session.set(transport);
     }
 
-    pub(crate) fn session(&self) -> Option<&Line> {
+    pub(crate) fn session(&self) -> Option<&Transport> {
         self.session.get()
     }
 
-    pub(crate) fn keep_by(&self, keeper: AbortHandle) {
-        *self.keeper.lock().expect(UNPOISONED) = Some(keeper);
+    pub(crate) fn renewed_by(&self, renewal: AbortHandle) {
+        *self.renewal.lock().expect(UNPOISONED) = Some(renewal);
     }
 
     fn of(&self, mode: Mode) -> &Holds {
