@@ -6,13 +6,14 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo};
 
+use crate::background::Background;
 use crate::error::Result;
 use crate::family::Family;
-use crate::line::{Answer, Line};
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::protocol;
 use crate::servers::{Cluster, Sentinel, Servers};
+use crate::transport::Transport;
 
 /// A server, the primary behind sentinels, or a cluster. Cheap to clone; connections are made when they are needed, and
 /// made again when they break.
@@ -23,6 +24,7 @@ use crate::servers::{Cluster, Sentinel, Servers};
 pub struct Client {
     pub(crate) servers: Arc<Servers>,
     pub(crate) timeouts: Timeouts,
+    pub(crate) background: Arc<Background>,
 }
 
 #[derive(Clone, Copy)]
@@ -71,7 +73,7 @@ impl Client {
     }
 
     fn of(servers: Servers) -> Client {
-        Client { servers: Arc::new(servers), timeouts: Timeouts::default() }
+        Client { servers: Arc::new(servers), timeouts: Timeouts::default(), background: Arc::default() }
     }
 
     /// How long making a connection may take: 2 s if left out.
@@ -123,15 +125,20 @@ impl Client {
         self.lock(Family::Several { keys: keys.into_iter().map(Into::into).collect() })
     }
 
-    /// Sends any command to the server that has `key`, and again for a second where that heals by itself: so none that
+    /// Sends any command to the server that has `key`, and again for a second where that is_transient by itself: so none that
     /// counts when it is sent twice.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn query<T: FromRedisValue>(&self, key: impl AsRef<[u8]>, command: &Cmd) -> Result<T> {
-        let line = Line::pooled(self, key.as_ref());
-        let reply = protocol::ask(&line, command, Answer::AtOnce).await?;
+        let transport = Transport::pooled(self, key.as_ref());
+        let reply = protocol::query(&transport, command).await?;
         Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
+    }
+
+    /// Is ready when nothing goes on any more behind futures and guards that were dropped: for programs that end.
+    pub async fn settled(&self) {
+        self.background.settled().await;
     }
 
     /// A connection of the caller's own to each server that has keys, one or a cluster's primaries, with its address.

@@ -1,19 +1,20 @@
 //! Locks of the [redis-lock](https://github.com/) module, as async guards on tokio over the [`redis`] crate: one server,
 //! Sentinel, or a cluster; TLS; RESP2 and RESP3.
 
+mod background;
 mod client;
 mod error;
 mod family;
 mod guard;
 mod hold;
-mod keeper;
-mod line;
 mod lock;
 mod node;
 mod pause;
 mod protocol;
+mod renewal;
 mod servers;
 mod token;
+mod transport;
 
 pub use client::Client;
 pub use error::{Error, Result};
