@@ -9,6 +9,8 @@ mod errors;
 mod info;
 mod log;
 mod ls;
+mod package;
+mod readme;
 mod screen;
 mod tool;
 mod top;
