@@ -82,8 +82,8 @@ impl Client {
         self
     }
 
-    /// How long a reply may take before its connection counts as lost: 5 s if left out, None: for ever. Waits are cut to
-    /// fit: three quarters of it, and resent with the same token, so that the place in the queue is kept.
+    /// How long a reply may take before its connection counts as lost: 5 s if left out, None: for ever. Waits are cut
+    /// to fit, to three quarters of it, and resent with the same token, so that the place in the queue is kept.
     pub fn reply_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Client {
         self.timeouts.reply = timeout.into();
         self
@@ -125,8 +125,8 @@ impl Client {
         self.lock(Family::Several { keys: keys.into_iter().map(Into::into).collect() })
     }
 
-    /// Sends any command to the server that has `key`, and again for a second where that is_transient by itself: so none that
-    /// counts when it is sent twice.
+    /// Sends any command to the server that has `key`, and again for a second while the failure is transient: so it must
+    /// not matter how often it runs.
     ///
     /// # Errors
     /// As [`Lock::acquire`].

@@ -1,5 +1,5 @@
-//! What can go wrong with a lock, and what an error of the redis crate means: whether it is_transient, whether the command may
-//! have run, whether it says that a lock was lost.
+//! What can go wrong with a lock, and what an error of the redis crate means: whether it is transient, whether the
+//! command may have run, whether it says that a lock was lost.
 
 use std::io;
 use std::sync::Arc;

@@ -76,8 +76,8 @@ impl Guard {
     /// Gives it back.
     ///
     /// # Errors
-    /// [`Error::LockLost`] when it was lost before. [`Error::Redis`] when the server could not be told for 10 s: nothing
-    /// renews the lock any more, so its lease ends it.
+    /// [`Error::LockLost`] when it was lost before. [`Error::Redis`] when the server could not be told for 10 s:
+    /// nothing renews the lock any more, so its lease ends it.
     pub async fn release(mut self) -> Result<()> {
         let released = give_back(&self.hold, &self.family).await;
         // Dropped before, or with an error, it is tried again in the background.

@@ -1,5 +1,6 @@
-//! Locks of the [redis-lock](https://github.com/) module, as async guards on tokio over the [`redis`] crate: one server,
-//! Sentinel, or a cluster; TLS; RESP2 and RESP3.
+//! Locks of the redis-lock module, as async guards on tokio over the [`redis`] crate.
+//!
+#![doc = include_str!("../README.md")]
 
 mod background;
 mod client;

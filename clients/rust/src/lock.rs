@@ -148,9 +148,9 @@ impl Lock {
     /// that; otherwise the lease ends it.
     ///
     /// # Errors
-    /// [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`], [`Error::MaxWaiters`] where waiting cannot help,
+    /// Where waiting cannot help [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`], [`Error::MaxWaiters`];
     /// [`Error::Cancelled`] by an operator, [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
-    /// [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what does not heal.
+    /// [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what is not transient.
     pub async fn acquire(&self) -> Result<Guard> {
         match self.take(Wait::ForEver).await? {
             Some(guard) => Ok(guard),

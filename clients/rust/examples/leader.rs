@@ -1,0 +1,17 @@
+//! One leader, for as long as its process lives: bound to a connection, with nothing to renew.
+
+use std::time::Duration;
+
+use redis_lock_client::{Client, Result};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let client = Client::open("redis://127.0.0.1/")?;
+    let leader = client.mutex("leader").lease(Duration::from_secs(10)).session().acquire().await?;
+    println!("leading, fence {}", leader.fence());
+    tokio::select! {
+        () = leader.lost() => println!("no leader any more"),
+        () = tokio::time::sleep(Duration::from_secs(1)) => leader.release().await?,
+    }
+    Ok(())
+}
