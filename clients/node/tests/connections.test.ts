@@ -261,7 +261,10 @@ suite("connections", (each) => {
     const waiting = lock.acquire();
     await eventually(async () => (await source.waiters("k")).length, "a waiter");
     await cluster.moveSlot(slot, source, target, async () => {
-      await eventually(async () => (await target.waiters("k")).length, "the waiter, before the slot is the node's");
+      await eventually(
+        async () => (await target.waiters("k", true)).length,
+        "the waiter, before the slot is the node's",
+      );
       await hold.release();
       await (await waiting).release();
     });

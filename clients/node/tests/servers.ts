@@ -2,18 +2,15 @@
 
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
-import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
 import { Redis } from "ioredis";
 
-const ROOT = ((): string => {
-  let folder = __dirname;
-  while (!existsSync(join(folder, "Cargo.toml"))) folder = resolve(folder, "..");
-  return folder;
-})();
+// From clients/node/build/tests.
+const ROOT = resolve(__dirname, "../../../..");
 export const MODULE = process.env["REDIS_LOCK_MODULE"] || join(ROOT, "target/release/libredis_lock.so");
 export const SERVER = process.env["REDIS_SERVER"] || "redis-server";
 // Nothing depends on how fast the machine is: a state that comes late is waited for, one that never comes fails.
@@ -108,8 +105,9 @@ export class Server {
     return this.admin.call(command, ...args);
   }
 
-  /** The owners that wait, in the order of the queue. */
-  async waiters(key: string): Promise<string[]> {
+  /** The owners that wait, in the order of the queue; with `asking` also while the slot is only on its way here. */
+  async waiters(key: string, asking = false): Promise<string[]> {
+    if (asking) void this.ask("ASKING");
     const waiters = (await this.ask("LOCK.WAITERS", key, "COUNT", 0)) as unknown[][];
     return waiters.map((waiter) => fields(waiter)["owner"]);
   }
