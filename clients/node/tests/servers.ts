@@ -216,6 +216,8 @@ export class Proxy {
   private cut: string | undefined;
   private cutAfter = 0;
   private hold: string | undefined;
+  private kept: string | undefined;
+  private go: (() => void) | undefined;
   private refusing = false;
   private holdingMessages = false;
   private readonly listening: net.Server;
@@ -240,6 +242,20 @@ export class Proxy {
   /** Let the next such request through, and never its reply. */
   holdReply(request: string): void {
     this.hold = request;
+  }
+
+  /** Keep the next such request back until `letGo`. */
+  keepRequest(request: string): void {
+    this.kept = request;
+  }
+
+  get keeps(): boolean {
+    return this.go !== undefined;
+  }
+
+  letGo(): void {
+    this.go?.();
+    this.go = undefined;
   }
 
   /** From here on, no message to a subscriber passes. */
@@ -276,14 +292,20 @@ export class Proxy {
       socket.on("close", () => {
         this.sockets.delete(socket);
         client.destroy();
-        server.destroy();
+        // What was sent before arrives, as it does without a proxy.
+        server.end();
       });
     }
     client.on("data", (request) => {
       this.requests += 1;
       if (this.cut !== undefined && request.includes(this.cut)) [this.cut, fate.cut] = [undefined, true];
       if (this.hold !== undefined && request.includes(this.hold)) [this.hold, fate.hold] = [undefined, true];
-      server.write(request);
+      if (this.kept !== undefined && request.includes(this.kept)) {
+        this.kept = undefined;
+        this.go = () => void server.write(request);
+      } else {
+        server.write(request);
+      }
     });
     server.on("data", (reply) => {
       if (fate.cut) {
