@@ -66,6 +66,21 @@ export class Resend {
   }
 }
 
+/**
+ * Calls back after so many milliseconds, unless it is stopped. Where the event loop was held up, what has arrived
+ * meanwhile comes first: timers would run before it.
+ */
+export function outOfTime(ms: number, ring: () => void): { stop(): void } {
+  let late: NodeJS.Immediate | undefined;
+  const timer = setTimeout(() => (late = setImmediate(ring)), Math.max(0, Math.min(ms, LONGEST_MS)));
+  return {
+    stop() {
+      clearTimeout(timer);
+      clearImmediate(late);
+    },
+  };
+}
+
 /** A timer that keeps no process alive, to be set again and again. */
 export class Alarm {
   private timer: NodeJS.Timeout | undefined;

@@ -12,6 +12,8 @@ export const UNSENT_MS = 2000;
 export interface Node {
   /** Whether the connection is gone for good: then the route leads to another node. */
   readonly ended: boolean;
+  /** Whether another may take its place then: otherwise its owner has closed it. */
+  readonly replaceable: boolean;
   /**
    * Send a command once, never again by itself; the reply undecoded but for text. Rejects with `Trouble`.
    * Without a reply after `withinMs` it counts as unanswered; undefined: however long it takes.

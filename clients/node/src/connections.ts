@@ -90,6 +90,9 @@ export class Connections {
   async listen(key: Word): Promise<Listening> {
     const slot = this.slot(key);
     const node = await this.route.node(slot);
+    if (node.ended) {
+      throw new Trouble(new Error("The connection has ended"), node.replaceable ? "unsent" : "closed");
+    }
     let inbox = this.inboxes.get(node);
     if (inbox === undefined || inbox.ended) {
       inbox = new Inbox(node, this.route.clustered);

@@ -4,6 +4,7 @@
  * Delivery is at most once. Whoever may have missed a message is told `interrupted`, and asks again.
  */
 
+import { outOfTime } from "./clock.js";
 import type { Node, Subscriber, Word } from "./connection.js";
 
 /** What became of a queued request. `interrupted`: unknown, as a connection was lost. */
@@ -30,7 +31,7 @@ export class Waiter {
     if (this.notices.length === 0 && ms > 0) {
       await new Promise<void>((resolve, reject) => {
         const finish = (): void => {
-          clearTimeout(timer);
+          timer.stop();
           signal?.removeEventListener("abort", aborted);
           this.wake = undefined;
           resolve();
@@ -39,9 +40,9 @@ export class Waiter {
           finish();
           reject(signal?.reason);
         };
-        const timer = setTimeout(finish, ms);
+        const timer = outOfTime(ms, finish);
         this.wake = finish;
-        if (signal?.aborted) return void (clearTimeout(timer), reject(signal.reason));
+        if (signal?.aborted) return aborted();
         signal?.addEventListener("abort", aborted, { once: true });
       });
     }

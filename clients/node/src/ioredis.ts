@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { abortable, pause } from "./clock.js";
+import { abortable, outOfTime, pause } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** What is used of an ioredis client: it is no dependency of this package. */
@@ -105,7 +105,7 @@ class IoredisNode implements Node {
   constructor(
     private readonly redis: Redis,
     /** Of a cluster or one's own: when it ends, its owner has not closed the client. */
-    private readonly replaceable: boolean,
+    readonly replaceable: boolean,
   ) {
     this.Base = commandClass(redis);
     this.Command = onceCommand(this.Base);
@@ -131,8 +131,8 @@ class IoredisNode implements Node {
       const [name, ...args] = words;
       const command = new this.Command(String(name), args);
       const finish = (): void => {
-        clearTimeout(unsent);
-        clearTimeout(late);
+        unsent.stop();
+        late?.stop();
         this.inFlight.delete(lost);
       };
       const fail = (trouble: Trouble): void => {
@@ -144,9 +144,9 @@ class IoredisNode implements Node {
       const lost = (trouble: Trouble): void => {
         if (command.sent) fail(trouble);
       };
-      const outOfTime = (): void => fail(new Trouble(new Error("No reply in time"), stageOf(command)));
-      const unsent = setTimeout(() => command.sent || outOfTime(), Math.min(UNSENT_MS, withinMs ?? UNSENT_MS));
-      const late = withinMs === undefined ? undefined : setTimeout(outOfTime, withinMs);
+      const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), stageOf(command)));
+      const unsent = outOfTime(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), () => command.sent || tooLate());
+      const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
       this.inFlight.add(lost);
       command.promise.then(
         (reply) => {

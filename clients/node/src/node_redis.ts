@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { pause } from "./clock.js";
+import { outOfTime, pause } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** What is used of a node-redis client: it is no dependency of this package. */
@@ -43,7 +43,7 @@ class ClientNode implements Node {
   constructor(
     private readonly client: Client,
     /** Of a cluster, a sentinel or one's own: when it is closed, its owner has not closed it. */
-    private readonly replaceable: boolean,
+    readonly replaceable: boolean,
   ) {}
 
   get ended(): boolean {
@@ -60,15 +60,15 @@ class ClientNode implements Node {
     return new Promise((resolve, reject) => {
       // Takes the command back while it waits in node-redis's queue; what was sent is never sent again by itself.
       const takenBack = new AbortController();
-      const unsent = setTimeout(() => takenBack.abort(), Math.min(UNSENT_MS, withinMs ?? UNSENT_MS));
-      const outOfTime = (): void => {
+      const unsent = outOfTime(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), () => takenBack.abort());
+      const tooLate = (): void => {
         takenBack.abort();
         finish(() => reject(new Trouble(new Error("No reply in time"), "unanswered")));
       };
-      const late = withinMs === undefined ? undefined : setTimeout(outOfTime, withinMs);
+      const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
       const finish = (end: () => void): void => {
-        clearTimeout(unsent);
-        clearTimeout(late);
+        unsent.stop();
+        late?.stop();
         end();
       };
       const args = words.map((word) => (typeof word === "number" ? String(word) : word));

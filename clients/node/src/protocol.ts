@@ -20,6 +20,8 @@ export const SLICE_MS = 5000;
 const MOVING_SLICE_MS = 250;
 /** How long after its slice a message may come; far below lock.keep-place (1 s), so that the place is still there. */
 const LATE_MESSAGE_MS = 250;
+/** How long after the end of the caller's time a reply may come. */
+const LATE_REPLY_MS = 1000;
 /** A reply that is so late counts as lost. */
 export const LATE_MS = 5000;
 /** How long a request that does not wait, or a release, is sent again: for a reconnect and a slot's move. */
@@ -229,7 +231,7 @@ class AskingByMessage extends Sending {
   }
 
   private ask(ends: number, ...wait: Word[]): Promise<Answer> {
-    const withinMs = Math.min(LATE_MS, Math.max(0, ends - now()) + LATE_MESSAGE_MS);
+    const withinMs = Math.min(LATE_MS, Math.max(0, ends - now()) + LATE_REPLY_MS);
     return this.send(() => this.connections.send(this.request.family.key, words(this.request, ...wait), withinMs));
   }
 

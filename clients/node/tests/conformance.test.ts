@@ -277,12 +277,14 @@ suite("conformance", (each) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const told: Error[] = [];
-    let hold = await new Lock(client, "k", { lease: 1500, autoRenew: true }).acquire();
+    let hold = await new Lock(client, "k", { lease: 3000, autoRenew: true }).acquire();
     hold.on("lost", (error) => told.push(error));
     const { signal } = hold;
     assert.ok(!hold.lost && !signal.aborted);
     await server.ask("LOCK.BREAK", "k");
     await eventually(() => signal.aborted, "the signal");
+    // By a renewal, long before the lease is over.
+    assert.ok(hold.remaining() > 0);
     assert.ok(hold.lost && told.length === 1 && told[0] instanceof LockLostError && signal.reason === told[0]);
     await assert.rejects(hold.release(), LockLostError);
     assert.equal(told.length, 1);

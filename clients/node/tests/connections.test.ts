@@ -213,6 +213,35 @@ suite("connections", (each) => {
     assert.equal(await server.info("k"), null);
   });
 
+  each("giving up while the request is on its way over another connection leaves nothing", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    proxy.keepRequest("LOCK.ACQUIRE");
+    const giveUp = new AbortController();
+    const acquiring = new Lock(client, "k", { replicas: 1 }).acquire({ signal: giveUp.signal });
+    await eventually(() => proxy.keeps, "the request at the proxy");
+    giveUp.abort();
+    await eventually(async () => (await server.calls("lock.cancel")) === 1, "the cancellation");
+    proxy.letGo();
+    await assert.rejects(acquiring, { name: "AbortError" });
+    assert.equal(await server.info("k"), null);
+    assert.deepEqual([await server.calls("lock.acquire"), await server.calls("lock.release")], [1, 1]);
+  });
+
+  each("a session ends with a release that fails, which may be tried again", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    for (const session of [false, true]) {
+      const hold = await new Lock(client, "k", { lease: 60_000, session }).acquire();
+      await server.ask("ACL", "SETUSER", "default", "-lock.release");
+      await assert.rejects(hold.release(), /NOPERM/);
+      await server.ask("ACL", "SETUSER", "default", "+lock.release");
+      if (!session) await hold.release();
+      await eventually(async () => (await server.info("k")) === null, "the end of the hold");
+    }
+  });
+
   each("a session whose hold was dropped ends", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
@@ -261,7 +290,10 @@ suite("connections", (each) => {
     const waiting = lock.acquire();
     await eventually(async () => (await source.waiters("k")).length, "a waiter");
     await cluster.moveSlot(slot, source, target, async () => {
-      await eventually(async () => (await target.waiters("k")).length, "the waiter, before the slot is the node's");
+      await eventually(
+        async () => (await target.waiters("k", true)).length,
+        "the waiter, before the slot is the node's",
+      );
       await hold.release();
       await (await waiting).release();
     });

@@ -2,18 +2,15 @@
 
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
-import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
 import { Redis } from "ioredis";
 
-const ROOT = ((): string => {
-  let folder = __dirname;
-  while (!existsSync(join(folder, "Cargo.toml"))) folder = resolve(folder, "..");
-  return folder;
-})();
+// From clients/node/build/tests.
+const ROOT = resolve(__dirname, "../../../..");
 export const MODULE = process.env["REDIS_LOCK_MODULE"] || join(ROOT, "target/release/libredis_lock.so");
 export const SERVER = process.env["REDIS_SERVER"] || "redis-server";
 // Nothing depends on how fast the machine is: a state that comes late is waited for, one that never comes fails.
@@ -108,8 +105,9 @@ export class Server {
     return this.admin.call(command, ...args);
   }
 
-  /** The owners that wait, in the order of the queue. */
-  async waiters(key: string): Promise<string[]> {
+  /** The owners that wait, in the order of the queue; with `asking` also while the slot is only on its way here. */
+  async waiters(key: string, asking = false): Promise<string[]> {
+    if (asking) void this.ask("ASKING");
     const waiters = (await this.ask("LOCK.WAITERS", key, "COUNT", 0)) as unknown[][];
     return waiters.map((waiter) => fields(waiter)["owner"]);
   }
@@ -218,6 +216,8 @@ export class Proxy {
   private cut: string | undefined;
   private cutAfter = 0;
   private hold: string | undefined;
+  private kept: string | undefined;
+  private go: (() => void) | undefined;
   private refusing = false;
   private holdingMessages = false;
   private readonly listening: net.Server;
@@ -242,6 +242,20 @@ export class Proxy {
   /** Let the next such request through, and never its reply. */
   holdReply(request: string): void {
     this.hold = request;
+  }
+
+  /** Keep the next such request back until `letGo`. */
+  keepRequest(request: string): void {
+    this.kept = request;
+  }
+
+  get keeps(): boolean {
+    return this.go !== undefined;
+  }
+
+  letGo(): void {
+    this.go?.();
+    this.go = undefined;
   }
 
   /** From here on, no message to a subscriber passes. */
@@ -278,14 +292,20 @@ export class Proxy {
       socket.on("close", () => {
         this.sockets.delete(socket);
         client.destroy();
-        server.destroy();
+        // What was sent before arrives, as it does without a proxy.
+        server.end();
       });
     }
     client.on("data", (request) => {
       this.requests += 1;
       if (this.cut !== undefined && request.includes(this.cut)) [this.cut, fate.cut] = [undefined, true];
       if (this.hold !== undefined && request.includes(this.hold)) [this.hold, fate.hold] = [undefined, true];
-      server.write(request);
+      if (this.kept !== undefined && request.includes(this.kept)) {
+        this.kept = undefined;
+        this.go = () => void server.write(request);
+      } else {
+        server.write(request);
+      }
     });
     server.on("data", (reply) => {
       if (fate.cut) {

@@ -1,6 +1,6 @@
 /** What a test may start, and what ends with it. */
 
-import { describe, it } from "node:test";
+import { after, describe, it } from "node:test";
 
 import { libraries, type Connected, type ConnectOptions, type Library } from "./libraries.js";
 import { Cluster, Proxy, Server } from "./servers.js";
@@ -46,7 +46,15 @@ type Case = (name: string, body: (world: World) => Promise<void>) => void;
 
 /** Tests that run beside each other, each for every library. */
 export function suite(title: string, cases: (each: Case) => void): void {
-  describe(title, { concurrency: Number(process.env["JOBS"] ?? 4) }, () => {
+  describe(title, { concurrency: Number(process.env["JOBS"] ?? 6) }, () => {
+    after(() => {
+      // Whatever is left open would keep the process: it is a failure of its own.
+      const leave = (): void => {
+        console.error(`${title}: something was left open`);
+        process.exit(1);
+      };
+      setTimeout(leave, 10_000).unref();
+    });
     cases((name, body) => {
       for (const library of libraries) {
         it(`${name}: ${library.name}`, { timeout: 90_000 }, async () => {
