@@ -202,6 +202,7 @@ fn lines_end_at_column_120() {
         ("operations.md", include_str!("../../docs/operations.md")),
         ("removal.md", include_str!("../../docs/removal.md")),
         ("safety.md", include_str!("../../docs/safety.md")),
+        ("conformance.md", include_str!("../../clients/conformance.md")),
         ("writing-a-client.md", include_str!("../../clients/writing-a-client.md")),
     ];
     // Rules of a user are one line of redis.conf.
