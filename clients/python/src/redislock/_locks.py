@@ -212,6 +212,7 @@ class LockBase:
                 yield from protocol.lose(hold, self.on_lost)
                 raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
             if self.replicas:
+                transport.pin()
                 yield from protocol.replicated(transport, request.name, self.replicas, self.replica_timeout)
             old: Optional[Hold] = self.local.hold
             if old is not None and old is not hold:

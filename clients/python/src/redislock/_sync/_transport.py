@@ -36,7 +36,7 @@ class Transport:
         return pool_state(self._a_client().connection_pool).socket_timeout_s
 
     def pin(self) -> None:
-        """From here on the connection is never replaced: a session ends with it."""
+        """From here on the connection is never replaced: a session ends with it, and WAIT covers what was sent on it."""
         self._pinned = True
         _sessions.add(self)
 
@@ -145,7 +145,7 @@ class Transport:
     def _own_connection(self) -> Any:
         if self._pinned:
             if self._connection is None:
-                raise ConnectionError("The session's connection has ended")
+                raise ConnectionError("The connection of the lock has ended")
             return self._connection
         pool = self._pool()
         if self._connection is None or self._connection_pool is not pool or self._ask is not None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import redis.asyncio
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
@@ -36,12 +36,15 @@ class Transport:
         """The time-out of the sockets in seconds, None: they have none. No I/O."""
         if not self._cluster:
             return pool_state(self._client.connection_pool).socket_timeout_s
-        # Known before the client has asked for the others; all have the same options.
-        node = next(iter(self._client.nodes_manager.startup_nodes.values()))
-        return pool_state(_node_pool(self._client, node)).socket_timeout_s
+        known = _cluster_socket_timeouts.get(self._client)
+        if known is None:
+            # Known before the client has asked for the others; all have the same options.
+            node = next(iter(self._client.nodes_manager.startup_nodes.values()))
+            known = _cluster_socket_timeouts[self._client] = (new_connection(node).socket_timeout,)
+        return known[0]
 
     def pin(self) -> None:
-        """From here on the connection is never replaced: a session ends with it."""
+        """From here on the connection is never replaced: a session ends with it, and WAIT covers what was sent on it."""
         self._pinned = True
         _sessions.add(self)
 
@@ -167,7 +170,7 @@ class Transport:
     async def _own_connection(self) -> Any:
         if self._pinned:
             if self._connection is None:
-                raise ConnectionError("The session's connection has ended")
+                raise ConnectionError("The connection of the lock has ended")
             return self._connection
         pool = await self._node_pool() if self._cluster else self._client.connection_pool
         if self._connection is None or self._connection_pool is not pool or self._ask is not None:
@@ -215,6 +218,7 @@ class NodePool:
             self.node._free.append(connection)
 
 
+_cluster_socket_timeouts: "weakref.WeakKeyDictionary[Any, Tuple[Optional[float]]]" = weakref.WeakKeyDictionary()
 _node_pools: "weakref.WeakKeyDictionary[Any, Dict[str, NodePool]]" = weakref.WeakKeyDictionary()
 
 
