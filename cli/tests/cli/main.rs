@@ -8,6 +8,7 @@ mod errors;
 mod info;
 mod log;
 mod ls;
+mod run;
 mod screen;
 mod tool;
 mod top;
