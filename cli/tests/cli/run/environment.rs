@@ -4,13 +4,13 @@ use std::process::Stdio;
 
 use support::{until, Server};
 
-use super::runner::{done, run, Runner};
+use super::runner::{run, Runner};
 use crate::tool::command;
 
 #[test]
 fn the_command_knows_key_token_and_fence() {
     let server = Server::start();
-    let mut runner = run(&server, "k", "echo \"$REDIS_LOCK_KEY|$REDIS_LOCK_TOKEN|$REDIS_LOCK_FENCE\"; read _");
+    let mut runner = run(&server, "k", "echo \"$REDIS_LOCK_KEY|$REDIS_LOCK_TOKEN|$REDIS_LOCK_FENCE\"; read _; exit 0");
     runner.until_prints("\n");
     let info = server.client().run("LOCK.INFO k");
     let expected = format!("k|{}|{}\n", info.get("holders").items()[0].get("owner").text(), info.get("fence").int());
@@ -60,33 +60,37 @@ fn a_reader_that_has_gone_ends_the_command_by_sigpipe_as_without_us() {
     assert_eq!(end.stderr, "status 141\n");
 }
 
-#[test]
-fn the_command_has_the_signals_as_the_caller_had_them() {
-    let server = Server::start();
-    let masks = "grep -E '^Sig(Blk|Ign)' /proc/self/status";
-    assert_eq!(
-        done(&server, "k", &format!("exec {masks}")).stdout(),
-        "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
-    );
-    // SIGHUP (1) as nohup leaves it, and SIGINT (2) as a shell does for what it runs in the background.
-    let line = super::runner::line(&server, "k");
-    let ignoring =
-        Runner::start(std::process::Command::new("sh").args(["-c", &format!("trap '' HUP INT; exec {line} {masks}")]));
-    assert_eq!(ignoring.end().stdout(), "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000003\n");
+/// What `line` prints without us, and with us before its last part.
+fn without_and_with_us(server: &Server, before: &str, line: &str) -> (String, String) {
+    let shell = |line: &str| Runner::start(std::process::Command::new("sh").args(["-c", line])).end();
+    let us = super::runner::line(server, "k");
+    let (without, with) = (shell(&format!("{before} exec {line}")), shell(&format!("{before} exec {us} {line}")));
+    (without.stdout().to_string(), with.stdout().to_string())
 }
 
 #[test]
-fn only_the_standard_streams_reach_the_command() {
+fn the_command_has_the_signals_as_the_caller_had_them() {
     let server = Server::start();
-    let end = done(&server, "k", "ls /proc/self/fd");
-    // The fourth is the folder that `ls` reads.
-    assert_eq!(end.stdout(), "0\n1\n2\n3\n");
+    // SIGHUP as nohup leaves it, and SIGINT as a shell does for what it runs in the background.
+    for before in ["", "trap '' HUP INT;", "trap '' USR1 WINCH TSTP;"] {
+        let (without, with) = without_and_with_us(&server, before, "grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status");
+        assert_eq!(with, without, "{before}");
+    }
+}
+
+#[test]
+fn no_file_of_ours_reaches_the_command_and_those_of_the_caller_do() {
+    let server = Server::start();
+    for before in ["", "exec 7</dev/null;"] {
+        let (without, with) = without_and_with_us(&server, before, "ls /proc/self/fd");
+        assert_eq!(with, without, "{before}");
+    }
 }
 
 #[test]
 fn nothing_of_ours_is_on_stdout_and_a_closed_stderr_stops_nothing() {
     let server = Server::start();
-    let mut holder = run(&server, "k", "read _");
+    let mut holder = run(&server, "k", "read _; exit 0");
     until("it is held", || super::runner::is_held(&server, "k"));
     let port = server.port().to_string();
     let status = command()

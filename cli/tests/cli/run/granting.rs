@@ -25,7 +25,7 @@ fn a_lock_that_is_held_is_a_conflict_without_a_wait_or_after_it() {
 #[test]
 fn without_an_option_it_waits_and_two_waiters_get_it_in_their_order() {
     let server = Server::start();
-    let mut holder = run(&server, "k", "read _");
+    let mut holder = run(&server, "k", "read _; exit 0");
     until("it is held", || is_held(&server, "k"));
     let log = server.dir().join("order");
     let append = |word: &str| format!("echo {word} >> {}", log.display());
@@ -45,7 +45,7 @@ fn it_outlives_its_lease_by_renewals_and_with_a_session_by_none() {
     let server = Server::start();
     for (options, renews) in [("--lease 300ms k", true), ("--lease 300ms --session k", false)] {
         let before = renewals(&server);
-        let mut runner = run(&server, options, "echo ready; read _");
+        let mut runner = run(&server, options, "echo ready; read _; exit 0");
         runner.until_prints("ready");
         let fence = server.client().run("LOCK.INFO k").get("fence").int();
         let mut client = server.client();
@@ -69,7 +69,7 @@ fn renewals(server: &Server) -> i64 {
 #[test]
 fn readers_share_and_a_writer_does_not() {
     let server = Server::start();
-    let mut readers: Vec<Runner> = (0..2).map(|_| run(&server, "--shared k", "echo ready; read _")).collect();
+    let mut readers: Vec<Runner> = (0..2).map(|_| run(&server, "--shared k", "echo ready; read _; exit 0")).collect();
     readers.iter().for_each(|reader| reader.until_prints("ready"));
     assert_eq!(done(&server, "--no-wait --exclusive k", "true").code(), Some(1));
     readers.iter_mut().for_each(Runner::close_stdin);
@@ -96,7 +96,7 @@ fn a_lock_of_another_kind_and_a_key_that_is_no_lock_are_65() {
 #[test]
 fn a_semaphore_has_its_limit_of_permits() {
     let server = Server::start();
-    let mut holders: Vec<Runner> = (0..2).map(|_| run(&server, "--limit 2 k", "echo ready; read _")).collect();
+    let mut holders: Vec<Runner> = (0..2).map(|_| run(&server, "--limit 2 k", "echo ready; read _; exit 0")).collect();
     holders.iter().for_each(|holder| holder.until_prints("ready"));
     assert_eq!(done(&server, "--no-wait --limit 2 k", "true").code(), Some(1));
     holders[0].close_stdin();
@@ -109,7 +109,7 @@ fn several_keys_are_taken_all_at_once_or_not_at_all() {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE b other PERSIST").fence();
     assert_eq!(done(&server, "--no-wait a b c", "true").code(), Some(1));
-    let waiting = run(&server, "a b c", "echo ready; read _");
+    let waiting = run(&server, "a b c", "echo ready; read _; exit 0");
     until_waiters(&server, "b", 1);
     assert!(!is_held(&server, "a"), "no partial hold");
     client.run("LOCK.RELEASE b other");

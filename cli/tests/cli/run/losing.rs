@@ -85,7 +85,7 @@ fn a_stopped_command_is_resumed_to_be_ended() {
 #[test]
 fn a_loss_that_shows_only_at_the_release_is_told_too() {
     let server = Server::start();
-    let mut runner = run(&server, "--lease 10m k", "echo ready; read _");
+    let mut runner = run(&server, "--lease 10m k", "echo ready; read _; exit 0");
     runner.until_prints("ready");
     server.client().run("LOCK.BREAK k");
     // Somebody else has it meanwhile, and keeps it.
@@ -169,7 +169,7 @@ fn a_grant_whose_reply_is_lost_is_asked_for_again_and_is_one_hold() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).expect("a proxy");
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
-    let mut runner = through(&proxy, "--lease 30s k", "echo ready $REDIS_LOCK_FENCE; read _");
+    let mut runner = through(&proxy, "--lease 30s k", "echo ready $REDIS_LOCK_FENCE; read _; exit 0");
     super::runner::until_waiters(&server, "k", 1);
     proxy.stall(&[Direction::ToClient]);
     server.client().run("LOCK.RELEASE k other");

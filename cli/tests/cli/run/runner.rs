@@ -197,10 +197,6 @@ impl Runner {
         found.expect("it was found")
     }
 
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_some()
-    }
-
     /// Waits until it has ended.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {

@@ -158,15 +158,21 @@ fn a_caller_that_blocks_signals_does_not_keep_us_from_ending() {
     let script = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); \
                   os.execv(sys.argv[1], sys.argv[1:])";
     let port = server.port().to_string();
-    let mut caller = Command::new("python3");
-    caller.args(["-c", script, PROGRAM, "-p", &port, "run", "k", "--", "sh", "-c"]);
-    caller.arg("grep SigBlk /proc/self/status; exec 2>&-; kill -TERM $PPID; read _; exit 3");
-    let mut runner = Runner::start(&mut caller);
-    runner.until_prints("SigBlk");
-    // As our caller had it: TERM is blocked in the command, too.
-    assert!(!runner.printed().contains("0000000000000000"), "{}", runner.printed());
-    runner.close_stdin();
-    assert_eq!(runner.end().code(), Some(3));
+    let blocked = |line: &str| {
+        let mut caller = Command::new("python3");
+        caller.args(["-c", script]).args(line.split(' '));
+        Runner::start(&mut caller)
+    };
+    let masks = "/usr/bin/grep SigBlk /proc/self/status";
+    let without = blocked(masks).end();
+    assert!(!without.stdout().contains("\t0000000000000000"), "{}", without.stdout());
+    let with = blocked(&format!("{PROGRAM} -p {port} run k -- {masks}")).end();
+    assert_eq!((with.code(), with.stdout()), (Some(0), without.stdout()));
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let waiting = blocked(&format!("{PROGRAM} -p {port} run k -- true"));
+    until_waiters(&server, "k", 1);
+    waiting.signal(Signal::TERM);
+    assert_eq!(waiting.end().signal(), Some(Signal::TERM.as_raw()));
 }
 
 #[test]

@@ -39,8 +39,8 @@ fn an_interactive_shell_has_jobs_of_its_own() {
     let mut shell = shell_with(&server);
     shell.enter("PS1='inner> ' $R sh -i");
     shell.until_shows("inner> ");
-    shell.enter("sleep 300");
     let shell_group = shell.foreground();
+    shell.enter("sleep 300");
     until("the job has the terminal", || shell.foreground() != shell_group);
     shell.press(CTRL_C);
     shell.until_shows("inner> ");
@@ -132,7 +132,9 @@ fn bg_lets_a_stopped_command_go_on() {
     shell.command("bg");
     assert!(shell.command("jobs").contains("Running"));
     assert!(is_held(&server, "k"));
+    let shell_group = shell.foreground();
     shell.enter("fg");
+    until("the job has the terminal", || shell.foreground() != shell_group);
     shell.press(CTRL_C);
     shell.until_prompt();
     until("it is released", || !is_held(&server, "k"));
@@ -206,7 +208,8 @@ fn a_terminal_in_raw_mode_is_usable_again_when_the_lock_is_lost() {
     server.client().run("LOCK.BREAK k");
     shell.until_prompt();
     let modes = shell.command("stty -a");
-    assert!([" icanon", " echo ", " isig"].iter().all(|mode| modes.contains(mode)), "{modes}");
+    let modes: Vec<&str> = modes.split_whitespace().collect();
+    assert!(["icanon", "echo", "isig", "opost"].iter().all(|mode| modes.contains(mode)), "{modes:?}");
     assert!(shell.command("echo status $?").contains("status 0"));
 }
 
@@ -214,7 +217,7 @@ fn a_terminal_in_raw_mode_is_usable_again_when_the_lock_is_lost() {
 fn who_was_stopped_past_the_lease_is_ended_by_fg_without_running_on() {
     let server = Server::start();
     let mut shell = Shell::start();
-    let script = "echo ready; read line; echo went on";
+    let script = "echo ready; read line; echo \"went\" on";
     shell.enter(&format!("{} sh -c '{script}'", line(&server, "--lease 500ms k")));
     shell.until_shows("ready");
     shell.press(CTRL_Z);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use faults::sentinels::{Judgement, Sentinels, NAME};
 use faults::Cluster;
-use support::{in_sync, until, Server};
+use support::{in_sync, until, Client, Server};
 
 use super::runner::{done, is_held, run, until_waiters, Runner};
 use crate::tool::command;
@@ -97,6 +97,12 @@ fn a_failover_while_the_command_runs_is_no_loss_where_the_replica_has_the_lock()
     runner.until_prints("ready");
     in_sync(&servers.primary, &servers.replica);
     servers.fail_over();
+    // Until then it believes to be the primary, and a release there would be lost with it.
+    until("the old primary follows", || {
+        // It ends all connections as it does.
+        let role = Client::try_connect(servers.primary.port()).and_then(|mut client| client.try_cmd(&["ROLE"]));
+        role.is_ok_and(|role| role.items()[0].is_bulk("slave"))
+    });
     assert!(is_held(&servers.replica, "k"));
     runner.close_stdin();
     let end = runner.end();
