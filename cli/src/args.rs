@@ -11,7 +11,13 @@ use crate::exit_code;
 
 /// Run commands under locks of a Redis or Valkey server with the redis-lock module, and see who holds and who waits.
 #[derive(Debug, Parser)]
-#[command(name = "redis-lock", version, disable_help_flag = true, after_help = exit_code::HELP)]
+#[command(
+    name = "redis-lock",
+    version,
+    disable_help_flag = true,
+    override_usage = "redis-lock [OPTIONS] COMMAND [ARGUMENT…]",
+    after_help = exit_code::help()
+)]
 pub struct CommandLine {
     #[command(subcommand)]
     pub subcommand: Command,
@@ -25,20 +31,28 @@ pub struct CommandLine {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command while holding a lock, as flock(1) does
+    #[command(override_usage = "redis-lock run [OPTIONS] KEY [KEY…] -- COMMAND [ARGUMENT…]")]
     Run(RunArgs),
     /// Watch the most waited-for locks, live
+    #[command(override_usage = "redis-lock top [OPTIONS]")]
     Top(TopArgs),
     /// List the locks of this database
+    #[command(override_usage = "redis-lock ls [OPTIONS] [PATTERN]")]
     Ls(LsArgs),
     /// Show who holds a lock
+    #[command(override_usage = "redis-lock info [OPTIONS] KEY")]
     Info(InfoArgs),
     /// Show who waits for a lock, the next one first
+    #[command(override_usage = "redis-lock waiters [OPTIONS] KEY")]
     Waiters(WaitersArgs),
     /// Take a lock away from its holders; the next waiter gets its turn
+    #[command(override_usage = "redis-lock break [OPTIONS] KEY")]
     Break(BreakArgs),
     /// Take a waiter out of the queue of a lock
+    #[command(override_usage = "redis-lock cancel [OPTIONS] KEY TOKEN")]
     Cancel(CancelArgs),
     /// Show what the server has logged: long holds and waits, leases that ended, broken locks
+    #[command(override_usage = "redis-lock log [OPTIONS]")]
     Log(LogArgs),
     /// Write the man page or the completions into a directory
     #[command(hide = true)]

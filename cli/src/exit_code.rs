@@ -34,16 +34,24 @@ impl From<Answer> for ExitCode {
     }
 }
 
-pub const HELP: &str = "\
-Exit status:
-  0   done
-  1   the server says no: no such lock, nobody held it, nobody waited; run: not granted
-  64  usage
-  65  the key holds something else than such a lock
-  69  no connection, or the server has no redis-lock module
-  74  a file cannot be read or written
-  76  another error of the server
-  77  no permission, or a wrong password
+/// For people, in help and man pages.
+pub const STATUSES: [(u8, &str); 8] = [
+    (0, "done"),
+    (NO, "the server says no: no such lock, nobody held it, nobody waited; run: not granted"),
+    (USAGE, "usage"),
+    (WRONG_TYPE, "the key holds something else than such a lock"),
+    (UNAVAILABLE, "no connection, or the server has no redis-lock module"),
+    (MACHINE, "a file cannot be read or written"),
+    (PROTOCOL, "another error of the server"),
+    (NO_PERMISSION, "no permission, or a wrong password"),
+];
+
+pub const OF_RUN: &str = "\
 run exits with the status of its command (128 and the signal's number when a
 signal ended it), with 75 when the lock was lost while it ran, with 126 when the
 command cannot be run and 127 when there is none.";
+
+pub fn help() -> String {
+    let lines = STATUSES.map(|(status, meaning)| format!("  {status:<3} {meaning}\n"));
+    format!("Exit status:\n{}{OF_RUN}", lines.concat())
+}

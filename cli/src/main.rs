@@ -8,6 +8,7 @@ mod connection;
 mod duration;
 mod error;
 mod exit_code;
+mod generate;
 mod info;
 mod log;
 mod ls;
@@ -55,7 +56,7 @@ async fn dispatch(line: CommandLine) -> Result<ExitCode, Error> {
         Command::Break(args) => break_lock::break_lock(args, server).await.map(ExitCode::from),
         Command::Cancel(args) => cancel::cancel(args, server).await.map(ExitCode::from),
         Command::Log(args) => log::log(args, server).await.map(succeeded),
-        Command::Generate(_) => Err(Error::Server("not written yet".into())),
+        Command::Generate(args) => generate::generate(args).map(succeeded),
     }
 }
 

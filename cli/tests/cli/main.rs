@@ -8,6 +8,8 @@ mod errors;
 mod info;
 mod log;
 mod ls;
+mod package;
+mod readme;
 mod run;
 mod screen;
 mod tool;

@@ -12,8 +12,8 @@ from typing import Any, Callable, List
 
 import redis as redis_sync
 import redis.asyncio as redis_asyncio
-import redis.asyncio.sentinel as redis_asyncio_sentinel
 import redis.asyncio.retry
+import redis.asyncio.sentinel as redis_asyncio_sentinel
 import redis.retry
 import redis.sentinel as redis_sentinel
 import redislock
@@ -96,9 +96,9 @@ class Api:
         self._clients: List[Any] = []
 
     def client(self, port: int, **options: Any) -> Any:
-        return self.ends(self.redis(port=port, **options))
+        return self.closes(self.redis(port=port, **options))
 
-    def ends(self, client: Any) -> Any:
+    def closes(self, client: Any) -> Any:
         self._clients.append(client)
         return client
 

@@ -146,7 +146,7 @@ async def test_failover_while_waiting(api: Any) -> None:
         await eventually(lambda: sentinel.admin.sentinel_slaves("main"), "the replica")
 
         managed = api.sentinel([("127.0.0.1", sentinel.port)])
-        client, holder, waiter = api.ends(managed.master_for("main")), api.actor(), api.actor()
+        client, holder, waiter = api.closes(managed.master_for("main")), api.actor(), api.actor()
         lock, other = api.locks.Lock(client, "k", timeout=120), api.locks.Lock(client, "k", timeout=120)
         await holder.do(lock.acquire)
         fence = await holder.do(lambda: lock.fence)
@@ -179,7 +179,7 @@ async def test_cluster_redirect_while_waiting(api: Any) -> None:
     cluster = Cluster()
     try:
         source, target = cluster.nodes
-        client = api.ends(api.cluster(host="127.0.0.1", port=source.port))
+        client = api.closes(api.cluster(host="127.0.0.1", port=source.port))
         holder, waiter = api.actor(), api.actor()
         slot = int(source.ask("CLUSTER", "KEYSLOT", "k"))
         if slot > 8191:
@@ -281,7 +281,7 @@ async def start_waiting(api: Any, port: int) -> Any:
     return InterruptedProcess(process)
 
 
-def keepers(api: Any) -> int:
+def background(api: Any) -> int:
     """Threads or tasks of the client that keep locks."""
     if api.name == "sync":
         return sum(thread.name.startswith("redislock") for thread in threading.enumerate())
@@ -297,13 +297,13 @@ async def test_renewal_stops_with_the_lock(api: Any, server: Server) -> None:
     await eventually(lambda: server.calls("lock.renew") >= 4, "renewals for longer than the lease")
     assert await actor.do(lambda: not lock.lost and 0 < lock.grant.remaining <= 0.9)
     await actor.do(lock.release)
-    await eventually(lambda: keepers(api) == 0, "no thread or task left")
+    await eventually(lambda: background(api) == 0, "no thread or task left")
     assert server.info("k") is None
     # Whoever forgets to release keeps the lock for its lease, not for ever.
     forgotten = [api.locks.Lock(client, "k", timeout=0.9, auto_renew=True, thread_local=False)]
     assert await actor.do(lambda: forgotten[0].acquire())
     forgotten.clear()
-    await eventually(lambda: gc.collect() is not None and keepers(api) == 0, "no thread or task left")
+    await eventually(lambda: gc.collect() is not None and background(api) == 0, "no thread or task left")
     await eventually(lambda: server.info("k") is None, "the lease's end")
 
 
@@ -337,7 +337,7 @@ async def test_loss_is_told(api: Any, server: Server) -> None:
     stopped.stop()
     await eventually(lambda: told, "the callback")
     assert await actor.do(lambda: lock.lost)
-    await eventually(lambda: keepers(api) == 0, "no thread or task left")
+    await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
 async def test_session(api: Any, server: Server) -> None:
@@ -364,7 +364,7 @@ async def test_session(api: Any, server: Server) -> None:
     assert await actor.do(lambda: lock.lost) and server.info("k") is None
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
-    await eventually(lambda: keepers(api) == 0, "no thread or task left")
+    await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
 async def test_a_session_ends_with_a_release_that_fails(api: Any, server: Server) -> None:

@@ -35,7 +35,7 @@ async def test_waiters_leave_connections_for_the_release(api: Any, server: Serve
         pool: Any = redis.BlockingConnectionPool(max_connections=2, timeout=0.2, port=server.port)
     else:
         pool = redis.asyncio.ConnectionPool(max_connections=2, port=server.port)
-    client = api.ends(api.redis(connection_pool=pool))
+    client = api.closes(api.redis(connection_pool=pool))
     holder, actors = api.actor(), [api.actor() for _ in range(6)]
     lock = api.locks.Lock(client, "k", timeout=60)
     assert await holder.do(lock.acquire)
@@ -55,7 +55,7 @@ async def test_waiters_leave_connections_for_the_release(api: Any, server: Serve
 
 async def test_a_reply_that_never_comes_is_asked_for_again(api: Any, server: Server, monkeypatch: Any) -> None:
     monkeypatch.setattr("redislock._protocol.SLICE_S", 0.5)
-    monkeypatch.setattr("redislock._protocol.LATE_S", 0.5)
+    monkeypatch.setattr("redislock._protocol.REPLY_MARGIN_S", 0.5)
     for timeout in (1, None):
         async with Proxy(server.port) as proxy:
             client, actor = api.client(proxy.port, socket_timeout=timeout), api.actor()
@@ -117,6 +117,30 @@ def test_one_object_serves_many_threads(server: Server) -> None:
     assert most == [1] and rounds == [160] and server.info("k") is None
 
 
+def test_a_session_that_is_released_while_it_is_checked_fails_nothing(server: Server, caplog: Any) -> None:
+    lock = redislock.Lock(redis.Redis(port=server.port), "k", timeout=60, session=True)
+    assert lock.acquire()
+    connection = lock.local.hold.session_transport._connection
+    reading, checked = threading.Event(), threading.Event()
+
+    def slow(timeout: float) -> Any:
+        buffer = connection._parser._buffer
+        reading.set()
+        until(lambda: connection._sock is None, "the end of the connection")
+        try:
+            # What redis-py does between looking at its buffer and reading from the socket.
+            return buffer.can_read(timeout)
+        finally:
+            checked.set()
+
+    connection.can_read = slow
+    assert reading.wait(60)
+    lock.release()
+    assert checked.wait(60)
+    until(lambda: not any(thread.name.startswith("redislock") for thread in threading.enumerate()), "its thread's end")
+    assert not caplog.records
+
+
 def test_a_forked_child_leaves_the_session_to_its_parent(server: Server) -> None:
     lock = redislock.Lock(redis.Redis(port=server.port), "k", timeout=2, session=True)
     assert lock.acquire()
@@ -131,7 +155,7 @@ def test_a_forked_child_leaves_the_session_to_its_parent(server: Server) -> None
         until(lambda: server.holders("k")[0]["age"] > 2500, "a session that outlives its lease")
         assert not lock.lost
         # The parent's socket is closed, the child's must not keep the session alive.
-        lock.local.hold.line._connection._sock.close()
+        lock.local.hold.session_transport._connection._sock.close()
         until(lambda: not any(int(each["id"]) == session for each in server.admin.client_list()), "its end")
         assert server.info("k") is None
     finally:

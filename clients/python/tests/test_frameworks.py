@@ -19,7 +19,7 @@ def test_the_lock_class_argument(server: Server) -> None:
 
 
 async def test_a_client_whose_lock_is_ours(api: Any, server: Server) -> None:
-    client, actor = api.ends(api.locks.Redis(port=server.port)), api.actor()
+    client, actor = api.closes(api.locks.Redis(port=server.port)), api.actor()
     lock = client.lock("x", 30, blocking_timeout=5)
     assert isinstance(lock, api.locks.Lock)
     assert await actor.do(lock.acquire)
@@ -29,7 +29,7 @@ async def test_a_client_whose_lock_is_ours(api: Any, server: Server) -> None:
     class Mixed(api.locks.Redis):  # type: ignore[misc, name-defined]
         lock_options = {"mixed": True}
 
-    assert api.ends(Mixed(port=server.port)).lock("x").mixed
+    assert api.closes(Mixed(port=server.port)).lock("x").mixed
 
 
 def test_django_redis(server: Server) -> None:

@@ -9,11 +9,11 @@ use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo};
 use crate::background::Background;
 use crate::error::Result;
 use crate::family::Family;
-use crate::line::{Answer, Line};
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::protocol;
 use crate::servers::{Cluster, Sentinel, Servers};
+use crate::transport::Transport;
 
 /// A server, the primary behind sentinels, or a cluster. Cheap to clone; connections are made when they are needed, and
 /// made again when they break.
@@ -125,14 +125,14 @@ impl Client {
         self.lock(Family::Several { keys: keys.into_iter().map(Into::into).collect() })
     }
 
-    /// Sends any command to the server that has `key`, and again for a second where that heals by itself: so none that
+    /// Sends any command to the server that has `key`, and again for a second where that is_transient by itself: so none that
     /// counts when it is sent twice.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn query<T: FromRedisValue>(&self, key: impl AsRef<[u8]>, command: &Cmd) -> Result<T> {
-        let line = Line::pooled(self, key.as_ref());
-        let reply = protocol::ask(&line, command, Answer::AtOnce).await?;
+        let transport = Transport::pooled(self, key.as_ref());
+        let reply = protocol::query(&transport, command).await?;
         Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
     }
 

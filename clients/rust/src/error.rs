@@ -1,4 +1,4 @@
-//! What can go wrong with a lock, and what an error of the redis crate means: whether it heals, whether the command may
+//! What can go wrong with a lock, and what an error of the redis crate means: whether it is_transient, whether the command may
 //! have run, whether it says that a lock was lost.
 
 use std::io;
@@ -14,7 +14,7 @@ pub enum Error {
     /// The guard holds nothing any more: its lease was over, an operator broke it, or the key became something else.
     #[error("the lock is no longer owned")]
     LockLost,
-    /// The wait would have closed a cycle of owners; it was not queued. The server's words name the cycle.
+    /// The wait would have closed a cycle of owners; it was not queued. The server's message names the cycle.
     #[error("deadlock: {0}")]
     Deadlock(String),
     /// The key holds something that is no lock, as the string that a `SET NX` client leaves.
@@ -48,7 +48,7 @@ pub enum Error {
     /// Options that exclude each other, or a value that no server takes. Nothing was sent.
     #[error("{0}")]
     Usage(&'static str),
-    /// The server could not be asked, or refused in words of its own (NOPERM, OOM, …).
+    /// The server could not be asked, or refused for a reason of its own (NOPERM, OOM, …).
     #[error(transparent)]
     Redis(#[from] RedisError),
 }
@@ -58,21 +58,21 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// A command that failed, and whether the server may have run it all the same: then only the reply is missing.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct Failure {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,
 }
 
-impl Trouble {
+impl Failure {
     /// Of a command that was not sent.
-    pub(crate) fn unsent(error: RedisError) -> Trouble {
-        Trouble { error, may_have_run: false }
+    pub(crate) fn unsent(error: RedisError) -> Failure {
+        Failure { error, may_have_run: false }
     }
 
-    /// Of a command that was sent.
-    pub(crate) fn sent(error: RedisError) -> Trouble {
-        let may_have_run = is_connection_trouble(&error);
-        Trouble { error, may_have_run }
+    /// Of a command that was sent. A reply that cannot be understood says that it ran.
+    pub(crate) fn sent(error: RedisError) -> Failure {
+        let may_have_run = is_connection_failure(&error);
+        Failure { error, may_have_run }
     }
 
     pub(crate) fn code(&self) -> &str {
@@ -80,13 +80,13 @@ impl Trouble {
     }
 
     /// Whether the same request may well succeed in a moment: on another connection, node or primary.
-    pub(crate) fn heals(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self.code() {
             "ASK" | "BUSY" | "CLUSTERDOWN" | "GRACE" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED"
             | "NOREPLICAS" | "READONLY" | "TRYAGAIN" => true,
-            // Redis's own words, of a server that was made a replica.
+            // Redis's own message, of a server that was made a replica.
             "UNBLOCKED" => self.error.detail().is_some_and(|detail| detail.contains("instance state changed")),
-            _ => is_connection_trouble(&self.error),
+            _ => is_connection_failure(&self.error),
         }
     }
 
@@ -96,24 +96,24 @@ impl Trouble {
     }
 }
 
-impl From<Trouble> for Error {
-    fn from(trouble: Trouble) -> Error {
-        let words = || trouble.error.detail().unwrap_or_default().to_string();
-        match trouble.code() {
-            "DEADLOCK" => Error::Deadlock(words()),
-            "WRONGTYPE" => Error::WrongType(words()),
-            "WRONGKIND" => Error::WrongKind(words()),
-            "MAXWAITERS" => Error::MaxWaiters(words()),
-            "UNBLOCKED" => Error::Cancelled(words()),
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        let message = || failure.error.detail().unwrap_or_default().to_string();
+        match failure.code() {
+            "DEADLOCK" => Error::Deadlock(message()),
+            "WRONGTYPE" => Error::WrongType(message()),
+            "WRONGKIND" => Error::WrongKind(message()),
+            "MAXWAITERS" => Error::MaxWaiters(message()),
+            "UNBLOCKED" => Error::Cancelled(message()),
             "NOTHELD" => Error::LockLost,
-            _ if is_unknown_command(&trouble.error) => Error::NoModule,
-            _ => Error::Redis(trouble.error),
+            _ if is_unknown_command(&failure.error) => Error::NoModule,
+            _ => Error::Redis(failure.error),
         }
     }
 }
 
 /// Whether the connection ended, or its reply did not come or was cut.
-pub(crate) fn is_connection_trouble(error: &RedisError) -> bool {
+pub(crate) fn is_connection_failure(error: &RedisError) -> bool {
     match error.kind() {
         // What a certificate or a file's permissions refuse, no retry mends.
         ErrorKind::Io => {

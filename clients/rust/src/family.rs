@@ -1,8 +1,8 @@
-//! The words of each family of locks, and what its replies mean. No I/O, no state.
+//! The commands of each family of locks, and what their replies mean. No I/O, no state.
 
 use std::time::Duration;
 
-use redis::{cmd, Cmd, Value};
+use redis::{cmd, Cmd, RedisResult, Value};
 
 use crate::error::{unexpected, Error, Result};
 
@@ -112,7 +112,7 @@ impl Family {
 
     /// `holds`: what the owner holds of this mode once it is granted, so that the same bytes can be sent again.
     pub(crate) fn acquire(&self, token: &[u8], holds: u32, lease: Lease) -> Cmd {
-        let mut words = match self {
+        let mut command = match self {
             Family::Mutex { key } => keyed("LOCK.ACQUIRE", key, token),
             Family::Reentrant { key } => keyed("RLOCK.ACQUIRE", key, token),
             Family::Read { key } | Family::Write { key } => keyed("RWLOCK.ACQUIRE", key, token),
@@ -121,18 +121,18 @@ impl Family {
         };
         match self {
             Family::Mutex { .. } | Family::Several { .. } => {}
-            Family::Reentrant { .. } => drop(words.arg("HOLDS").arg(holds)),
-            Family::Read { .. } => drop(words.arg("READ").arg("HOLDS").arg(holds)),
-            Family::Write { .. } => drop(words.arg("WRITE").arg("HOLDS").arg(holds)),
-            Family::Semaphore { limit, .. } => drop(words.arg("LIMIT").arg(limit).arg("HOLDS").arg(holds)),
+            Family::Reentrant { .. } => drop(command.arg("HOLDS").arg(holds)),
+            Family::Read { .. } => drop(command.arg("READ").arg("HOLDS").arg(holds)),
+            Family::Write { .. } => drop(command.arg("WRITE").arg("HOLDS").arg(holds)),
+            Family::Semaphore { limit, .. } => drop(command.arg("LIMIT").arg(limit).arg("HOLDS").arg(holds)),
         }
-        push_lease(&mut words, lease);
-        words
+        push_lease(&mut command, lease);
+        command
     }
 
     /// `holds`: what the owner holds of this mode afterwards.
     pub(crate) fn release(&self, token: &[u8], holds: u32) -> Cmd {
-        let mut words = match self {
+        let mut command = match self {
             Family::Mutex { key } => return keyed("LOCK.RELEASE", key, token),
             Family::Several { keys } => return several("MLOCK.RELEASE", keys, token),
             Family::Reentrant { key } => keyed("RLOCK.RELEASE", key, token),
@@ -140,28 +140,28 @@ impl Family {
             Family::Semaphore { key, .. } => keyed("SEM.RELEASE", key, token),
         };
         match self {
-            Family::Read { .. } => drop(words.arg("READ")),
-            Family::Write { .. } => drop(words.arg("WRITE")),
+            Family::Read { .. } => drop(command.arg("READ")),
+            Family::Write { .. } => drop(command.arg("WRITE")),
             _ => {}
         }
-        words.arg("HOLDS").arg(holds);
-        words
+        command.arg("HOLDS").arg(holds);
+        command
     }
 
     pub(crate) fn renew(&self, token: &[u8], lease: Lease) -> Cmd {
-        let mut words = match self {
+        let mut command = match self {
             Family::Mutex { key } => keyed("LOCK.RENEW", key, token),
             Family::Reentrant { key } => keyed("RLOCK.RENEW", key, token),
             Family::Read { key } | Family::Write { key } => keyed("RWLOCK.RENEW", key, token),
             Family::Semaphore { key, .. } => keyed("SEM.RENEW", key, token),
             Family::Several { keys } => several("MLOCK.RENEW", keys, token),
         };
-        push_lease(&mut words, lease);
-        words
+        push_lease(&mut command, lease);
+        command
     }
 
     /// Whether a release found what it was to release.
-    pub(crate) fn was_held(&self, reply: &Value) -> Result<bool> {
+    pub(crate) fn was_held(&self, reply: &Value) -> RedisResult<bool> {
         let number = integer(reply)?;
         Ok(match self {
             Family::Mutex { .. } => number == 1,
@@ -174,16 +174,16 @@ impl Family {
         keyed("LOCK.HELD", self.key(), token)
     }
 
-    pub(crate) fn exec(&self, token: &[u8], command: &Cmd) -> Cmd {
-        let mut words = keyed("LOCK.EXEC", self.key(), token);
-        for word in command.args_iter() {
-            match word {
-                redis::Arg::Simple(bytes) => drop(words.arg(bytes)),
+    pub(crate) fn exec(&self, token: &[u8], inner: &Cmd) -> Cmd {
+        let mut command = keyed("LOCK.EXEC", self.key(), token);
+        for argument in inner.args_iter() {
+            match argument {
+                redis::Arg::Simple(bytes) => drop(command.arg(bytes)),
                 // The cursor of a scan.
-                _ => drop(words.arg(0)),
+                _ => drop(command.arg(0)),
             }
         }
-        words
+        command
     }
 
     /// A waiting request of several keys stands in the queue of each; one of them ends it.
@@ -192,31 +192,31 @@ impl Family {
     }
 
     pub(crate) fn exists(&self) -> Cmd {
-        let mut words = cmd("EXISTS");
+        let mut command = cmd("EXISTS");
         match self {
-            Family::Several { keys } => drop(words.arg(keys)),
-            _ => drop(words.arg(self.key())),
+            Family::Several { keys } => drop(command.arg(keys)),
+            _ => drop(command.arg(self.key())),
         }
-        words
+        command
     }
 }
 
 fn keyed(name: &str, key: &[u8], token: &[u8]) -> Cmd {
-    let mut words = cmd(name);
-    words.arg(key).arg(token);
-    words
+    let mut command = cmd(name);
+    command.arg(key).arg(token);
+    command
 }
 
 fn several(name: &str, keys: &[Vec<u8>], token: &[u8]) -> Cmd {
-    let mut words = cmd(name);
-    words.arg(keys.len()).arg(keys).arg(token);
-    words
+    let mut command = cmd(name);
+    command.arg(keys.len()).arg(keys).arg(token);
+    command
 }
 
-fn push_lease(words: &mut Cmd, lease: Lease) {
+fn push_lease(command: &mut Cmd, lease: Lease) {
     match lease {
-        Some(lease) => words.arg("PX").arg(milliseconds(lease)),
-        None => words.arg("PERSIST"),
+        Some(lease) => command.arg("PX").arg(milliseconds(lease)),
+        None => command.arg("PERSIST"),
     };
 }
 
@@ -225,33 +225,33 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-pub(crate) fn integer(reply: &Value) -> Result<i64> {
+pub(crate) fn integer(reply: &Value) -> RedisResult<i64> {
     match reply {
         Value::Int(number) => Ok(*number),
-        other => Err(unexpected(other).into()),
+        other => Err(unexpected(other)),
     }
 }
 
 /// `[token, fence]` or `[token, fence, holds]`, or nil: the fence of a grant.
-pub(crate) fn fence(reply: &Value) -> Result<Option<u64>> {
+pub(crate) fn fence(reply: &Value) -> RedisResult<Option<u64>> {
     match reply {
         Value::Nil => Ok(None),
         Value::Array(items) => match items.get(1) {
             Some(Value::Int(fence)) if *fence > 0 => Ok(u64::try_from(*fence).ok()),
-            _ => Err(unexpected(reply).into()),
+            _ => Err(unexpected(reply)),
         },
-        other => Err(unexpected(other).into()),
+        other => Err(unexpected(other)),
     }
 }
 
 /// The rest of the lease in LOCK.HELD's `[fence, holds, ttl]`, or nil.
-pub(crate) fn time_held(reply: &Value) -> Result<Option<Lease>> {
+pub(crate) fn time_held(reply: &Value) -> RedisResult<Option<Lease>> {
     match reply {
         Value::Nil => Ok(None),
         Value::Array(items) => match items.get(2) {
             Some(Value::Int(ttl)) => Ok(Some(u64::try_from(*ttl).ok().map(Duration::from_millis))),
-            _ => Err(unexpected(reply).into()),
+            _ => Err(unexpected(reply)),
         },
-        other => Err(unexpected(other).into()),
+        other => Err(unexpected(other)),
     }
 }

@@ -10,8 +10,8 @@ use redis::{Cmd, FromRedisValue};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::hold::Hold;
-use crate::line::Line;
-use crate::protocol::{self, Found};
+use crate::protocol::{self, Ownership};
+use crate::transport::Transport;
 
 /// A lock that is held. [`Guard::release`] gives it back and says whether it was still held; a guard that is dropped
 /// gives it back in the background, as well as it can, and tells nobody.
@@ -44,7 +44,7 @@ impl Guard {
 
     /// How often the owner holds it in this mode, with other guards of the same owner; a semaphore's permits.
     pub fn holds(&self) -> u32 {
-        self.hold.held(self.family.mode()).holds
+        self.hold.held(self.family.mode())
     }
 
     /// How long the lease lasts at least, counted from before the request was sent; zero when it is over, None when it
@@ -70,7 +70,7 @@ impl Guard {
     /// # Errors
     /// [`Error::Redis`] when the server could not be asked for a second.
     pub async fn is_held(&self) -> Result<bool> {
-        Ok(protocol::time_left(&self.line(), &self.family, &self.hold.token).await?.is_some())
+        Ok(protocol::time_left(&self.transport(), &self.family, &self.hold.token).await?.is_some())
     }
 
     /// Gives it back.
@@ -91,7 +91,7 @@ impl Guard {
     /// [`Error::LockLost`], [`Error::Usage`] for a lock without a lease, [`Error::Redis`] when the server could not be
     /// asked for a second.
     pub async fn extend(&self, by: Duration) -> Result<()> {
-        let Some(left) = protocol::time_left(&self.line(), &self.family, &self.hold.token).await? else {
+        let Some(left) = protocol::time_left(&self.transport(), &self.family, &self.hold.token).await? else {
             return self.lost_now();
         };
         let Some(left) = left else { return Err(Error::Usage("a lock without a lease has nothing to extend")) };
@@ -103,9 +103,9 @@ impl Guard {
     /// # Errors
     /// As [`Guard::extend`].
     pub async fn renew(&self, lease: Duration) -> Result<()> {
-        match protocol::renew(&self.line(), &self.family, &self.hold, Some(lease)).await? {
-            Found::Held => Ok(()),
-            Found::Lost => self.lost_now(),
+        match protocol::renew(&self.transport(), &self.family, &self.hold, Some(lease)).await? {
+            Ownership::Held => Ok(()),
+            Ownership::Lost => self.lost_now(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Guard {
     /// [`Error::LockLost`] when it was lost: the command did not run. [`Error::Redis`]: what the command answers, or a
     /// connection that broke, and then it may have run.
     pub async fn exec<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
-        match protocol::execute(&self.line(), &self.family, &self.hold.token, command).await {
+        match protocol::execute(&self.transport(), &self.family, &self.hold.token, command).await {
             Ok(reply) => Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?),
             Err(Error::LockLost) => self.lost_now(),
             Err(error) => Err(error),
@@ -128,8 +128,8 @@ impl Guard {
         Err(Error::LockLost)
     }
 
-    fn line(&self) -> Line {
-        Line::pooled(&self.hold.client, self.family.key())
+    fn transport(&self) -> Transport {
+        Transport::pooled(&self.hold.client, self.family.key())
     }
 }
 
@@ -157,23 +157,23 @@ impl fmt::Debug for Guard {
 async fn give_back(hold: &Hold, family: &Family) -> Result<()> {
     let mode = family.mode();
     let _turn = hold.turn(mode).await;
-    let left = hold.held(mode).holds.saturating_sub(family.step());
+    let left = hold.held(mode).saturating_sub(family.step());
     let was_lost = hold.is_lost();
     let is_last = left == 0 && hold.holds_only(mode);
     if is_last {
         // A renewal that came after the release would find nothing, and call it lost.
         hold.end();
     }
-    let line = Line::pooled(&hold.client, family.key());
-    let released = protocol::release(&line, family, hold, left, was_lost).await;
+    let transport = Transport::pooled(&hold.client, family.key());
+    let released = protocol::release(&transport, family, hold, left, was_lost).await;
     if let (true, Some(session)) = (is_last, hold.session()) {
         session.close().await;
     }
     let found = released?;
     hold.given_back(mode, left);
     match found {
-        Found::Held => Ok(()),
-        Found::Lost => {
+        Ownership::Held => Ok(()),
+        Ownership::Lost => {
             hold.lose();
             Err(Error::LockLost)
         }

@@ -1,6 +1,7 @@
 //! A hold as its client knows it: what was granted, until when it surely lasts, and whether it was lost.
 
 use std::future::{pending, Future};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex as StdMutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::client::Client;
 use crate::family::Mode;
-use crate::line::Line;
+use crate::transport::Transport;
 
 const UNPOISONED: &str = "nothing panics while it is locked";
 
@@ -33,24 +34,20 @@ pub(crate) struct Hold {
     /// Releases of dropped guards run here, whatever thread drops them.
     pub(crate) runtime: Handle,
     status: watch::Sender<Status>,
+    /// Of the latest grant, whatever its mode.
+    fence: AtomicU64,
     exclusive: Holds,
     read: Holds,
     /// Of a session: its connection.
-    session: OnceLock<Line>,
-    keeper: StdMutex<Option<AbortHandle>>,
+    session: OnceLock<Transport>,
+    renewal: StdMutex<Option<AbortHandle>>,
 }
 
 /// What is held of one mode. One acquire or release at a time: each says how many there are afterwards.
 #[derive(Default)]
 struct Holds {
     turn: Mutex<()>,
-    held: StdMutex<Held>,
-}
-
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Held {
-    pub(crate) holds: u32,
-    pub(crate) fence: u64,
+    held: AtomicU32,
 }
 
 #[derive(Clone, Copy)]
@@ -90,10 +87,11 @@ impl Hold {
             token,
             runtime: Handle::current(),
             status: watch::Sender::new(Status { state: State::Open, deadline: None, is_session: false }),
+            fence: AtomicU64::new(0),
             exclusive: Holds::default(),
             read: Holds::default(),
             session: OnceLock::new(),
-            keeper: StdMutex::default(),
+            renewal: StdMutex::default(),
         }
     }
 
@@ -102,18 +100,23 @@ impl Hold {
         self.of(mode).turn.lock().await
     }
 
-    pub(crate) fn held(&self, mode: Mode) -> Held {
-        *self.of(mode).held.lock().expect(UNPOISONED)
+    pub(crate) fn held(&self, mode: Mode) -> u32 {
+        self.of(mode).held.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn fence(&self) -> u64 {
+        self.fence.load(Ordering::SeqCst)
     }
 
     pub(crate) fn granted(&self, mode: Mode, holds: u32, granted: Granted) {
-        *self.of(mode).held.lock().expect(UNPOISONED) = Held { holds, fence: granted.fence };
+        self.of(mode).held.store(holds, Ordering::SeqCst);
+        self.fence.store(granted.fence, Ordering::SeqCst);
         self.extend(granted.deadline);
     }
 
     /// A release went through.
     pub(crate) fn given_back(&self, mode: Mode, left: u32) {
-        self.of(mode).held.lock().expect(UNPOISONED).holds = left;
+        self.of(mode).held.store(left, Ordering::SeqCst);
     }
 
     /// Whether nothing is held but `mode`.
@@ -122,7 +125,7 @@ impl Hold {
             Mode::Exclusive => Mode::Read,
             Mode::Read => Mode::Exclusive,
         };
-        self.held(other).holds == 0
+        self.held(other) == 0
     }
 
     pub(crate) fn extend(&self, deadline: Option<Instant>) {
@@ -161,8 +164,8 @@ impl Hold {
     /// Given back, or about to be: nobody is told of a loss from here on, and nothing renews it.
     pub(crate) fn end(&self) {
         self.status.send_modify(|status| status.state = State::Over);
-        if let Some(keeper) = self.keeper.lock().expect(UNPOISONED).take() {
-            keeper.abort();
+        if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).take() {
+            renewal.abort();
         }
     }
 
@@ -196,18 +199,18 @@ impl Hold {
         }
     }
 
-    /// Bound to this line's connection from here on.
-    pub(crate) fn bind(&self, line: Line) {
+    /// Bound to this transport's connection from here on.
+    pub(crate) fn bind(&self, transport: Transport) {
         self.status.send_modify(|status| status.is_session = true);
-        let _first = self.session.set(line);
+        let _first = self.session.set(transport);
     }
 
-    pub(crate) fn session(&self) -> Option<&Line> {
+    pub(crate) fn session(&self) -> Option<&Transport> {
         self.session.get()
     }
 
-    pub(crate) fn keep_by(&self, keeper: AbortHandle) {
-        *self.keeper.lock().expect(UNPOISONED) = Some(keeper);
+    pub(crate) fn renewed_by(&self, renewal: AbortHandle) {
+        *self.renewal.lock().expect(UNPOISONED) = Some(renewal);
     }
 
     fn of(&self, mode: Mode) -> &Holds {

@@ -7,14 +7,14 @@ mod error;
 mod family;
 mod guard;
 mod hold;
-mod keeper;
-mod line;
 mod lock;
 mod node;
 mod pause;
 mod protocol;
+mod renewal;
 mod servers;
 mod token;
+mod transport;
 
 pub use client::Client;
 pub use error::{Error, Result};

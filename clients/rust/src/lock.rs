@@ -9,11 +9,11 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::family::{integer, Family, Lease};
 use crate::guard::Guard;
-use crate::hold::{Granted, Hold};
-use crate::keeper::{keep_renewed, keep_session};
-use crate::line::{Answer, Line};
-use crate::protocol::{self, Patience, Request, Session, Undo};
+use crate::hold::Hold;
+use crate::protocol::{self, Cleanup, Request, Session, Wait};
+use crate::renewal::{renewal_loop, session_loop};
 use crate::token::make_token;
+use crate::transport::Transport;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
@@ -24,7 +24,7 @@ pub struct Lock {
     client: Client,
     family: Family,
     lease: Lease,
-    keeping: Keeping,
+    renewal: Renewal,
     replicas: Option<(u32, Duration)>,
     poll: Option<Duration>,
     owner: Owner,
@@ -34,8 +34,8 @@ pub struct Lock {
 
 /// Who keeps the lease from running out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keeping {
-    Nobody,
+enum Renewal {
+    None,
     Client,
     Server,
     Both,
@@ -66,7 +66,7 @@ impl Lock {
             client,
             family,
             lease: Some(DEFAULT_LEASE),
-            keeping: Keeping::Nobody,
+            renewal: Renewal::None,
             replicas: None,
             poll: None,
             owner: Owner::New,
@@ -83,18 +83,18 @@ impl Lock {
 
     /// A task of the client renews the lease after each third of it, until the guard goes.
     pub fn auto_renew(mut self) -> Lock {
-        self.keeping = match self.keeping {
-            Keeping::Nobody | Keeping::Client => Keeping::Client,
-            Keeping::Server | Keeping::Both => Keeping::Both,
+        self.renewal = match self.renewal {
+            Renewal::None | Renewal::Client => Renewal::Client,
+            Renewal::Server | Renewal::Both => Renewal::Both,
         };
         self
     }
 
     /// Binds the lock to a connection of its own: the server renews it while that lives, and releases it when it ends.
     pub fn session(mut self) -> Lock {
-        self.keeping = match self.keeping {
-            Keeping::Nobody | Keeping::Server => Keeping::Server,
-            Keeping::Client | Keeping::Both => Keeping::Both,
+        self.renewal = match self.renewal {
+            Renewal::None | Renewal::Server => Renewal::Server,
+            Renewal::Client | Renewal::Both => Renewal::Both,
         };
         self
     }
@@ -152,9 +152,9 @@ impl Lock {
     /// [`Error::Cancelled`] by an operator, [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
     /// [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what does not heal.
     pub async fn acquire(&self) -> Result<Guard> {
-        match self.take(Patience::ForEver).await? {
+        match self.take(Wait::ForEver).await? {
             Some(guard) => Ok(guard),
-            None => unreachable!("patience without an end ends with a grant or an error"),
+            None => unreachable!("a wait without an end ends with a grant or an error"),
         }
     }
 
@@ -165,7 +165,7 @@ impl Lock {
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard>> {
         let now = Instant::now();
         // A wait of ages is one for ever.
-        self.take(now.checked_add(wait).map_or(Patience::ForEver, Patience::Until)).await
+        self.take(now.checked_add(wait).map_or(Wait::ForEver, Wait::Until)).await
     }
 
     /// Takes the lock if that is possible at once; None: it is held by another.
@@ -173,7 +173,7 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked for a second.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.take(Patience::None).await
+        self.take(Wait::Not).await
     }
 
     /// Whether anybody holds it, or any of its keys.
@@ -182,27 +182,27 @@ impl Lock {
     /// [`Error::Redis`] when the server could not be asked for a second.
     pub async fn is_locked(&self) -> Result<bool> {
         self.check()?;
-        let line = Line::pooled(&self.client, self.family.key());
-        let found = protocol::ask(&line, &self.family.exists(), Answer::AtOnce).await?;
+        let transport = Transport::pooled(&self.client, self.family.key());
+        let found = protocol::query(&transport, &self.family.exists()).await?;
         Ok(integer(&found)? > 0)
     }
 
-    async fn take(&self, patience: Patience) -> Result<Option<Guard>> {
+    async fn take(&self, wait: Wait) -> Result<Option<Guard>> {
         self.check()?;
         match &self.owner {
-            Owner::New if matches!(self.family, Family::Reentrant { .. }) => self.take_again(patience).await,
-            Owner::New => self.take_as(&self.new_hold(make_token()), patience).await,
-            Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), patience).await,
-            Owner::Of(hold) => self.take_as(hold, patience).await,
+            Owner::New if matches!(self.family, Family::Reentrant { .. }) => self.take_again(wait).await,
+            Owner::New => self.take_as(&self.new_hold(make_token()), wait).await,
+            Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait).await,
+            Owner::Of(hold) => self.take_as(hold, wait).await,
         }
     }
 
     /// As the owner that holds it already, or a new one.
-    async fn take_again(&self, patience: Patience) -> Result<Option<Guard>> {
+    async fn take_again(&self, wait: Wait) -> Result<Option<Guard>> {
         // One at a time: what is held is known when the next one asks.
-        let Some(mut held) = within(patience, self.held.lock()).await else { return Ok(None) };
+        let Some(mut held) = within(wait, self.held.lock()).await else { return Ok(None) };
         if let Some(hold) = held.upgrade() {
-            match self.take_as(&hold, patience).await {
+            match self.take_as(&hold, wait).await {
                 // The last guard went meanwhile.
                 Err(Error::LockLost) if hold.is_over() => {}
                 end => return end,
@@ -210,81 +210,77 @@ impl Lock {
         }
         let hold = self.new_hold(make_token());
         *held = Arc::downgrade(&hold);
-        self.take_as(&hold, patience).await
+        self.take_as(&hold, wait).await
     }
 
-    async fn take_as(&self, hold: &Arc<Hold>, patience: Patience) -> Result<Option<Guard>> {
+    async fn take_as(&self, hold: &Arc<Hold>, wait: Wait) -> Result<Option<Guard>> {
         let mode = self.family.mode();
-        let Some(_turn) = within(patience, hold.turn(mode)).await else { return Ok(None) };
+        let Some(_turn) = within(wait, hold.turn(mode)).await else { return Ok(None) };
         if hold.is_lost() || hold.is_over() {
             return Err(Error::LockLost);
         }
-        let held = hold.held(mode);
-        let is_new = held.holds == 0 && hold.holds_only(mode);
+        let before = hold.held(mode);
+        let is_new = before == 0 && hold.holds_only(mode);
         let request = Request {
             family: self.family.clone(),
             token: hold.token.clone(),
-            before: held.holds,
-            holds: held.holds + self.family.step(),
+            before,
+            holds: before + self.family.step(),
             lease: self.lease,
-            session: if is_new && self.keeping == Keeping::Server { Session::Bound } else { Session::None },
+            session: if is_new && self.renewal == Renewal::Server { Session::Bound } else { Session::None },
         };
-        let line = match (request.session, self.replicas) {
-            (Session::Bound, _) => Line::watched(&self.client, self.family.key()),
-            (Session::None, Some(_)) => Line::own(&self.client, self.family.key()),
-            (Session::None, None) => Line::pooled(&self.client, self.family.key()),
+        let transport = match (request.session, self.replicas) {
+            (Session::Bound, _) => Transport::watched(&self.client, self.family.key()),
+            (Session::None, Some(_)) => Transport::own(&self.client, self.family.key()),
+            (Session::None, None) => Transport::pooled(&self.client, self.family.key()),
         };
-        let mut undo = Undo::of(&self.client, &request);
-        let granted = match protocol::acquire(&line, &request, patience, self.poll, &mut undo).await {
+        let mut cleanup = Cleanup::of(&self.client, &request);
+        let granted = match protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup).await {
             Ok(Some(granted)) => granted,
             Ok(None) => return Ok(None),
             Err(error) => {
-                undo.run(request.before).await;
+                cleanup.run(before).await;
                 return Err(error);
             }
         };
-        if let Err(error) = self.accept(hold, &request, granted, &line).await {
-            // What is left of a hold that was lost goes too.
-            let before = if hold.is_lost() { 0 } else { request.before };
-            undo.run(before).await;
-            return Err(error);
-        }
-        if is_new {
-            self.keep(hold, line).await;
-        }
-        undo.disarm();
-        Ok(Some(Guard::new(hold.clone(), self.family.clone(), granted.fence)))
-    }
-
-    /// Makes the grant part of the hold.
-    async fn accept(&self, hold: &Hold, request: &Request, granted: Granted, line: &Line) -> Result<()> {
-        let mode = self.family.mode();
-        if request.before > 0 && hold.held(mode).fence != granted.fence {
+        if before > 0 && hold.fence() != granted.fence {
+            // A new grant: what was held is lost, and the new one is nobody's.
             hold.lose();
+            cleanup.run(0).await;
             return Err(Error::LockLost);
         }
-        if let Some((replicas, wait)) = self.replicas {
-            protocol::replicated(line, replicas, wait).await?;
+        if let Some((replicas, limit)) = self.replicas {
+            if let Err(error) = protocol::replicated(&transport, replicas, limit).await {
+                cleanup.run(before).await;
+                return Err(error);
+            }
         }
+        // What its owner held in the other mode may have been given back meanwhile.
+        let is_new = is_new || hold.is_over();
+        let hold = if hold.is_over() { self.new_hold(request.token) } else { hold.clone() };
         hold.granted(mode, request.holds, granted);
-        Ok(())
+        if is_new {
+            self.start_renewal(&hold, transport).await;
+        }
+        cleanup.disarm();
+        Ok(Some(Guard::new(hold, self.family.clone(), granted.fence)))
     }
 
-    async fn keep(&self, hold: &Arc<Hold>, line: Line) {
+    async fn start_renewal(&self, hold: &Arc<Hold>, transport: Transport) {
         let Some(lease) = self.lease else { return };
-        let kept = Arc::downgrade(hold);
-        match self.keeping {
-            Keeping::Client => {
-                let keeper = tokio::spawn(keep_renewed(kept, self.family.clone(), lease));
-                hold.keep_by(keeper.abort_handle());
+        let weak = Arc::downgrade(hold);
+        match self.renewal {
+            Renewal::Client => {
+                let renewal = tokio::spawn(renewal_loop(weak, self.family.clone(), lease));
+                hold.renewed_by(renewal.abort_handle());
             }
-            Keeping::Server => {
-                let ended = line.pin().await;
-                hold.bind(line);
-                let keeper = tokio::spawn(keep_session(kept, self.family.clone(), lease, ended));
-                hold.keep_by(keeper.abort_handle());
+            Renewal::Server => {
+                let ended = transport.pin().await;
+                hold.bind(transport);
+                let renewal = tokio::spawn(session_loop(weak, self.family.clone(), lease, ended));
+                hold.renewed_by(renewal.abort_handle());
             }
-            Keeping::Nobody | Keeping::Both => {}
+            Renewal::None | Renewal::Both => {}
         }
     }
 
@@ -294,13 +290,13 @@ impl Lock {
 
     fn check(&self) -> Result<()> {
         self.family.check()?;
-        if self.keeping == Keeping::Both {
+        if self.renewal == Renewal::Both {
             return Err(Error::Usage("with session the server renews: leave auto_renew out"));
         }
-        if self.keeping != Keeping::Nobody && self.lease.is_none() {
+        if self.renewal != Renewal::None && self.lease.is_none() {
             return Err(Error::Usage("session and auto_renew need a lease: it is what is renewed"));
         }
-        if self.keeping == Keeping::Server && self.poll.is_some() {
+        if self.renewal == Renewal::Server && self.poll.is_some() {
             return Err(Error::Usage("mixed polls, and a session is bound while waiting: use one of them"));
         }
         match &self.owner {
@@ -313,8 +309,8 @@ impl Lock {
 }
 
 /// None: the time was over before.
-async fn within<T>(patience: Patience, future: impl std::future::Future<Output = T>) -> Option<T> {
-    match patience.ends() {
+async fn within<T>(wait: Wait, future: impl std::future::Future<Output = T>) -> Option<T> {
+    match wait.ends() {
         Some(ends) => tokio::time::timeout_at(ends.into(), future).await.ok(),
         None => Some(future.await),
     }

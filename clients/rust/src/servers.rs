@@ -102,11 +102,11 @@ impl Sentinel {
     }
 
     async fn ask(&self, limit: Duration) -> RedisResult<Address> {
-        let mut words = cmd("SENTINEL");
-        words.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let mut command = cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let mut failed = None;
         for sentinel in &self.sentinels {
-            match ask(sentinel, &words, limit).await {
+            match ask(sentinel, &command, limit).await {
                 Ok(reply) => match redis::from_redis_value::<Option<Address>>(reply)? {
                     Some(address) => return Ok(address),
                     None => failed = failed.or_else(|| Some(self.unknown())),
@@ -181,11 +181,11 @@ impl Cluster {
     /// Asks the nodes that are known, then the seeds, until one answers.
     async fn refresh(&self, map: &mut Map, limit: Duration) -> RedisResult<()> {
         let known: Vec<Arc<Node>> = map.nodes.values().chain(&self.seeds).cloned().collect();
-        let mut words = cmd("CLUSTER");
-        words.arg("SLOTS");
+        let mut command = cmd("CLUSTER");
+        command.arg("SLOTS");
         let mut failed = None;
         for node in known {
-            let ranges = match ask(&node, &words, limit).await {
+            let ranges = match ask(&node, &command, limit).await {
                 Ok(Value::Array(ranges)) if !ranges.is_empty() => ranges,
                 Ok(_) => continue,
                 Err(error) => {
@@ -232,9 +232,9 @@ impl Map {
     }
 }
 
-async fn ask(node: &Node, words: &redis::Cmd, limit: Duration) -> RedisResult<Value> {
+async fn ask(node: &Node, command: &redis::Cmd, limit: Duration) -> RedisResult<Value> {
     let (generation, mut connection) = node.shared(limit).await?;
-    let asked = tokio::time::timeout(limit, words.query_async(&mut connection)).await;
+    let asked = tokio::time::timeout(limit, command.query_async(&mut connection)).await;
     let reply = asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
     if reply.is_err() {
         node.forget(generation).await;

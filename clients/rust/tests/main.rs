@@ -1,3 +1,12 @@
 //! The client on real servers: the cases of clients/conformance.md, and what is particular to this language.
 
+mod cancellation;
+mod cluster;
 mod conformance;
+mod connections;
+mod families;
+mod mixed;
+mod proxy;
+mod servers;
+#[cfg(feature = "tls")]
+mod tls;

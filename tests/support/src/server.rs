@@ -27,6 +27,7 @@ pub struct Builder {
     module_args: String,
     config: Vec<String>,
     is_node: bool,
+    is_sentinel: bool,
     clock: Option<String>,
     clocks: Option<Clocks>,
     /// A program that runs the server, and its arguments.
@@ -100,6 +101,12 @@ impl Builder {
     pub fn cluster(mut self) -> Builder {
         self.is_node = true;
         self
+    }
+
+    /// A Sentinel, without the module; it watches nobody yet.
+    pub fn sentinel(mut self) -> Builder {
+        self.is_sentinel = true;
+        self.no_module()
     }
 
     /// Runs the server by another program, in the same process: valgrind, say, with its arguments. Otherwise by the one
@@ -182,6 +189,7 @@ impl Server {
             module_args: String::new(),
             config: Vec::new(),
             is_node: false,
+            is_sentinel: false,
             clock: None,
             clocks: None,
             runner: runner_of_all(),
@@ -386,6 +394,7 @@ impl Server {
         };
         command
             .arg(&config)
+            .args(self.builder.is_sentinel.then_some("--sentinel"))
             .current_dir(self.dir())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log opens twice"))
@@ -411,10 +420,18 @@ impl Server {
     }
 
     fn config(&self) -> String {
+        let mut lines =
+            vec![format!("port {}", self.port), "bind 127.0.0.1".into(), format!("dir {}", self.dir().display())];
+        if !self.builder.is_sentinel {
+            lines.extend(self.data_config());
+        }
+        lines.extend(self.builder.config.iter().cloned());
+        lines.join("\n") + "\n"
+    }
+
+    /// What a server that has data is told besides.
+    fn data_config(&self) -> Vec<String> {
         let mut lines = vec![
-            format!("port {}", self.port),
-            "bind 127.0.0.1".into(),
-            format!("dir {}", self.dir().display()),
             "save \"\"".into(),
             "enable-debug-command yes".into(),
             // A replica that has just connected is not made to wait for others that might come.
@@ -433,8 +450,7 @@ impl Server {
         if let Some(bus_port) = self.bus_port {
             lines.extend(["cluster-enabled yes".into(), format!("cluster-port {bus_port}")]);
         }
-        lines.extend(self.builder.config.iter().cloned());
-        lines.join("\n") + "\n"
+        lines
     }
 
     fn clock_file(&self) -> PathBuf {

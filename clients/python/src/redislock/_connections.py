@@ -18,7 +18,7 @@ _VERSION = tuple(int(part) for part in redis.__version__.split(".")[:2] if part.
 GET_CONNECTION_ARGS: Tuple[str, ...] = () if _VERSION >= (5, 3) else ("LOCK.ACQUIRE",)
 
 
-class WaitShare:
+class WaiterLimit:
     """At most half of a pool's connections wait: a release always finds one. Other waits get a connection of
     their own."""
 

@@ -1,13 +1,11 @@
-"""The words of each family of locks, and what its replies mean. No I/O, no state."""
+"""The commands of each family of locks, and what their replies mean. No I/O, no state."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
-from ._steps import Word
-
-Words = Tuple[Word, ...]
+from ._steps import Argument, Command
 
 
 @dataclass(frozen=True)
@@ -16,57 +14,57 @@ class Lease:
 
     ms: Optional[int]
 
-    def words(self) -> Words:
+    def arguments(self) -> Command:
         return ("PERSIST",) if self.ms is None else ("PX", self.ms)
 
 
 class Family:
     """`holds` is always what the owner holds afterwards, so that every command can be sent again."""
 
-    names: Sequence[Word]
+    names: Sequence[Argument]
     mode = ""
     counts = False
     """Whether holds add up: then a hold belongs to a line of execution, and is taken again inside it."""
 
     @property
-    def key(self) -> Word:
+    def key(self) -> Argument:
         return self.names[0]
 
-    def acquire(self, token: bytes, holds: int, lease: Lease) -> Words:
+    def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
         raise NotImplementedError
 
-    def release(self, token: bytes, holds: int) -> Words:
+    def release(self, token: bytes, holds: int) -> Command:
         raise NotImplementedError
 
-    def renew(self, token: bytes, lease: Lease) -> Words:
+    def renew(self, token: bytes, lease: Lease) -> Command:
         raise NotImplementedError
 
     def was_held(self, reply: Any) -> bool:
         """Whether a release found what it was to release."""
         return int(reply) >= 0
 
-    def held(self, token: bytes) -> Words:
+    def held(self, token: bytes) -> Command:
         return ("LOCK.HELD", self.key, token)
 
-    def cancel(self, token: bytes) -> Words:
+    def cancel(self, token: bytes) -> Command:
         return ("LOCK.CANCEL", self.key, token)
 
-    def exists(self) -> Words:
+    def exists(self) -> Command:
         return ("EXISTS", *self.names)
 
 
 class Mutex(Family):
-    def __init__(self, name: Word) -> None:
+    def __init__(self, name: Argument) -> None:
         self.names = (name,)
 
-    def acquire(self, token: bytes, holds: int, lease: Lease) -> Words:
-        return ("LOCK.ACQUIRE", self.key, token, *lease.words())
+    def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
+        return ("LOCK.ACQUIRE", self.key, token, *lease.arguments())
 
-    def release(self, token: bytes, holds: int) -> Words:
+    def release(self, token: bytes, holds: int) -> Command:
         return ("LOCK.RELEASE", self.key, token)
 
-    def renew(self, token: bytes, lease: Lease) -> Words:
-        return ("LOCK.RENEW", self.key, token, *lease.words())
+    def renew(self, token: bytes, lease: Lease) -> Command:
+        return ("LOCK.RENEW", self.key, token, *lease.arguments())
 
     def was_held(self, reply: Any) -> bool:
         return int(reply) == 1
@@ -75,67 +73,67 @@ class Mutex(Family):
 class Reentrant(Family):
     counts = True
 
-    def __init__(self, name: Word) -> None:
+    def __init__(self, name: Argument) -> None:
         self.names = (name,)
 
-    def acquire(self, token: bytes, holds: int, lease: Lease) -> Words:
-        return ("RLOCK.ACQUIRE", self.key, token, "HOLDS", holds, *lease.words())
+    def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
+        return ("RLOCK.ACQUIRE", self.key, token, "HOLDS", holds, *lease.arguments())
 
-    def release(self, token: bytes, holds: int) -> Words:
+    def release(self, token: bytes, holds: int) -> Command:
         return ("RLOCK.RELEASE", self.key, token, "HOLDS", holds)
 
-    def renew(self, token: bytes, lease: Lease) -> Words:
-        return ("RLOCK.RENEW", self.key, token, *lease.words())
+    def renew(self, token: bytes, lease: Lease) -> Command:
+        return ("RLOCK.RENEW", self.key, token, *lease.arguments())
 
 
 class ReadWrite(Family):
     counts = True
 
-    def __init__(self, name: Word, mode: str) -> None:
+    def __init__(self, name: Argument, mode: str) -> None:
         self.names = (name,)
         self.mode = mode
 
-    def acquire(self, token: bytes, holds: int, lease: Lease) -> Words:
-        return ("RWLOCK.ACQUIRE", self.key, token, self.mode, "HOLDS", holds, *lease.words())
+    def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
+        return ("RWLOCK.ACQUIRE", self.key, token, self.mode, "HOLDS", holds, *lease.arguments())
 
-    def release(self, token: bytes, holds: int) -> Words:
+    def release(self, token: bytes, holds: int) -> Command:
         return ("RWLOCK.RELEASE", self.key, token, self.mode, "HOLDS", holds)
 
-    def renew(self, token: bytes, lease: Lease) -> Words:
-        return ("RWLOCK.RENEW", self.key, token, *lease.words())
+    def renew(self, token: bytes, lease: Lease) -> Command:
+        return ("RWLOCK.RENEW", self.key, token, *lease.arguments())
 
 
 class Permits(Family):
     counts = True
 
-    def __init__(self, name: Word, limit: int) -> None:
+    def __init__(self, name: Argument, limit: int) -> None:
         self.names = (name,)
         self.limit = limit
 
-    def acquire(self, token: bytes, holds: int, lease: Lease) -> Words:
-        return ("SEM.ACQUIRE", self.key, token, "LIMIT", self.limit, "HOLDS", holds, *lease.words())
+    def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
+        return ("SEM.ACQUIRE", self.key, token, "LIMIT", self.limit, "HOLDS", holds, *lease.arguments())
 
-    def release(self, token: bytes, holds: int) -> Words:
+    def release(self, token: bytes, holds: int) -> Command:
         return ("SEM.RELEASE", self.key, token, "HOLDS", holds)
 
-    def renew(self, token: bytes, lease: Lease) -> Words:
-        return ("SEM.RENEW", self.key, token, *lease.words())
+    def renew(self, token: bytes, lease: Lease) -> Command:
+        return ("SEM.RENEW", self.key, token, *lease.arguments())
 
 
-class Several(Family):
-    def __init__(self, names: Sequence[Word]) -> None:
+class MultiMutex(Family):
+    def __init__(self, names: Sequence[Argument]) -> None:
         if not names:
             raise ValueError("a MultiLock needs at least one name")
         self.names = tuple(names)
 
-    def acquire(self, token: bytes, holds: int, lease: Lease) -> Words:
-        return ("MLOCK.ACQUIRE", len(self.names), *self.names, token, *lease.words())
+    def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
+        return ("MLOCK.ACQUIRE", len(self.names), *self.names, token, *lease.arguments())
 
-    def release(self, token: bytes, holds: int) -> Words:
+    def release(self, token: bytes, holds: int) -> Command:
         return ("MLOCK.RELEASE", len(self.names), *self.names, token)
 
-    def renew(self, token: bytes, lease: Lease) -> Words:
-        return ("MLOCK.RENEW", len(self.names), *self.names, token, *lease.words())
+    def renew(self, token: bytes, lease: Lease) -> Command:
+        return ("MLOCK.RENEW", len(self.names), *self.names, token, *lease.arguments())
 
     def was_held(self, reply: Any) -> bool:
         return int(reply) == len(self.names)

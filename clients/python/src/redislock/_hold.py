@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
 from ._families import Lease
-from ._steps import Keeper
+from ._steps import Background
 
 # Monotonic: no clock that somebody sets moves a deadline.
 clock = time.monotonic
@@ -46,35 +46,35 @@ class Grant:
 class Hold:
     """One owner's holds on one lock.
 
-        open ──release──▶ over
-          └──lose──▶ lost (told once) ──release──▶ over
+        held ──release──▶ ended
+          └──lose──▶ lost (told once) ──release──▶ ended
     """
 
     def __init__(self, token: bytes, lease: Lease, event: Any) -> None:
         self.token = token
         self.lease = lease
         # Of a session: its connection. The server renews the lease while it lives, so that no local deadline counts.
-        self.line: Any = None
+        self.session_transport: Any = None
         self.event = event
         self.fence = 0
         self.deadline: Optional[float] = None
         self.holds: Dict[str, int] = {}
-        self.keepers: List[Keeper] = []
-        self.over = False
+        self.background: List[Background] = []
+        self.ended = False
         self._lost = False
 
     @property
     def lost(self) -> bool:
-        return self._lost or (self.ends is not None and clock() >= self.ends)
+        return self._lost or (self.local_deadline is not None and clock() >= self.local_deadline)
 
     @property
-    def ends(self) -> Optional[float]:
+    def local_deadline(self) -> Optional[float]:
         """When it is lost if nobody says anything before; None: never."""
-        return self.deadline if self.line is None else None
+        return self.deadline if self.session_transport is None else None
 
     def lose(self) -> bool:
         """Mark it as lost; False when that is known already, or it was released."""
-        if self._lost or self.over:
+        if self._lost or self.ended:
             return False
         self._lost = True
         self.event.set()
@@ -90,14 +90,14 @@ class Hold:
 
     def end(self) -> None:
         """Given back, or given up: nobody is told of a loss from here on, and who waits for one wakes."""
-        self.over = True
-        self.stop_keepers()
+        self.ended = True
+        self.stop_background()
         self.event.set()
 
-    def stop_keepers(self) -> None:
-        keepers, self.keepers = self.keepers, []
-        for keeper in keepers:
-            keeper.stop()
+    def stop_background(self) -> None:
+        background, self.background = self.background, []
+        for each in background:
+            each.stop()
 
     def grant(self, mode: Optional[str] = None) -> Grant:
         """What is held of one mode, None: of all."""

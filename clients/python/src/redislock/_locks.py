@@ -1,6 +1,6 @@
 """What a lock object is, sync or asyncio: its arguments, what its line of execution holds, and each method as steps.
 
-The classes that people use add the driver and the colour of the functions, and decide nothing.
+The classes that people use add the driver and `await`, and decide nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
 
 from . import _protocol as protocol
-from ._families import Family, Lease, Mutex, Permits, ReadWrite, Reentrant, Several, Words
+from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant
 from ._hold import Grant, Granted, Hold
-from ._steps import Close, Keep, Steps, Undo
+from ._steps import Cleanup, Close, Command, Spawn, Steps
 from ._tokens import make_token
 from .errors import LockError, LockNotOwnedError, named
 
@@ -135,7 +135,7 @@ class LockBase:
     def _new_event(self) -> Any:
         raise NotImplementedError
 
-    def _line(self, own: bool = False) -> Any:
+    def _transport(self, own: bool = False) -> Any:
         raise NotImplementedError
 
     # What the caller may look at.
@@ -181,65 +181,65 @@ class LockBase:
         request = protocol.Request(
             self.family, str(self.name), hold.token, before, before + add, self._lease(), self.session and not nested
         )
-        line, other = self._line(own=request.session or self.replicas > 0), self._line()
-        patience_s = self._patience_s(blocking, blocking_timeout)
+        transport, pooled = self._transport(own=request.session or self.replicas > 0), self._transport()
+        wait_s = self._wait_s(blocking, blocking_timeout)
         poll_s = float(self.sleep if sleep is None else sleep) if self.mixed else None
         kept = False
         try:
-            granted = yield from protocol.acquire(line, other, request, patience_s, poll_s)
+            granted = yield from protocol.acquire(transport, pooled, request, wait_s, poll_s)
             if granted is not None:
-                yield from self._accept(hold, request, granted, line, other)
+                yield from self._accept(hold, request, granted, transport, pooled)
                 kept = request.session
         except GeneratorExit:
             raise
         except BaseException:
-            yield Close(line)
+            yield Close(transport)
             raise
         if not kept:
-            yield Close(line)
+            yield Close(transport)
         return granted is not None
 
     def _accept(
-        self, hold: Hold, request: protocol.Request, granted: Granted, line: Any, other: Any
+        self, hold: Hold, request: protocol.Request, granted: Granted, transport: Any, pooled: Any
     ) -> Steps[None]:
         """Make the grant this line of execution's hold, or give it back."""
         try:
             if request.before and granted.fence != hold.fence:
-                yield Undo(protocol.release_all(other, request))
+                yield Cleanup(protocol.release_all(pooled, request))
                 yield from protocol.lose(hold, self.on_lost)
                 raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
             if self.replicas:
-                yield from protocol.replicated(line, request.name, self.replicas, self.replica_timeout)
+                yield from protocol.replicated(transport, request.name, self.replicas, self.replica_timeout)
             old: Optional[Hold] = self.local.hold
             if old is not None and old is not hold:
                 yield from self._forget(old)
             hold.granted(granted, self.family.mode)
             self.local.hold, self.local.token = hold, hold.token
-            if not hold.keepers:
-                yield from self._keep(hold, request, line, other)
+            if not hold.background:
+                yield from self._start_background(hold, request, transport, pooled)
         except GeneratorExit:
             raise
         except LockNotOwnedError:
             raise
         except BaseException:
-            yield Undo(protocol.withdraw(other, request))
+            yield Cleanup(protocol.withdraw(pooled, request))
             if not request.before and self.local.hold is hold:
                 yield from self._forget(hold)
             raise
 
-    def _keep(self, hold: Hold, request: protocol.Request, line: Any, other: Any) -> Steps[None]:
+    def _start_background(self, hold: Hold, request: protocol.Request, transport: Any, pooled: Any) -> Steps[None]:
         kept = weakref.ref(hold)
         if request.session:
-            hold.line = line
-            line.pin()
-            steps = protocol.keep_session(line, self.family, kept, self.on_lost)
-            hold.keepers.append((yield Keep(steps, f"redislock session {request.name}")))
+            hold.session_transport = transport
+            transport.pin()
+            steps = protocol.session_loop(transport, self.family, kept, self.on_lost)
+            hold.background.append((yield Spawn(steps, f"redislock session {request.name}")))
         if self.auto_renew:
-            steps = protocol.keep_renewed(other, self.family, kept, self.on_lost)
-            hold.keepers.append((yield Keep(steps, f"redislock renew {request.name}")))
+            steps = protocol.renewal_loop(pooled, self.family, kept, self.on_lost)
+            hold.background.append((yield Spawn(steps, f"redislock renew {request.name}")))
         if self.on_lost is not None and not request.session:
-            steps = protocol.keep_deadline(kept, self.on_lost)
-            hold.keepers.append((yield Keep(steps, f"redislock deadline {request.name}")))
+            steps = protocol.deadline_loop(kept, self.on_lost)
+            hold.background.append((yield Spawn(steps, f"redislock deadline {request.name}")))
 
     def _releasing(self, drop: int) -> Steps[None]:
         token, hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
@@ -249,26 +249,26 @@ class LockBase:
         left = max(0, before - drop)
         last = not left and not any(holds for mode, holds in hold.holds.items() if mode != self.family.mode)
         if last:
-            hold.over = True
-            hold.stop_keepers()
+            hold.ended = True
+            hold.stop_background()
         try:
-            was_held = yield from protocol.release(self._line(), self.family, hold, left)
+            was_held = yield from protocol.release(self._transport(), self.family, hold, left)
         except GeneratorExit:
             raise
         except Exception:
             # The token stays: the caller may try again. Nothing renews the lock any more, and a session ends here.
-            if last and hold.line is not None:
-                yield Close(hold.line)
+            if last and hold.session_transport is not None:
+                yield Close(hold.session_transport)
             raise
         except BaseException:
-            yield Undo(self._release_after_all(hold, left, last))
+            yield Cleanup(self._release_after_all(hold, left, last))
             raise
         yield from self._released(hold, left, last or not was_held)
         if not was_held:
             raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
 
     def _release_after_all(self, hold: Hold, left: int, last: bool) -> Steps[None]:
-        yield from protocol.release(self._line(), self.family, hold, left)
+        yield from protocol.release(self._transport(), self.family, hold, left)
         yield from self._released(hold, left, last)
 
     def _released(self, hold: Hold, left: int, all_of_it: bool) -> Steps[None]:
@@ -280,21 +280,21 @@ class LockBase:
         hold.end()
         if self.local.token == hold.token:
             self.local.hold = self.local.token = None
-        if hold.line is not None:
-            yield Close(hold.line)
+        if hold.session_transport is not None:
+            yield Close(hold.session_transport)
 
     def _extending(self, additional_time: Number, replace_ttl: bool) -> Steps[bool]:
         token, hold = self._held("Cannot extend an unlocked lock")
         if self.timeout is None:
             raise self._error(LockError, "Cannot extend a lock with no timeout")
-        line = self._line()
+        transport = self._transport()
         ms = int(additional_time * 1000)
         if not replace_ttl:
-            left_ms = yield from protocol.held(line, self.family, token, str(self.name))
+            left_ms = yield from protocol.held(transport, self.family, token, str(self.name))
             if left_ms is None or left_ms < 0:
                 yield from self._lost_while(hold, "extend")
             ms += left_ms or 0
-        if not (yield from protocol.renew(line, self.family, hold, Lease(ms))):
+        if not (yield from protocol.renew(transport, self.family, hold, Lease(ms))):
             yield from self._lost_while(hold, "extend")
         return True
 
@@ -302,28 +302,28 @@ class LockBase:
         token, hold = self._held("Cannot reacquire an unlocked lock")
         if self.timeout is None:
             raise self._error(LockError, "Cannot reacquire a lock with no timeout")
-        if not (yield from protocol.renew(self._line(), self.family, hold, self._lease())):
+        if not (yield from protocol.renew(self._transport(), self.family, hold, self._lease())):
             yield from self._lost_while(hold, "reacquire")
         return True
 
-    def _executing(self, command: Words) -> Steps[Any]:
+    def _executing(self, command: Command) -> Steps[Any]:
         token, hold = self._held("Cannot execute a command under an unlocked lock")
         if not command:
             raise ValueError("a command is needed")
         try:
-            return (yield from protocol.execute(self._line(), self.family, token, str(self.name), command))
+            return (yield from protocol.execute(self._transport(), self.family, token, str(self.name), command))
         except LockNotOwnedError:
             yield from protocol.lose(hold, self.on_lost)
             raise
 
     def _locked(self) -> Steps[bool]:
-        return bool((yield from protocol.ask(self._line(), self.family.exists(), str(self.name))))
+        return bool((yield from protocol.query(self._transport(), self.family.exists(), str(self.name))))
 
     def _owned(self) -> Steps[bool]:
         token: Optional[bytes] = self.local.token
         if token is None:
             return False
-        left_ms = yield from protocol.held(self._line(), self.family, token, str(self.name))
+        left_ms = yield from protocol.held(self._transport(), self.family, token, str(self.name))
         return left_ms is not None
 
     def _exiting(self, drop: int) -> Steps[None]:
@@ -358,7 +358,7 @@ class LockBase:
     def _lease(self) -> Lease:
         return Lease(max(1, int(self.timeout * 1000)) if self.timeout else None)
 
-    def _patience_s(self, blocking: Optional[bool], blocking_timeout: Optional[Number]) -> Optional[float]:
+    def _wait_s(self, blocking: Optional[bool], blocking_timeout: Optional[Number]) -> Optional[float]:
         if not (self.blocking if blocking is None else blocking):
             return 0
         timeout = self.blocking_timeout if blocking_timeout is None else blocking_timeout
@@ -449,7 +449,7 @@ class SemaphoreBase(LockBase):
         self._add = permits
 
 
-class SeveralBase(LockBase):
+class MultiBase(LockBase):
     """Several mutexes at once, all or nothing, with one fence. In a cluster all names share one slot."""
 
     def __init__(
@@ -459,7 +459,7 @@ class SeveralBase(LockBase):
         timeout: Optional[Number] = DEFAULT_LEASE_S,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(redis, ", ".join(map(str, names)), Several(names), timeout, **options)
+        super().__init__(redis, ", ".join(map(str, names)), MultiMutex(names), timeout, **options)
 
 
 class ViewBase(LockBase):

@@ -12,10 +12,10 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from ._families import Family, Lease, Words
+from ._families import Family, Lease
 from ._hold import Grant, Granted, Hold, clock
-from ._replies import RedisTrouble, code, heals, may_have_run, means_lost, translated
-from ._steps import Pause, Send, SocketTimeout, Steps, Tell, Undo
+from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
+from ._steps import Cleanup, Command, Notify, Pause, Send, SocketTimeout, Steps
 from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
@@ -23,12 +23,12 @@ logger = logging.getLogger("redislock")
 # BLOCK where the socket has no time-out.
 SLICE_S = 5.0
 # A reply to BLOCK that is so late will not come: where the socket has no time-out, ours ends the wait.
-LATE_S = 5.0
+REPLY_MARGIN_S = 5.0
 # How long a request without BLOCK, or a release, is sent again: long enough for a reconnect and a slot's move.
 RESEND_S = 1.0
 RELEASE_S = 10.0
 # How long a cancelled caller is kept to clear up behind itself.
-UNDO_S = 2.0
+CLEANUP_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Request:
     lease: Lease
     session: bool
 
-    def words(self, block_ms: Optional[int]) -> Words:
-        words = self.family.acquire(self.token, self.holds, self.lease)
+    def command(self, block_ms: Optional[int]) -> Command:
+        command = self.family.acquire(self.token, self.holds, self.lease)
         if block_ms is not None:
-            words += ("BLOCK", block_ms)
-        return words + ("SESSION",) if self.session else words
+            command += ("BLOCK", block_ms)
+        return command + ("SESSION",) if self.session else command
 
     def granted(self, reply: Any, sent: float) -> Optional[Granted]:
         if reply is None:
@@ -77,7 +77,7 @@ class Resend:
         self._until: Optional[float] = None
         self._backoff = Backoff()
 
-    def over(self) -> bool:
+    def expired(self) -> bool:
         if self._until is None:
             self._until = clock() + self._limit_s
             return False
@@ -88,15 +88,15 @@ class Resend:
 
 
 def acquire(
-    line: Any, other: Any, request: Request, patience_s: Optional[float], poll_s: Optional[float]
+    transport: Any, pooled: Any, request: Request, wait_s: Optional[float], poll_s: Optional[float]
 ) -> Steps[Optional[Granted]]:
     """Take the lock; None: not granted in time.
 
-    `patience_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: ask again so often in place of waiting in
-    the queue, beside clients that hold the key as a string. `other`: the line to clear up over.
+    `wait_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: ask again so often in place of waiting in
+    the queue, beside clients that hold the key as a string. `pooled`: what to clear up over.
     """
-    ends = None if patience_s is None else clock() + patience_s
-    waits = patience_s != 0 and poll_s is None
+    ends = None if wait_s is None else clock() + wait_s
+    waits = wait_s != 0 and poll_s is None
     resend = Resend(RESEND_S)
     backoff = Backoff()
     # A request that was sent and not answered: it may be queued, or granted.
@@ -104,24 +104,24 @@ def acquire(
     try:
         while True:
             try:
-                granted = yield from _ask(line, request, ends, waits)
+                granted = yield from _ask(transport, request, ends, waits)
                 unanswered = False
-            except RedisTrouble as error:
+            except REDIS_ERRORS as error:
                 unanswered = unanswered or may_have_run(error)
                 if code(error) == "WRONGTYPE" and poll_s is None:
-                    raise (yield from _wrong_type(line, request)) from error
+                    raise (yield from _wrong_type(transport, request)) from error
                 if code(error) in ("WRONGTYPE", "GRACE") and not waits:
                     granted = None
-                elif not heals(error):
+                elif not is_transient(error):
                     raise translated(error, request.name) from error
-                elif resend.over() if patience_s == 0 else ends is not None and clock() >= ends:
+                elif resend.expired() if wait_s == 0 else ends is not None and clock() >= ends:
                     raise
                 else:
                     logger.debug("%s: asking again after %r", request.name, error)
-                    yield resend.pause() if patience_s == 0 else Pause(backoff.next(ends))
+                    yield resend.pause() if wait_s == 0 else Pause(backoff.next(ends))
                     continue
             backoff = Backoff()
-            if granted is not None or patience_s == 0:
+            if granted is not None or wait_s == 0:
                 return granted
             if poll_s is not None:
                 # Half to one and a half of it: old and new clients that poll in step would starve each other.
@@ -135,34 +135,34 @@ def acquire(
         raise
     except BaseException as error:
         if unanswered or not isinstance(error, Exception):
-            yield Undo(withdraw(other, request))
+            yield Cleanup(withdraw(pooled, request))
         raise
 
 
-def _ask(line: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Optional[Granted]]:
+def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Optional[Granted]]:
     """One request, or one slice of a wait."""
     block_s = None
     if waits:
-        block_s = slice_of((yield SocketTimeout(line)))
+        block_s = slice_of((yield SocketTimeout(transport)))
         if ends is not None:
             block_s = min(block_s, max(0.0, ends - clock()))
     block_ms = None if block_s is None else max(1, round(block_s * 1000))
-    within_s = None if block_s is None else block_s + LATE_S
+    within_s = None if block_s is None else block_s + REPLY_MARGIN_S
     sent = clock()
-    reply = yield Send(line, request.words(block_ms), within_s, waits=waits)
+    reply = yield Send(transport, request.command(block_ms), within_s, waits=waits)
     granted = request.granted(reply, sent)
     if granted is not None and waits:
-        return (yield from _dated(line, request, granted, sent))
+        return (yield from _with_deadline(transport, request, granted, sent))
     return granted
 
 
-def _dated(line: Any, request: Request, granted: Granted, sent: float) -> Steps[Optional[Granted]]:
+def _with_deadline(transport: Any, request: Request, granted: Granted, sent: float) -> Steps[Optional[Granted]]:
     """The grant with its deadline. The lease began with the grant, which may be a slice later than the request:
     where that matters, the server is asked how much is left."""
     if request.lease.ms is None or clock() - sent < request.lease.ms / 10_000:
         return granted
     asked = clock()
-    held = yield Send(line, request.family.held(request.token), LATE_S)
+    held = yield Send(transport, request.family.held(request.token), REPLY_MARGIN_S)
     if held is None:
         return None
     left_ms = int(held[2])
@@ -178,45 +178,46 @@ def slice_of(socket_timeout_s: Optional[float]) -> float:
     return min(socket_timeout_s * 3 / 4, socket_timeout_s - 0.5)
 
 
-def _wrong_type(line: Any, request: Request) -> Steps[Exception]:
-    found = yield Send(line, ("TYPE", request.family.key))
+def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
+    found = yield Send(transport, ("TYPE", request.family.key))
     found = found.decode() if isinstance(found, bytes) else str(found)
     hint = "; a SET NX client may hold it: mixed=True takes turns with such clients" if found == "string" else ""
     return named(WrongTypeError, f"the key {request.name!r} is a {found}, not a lock{hint}", request.name)
 
 
-def withdraw(line: Any, request: Request) -> Steps[None]:
+def withdraw(transport: Any, request: Request) -> Steps[None]:
     """Leave neither a queued request nor a hold of it behind. What cannot be reached ends with its lease."""
     # In this order: a release alone could come just before the grant.
-    yield from _sent(line, request, request.family.cancel(request.token))
-    yield from _sent(line, request, request.family.release(request.token, request.before))
+    yield from _sent(transport, request, request.family.cancel(request.token))
+    yield from _sent(transport, request, request.family.release(request.token, request.before))
 
 
-def release_all(line: Any, request: Request) -> Steps[None]:
+def release_all(transport: Any, request: Request) -> Steps[None]:
     """Give back every hold of the request's owner and mode."""
-    yield from _sent(line, request, request.family.release(request.token, 0))
+    yield from _sent(transport, request, request.family.release(request.token, 0))
 
 
-def _sent(line: Any, request: Request, words: Words) -> Steps[None]:
-    resend = Resend(UNDO_S)
+def _sent(transport: Any, request: Request, command: Command) -> Steps[None]:
+    resend = Resend(CLEANUP_S)
     while True:
         try:
-            yield Send(line, words, UNDO_S)
+            yield Send(transport, command, CLEANUP_S)
             return
-        except RedisTrouble as error:
-            if not heals(error) or resend.over():
+        except REDIS_ERRORS as error:
+            if not is_transient(error) or resend.expired():
                 logger.debug("%s: could not be withdrawn: %r", request.name, error)
                 return
         yield resend.pause()
 
 
-def replicated(line: Any, name: str, replicas: int, timeout_ms: int) -> Steps[None]:
+def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Steps[None]:
     """Wait until the grant, made on this same connection, has reached so many replicas."""
     until = clock() + timeout_ms / 1000
     while True:
-        longest = slice_of((yield SocketTimeout(line)))
+        longest = slice_of((yield SocketTimeout(transport)))
         wait_ms = max(1, round(min(longest, max(0.0, until - clock())) * 1000))
-        confirmed = int((yield Send(line, ("WAIT", replicas, wait_ms), wait_ms / 1000 + LATE_S, waits=True)))
+        within_s = wait_ms / 1000 + REPLY_MARGIN_S
+        confirmed = int((yield Send(transport, ("WAIT", replicas, wait_ms), within_s, waits=True)))
         if confirmed >= replicas:
             return
         if clock() >= until:
@@ -224,18 +225,18 @@ def replicated(line: Any, name: str, replicas: int, timeout_ms: int) -> Steps[No
             raise named(NotReplicatedError, message, name)
 
 
-def release(line: Any, family: Family, hold: Hold, holds: int) -> Steps[bool]:
+def release(transport: Any, family: Family, hold: Hold, holds: int) -> Steps[bool]:
     """Give back down to `holds`; False: it was lost before. A release whose reply was lost is sent again."""
     was_lost = hold.lost
     resend = Resend(RELEASE_S)
     may_be_done = False
     while True:
         try:
-            reply = yield Send(line, family.release(hold.token, holds))
-        except RedisTrouble as error:
+            reply = yield Send(transport, family.release(hold.token, holds))
+        except REDIS_ERRORS as error:
             if means_lost(error):
                 return False
-            if not heals(error) or resend.over():
+            if not is_transient(error) or resend.expired():
                 raise translated(error, "") from error
             may_be_done = may_be_done or may_have_run(error)
             yield resend.pause()
@@ -244,17 +245,17 @@ def release(line: Any, family: Family, hold: Hold, holds: int) -> Steps[bool]:
         return family.was_held(reply) or (may_be_done and not was_lost)
 
 
-def renew(line: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
+def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
     """Start the lease again from now; False: it was lost."""
     resend = Resend(RESEND_S)
     while True:
         sent = clock()
         try:
-            reply = yield Send(line, family.renew(hold.token, lease))
-        except RedisTrouble as error:
+            reply = yield Send(transport, family.renew(hold.token, lease))
+        except REDIS_ERRORS as error:
             if means_lost(error):
                 return False
-            if not heals(error) or resend.over():
+            if not is_transient(error) or resend.expired():
                 raise translated(error, "") from error
             yield resend.pause()
             continue
@@ -264,42 +265,42 @@ def renew(line: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
         return True
 
 
-def ask(line: Any, words: Words, name: str) -> Steps[Any]:
+def query(transport: Any, command: Command, name: str) -> Steps[Any]:
     """A command that only reads, sent again while that may help."""
     resend = Resend(RESEND_S)
     while True:
         try:
-            return (yield Send(line, words))
-        except RedisTrouble as error:
-            if not heals(error) or resend.over():
+            return (yield Send(transport, command))
+        except REDIS_ERRORS as error:
+            if not is_transient(error) or resend.expired():
                 raise translated(error, name) from error
             yield resend.pause()
 
 
-def held(line: Any, family: Family, token: bytes, name: str) -> Steps[Optional[int]]:
+def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optional[int]]:
     """Milliseconds left, -1: no deadline, None: the token does not hold the lock."""
     try:
-        reply = yield from ask(line, family.held(token), name)
-    except RedisTrouble as error:
+        reply = yield from query(transport, family.held(token), name)
+    except REDIS_ERRORS as error:
         if means_lost(error):
             return None
         raise
     return None if reply is None else int(reply[2])
 
 
-def execute(line: Any, family: Family, token: bytes, name: str, command: Words) -> Steps[Any]:
+def execute(transport: Any, family: Family, token: bytes, name: str, command: Command) -> Steps[Any]:
     """LOCK.EXEC. Sent again only where it surely did not run."""
     resend = Resend(RESEND_S)
     first = command[0]
     reply_to = (first.decode() if isinstance(first, bytes) else str(first)).upper()
     while True:
         try:
-            return (yield Send(line, ("LOCK.EXEC", family.key, token, *command), reply_to=reply_to))
-        except RedisTrouble as error:
+            return (yield Send(transport, ("LOCK.EXEC", family.key, token, *command), reply_to=reply_to))
+        except REDIS_ERRORS as error:
             if code(error) == "NOTHELD":
                 message = "The lock is no longer owned, so the command did not run"
                 raise named(LockNotOwnedError, message, name) from error
-            if not heals(error) or may_have_run(error) or resend.over():
+            if not is_transient(error) or may_have_run(error) or resend.expired():
                 raise translated(error, name) from error
             yield resend.pause()
 
@@ -310,44 +311,44 @@ def execute(line: Any, family: Family, token: bytes, name: str, command: Words) 
 OnLost = Callable[[Grant], Any]
 
 
-def keep_renewed(line: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
+def renewal_loop(transport: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
     """Renew after each third of the lease; told within a third when it was lost."""
-    yield from _keep_checked(line, hold, on_lost, lambda kept: family.renew(kept.token, kept.lease), until_ended=None)
+    yield from _check_loop(transport, hold, on_lost, lambda kept: family.renew(kept.token, kept.lease), None)
 
 
-def keep_session(line: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
+def session_loop(transport: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
     """The server renews. The lock is lost when the connection ends, or when it says so after a third of the lease."""
-    yield from _keep_checked(line, hold, on_lost, lambda kept: family.held(kept.token), until_ended=line)
+    yield from _check_loop(transport, hold, on_lost, lambda kept: family.held(kept.token), transport)
 
 
-def _keep_checked(
-    line: Any,
+def _check_loop(
+    transport: Any,
     hold: "weakref.ref[Hold]",
     on_lost: Optional[OnLost],
-    words: Callable[[Hold], Words],
-    until_ended: Any,
+    command: Callable[[Hold], Command],
+    until_closed: Any,
 ) -> Steps[None]:
     backoff = Backoff()
     failed = False
     while True:
         kept = hold()
-        if kept is None or kept.over:
+        if kept is None or kept.ended:
             return
         assert kept.lease.ms is not None, "auto_renew and session need a lease"
         third_s = kept.lease.ms / 3000
         del kept
-        yield Pause(min(third_s, backoff.next(None)) if failed else third_s, until_ended)
+        yield Pause(min(third_s, backoff.next(None)) if failed else third_s, until_closed)
         kept = hold()
-        if kept is None or kept.over:
+        if kept is None or kept.ended:
             return
         sent = clock()
         # A session lives as long as its connection: a late reply must not be what ends it.
-        ends_s = LATE_S if until_ended is not None or kept.deadline is None else kept.deadline - sent
+        ends_s = REPLY_MARGIN_S if until_closed is not None or kept.deadline is None else kept.deadline - sent
         try:
-            reply = yield Send(line, words(kept), max(0.05, ends_s))
+            reply = yield Send(transport, command(kept), max(0.05, ends_s))
             is_held = reply is not None and reply != 0
-        except RedisTrouble as error:
-            if until_ended is None and not means_lost(error) and not kept.lost:
+        except REDIS_ERRORS as error:
+            if until_closed is None and not means_lost(error) and not kept.lost:
                 logger.debug("not renewed, trying again: %r", error)
                 failed = True
                 continue
@@ -360,11 +361,11 @@ def _keep_checked(
         del kept
 
 
-def keep_deadline(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
+def deadline_loop(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
     """Tell when the lease is over by the local clock, whatever keeps renewals from getting through."""
     while True:
         kept = hold()
-        if kept is None or kept.over:
+        if kept is None or kept.ended:
             return
         if kept.lost:
             yield from lose(kept, on_lost)
@@ -378,7 +379,7 @@ def keep_deadline(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
 def lose(hold: Hold, on_lost: Optional[OnLost]) -> Steps[None]:
     grant = hold.grant()
     if hold.lose() and on_lost is not None:
-        yield Tell(on_lost, grant)
+        yield Notify(on_lost, grant)
 
 
 def _deadline(sent: float, lease: Lease) -> Optional[float]:

@@ -28,7 +28,7 @@ from .errors import (
 )
 
 # redis-py cuts the code off the replies that have a class of their own; of all others it is the first word.
-_HEALS = {"NOREPLICAS", "MISCONF", "GRACE", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "LOADING"}
+_TRANSIENT = {"NOREPLICAS", "MISCONF", "GRACE", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "LOADING"}
 _OURS = {
     "DEADLOCK": DeadlockError,
     "WRONGKIND": WrongKindError,
@@ -48,7 +48,7 @@ def code(error: BaseException) -> str:
     return str(error).split(" ", 1)[0] if isinstance(error, ResponseError) else ""
 
 
-def heals(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same request may well succeed in a moment: on another connection, node or primary."""
     if isinstance(error, (AuthenticationError, AuthorizationError)):
         return False
@@ -56,13 +56,13 @@ def heals(error: BaseException) -> bool:
         return True
     if isinstance(error, (AskError, TryAgainError, ClusterDownError, ReadOnlyError)):
         return True
-    return code(error) in _HEALS or (code(error) == "UNBLOCKED" and _DEMOTED in str(error))
+    return code(error) in _TRANSIENT or (code(error) == "UNBLOCKED" and _DEMOTED in str(error))
 
 
 _UNSENT = "redislock_unsent"
 
 
-def unsent(error: BaseException) -> None:
+def mark_unsent(error: BaseException) -> None:
     """Note that nothing was sent: there was no connection to send it over."""
     setattr(error, _UNSENT, True)
 
@@ -89,4 +89,4 @@ def translated(error: Exception, name: str) -> Exception:
     return error if kind is None else named(kind, str(error).split(" ", 1)[-1], name)
 
 
-RedisTrouble = (RedisError, RedisClusterException)
+REDIS_ERRORS = (RedisError, RedisClusterException)

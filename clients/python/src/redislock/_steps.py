@@ -8,9 +8,10 @@ result, or throws the exception into the generator.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Generator, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Generator, Optional, Tuple, TypeVar, Union
 
-Word = Union[bytes, str, int, float, memoryview]
+Argument = Union[bytes, str, int, float, memoryview]
+Command = Tuple[Argument, ...]
 T = TypeVar("T")
 
 
@@ -23,8 +24,8 @@ class Send:
     `reply_to`: decode the reply as the client does for the command of that name.
     """
 
-    line: Any
-    words: Sequence[Word]
+    transport: Any
+    command: Command
     within_s: Optional[float] = None
     waits: bool = False
     reply_to: Optional[str] = None
@@ -32,54 +33,54 @@ class Send:
 
 @dataclass(frozen=True)
 class SocketTimeout:
-    """Give back the time-out of the line's socket in seconds, None: it has none."""
+    """Give back the time-out of the transport's socket in seconds, None: it has none."""
 
-    line: Any
+    transport: Any
 
 
 @dataclass(frozen=True)
 class Close:
-    """End the line's own connection, if it has one."""
+    """End the transport's own connection, if it has one."""
 
-    line: Any
+    transport: Any
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Wait; over early when `until_ended`, a line with a connection of its own, has lost it."""
+    """Wait; over early when `until_closed`, a transport with its own connection, has lost it."""
 
     seconds: float
-    until_ended: Any = None
+    until_closed: Any = None
 
 
 @dataclass(frozen=True)
-class Undo:
+class Cleanup:
     """Run these steps to their end, also when the caller is cancelled meanwhile."""
 
     steps: "Steps[None]"
 
 
 @dataclass(frozen=True)
-class Keep:
-    """Run these steps beside the caller; gives back a `Keeper`."""
+class Spawn:
+    """Run these steps beside the caller; gives back a `Background`."""
 
     steps: "Steps[None]"
     name: str
 
 
 @dataclass(frozen=True)
-class Tell:
+class Notify:
     """Call the user's function."""
 
     call: Callable[[Any], Any]
     argument: Any
 
 
-Step = Union[Send, SocketTimeout, Close, Pause, Undo, Keep, Tell]
+Step = Union[Send, SocketTimeout, Close, Pause, Cleanup, Spawn, Notify]
 Steps = Generator[Step, Any, T]
 
 
-class Keeper:
+class Background:
     """Steps that run beside the caller."""
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Does the protocol's steps in the calling thread, and keeps holds in threads of their own."""
+"""Does the protocol's steps in the calling thread, and runs what accompanies a hold in threads of its own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 import time
 from typing import Any, Callable, Optional, TypeVar
 
-from .._steps import Close, Keep, Keeper, Pause, Send, SocketTimeout, Step, Steps, Tell, Undo
+from .._steps import Background, Cleanup, Close, Notify, Pause, Send, SocketTimeout, Spawn, Step, Steps
 
 logger = logging.getLogger("redislock")
 
 T = TypeVar("T")
 # How soon the end of a session's connection is noticed.
-ENDED_EVERY_S = 0.1
+CLOSED_CHECK_S = 0.1
 
 
 class Stopped(Exception):
@@ -39,39 +39,39 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
 
 def _do(step: Step, sleep: Callable[[float], None]) -> Any:
     if isinstance(step, Send):
-        return step.line.send(step)
+        return step.transport.send(step)
     if isinstance(step, SocketTimeout):
-        return step.line.socket_timeout()
+        return step.transport.socket_timeout()
     if isinstance(step, Close):
-        return step.line.close()
+        return step.transport.close()
     if isinstance(step, Pause):
         return _pause(step, sleep)
-    if isinstance(step, Undo):
+    if isinstance(step, Cleanup):
         return run(step.steps)
-    if isinstance(step, Keep):
-        return ThreadKeeper(step)
-    return _tell(step)
+    if isinstance(step, Spawn):
+        return BackgroundThread(step)
+    return _notify(step)
 
 
 def _pause(step: Pause, sleep: Callable[[float], None]) -> None:
-    if step.until_ended is None:
+    if step.until_closed is None:
         return sleep(step.seconds)
     until = time.monotonic() + step.seconds
-    while time.monotonic() < until and not step.until_ended.ended():
-        sleep(min(ENDED_EVERY_S, max(0.0, until - time.monotonic())))
+    while time.monotonic() < until and not step.until_closed.is_closed():
+        sleep(min(CLOSED_CHECK_S, max(0.0, until - time.monotonic())))
 
 
-def _tell(step: Tell) -> None:
+def _notify(step: Notify) -> None:
     try:
         step.call(step.argument)
     except Exception:
         logger.exception("on_lost failed")
 
 
-class ThreadKeeper(Keeper):
+class BackgroundThread(Background):
     """A daemon thread: it ends with the steps, with stop(), or with the process."""
 
-    def __init__(self, keep: Keep) -> None:
+    def __init__(self, spawn: Spawn) -> None:
         self._stop = threading.Event()
         stop = self._stop
 
@@ -81,13 +81,15 @@ class ThreadKeeper(Keeper):
 
         def work() -> None:
             try:
-                run(keep.steps, sleep)
+                run(spawn.steps, sleep)
             except Stopped:
                 pass
             except Exception:
-                logger.exception("%s failed", keep.name)
+                # A release closes a session's connection while this thread reads from it: redis-py then fails anyhow.
+                if not stop.is_set():
+                    logger.exception("%s failed", spawn.name)
 
-        threading.Thread(target=work, name=keep.name, daemon=True).start()
+        threading.Thread(target=work, name=spawn.name, daemon=True).start()
 
     def stop(self) -> None:
         self._stop.set()

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Optional, Type, TypeVar
 from .._locks import (
     DEFAULT_LEASE_S,
     LockBase,
+    MultiBase,
     MutexBase,
     Name,
     Number,
     Options,
     ReentrantBase,
     SemaphoreBase,
-    SeveralBase,
     Token,
     ViewBase,
 )
-from .._steps import Word
+from .._steps import Argument
 from ._driver import run
-from ._line import Line
+from ._transport import Transport
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -61,7 +61,7 @@ class SyncLock(LockBase):
         """Start the lease again with `timeout`. Raises as extend."""
         return run(self._reacquiring())
 
-    def exec(self, *command: Word) -> Any:
+    def exec(self, *command: Argument) -> Any:
         """Run a command on the server only while holding, in one step (LOCK.EXEC); its reply as the client gives it.
 
         Raises LockNotOwnedError when the lock was lost: the command did not run. When the reply is lost, redis-py's
@@ -81,10 +81,10 @@ class SyncLock(LockBase):
         """Wait until what is held is lost: True; False after `timeout` seconds or a release."""
         hold = self.local.hold
         until = None if timeout is None else time.monotonic() + timeout
-        while hold is not None and not hold.over:
+        while hold is not None and not hold.ended:
             if hold.lost:
                 return True
-            ends = [moment for moment in (until, hold.ends) if moment is not None]
+            ends = [moment for moment in (until, hold.local_deadline) if moment is not None]
             if until is not None and time.monotonic() >= until:
                 return False
             hold.event.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
@@ -93,8 +93,8 @@ class SyncLock(LockBase):
     def _new_event(self) -> threading.Event:
         return threading.Event()
 
-    def _line(self, own: bool = False) -> Line:
-        return Line(self.redis, self.family.key, own)
+    def _transport(self, own: bool = False) -> Transport:
+        return Transport(self.redis, self.family.key, own)
 
 
 class Lock(MutexBase, SyncLock):
@@ -115,7 +115,7 @@ class Lock(MutexBase, SyncLock):
         return run(self._acquiring(1, blocking, blocking_timeout, sleep, token))
 
 
-class Counting(SyncLock):
+class PlainAcquire(SyncLock):
     """What the families have in common whose holder may take them again."""
 
     def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
@@ -124,7 +124,7 @@ class Counting(SyncLock):
         return run(self._acquiring(self._add, blocking, blocking_timeout, None, None))
 
 
-class RLock(ReentrantBase, Counting):
+class RLock(ReentrantBase, PlainAcquire):
     __doc__ = ReentrantBase.__doc__
 
 
@@ -146,11 +146,11 @@ class Semaphore(SemaphoreBase, SyncLock):
         run(self._releasing(self._add if permits is None else permits))
 
 
-class MultiLock(SeveralBase, Counting):
-    __doc__ = SeveralBase.__doc__
+class MultiLock(MultiBase, PlainAcquire):
+    __doc__ = MultiBase.__doc__
 
 
-class View(ViewBase, Counting):
+class View(ViewBase, PlainAcquire):
     __doc__ = ViewBase.__doc__
 
 

@@ -1,4 +1,4 @@
-"""Does the protocol's steps in the calling task, and keeps holds in tasks of their own."""
+"""Does the protocol's steps in the calling task, and runs what accompanies a hold in tasks of its own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import inspect
 import logging
 from typing import Any, Optional, Set, TypeVar
 
-from .._steps import Close, Keep, Keeper, Pause, Send, SocketTimeout, Step, Steps, Tell, Undo
+from .._steps import Background, Cleanup, Close, Notify, Pause, Send, SocketTimeout, Spawn, Step, Steps
 
 logger = logging.getLogger("redislock")
 
 T = TypeVar("T")
 # How soon the end of a session's connection is noticed.
-ENDED_EVERY_S = 0.1
+CLOSED_CHECK_S = 0.1
 # The event loop refers to its tasks weakly.
 _tasks: "Set[asyncio.Task[None]]" = set()
 
@@ -40,31 +40,31 @@ async def run(steps: Steps[T]) -> T:
 
 async def _do(step: Step) -> Any:
     if isinstance(step, Send):
-        return await step.line.send(step)
+        return await step.transport.send(step)
     if isinstance(step, SocketTimeout):
-        return await step.line.socket_timeout()
+        return await step.transport.socket_timeout()
     if isinstance(step, Close):
-        return await step.line.close()
+        return await step.transport.close()
     if isinstance(step, Pause):
         return await _pause(step)
-    if isinstance(step, Undo):
+    if isinstance(step, Cleanup):
         # A second cancellation ends the caller, not the clearing up.
         return await asyncio.shield(_task(step.steps))
-    if isinstance(step, Keep):
-        return TaskKeeper(step)
-    return await _tell(step)
+    if isinstance(step, Spawn):
+        return BackgroundTask(step)
+    return await _notify(step)
 
 
 async def _pause(step: Pause) -> None:
-    if step.until_ended is None:
+    if step.until_closed is None:
         return await asyncio.sleep(step.seconds)
     loop = asyncio.get_running_loop()
     until = loop.time() + step.seconds
-    while loop.time() < until and not step.until_ended.ended():
-        await asyncio.sleep(min(ENDED_EVERY_S, max(0.0, until - loop.time())))
+    while loop.time() < until and not step.until_closed.is_closed():
+        await asyncio.sleep(min(CLOSED_CHECK_S, max(0.0, until - loop.time())))
 
 
-async def _tell(step: Tell) -> None:
+async def _notify(step: Notify) -> None:
     try:
         said = step.call(step.argument)
         if inspect.isawaitable(said):
@@ -80,12 +80,12 @@ def _task(steps: Steps[None]) -> "asyncio.Task[None]":
     return task
 
 
-class TaskKeeper(Keeper):
+class BackgroundTask(Background):
     """A task: it ends with the steps, or with stop()."""
 
-    def __init__(self, keep: Keep) -> None:
-        self._task = _task(keep.steps)
-        self._task.add_done_callback(lambda task: _say_why(task, keep.name))
+    def __init__(self, spawn: Spawn) -> None:
+        self._task = _task(spawn.steps)
+        self._task.add_done_callback(lambda task: _log_failure(task, spawn.name))
 
     def stop(self) -> None:
         # A loss that is being told, by on_lost, may release the lock itself: it goes on.
@@ -100,6 +100,6 @@ def _current_task() -> Optional["asyncio.Task[Any]"]:
         return None
 
 
-def _say_why(task: "asyncio.Task[None]", name: str) -> None:
+def _log_failure(task: "asyncio.Task[None]", name: str) -> None:
     if not task.cancelled() and task.exception() is not None:
         logger.error("%s failed", name, exc_info=task.exception())

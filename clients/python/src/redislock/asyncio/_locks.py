@@ -11,20 +11,20 @@ from .._hold import Hold, clock
 from .._locks import (
     DEFAULT_LEASE_S,
     LockBase,
+    MultiBase,
     MutexBase,
     Name,
     Number,
     Options,
     ReentrantBase,
     SemaphoreBase,
-    SeveralBase,
     ThreadLocal,
     Token,
     ViewBase,
 )
-from .._steps import Word
+from .._steps import Argument
 from ._driver import run
-from ._line import Line
+from ._transport import Transport
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -93,7 +93,7 @@ class AsyncLock(LockBase):
         """Start the lease again with `timeout`. Raises as extend."""
         return await run(self._reacquiring())
 
-    async def exec(self, *command: Word) -> Any:
+    async def exec(self, *command: Argument) -> Any:
         """Run a command on the server only while holding, in one step (LOCK.EXEC); its reply as the client gives it.
 
         Raises LockNotOwnedError when the lock was lost: the command did not run. When the reply is lost, redis-py's
@@ -113,12 +113,12 @@ class AsyncLock(LockBase):
         """Wait until what is held is lost: True; False after `timeout` seconds or a release."""
         hold: Optional[Hold] = self.local.hold
         until = None if timeout is None else clock() + timeout
-        while hold is not None and not hold.over:
+        while hold is not None and not hold.ended:
             if hold.lost:
                 return True
             if until is not None and clock() >= until:
                 return False
-            ends = [moment for moment in (until, hold.ends) if moment is not None]
+            ends = [moment for moment in (until, hold.local_deadline) if moment is not None]
             waiting = asyncio.ensure_future(hold.event.wait())
             try:
                 await asyncio.wait([waiting], timeout=max(0.0, min(ends) - clock()) if ends else None)
@@ -132,8 +132,8 @@ class AsyncLock(LockBase):
     def _new_event(self) -> asyncio.Event:
         return asyncio.Event()
 
-    def _line(self, own: bool = False) -> Line:
-        return Line(self.redis, self.family.key, own)
+    def _transport(self, own: bool = False) -> Transport:
+        return Transport(self.redis, self.family.key, own)
 
 
 class Lock(MutexBase, AsyncLock):
@@ -153,7 +153,7 @@ class Lock(MutexBase, AsyncLock):
         return await run(self._acquiring(1, blocking, blocking_timeout, None, token))
 
 
-class Counting(AsyncLock):
+class PlainAcquire(AsyncLock):
     """What the families have in common that give no other arguments to acquire."""
 
     async def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
@@ -162,7 +162,7 @@ class Counting(AsyncLock):
         return await run(self._acquiring(self._add, blocking, blocking_timeout, None, None))
 
 
-class RLock(ReentrantBase, Counting):
+class RLock(ReentrantBase, PlainAcquire):
     __doc__ = ReentrantBase.__doc__
 
 
@@ -184,11 +184,11 @@ class Semaphore(SemaphoreBase, AsyncLock):
         await run(self._releasing(self._add if permits is None else permits))
 
 
-class MultiLock(SeveralBase, Counting):
-    __doc__ = SeveralBase.__doc__
+class MultiLock(MultiBase, PlainAcquire):
+    __doc__ = MultiBase.__doc__
 
 
-class View(ViewBase, Counting):
+class View(ViewBase, PlainAcquire):
     __doc__ = ViewBase.__doc__
 
 

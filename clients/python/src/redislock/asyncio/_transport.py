@@ -11,18 +11,18 @@ from typing import Any, Dict, Optional
 import redis.asyncio
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
 
-from .._connections import GET_CONNECTION_ARGS, SocketTimeouts, WaitShare, new_connection
-from .._replies import RedisTrouble, unsent
-from .._steps import Send, Word
+from .._connections import GET_CONNECTION_ARGS, SocketTimeouts, WaiterLimit, new_connection
+from .._replies import REDIS_ERRORS, mark_unsent
+from .._steps import Argument, Send
 
-_wait_share = WaitShare()
+_waiter_limit = WaiterLimit()
 _socket_timeouts = SocketTimeouts()
 
 
-class Line:
+class Transport:
     """`own`: one connection, kept from one command to the next."""
 
-    def __init__(self, client: Any, key: Word, own: bool) -> None:
+    def __init__(self, client: Any, key: Argument, own: bool) -> None:
         self._client = client
         self._key = key
         self._own = own
@@ -41,7 +41,7 @@ class Line:
         self._pinned = True
         _sessions.add(self)
 
-    def ended(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the own connection has ended. Asked of its reader: redis-py has no call for it that does not read."""
         reader = None if self._connection is None else self._connection._reader
         return reader is None or reader.at_eof() or reader.exception() is not None
@@ -67,28 +67,28 @@ class Line:
             return await self._send_over(await self._own_connection(pool), pool, step)
         if not step.waits:
             return await self._send_pooled(pool, step)
-        if not _wait_share.enter(pool):
-            return await self._send_apart(pool, step)
+        if not _waiter_limit.enter(pool):
+            return await self._send_on_new_connection(pool, step)
         try:
             return await self._send_pooled(pool, step)
         finally:
-            _wait_share.leave(pool)
+            _waiter_limit.leave(pool)
 
     async def _send_pooled(self, pool: Any, step: Send) -> Any:
         try:
             connection = await pool.get_connection(*GET_CONNECTION_ARGS)
-        except RedisTrouble as error:
-            unsent(error)
+        except REDIS_ERRORS as error:
+            mark_unsent(error)
             self._stale = True
             if isinstance(error, MaxConnectionsError) or "Too many connections" in str(error):
-                return await self._send_apart(pool, step)
+                return await self._send_on_new_connection(pool, step)
             raise
         try:
             return await self._send_over(connection, pool, step)
         finally:
             await pool.release(connection)
 
-    async def _send_apart(self, pool: Any, step: Send) -> Any:
+    async def _send_on_new_connection(self, pool: Any, step: Send) -> Any:
         connection = new_connection(pool)
         try:
             return await self._send_over(connection, pool, step)
@@ -103,7 +103,7 @@ class Line:
                 await connection.send_command("ASKING")
                 await connection.read_response()
             # A session's connection is never to be made anew by a health check.
-            await connection.send_command(*step.words, check_health=not self._own)
+            await connection.send_command(*step.command, check_health=not self._own)
             reply = await self._read(connection, pool, step)
         except MovedError:
             self._stale = True
@@ -120,7 +120,7 @@ class Line:
             if connection is self._connection:
                 self._connection = None
             raise
-        return reply if step.reply_to is None else self._as_client_does(step.reply_to, reply)
+        return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
 
     @staticmethod
     async def _read(connection: Any, pool: Any, step: Send) -> Any:
@@ -144,11 +144,11 @@ class Line:
     async def _connect(connection: Any) -> None:
         try:
             await connection.connect()
-        except RedisTrouble as error:
-            unsent(error)
+        except REDIS_ERRORS as error:
+            mark_unsent(error)
             raise
 
-    def _as_client_does(self, command: str, reply: Any) -> Any:
+    def _decoded(self, command: str, reply: Any) -> Any:
         callback = self._client.response_callbacks.get(command)
         return reply if callback is None else callback(reply)
 
@@ -168,8 +168,8 @@ class Line:
             return self._client.connection_pool
         try:
             return await self._pool_of_node()
-        except RedisTrouble as error:
-            unsent(error)
+        except REDIS_ERRORS as error:
+            mark_unsent(error)
             raise
 
     async def _pool_of_node(self) -> Any:
@@ -220,13 +220,13 @@ def _node_pool(client: Any, node: Any) -> NodePool:
     return pool
 
 
-_sessions: "weakref.WeakSet[Line]" = weakref.WeakSet()
+_sessions: "weakref.WeakSet[Transport]" = weakref.WeakSet()
 
 
 def _leave_sessions_to_the_parent() -> None:
     # A forked child has the socket too: without this the session would outlive the process that it belongs to.
-    for line in list(_sessions):
-        line.close_in_child()
+    for transport in list(_sessions):
+        transport.close_in_child()
 
 
 os.register_at_fork(after_in_child=_leave_sessions_to_the_parent)

@@ -1,6 +1,6 @@
 //! What runs beside a hold: renewals by the client, or a look after the session that the server renews.
 //!
-//! A keeper keeps no hold alive: one that its owner forgets ends with its lease.
+//! A renewal keeps no hold alive: one that its owner forgets ends with its lease.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use tokio::sync::watch;
 
-use crate::error::Trouble;
+use crate::error::Failure;
 use crate::family::Family;
 use crate::hold::Hold;
-use crate::line::{Answer, Line};
 use crate::pause::Backoff;
+use crate::transport::{ReplyTime, Transport};
 
 /// The shortest time that a renewal has for its reply, and the longest.
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 
 /// Renews after each third of the lease; a loss is known within a third.
-pub(crate) async fn keep_renewed(hold: Weak<Hold>, family: Family, lease: Duration) {
+pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, lease: Duration) {
     let mut backoff = Backoff::new();
     let mut pause = lease / 3;
     loop {
@@ -28,8 +28,8 @@ pub(crate) async fn keep_renewed(hold: Weak<Hold>, family: Family, lease: Durati
         let Some(kept) = open(&hold) else { return };
         let sent = Instant::now();
         let left = kept.remaining().unwrap_or(LATE).max(SOON);
-        let line = Line::pooled(&kept.client, family.key());
-        let reply = line.send(&family.renew(&kept.token, Some(lease)), Answer::AtOnce, Some(left)).await;
+        let transport = Transport::pooled(&kept.client, family.key());
+        let reply = transport.send(&family.renew(&kept.token, Some(lease)), ReplyTime::Immediate, Some(left)).await;
         match is_held(&reply) {
             Some(true) => {
                 kept.extend(Some(sent + lease));
@@ -42,7 +42,7 @@ pub(crate) async fn keep_renewed(hold: Weak<Hold>, family: Family, lease: Durati
 }
 
 /// The server renews. The lock is lost when the connection ends, or when it says so after a third of the lease.
-pub(crate) async fn keep_session(
+pub(crate) async fn session_loop(
     hold: Weak<Hold>,
     family: Family,
     lease: Duration,
@@ -61,10 +61,10 @@ pub(crate) async fn keep_session(
             () = tokio::time::sleep(lease / 3) => false,
         };
         let Some(kept) = open(&hold) else { return };
-        let (false, Some(line)) = (is_over, kept.session()) else { return kept.lose() };
+        let (false, Some(transport)) = (is_over, kept.session()) else { return kept.lose() };
         let sent = Instant::now();
         // A session lives as long as its connection: a late reply must not be what ends it.
-        let reply = line.send(&family.held(&kept.token), Answer::AtOnce, Some(LATE)).await;
+        let reply = transport.send(&family.held(&kept.token), ReplyTime::Immediate, Some(LATE)).await;
         if is_held(&reply) != Some(true) {
             return kept.lose();
         }
@@ -77,10 +77,10 @@ fn open(hold: &Weak<Hold>) -> Option<Arc<Hold>> {
 }
 
 /// None: the server did not say.
-fn is_held(reply: &Result<Value, Trouble>) -> Option<bool> {
+fn is_held(reply: &Result<Value, Failure>) -> Option<bool> {
     match reply {
         Ok(reply) => Some(!matches!(reply, Value::Nil | Value::Int(0))),
-        Err(trouble) if trouble.means_lost() => Some(false),
+        Err(failure) if failure.means_lost() => Some(false),
         Err(_) => None,
     }
 }

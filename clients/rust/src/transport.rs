@@ -9,11 +9,11 @@ use redis::{cmd, Cmd, RedisResult, Value};
 use tokio::sync::{watch, Mutex};
 
 use crate::client::Client;
-use crate::error::{is_connection_trouble, Trouble};
+use crate::error::{is_connection_failure, Failure};
 use crate::node::{Address, Node};
 use crate::servers::redirected;
 
-pub(crate) struct Line {
+pub(crate) struct Transport {
     client: Client,
     key: Vec<u8>,
     own: Option<Mutex<Own>>,
@@ -43,26 +43,26 @@ enum OwnKind {
 
 /// Whether the server may hold the reply back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    AtOnce,
-    Held,
+pub(crate) enum ReplyTime {
+    Immediate,
+    Blocking,
 }
 
-impl Line {
+impl Transport {
     /// Over connections that others use too.
-    pub(crate) fn pooled(client: &Client, key: &[u8]) -> Line {
-        Line { client: client.clone(), key: key.to_vec(), own: None, asked: StdMutex::default() }
+    pub(crate) fn pooled(client: &Client, key: &[u8]) -> Transport {
+        Transport { client: client.clone(), key: key.to_vec(), own: None, asked: StdMutex::default() }
     }
 
     /// Over one connection of its own.
-    pub(crate) fn own(client: &Client, key: &[u8]) -> Line {
-        Line { own: Some(Mutex::default()), ..Line::pooled(client, key) }
+    pub(crate) fn own(client: &Client, key: &[u8]) -> Transport {
+        Transport { own: Some(Mutex::default()), ..Transport::pooled(client, key) }
     }
 
-    /// Over one connection of its own, which [`Line::pin`] makes a session's.
-    pub(crate) fn watched(client: &Client, key: &[u8]) -> Line {
+    /// Over one connection of its own, which [`Transport::pin`] makes a session's.
+    pub(crate) fn watched(client: &Client, key: &[u8]) -> Transport {
         let own = Own { kind: OwnKind::Watched, ..Own::default() };
-        Line { own: Some(Mutex::new(own)), ..Line::pooled(client, key) }
+        Transport { own: Some(Mutex::new(own)), ..Transport::pooled(client, key) }
     }
 
     /// From here on the connection is never replaced. Gives what turns true when it ends.
@@ -72,7 +72,7 @@ impl Line {
         own.ended.clone()
     }
 
-    /// Ends the line's own connection.
+    /// Ends the transport's own connection.
     pub(crate) async fn close(&self) {
         if let Some(own) = &self.own {
             own.lock().await.connection = None;
@@ -84,28 +84,28 @@ impl Line {
     }
 
     /// Sends a command and gives back its reply, within `limit` or the client's reply time-out, whichever is shorter.
-    pub(crate) async fn send(&self, words: &Cmd, answer: Answer, limit: Option<Duration>) -> Result<Value, Trouble> {
+    pub(crate) async fn send(&self, command: &Cmd, time: ReplyTime, limit: Option<Duration>) -> Result<Value, Failure> {
         let limit = match (limit, self.client.timeouts.reply) {
             (Some(limit), Some(timeout)) => Some(limit.min(timeout)),
             (limit, timeout) => limit.or(timeout),
         };
         let asked = self.asked.lock().expect(UNPOISONED).take();
         if let Some(own) = &self.own {
-            return self.send_over_own(&mut *own.lock().await, asked, words, limit).await;
+            return self.send_over_own(&mut *own.lock().await, asked, command, limit).await;
         }
-        let node = self.node(&asked).await.map_err(Trouble::unsent)?;
-        let reply = match (answer, &asked) {
-            (Answer::AtOnce, None) => self.send_shared(&node, words, limit).await,
+        let node = self.node(&asked).await.map_err(Failure::unsent)?;
+        let reply = match (time, &asked) {
+            (ReplyTime::Immediate, None) => self.send_shared(&node, command, limit).await,
             // Behind ASKING nothing of somebody else may come in between.
-            _ => self.send_alone(&node, &asked, words, limit).await,
+            _ => self.send_alone(&node, &asked, command, limit).await,
         };
         self.note(&node, &reply).await;
         reply
     }
 
-    async fn send_shared(&self, node: &Node, words: &Cmd, limit: Option<Duration>) -> Result<Value, Trouble> {
-        let (generation, mut connection) = node.shared(self.client.timeouts.connect).await.map_err(Trouble::unsent)?;
-        let reply = exchange(&mut connection, &None, words, limit).await;
+    async fn send_shared(&self, node: &Node, command: &Cmd, limit: Option<Duration>) -> Result<Value, Failure> {
+        let (generation, mut connection) = node.shared(self.client.timeouts.connect).await.map_err(Failure::unsent)?;
+        let reply = exchange(&mut connection, &None, command, limit).await;
         if !is_answered(&reply) {
             node.forget(generation).await;
         }
@@ -116,11 +116,11 @@ impl Line {
         &self,
         node: &Node,
         asked: &Option<Address>,
-        words: &Cmd,
+        command: &Cmd,
         limit: Option<Duration>,
-    ) -> Result<Value, Trouble> {
-        let mut connection = node.take(self.client.timeouts.connect).await.map_err(Trouble::unsent)?;
-        let reply = exchange(&mut connection, asked, words, limit).await;
+    ) -> Result<Value, Failure> {
+        let mut connection = node.take(self.client.timeouts.connect).await.map_err(Failure::unsent)?;
+        let reply = exchange(&mut connection, asked, command, limit).await;
         if is_answered(&reply) {
             node.give_back(connection);
         }
@@ -131,24 +131,24 @@ impl Line {
         &self,
         own: &mut Own,
         asked: Option<Address>,
-        words: &Cmd,
+        command: &Cmd,
         limit: Option<Duration>,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Value, Failure> {
         if own.kind == OwnKind::Pinned && own.connection.is_none() {
             let error = io::Error::new(io::ErrorKind::NotConnected, "the session's connection has ended");
-            return Err(Trouble::unsent(error.into()));
+            return Err(Failure::unsent(error.into()));
         }
         let node = match &own.connection {
             Some((node, _)) if own.kind == OwnKind::Pinned => node.clone(),
-            _ => self.node(&asked).await.map_err(Trouble::unsent)?,
+            _ => self.node(&asked).await.map_err(Failure::unsent)?,
         };
         let connected = match &own.connection {
             Some((to, _)) if Arc::ptr_eq(to, &node) => Ok(()),
-            _ => self.connect_own(own, &node).await.map_err(Trouble::unsent),
+            _ => self.connect_own(own, &node).await.map_err(Failure::unsent),
         };
         let reply = match (connected, &mut own.connection) {
-            (Ok(()), Some((_, connection))) => exchange(connection, &asked, words, limit).await,
-            (Err(trouble), _) => Err(trouble),
+            (Ok(()), Some((_, connection))) => exchange(connection, &asked, command, limit).await,
+            (Err(failure), _) => Err(failure),
             (Ok(()), None) => unreachable!("connect_own puts one there"),
         };
         if !is_answered(&reply) {
@@ -181,18 +181,18 @@ impl Line {
     }
 
     /// Learns from an error where to send next.
-    async fn note(&self, node: &Arc<Node>, reply: &Result<Value, Trouble>) {
-        let Err(trouble) = reply else { return };
+    async fn note(&self, node: &Arc<Node>, reply: &Result<Value, Failure>) {
+        let Err(failure) = reply else { return };
         let redirection = || {
-            let (target, slot) = trouble.error.redirect_node()?;
+            let (target, slot) = failure.error.redirect_node()?;
             let host = node.address().map(|(host, _)| host).unwrap_or_default();
             Some((slot, redirected(target, &host)?))
         };
-        match (trouble.code(), redirection()) {
+        match (failure.code(), redirection()) {
             ("MOVED", Some((slot, address))) => self.client.servers.moved(slot, address).await,
             ("ASK", Some((_, address))) => *self.asked.lock().expect(UNPOISONED) = Some(address),
             ("GRACE" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF" | "BUSY", _) => {}
-            _ if trouble.heals() => self.client.servers.suspect(node).await,
+            _ if failure.is_transient() => self.client.servers.suspect(node).await,
             _ => {}
         }
     }
@@ -203,25 +203,25 @@ const UNPOISONED: &str = "nothing panics while it is locked";
 async fn exchange(
     connection: &mut MultiplexedConnection,
     asked: &Option<Address>,
-    words: &Cmd,
+    command: &Cmd,
     limit: Option<Duration>,
-) -> Result<Value, Trouble> {
+) -> Result<Value, Failure> {
     let exchanged = async {
         if asked.is_some() {
-            cmd("ASKING").query_async::<Value>(connection).await.map_err(Trouble::unsent)?;
+            cmd("ASKING").query_async::<Value>(connection).await.map_err(Failure::unsent)?;
         }
-        words.query_async(connection).await.map_err(Trouble::sent)
+        command.query_async(connection).await.map_err(Failure::sent)
     };
     match limit {
         None => exchanged.await,
         Some(limit) => tokio::time::timeout(limit, exchanged).await.unwrap_or_else(|_| {
             let error = io::Error::new(io::ErrorKind::TimedOut, format!("no reply within {limit:?}"));
-            Err(Trouble::sent(error.into()))
+            Err(Failure::sent(error.into()))
         }),
     }
 }
 
 /// Whether a whole reply came, so that the connection is in step.
-fn is_answered(reply: &Result<Value, Trouble>) -> bool {
-    reply.as_ref().map_or_else(|trouble| !is_connection_trouble(&trouble.error), |_| true)
+fn is_answered(reply: &Result<Value, Failure>) -> bool {
+    reply.as_ref().map_or_else(|failure| !is_connection_failure(&failure.error), |_| true)
 }

@@ -10,18 +10,18 @@ from typing import Any, Optional
 import redis
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
 
-from .._connections import GET_CONNECTION_ARGS, SocketTimeouts, WaitShare, new_connection
-from .._replies import RedisTrouble, unsent
-from .._steps import Send, Word
+from .._connections import GET_CONNECTION_ARGS, SocketTimeouts, WaiterLimit, new_connection
+from .._replies import REDIS_ERRORS, mark_unsent
+from .._steps import Argument, Send
 
-_wait_share = WaitShare()
+_waiter_limit = WaiterLimit()
 _socket_timeouts = SocketTimeouts()
 
 
-class Line:
+class Transport:
     """Not for several threads at once. `own`: one connection, kept from one command to the next."""
 
-    def __init__(self, client: Any, key: Word, own: bool) -> None:
+    def __init__(self, client: Any, key: Argument, own: bool) -> None:
         self._client = client
         self._key = key
         self._own = own
@@ -40,7 +40,7 @@ class Line:
         self._pinned = True
         _sessions.add(self)
 
-    def ended(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the own connection has ended, or has something to read that nobody asked for."""
         try:
             return self._connection is None or bool(self._connection.can_read(timeout=0))
@@ -59,28 +59,28 @@ class Line:
             return self._send_over(self._own_connection(pool), pool, step, shared=False)
         if not step.waits:
             return self._send_pooled(pool, step)
-        if not _wait_share.enter(pool):
-            return self._send_apart(pool, step)
+        if not _waiter_limit.enter(pool):
+            return self._send_on_new_connection(pool, step)
         try:
             return self._send_pooled(pool, step)
         finally:
-            _wait_share.leave(pool)
+            _waiter_limit.leave(pool)
 
     def _send_pooled(self, pool: Any, step: Send) -> Any:
         try:
             connection = pool.get_connection(*GET_CONNECTION_ARGS)
-        except RedisTrouble as error:
-            unsent(error)
+        except REDIS_ERRORS as error:
+            mark_unsent(error)
             self._stale = True
             if "Too many connections" in str(error):
-                return self._send_apart(pool, step)
+                return self._send_on_new_connection(pool, step)
             raise
         try:
             return self._send_over(connection, pool, step, shared=True)
         finally:
             pool.release(connection)
 
-    def _send_apart(self, pool: Any, step: Send) -> Any:
+    def _send_on_new_connection(self, pool: Any, step: Send) -> Any:
         connection = new_connection(pool)
         try:
             return self._send_over(connection, pool, step, shared=False)
@@ -94,7 +94,7 @@ class Line:
             if asking is not None:
                 connection.send_command("ASKING")
                 connection.read_response()
-            connection.send_command(*step.words, check_health=shared)
+            connection.send_command(*step.command, check_health=shared)
             self._await_reply(connection, pool, step.within_s)
             reply = connection.read_response(disable_decoding=step.reply_to is None)
         except MovedError:
@@ -112,7 +112,7 @@ class Line:
             if connection is self._connection:
                 self._connection = None
             raise
-        return reply if step.reply_to is None else self._as_client_does(step.reply_to, reply)
+        return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
 
     @staticmethod
     def _await_reply(connection: Any, pool: Any, within_s: Optional[float]) -> None:
@@ -126,11 +126,11 @@ class Line:
     def _connect(connection: Any) -> None:
         try:
             connection.connect()
-        except RedisTrouble as error:
-            unsent(error)
+        except REDIS_ERRORS as error:
+            mark_unsent(error)
             raise
 
-    def _as_client_does(self, command: str, reply: Any) -> Any:
+    def _decoded(self, command: str, reply: Any) -> Any:
         client = self._client.get_redis_connection(self._node()) if self._cluster else self._client
         callback = client.response_callbacks.get(command)
         return reply if callback is None else callback(reply)
@@ -151,8 +151,8 @@ class Line:
             return self._client.connection_pool
         try:
             return self._pool_of_node()
-        except RedisTrouble as error:
-            unsent(error)
+        except REDIS_ERRORS as error:
+            mark_unsent(error)
             raise
 
     def _pool_of_node(self) -> Any:
@@ -170,13 +170,13 @@ class Line:
         return self._client.get_node_from_key(self._key)
 
 
-_sessions: "weakref.WeakSet[Line]" = weakref.WeakSet()
+_sessions: "weakref.WeakSet[Transport]" = weakref.WeakSet()
 
 
 def _leave_sessions_to_the_parent() -> None:
     # A forked child has the socket too: without this the session would outlive the process that it belongs to.
-    for line in list(_sessions):
-        line.close()
+    for transport in list(_sessions):
+        transport.close()
 
 
 os.register_at_fork(after_in_child=_leave_sessions_to_the_parent)

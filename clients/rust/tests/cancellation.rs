@@ -1,0 +1,118 @@
+//! A future or a guard that is dropped leaves nothing behind: the case cancellation-leaves-nothing.
+
+use std::time::Duration;
+
+use support::Server;
+
+use crate::tests::proxy::Proxy;
+use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
+
+#[tokio::test]
+async fn cancellation_leaves_nothing() {
+    let server = Server::start();
+    let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
+    let mut holder = Some(holder);
+    let proxy = Proxy::to(server.port()).await;
+    // Once out of the queue, once when the grant is on its way and the caller does not know.
+    for granted in [false, true] {
+        if granted {
+            holder.take().unwrap().release().await.unwrap();
+            proxy.hold_reply("LOCK.ACQUIRE");
+        }
+        let lock = client_of(proxy.port).mutex("k").lease(LONG);
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        if granted {
+            eventually("a grant that was not delivered", || proxy.done() == 1 && server.holds("k") == 1).await;
+        } else {
+            eventually("a waiter", || server.waiters("k").len() == 1).await;
+        }
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        // By the client, not by its end.
+        eventually("an empty queue", || server.waiters("k").is_empty()).await;
+        if granted {
+            eventually("a free lock", || server.is_free("k")).await;
+        }
+        eventually("the request is cancelled", || server.calls("lock.cancel") == 1 + i64::from(granted)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_holds_keeps_what_it_held_before() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    let reentrant = client.reentrant("r").lease(LONG);
+    let guard = reentrant.acquire().await.unwrap();
+    proxy.hold_reply("RLOCK.ACQUIRE");
+    {
+        let again = reentrant.acquire();
+        tokio::pin!(again);
+        let delivered = eventually("a grant that was not delivered", || proxy.done() == 1 && server.holds("r") == 2);
+        tokio::select! {
+            _ = &mut again => panic!("its reply is held back"),
+            () = delivered => {}
+        }
+    }
+    eventually("one hold", || server.holds("r") == 1).await;
+    assert_eq!(guard.holds(), 1);
+    guard.release().await.unwrap();
+    assert!(server.is_free("r"));
+}
+
+#[tokio::test]
+async fn a_future_dropped_outside_of_the_runtime_clears_up_too() {
+    let server = Server::start();
+    let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
+    let lock = client_of(server.port()).mutex("k").lease(LONG);
+    let mut waiting = Box::pin(async move { lock.acquire().await });
+    tokio::select! {
+        _ = &mut waiting => panic!("it is held"),
+        () = eventually("a waiter", || server.waiters("k").len() == 1) => {}
+    }
+    std::thread::spawn(move || drop(waiting)).join().unwrap();
+    eventually("the request is cancelled", || server.calls("lock.cancel") == 1).await;
+    assert!(server.waiters("k").is_empty());
+    let guard = holder;
+    std::thread::spawn(move || drop(guard)).join().unwrap();
+    eventually("a free lock", || server.is_free("k")).await;
+}
+
+#[tokio::test]
+async fn a_release_that_is_dropped_goes_on() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let guard = client_of(proxy.port).mutex("k").lease(LONG).acquire().await.unwrap();
+    // Lost with its connection, or so it seems.
+    drop(tokio::time::timeout(Duration::ZERO, guard.release()).await);
+    eventually("a free lock", || server.is_free("k")).await;
+}
+
+#[tokio::test]
+async fn a_grant_that_is_not_wanted_any_more_is_given_back() {
+    // The caller's time is over before the reply comes.
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port).reply_timeout(Duration::from_millis(200));
+    let before = tasks();
+    proxy.hold_reply("LOCK.ACQUIRE");
+    let error = client.mutex("k").lease(LONG).acquire_within(Duration::from_millis(100)).await.unwrap_err();
+    assert!(error.to_string().contains("no reply within"), "{error}");
+    assert!(proxy.done() == 1 && server.is_free("k"));
+    assert!(tasks() >= before);
+}
+
+#[tokio::test]
+async fn a_program_can_wait_for_what_goes_on_behind_it() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    let other = client.mutex("k").lease(LONG);
+    let waiting = tokio::spawn(async move { other.acquire().await });
+    eventually("a waiter", || server.waiters("k").len() == 1).await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    drop(guard);
+    client.settled().await;
+    assert!(server.is_free("k") && server.calls("lock.cancel") == 1 && server.calls("lock.release") == 2);
+}

@@ -1,0 +1,111 @@
+//! Two primaries that share the slots; and the case cluster-redirect-while-waiting.
+
+use redis_lock_client::Client;
+use support::{until, Info, Reply, Server};
+
+use crate::tests::servers::{eventually, Observed, LONG};
+
+pub struct Cluster {
+    pub nodes: [Server; 2],
+}
+
+impl Cluster {
+    pub fn start() -> Cluster {
+        let nodes = [0, 1].map(|_| Server::builder().cluster().config("cluster-node-timeout 5000").start());
+        for (node, slots) in nodes.iter().zip(["0 8191", "8192 16383"]) {
+            expect_ok(node, &format!("CLUSTER ADDSLOTSRANGE {slots}"));
+        }
+        expect_ok(&nodes[1], "CLUSTER SET-CONFIG-EPOCH 2");
+        let bus = nodes[1].client().run("CONFIG GET cluster-port");
+        let bus = bus.get("cluster-port").text();
+        expect_ok(&nodes[0], &format!("CLUSTER MEET 127.0.0.1 {} {bus}", nodes[1].port()));
+        for node in &nodes {
+            until("the cluster works", || {
+                let info = Info::parse(node.client().run("CLUSTER INFO").text());
+                info.text("cluster_state") == "ok" && info.number("cluster_known_nodes") == 2
+            });
+        }
+        Cluster { nodes }
+    }
+
+    /// The node that has the key at first, and the other one.
+    pub fn of_key(&self, key: &str) -> (i64, &Server, &Server) {
+        let [first, second] = &self.nodes;
+        let slot = first.client().cmd(&["CLUSTER", "KEYSLOT", key]).int();
+        match slot {
+            0..=8191 => (slot, first, second),
+            _ => (slot, second, first),
+        }
+    }
+
+    /// From here on the source sends to the target for keys that it has not.
+    pub fn begin_to_move(&self, slot: i64, from: &Server, to: &Server) {
+        expect_ok(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", id(from)));
+        expect_ok(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", id(to)));
+        let keys = from.client().run(&format!("CLUSTER GETKEYSINSLOT {slot} 100"));
+        for key in keys.items() {
+            expect_ok(from, &format!("MIGRATE 127.0.0.1 {} {} 0 5000", to.port(), key.text()));
+        }
+    }
+
+    pub fn finish_to_move(&self, slot: i64, from: &Server, to: &Server) {
+        let id = id(to);
+        for node in [to, from] {
+            expect_ok(node, &format!("CLUSTER SETSLOT {slot} NODE {id}"));
+        }
+    }
+
+    /// By one node; the client finds the other.
+    pub fn client(&self) -> Client {
+        Client::cluster([("127.0.0.1", self.nodes[0].port())]).expect("an address")
+    }
+}
+
+fn id(node: &Server) -> String {
+    node.client().run("CLUSTER MYID").text().to_string()
+}
+
+fn expect_ok(node: &Server, line: &str) {
+    assert_eq!(node.client().run(line), Reply::ok(), "{line}");
+}
+
+#[tokio::test]
+async fn cluster_redirect_while_waiting() {
+    let cluster = Cluster::start();
+    let client = cluster.client();
+    let (slot, source, target) = cluster.of_key("k");
+    let lock = client.mutex("k").lease(LONG);
+    let holder = lock.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    eventually("a waiter", || source.waiters("k").len() == 1).await;
+    cluster.begin_to_move(slot, source, target);
+    // The source says ASK now, and MOVED later.
+    eventually("the same waiter, asked for", || target.blocked_clients() == 1).await;
+    assert_eq!(target.calls("asking"), 1);
+    cluster.finish_to_move(slot, source, target);
+    eventually("the waiter at the slot's new node", || target.waiters("k").len() == 1).await;
+    let fence = holder.fence();
+    holder.release().await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.fence() > fence);
+    next.release().await.unwrap();
+    assert!(target.is_free("k"));
+    let several = client.multi_lock(["{k}1", "{k}2"]).acquire().await.unwrap();
+    several.exec::<()>(redis::cmd("SET").arg("{k}3").arg("v")).await.unwrap();
+    several.release().await.unwrap();
+    assert!(target.client().run("GET {k}3").is_bulk("v"));
+}
+
+#[tokio::test]
+async fn keys_of_both_nodes_are_found() {
+    let cluster = Cluster::start();
+    let client = cluster.client();
+    for key in ["k", "foo"] {
+        let (_, mine, other) = cluster.of_key(key);
+        let guard = client.mutex(key).acquire().await.unwrap();
+        assert!(!mine.is_free(key));
+        guard.release().await.unwrap();
+        assert_eq!(other.calls("lock.acquire"), i64::from(key != "k"));
+    }
+    assert_eq!(client.connections().await.unwrap().len(), 2);
+}

@@ -1,0 +1,149 @@
+//! What the client does with its connections.
+
+use std::time::Duration;
+
+use redis_lock_client::{Client, Error};
+use support::{free_port, Server};
+
+use crate::tests::proxy::Proxy;
+use crate::tests::servers::{client_of, eventually, Observed, LONG};
+
+#[tokio::test]
+async fn a_reply_that_never_comes_is_asked_for_again() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port).reply_timeout(Duration::from_millis(500));
+    proxy.hold_reply("LOCK.ACQUIRE");
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    assert!(proxy.done() == 1 && server.holds("k") == 1);
+    proxy.hold_reply("LOCK.RELEASE");
+    guard.release().await.unwrap();
+    assert!(proxy.done() == 2 && server.is_free("k"));
+    proxy.hold_reply("LOCK.ACQUIRE");
+    client.mutex("k").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(proxy.done(), 3);
+}
+
+#[tokio::test]
+async fn a_late_reply_to_a_release_is_no_loss() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port).reply_timeout(Duration::from_secs(1));
+    let guard = client.mutex("k").lease(Duration::from_millis(600)).auto_renew().acquire().await.unwrap();
+    let lost = guard.lost();
+    proxy.hold_reply("LOCK.RELEASE");
+    // A renewal in that second would find nothing, and call it lost.
+    guard.release().await.unwrap();
+    assert!(proxy.done() == 1 && server.is_free("k"));
+    assert!(tokio::time::timeout(Duration::ZERO, lost).await.is_err());
+}
+
+#[tokio::test]
+async fn an_unreachable_server_ends_the_wait_in_time() {
+    let lock = client_of(free_port()).mutex("k");
+    for wait in [None, Some(Duration::from_millis(200))] {
+        let ended = match wait {
+            None => lock.try_acquire().await,
+            Some(wait) => lock.acquire_within(wait).await,
+        };
+        assert!(matches!(ended, Err(Error::Redis(error)) if error.is_connection_refusal()));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_grants_who_waited() {
+    let mut server = Server::start();
+    let lock = client_of(server.port()).mutex("k").lease(LONG);
+    let holder = lock.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    eventually("a waiter", || server.waiters("k").len() == 1).await;
+    server.kill();
+    server.restart();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert!(matches!(holder.release().await, Err(Error::LockLost)));
+}
+
+#[tokio::test]
+async fn waiters_hold_nobody_back() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let holder = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    let waiting: Vec<_> = (0..20)
+        .map(|_| {
+            let lock = client.mutex("k").lease(LONG);
+            tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    eventually("twenty waiters", || server.waiters("k").len() == 20).await;
+    // On the same client, beside them.
+    client.mutex("free").acquire().await.unwrap().release().await.unwrap();
+    holder.release().await.unwrap();
+    for turn in waiting {
+        turn.await.unwrap();
+    }
+    // Their connections serve the next ones.
+    let made = server.info("stats").number("total_connections_received");
+    for _ in 0..10 {
+        client.mutex("k").acquire().await.unwrap().release().await.unwrap();
+    }
+    // One is that of the second look.
+    assert_eq!(server.info("stats").number("total_connections_received"), made + 1);
+}
+
+#[tokio::test]
+async fn one_client_serves_many_threads() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let turns: Vec<_> = (0..8)
+        .map(|_| {
+            let (lock, inside) = (client.mutex("k").lease(LONG), inside.clone());
+            runtime.spawn(async move {
+                for _ in 0..20 {
+                    let guard = lock.acquire().await.unwrap();
+                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for turn in turns {
+        turn.await.unwrap();
+    }
+    assert!(server.is_free("k"));
+    runtime.shutdown_background();
+}
+
+#[tokio::test]
+async fn user_password_and_database_are_those_of_the_url() {
+    let server = Server::start();
+    server.client().run("ACL SETUSER app on >secret ~* &* +@all");
+    let url = |user: &str| format!("redis://{user}:secret@127.0.0.1:{}/3", server.port());
+    let client = Client::open(url("app")).unwrap();
+    let guard = client.mutex("k").session().acquire().await.unwrap();
+    let mut admin = server.client();
+    admin.run("SELECT 3");
+    assert!(!admin.run("LOCK.INFO k").is_nil());
+    assert!(admin.run("CLIENT LIST").text().contains("user=app"));
+    assert!(!client.query::<bool>("k", redis::cmd("EXISTS").arg("j")).await.unwrap());
+    guard.release().await.unwrap();
+    // Waiting mends no wrong password.
+    let refused = Client::open(url("nobody")).unwrap().mutex("k").acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Redis(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn a_command_that_may_have_run_is_not_run_again() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let guard = client_of(proxy.port).mutex("k").acquire().await.unwrap();
+    proxy.cut_reply("LOCK.EXEC", 0);
+    let error = guard.exec::<i64>(redis::cmd("INCR").arg("n")).await.unwrap_err();
+    assert!(matches!(error, Error::Redis(_)), "{error}");
+    assert!(server.client().run("GET n").is_bulk("1"));
+    assert_eq!(guard.exec::<i64>(redis::cmd("INCR").arg("n")).await.unwrap(), 2);
+    guard.release().await.unwrap();
+}

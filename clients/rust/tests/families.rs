@@ -1,0 +1,230 @@
+//! What each family adds.
+
+use std::time::Duration;
+
+use redis_lock_client::Error;
+use support::{Reply, Server};
+
+use crate::tests::servers::{client_of, eventually, Observed, LONG};
+
+#[tokio::test]
+async fn a_reentrant_lock_is_free_when_it_was_released_as_often() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let lock = client.reentrant("r").lease(LONG);
+    let mut guards = Vec::new();
+    for holds in 1..=3 {
+        let guard = lock.acquire().await.unwrap();
+        assert_eq!((guard.holds(), server.holds("r")), (holds, i64::from(holds)));
+        guards.push(guard);
+    }
+    assert!(guards.iter().all(|guard| guard.fence() == guards[0].fence() && guard.token() == guards[0].token()));
+    // A clone is another owner, and so is another value.
+    for other in [lock.clone(), client.reentrant("r")] {
+        assert!(other.try_acquire().await.unwrap().is_none());
+    }
+    for left in [2, 1, 0] {
+        guards.pop().unwrap().release().await.unwrap();
+        assert_eq!(server.holds("r"), left);
+    }
+    assert!(server.is_free("r"));
+    let again = lock.acquire().await.unwrap();
+    drop(again);
+    eventually("a free lock", || server.is_free("r")).await;
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reentrant_lock_that_was_lost_is_not_taken_deeper() {
+    let server = Server::start();
+    let lock = client_of(server.port()).reentrant("r").lease(LONG);
+    let guard = lock.acquire().await.unwrap();
+    server.break_lock("r");
+    assert!(matches!(lock.acquire().await, Err(Error::LockLost)));
+    assert!(server.is_free("r") && guard.is_lost());
+    assert!(matches!(lock.acquire().await, Err(Error::LockLost)));
+    assert_eq!(server.calls("rlock.acquire"), 2, "known to be lost without asking");
+    assert!(matches!(guard.release().await, Err(Error::LockLost)));
+    lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn readers_share_and_a_writer_does_not() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let (read, write) = (client.read_lock("rw").lease(LONG), client.write_lock("rw").lease(LONG));
+    let (one, two) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
+    assert_eq!(server.holders("rw").len(), 2);
+    assert!(write.try_acquire().await.unwrap().is_none());
+    one.release().await.unwrap();
+    // The only reader may write, with a new fence, and go on reading.
+    let writer = write.clone().as_owner_of(&two).acquire().await.unwrap();
+    assert!(writer.fence() > two.fence() && writer.token() == two.token());
+    let deeper = read.clone().as_owner_of(&writer).acquire().await.unwrap();
+    assert_eq!((deeper.holds(), writer.holds()), (2, 1));
+    assert!(read.try_acquire().await.unwrap().is_none());
+    writer.release().await.unwrap();
+    assert!(write.try_acquire().await.unwrap().is_none());
+    let three = read.try_acquire().await.unwrap().unwrap();
+    for guard in [two, deeper, three] {
+        guard.release().await.unwrap();
+    }
+    assert!(server.is_free("rw"));
+}
+
+#[tokio::test]
+async fn a_reader_may_be_released_while_its_owner_waits_to_write() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let read = client.read_lock("rw").lease(LONG);
+    let (mine, other) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
+    let write = client.write_lock("rw").lease(Duration::from_secs(30)).auto_renew().as_owner_of(&mine);
+    let waiting = tokio::spawn(async move { write.acquire().await });
+    eventually("an upgrade that waits", || server.waiters("rw").len() == 1).await;
+    mine.release().await.unwrap();
+    other.release().await.unwrap();
+    let writer = waiting.await.unwrap().unwrap();
+    assert!(!writer.is_lost() && server.holds("rw") == 1);
+    server.break_lock("rw");
+    assert!(matches!(writer.renew(LONG).await, Err(Error::LockLost)));
+    assert!(writer.is_lost());
+    drop(writer);
+}
+
+#[tokio::test]
+async fn a_semaphore_counts_permits() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let semaphore = client.semaphore("s", 3).lease(LONG);
+    let (two, one) = (semaphore.clone().permits(2).acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    assert_eq!((two.holds(), one.holds(), server.holders("s").len()), (2, 1, 2));
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let other = semaphore.clone().permits(2);
+    let waiting = tokio::spawn(async move { other.acquire_within(LONG).await });
+    eventually("a waiter", || server.waiters("s").len() == 1).await;
+    one.release().await.unwrap();
+    assert_eq!(server.waiters("s").len(), 1, "one is not enough");
+    two.release().await.unwrap();
+    waiting.await.unwrap().unwrap().unwrap().release().await.unwrap();
+    assert!(server.is_free("s"));
+}
+
+#[tokio::test]
+async fn several_locks_are_taken_all_or_none() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let (both, single) = (client.multi_lock(["a", "b"]).lease(LONG), client.mutex("b").lease(LONG));
+    let guard = single.acquire().await.unwrap();
+    assert!(both.try_acquire().await.unwrap().is_none() && server.is_free("a"));
+    let waiter = both.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    eventually("a waiter", || server.waiters("b").len() == 1).await;
+    waiting.abort();
+    eventually("an empty queue", || server.waiters("b").is_empty() && server.waiters("a").is_empty()).await;
+    eventually("the request is cancelled", || server.calls("mlock.release") == 1).await;
+    guard.release().await.unwrap();
+    let guard = both.acquire().await.unwrap();
+    assert!(guard.is_held().await.unwrap() && both.is_locked().await.unwrap());
+    for key in ["a", "b"] {
+        assert_eq!(server.holders(key)[0].get("fence").int(), i64::try_from(guard.fence()).unwrap());
+    }
+    guard.extend(LONG).await.unwrap();
+    assert!(server.client().pttl("b") > 130_000);
+    guard.release().await.unwrap();
+    assert_eq!(server.client().run("DBSIZE").int(), 0);
+    let guard = both.acquire().await.unwrap();
+    server.break_lock("b");
+    assert!(matches!(guard.release().await, Err(Error::LockLost)));
+    assert_eq!(server.client().run("DBSIZE").int(), 0);
+}
+
+#[tokio::test]
+async fn a_lease_is_extended_by_what_is_left() {
+    let server = Server::start();
+    let guard = client_of(server.port()).mutex("k").lease(Duration::from_secs(20)).acquire().await.unwrap();
+    guard.extend(Duration::from_secs(20)).await.unwrap();
+    let (left, told) = (server.client().pttl("k"), guard.remaining().unwrap());
+    assert!((30_001..=40_000).contains(&left) && told > Duration::from_secs(30), "{left} {told:?}");
+    guard.renew(Duration::from_secs(5)).await.unwrap();
+    let (left, told) = (server.client().pttl("k"), guard.remaining().unwrap());
+    assert!((1..=5000).contains(&left) && told <= Duration::from_secs(5), "{left} {told:?}");
+    guard.release().await.unwrap();
+    let guard = client_of(server.port()).mutex("k").lease(None).acquire().await.unwrap();
+    assert!(matches!(guard.extend(LONG).await, Err(Error::Usage(_))));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_waiting_cannot_help_is_an_error_of_its_own() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let lock = |key: &str, token: &str| client.mutex(key).lease(LONG).token(token);
+    let (a, b) = (lock("a", "1").acquire().await.unwrap(), lock("b", "2").acquire().await.unwrap());
+    let crossing = lock("b", "1");
+    let waiting = tokio::spawn(async move { crossing.acquire().await });
+    eventually("a waiter", || server.waits("b", &["1"])).await;
+    let error = lock("a", "2").acquire().await.unwrap_err();
+    assert!(matches!(&error, Error::Deadlock(words) if words.contains('1')), "{error:?}");
+    assert_eq!(server.client().run("LOCK.CANCEL b 1").int(), 1);
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(&error, Error::Cancelled(words) if words == "cancelled"), "{error:?}");
+    assert!(matches!(client.reentrant("a").acquire().await, Err(Error::WrongKind(_))));
+    assert_eq!(server.client().run("CONFIG SET lock.max-waiters-per-key 1"), Reply::ok());
+    let first = client.mutex("b");
+    let waiting = tokio::spawn(async move { first.acquire().await });
+    eventually("a waiter", || server.waiters("b").len() == 1).await;
+    assert!(matches!(client.mutex("b").acquire().await, Err(Error::MaxWaiters(_))));
+    b.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    a.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn options_that_make_no_sense_are_refused_before_anything_is_sent() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let guard = client.mutex("k").acquire().await.unwrap();
+    let mutex = || client.mutex("x");
+    let refused = [
+        mutex().lease(None).session(),
+        mutex().lease(None).auto_renew(),
+        mutex().session().auto_renew(),
+        mutex().auto_renew().session(),
+        mutex().session().mixed(LONG),
+        mutex().as_owner_of(&guard),
+        client.semaphore("x", 1).permits(2),
+        client.semaphore("x", 0),
+        client.semaphore("x", 1).permits(0),
+        client.multi_lock(Vec::<String>::new()),
+    ];
+    for lock in refused {
+        let error = lock.acquire().await.unwrap_err();
+        assert!(matches!(error, Error::Usage(_)), "{:?}: {error}", lock.family());
+    }
+    assert_eq!(server.calls("lock.acquire"), 1);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_lease_counts_from_the_grant_and_not_from_the_request() {
+    let server = Server::start();
+    let client = client_of(server.port()).reply_timeout(None);
+    let holder = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    let lock = client.mutex("k").lease(Duration::from_secs(20));
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waited = |server: &Server| {
+        let waiters = server.client().run("LOCK.WAITERS k");
+        waiters.items().first().map_or(0, |waiter| waiter.get("waited").int())
+    };
+    eventually("a tenth of the lease", || waited(&server) > 2500).await;
+    holder.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    let left = guard.remaining().unwrap();
+    let on_server = Duration::from_millis(u64::try_from(server.client().pttl("k")).unwrap());
+    // Counted from the request it would be 2.5 s less.
+    assert!(
+        left < on_server + Duration::from_millis(100) && left + Duration::from_millis(2400) > on_server,
+        "{left:?}"
+    );
+    guard.release().await.unwrap();
+}

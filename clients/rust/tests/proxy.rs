@@ -1,0 +1,118 @@
+//! Forwards to a server, and cuts or holds back the reply to a request that it is told of.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+pub struct Proxy {
+    pub port: u16,
+    plan: Arc<Plan>,
+    accepting: AbortHandle,
+}
+
+#[derive(Default)]
+struct Plan {
+    next: Mutex<Option<(Vec<u8>, Fate)>>,
+    done: AtomicUsize,
+}
+
+/// What becomes of a reply.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// Its connection ends after so many bytes.
+    Cut(usize),
+    /// It never comes, and its connection stays.
+    Held,
+}
+
+impl Proxy {
+    pub async fn to(server: u16) -> Proxy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port is free");
+        let port = listener.local_addr().expect("it listens").port();
+        let plan = Arc::new(Plan::default());
+        let accepting = tokio::spawn(accept(listener, server, plan.clone())).abort_handle();
+        Proxy { port, plan, accepting }
+    }
+
+    /// Lets the next request through that has these bytes, and ends its connection after so many bytes of the reply.
+    pub fn cut_reply(&self, request: &str, after: usize) {
+        *self.plan.next.lock().expect("no test panics with it") = Some((request.into(), Fate::Cut(after)));
+    }
+
+    /// Lets the next such request through, and never its reply.
+    pub fn hold_reply(&self, request: &str) {
+        *self.plan.next.lock().expect("no test panics with it") = Some((request.into(), Fate::Held));
+    }
+
+    /// How many replies were cut or held back.
+    pub fn done(&self) -> usize {
+        self.plan.done.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, server: u16, plan: Arc<Plan>) {
+    while let Ok((client, _)) = listener.accept().await {
+        // The server may be gone: then the client's connection ends.
+        let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { continue };
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let fate = Arc::new(Mutex::new(None));
+        let (plan, its_fate) = (plan.clone(), fate.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = requests(from_client, to_server, &plan, &its_fate) => {}
+                () = replies(from_server, to_client, &plan, &fate) => {}
+            }
+        });
+    }
+}
+
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan, fate: &Mutex<Option<Fate>>) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        let request = &bytes[..length];
+        {
+            let mut next = plan.next.lock().expect("no test panics with it");
+            let is_meant = |words: &[u8]| request.windows(words.len()).any(|window| window == words);
+            if next.as_ref().is_some_and(|(words, _)| is_meant(words)) {
+                *fate.lock().expect("no test panics with it") = next.take().map(|(_, fate)| fate);
+            }
+        }
+        if to.write_all(request).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan, fate: &Mutex<Option<Fate>>) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        let fate = *fate.lock().expect("no test panics with it");
+        match fate {
+            Some(Fate::Cut(after)) => {
+                // It may have gone, as any client may.
+                let _ = to.write_all(&bytes[..after.min(length)]).await;
+                plan.done.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            Some(Fate::Held) => {
+                plan.done.fetch_add(1, Ordering::SeqCst);
+            }
+            None => {
+                if to.write_all(&bytes[..length]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

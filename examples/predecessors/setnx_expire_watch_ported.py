@@ -1,0 +1,22 @@
+"""setnx_expire_watch.py on redislock. One command takes the lock together with its lease, so nothing comes between.
+
+With `session` the lock belongs to a connection: a process that dies gives it back at once, and not only when the lease
+ends.
+"""
+
+from __future__ import annotations
+
+import redis
+import redislock
+from sale import LOCK, SOLD, TICKETS, Pay
+
+LEASE_S = 30
+
+
+def buy(client: redis.Redis, buyer: str, pay: Pay) -> bool:
+    with redislock.Lock(client, LOCK, timeout=LEASE_S, session=True) as lock:
+        if client.llen(SOLD) >= TICKETS:
+            return False
+        pay(buyer)
+        lock.exec("RPUSH", SOLD, buyer)
+        return True
