@@ -142,6 +142,9 @@ pub struct RunArgs {
     /// After a lost lock the command gets SIGTERM, and SIGKILL when it is still there after this time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub kill_after: Duration,
+    /// Say how long the lock took, or that it was not granted
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Exit status when the lock was lost while the command ran
     #[arg(long, value_name = "STATUS", default_value_t = 75)]
     pub lost_exit_code: u8,

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use rustix::process::{
-    getpid, getppid, kill_process, kill_process_group, setpgid, test_kill_process_group, wait, Pid, Signal,
-    WaitOptions, WaitStatus,
+    getpid, kill_process, kill_process_group, setpgid, test_kill_process_group, wait, Pid, Signal, WaitOptions,
+    WaitStatus,
 };
 
 use super::dispositions::{self, AllBlocked, Mask};
@@ -100,14 +100,23 @@ fn lead_a_group(terminal: Option<i32>, parent: Pid) -> io::Result<()> {
         let terminal = unsafe { std::os::fd::BorrowedFd::borrow_raw(terminal) };
         rustix::termios::tcsetpgrp(terminal, getpid())?;
     }
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    {
-        // SIGKILL gives us no time to end the command, and nobody renews the lock any more: it is told as of a loss.
-        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-        if getppid() != Some(parent) {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
+    end_with(parent)
+}
+
+/// SIGKILL gives us no time to end the command, and nobody renews the lock any more: it is told as of a loss.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn end_with(parent: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+    if rustix::process::getppid() == Some(parent) {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
+}
+
+/// Other systems know no such thing.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn end_with(_: Pid) -> io::Result<()> {
     Ok(())
 }
 

@@ -48,6 +48,14 @@ pub fn not_started(error: &io::Error) -> Exit {
     }
 }
 
+/// Why, in the words of a shell.
+pub fn why_not_started(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "command not found".to_string(),
+        _ => error.to_string(),
+    }
+}
+
 impl Exit {
     /// Ends this process, or gives the status to end it with.
     pub fn leave(self) -> ExitCode {

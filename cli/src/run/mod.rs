@@ -23,7 +23,7 @@ mod terminal;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 use redis_lock_client::{Client, Guard, Lock};
@@ -52,7 +52,12 @@ pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, 
     let mut signals = Signals::that_end().map_err(|cause| Error::Io { what: "signals".into(), cause })?;
     let server = connection.server();
     let client = connection.client()?;
-    let exit = match take(&client, &args, &server, &mut signals).await? {
+    let asked = Instant::now();
+    let taken = take(&client, &args, &server, &mut signals).await?;
+    if args.verbose {
+        tell(&args, &taken, asked.elapsed());
+    }
+    let exit = match taken {
         Taken::Granted(guard) => run_under(guard, &args, &server, signals, mask).await,
         Taken::NotGranted => Exit::Status(args.conflict_exit_code),
         Taken::GivenUp(signal) => Exit::Signal(signal.as_raw()),
@@ -65,6 +70,15 @@ enum Taken {
     NotGranted,
     /// A signal came first.
     GivenUp(Signal),
+}
+
+fn tell(args: &RunArgs, taken: &Taken, after: Duration) {
+    let name = lock::name(&args.keys);
+    match taken {
+        Taken::Granted(guard) => say(format_args!("{name}: granted after {after:.3?}, fence {}", guard.fence())),
+        Taken::NotGranted => say(format_args!("{name}: not granted, given up after {after:.3?}")),
+        Taken::GivenUp(_) => {}
+    }
 }
 
 async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signals) -> Result<Taken, Error> {
@@ -128,7 +142,8 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
     let mut job = match Job::start(&args.command, &variables, signals, mask) {
         Ok(job) => job,
         Err(error) => {
-            say(format_args!("{}: {error}", args.command[0].to_string_lossy()));
+            let why = exit::why_not_started(&error);
+            say(format_args!("{}: {why}", args.command[0].to_string_lossy()));
             release(guard, args, server).await;
             return exit::not_started(&error);
         }
