@@ -37,7 +37,10 @@ fn the_line_of_readme_runs_its_command_under_the_lock() {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &here]).current_dir(folder).env("REDIS_LOCK", PROGRAM).env("PORT", server.port().to_string());
     let mut running = shell.spawn().expect("there is a shell");
-    until("it waits", || client.run("LOCK.INFO report").get("waiters").int() == 1);
+    until("it waits, or ends", || {
+        client.run("LOCK.INFO report").get("waiters").int() == 1 || running.try_wait().is_ok_and(|end| end.is_some())
+    });
+    assert!(running.try_wait().is_ok_and(|end| end.is_none()), "it waits for the lock");
     assert!(!folder.join("held").exists(), "it does not run before the grant");
     assert_eq!(client.run("LOCK.RELEASE report somebody").int(), 1);
     assert!(running.wait().expect("it ends").success());
