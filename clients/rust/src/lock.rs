@@ -158,7 +158,8 @@ impl Lock {
         }
     }
 
-    /// [`Lock::acquire`] within this time; None: not granted in time.
+    /// [`Lock::acquire`] within this time; None: not granted in time. It may take [`Client::connect_timeout`] longer where
+    /// a server does not answer at all.
     ///
     /// # Errors
     /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked in time.

@@ -6,7 +6,7 @@ use redis_lock_client::{Client, Error};
 use support::{free_port, Server};
 
 use crate::tests::proxy::Proxy;
-use crate::tests::servers::{client_of, eventually, Observed, LONG};
+use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
 
 #[tokio::test]
 async fn a_reply_that_never_comes_is_asked_for_again() {
@@ -61,6 +61,25 @@ async fn a_server_that_comes_back_grants_who_waited() {
     server.restart();
     waiting.await.unwrap().unwrap().release().await.unwrap();
     assert!(matches!(holder.release().await, Err(Error::LockLost)));
+}
+
+#[tokio::test]
+async fn a_lock_that_was_lost_with_its_server_is_not_released() {
+    let mut server = Server::start();
+    let client = client_of(server.port());
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    // Over the connection that the release would take, which is gone then.
+    assert!(guard.is_held().await.unwrap());
+    server.kill();
+    server.restart();
+    eventually("the end of the connections", || tasks() == 0).await;
+    assert!(matches!(guard.release().await, Err(Error::LockLost)));
+    // What surely did not run is sent again.
+    let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    server.client().run("CLIENT KILL TYPE normal SKIPME yes");
+    eventually("the end of the connections", || tasks() == 0).await;
+    assert_eq!(guard.exec::<i64>(redis::cmd("INCR").arg("n")).await.unwrap(), 1);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
