@@ -170,9 +170,9 @@ async fn main() -> Outcome<()> {
     println!(
         "## Rust\n\n\
          One process, one thread, one server; the median of {ROUNDS} rounds of {:?} and of {:?}. A pair is taken and\n\
-         given back by one task, and nobody waits. Hand-offs are between {TASKS} tasks, each of which asks again at once;\n\
-         a turn of the task that had the one before is none. They hold the lock for no time. Requests are commands that\n\
-         the client sent, CPU is the server's own. rslock waits for up to 200 ms if nothing is set.\n\n\
+         given back by one task, and nobody waits. Hand-offs are between {TASKS} tasks, each of which asks again at\n\
+         once; a turn of the task that had the one before is none. They hold the lock for no time. Requests are\n\
+         commands that the client sent, CPU is the server's own. rslock waits for up to 200 ms if nothing is set.\n\n\
          | lock | a waiter | pairs per second | requests per pair | server CPU µs per pair | hand-offs per second | \
          requests per hand-off | server CPU µs per hand-off |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -149,8 +149,9 @@ impl Lock {
     ///
     /// # Errors
     /// Where waiting cannot help [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or
-    /// [`Error::MaxWaiters`]; [`Error::Cancelled`] by an operator, [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
-    /// [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what is not transient.
+    /// [`Error::MaxWaiters`]; [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`],
+    /// [`Error::Usage`]; [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what is
+    /// not transient.
     pub async fn acquire(&self) -> Result<Guard> {
         match self.take(Wait::ForEver).await? {
             Some(guard) => Ok(guard),
