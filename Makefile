@@ -122,15 +122,16 @@ install: ## the module to where redis-server may load it (PREFIX=/usr, DESTDIR)
 	@echo "    maxmemory-policy noeviction"
 	@echo "redis.conf.example has the other settings, each with its reason."
 
-deb: ## a Debian package of the module, redis-lock-module, in target/debian
+deb: ## Debian packages in target/debian: redis-lock-module, and redis-lock with the command line
 	@command -v dpkg-deb >/dev/null || { echo "make deb: there is no dpkg-deb here" >&2; exit 1; }
 	@scripts/setup compiler libclang deb
-	cargo build --release
+	cargo build --release --package redis-lock --package redis-lock-cli
 	@scripts/deb
 
-test-deb: deb ## installs that package, starts Debian's redis-server with it, removes it; root only, else skipped
+test-deb: deb ## installs each, tries it (the module in Debian's redis-server), removes it; root only, else skipped
 	@scripts/setup redis
 	cargo test --release --test it package:: -- --nocapture
+	cargo test --release --package redis-lock-cli package:: -- --nocapture
 
 glibc: ## the oldest glibc that the built module runs with
 	@test -f $(MODULE) || $(MAKE) --no-print-directory build

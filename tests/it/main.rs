@@ -48,3 +48,4 @@ mod support;
 mod turns;
 mod undelivered;
 mod waiting;
+mod writing_a_client;

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use support::debian::{is_installed, output, Package};
+
 use crate::support::skip::skip;
 use crate::support::{until, Client, Server};
 
@@ -19,15 +21,15 @@ fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
         Ok(package) => package,
         Err(reason) => return skip(&reason),
     };
-    assert_eq!(succeed("dpkg-deb", &["-f", as_str(&package), "Package"]), NAME);
-    let version = succeed("dpkg-deb", &["-f", as_str(&package), "Version"]);
-    assert_eq!(version, format!("{}-1", env!("CARGO_PKG_VERSION")));
-    let depends = succeed("dpkg-deb", &["-f", as_str(&package), "Depends"]);
+    assert_eq!(package.field("Package"), NAME);
+    assert_eq!(package.field("Version"), format!("{}-1", env!("CARGO_PKG_VERSION")));
+    let depends = package.field("Depends");
     assert!(depends.contains("libc6 (>=") && depends.contains("redis-server (>= 5:7.0) | valkey-server"), "{depends}");
     let before = fs::read(CONFIGURATION).expect("Debian's configuration");
 
-    let installed = Installed::new(&package);
-    let files: Vec<PathBuf> = succeed("dpkg-query", &["-L", NAME]).lines().map(PathBuf::from).collect();
+    let installed = package.install();
+    let files: Vec<PathBuf> =
+        output("dpkg-query", &["-L", NAME]).expect("it is installed").lines().map(PathBuf::from).collect();
     assert!(!files.iter().any(|file| file.starts_with("/etc")), "{files:?}");
     {
         let server = DebianServer::start();
@@ -48,58 +50,14 @@ fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
 }
 
 /// What `make deb` built, where it can be tried here; else why not.
-fn package() -> Result<PathBuf, String> {
-    let is_root = output("id", &["-u"]).is_some_and(|id| id == "0");
-    if !is_root || output("dpkg", &["--version"]).is_none() {
-        return Err("only root on Debian can install a package".into());
-    }
+fn package() -> Result<Package, String> {
+    let package = Package::built(NAME, env!("CARGO_PKG_VERSION"), "libredis_lock.so")?;
+    package.may_be_installed()?;
     let server = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
     if !is_installed("redis-server") || !["redis-server", PROGRAM].contains(&server.as_str()) {
         return Err("the package is tried on Debian's own redis-server".into());
     }
-    if is_installed(NAME) {
-        return Err(format!("{NAME} is installed already, and shall stay"));
-    }
-    let target = std::env::current_exe().expect("a program knows where it is");
-    let target = target.ancestors().nth(3).expect("cargo puts programs into target/<profile>/deps");
-    let version = env!("CARGO_PKG_VERSION");
-    let packages = fs::read_dir(target.join("debian")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let package = packages
-        .into_iter()
-        .find(|path| as_str(path).contains(&format!("{NAME}_{version}-")) && as_str(path).ends_with(".deb"))
-        .ok_or("there is no package: `make deb` builds it")?;
-    let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-    if written(&package) < written(&target.join("release/libredis_lock.so")) {
-        return Err("the package is older than the module: `make deb` builds it".into());
-    }
     Ok(package)
-}
-
-/// While it is there, the package is; then it is purged.
-struct Installed;
-
-impl Installed {
-    fn new(package: &Path) -> Installed {
-        dpkg(&["--install", as_str(package)]);
-        Installed
-    }
-}
-
-impl Drop for Installed {
-    fn drop(&mut self) {
-        dpkg(&["--purge", NAME]);
-    }
-}
-
-/// Once nobody else holds dpkg's lock.
-fn dpkg(args: &[&str]) {
-    until("dpkg is free", || {
-        let done = Command::new("dpkg").args(args).stdin(Stdio::null()).output().expect("dpkg");
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        let is_locked = said.contains("lock");
-        assert!(done.status.success() || is_locked, "dpkg {args:?}: {said}");
-        done.status.success()
-    });
 }
 
 /// Debian's server with Debian's configuration and the documented line; only what would get in the way of the system's
@@ -146,21 +104,6 @@ impl Drop for DebianServer {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn is_installed(package: &str) -> bool {
-    let status = output("dpkg-query", &["-W", "-f", "${db:Status-Status}", package]);
-    status.is_some_and(|status| status == "installed")
-}
-
-/// What the program printed; nothing where it failed or is not there.
-fn output(program: &str, args: &[&str]) -> Option<String> {
-    let done = Command::new(program).args(args).stderr(Stdio::null()).output().ok()?;
-    done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_string())
-}
-
-fn succeed(program: &str, args: &[&str]) -> String {
-    output(program, args).unwrap_or_else(|| panic!("{program} {args:?} failed"))
 }
 
 fn as_str(path: &Path) -> &str {

@@ -22,7 +22,7 @@
 //!
 //! The same TERMINAL is the same connection throughout the file.
 
-mod blocks;
+pub mod blocks;
 mod replay;
 mod terminal;
 mod varies;
@@ -57,7 +57,11 @@ pub fn type_sessions(server: &Server, file: &'static str, text: &str) -> usize {
                 replay.block(&block);
                 sessions += 1;
             }
-            "python" | "sql" => assert!(block.directives.is_empty(), "line {}: nothing is replayed here", block.line),
+            "sql" => assert!(block.directives.is_empty(), "line {}: nothing is replayed here", block.line),
+            // Each is run by the tests of its client, or of the command line.
+            "python" | "js" | "rust" | "sh" | "console" => {
+                assert!(block.directives.is_empty(), "line {}: a program", block.line)
+            }
             other => panic!("line {}: a block of {other}, which no test reads", block.line),
         }
     }
@@ -198,6 +202,8 @@ fn lines_end_at_column_120() {
         ("operations.md", include_str!("../../docs/operations.md")),
         ("removal.md", include_str!("../../docs/removal.md")),
         ("safety.md", include_str!("../../docs/safety.md")),
+        ("conformance.md", include_str!("../../clients/conformance.md")),
+        ("writing-a-client.md", include_str!("../../clients/writing-a-client.md")),
     ];
     // Rules of a user are one line of redis.conf.
     let is_long = |line: &str| line.starts_with(['|', '#']) || line.starts_with("user ");
@@ -206,24 +212,6 @@ fn lines_end_at_column_120() {
             assert!(line.chars().count() <= COLUMNS, "{file}, line {number}: {line}");
         }
     }
-}
-
-/// Where there is a Python with redis-py. Neither is needed for anything else here, so nothing installs them.
-#[test]
-fn the_python_example_runs() {
-    if !matches!(python("import redis"), Some(Ok(_))) {
-        return skip("there is no python3 with redis-py");
-    }
-    let example = the_block_of("python");
-    let server = Server::start();
-    let here = example.replace("redis.Redis()", &format!("redis.Redis(port={})", server.port()));
-    assert_ne!(here, example, "the example connects to the default port");
-    let printed = python(&here).expect("there is a python3").expect("the example runs");
-    assert!(printed.starts_with("working under fence ") && printed.lines().count() == 1, "{printed}");
-    assert_eq!(server.client().run("DBSIZE").int(), 0, "it releases the lock");
-    server.client().run("LOCK.ACQUIRE tickets:1 another PX 60000").fence();
-    let refused = python(&here.replace("4000", "1")).expect("there is a python3").expect_err("it is refused");
-    assert!(refused.contains("somebody else holds the lock"), "{refused}");
 }
 
 /// Where there is a Python, in the database that it comes with.

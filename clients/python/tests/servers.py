@@ -119,19 +119,33 @@ def fields(flat: List[Any]) -> Any:
     return dict(zip(flat[::2], flat[1::2]))
 
 
-class Cluster:
-    """Two primaries that share the slots."""
+class Node(Server):
+    """Of a cluster; it answers us also about a slot that it only imports."""
 
     def __init__(self) -> None:
-        self.nodes = [Server("--cluster-enabled", "yes", "--cluster-node-timeout", "5000") for _ in range(2)]
-        first, second = self.nodes
+        # Who gives its last slot away stays a primary.
+        options = ("--cluster-node-timeout", "5000", "--cluster-allow-replica-migration", "no")
+        super().__init__("--cluster-enabled", "yes", *options)
+
+    def ask(self, *command: Any) -> Any:
+        pipeline = self.admin.pipeline(transaction=False)
+        return pipeline.execute_command("ASKING").execute_command(*command).execute()[1]
+
+
+class Cluster:
+    """Two primaries that share the slots; the others have none."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.nodes = [Node() for _ in range(nodes)]
+        first, second = self.nodes[:2]
         first.ask("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
         second.ask("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
-        second.ask("CLUSTER", "SET-CONFIG-EPOCH", 2)
-        first.ask("CLUSTER", "MEET", "127.0.0.1", second.port)
+        for epoch, node in enumerate(self.nodes[1:], 2):
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
+            first.ask("CLUSTER", "MEET", "127.0.0.1", node.port)
         for node in self.nodes:
+            until(lambda node=node: f"cluster_known_nodes:{nodes}" in self._info(node), "all nodes")
             until(lambda node=node: "cluster_state:ok" in self._info(node), "cluster ok")
-            until(lambda node=node: "cluster_known_nodes:2" in self._info(node), "both nodes")
 
     @staticmethod
     def _info(node: Server) -> str:
@@ -139,13 +153,22 @@ class Cluster:
         return "".join(f"{name}:{value}\n" for name, value in found.items()) if isinstance(found, dict) else str(found)
 
     def move_slot(self, slot: int, source: Server, target: Server) -> None:
+        self.begin_move(slot, source, target)
+        self.move_keys(slot, source, target)
+        self.end_move(slot, source, target)
+
+    def begin_move(self, slot: int, source: Server, target: Server) -> None:
         source_id, target_id = source.ask("CLUSTER MYID"), target.ask("CLUSTER MYID")
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+
+    def move_keys(self, slot: int, source: Server, target: Server) -> None:
         for key in source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
             source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+
+    def end_move(self, slot: int, source: Server, target: Server) -> None:
         for node in (target, source):
-            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.ask("CLUSTER MYID"))
 
     def stop(self) -> None:
         for node in self.nodes:

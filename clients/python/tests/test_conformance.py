@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import signal
 import subprocess
 import sys
@@ -401,6 +402,36 @@ async def test_replicas(api: Any) -> None:
         assert primary.info("k") is None and await actor.do(lambda: lock.grant) is None
     finally:
         for server in (replica, primary):
+            server.stop()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_replicas_confirm_the_grant_and_not_another_connection(api: Any) -> None:
+    primary, replicas = Server(), [Server(), Server()]
+    try:
+        for replica in replicas:
+            replica.ask("REPLICAOF", "127.0.0.1", primary.port)
+            await eventually(lambda: replica.admin.info("replication")["master_link_status"] == "up", "a link")
+        client, actor = api.client(primary.port, socket_timeout=1), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=600, replicas=2, replica_timeout=600_000)
+        replicas[1].process.send_signal(signal.SIGSTOP)
+        try:
+            waiting = actor.start(lock.acquire)
+            await eventually(lambda: primary.calls("wait"), "a wait that has to be cut")
+            # A connection of this pool has sent nothing, not even a HELLO, so that WAIT on it waits for nothing.
+            silent = {"protocol": 2, "lib_name": None, "lib_version": None, "driver_info": None}
+            known = inspect.signature(api.redis).parameters
+            other = api.client(primary.port, socket_timeout=1, **{k: v for k, v in silent.items() if k in known})
+            client.connection_pool = other.connection_pool
+            asked = primary.calls("wait")
+            await eventually(lambda: primary.calls("wait") >= asked + 3, "three waits more")
+            assert not waiting.done()
+        finally:
+            replicas[1].process.send_signal(signal.SIGCONT)
+        assert await waiting
+        await actor.do(lock.release)
+    finally:
+        for server in (*replicas, primary):
             server.stop()
 
 

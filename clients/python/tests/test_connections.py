@@ -165,6 +165,40 @@ def test_a_forked_child_leaves_the_session_to_its_parent(server: Server) -> None
         os.close(write)
 
 
+async def test_a_forked_child_leaves_the_asyncio_session_to_its_parent(server: Server) -> None:
+    client = redis.asyncio.Redis(port=server.port)
+    lock = redislock.asyncio.Lock(client, "k", timeout=2, session=True)
+    assert await lock.acquire()
+    session = server.holders("k")[0]["session"]
+    transport = lock.local.hold.session_transport
+    sock = transport._connection._writer.get_extra_info("socket")
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(write)
+        # The number stays taken, by another file: the event loop, which the child has too, may close it again.
+        left = transport._connection is None and os.path.samestat(os.fstat(sock.fileno()), os.stat(os.devnull))
+        os.read(read, 1)
+        os._exit(0 if left else 1)
+    status = None
+    try:
+        await eventually(lambda: server.holders("k")[0]["age"] > 2500, "a session that outlives its lease")
+        assert not lock.lost
+        # The parent's socket is closed, the child's must not keep the session alive.
+        transport._connection._writer.transport.abort()
+        clients = server.admin.client_list
+        await eventually(lambda: not any(int(each["id"]) == session for each in clients()), "its end")
+        assert server.info("k") is None
+        await eventually(lambda: lock.lost, "the loss")
+    finally:
+        os.write(write, b"x")
+        status = os.waitpid(child, 0)[1]
+        os.close(read)
+        os.close(write)
+        await client.aclose()
+    assert status == 0
+
+
 async def test_a_release_whose_reply_is_late_is_no_loss(api: Any, server: Server) -> None:
     told: Any = []
     async with Proxy(server.port) as proxy:

@@ -7,6 +7,7 @@ mod connections;
 mod families;
 mod mixed;
 mod proxy;
+mod readme;
 mod servers;
 #[cfg(feature = "tls")]
 mod tls;

@@ -18,7 +18,7 @@ use crate::caller::Route;
 const SENTINELS: u32 = 3;
 
 /// What the Sentinels call the primary.
-const NAME: &str = "locks";
+pub const NAME: &str = "locks";
 
 /// How often to look for another port when someone else was quicker.
 const ATTEMPTS: usize = 20;
@@ -74,10 +74,15 @@ impl Sentinels {
         sentinels
     }
 
+    /// Where they listen.
+    pub fn ports(&self) -> Vec<u16> {
+        self.0.iter().map(|sentinel| sentinel.port).collect()
+    }
+
     /// The route of clients that ask the Sentinels.
     #[track_caller]
     pub fn route(&self) -> Arc<dyn Route> {
-        let ports: Vec<u16> = self.0.iter().map(|sentinel| sentinel.port).collect();
+        let ports = self.ports();
         let primary = ask(&ports).expect("the Sentinels know a primary");
         Arc::new(AsSentinelsSay { ports, last: Mutex::new((primary, Instant::now())) })
     }

@@ -5,6 +5,7 @@
 
 mod client;
 mod connection;
+pub mod debian;
 mod info;
 mod module;
 mod process;

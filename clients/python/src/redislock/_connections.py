@@ -11,6 +11,8 @@ import weakref
 from typing import Any, Dict, Optional, Tuple
 
 import redis
+import redis.asyncio
+from redis.exceptions import AskError
 
 _VERSION = tuple(int(part) for part in redis.__version__.split(".")[:2] if part.isdigit())
 
@@ -18,43 +20,66 @@ _VERSION = tuple(int(part) for part in redis.__version__.split(".")[:2] if part.
 GET_CONNECTION_ARGS: Tuple[str, ...] = () if _VERSION >= (5, 3) else ("LOCK.ACQUIRE",)
 
 
-class WaiterLimit:
-    """At most half of a pool's connections wait: a release always finds one. Other waits get a connection of
-    their own."""
+class PoolState:
+    """What we know of a client's pool, shared by all locks over it."""
 
-    def __init__(self) -> None:
-        self._waiting: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+    def __init__(self, pool: Any) -> None:
+        # Asked of a connection that never connects: the default differs between versions and classes.
+        self.socket_timeout_s: Optional[float] = new_connection(pool).socket_timeout
+        # At most half of the connections wait: a release always finds one.
+        self._most_waiting: int = pool.max_connections // 2
+        self._waiting = 0
         self._mutex = threading.Lock()
 
-    def enter(self, pool: Any) -> bool:
+    def begin_wait(self) -> bool:
+        """False: so many wait already that this one needs a connection of its own."""
         with self._mutex:
-            waiting = self._waiting.get(pool, 0)
-            if waiting >= pool.max_connections // 2:
+            if self._waiting >= self._most_waiting:
                 return False
-            self._waiting[pool] = waiting + 1
+            self._waiting += 1
             return True
 
-    def leave(self, pool: Any) -> None:
+    def end_wait(self) -> None:
         with self._mutex:
-            self._waiting[pool] -= 1
+            self._waiting -= 1
 
 
-class SocketTimeouts:
-    """The time-out of the sockets that a pool makes, in seconds, asked of a connection that never connects: the
-    default differs between versions and classes."""
-
-    def __init__(self) -> None:
-        self._known: "weakref.WeakKeyDictionary[Any, Tuple[Optional[float]]]" = weakref.WeakKeyDictionary()
-
-    def of(self, pool: Any) -> Optional[float]:
-        known = self._known.get(pool)
-        if known is None:
-            known = (new_connection(pool).socket_timeout,)
-            self._known[pool] = known
-        return known[0]
+_pool_states: "weakref.WeakKeyDictionary[Any, PoolState]" = weakref.WeakKeyDictionary()
+_pool_states_mutex = threading.Lock()
 
 
-def new_connection(pool: Any) -> Any:
-    """A connection as the pool makes them, outside of it; not connected yet."""
+def pool_state(pool: Any) -> PoolState:
+    state = _pool_states.get(pool)
+    if state is None:
+        with _pool_states_mutex:
+            state = _pool_states.get(pool) or _pool_states.setdefault(pool, PoolState(pool))
+    return state
+
+
+def new_connection(pool: Any, ask: Optional[AskError] = None) -> Any:
+    """A connection as the pool makes them, outside of it, not connected yet; `ask`: to the node that it names.
+
+    That node may be one that redis-py does not list: the first slots of a new node are still on their way to it.
+    """
     kwargs: Dict[str, Any] = pool.connection_kwargs
+    if ask is not None:
+        kwargs = {**kwargs, "host": ask.host or kwargs["host"], "port": ask.port}
     return pool.connection_class(**kwargs)
+
+
+def times_out_within(connection: Any, seconds: float) -> bool:
+    """Whether its socket's own time-out is no longer than that."""
+    timeout_s: Optional[float] = connection.socket_timeout
+    return timeout_s is not None and timeout_s <= seconds
+
+
+_cluster_classes: Dict[type, bool] = {}
+
+
+def is_cluster(client: Any) -> bool:
+    # Remembered: some of these classes' bases are typing.Protocol, which makes isinstance slow.
+    found = _cluster_classes.get(type(client))
+    if found is None:
+        found = isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster))
+        _cluster_classes[type(client)] = found
+    return found

@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence
 from ._steps import Argument, Command
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lease:
     """The right to hold for so many milliseconds; None: without a deadline."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from ._families import Lease
 from ._steps import Background
 
 # Monotonic: no clock that somebody sets moves a deadline.
 clock = time.monotonic
+_event_mutex = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,13 @@ class Hold:
           └──lose──▶ lost (told once) ──release──▶ ended
     """
 
-    def __init__(self, token: bytes, lease: Lease, event: Any) -> None:
+    def __init__(self, token: bytes, lease: Lease, new_event: Callable[[], Any]) -> None:
         self.token = token
         self.lease = lease
         # Of a session: its connection. The server renews the lease while it lives, so that no local deadline counts.
         self.session_transport: Any = None
-        self.event = event
+        self._new_event = new_event
+        self._event: Any = None
         self.fence = 0
         self.deadline: Optional[float] = None
         self.holds: Dict[str, int] = {}
@@ -77,8 +80,20 @@ class Hold:
         if self._lost or self.ended:
             return False
         self._lost = True
-        self.event.set()
+        self._wake()
         return True
+
+    def event(self) -> Any:
+        """Set when it is lost or ended after this call: look at both then. Made only when somebody waits."""
+        with _event_mutex:
+            if self._event is None:
+                self._event = self._new_event()
+            return self._event
+
+    def _wake(self) -> None:
+        with _event_mutex:
+            if self._event is not None:
+                self._event.set()
 
     def granted(self, granted: Granted, mode: str) -> None:
         self.fence = granted.fence
@@ -92,7 +107,7 @@ class Hold:
         """Given back, or given up: nobody is told of a loss from here on, and who waits for one wakes."""
         self.ended = True
         self.stop_background()
-        self.event.set()
+        self._wake()
 
     def stop_background(self) -> None:
         background, self.background = self.background, []

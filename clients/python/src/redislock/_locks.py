@@ -176,12 +176,14 @@ class LockBase:
         nested = hold is not None
         if hold is None:
             given = token if token is not None else self.owner
-            hold = Hold(make_token() if given is None else self._encoded(given), self._lease(), self._new_event())
+            hold = Hold(make_token() if given is None else self._encoded(given), self._lease(), self._new_event)
         before = hold.holds.get(self.family.mode, 0)
         request = protocol.Request(
             self.family, str(self.name), hold.token, before, before + add, self._lease(), self.session and not nested
         )
-        transport, pooled = self._transport(own=request.session or self.replicas > 0), self._transport()
+        own = request.session or self.replicas > 0
+        pooled = self._transport()
+        transport = self._transport(own=True) if own else pooled
         wait_s = self._wait_s(blocking, blocking_timeout)
         poll_s = float(self.sleep if sleep is None else sleep) if self.mixed else None
         kept = False
@@ -193,9 +195,10 @@ class LockBase:
         except GeneratorExit:
             raise
         except BaseException:
-            yield Close(transport)
+            if own:
+                yield Close(transport)
             raise
-        if not kept:
+        if own and not kept:
             yield Close(transport)
         return granted is not None
 
@@ -209,6 +212,7 @@ class LockBase:
                 yield from protocol.lose(hold, self.on_lost)
                 raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
             if self.replicas:
+                transport.pin()
                 yield from protocol.replicated(transport, request.name, self.replicas, self.replica_timeout)
             old: Optional[Hold] = self.local.hold
             if old is not None and old is not hold:
@@ -351,7 +355,7 @@ class LockBase:
         token = self._encoded(token)
         hold: Optional[Hold] = self.local.hold
         if hold is None or hold.token != token:
-            hold = Hold(token, self._lease(), self._new_event())
+            hold = Hold(token, self._lease(), self._new_event)
             hold.holds[self.family.mode] = 1
         return token, hold
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 from ._families import Family, Lease
 from ._hold import Grant, Granted, Hold, clock
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
-from ._steps import Cleanup, Command, Notify, Pause, Send, SocketTimeout, Steps
+from ._steps import Cleanup, Command, Notify, Pause, Send, Steps
 from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
@@ -31,7 +31,7 @@ RELEASE_S = 10.0
 CLEANUP_S = 2.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
     """One acquire, the same bytes in each retry. `holds`: what the owner holds of this mode once it is granted."""
 
@@ -75,7 +75,7 @@ class Resend:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._until: Optional[float] = None
-        self._backoff = Backoff()
+        self._backoff: Optional[Backoff] = None
 
     def expired(self) -> bool:
         if self._until is None:
@@ -84,6 +84,7 @@ class Resend:
         return clock() >= self._until
 
     def pause(self) -> Pause:
+        self._backoff = self._backoff or Backoff()
         return Pause(self._backoff.next(self._until))
 
 
@@ -120,9 +121,9 @@ def acquire(
                     logger.debug("%s: asking again after %r", request.name, error)
                     yield resend.pause() if wait_s == 0 else Pause(backoff.next(ends))
                     continue
-            backoff = Backoff()
             if granted is not None or wait_s == 0:
                 return granted
+            backoff = Backoff()
             if poll_s is not None:
                 # Half to one and a half of it: old and new clients that poll in step would starve each other.
                 pause = poll_s * random.uniform(0.5, 1.5)
@@ -143,7 +144,7 @@ def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -
     """One request, or one slice of a wait."""
     block_s = None
     if waits:
-        block_s = slice_of((yield SocketTimeout(transport)))
+        block_s = slice_of(transport.socket_timeout())
         if ends is not None:
             block_s = min(block_s, max(0.0, ends - clock()))
     block_ms = None if block_s is None else max(1, round(block_s * 1000))
@@ -214,7 +215,7 @@ def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Ste
     """Wait until the grant, made on this same connection, has reached so many replicas."""
     until = clock() + timeout_ms / 1000
     while True:
-        longest = slice_of((yield SocketTimeout(transport)))
+        longest = slice_of(transport.socket_timeout())
         wait_ms = max(1, round(min(longest, max(0.0, until - clock())) * 1000))
         within_s = wait_ms / 1000 + REPLY_MARGIN_S
         confirmed = int((yield Send(transport, ("WAIT", replicas, wait_ms), within_s, waits=True)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar, Union
 
-from .._steps import Background, Cleanup, Close, Notify, Pause, Send, SocketTimeout, Spawn, Step, Steps
+from .._steps import Background, Cleanup, Close, Notify, Pause, Send, Spawn, Step, Steps
 
 logger = logging.getLogger("redislock")
 
@@ -31,17 +31,14 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
             result: T = stop.value
             return result
         try:
-            outcome, error = _do(step, sleep), None
+            outcome = step.transport.send(step) if isinstance(step, Send) else _do(step, sleep)
+            error = None
         except BaseException as caught:
             # KeyboardInterrupt too: the protocol clears up behind the caller and lets it go on.
             outcome, error = None, caught
 
 
-def _do(step: Step, sleep: Callable[[float], None]) -> Any:
-    if isinstance(step, Send):
-        return step.transport.send(step)
-    if isinstance(step, SocketTimeout):
-        return step.transport.socket_timeout()
+def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify], sleep: Callable[[float], None]) -> Any:
     if isinstance(step, Close):
         return step.transport.close()
     if isinstance(step, Pause):

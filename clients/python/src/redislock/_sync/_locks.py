@@ -81,13 +81,16 @@ class SyncLock(LockBase):
         """Wait until what is held is lost: True; False after `timeout` seconds or a release."""
         hold = self.local.hold
         until = None if timeout is None else time.monotonic() + timeout
-        while hold is not None and not hold.ended:
+        if hold is None:
+            return False
+        event = hold.event()
+        while not hold.ended:
             if hold.lost:
                 return True
             ends = [moment for moment in (until, hold.local_deadline) if moment is not None]
             if until is not None and time.monotonic() >= until:
                 return False
-            hold.event.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
+            event.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
         return False
 
     def _new_event(self) -> threading.Event:

@@ -10,12 +10,9 @@ from typing import Any, Optional
 import redis
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
 
-from .._connections import GET_CONNECTION_ARGS, SocketTimeouts, WaiterLimit, new_connection
+from .._connections import GET_CONNECTION_ARGS, is_cluster, new_connection, pool_state, times_out_within
 from .._replies import REDIS_ERRORS, mark_unsent
 from .._steps import Argument, Send
-
-_waiter_limit = WaiterLimit()
-_socket_timeouts = SocketTimeouts()
 
 
 class Transport:
@@ -25,18 +22,21 @@ class Transport:
         self._client = client
         self._key = key
         self._own = own
-        self._cluster = isinstance(client, redis.RedisCluster)
+        self._cluster = is_cluster(client)
         self._stale = False
         self._ask: Optional[AskError] = None
         self._pinned = False
+        # The own connection goes to a node that imports the slot: it wants ASKING before each command.
+        self._asking = False
         self._connection: Any = None
         self._connection_pool: Any = None
 
     def socket_timeout(self) -> Optional[float]:
-        return _socket_timeouts.of(self._pool())
+        """The time-out of the sockets in seconds, None: they have none. No I/O."""
+        return pool_state(self._a_client().connection_pool).socket_timeout_s
 
     def pin(self) -> None:
-        """From here on the connection is never replaced: a session ends with it."""
+        """From here on the connection is never replaced: a session ends with it, and WAIT covers what was sent on it."""
         self._pinned = True
         _sessions.add(self)
 
@@ -54,17 +54,20 @@ class Transport:
             connection.disconnect()
 
     def send(self, step: Send) -> Any:
-        pool = self._pool()
         if self._own:
-            return self._send_over(self._own_connection(pool), pool, step, shared=False)
+            return self._send_over(self._own_connection(), step, self._asking)
+        pool = self._pool()
+        if self._ask is not None:
+            return self._send_on_new_connection(pool, step)
         if not step.waits:
             return self._send_pooled(pool, step)
-        if not _waiter_limit.enter(pool):
+        state = pool_state(pool)
+        if not state.begin_wait():
             return self._send_on_new_connection(pool, step)
         try:
             return self._send_pooled(pool, step)
         finally:
-            _waiter_limit.leave(pool)
+            state.end_wait()
 
     def _send_pooled(self, pool: Any, step: Send) -> Any:
         try:
@@ -76,29 +79,43 @@ class Transport:
                 return self._send_on_new_connection(pool, step)
             raise
         try:
-            return self._send_over(connection, pool, step, shared=True)
+            return self._exchange(connection, step)
         finally:
             pool.release(connection)
 
     def _send_on_new_connection(self, pool: Any, step: Send) -> Any:
-        connection = new_connection(pool)
+        ask, self._ask = self._ask, None
+        connection = new_connection(pool, ask)
         try:
-            return self._send_over(connection, pool, step, shared=False)
+            return self._send_over(connection, step, asking=ask is not None)
         finally:
             connection.disconnect()
 
-    def _send_over(self, connection: Any, pool: Any, step: Send, shared: bool) -> Any:
-        asking, self._ask = self._ask, None
+    def _send_over(self, connection: Any, step: Send, asking: bool) -> Any:
+        """Over a connection that is not the pool's, and may not be connected."""
         try:
-            self._connect(connection)
-            if asking is not None:
-                connection.send_command("ASKING")
+            connection.connect()
+            if asking:
+                connection.send_command("ASKING", check_health=False)
                 connection.read_response()
-            connection.send_command(*step.command, check_health=shared)
-            self._await_reply(connection, pool, step.within_s)
+        except BaseException as error:
+            mark_unsent(error)
+            self._discard(connection)
+            raise
+        # A session's connection is never to be made anew by a health check.
+        return self._exchange(connection, step, check_health=False)
+
+    def _exchange(self, connection: Any, step: Send, check_health: bool = True) -> Any:
+        try:
+            connection.send_command(*step.command, check_health=check_health)
+            if step.within_s is not None and not times_out_within(connection, step.within_s):
+                if not connection.can_read(timeout=step.within_s):
+                    raise TimeoutError(f"No reply within {step.within_s:.3f} s")
             reply = connection.read_response(disable_decoding=step.reply_to is None)
         except MovedError:
             self._stale = True
+            if self._own and not self._pinned:
+                self.close()
             raise
         except AskError as error:
             self._ask = error
@@ -107,67 +124,49 @@ class Transport:
             raise
         except BaseException:
             # A reply may still come, or half of one is read: nobody may use this connection again.
-            self._stale = True
-            connection.disconnect()
-            if connection is self._connection:
-                self._connection = None
+            self._discard(connection)
             raise
         return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
 
-    @staticmethod
-    def _await_reply(connection: Any, pool: Any, within_s: Optional[float]) -> None:
-        socket_timeout = _socket_timeouts.of(pool)
-        if within_s is None or (socket_timeout is not None and socket_timeout <= within_s):
-            return
-        if not connection.can_read(timeout=within_s):
-            raise TimeoutError(f"No reply within {within_s:.3f} s")
-
-    @staticmethod
-    def _connect(connection: Any) -> None:
-        try:
-            connection.connect()
-        except REDIS_ERRORS as error:
-            mark_unsent(error)
-            raise
+    def _discard(self, connection: Any) -> None:
+        self._stale = True
+        connection.disconnect()
+        if connection is self._connection:
+            self._connection = None
 
     def _decoded(self, command: str, reply: Any) -> Any:
-        client = self._client.get_redis_connection(self._node()) if self._cluster else self._client
-        callback = client.response_callbacks.get(command)
+        callback = self._a_client().response_callbacks.get(command)
         return reply if callback is None else callback(reply)
 
-    def _own_connection(self, pool: Any) -> Any:
+    def _a_client(self) -> Any:
+        """The client; of a cluster that of some node: all have the same options."""
+        return self._client.get_redis_connection(self._client.get_default_node()) if self._cluster else self._client
+
+    def _own_connection(self) -> Any:
         if self._pinned:
             if self._connection is None:
-                raise ConnectionError("The session's connection has ended")
-        elif self._connection is None or self._connection_pool is not pool:
+                raise ConnectionError("The connection of the lock has ended")
+            return self._connection
+        pool = self._pool()
+        if self._connection is None or self._connection_pool is not pool or self._ask is not None:
             self.close()
-            self._connection, self._connection_pool = new_connection(pool), pool
+            ask, self._ask = self._ask, None
+            self._asking = ask is not None
+            self._connection, self._connection_pool = new_connection(pool, ask), pool
         return self._connection
 
     def _pool(self) -> Any:
-        if self._pinned:
-            return self._connection_pool
         if not self._cluster:
             return self._client.connection_pool
         try:
-            return self._pool_of_node()
+            if self._stale:
+                self._client.nodes_manager.initialize()
+                self._stale = False
+            node = self._client.get_node_from_key(self._key)
+            return self._client.get_redis_connection(node).connection_pool
         except REDIS_ERRORS as error:
             mark_unsent(error)
             raise
-
-    def _pool_of_node(self) -> Any:
-        return self._client.get_redis_connection(self._node()).connection_pool
-
-    def _node(self) -> Any:
-        if self._ask is not None:
-            node = self._client.get_node(host=self._ask.host, port=self._ask.port)
-            if node is not None:
-                return node
-            self._ask, self._stale = None, True
-        if self._stale:
-            self._client.nodes_manager.initialize()
-            self._stale = False
-        return self._client.get_node_from_key(self._key)
 
 
 _sessions: "weakref.WeakSet[Transport]" = weakref.WeakSet()

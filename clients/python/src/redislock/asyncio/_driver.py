@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import Any, Optional, Set, TypeVar
+from typing import Any, Optional, Set, TypeVar, Union
 
-from .._steps import Background, Cleanup, Close, Notify, Pause, Send, SocketTimeout, Spawn, Step, Steps
+from .._steps import Background, Cleanup, Close, Notify, Pause, Send, Spawn, Step, Steps
 
 logger = logging.getLogger("redislock")
 
@@ -29,7 +29,8 @@ async def run(steps: Steps[T]) -> T:
             result: T = stop.value
             return result
         try:
-            outcome, error = await _do(step), None
+            outcome = await (step.transport.send(step) if isinstance(step, Send) else _do(step))
+            error = None
         except GeneratorExit:
             # This coroutine is thrown away, and may not await any more.
             raise
@@ -38,11 +39,7 @@ async def run(steps: Steps[T]) -> T:
             outcome, error = None, caught
 
 
-async def _do(step: Step) -> Any:
-    if isinstance(step, Send):
-        return await step.transport.send(step)
-    if isinstance(step, SocketTimeout):
-        return await step.transport.socket_timeout()
+async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify]) -> Any:
     if isinstance(step, Close):
         return await step.transport.close()
     if isinstance(step, Pause):

@@ -113,13 +113,16 @@ class AsyncLock(LockBase):
         """Wait until what is held is lost: True; False after `timeout` seconds or a release."""
         hold: Optional[Hold] = self.local.hold
         until = None if timeout is None else clock() + timeout
-        while hold is not None and not hold.ended:
+        if hold is None:
+            return False
+        event = hold.event()
+        while not hold.ended:
             if hold.lost:
                 return True
             if until is not None and clock() >= until:
                 return False
             ends = [moment for moment in (until, hold.local_deadline) if moment is not None]
-            waiting = asyncio.ensure_future(hold.event.wait())
+            waiting = asyncio.ensure_future(event.wait())
             try:
                 await asyncio.wait([waiting], timeout=max(0.0, min(ends) - clock()) if ends else None)
             finally:

@@ -6,17 +6,14 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import redis.asyncio
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
 
-from .._connections import GET_CONNECTION_ARGS, SocketTimeouts, WaiterLimit, new_connection
+from .._connections import GET_CONNECTION_ARGS, is_cluster, new_connection, pool_state, times_out_within
 from .._replies import REDIS_ERRORS, mark_unsent
 from .._steps import Argument, Send
-
-_waiter_limit = WaiterLimit()
-_socket_timeouts = SocketTimeouts()
 
 
 class Transport:
@@ -26,18 +23,28 @@ class Transport:
         self._client = client
         self._key = key
         self._own = own
-        self._cluster = isinstance(client, redis.asyncio.RedisCluster)
+        self._cluster = is_cluster(client)
         self._stale = False
         self._ask: Optional[AskError] = None
         self._pinned = False
+        # The own connection goes to a node that imports the slot: it wants ASKING before each command.
+        self._asking = False
         self._connection: Any = None
         self._connection_pool: Any = None
 
-    async def socket_timeout(self) -> Optional[float]:
-        return _socket_timeouts.of(await self._pool())
+    def socket_timeout(self) -> Optional[float]:
+        """The time-out of the sockets in seconds, None: they have none. No I/O."""
+        if not self._cluster:
+            return pool_state(self._client.connection_pool).socket_timeout_s
+        known = _cluster_socket_timeouts.get(self._client)
+        if known is None:
+            # Known before the client has asked for the others; all have the same options.
+            node = next(iter(self._client.nodes_manager.startup_nodes.values()))
+            known = _cluster_socket_timeouts[self._client] = (new_connection(node).socket_timeout,)
+        return known[0]
 
     def pin(self) -> None:
-        """From here on the connection is never replaced: a session ends with it."""
+        """From here on the connection is never replaced: a session ends with it, and WAIT covers what was sent on it."""
         self._pinned = True
         _sessions.add(self)
 
@@ -62,17 +69,20 @@ class Transport:
             os.close(null)
 
     async def send(self, step: Send) -> Any:
-        pool = await self._pool()
         if self._own:
-            return await self._send_over(await self._own_connection(pool), pool, step)
+            return await self._send_over(await self._own_connection(), step, self._asking)
+        pool = await self._node_pool() if self._cluster else self._client.connection_pool
+        if self._ask is not None:
+            return await self._send_on_new_connection(pool, step)
         if not step.waits:
             return await self._send_pooled(pool, step)
-        if not _waiter_limit.enter(pool):
+        state = pool_state(pool)
+        if not state.begin_wait():
             return await self._send_on_new_connection(pool, step)
         try:
             return await self._send_pooled(pool, step)
         finally:
-            _waiter_limit.leave(pool)
+            state.end_wait()
 
     async def _send_pooled(self, pool: Any, step: Send) -> Any:
         try:
@@ -84,29 +94,43 @@ class Transport:
                 return await self._send_on_new_connection(pool, step)
             raise
         try:
-            return await self._send_over(connection, pool, step)
+            return await self._exchange(connection, step)
         finally:
             await pool.release(connection)
 
     async def _send_on_new_connection(self, pool: Any, step: Send) -> Any:
-        connection = new_connection(pool)
+        ask, self._ask = self._ask, None
+        connection = new_connection(pool, ask)
         try:
-            return await self._send_over(connection, pool, step)
+            return await self._send_over(connection, step, asking=ask is not None)
         finally:
             await connection.disconnect(nowait=True)
 
-    async def _send_over(self, connection: Any, pool: Any, step: Send) -> Any:
-        asking, self._ask = self._ask, None
+    async def _send_over(self, connection: Any, step: Send, asking: bool) -> Any:
+        """Over a connection that is not the pool's, and may not be connected."""
         try:
-            await self._connect(connection)
-            if asking is not None:
-                await connection.send_command("ASKING")
+            await connection.connect()
+            if asking:
+                await connection.send_command("ASKING", check_health=False)
                 await connection.read_response()
-            # A session's connection is never to be made anew by a health check.
-            await connection.send_command(*step.command, check_health=not self._own)
-            reply = await self._read(connection, pool, step)
+        except BaseException as error:
+            mark_unsent(error)
+            await self._discard(connection)
+            raise
+        # A session's connection is never to be made anew by a health check.
+        return await self._exchange(connection, step, check_health=False)
+
+    async def _exchange(self, connection: Any, step: Send, check_health: bool = True) -> Any:
+        try:
+            await connection.send_command(*step.command, check_health=check_health)
+            if step.within_s is None or times_out_within(connection, step.within_s):
+                reply = await connection.read_response(disable_decoding=step.reply_to is None)
+            else:
+                reply = await self._read_within(connection, step, step.within_s)
         except MovedError:
             self._stale = True
+            if self._own and not self._pinned:
+                await self.close()
             raise
         except AskError as error:
             self._ask = error
@@ -115,21 +139,14 @@ class Transport:
             raise
         except BaseException:
             # A reply may still come, or half of one is read: nobody may use this connection again.
-            self._stale = True
-            await connection.disconnect(nowait=True)
-            if connection is self._connection:
-                self._connection = None
+            await self._discard(connection)
             raise
         return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
 
     @staticmethod
-    async def _read(connection: Any, pool: Any, step: Send) -> Any:
-        reading = connection.read_response(disable_decoding=step.reply_to is None)
-        socket_timeout, within_s = _socket_timeouts.of(pool), step.within_s
-        if within_s is None or (socket_timeout is not None and socket_timeout <= within_s):
-            return await reading
+    async def _read_within(connection: Any, step: Send, within_s: float) -> Any:
         # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the reply.
-        task = asyncio.ensure_future(reading)
+        task = asyncio.ensure_future(connection.read_response(disable_decoding=step.reply_to is None))
         try:
             done, _ = await asyncio.wait([task], timeout=within_s)
         except BaseException:
@@ -140,52 +157,39 @@ class Transport:
             raise TimeoutError(f"No reply within {within_s:.3f} s")
         return task.result()
 
-    @staticmethod
-    async def _connect(connection: Any) -> None:
-        try:
-            await connection.connect()
-        except REDIS_ERRORS as error:
-            mark_unsent(error)
-            raise
+    async def _discard(self, connection: Any) -> None:
+        self._stale = True
+        await connection.disconnect(nowait=True)
+        if connection is self._connection:
+            self._connection = None
 
     def _decoded(self, command: str, reply: Any) -> Any:
         callback = self._client.response_callbacks.get(command)
         return reply if callback is None else callback(reply)
 
-    async def _own_connection(self, pool: Any) -> Any:
+    async def _own_connection(self) -> Any:
         if self._pinned:
             if self._connection is None:
-                raise ConnectionError("The session's connection has ended")
-        elif self._connection is None or self._connection_pool is not pool:
+                raise ConnectionError("The connection of the lock has ended")
+            return self._connection
+        pool = await self._node_pool() if self._cluster else self._client.connection_pool
+        if self._connection is None or self._connection_pool is not pool or self._ask is not None:
             await self.close()
-            self._connection, self._connection_pool = new_connection(pool), pool
+            ask, self._ask = self._ask, None
+            self._asking = ask is not None
+            self._connection, self._connection_pool = new_connection(pool, ask), pool
         return self._connection
 
-    async def _pool(self) -> Any:
-        if self._pinned:
-            return self._connection_pool
-        if not self._cluster:
-            return self._client.connection_pool
+    async def _node_pool(self) -> Any:
         try:
-            return await self._pool_of_node()
+            await self._client.initialize()
+            if self._stale:
+                await self._client.nodes_manager.initialize()
+                self._stale = False
+            return _node_pool(self._client, self._client.get_node_from_key(self._key))
         except REDIS_ERRORS as error:
             mark_unsent(error)
             raise
-
-    async def _pool_of_node(self) -> Any:
-        return _node_pool(self._client, await self._node())
-
-    async def _node(self) -> Any:
-        await self._client.initialize()
-        if self._ask is not None:
-            node = self._client.get_node(host=self._ask.host, port=self._ask.port)
-            if node is not None:
-                return node
-            self._ask, self._stale = None, True
-        if self._stale:
-            await self._client.nodes_manager.initialize()
-            self._stale = False
-        return self._client.get_node_from_key(self._key)
 
 
 class NodePool:
@@ -198,7 +202,13 @@ class NodePool:
         self.connection_kwargs = node.connection_kwargs
 
     async def get_connection(self, *names: str) -> Any:
-        return self.node.acquire_connection()
+        connection = self.node.acquire_connection()
+        try:
+            await connection.connect()
+        except BaseException:
+            await self.release(connection)
+            raise
+        return connection
 
     async def release(self, connection: Any) -> None:
         # The method came with redis-py 6; before, the node itself does this.
@@ -208,6 +218,7 @@ class NodePool:
             self.node._free.append(connection)
 
 
+_cluster_socket_timeouts: "weakref.WeakKeyDictionary[Any, Tuple[Optional[float]]]" = weakref.WeakKeyDictionary()
 _node_pools: "weakref.WeakKeyDictionary[Any, Dict[str, NodePool]]" = weakref.WeakKeyDictionary()
 
 

@@ -1,0 +1,338 @@
+//! What the command line takes. Only words: nothing in here connects or prints.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::exit_code;
+
+/// Run commands under locks of a Redis or Valkey server with the redis-lock module, and see who holds and who waits.
+#[derive(Debug, Parser)]
+#[command(
+    name = "redis-lock",
+    version,
+    disable_help_flag = true,
+    override_usage = "redis-lock [OPTIONS] COMMAND [ARGUMENT…]",
+    after_help = exit_code::help()
+)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    pub subcommand: Command,
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+    /// Print help
+    #[arg(long, global = true, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command while holding a lock, as flock(1) does
+    #[command(override_usage = "redis-lock run [OPTIONS] KEY [KEY…] -- COMMAND [ARGUMENT…]")]
+    Run(RunArgs),
+    /// Watch the most waited-for locks, live
+    #[command(override_usage = "redis-lock top [OPTIONS]")]
+    Top(TopArgs),
+    /// List the locks of this database
+    #[command(override_usage = "redis-lock ls [OPTIONS] [PATTERN]")]
+    Ls(LsArgs),
+    /// Show who holds a lock
+    #[command(override_usage = "redis-lock info [OPTIONS] KEY")]
+    Info(InfoArgs),
+    /// Show who waits for a lock, the next one first
+    #[command(override_usage = "redis-lock waiters [OPTIONS] KEY")]
+    Waiters(WaitersArgs),
+    /// Take a lock away from its holders; the next waiter gets its turn
+    #[command(override_usage = "redis-lock break [OPTIONS] KEY")]
+    Break(BreakArgs),
+    /// Take a waiter out of the queue of a lock
+    #[command(override_usage = "redis-lock cancel [OPTIONS] KEY TOKEN")]
+    Cancel(CancelArgs),
+    /// Show what the server has logged: long holds and waits, leases that ended, broken locks
+    #[command(override_usage = "redis-lock log [OPTIONS]")]
+    Log(LogArgs),
+    /// Write the man page or the completions into a directory
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+/// Which server, in redis-cli's words.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct ConnectionArgs {
+    /// Server: redis://[user[:password]@]host[:port][/db], rediss:// for TLS, unix:///path
+    #[arg(short = 'u', global = true, value_name = "URI")]
+    pub uri: Option<String>,
+    /// Host name [default: 127.0.0.1]
+    #[arg(short = 'h', global = true, value_name = "HOST")]
+    pub host: Option<String>,
+    /// Port [default: 6379]
+    #[arg(short = 'p', global = true, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Unix socket, instead of host and port
+    #[arg(short = 's', global = true, value_name = "SOCKET")]
+    pub socket: Option<PathBuf>,
+    /// Password. Others on this machine may see it here, but not in the environment variable REDISCLI_AUTH
+    #[arg(short = 'a', long = "pass", global = true, value_name = "PASSWORD", allow_hyphen_values = true)]
+    pub password: Option<String>,
+    /// ACL user, with the password of -a
+    #[arg(long, global = true, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Database number
+    #[arg(short = 'n', global = true, value_name = "DB")]
+    pub db: Option<u32>,
+    /// The server is a node of a cluster: redirections are followed; ls, top and log ask all primaries
+    #[arg(short = 'c', global = true)]
+    pub cluster: bool,
+    /// Ask these Sentinels, host:port or redis://user:password@host:port, for the primary
+    #[arg(long, global = true, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    pub sentinel: Vec<String>,
+    /// The name by which the Sentinels know the primary
+    #[arg(long, global = true, value_name = "NAME")]
+    pub master: Option<String>,
+    /// Connect by TLS
+    #[arg(long, global = true)]
+    pub tls: bool,
+    /// CA certificates (PEM) to verify the server with [default: those of the system]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// Client certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// Private key of the client certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Do not verify the server's certificate
+    #[arg(long, global = true)]
+    pub insecure: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The lock, or several: all at once, or none
+    #[arg(value_name = "KEY", required = true)]
+    pub keys: Vec<OsString>,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub command: Vec<OsString>,
+    /// How long to wait for the lock: 500ms, 30s, 5m, or `forever`
+    #[arg(long, value_name = "TIME", default_value = "forever", value_parser = parse_wait_limit)]
+    pub wait: WaitLimit,
+    /// Do not wait at all
+    #[arg(long, conflicts_with = "wait")]
+    pub no_wait: bool,
+    /// How long the lock outlives this process where it cannot release it; renewed while the command runs
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_lease)]
+    pub lease: Duration,
+    /// Bind the lock to the connection: the server renews it, and releases it as soon as the connection ends
+    #[arg(long)]
+    pub session: bool,
+    /// Hold it as a reader, beside other readers
+    #[arg(long, conflicts_with_all = ["exclusive", "limit"])]
+    pub shared: bool,
+    /// Hold it as the writer, beside no reader
+    #[arg(long, conflicts_with = "limit")]
+    pub exclusive: bool,
+    /// Hold one of N permits of a semaphore
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub limit: Option<u32>,
+    /// After a lost lock the command gets SIGTERM, and SIGKILL when it is still there after this time
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub kill_after: Duration,
+    /// Say how long the lock took, or that it was not granted
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Exit status when the lock was lost while the command ran
+    #[arg(long, value_name = "STATUS", default_value_t = 75)]
+    pub lost_exit_code: u8,
+    /// Exit status when the lock was not granted
+    #[arg(long, value_name = "STATUS", default_value_t = 1)]
+    pub conflict_exit_code: u8,
+}
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitLimit {
+    For(Duration),
+    Forever,
+}
+
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// How many locks to ask each server for
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub count: u16,
+    /// How often to ask; with --once: how long to count what happens each second
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
+    pub interval: Duration,
+    /// Print it once, without a screen
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON
+    #[arg(long, requires = "once")]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Only keys that match this pattern, as SCAN's MATCH
+    #[arg(value_name = "PATTERN")]
+    pub pattern: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    #[arg(value_name = "KEY")]
+    pub lock: OsString,
+    /// How many holders to show, the oldest first; 0: all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub count: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WaitersArgs {
+    #[arg(value_name = "KEY")]
+    pub lock: OsString,
+    /// How many waiters to show; 0: all
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub count: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BreakArgs {
+    #[arg(value_name = "KEY")]
+    pub lock: OsString,
+    /// Only this owner's holds
+    #[arg(long, value_name = "OWNER")]
+    pub owner: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CancelArgs {
+    #[arg(value_name = "KEY")]
+    pub lock: OsString,
+    /// The token or owner, as `waiters` shows it
+    #[arg(value_name = "TOKEN")]
+    pub token: OsString,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// How many entries, of each server
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    pub what: Generated,
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Generated {
+    Man,
+    Completions,
+}
+
+/// Reads this process's arguments. Does not return where they ask for help or cannot be understood.
+pub fn parse() -> CommandLine {
+    let parsed = CommandLine::try_parse().and_then(|line| match contradiction(&line) {
+        None => Ok(line),
+        Some(problem) => Err(CommandLine::command().error(ErrorKind::ArgumentConflict, problem)),
+    });
+    parsed.unwrap_or_else(|error| {
+        // Nobody is there to read it where that fails.
+        let _ = error.print();
+        let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+        std::process::exit(if is_answer { 0 } else { exit_code::USAGE.into() })
+    })
+}
+
+/// What clap does not see: it checks an option that may stand before and behind the subcommand only against those
+/// beside it.
+fn contradiction(line: &CommandLine) -> Option<&'static str> {
+    let to = &line.connection;
+    let ways = [
+        to.uri.is_some(),
+        to.host.is_some() || to.port.is_some(),
+        to.socket.is_some(),
+        !to.sentinel.is_empty() || to.master.is_some(),
+    ];
+    if ways.into_iter().filter(|given| *given).count() > 1 {
+        return Some("-u, -h and -p, -s, and --sentinel each name the server: give one of them");
+    }
+    if to.sentinel.is_empty() != to.master.is_none() {
+        return Some("--sentinel and --master belong together");
+    }
+    if to.cluster && (to.socket.is_some() || !to.sentinel.is_empty()) {
+        return Some("-c needs a node of the cluster: -u, or -h and -p");
+    }
+    if to.cluster && to.db.is_some_and(|db| db != 0) {
+        return Some("a cluster has only database 0");
+    }
+    if to.cert.is_some() != to.key.is_some() {
+        return Some("--cert and --key belong together");
+    }
+    match &line.subcommand {
+        Command::Run(run) if run.keys.len() > 1 && (run.shared || run.exclusive || run.limit.is_some()) => {
+            Some("several keys are locked as mutexes: neither --shared, --exclusive nor --limit goes with them")
+        }
+        _ => None,
+    }
+}
+
+fn parse_wait_limit(text: &str) -> Result<WaitLimit, humantime::DurationError> {
+    match text {
+        "forever" => Ok(WaitLimit::Forever),
+        _ => humantime::parse_duration(text).map(WaitLimit::For),
+    }
+}
+
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    at_least(Duration::from_millis(1), text)
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    at_least(Duration::from_millis(100), text)
+}
+
+fn at_least(shortest: Duration, text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match time < shortest {
+        true => Err(format!("at least {}", humantime::format_duration(shortest))),
+        false => Ok(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claps_own_rules_for_this_command_line_hold() {
+        CommandLine::command().debug_assert();
+    }
+}

@@ -1,0 +1,42 @@
+//! `redis-lock break`: takes a lock away from its holders.
+
+use std::os::unix::ffi::OsStrExt;
+
+use redis::cmd;
+use serde::Serialize;
+
+use crate::args::{BreakArgs, ConnectionArgs};
+use crate::connection::query;
+use crate::error::Error;
+use crate::exit_code::Answer;
+use crate::output::{print, print_json, Format};
+use crate::reply::decode;
+use crate::text::Text;
+
+#[derive(Serialize)]
+struct Broken {
+    key: Text,
+    /// How many owners lost all their holds.
+    broken: u64,
+}
+
+pub async fn break_lock(args: BreakArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
+    let key = Text(args.lock.as_bytes().to_vec());
+    let owner = args.owner.map(|owner| Text(owner.as_bytes().to_vec()));
+    let mut command = cmd("LOCK.BREAK");
+    command.arg(&key.0);
+    if let Some(owner) = &owner {
+        command.arg("OWNER").arg(&owner.0);
+    }
+    let broken: u64 = decode(query(server, &command).await?)?;
+    match (Format::new(args.json), broken) {
+        (Format::Json, _) => print_json(&Broken { key, broken })?,
+        (Format::Text, 0) => match owner {
+            Some(owner) => eprintln!("redis-lock: {owner} does not hold {key}"),
+            None => eprintln!("redis-lock: nobody holds {key}"),
+        },
+        (Format::Text, 1) => print(&format!("1 owner has lost {key}\n"))?,
+        (Format::Text, _) => print(&format!("{broken} owners have lost {key}\n"))?,
+    }
+    Ok(if broken > 0 { Answer::Yes } else { Answer::No })
+}

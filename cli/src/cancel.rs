@@ -1,0 +1,34 @@
+//! `redis-lock cancel`: takes a waiter out of the queue of a lock.
+
+use std::os::unix::ffi::OsStrExt;
+
+use redis::cmd;
+use serde::Serialize;
+
+use crate::args::{CancelArgs, ConnectionArgs};
+use crate::connection::query;
+use crate::error::Error;
+use crate::exit_code::Answer;
+use crate::output::{print, print_json, Format};
+use crate::reply::decode;
+use crate::text::Text;
+
+#[derive(Serialize)]
+struct Cancelled {
+    key: Text,
+    token: Text,
+    /// Whether it waited.
+    cancelled: bool,
+}
+
+pub async fn cancel(args: CancelArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
+    let key = Text(args.lock.as_bytes().to_vec());
+    let token = Text(args.token.as_bytes().to_vec());
+    let cancelled: bool = decode(query(server, cmd("LOCK.CANCEL").arg(&key.0).arg(&token.0)).await?)?;
+    match Format::new(args.json) {
+        Format::Json => print_json(&Cancelled { key, token, cancelled })?,
+        Format::Text if cancelled => print(&format!("{token} waits for {key} no more\n"))?,
+        Format::Text => eprintln!("redis-lock: {token} does not wait for {key}"),
+    }
+    Ok(if cancelled { Answer::Yes } else { Answer::No })
+}

@@ -1,0 +1,174 @@
+//! From the options of the command line to a server: which one it is, and commands that are sent there once.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    Arg, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
+    TlsCertificates, Value,
+};
+use redis_lock_client::Client;
+use tokio::task::JoinSet;
+
+use crate::args::ConnectionArgs;
+use crate::error::Error;
+use crate::text::Text;
+
+/// Read where neither -a nor the URI has a password, as redis-cli does.
+const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A busy server may take a while for thousands of holders.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl ConnectionArgs {
+    /// The server, the primary behind the Sentinels, or the cluster. Nothing is sent yet.
+    pub fn client(&self) -> Result<Client, Error> {
+        let node = self.node()?;
+        let client = match &self.master {
+            Some(master) => Client::sentinel(self.sentinels()?, master, node),
+            None if self.cluster => Client::cluster([node]),
+            None => Client::open(node),
+        };
+        Ok(client.map_err(|error| Error::Options(error.to_string()))?.connect_timeout(CONNECT_TIMEOUT))
+    }
+
+    /// The server in words, for messages.
+    pub fn server(&self) -> String {
+        match (&self.master, self.node()) {
+            (Some(master), _) => format!("{master}, by the Sentinels {}", self.sentinel.join(", ")),
+            (None, Ok(node)) => node.addr().to_string(),
+            (None, Err(_)) => "the server".to_string(),
+        }
+    }
+
+    /// How to connect to the server. Where Sentinels name it, its address does not matter.
+    fn node(&self) -> Result<ConnectionInfo, Error> {
+        let info = match &self.uri {
+            Some(uri) => uri.as_str().into_connection_info().map_err(Error::of_options)?,
+            None => self.default_address().into_connection_info().map_err(Error::of_options)?,
+        };
+        let login = self.login(info.redis_settings().clone());
+        self.encrypted(info.set_redis_settings(login))
+    }
+
+    fn default_address(&self) -> ConnectionAddr {
+        match &self.socket {
+            Some(path) => ConnectionAddr::Unix(path.clone()),
+            None => {
+                let host = self.host.clone().unwrap_or_else(|| "127.0.0.1".to_string());
+                ConnectionAddr::Tcp(host, self.port.unwrap_or(6379))
+            }
+        }
+    }
+
+    /// What the options say goes before what the URI says.
+    fn login(&self, mut login: RedisConnectionInfo) -> RedisConnectionInfo {
+        if let Some(db) = self.db {
+            login = login.set_db(db.into());
+        }
+        if let Some(user) = &self.user {
+            login = login.set_username(user);
+        }
+        let variable = || std::env::var(PASSWORD_VARIABLE).ok().filter(|_| login.password().is_none());
+        match self.password.clone().or_else(variable) {
+            Some(password) => login.set_password(password),
+            None => login,
+        }
+    }
+
+    fn sentinels(&self) -> Result<Vec<ConnectionInfo>, Error> {
+        let of_address = |address: &String| {
+            let uri = if address.contains("://") { address.clone() } else { format!("redis://{address}") };
+            self.encrypted(uri.into_connection_info().map_err(Error::of_options)?)
+        };
+        self.sentinel.iter().map(of_address).collect()
+    }
+
+    /// By TLS, if the options or the URI say so.
+    fn encrypted(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Error> {
+        let (host, port, is_insecure) = match info.addr().clone() {
+            ConnectionAddr::Tcp(host, port) if self.tls => (host, port, self.insecure),
+            ConnectionAddr::TcpTls { host, port, insecure, .. } => (host, port, insecure || self.insecure),
+            _ => return Ok(info),
+        };
+        let info = info.set_addr(ConnectionAddr::TcpTls { host, port, insecure: is_insecure, tls_params: None });
+        // Only a client of the redis crate can tell what these files make.
+        let client = redis::Client::build_with_tls(info, self.certificates()?).map_err(Error::of_options)?;
+        Ok(client.get_connection_info().clone())
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates, Error> {
+        let root_cert = self.cacert.as_deref().map(read).transpose()?;
+        let client_tls = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+            _ => None,
+        };
+        Ok(TlsCertificates { client_tls, root_cert })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|cause| Error::Io { what: path.display().to_string(), cause })
+}
+
+/// Sends a command once to the server that has its key, its first argument: LOCK.BREAK must not hit the next holder
+/// too because a reply was lost.
+pub async fn query(args: &ConnectionArgs, command: &Cmd) -> Result<Value, Error> {
+    let server = args.server();
+    let Some(Arg::Simple(key)) = command.args_iter().nth(1) else {
+        return Err(Error::Reply("a command without a key".into()));
+    };
+    let connection = args.client()?.connection(key).await.map_err(|error| Error::of_client(&server, error))?;
+    let reply = send(connection, command.clone()).await.map_err(|error| Error::of_command(&server, error));
+    reply.map_err(|error| match error {
+        Error::WrongType(words) => Error::WrongType(format!("{}: {words}", Text(key.to_vec()))),
+        error => error,
+    })
+}
+
+/// Connections to all servers: one, or all primaries of a cluster.
+pub struct Servers(Vec<(String, MultiplexedConnection)>);
+
+impl Servers {
+    pub async fn connect(args: &ConnectionArgs) -> Result<Servers, Error> {
+        let connections = args.client()?.connections().await;
+        connections.map(Servers).map_err(|error| Error::of_client(&args.server(), error))
+    }
+
+    /// Their addresses.
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Sends a command to all of them at the same time; each reply with the server that gave it, in their order.
+    pub async fn query_all(&self, command: &Cmd) -> Result<Vec<(String, Value)>, Error> {
+        let mut asked = JoinSet::new();
+        for (index, (name, connection)) in self.0.iter().enumerate() {
+            let (name, reply) = (name.clone(), send(connection.clone(), command.clone()));
+            asked.spawn(async move { (index, name, reply.await) });
+        }
+        let mut replies = asked.join_all().await;
+        replies.sort_by_key(|(index, ..)| *index);
+        let of_one = |(_, name, reply): (usize, String, RedisResult<Value>)| match reply {
+            Ok(reply) => Ok((name, reply)),
+            Err(error) => Err(Error::of_command(&name, error)),
+        };
+        replies.into_iter().map(of_one).collect()
+    }
+
+    /// Sends a command to one of the [`Servers::names`].
+    pub async fn query_at(&self, name: &str, command: &Cmd) -> Result<Value, Error> {
+        let found = self.0.iter().find(|(server, _)| server == name);
+        let (_, connection) = found.ok_or_else(|| Error::Reply(format!("no server {name}")))?;
+        send(connection.clone(), command.clone()).await.map_err(|error| Error::of_command(name, error))
+    }
+}
+
+async fn send(mut connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
+    let reply = tokio::time::timeout(REPLY_TIMEOUT, connection.send_packed_command(&command)).await;
+    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no reply").into();
+    reply.unwrap_or_else(|_| Err(silent())).and_then(Value::extract_error)
+}

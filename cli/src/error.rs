@@ -1,0 +1,103 @@
+//! Why something did not work: in one sentence that says what to do, with the exit status of its kind.
+
+use std::fmt;
+use std::io;
+
+use redis::{ErrorKind, RedisError};
+
+use crate::exit_code;
+
+#[derive(Debug)]
+pub enum Error {
+    /// An address, a number or a certificate of the command line makes no sense.
+    Options(String),
+    /// Nobody answers there, or nobody does any more.
+    Connection { server: String, cause: RedisError },
+    /// The server does not know the module's commands.
+    NoModule { server: String },
+    /// The server's own words: a user without permission, or a password that is missing or wrong.
+    NoPermission(String),
+    /// The key holds something that is no lock, or a lock of another family: the server's own words.
+    WrongType(String),
+    /// Any other error reply.
+    Server(String),
+    /// A reply of another shape than the contract's.
+    Reply(String),
+    /// A file or the terminal.
+    Io { what: String, cause: io::Error },
+}
+
+impl Error {
+    /// What is wrong with the options that name a server.
+    pub fn of_options(error: RedisError) -> Error {
+        Error::Options(error.to_string())
+    }
+
+    /// Why the client found no connection.
+    pub fn of_client(server: &str, error: redis_lock_client::Error) -> Error {
+        match error {
+            redis_lock_client::Error::Redis(error) => Error::of_command(server, error),
+            redis_lock_client::Error::NoModule => Error::NoModule { server: server.to_string() },
+            error => Error::Server(error.to_string()),
+        }
+    }
+
+    /// What went wrong with a command that was sent to `server`.
+    pub fn of_command(server: &str, error: RedisError) -> Error {
+        match error.kind() {
+            ErrorKind::AuthenticationFailed => {
+                let words = format!("{server} does not take this user and password (--user, -a, REDISCLI_AUTH)");
+                return Error::NoPermission(words);
+            }
+            ErrorKind::Io | ErrorKind::MasterNameNotFoundBySentinel => {
+                return Error::Connection { server: server.to_string(), cause: error };
+            }
+            _ => {}
+        }
+        let words = words(&error);
+        match error.code() {
+            Some("NOPERM" | "NOAUTH" | "WRONGPASS") => Error::NoPermission(words),
+            Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(words),
+            Some("MOVED" | "ASK") => Error::Server(format!("{words} (it is a cluster's node: -c follows)")),
+            _ if words.contains("unknown command") => Error::NoModule { server: server.to_string() },
+            _ => Error::Server(words),
+        }
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Options(_) => exit_code::USAGE,
+            Error::Connection { .. } | Error::NoModule { .. } => exit_code::UNAVAILABLE,
+            Error::NoPermission(_) => exit_code::NO_PERMISSION,
+            Error::WrongType(_) => exit_code::WRONG_TYPE,
+            Error::Server(_) | Error::Reply(_) => exit_code::PROTOCOL,
+            Error::Io { .. } => exit_code::MACHINE,
+        }
+    }
+}
+
+/// An error reply as the server wrote it: its code, then its sentence.
+fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Connection { server, cause } => write!(f, "no connection to {server}: {cause}"),
+            Error::NoModule { server } => write!(
+                f,
+                "{server} has no redis-lock module: add `loadmodule /path/to/libredis_lock.so` to its configuration \
+                 and restart it"
+            ),
+            Error::Options(words) | Error::NoPermission(words) | Error::WrongType(words) | Error::Server(words) => {
+                f.write_str(words)
+            }
+            Error::Reply(what) => write!(f, "the server's reply is none of redis-lock's: {what}"),
+            Error::Io { what, cause } => write!(f, "{what}: {cause}"),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The statuses that this program exits with. Scripts rely on them, so they are listed in its help, its man page and
+//! its README. Those of sysexits.h keep clear of what commands usually end with.
+
+use std::process::ExitCode;
+
+/// The server says no: not granted, no such lock, nobody held it, nobody waited.
+pub const NO: u8 = 1;
+/// The arguments make no sense.
+pub const USAGE: u8 = 64;
+/// The key holds something that is no lock, or a lock of another family.
+pub const WRONG_TYPE: u8 = 65;
+/// No connection, or a server without the module.
+pub const UNAVAILABLE: u8 = 69;
+/// An error of this machine: a file that cannot be read or written.
+pub const MACHINE: u8 = 74;
+/// An answer that nobody foresaw, with the server's words.
+pub const PROTOCOL: u8 = 76;
+/// The user lacks the permission, or the password is wrong.
+pub const NO_PERMISSION: u8 = 77;
+
+/// What a server that was asked about one lock said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Yes,
+    No,
+}
+
+impl From<Answer> for ExitCode {
+    fn from(answer: Answer) -> ExitCode {
+        match answer {
+            Answer::Yes => ExitCode::SUCCESS,
+            Answer::No => ExitCode::from(NO),
+        }
+    }
+}
+
+/// For people, in help and man pages.
+pub const STATUSES: [(u8, &str); 8] = [
+    (0, "done"),
+    (NO, "the server says no: no such lock, nobody held it, nobody waited; run: not granted"),
+    (USAGE, "usage"),
+    (WRONG_TYPE, "the key holds something else than such a lock"),
+    (UNAVAILABLE, "no connection, or the server has no redis-lock module"),
+    (MACHINE, "a file cannot be read or written"),
+    (PROTOCOL, "another error of the server"),
+    (NO_PERMISSION, "no permission, or a wrong password"),
+];
+
+pub const OF_RUN: &str = "\
+run exits with the status of its command (128 and the signal's number when a
+signal ended it), with 75 when the lock was lost while it ran, with 126 when the
+command cannot be run and 127 when there is none.";
+
+pub fn help() -> String {
+    let lines = STATUSES.map(|(status, meaning)| format!("  {status:<3} {meaning}\n"));
+    format!("Exit status:\n{}{OF_RUN}", lines.concat())
+}

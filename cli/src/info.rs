@@ -1,0 +1,139 @@
+//! `redis-lock info`: who holds a lock.
+
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use redis::{cmd, Value};
+use serde::Serialize;
+
+use crate::args::{ConnectionArgs, InfoArgs};
+use crate::connection::query;
+use crate::duration::{human, left};
+use crate::error::Error;
+use crate::exit_code::Answer;
+use crate::output::{print, print_json, Format};
+use crate::reply::Fields;
+use crate::table::{Align, Table};
+use crate::text::Text;
+
+/// The fields of LOCK.INFO.
+#[derive(Serialize)]
+struct Lock {
+    key: Text,
+    kind: String,
+    limit: u64,
+    fence: u64,
+    ttl: i64,
+    holders: Vec<Holder>,
+    waiters: u64,
+    holding: u64,
+}
+
+#[derive(Serialize)]
+struct Holder {
+    owner: Text,
+    mode: String,
+    holds: u64,
+    fence: u64,
+    ttl: i64,
+    lease: i64,
+    age: u64,
+    session: u64,
+}
+
+pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
+    let key = Text(args.lock.as_bytes().to_vec());
+    let reply = query(server, cmd("LOCK.INFO").arg(&key.0).arg("COUNT").arg(args.count)).await?;
+    let format = Format::new(args.json);
+    if reply == Value::Nil {
+        match format {
+            Format::Json => print_json(&())?,
+            Format::Text => eprintln!("redis-lock: nobody holds {key}"),
+        }
+        return Ok(Answer::No);
+    }
+    let lock = Lock::decode(key, Fields::of(reply)?)?;
+    match format {
+        Format::Json => print_json(&lock)?,
+        Format::Text => print(&lock.describe())?,
+    }
+    Ok(Answer::Yes)
+}
+
+impl Lock {
+    fn decode(key: Text, mut fields: Fields) -> Result<Lock, Error> {
+        Ok(Lock {
+            key,
+            kind: fields.string("kind")?,
+            limit: fields.count("limit")?,
+            fence: fields.count("fence")?,
+            ttl: fields.int("ttl")?,
+            holders: fields.maps("holders")?.into_iter().map(Holder::decode).collect::<Result<_, _>>()?,
+            waiters: fields.count("waiters")?,
+            holding: fields.count("holding")?,
+        })
+    }
+
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: String| {
+            // Into a string: it cannot fail.
+            let _ = writeln!(text, "{name:<8} {value}");
+        };
+        line("key", self.key.to_string());
+        line("kind", self.kind.clone());
+        if self.kind == "semaphore" {
+            line("limit", self.limit.to_string());
+        }
+        line("fence", self.fence.to_string());
+        line("left", left(self.ttl));
+        line("holders", self.holding.to_string());
+        line("waiters", self.waiters.to_string());
+        if self.holders.is_empty() {
+            return text;
+        }
+        let mut table = Table::new(&[
+            ("OWNER", Align::Left),
+            ("MODE", Align::Left),
+            ("HOLDS", Align::Right),
+            ("FENCE", Align::Right),
+            ("HELD", Align::Right),
+            ("LEFT", Align::Right),
+            ("LEASE", Align::Right),
+            ("SESSION", Align::Right),
+        ]);
+        for holder in &self.holders {
+            table.row(holder.cells());
+        }
+        text + "\n" + &table.to_string()
+    }
+}
+
+impl Holder {
+    fn decode(mut fields: Fields) -> Result<Holder, Error> {
+        Ok(Holder {
+            owner: fields.text("owner")?,
+            mode: fields.string("mode")?,
+            holds: fields.count("holds")?,
+            fence: fields.count("fence")?,
+            ttl: fields.int("ttl")?,
+            lease: fields.int("lease")?,
+            age: fields.count("age")?,
+            session: fields.count("session")?,
+        })
+    }
+
+    fn cells(&self) -> [String; 8] {
+        let session = if self.session == 0 { "-".to_string() } else { self.session.to_string() };
+        [
+            self.owner.to_string(),
+            self.mode.clone(),
+            self.holds.to_string(),
+            self.fence.to_string(),
+            human(self.age),
+            left(self.ttl),
+            left(self.lease),
+            session,
+        ]
+    }
+}

@@ -1,0 +1,102 @@
+//! `redis-lock ls`: the locks that are held, by LOCK.SCAN, in the order of their keys.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+
+use redis::cmd;
+use serde::Serialize;
+
+use crate::args::{ConnectionArgs, LsArgs};
+use crate::connection::Servers;
+use crate::duration::left;
+use crate::error::Error;
+use crate::output::{print, print_json, Format};
+use crate::reply::{decode, Fields};
+use crate::table::{Align, Table};
+use crate::text::Text;
+
+/// How many keys the server goes through at a time: others wait no longer than that takes.
+const STEP: u32 = 1000;
+
+/// The fields of LOCK.SCAN, and the server that has it.
+#[derive(Serialize)]
+struct Lock {
+    server: String,
+    key: Text,
+    kind: String,
+    owner: Text,
+    holders: u64,
+    ttl: i64,
+    waiters: u64,
+}
+
+pub async fn ls(args: LsArgs, server: &ConnectionArgs) -> Result<(), Error> {
+    // A scan may name a key twice.
+    let mut locks = BTreeMap::new();
+    let servers = Servers::connect(server).await?;
+    for server in servers.names() {
+        let mut cursor = b"0".to_vec();
+        loop {
+            let mut command = cmd("LOCK.SCAN");
+            command.arg(&cursor);
+            if let Some(pattern) = &args.pattern {
+                command.arg("MATCH").arg(pattern.as_bytes());
+            }
+            let reply = servers.query_at(&server, command.arg("COUNT").arg(STEP)).await?;
+            let (next, found): (Vec<u8>, redis::Value) = decode(reply)?;
+            for fields in Fields::all_of(found)? {
+                let lock = Lock::decode(server.clone(), fields)?;
+                locks.insert(lock.key.clone(), lock);
+            }
+            cursor = next;
+            if cursor == b"0" {
+                break;
+            }
+        }
+    }
+    let locks: Vec<Lock> = locks.into_values().collect();
+    match Format::new(args.json) {
+        Format::Json => print_json(&locks),
+        Format::Text if locks.is_empty() => {
+            eprintln!("redis-lock: no locks");
+            Ok(())
+        }
+        Format::Text => print(&table(&locks).to_string()),
+    }
+}
+
+impl Lock {
+    fn decode(server: String, mut fields: Fields) -> Result<Lock, Error> {
+        Ok(Lock {
+            server,
+            key: fields.text("key")?,
+            kind: fields.string("kind")?,
+            owner: fields.text("owner")?,
+            holders: fields.count("holders")?,
+            ttl: fields.int("ttl")?,
+            waiters: fields.count("waiters")?,
+        })
+    }
+}
+
+fn table(locks: &[Lock]) -> Table {
+    let mut table = Table::new(&[
+        ("KEY", Align::Left),
+        ("KIND", Align::Left),
+        ("OWNER", Align::Left),
+        ("HOLDERS", Align::Right),
+        ("WAITERS", Align::Right),
+        ("LEFT", Align::Right),
+    ]);
+    for lock in locks {
+        table.row([
+            lock.key.to_string(),
+            lock.kind.clone(),
+            lock.owner.to_string(),
+            lock.holders.to_string(),
+            lock.waiters.to_string(),
+            left(lock.ttl),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,65 @@
+//! `redis-lock`: runs commands under locks, and shows who holds and who waits. One file for each subcommand; what they
+//! share are the connection, the errors, and how times, tables and JSON are written.
+
+mod args;
+mod break_lock;
+mod cancel;
+mod connection;
+mod duration;
+mod error;
+mod exit_code;
+mod generate;
+mod info;
+mod log;
+mod ls;
+mod message;
+mod output;
+mod reply;
+mod run;
+mod table;
+mod text;
+mod top;
+mod waiters;
+
+use std::process::ExitCode;
+
+use args::{Command, CommandLine};
+use error::Error;
+
+fn main() -> ExitCode {
+    let line = args::parse();
+    let done = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| Error::Io { what: "no runtime".into(), cause })
+        .and_then(|runtime| {
+            let done = runtime.block_on(dispatch(line));
+            // A name server that does not answer must not hold us back.
+            runtime.shutdown_background();
+            done
+        });
+    done.unwrap_or_else(|error| {
+        message::say(format_args!("{error}"));
+        ExitCode::from(error.exit_code())
+    })
+}
+
+async fn dispatch(line: CommandLine) -> Result<ExitCode, Error> {
+    let CommandLine { subcommand, connection, .. } = line;
+    let server = &connection;
+    match subcommand {
+        Command::Run(run) => run::run(run, connection).await,
+        Command::Top(args) => top::top(args, server).await,
+        Command::Ls(args) => ls::ls(args, server).await.map(succeeded),
+        Command::Info(args) => info::info(args, server).await.map(ExitCode::from),
+        Command::Waiters(args) => waiters::waiters(args, server).await.map(succeeded),
+        Command::Break(args) => break_lock::break_lock(args, server).await.map(ExitCode::from),
+        Command::Cancel(args) => cancel::cancel(args, server).await.map(ExitCode::from),
+        Command::Log(args) => log::log(args, server).await.map(succeeded),
+        Command::Generate(args) => generate::generate(args).map(succeeded),
+    }
+}
+
+fn succeeded((): ()) -> ExitCode {
+    ExitCode::SUCCESS
+}

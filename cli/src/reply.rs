@@ -1,0 +1,59 @@
+//! Replies of the module's commands: maps by the contract's names, of RESP3 or as RESP2's flat arrays. More fields than
+//! those may come with a newer module.
+
+use std::collections::HashMap;
+
+use redis::{from_redis_value, FromRedisValue, Value};
+
+use crate::error::Error;
+use crate::text::Text;
+
+/// One map.
+pub struct Fields(HashMap<String, Value>);
+
+impl Fields {
+    pub fn of(value: Value) -> Result<Fields, Error> {
+        decode(value).map(Fields)
+    }
+
+    pub fn all_of(values: Value) -> Result<Vec<Fields>, Error> {
+        let values: Vec<Value> = decode(values)?;
+        values.into_iter().map(Fields::of).collect()
+    }
+
+    pub fn int(&mut self, name: &str) -> Result<i64, Error> {
+        decode(self.take(name)?)
+    }
+
+    pub fn count(&mut self, name: &str) -> Result<u64, Error> {
+        decode(self.take(name)?)
+    }
+
+    pub fn string(&mut self, name: &str) -> Result<String, Error> {
+        decode(self.take(name)?)
+    }
+
+    /// Any bytes.
+    pub fn text(&mut self, name: &str) -> Result<Text, Error> {
+        decode(self.take(name)?).map(Text)
+    }
+
+    /// Any bytes, or nil.
+    pub fn optional_text(&mut self, name: &str) -> Result<Option<Text>, Error> {
+        let bytes: Option<Vec<u8>> = decode(self.take(name)?)?;
+        Ok(bytes.map(Text))
+    }
+
+    /// An array of maps.
+    pub fn maps(&mut self, name: &str) -> Result<Vec<Fields>, Error> {
+        Fields::all_of(self.take(name)?)
+    }
+
+    fn take(&mut self, name: &str) -> Result<Value, Error> {
+        self.0.remove(name).ok_or_else(|| Error::Reply(format!("it has no field {name}")))
+    }
+}
+
+pub fn decode<T: FromRedisValue>(value: Value) -> Result<T, Error> {
+    from_redis_value(value).map_err(|error| Error::Reply(error.to_string()))
+}

@@ -1,0 +1,162 @@
+//! `redis-lock top`: the most waited-for locks, live. One task asks the servers, one thread reads the keyboard, and the
+//! loop here draws: a server that is slow, or gone, never holds up the keys.
+
+mod once;
+mod sample;
+mod screen;
+mod summary;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event};
+use ratatui::DefaultTerminal;
+use tokio::signal::unix::{signal, SignalKind};
+use tokio::sync::{mpsc, watch};
+use tokio::time;
+
+use crate::args::{ConnectionArgs, TopArgs};
+use crate::connection::Servers;
+use crate::error::Error;
+use crate::output::Format;
+use once::print_once;
+use sample::Sample;
+use screen::{draw, Known};
+use view::{View, Wish};
+
+/// How often the clock on the screen is drawn anew where nothing else happens.
+const TICK: Duration = Duration::from_millis(500);
+
+pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Error> {
+    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !args.once && !has_terminal {
+        return Err(Error::Options("top needs a terminal: --once prints it without one".into()));
+    }
+    let servers = Servers::connect(server).await?;
+    let first = Sample::take(&servers, args.count).await?;
+    if args.once {
+        time::sleep(args.interval).await;
+        let second = Sample::take(&servers, args.count).await?;
+        print_once(&second, second.rates_since(&first), Format::new(args.json))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut view = View::new(args.interval);
+    let (pace, paced) = watch::channel(args.interval);
+    let (looks, looked) = mpsc::channel(1);
+    let known = Known { sample: first, rates: None, problem: None };
+    // It puts the terminal back in order when the program panics, too.
+    let terminal = ratatui::try_init().map_err(of_terminal)?;
+    let end = tokio::select! {
+        end = interact(terminal, &mut view, known, pace, looked) => end,
+        () = watch_servers(server, servers, args.count, paced, looks) => Ok(ExitCode::SUCCESS),
+    };
+    ratatui::restore();
+    end
+}
+
+/// How long the same connections are used.
+const CONNECT_AGAIN: Duration = Duration::from_secs(30);
+
+type Look = Result<Sample, Error>;
+
+/// Asks the servers again and again. It connects anew after an error, and now and then: another node may be a primary
+/// by then.
+async fn watch_servers(
+    args: &ConnectionArgs,
+    servers: Servers,
+    count: u16,
+    mut pace: watch::Receiver<Duration>,
+    looks: mpsc::Sender<Look>,
+) {
+    let mut connected = Some((Instant::now(), servers));
+    loop {
+        let interval = *pace.borrow_and_update();
+        tokio::select! {
+            () = time::sleep(interval) => {}
+            changed = pace.changed() => if changed.is_err() { return },
+        }
+        connected = connected.filter(|(since, _)| since.elapsed() < CONNECT_AGAIN);
+        let look = look(args, &mut connected, count).await;
+        if look.is_err() {
+            connected = None;
+        }
+        if looks.send(look).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn look(args: &ConnectionArgs, connected: &mut Option<(Instant, Servers)>, count: u16) -> Look {
+    let (_, servers) = match connected {
+        Some(connected) => connected,
+        None => connected.insert((Instant::now(), Servers::connect(args).await?)),
+    };
+    Sample::take(servers, count).await
+}
+
+/// Draws, and does what the keys say, until they or a signal end it.
+async fn interact(
+    mut terminal: DefaultTerminal,
+    view: &mut View,
+    mut known: Known,
+    pace: watch::Sender<Duration>,
+    mut looks: mpsc::Receiver<Look>,
+) -> Result<ExitCode, Error> {
+    let mut keys = keyboard();
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(of_terminal)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(of_terminal)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(of_terminal)?;
+    let mut tick = time::interval(TICK);
+    loop {
+        terminal.draw(|frame| draw(frame, view, &known)).map_err(of_terminal)?;
+        tokio::select! {
+            event = keys.recv() => match event {
+                Some(Ok(event)) => {
+                    if view.handle(event) == Wish::Quit {
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                    pace.send_if_modified(|interval| std::mem::replace(interval, view.interval) != view.interval);
+                }
+                Some(Err(cause)) => return Err(of_terminal(cause)),
+                None => return Ok(ExitCode::SUCCESS),
+            },
+            look = looks.recv() => match look {
+                Some(Ok(sample)) => {
+                    let rates = Some(sample.rates_since(&known.sample));
+                    known = Known { sample, rates, problem: None };
+                }
+                Some(Err(error)) => known.problem = Some(error.to_string()),
+                None => return Ok(ExitCode::SUCCESS),
+            },
+            _ = tick.tick() => {}
+            _ = interrupt.recv() => return Ok(of_signal(SignalKind::interrupt())),
+            _ = terminate.recv() => return Ok(of_signal(SignalKind::terminate())),
+            _ = hang_up.recv() => return Ok(of_signal(SignalKind::hangup())),
+        }
+    }
+}
+
+/// Keys and changes of size. The thread ends with the program: nothing else wakes it.
+fn keyboard() -> mpsc::UnboundedReceiver<io::Result<Event>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    thread::spawn(move || loop {
+        let event = event::read();
+        let is_over = event.is_err();
+        if sender.send(event).is_err() || is_over {
+            return;
+        }
+    });
+    receiver
+}
+
+fn of_terminal(cause: io::Error) -> Error {
+    Error::Io { what: "the terminal".into(), cause }
+}
+
+/// As shells count it.
+fn of_signal(signal: SignalKind) -> ExitCode {
+    ExitCode::from(128 + u8::try_from(signal.as_raw_value()).unwrap_or_default())
+}

@@ -1,0 +1,74 @@
+//! `redis-lock top --once`: what the screen shows, printed one time.
+
+use std::time::UNIX_EPOCH;
+
+use serde::Serialize;
+
+use super::sample::{Lock, Rates, Sample, Server};
+use super::summary;
+use crate::duration::human;
+use crate::error::Error;
+use crate::output::{print, print_json, Format};
+use crate::table::{Align, Table};
+
+#[derive(Serialize)]
+struct Top<'a> {
+    /// Milliseconds since the epoch.
+    time: u64,
+    servers: &'a [Server],
+    per_second: Rates,
+    locks: &'a [Lock],
+}
+
+pub fn print_once(sample: &Sample, rates: Rates, format: Format) -> Result<(), Error> {
+    let since_epoch = sample.time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    match format {
+        Format::Json => print_json(&Top {
+            time: since_epoch.as_millis().try_into().unwrap_or(u64::MAX),
+            servers: &sample.servers,
+            per_second: rates,
+            locks: &sample.locks,
+        }),
+        Format::Text => {
+            let mut lines = vec![summary::servers(sample)];
+            lines.extend(summary::lines(sample, Some(rates)));
+            lines.extend(summary::warnings(sample));
+            let table = if sample.locks.is_empty() { "nobody waits\n".into() } else { table(sample).to_string() };
+            print(&format!("{}\n\n{table}", lines.join("\n")))
+        }
+    }
+}
+
+fn table(sample: &Sample) -> Table {
+    let mut table = Table::new(&[
+        ("WAITERS", Align::Right),
+        ("OLDEST", Align::Right),
+        ("HELD", Align::Right),
+        ("KIND", Align::Left),
+        ("DB", Align::Right),
+        ("KEY", Align::Left),
+        ("HOLDER", Align::Left),
+    ]);
+    for lock in &sample.locks {
+        table.row([
+            lock.waiters.to_string(),
+            human(lock.longest),
+            held(lock),
+            lock.kind.clone(),
+            lock.db.to_string(),
+            lock.key.to_string(),
+            holder(lock),
+        ]);
+    }
+    table
+}
+
+/// How long the first holder has had it.
+pub fn held(lock: &Lock) -> String {
+    u64::try_from(lock.held).map_or_else(|_| "-".to_string(), human)
+}
+
+/// The first holder.
+pub fn holder(lock: &Lock) -> String {
+    lock.holder.as_ref().map_or_else(|| "free".to_string(), ToString::to_string)
+}

@@ -1,0 +1,81 @@
+//! The lines above the table: how many locks and waiters there are, what happens each second, and what is wrong.
+
+use super::sample::{Rates, Sample, Server};
+use crate::duration::human;
+
+/// What all servers do together. Percentiles are of the server where they are largest.
+pub fn lines(sample: &Sample, rates: Option<Rates>) -> Vec<String> {
+    let sum = |field: fn(&Server) -> u64| sample.sum(field);
+    let worst = |field: fn(&Server) -> u64| human(sample.worst(field));
+    vec![
+        format!(
+            "locks {} (mutex {}, reentrant {}, rw {}, semaphore {})   waiters {}   sessions {}",
+            sum(Server::held),
+            sum(|server| server.held_mutex),
+            sum(|server| server.held_reentrant),
+            sum(|server| server.held_rw),
+            sum(|server| server.held_semaphore),
+            sum(|server| server.waiters),
+            sum(|server| server.sessions),
+        ),
+        match rates {
+            Some(rates) => format!(
+                "each second: hand-offs {}   grants {}   releases {}   leases expired {}   refused {}",
+                rate(rates.hand_offs),
+                rate(rates.grants),
+                rate(rates.releases),
+                rate(rates.leases_expired),
+                rate(rates.not_granted),
+            ),
+            None => "each second: counting".to_string(),
+        },
+        format!(
+            "waits p50 {} p99 {} max {}   holds p50 {} p99 {} max {}",
+            worst(|server| server.wait_ms_p50),
+            worst(|server| server.wait_ms_p99),
+            worst(|server| server.wait_ms_max),
+            worst(|server| server.hold_ms_p50),
+            worst(|server| server.hold_ms_p99),
+            worst(|server| server.hold_ms_max),
+        ),
+    ]
+}
+
+/// What somebody should know before they trust the table.
+pub fn warnings(sample: &Sample) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for server in &sample.servers {
+        let name = &server.server;
+        if server.role != "master" {
+            warnings.push(format!("{name} is a replica: nobody waits there. Ask its primary"));
+        }
+        if server.eviction_risk > 0 {
+            warnings.push(format!("{name} may evict locks: its maxmemory-policy should be noeviction"));
+        }
+        if server.grace_remaining_ms > 0 {
+            warnings.push(format!("{name} grants nothing for {} more: lock.grace", human(server.grace_remaining_ms)));
+        }
+    }
+    warnings
+}
+
+/// The servers by address, and the module's version.
+pub fn servers(sample: &Sample) -> String {
+    let mut versions: Vec<&str> = sample.servers.iter().map(|server| server.version.as_str()).collect();
+    versions.sort();
+    versions.dedup();
+    let versions = versions.join(", ");
+    match sample.servers.as_slice() {
+        [server] => format!("{}   module {versions}", server.server),
+        servers => format!("{} primaries   module {versions}", servers.len()),
+    }
+}
+
+/// Digits that say something: `0`, `0.3`, `17`, `1234`.
+fn rate(per_second: f64) -> String {
+    match per_second {
+        0.0 => "0".to_string(),
+        ..10.0 => format!("{per_second:.1}"),
+        _ => format!("{per_second:.0}"),
+    }
+}

@@ -1,0 +1,78 @@
+//! `redis-lock waiters`: the queue of a lock.
+
+use std::os::unix::ffi::OsStrExt;
+
+use redis::cmd;
+use serde::Serialize;
+
+use crate::args::{ConnectionArgs, WaitersArgs};
+use crate::connection::query;
+use crate::duration::human;
+use crate::error::Error;
+use crate::output::{print, print_json, Format};
+use crate::reply::Fields;
+use crate::table::{Align, Table};
+use crate::text::Text;
+
+/// The fields of LOCK.WAITERS.
+#[derive(Serialize)]
+struct Waiter {
+    owner: Text,
+    mode: String,
+    permits: u64,
+    client: u64,
+    addr: Text,
+    waited: u64,
+    remaining: i64,
+}
+
+pub async fn waiters(args: WaitersArgs, server: &ConnectionArgs) -> Result<(), Error> {
+    let key = Text(args.lock.as_bytes().to_vec());
+    let reply = query(server, cmd("LOCK.WAITERS").arg(&key.0).arg("COUNT").arg(args.count)).await?;
+    let waiters: Vec<Waiter> = Fields::all_of(reply)?.into_iter().map(Waiter::decode).collect::<Result<_, _>>()?;
+    match Format::new(args.json) {
+        Format::Json => print_json(&waiters)?,
+        Format::Text if waiters.is_empty() => eprintln!("redis-lock: nobody waits for {key}"),
+        Format::Text => print(&table(&waiters).to_string())?,
+    }
+    Ok(())
+}
+
+impl Waiter {
+    fn decode(mut fields: Fields) -> Result<Waiter, Error> {
+        Ok(Waiter {
+            owner: fields.text("owner")?,
+            mode: fields.string("mode")?,
+            permits: fields.count("permits")?,
+            client: fields.count("client")?,
+            addr: fields.text("addr")?,
+            waited: fields.count("waited")?,
+            remaining: fields.int("remaining")?,
+        })
+    }
+}
+
+fn table(waiters: &[Waiter]) -> Table {
+    let mut table = Table::new(&[
+        ("OWNER", Align::Left),
+        ("MODE", Align::Left),
+        ("PERMITS", Align::Right),
+        ("WAITED", Align::Right),
+        ("REMAINING", Align::Right),
+        ("CLIENT", Align::Right),
+        ("ADDRESS", Align::Left),
+    ]);
+    for waiter in waiters {
+        table.row([
+            waiter.owner.to_string(),
+            waiter.mode.clone(),
+            waiter.permits.to_string(),
+            human(waiter.waited),
+            // -1: for ever.
+            u64::try_from(waiter.remaining).map_or_else(|_| "for ever".to_string(), human),
+            waiter.client.to_string(),
+            waiter.addr.to_string(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,56 @@
+use crate::tool::redis_lock;
+
+#[test]
+fn what_makes_no_sense_is_status_64_and_says_why() {
+    let cases = [
+        ("", "Usage: redis-lock"),
+        ("nonsense", "unrecognized subcommand"),
+        ("info", "<KEY>"),
+        ("run k", "<COMMAND>"),
+        ("run -- true", "<KEY>"),
+        ("run a b --shared -- true", "several keys are locked as mutexes"),
+        ("run a b --limit 2 -- true", "several keys are locked as mutexes"),
+        ("run a --shared --limit 2 -- true", "cannot be used with"),
+        ("run a --no-wait --wait 1s -- true", "cannot be used with"),
+        ("run a --limit 0 -- true", "0 is not in 1..=1000000"),
+        ("run a --wait 30 -- true", "time unit needed"),
+        ("run a --lease 0s -- true", "at least 1ms"),
+        ("-h x -u redis://y ls", "give one of them"),
+        ("-s x ls -p 1", "give one of them"),
+        ("--sentinel x:1 ls", "--sentinel and --master belong together"),
+        ("ls --master m", "--sentinel and --master belong together"),
+        ("-c -s /x ls", "-c needs a node of the cluster"),
+        ("-c -n 1 ls", "a cluster has only database 0"),
+        ("--tls --cert x ls", "--cert and --key belong together"),
+        ("-u nonsense ls", "URL"),
+        ("top --json", "--once"),
+        ("top --once --interval 1ms", "at least 100ms"),
+        ("top --once --count 1001", "1001 is not in 1..=1000"),
+        ("top", "top needs a terminal"),
+        ("log --count 0", "0 is not in 1.."),
+    ];
+    for (line, reason) in cases {
+        let output = redis_lock(line);
+        assert_eq!((output.status, output.stdout.as_str()), (64, ""), "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(reason), "{line}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn help_is_asked_for_by_its_whole_name_and_lists_the_statuses() {
+    let output = redis_lock("--help");
+    for subcommand in ["run", "top", "ls", "info", "waiters", "break", "cancel", "log"] {
+        assert!(output.text().contains(&format!("\n  {subcommand} ")), "{subcommand}");
+        let own = redis_lock(&format!("{subcommand} --help"));
+        assert!(own.text().contains("Usage: redis-lock ") && own.text().contains("-h <HOST>"), "{}", own.stdout);
+    }
+    for status in ["0 ", "1 ", "64", "65", "69", "74", "76", "77"] {
+        assert!(output.text().contains(&format!("\n  {status}  ")), "{status}");
+    }
+    assert!(!output.text().contains("generate"));
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    assert_eq!(redis_lock("--version").text(), format!("redis-lock {}\n", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,42 @@
+use serde_json::json;
+use support::Server;
+
+use crate::tool::at;
+
+#[test]
+fn the_holder_loses_it_and_the_next_waiter_has_it() {
+    let server = Server::start();
+    server.client().run("LOCK.ACQUIRE k stuck PERSIST").fence();
+    let mut waiter = server.client();
+    waiter.send_line("LOCK.ACQUIRE k next BLOCK 0");
+    server.wait_blocked(1);
+    assert_eq!(at(&server, "break k").text(), "1 owner has lost k\n");
+    waiter.read().fence();
+    assert!(server.client().run("LOCK.HELD k stuck").is_nil());
+}
+
+#[test]
+fn owner_names_one_of_several_holders() {
+    let server = Server::start();
+    let mut client = server.client();
+    for owner in ["a", "b", "c"] {
+        client.run(&format!("SEM.ACQUIRE s {owner} LIMIT 5")).fence();
+    }
+    assert_eq!(at(&server, "break s --owner b --json").json(), json!({"key": "s", "broken": 1}));
+    assert!(client.run("LOCK.HELD s b").is_nil());
+    let output = at(&server, "break s --owner b");
+    assert_eq!((output.status, output.stderr.as_str()), (1, "redis-lock: b does not hold s\n"));
+    assert_eq!(at(&server, "break s").text(), "2 owners have lost s\n");
+}
+
+#[test]
+fn a_lock_that_nobody_holds_is_status_1() {
+    let server = Server::start();
+    let output = at(&server, "break k");
+    assert_eq!(
+        (output.status, output.stdout.as_str(), output.stderr.as_str()),
+        (1, "", "redis-lock: nobody holds k\n")
+    );
+    let output = at(&server, "break k --json");
+    assert_eq!((output.status, output.stdout.as_str()), (1, "{\"key\":\"k\",\"broken\":0}\n"));
+}

@@ -1,0 +1,96 @@
+use support::{free_port, Server};
+
+use crate::tool::{at, redis_lock};
+
+const OF_ONE_KEY: [&str; 4] = ["info k", "waiters k", "break k", "cancel k w"];
+const OF_ALL_KEYS: [&str; 3] = ["ls", "log", "top --once --interval 100ms"];
+
+#[test]
+fn a_server_without_the_module_is_told_how_to_load_it() {
+    let server = Server::builder().no_module().start();
+    for line in OF_ONE_KEY.iter().chain(&OF_ALL_KEYS) {
+        let output = at(&server, line);
+        assert_eq!((output.status, output.stdout.as_str()), (69, ""), "{line}");
+        let expected = format!(
+            "redis-lock: 127.0.0.1:{} has no redis-lock module: add `loadmodule /path/to/libredis_lock.so` to its \
+             configuration and restart it\n",
+            server.port()
+        );
+        assert_eq!(output.stderr, expected, "{line}");
+    }
+}
+
+#[test]
+fn a_key_that_holds_something_else_is_status_65_and_named() {
+    let server = Server::start();
+    server.client().run("SET k x");
+    for line in OF_ONE_KEY {
+        let output = at(&server, line);
+        assert_eq!((output.status, output.stdout.as_str()), (65, ""), "{line}");
+        assert!(output.stderr.starts_with("redis-lock: k: WRONGTYPE "), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn what_a_user_may_not_do_is_status_77_in_the_servers_words() {
+    let server = Server::start();
+    server.client().run("ACL SETUSER viewer on >secret ~* &* +@all -lock.top -lock.log -lock.break");
+    for (line, command) in [("top --once", "lock.top"), ("log", "lock.log"), ("break k", "lock.break")] {
+        let output = at(&server, &format!("--user viewer -a secret {line}"));
+        assert_eq!((output.status, output.stdout.as_str()), (77, ""), "{line}");
+        assert!(
+            output.stderr.starts_with("redis-lock: NOPERM ") && output.stderr.contains(command),
+            "{}",
+            output.stderr
+        );
+    }
+    assert_eq!(at(&server, "--user viewer -a secret ls").status, 0);
+}
+
+#[test]
+fn a_wrong_password_and_none_are_status_77() {
+    let server = crate::connecting::with_password();
+    let output = at(&server, "ls");
+    assert_eq!(output.status, 77);
+    assert!(output.stderr.contains("NOAUTH"), "{}", output.stderr);
+    let output = at(&server, "ls -a wrong");
+    assert_eq!(output.status, 77);
+    assert!(output.stderr.contains("does not take this user and password"), "{}", output.stderr);
+}
+
+#[test]
+fn no_server_is_status_69_with_its_address() {
+    let port = free_port();
+    for line in ["ls", "info k", "top --once"] {
+        let output = redis_lock(&format!("-p {port} {line}"));
+        assert_eq!((output.status, output.stdout.as_str()), (69, ""), "{line}");
+        let expected = format!("redis-lock: no connection to 127.0.0.1:{port}: ");
+        assert!(output.stderr.starts_with(&expected), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn another_error_of_the_server_is_status_76() {
+    let server = Server::start();
+    server.client().run("CONFIG SET busy-reply-threshold 1");
+    let mut busy = server.client();
+    busy.send(&["EVAL", "while true do end", "0"]);
+    // The script is known to run once the server is busy for others.
+    let mut other = server.client();
+    support::until("the server is busy", || other.run("GET x").is_error());
+    let output = at(&server, "info k");
+    assert_eq!(output.status, 76, "{}", output.stderr);
+    assert!(output.stderr.starts_with("redis-lock: BUSY "), "{}", output.stderr);
+    other.run("SCRIPT KILL");
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let server = Server::start();
+    let mut client = server.client();
+    let lines: Vec<String> = (0..3000).map(|index| format!("LOCK.ACQUIRE key:{index} w")).collect();
+    client.pipeline(&lines);
+    let script = format!("{} -p {} ls | head -n 1; echo ${{PIPESTATUS[0]}}", crate::tool::PROGRAM, server.port());
+    let output = crate::tool::run(std::process::Command::new("bash").args(["-c", &script]));
+    assert!(output.text().starts_with("KEY ") && output.stdout.ends_with("\n0\n"), "{}", output.stdout);
+}

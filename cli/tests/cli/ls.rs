@@ -1,0 +1,113 @@
+use std::time::Duration;
+
+use faults::Cluster;
+use serde_json::json;
+use support::Server;
+
+use crate::tool::{at, fields, redis_lock};
+
+#[test]
+fn every_lock_is_listed_once_by_key_whatever_its_family() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("SET no-lock x");
+    client.run("SEM.ACQUIRE permits a LIMIT 5 PERMITS 2").fence();
+    client.run("SEM.ACQUIRE permits b LIMIT 5").fence();
+    client.run("LOCK.ACQUIRE forever w PERSIST").fence();
+    client.run("RWLOCK.ACQUIRE book r READ PX 90000").fence();
+    client.run("RLOCK.ACQUIRE again o PX 90000").fence();
+    let output = at(&server, "ls");
+    let rows = output.rows();
+    assert_eq!(rows[0], ["KEY", "KIND", "OWNER", "HOLDERS", "WAITERS", "LEFT"]);
+    let without_time: Vec<&[&str]> = rows[1..].iter().map(|row| &row[..5]).collect();
+    let expected = [
+        ["again", "reentrant", "o", "1", "0"],
+        ["book", "rw", "r", "1", "0"],
+        ["forever", "mutex", "w", "1", "0"],
+        ["permits", "semaphore", "a", "2", "0"],
+    ];
+    assert_eq!(without_time, expected);
+    assert_eq!(rows[3][5], "no deadline");
+    assert!(["1m30s", "1m29s"].contains(&rows[2][5]), "{:?}", rows[2]);
+}
+
+#[test]
+fn json_has_the_fields_of_lock_scan_and_the_server() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k w PERSIST").fence();
+    let locks = at(&server, "ls --json").json();
+    let expected = json!([{
+        "server": format!("127.0.0.1:{}", server.port()),
+        "key": "k", "kind": "mutex", "owner": "w", "holders": 1, "ttl": -1, "waiters": 0,
+    }]);
+    assert_eq!(locks, expected);
+}
+
+#[test]
+fn a_pattern_chooses_keys() {
+    let server = Server::start();
+    let mut client = server.client();
+    for key in ["orders:1", "orders:2", "bills:1"] {
+        client.run(&format!("LOCK.ACQUIRE {key} w")).fence();
+    }
+    let locks = at(&server, "ls orders:* --json").json();
+    let keys: Vec<&str> =
+        locks.as_array().expect("a list").iter().map(|lock| lock["key"].as_str().expect("text")).collect();
+    assert_eq!(keys, ["orders:1", "orders:2"]);
+}
+
+#[test]
+fn more_locks_than_one_step_of_the_scan_are_all_there() {
+    let server = Server::start();
+    let mut client = server.client();
+    let lines: Vec<String> = (0..5000).map(|index| format!("LOCK.ACQUIRE key:{index} w")).collect();
+    client.pipeline(&lines);
+    let output = at(&server, "ls --json");
+    let locks = output.json();
+    let mut keys: Vec<&str> =
+        locks.as_array().expect("a list").iter().map(|lock| lock["key"].as_str().expect("text")).collect();
+    assert!(keys.is_sorted());
+    keys.dedup();
+    assert_eq!(keys.len(), 5000);
+}
+
+#[test]
+fn no_locks_is_no_failure() {
+    let server = Server::start();
+    let output = at(&server, "ls");
+    assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (0, "", "redis-lock: no locks\n"));
+    assert_eq!(at(&server, "ls --json").json(), json!([]));
+}
+
+#[test]
+fn keys_that_are_no_text_are_escaped_for_people_and_base64_in_json() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.cmd(&[b"LOCK.ACQUIRE".as_slice(), b"\x1b[2J\xff", b"w\n", b"PERSIST"]).fence();
+    assert_eq!(at(&server, "ls").rows()[1][..3], ["\\x1b[2J\\xff", "mutex", "w\\n"]);
+    let locks = at(&server, "ls --json").json();
+    assert_eq!(locks[0]["key"], json!({"base64": "G1sySv8="}));
+    assert_eq!(locks[0]["owner"], "w\n");
+}
+
+#[test]
+fn in_a_cluster_all_primaries_are_asked_and_no_replica() {
+    let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut homes: Vec<String> = Vec::new();
+    for key in keys {
+        let home = cluster.node(cluster.primary_of(cluster.slot(key)));
+        home.client().run(&format!("LOCK.ACQUIRE {key} w PERSIST")).fence();
+        homes.push(format!("127.0.0.1:{}", home.port()));
+    }
+    let locks = redis_lock(&format!("-c -p {} ls --json", cluster.node(0).port())).json();
+    let locks = locks.as_array().expect("a list");
+    let found: Vec<(&str, &str)> = locks
+        .iter()
+        .map(|lock| (lock["key"].as_str().expect("text"), lock["server"].as_str().expect("text")))
+        .collect();
+    let expected: Vec<(&str, &str)> = keys.into_iter().zip(homes.iter().map(String::as_str)).collect();
+    assert_eq!(found, expected);
+    assert_eq!(fields(&locks[0]), ["holders", "key", "kind", "owner", "server", "ttl", "waiters"]);
+}

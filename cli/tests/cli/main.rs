@@ -1,0 +1,18 @@
+//! The command line against real servers: one module for each subcommand, and for what they share.
+
+mod arguments;
+mod break_lock;
+mod cancel;
+mod connecting;
+mod documents;
+mod errors;
+mod info;
+mod log;
+mod ls;
+mod package;
+mod readme;
+mod run;
+mod screen;
+mod tool;
+mod top;
+mod waiters;

@@ -1,0 +1,261 @@
+/**
+ * This lock beside redlock and redis-semaphore, on one server, in one run. Prints a section of Markdown.
+ *
+ * Counted at the server: requests (commands that a client sent, not those inside of a script) and its CPU time.
+ */
+
+import { createRequire } from "node:module";
+import { cpus } from "node:os";
+
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+import { Mutex } from "redis-semaphore";
+import { Lock, type RedisClient } from "redis-lock-client";
+
+import { eventually, Server, sleep } from "../tests/servers.js";
+
+const QUICK = process.argv.includes("--quick");
+const SECONDS = QUICK ? 1 : 5;
+const WAITERS = 48;
+const CALLERS = 1000;
+/** The longest that a thousand callers may take. */
+const PATIENCE_S = QUICK ? 5 : 60;
+
+/** One lock object: take it, and give what releases it; undefined: gave up, as the time was over. */
+type Take = () => Promise<() => Promise<unknown>>;
+
+interface Contender {
+  name: string;
+  waiting: string;
+  /** What its clients send; what else the server counts ran inside of scripts. */
+  requests: string[];
+  connect(port: number): Promise<{ lock(key: string): Take; end(): Promise<void> }>;
+}
+
+// Its types are not exported for this kind of import.
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+const Redlock: any = createRequire(__filename)("redlock").default;
+
+const ours = (name: string, connect: (port: number) => Promise<[RedisClient, () => Promise<unknown>]>): Contender => ({
+  name,
+  waiting: "in the queue",
+  requests: ["lock.acquire", "lock.release", "lock.cancel", "subscribe"],
+  async connect(port) {
+    const [client, end] = await connect(port);
+    const lock = (key: string): Take => {
+      const lock = new Lock(client, key);
+      return async () => {
+        const hold = await lock.acquire();
+        return () => hold.release();
+      };
+    };
+    return { lock, end: async () => void (await end()) };
+  },
+});
+
+const redlock = (retryDelay: number, retryJitter: number, waiting: string): Contender => ({
+  name: "redlock",
+  waiting,
+  requests: ["evalsha", "eval"],
+  async connect(port) {
+    const redis = new Redis(port);
+    const lock = (key: string): Take => {
+      const locks = new Redlock([redis], { retryCount: -1, retryDelay, retryJitter });
+      locks.on("error", () => undefined);
+      return async () => {
+        const held = await locks.acquire([key], 30_000);
+        return () => held.release();
+      };
+    };
+    return { lock, end: async () => redis.disconnect() };
+  },
+});
+
+const semaphore = (retryInterval: number, waiting: string): Contender => ({
+  name: "redis-semaphore Mutex",
+  waiting,
+  requests: ["set", "evalsha", "eval"],
+  async connect(port) {
+    const redis = new Redis(port);
+    const lock = (key: string): Take => {
+      const mutex = new Mutex(redis, key, { lockTimeout: 30_000, acquireTimeout: 3_600_000, retryInterval });
+      return async () => {
+        await mutex.acquire();
+        return () => mutex.release();
+      };
+    };
+    return { lock, end: async () => redis.disconnect() };
+  },
+});
+
+const CONTENDERS: Contender[] = [
+  ours("redis-lock-client, ioredis", async (port) => {
+    const redis = new Redis(port);
+    return [redis, async () => redis.disconnect()];
+  }),
+  ours("redis-lock-client, node-redis", async (port) => {
+    const client = createClient({ socket: { port } });
+    await client.connect();
+    return [client, async () => client.destroy()];
+  }),
+  redlock(200, 100, "asks every 200 ± 100 ms (default)"),
+  redlock(10, 5, "asks every 10 ± 5 ms"),
+  semaphore(10, "asks every 10 ms (default)"),
+  semaphore(2, "asks every 2 ms"),
+];
+
+interface Spent {
+  seconds: number;
+  requests: number;
+  cpuUs: number;
+}
+
+async function measured(server: Server, contender: Contender, work: () => Promise<void>): Promise<Spent> {
+  await server.ask("CONFIG", "RESETSTAT");
+  const cpuBefore = await cpuUs(server);
+  const began = performance.now();
+  await work();
+  const seconds = (performance.now() - began) / 1000;
+  const cpuAfter = await cpuUs(server);
+  let requests = 0;
+  for (const command of contender.requests) requests += await server.calls(command);
+  return { seconds, requests, cpuUs: cpuAfter - cpuBefore };
+}
+
+async function cpuUs(server: Server): Promise<number> {
+  const info = await server.admin.info("cpu");
+  const of = (field: string): number => Number(new RegExp(`^${field}:([\\d.]+)`, "m").exec(info)?.[1]);
+  return (of("used_cpu_user") + of("used_cpu_sys")) * 1e6;
+}
+
+/** Taken and released by one caller. */
+async function pairs(server: Server, contender: Contender): Promise<string[]> {
+  const { lock, end } = await contender.connect(server.port);
+  const take = lock("pairs");
+  for (let times = 0; times < 200; times++) await (await take())();
+  let done = 0;
+  const spent = await measured(server, contender, async () => {
+    for (const until = performance.now() + SECONDS * 1000; performance.now() < until; done++) await (await take())();
+  });
+  await end();
+  return [
+    contender.name,
+    number(done / spent.seconds),
+    number(spent.requests / done, 2),
+    number(spent.cpuUs / done, 1),
+  ];
+}
+
+/** Handed from one to the next of 48 callers, each with a lock object of its own, all of them over one connection. */
+async function handoffs(server: Server, contender: Contender): Promise<string[]> {
+  const { lock, end } = await contender.connect(server.port);
+  const turns = new Array<number>(WAITERS).fill(0);
+  let inside = 0;
+  let longest = 0;
+  let done = false;
+  const caller = async (number: number): Promise<void> => {
+    const take = lock("handoffs");
+    while (!done) {
+      const asked = performance.now();
+      const release = await take();
+      if (++inside > 1) throw new Error(`${contender.name}: two holders`);
+      longest = Math.max(longest, performance.now() - asked);
+      if (!done) turns[number] = (turns[number] as number) + 1;
+      inside -= 1;
+      await release();
+    }
+  };
+  let callers: Promise<void>[] = [];
+  const spent = await measured(server, contender, async () => {
+    callers = turns.map((_, number) => caller(number));
+    await sleep(SECONDS * 1000);
+  });
+  done = true;
+  await Promise.all(callers);
+  await end();
+  const all = turns.reduce((sum, some) => sum + some);
+  return [
+    contender.name,
+    contender.waiting,
+    number(all / spent.seconds),
+    number(spent.requests / all, 2),
+    number(spent.cpuUs / all, 1),
+    number(longest),
+    `${Math.min(...turns)} to ${Math.max(...turns)}`,
+  ];
+}
+
+/** Each of a thousand callers has one turn, over one connection. */
+async function thousand(server: Server, contender: Contender): Promise<string[]> {
+  await eventually(async () => (await server.connections()) === 0, "the end of the connections of before");
+  const { lock, end } = await contender.connect(server.port);
+  let served = 0;
+  let over = false;
+  const first = await lock("thousand")();
+  const callers = Array.from({ length: CALLERS }, async () => {
+    const release = await lock("thousand")();
+    if (!over) served += 1;
+    await release();
+  });
+  for (const each of callers) each.catch(() => undefined);
+  await sleep(QUICK ? 500 : 2000);
+  const spent = await measured(server, contender, async () => {
+    await first();
+    await Promise.race([Promise.all(callers), sleep(PATIENCE_S * 1000)]);
+    over = true;
+  });
+  const connections = await server.connections();
+  await end();
+  return [
+    contender.name,
+    contender.waiting,
+    number(spent.seconds, 2),
+    `${served} of ${CALLERS}`,
+    number(spent.requests / served, 2),
+    number(spent.cpuUs / served, 1),
+    String(connections),
+  ];
+}
+
+const number = (value: number, digits = 0): string =>
+  value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+function table(head: string[], rows: string[][]): string {
+  const line = (cells: string[]): string => `| ${cells.join(" | ")} |`;
+  return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
+}
+
+async function main(): Promise<void> {
+  const server = await Server.start();
+  const rows = { pairs: [] as string[][], handoffs: [] as string[][], thousand: [] as string[][] };
+  for (const contender of CONTENDERS) {
+    console.error(`${contender.name}, ${contender.waiting}`);
+    // Nobody waits: how it would is of no account.
+    if (!rows.pairs.some(([name]) => name === contender.name)) rows.pairs.push(await pairs(server, contender));
+    rows.handoffs.push(await handoffs(server, contender));
+    rows.thousand.push(await thousand(server, contender));
+    await server.ask("FLUSHALL");
+  }
+  const version = /redis_version:(\S+)/.exec(await server.admin.info("server"))?.[1];
+  await server.stop();
+  const perHandoff = ["requests per hand-off", "server CPU µs per hand-off"];
+  console.log(`### Node: this lock beside redlock and redis-semaphore
+
+Redis ${version} and Node ${process.version} on one machine (${cpus().length} CPUs), ${SECONDS} s each, one run.
+Requests are commands that the clients sent, CPU is the server's own.
+
+One caller, nobody waits:
+
+${table(["lock", "pairs per second", "requests per pair", "server CPU µs per pair"], rows.pairs)}
+
+${WAITERS} callers over one connection, each with a lock object of its own, take turns without a pause:
+
+${table(["lock", "a waiter", "hand-offs per second", ...perHandoff, "longest wait, ms", "turns of a caller"], rows.handoffs)}
+
+${number(CALLERS)} callers over one connection wait, and each has one turn (for at most ${PATIENCE_S} s):
+
+${table(["lock", "a waiter", "seconds", "served", ...perHandoff, "connections"], rows.thousand)}`);
+  process.exit(0);
+}
+
+void main();

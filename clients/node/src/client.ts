@@ -1,0 +1,25 @@
+/** Which library a client is of. What is shared by all locks of one client hangs on it. */
+
+import { Connections } from "./connections.js";
+import { ioredisRoute, isIoredis, type IoredisClient } from "./ioredis.js";
+import { isNodeRedis, nodeRedisRoute, type NodeRedisClient } from "./node_redis.js";
+
+/**
+ * A connected client: of ioredis a `Redis` (also by Sentinel) or `Cluster`; of node-redis what `createClient`,
+ * `createCluster` or `createSentinel` gave.
+ */
+export type RedisClient = IoredisClient | NodeRedisClient;
+
+const known = new WeakMap<object, Connections>();
+
+export function connectionsOf(client: RedisClient): Connections {
+  if (typeof client !== "object" || client === null) throw new TypeError("a client of ioredis or node-redis is needed");
+  let connections = known.get(client);
+  if (connections === undefined) {
+    if (isIoredis(client)) connections = new Connections(ioredisRoute(client));
+    else if (isNodeRedis(client)) connections = new Connections(nodeRedisRoute(client));
+    else throw new TypeError("a client of ioredis or node-redis is needed");
+    known.set(client, connections);
+  }
+  return connections;
+}

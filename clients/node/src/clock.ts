@@ -1,0 +1,98 @@
+/** Time by a clock that nobody sets, and pauses. All of it is in milliseconds. */
+
+export const now = (): number => performance.now();
+
+// setTimeout takes no more than 31 bits: a longer pause would be over at once.
+const LONGEST_MS = 2 ** 31 - 1;
+
+/** Resolves after so many milliseconds; rejects with the signal's reason when it is aborted before. */
+export function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
+    const aborted = (): void => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(
+      () => {
+        signal?.removeEventListener("abort", aborted);
+        resolve();
+      },
+      Math.min(ms, LONGEST_MS),
+    );
+    signal?.addEventListener("abort", aborted, { once: true });
+  });
+}
+
+/** The promise's result, or the signal's reason when that is aborted first. */
+export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) reject(signal.reason);
+    const aborted = (): void => reject(signal.reason);
+    signal.addEventListener("abort", aborted, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", aborted));
+  });
+}
+
+/** Jittered pauses that stay far below lock.keep-place (1 s), so that a waiter's place is still there. */
+export class Backoff {
+  private longest = 10;
+
+  next(until: number): number {
+    const ms = this.longest * (0.5 + Math.random() / 2);
+    this.longest = Math.min(this.longest * 2, 250);
+    return Math.max(0, Math.min(ms, until - now()));
+  }
+}
+
+/** A request is sent again for so long after its first failure: however long that took, there is a second try. */
+export class Resend {
+  private until: number | undefined;
+  private readonly backoff = new Backoff();
+
+  constructor(private readonly limitMs: number) {}
+
+  over(): boolean {
+    if (this.until === undefined) {
+      this.until = now() + this.limitMs;
+      return false;
+    }
+    return now() >= this.until;
+  }
+
+  pause(signal?: AbortSignal): Promise<void> {
+    return pause(this.backoff.next(this.until ?? now()), signal);
+  }
+}
+
+/**
+ * Calls back after so many milliseconds, unless it is stopped. Where the event loop was held up, what has arrived
+ * meanwhile comes first: timers would run before it.
+ */
+export function outOfTime(ms: number, ring: () => void): { stop(): void } {
+  let late: NodeJS.Immediate | undefined;
+  const timer = setTimeout(() => (late = setImmediate(ring)), Math.max(0, Math.min(ms, LONGEST_MS)));
+  return {
+    stop() {
+      clearTimeout(timer);
+      clearImmediate(late);
+    },
+  };
+}
+
+/** A timer that keeps no process alive, to be set again and again. */
+export class Alarm {
+  private timer: NodeJS.Timeout | undefined;
+
+  set(ms: number, ring: () => void): void {
+    this.stop();
+    this.timer = setTimeout(ring, Math.max(0, Math.min(ms, LONGEST_MS)));
+    this.timer.unref();
+  }
+
+  stop(): void {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * What can go wrong with a lock. Trouble of the connection or the server stays the error that ioredis or node-redis
+ * gives for it.
+ */
+
+/** The base of all; `lock` is the name of the lock. */
+export class LockError extends Error {
+  constructor(
+    message: string,
+    readonly lock: string,
+    options?: { cause?: unknown },
+  ) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** The time to wait was over; nothing is left in the queue. */
+export class NotAcquiredError extends LockError {}
+
+/** What was held is no longer: its lease ended, somebody broke it, or the key became something else. */
+export class LockLostError extends LockError {}
+
+/** The wait would have closed a cycle of owners; it was not queued. The message names the cycle. */
+export class DeadlockError extends LockError {}
+
+/** An operator ended the wait (LOCK.CANCEL). */
+export class WaitCancelledError extends LockError {}
+
+/** The server has as many waiters as `lock.max-waiters` or `lock.max-waiters-per-key` allow. */
+export class MaxWaitersError extends LockError {}
+
+/** The key holds something that is no lock, as the string that a `SET NX` client leaves. */
+export class WrongTypeError extends LockError {}
+
+/** The key is a lock of another family. */
+export class WrongKindError extends LockError {}
+
+/** Fewer replicas than asked for confirmed the grant in time; it was given back. */
+export class NotReplicatedError extends LockError {}
+
+/** The server does not know the lock commands. */
+export class ModuleNotLoadedError extends LockError {}

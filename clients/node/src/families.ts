@@ -1,0 +1,147 @@
+/** The words of each family of locks, and what its replies mean. No I/O, no state. */
+
+import type { Word } from "./connection.js";
+
+/** The right to hold for so many milliseconds; null: without a deadline. */
+export type Lease = number | null;
+
+const lasting = (lease: Lease): Word[] => (lease === null ? ["PERSIST"] : ["PX", lease]);
+
+/** `holds` is always what the owner holds afterwards, so that every command can be sent again. */
+export abstract class Family {
+  /** What holds are counted apart by: READ and WRITE. */
+  readonly mode: string = "";
+  /** Whether an owner may take it again while it holds it. */
+  readonly reentrant: boolean = false;
+
+  constructor(readonly keys: readonly Word[]) {}
+
+  get key(): Word {
+    return this.keys[0] as Word;
+  }
+
+  abstract acquire(token: Word, holds: number, lease: Lease): Word[];
+  abstract release(token: Word, holds: number): Word[];
+  abstract renew(token: Word, lease: Lease): Word[];
+
+  /** Whether a release found what it was to release. */
+  wasHeld(reply: number): boolean {
+    return reply >= 0;
+  }
+
+  held(token: Word): Word[] {
+    return ["LOCK.HELD", this.key, token];
+  }
+
+  cancel(token: Word): Word[] {
+    return ["LOCK.CANCEL", this.key, token];
+  }
+
+  exists(): Word[] {
+    return ["EXISTS", ...this.keys];
+  }
+}
+
+export class Mutex extends Family {
+  constructor(key: Word) {
+    super([key]);
+  }
+
+  acquire(token: Word, _holds: number, lease: Lease): Word[] {
+    return ["LOCK.ACQUIRE", this.key, token, ...lasting(lease)];
+  }
+
+  release(token: Word): Word[] {
+    return ["LOCK.RELEASE", this.key, token];
+  }
+
+  renew(token: Word, lease: Lease): Word[] {
+    return ["LOCK.RENEW", this.key, token, ...lasting(lease)];
+  }
+
+  override wasHeld(reply: number): boolean {
+    return reply === 1;
+  }
+}
+
+export class Reentrant extends Family {
+  override readonly reentrant = true;
+
+  constructor(key: Word) {
+    super([key]);
+  }
+
+  acquire(token: Word, holds: number, lease: Lease): Word[] {
+    return ["RLOCK.ACQUIRE", this.key, token, "HOLDS", holds, ...lasting(lease)];
+  }
+
+  release(token: Word, holds: number): Word[] {
+    return ["RLOCK.RELEASE", this.key, token, "HOLDS", holds];
+  }
+
+  renew(token: Word, lease: Lease): Word[] {
+    return ["RLOCK.RENEW", this.key, token, ...lasting(lease)];
+  }
+}
+
+export class ReadWrite extends Family {
+  override readonly reentrant = true;
+
+  constructor(
+    key: Word,
+    override readonly mode: "READ" | "WRITE",
+  ) {
+    super([key]);
+  }
+
+  acquire(token: Word, holds: number, lease: Lease): Word[] {
+    return ["RWLOCK.ACQUIRE", this.key, token, this.mode, "HOLDS", holds, ...lasting(lease)];
+  }
+
+  release(token: Word, holds: number): Word[] {
+    return ["RWLOCK.RELEASE", this.key, token, this.mode, "HOLDS", holds];
+  }
+
+  renew(token: Word, lease: Lease): Word[] {
+    return ["RWLOCK.RENEW", this.key, token, ...lasting(lease)];
+  }
+}
+
+export class Permits extends Family {
+  constructor(
+    key: Word,
+    private readonly limit: number,
+  ) {
+    super([key]);
+  }
+
+  acquire(token: Word, holds: number, lease: Lease): Word[] {
+    return ["SEM.ACQUIRE", this.key, token, "LIMIT", this.limit, "HOLDS", holds, ...lasting(lease)];
+  }
+
+  release(token: Word, holds: number): Word[] {
+    return ["SEM.RELEASE", this.key, token, "HOLDS", holds];
+  }
+
+  renew(token: Word, lease: Lease): Word[] {
+    return ["SEM.RENEW", this.key, token, ...lasting(lease)];
+  }
+}
+
+export class Several extends Family {
+  acquire(token: Word, _holds: number, lease: Lease): Word[] {
+    return ["MLOCK.ACQUIRE", this.keys.length, ...this.keys, token, ...lasting(lease)];
+  }
+
+  release(token: Word): Word[] {
+    return ["MLOCK.RELEASE", this.keys.length, ...this.keys, token];
+  }
+
+  renew(token: Word, lease: Lease): Word[] {
+    return ["MLOCK.RENEW", this.keys.length, ...this.keys, token, ...lasting(lease)];
+  }
+
+  override wasHeld(reply: number): boolean {
+    return reply === this.keys.length;
+  }
+}

@@ -1,0 +1,129 @@
+/** What an acquire gives: the right to hold, until it is released or lost. */
+
+import { EventEmitter } from "node:events";
+
+import { now } from "./clock.js";
+import type { Word } from "./connection.js";
+import type { LockLostError } from "./errors.js";
+import type { Owned } from "./owned.js";
+
+/** What a hold does on the server; given by the lock that made it. */
+export interface HoldActions {
+  release(): Promise<void>;
+  extend(leaseMs: number | undefined): Promise<void>;
+  owned(): Promise<boolean>;
+  exec(command: Word[]): Promise<unknown>;
+}
+
+// Whoever listens to a signal has the hold, although nothing else may refer to it any more.
+const listened = new WeakMap<AbortSignal, Owned>();
+
+/**
+ * Something held. Emits `lost` once, with a `LockLostError`, when it is known to be lost: with `autoRenew` within a
+ * third of the lease, with `session` when the connection ends, otherwise when the lease is over by the local clock,
+ * counted from before the request was sent.
+ */
+export class Hold extends EventEmitter {
+  /** Grows with every grant: give it to whatever the lock protects, which refuses older ones. Below 2^53. */
+  readonly fence: number;
+  /** How often the owner holds it with this, or the permits of a semaphore. */
+  readonly holds: number;
+  private controller: AbortController | undefined;
+  private releasing: Promise<void> | undefined;
+  private lostAs: LockLostError | undefined;
+
+  /** @internal */
+  constructor(
+    /** @internal */
+    readonly kept: Owned,
+    mode: string,
+    private readonly actions: HoldActions,
+  ) {
+    super();
+    this.fence = kept.fence;
+    this.holds = kept.of(mode);
+    kept.onLost((error) => {
+      this.lostAs = error;
+      this.controller?.abort(error);
+      this.emit("lost", error);
+    });
+  }
+
+  /** The owner, as LOCK.INFO shows it. */
+  get token(): string | Buffer {
+    return this.kept.token as string | Buffer;
+  }
+
+  /** The name of the lock. */
+  get lock(): string {
+    return this.kept.lock;
+  }
+
+  /** Whether it is known to be lost; by the local clock at the latest when the lease is over. */
+  get lost(): boolean {
+    return this.kept.lost;
+  }
+
+  /** Aborted, with a `LockLostError` as its reason, when it is lost. */
+  get signal(): AbortSignal {
+    if (this.controller === undefined) {
+      this.controller = new AbortController();
+      listened.set(this.controller.signal, this.kept);
+      if (this.lost) this.kept.lose();
+      if (this.lostAs !== undefined) this.controller.abort(this.lostAs);
+    }
+    return this.controller.signal;
+  }
+
+  /** Milliseconds until the lease ends, 0: it is over, Infinity: never. Counted from before the request was sent. */
+  remaining(): number {
+    return Math.max(0, this.kept.deadline - now());
+  }
+
+  /**
+   * Give it back. Rejects with `LockLostError` when it was lost before, and with the library's error when the server
+   * could not be asked: then it may be tried again. Once given back, it does nothing.
+   */
+  release(): Promise<void> {
+    if (this.releasing === undefined) {
+      this.releasing = this.actions.release();
+      this.releasing.catch((error: unknown) => {
+        if (!this.kept.over) this.releasing = undefined;
+        return error;
+      });
+    }
+    return this.releasing;
+  }
+
+  /** Start the lease again from now, with so many milliseconds or those of the lock. Rejects as `release`. */
+  extend(leaseMs?: number): Promise<void> {
+    return this.actions.extend(leaseMs);
+  }
+
+  /** Whether the server says that this is held. */
+  owned(): Promise<boolean> {
+    return this.actions.owned();
+  }
+
+  /**
+   * Run a command on the server only while this is held, in one step (LOCK.EXEC); its reply as the client gives it.
+   * Rejects with `LockLostError` when it was lost: the command did not run. When the reply is lost, with the library's
+   * error: the command may have run.
+   */
+  exec<T = unknown>(command: string, ...args: (string | Buffer | number)[]): Promise<T> {
+    return this.actions.exec([command, ...args]) as Promise<T>;
+  }
+}
+
+export interface Hold extends AsyncDisposable {
+  /** Called once, when it is lost. */
+  on(event: "lost", listener: (error: LockLostError) => void): this;
+  once(event: "lost", listener: (error: LockLostError) => void): this;
+}
+
+// Node has the symbol since 18.18.
+if (Symbol.asyncDispose) {
+  Hold.prototype[Symbol.asyncDispose] = function (this: Hold) {
+    return this.release();
+  };
+}

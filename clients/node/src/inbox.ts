@@ -1,0 +1,157 @@
+/**
+ * What the server publishes for those who wait (NOTIFY), over one subscribed connection for all of them.
+ *
+ * Delivery is at most once. Whoever may have missed a message is told `interrupted`, and asks again.
+ */
+
+import { outOfTime } from "./clock.js";
+import type { Node, Subscriber, Word } from "./connection.js";
+
+/** What became of a queued request. `interrupted`: unknown, as a connection was lost. */
+export interface Notice {
+  outcome: string;
+  fence?: number;
+  holds?: number;
+}
+
+/** One caller's view of the messages about its request. */
+export class Waiter {
+  private readonly notices: Notice[] = [];
+  private wake: (() => void) | undefined;
+
+  constructor(private readonly leave: (waiter: Waiter) => void) {}
+
+  tell(notice: Notice): void {
+    this.notices.push(notice);
+    this.wake?.();
+  }
+
+  /** The next notice; undefined when none has come after so many milliseconds. */
+  async next(ms: number, signal: AbortSignal | undefined): Promise<Notice | undefined> {
+    if (this.notices.length === 0 && ms > 0) {
+      await new Promise<void>((resolve, reject) => {
+        const finish = (): void => {
+          timer.stop();
+          signal?.removeEventListener("abort", aborted);
+          this.wake = undefined;
+          resolve();
+        };
+        const aborted = (): void => {
+          finish();
+          reject(signal?.reason);
+        };
+        const timer = outOfTime(ms, finish);
+        this.wake = finish;
+        if (signal?.aborted) return aborted();
+        signal?.addEventListener("abort", aborted, { once: true });
+      });
+    }
+    return this.notices.shift();
+  }
+
+  close(): void {
+    this.leave(this);
+  }
+}
+
+/** The messages of one node. */
+export class Inbox {
+  private readonly waiters = new Map<string, Set<Waiter>>();
+  private readonly channels = new Map<string, Promise<void>>();
+  private readonly confirmed = new Set<string>();
+  private readonly subscriber: Subscriber;
+
+  constructor(
+    node: Node,
+    private readonly sharded: boolean,
+  ) {
+    this.subscriber = node.subscriber({
+      message: (text) => this.deliver(text),
+      interrupted: () => this.interrupt(),
+    });
+    // The requests themselves hang on the shared connection.
+    node.onInterrupted(() => {
+      this.tellAll();
+      if (node.ended) this.subscriber.close();
+    });
+  }
+
+  get ended(): boolean {
+    return this.subscriber.ended;
+  }
+
+  listensTo(channel: string): boolean {
+    return this.confirmed.has(channel);
+  }
+
+  /** Resolves when messages on the channel arrive here. Rejects with `Trouble`. */
+  listen(channel: string): Promise<void> {
+    let listening = this.channels.get(channel);
+    if (listening === undefined) {
+      listening = this.subscriber.subscribe(channel, this.sharded).then(
+        () => {
+          if (this.channels.get(channel) === listening) this.confirmed.add(channel);
+        },
+        (error) => {
+          if (this.channels.get(channel) === listening) this.channels.delete(channel);
+          throw error;
+        },
+      );
+      this.channels.set(channel, listening);
+    }
+    return listening;
+  }
+
+  /** The slot of the channel has moved to another node, and the subscription ends with that. */
+  forget(channel: string): void {
+    this.channels.delete(channel);
+    this.confirmed.delete(channel);
+  }
+
+  /** Register before the request is sent: its message may come before its reply. */
+  waiter(key: Word, token: Word): Waiter {
+    const about = subject(told(key), told(token));
+    const waiter = new Waiter(() => {
+      const others = this.waiters.get(about);
+      if (others?.delete(waiter) && others.size === 0) this.waiters.delete(about);
+    });
+    const waiters = this.waiters.get(about) ?? new Set();
+    this.waiters.set(about, waiters.add(waiter));
+    return waiter;
+  }
+
+  private deliver(text: string): void {
+    let message;
+    try {
+      message = JSON.parse(text);
+    } catch {
+      return; // Somebody else publishes on our channel.
+    }
+    const waiters = this.waiters.get(subject(message?.key, message?.token));
+    if (waiters === undefined) return;
+    // One owner may wait twice for one key: then nobody knows which of them is meant, and each asks again.
+    const notice: Notice = waiters.size === 1 ? message : { outcome: "interrupted" };
+    for (const waiter of waiters) waiter.tell(notice);
+  }
+
+  private interrupt(): void {
+    this.channels.clear();
+    this.confirmed.clear();
+    this.tellAll();
+  }
+
+  private tellAll(): void {
+    for (const waiters of this.waiters.values()) {
+      for (const waiter of waiters) waiter.tell({ outcome: "interrupted" });
+    }
+  }
+}
+
+/** As the server writes it: a string, or where that is not UTF-8 `{"base64":…}`. */
+function told(word: Word): unknown {
+  if (!Buffer.isBuffer(word)) return String(word);
+  const text = word.toString();
+  return Buffer.from(text).equals(word) ? text : { base64: word.toString("base64") };
+}
+
+const subject = (key: unknown, token: unknown): string => JSON.stringify([key, token]);

@@ -1,0 +1,20 @@
+/** Locks of the redis-lock module for Node: see README.md. */
+
+export type { RedisClient } from "./client.js";
+export {
+  DeadlockError,
+  LockError,
+  LockLostError,
+  MaxWaitersError,
+  ModuleNotLoadedError,
+  NotAcquiredError,
+  NotReplicatedError,
+  WaitCancelledError,
+  WrongKindError,
+  WrongTypeError,
+} from "./errors.js";
+export { Hold } from "./hold.js";
+export { Lock, MultiLock, RLock, RWLock, Semaphore, View } from "./locks.js";
+export type { PermitOptions, SemaphoreOptions } from "./locks.js";
+export type { AcquireOptions, LockOptions, MutexOptions, ReentrantOptions } from "./options.js";
+export { makeToken } from "./tokens.js";

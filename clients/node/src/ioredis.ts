@@ -1,0 +1,354 @@
+/** ioredis: Redis (also by Sentinel) and Cluster. */
+
+import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
+import { UNSENT_MS } from "./connection.js";
+import { abortable, outOfTime, pause } from "./clock.js";
+import { isReply, Trouble } from "./replies.js";
+
+/** What is used of an ioredis client: it is no dependency of this package. */
+export interface IoredisClient {
+  readonly status: string;
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  sendCommand(command: any, ...rest: any[]): unknown;
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  duplicate(...args: any[]): any;
+}
+
+interface Redis extends IoredisClient {
+  readonly options: { keyPrefix?: string; host?: string; port?: number };
+  call(command: string): unknown;
+  on(event: string, listener: (...args: never[]) => void): unknown;
+  once(event: string, listener: (...args: never[]) => void): unknown;
+  off(event: string, listener: (...args: never[]) => void): unknown;
+  duplicate(overrides: object): Redis;
+  connect(): Promise<void>;
+  disconnect(): void;
+  subscribe(channel: string): Promise<unknown>;
+  ssubscribe(channel: string): Promise<unknown>;
+}
+
+interface Cluster extends IoredisClient {
+  readonly slots: string[][];
+  readonly options: { keyPrefix?: string; redisOptions?: { keyPrefix?: string } };
+  on: Redis["on"];
+  once: Redis["once"];
+  off: Redis["off"];
+  connect(): Promise<void>;
+  nodes(role?: string): Redis[];
+  refreshSlotsCache(done: (error?: Error | null) => void): void;
+}
+
+interface Command {
+  promise: Promise<unknown>;
+  toWritable(socket: unknown): string | Buffer;
+}
+
+interface CommandClass {
+  new (name: string, args: unknown[], options: { replyEncoding: string | null }): Command;
+  readonly _transformer?: { reply?: Record<string, (reply: unknown) => unknown> };
+}
+
+/**
+ * A command that is written once. ioredis keeps what had no reply when the connection ended, and writes it again on
+ * the next one: a LOCK.EXEC would run twice. It also writes what was given up long ago. Both become a PING here.
+ */
+interface OnceCommand extends Command {
+  sent: boolean;
+  givenUp: boolean;
+}
+
+const PING = "*1\r\n$4\r\nPING\r\n";
+const classes = new WeakMap<CommandClass, new (name: string, args: unknown[]) => OnceCommand>();
+
+/** The class of the commands that this client sends, found in one that it makes: its own copy of ioredis has it. */
+function commandClass(redis: Redis): CommandClass {
+  let made: Command | undefined;
+  const options = { ...redis.options, enableAutoPipelining: false };
+  const sendCommand = (command: Command): Promise<unknown> => (made = command).promise;
+  const probe: Redis = Object.create(redis, { options: { value: options }, sendCommand: { value: sendCommand } });
+  probe.call("PING");
+  if (made === undefined) throw new TypeError("this version of ioredis sends commands in an unknown way");
+  return made.constructor as CommandClass;
+}
+
+function onceCommand(base: CommandClass): new (name: string, args: unknown[]) => OnceCommand {
+  let made = classes.get(base);
+  if (made === undefined) {
+    made = class extends base implements OnceCommand {
+      sent = false;
+      givenUp = false;
+
+      constructor(name: string, args: unknown[]) {
+        super(name, args, { replyEncoding: "utf8" });
+      }
+
+      override toWritable(socket: unknown): string | Buffer {
+        if (this.sent || this.givenUp) {
+          this.givenUp = true;
+          return PING;
+        }
+        this.sent = true;
+        return super.toWritable(socket);
+      }
+    };
+    classes.set(base, made);
+  }
+  return made;
+}
+
+class IoredisNode implements Node {
+  private readonly inFlight = new Set<(error: Trouble) => void>();
+  private readonly tells: (() => void)[] = [];
+  private readonly Base: CommandClass;
+  private readonly Command: new (name: string, args: unknown[]) => OnceCommand;
+
+  constructor(
+    private readonly redis: Redis,
+    /** Of a cluster or one's own: when it ends, its owner has not closed the client. */
+    readonly replaceable: boolean,
+  ) {
+    this.Base = commandClass(redis);
+    this.Command = onceCommand(this.Base);
+    const interrupted = (): void => {
+      const lost = new Trouble(new Error("The connection was lost before the reply"), "unanswered");
+      for (const fail of [...this.inFlight]) fail(lost);
+      for (const tell of this.tells) tell();
+    };
+    redis.on("close", interrupted);
+    redis.on("end", interrupted);
+  }
+
+  get ended(): boolean {
+    return this.redis.status === "end";
+  }
+
+  onInterrupted(tell: () => void): void {
+    this.tells.push(tell);
+  }
+
+  send(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const [name, ...args] = words;
+      const command = new this.Command(String(name), args);
+      const finish = (): void => {
+        unsent.stop();
+        late?.stop();
+        this.inFlight.delete(lost);
+      };
+      const fail = (trouble: Trouble): void => {
+        finish();
+        command.givenUp = true;
+        reject(trouble);
+      };
+      // A command that still waits in ioredis's offline queue is sent by the next connection.
+      const lost = (trouble: Trouble): void => {
+        if (command.sent) fail(trouble);
+      };
+      const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), stageOf(command)));
+      const unsent = outOfTime(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), () => command.sent || tooLate());
+      const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
+      this.inFlight.add(lost);
+      command.promise.then(
+        (reply) => {
+          if (command.givenUp) return fail(new Trouble(new Error("The connection was lost"), stageOf(command)));
+          finish();
+          resolve(reply);
+        },
+        (error: unknown) => fail(this.trouble(error, command)),
+      );
+      // The same promise, or one that tracing derives from it.
+      Promise.resolve(this.redis.sendCommand(command)).catch(() => undefined);
+    });
+  }
+
+  async sendAsking(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+    const asking = this.send(["ASKING"], withinMs);
+    const [, reply] = await Promise.all([asking, this.send(words, withinMs)]);
+    return reply;
+  }
+
+  decoded(command: string, reply: unknown): unknown {
+    const transform = this.Base._transformer?.reply?.[command];
+    return transform === undefined ? reply : transform(reply);
+  }
+
+  subscriber(events: SubscriberEvents): Subscriber {
+    return new IoredisSubscriber(
+      this.redis.duplicate({
+        ...PLAIN,
+        autoResubscribe: false,
+        retryStrategy: (times: number) => Math.min(20 * 2 ** Math.min(times, 6), 500) * (0.5 + Math.random() / 2),
+        maxRetriesPerRequest: null,
+      }),
+      events,
+    );
+  }
+
+  own(): OwnConnection {
+    const redis = this.redis.duplicate({
+      ...PLAIN,
+      retryStrategy: null,
+      sentinelRetryStrategy: null,
+      autoResendUnfulfilledCommands: false,
+    });
+    redis.on("error", () => undefined);
+    const node = new IoredisNode(redis, true);
+    redis.connect().catch(() => undefined);
+    return {
+      get ended() {
+        return node.ended;
+      },
+      send: (words, withinMs) => node.send(words, withinMs),
+      onEnd: (tell) => void redis.on("end", tell),
+      close: () => redis.disconnect(),
+    };
+  }
+
+  private trouble(error: unknown, command: OnceCommand): Trouble {
+    if (isReply(error)) return new Trouble(error, "refused");
+    if (this.ended && !this.replaceable) return new Trouble(error, command.sent ? "unanswered" : "closed");
+    return new Trouble(error, stageOf(command));
+  }
+}
+
+/** Of the caller's options, what a connection that waits must not have. */
+const PLAIN = {
+  lazyConnect: true,
+  keyPrefix: "",
+  commandTimeout: undefined,
+  socketTimeout: undefined,
+  blockingTimeout: undefined,
+  enableOfflineQueue: true,
+  enableAutoPipelining: false,
+  reconnectOnError: null,
+  readOnly: false,
+  monitor: false,
+};
+
+const stageOf = (command: OnceCommand): "unanswered" | "unsent" => (command.sent ? "unanswered" : "unsent");
+
+class IoredisSubscriber implements Subscriber {
+  private closed = false;
+
+  constructor(
+    private readonly redis: Redis,
+    events: SubscriberEvents,
+  ) {
+    const message = (_channel: string, text: string): void => events.message(text);
+    redis.on("message", message);
+    redis.on("smessage", message);
+    redis.on("close", events.interrupted);
+    redis.on("error", () => undefined);
+    redis.connect().catch(() => undefined);
+  }
+
+  get ended(): boolean {
+    return this.closed || this.redis.status === "end";
+  }
+
+  subscribe(channel: string, sharded: boolean): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const fail = (error: unknown): void => reject(new Trouble(error, isReply(error) ? "refused" : "unsent"));
+      // ioredis gives no reply to a command of a subscription whose connection was lost, nor to an SSUBSCRIBE that
+      // was redirected.
+      const lost = (): void => fail(new Error("The subscriber's connection was lost"));
+      const moved = (): void =>
+        reject(new Trouble(new Error("MOVED to another node, as SSUBSCRIBE was told"), "refused"));
+      const timer = setTimeout(lost, UNSENT_MS);
+      this.redis.once("close", lost);
+      this.redis.once("moved", moved);
+      const subscribing = sharded ? this.redis.ssubscribe(channel) : this.redis.subscribe(channel);
+      subscribing
+        .then(() => resolve(), fail)
+        .finally(() => {
+          clearTimeout(timer);
+          this.redis.off("close", lost);
+          this.redis.off("moved", moved);
+        });
+    });
+  }
+
+  close(): void {
+    this.closed = true;
+    this.redis.disconnect();
+  }
+}
+
+class Single implements Route {
+  readonly clustered = false;
+  readonly keyPrefix: string;
+  private readonly only: Node;
+
+  constructor(redis: Redis) {
+    this.keyPrefix = String(redis.options.keyPrefix ?? "");
+    this.only = new IoredisNode(redis, false);
+  }
+
+  async node(): Promise<Node> {
+    return this.only;
+  }
+
+  async nodeAt(): Promise<undefined> {
+    return undefined;
+  }
+
+  async refresh(): Promise<void> {}
+}
+
+class Clustered implements Route {
+  readonly clustered = true;
+  readonly keyPrefix: string;
+  private readonly nodes = new WeakMap<Redis, Node>();
+
+  constructor(private readonly cluster: Cluster) {
+    this.keyPrefix = String(cluster.options.keyPrefix ?? cluster.options.redisOptions?.keyPrefix ?? "");
+  }
+
+  async node(slot: number): Promise<Node> {
+    if (this.cluster.status === "end") throw new Trouble(new Error("Connection is closed."), "closed");
+    if (this.cluster.slots[slot] === undefined) await this.ready();
+    const found = await this.nodeAt(this.cluster.slots[slot]?.[0] ?? "");
+    if (found !== undefined && !found.ended) return found;
+    await this.refresh().catch(() => undefined);
+    throw new Trouble(new Error(`No node serves slot ${slot}`), "unsent");
+  }
+
+  async nodeAt(address: string): Promise<Node | undefined> {
+    const redis = this.cluster.nodes("all").find(({ options }) => `${options.host}:${options.port}` === address);
+    if (redis === undefined) return undefined;
+    let node = this.nodes.get(redis);
+    if (node === undefined) this.nodes.set(redis, (node = new IoredisNode(redis, true)));
+    return node;
+  }
+
+  async refresh(): Promise<void> {
+    const done = new Promise<void>((resolve, reject) =>
+      this.cluster.refreshSlotsCache((error) => (error ? reject(new Trouble(error, "unsent")) : resolve())),
+    );
+    await Promise.race([done, pause(UNSENT_MS)]);
+    done.catch(() => undefined);
+  }
+
+  private async ready(): Promise<void> {
+    if (this.cluster.status === "wait") this.cluster.connect().catch(() => undefined);
+    if (this.cluster.status === "ready") return;
+    const given = new AbortController();
+    const timer = setTimeout(() => given.abort(new Trouble(new Error("Not connected in time"), "unsent")), UNSENT_MS);
+    let isReady: () => void = () => undefined;
+    const ready = new Promise<void>((resolve) => this.cluster.once("ready", (isReady = resolve)));
+    await abortable(ready, given.signal).finally(() => {
+      clearTimeout(timer);
+      this.cluster.off("ready", isReady);
+    });
+  }
+}
+
+export function isIoredis(client: object): client is IoredisClient {
+  return "status" in client && typeof client.status === "string" && "sendCommand" in client && "duplicate" in client;
+}
+
+export function ioredisRoute(client: IoredisClient): Route {
+  return "isCluster" in client && client.isCluster
+    ? new Clustered(client as unknown as Cluster)
+    : new Single(client as Redis);
+}

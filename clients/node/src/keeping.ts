@@ -1,0 +1,90 @@
+/**
+ * What runs beside a hold: renewing it, watching a session's connection, telling when its time is over.
+ *
+ * Between two looks nothing here keeps a reference to the hold: one that is dropped ends with its lease, in place of
+ * being renewed for ever. No timer keeps a process alive.
+ */
+
+import { Alarm, Backoff, now } from "./clock.js";
+import type { OwnConnection } from "./connection.js";
+import type { Connections } from "./connections.js";
+import type { Family } from "./families.js";
+import type { Keeper, Owned } from "./owned.js";
+import { LATE_MS } from "./protocol.js";
+import { Trouble } from "./replies.js";
+
+/** Renew after each third of the lease; told within a third when it was lost. */
+export function keepRenewed(owned: Owned, family: Family, connections: Connections): Keeper {
+  return keepChecked(owned, async (kept) => {
+    const sent = now();
+    const words = family.renew(kept.token, kept.lease);
+    const reply = await connections.send(family.key, words, Math.max(50, kept.deadline - sent));
+    if (Number(reply) === 1 && kept.lease !== null) kept.deadline = sent + kept.lease;
+    return Number(reply) === 1;
+  });
+}
+
+/**
+ * The server renews. The lock is lost when the connection ends, or when it says so after a third of the lease. The
+ * connection is given back to the hold's end.
+ */
+export function keepSession(owned: Owned, family: Family, connection: OwnConnection): Keeper {
+  const ref = new WeakRef(owned);
+  connection.onEnd(() => ref.deref()?.lose());
+  dropped.register(owned, connection);
+  return keepChecked(owned, async (kept) => {
+    const reply = await connection.send(family.held(kept.token), LATE_MS);
+    return reply !== null && reply !== undefined;
+  });
+}
+
+// A session whose hold was dropped would last as long as the process.
+const dropped = new FinalizationRegistry<OwnConnection>((connection) => connection.close());
+
+function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Keeper {
+  const ref = new WeakRef(owned);
+  const alarm = new Alarm();
+  const isSession = owned.connection !== undefined;
+  let backoff = new Backoff();
+  const look = (): void => {
+    const kept = ref.deref();
+    if (kept === undefined || kept.over || kept.lost) return kept?.lose();
+    check(kept).then(
+      (isHeld) => {
+        backoff = new Backoff();
+        settled(kept, isHeld, thirdOf(kept));
+      },
+      (error: unknown) => {
+        const isLost = isSession || (error instanceof Trouble && error.meansLost);
+        settled(kept, !isLost, Math.min(thirdOf(kept), backoff.next(Infinity)));
+      },
+    );
+  };
+  const settled = (kept: Owned, isHeld: boolean, nextMs: number): void => {
+    if (kept.over) return;
+    if (!isHeld || kept.lost) return kept.lose();
+    alarm.set(nextMs, look);
+  };
+  alarm.set(thirdOf(owned), look);
+  return alarm;
+}
+
+const thirdOf = ({ lease }: Owned): number => (lease ?? 0) / 3;
+
+/** Tell when the lease is over by the local clock, whatever keeps renewals from getting through. */
+export function keepDeadline(owned: Owned): Keeper {
+  const ref = new WeakRef(owned);
+  const alarm = new Alarm();
+  const look = (): void => {
+    const kept = ref.deref();
+    if (kept === undefined || kept.over) return;
+    if (kept.lost) return kept.lose();
+    wait(kept);
+  };
+  // Without a deadline one may still be given, by extend; and by extend it may come sooner.
+  const wait = (kept: Owned): void => alarm.set(Math.min(kept.deadline - now(), LOOK_AGAIN_MS), look);
+  wait(owned);
+  return alarm;
+}
+
+const LOOK_AGAIN_MS = 60_000;

@@ -1,0 +1,226 @@
+/** What all families can do: acquire, and what a hold does afterwards. */
+
+import { AsyncLocalStorage } from "node:async_hooks";
+
+import { connectionsOf, type RedisClient } from "./client.js";
+import type { Word } from "./connection.js";
+import type { Connections } from "./connections.js";
+import { LockError, LockLostError, NotAcquiredError } from "./errors.js";
+import type { Family } from "./families.js";
+import { Hold } from "./hold.js";
+import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
+import {
+  checkedMs,
+  checkedWait,
+  settingsOf,
+  type AcquireOptions,
+  type MutexOptions,
+  type Settings,
+} from "./options.js";
+import { Owned, type Granted } from "./owned.js";
+import * as protocol from "./protocol.js";
+import { OwnLine, type Request } from "./protocol.js";
+import { translated } from "./replies.js";
+import { makeToken } from "./tokens.js";
+
+/** Whom the holds belong to that are taken inside of `using`. The views of a read/write lock share one. */
+export class Context {
+  readonly storage = new AsyncLocalStorage<Owned>();
+  readonly made = new WeakSet<Owned>();
+}
+
+export abstract class LockBase<Options extends AcquireOptions & { within?: Hold } = AcquireOptions> {
+  /** The name of the lock; of several, all of them. */
+  readonly name: string;
+  protected readonly connections: Connections;
+  protected readonly family: Family;
+  private readonly settings: Settings;
+
+  /** @internal */
+  constructor(
+    client: RedisClient,
+    name: string,
+    family: (key: (name: string | Buffer) => Word) => Family,
+    options: MutexOptions,
+    private readonly context: Context = new Context(),
+  ) {
+    this.connections = connectionsOf(client);
+    this.name = name;
+    this.family = family((of) => this.connections.key(of));
+    this.settings = settingsOf(options);
+  }
+
+  /**
+   * Take the lock; wait in the server's queue, first come, first served.
+   *
+   * Rejects with `NotAcquiredError` when the time is over, with the signal's reason when that was aborted, with a
+   * `LockError` where waiting cannot help (a deadlock, a key of another type, too many waiters), and with the
+   * library's error where the server could not be asked.
+   */
+  async acquire(options?: Options): Promise<Hold> {
+    const wait = checkedWait(options?.wait ?? this.settings.wait);
+    const hold = await this.take(wait, options, this.perHold(options));
+    if (hold === undefined) {
+      throw new NotAcquiredError(`the lock "${this.name}" was not granted within ${wait} ms`, this.name);
+    }
+    return hold;
+  }
+
+  /** As `acquire`, but null when the time is over, and without `wait` at once. */
+  async tryAcquire(options?: Options): Promise<Hold | null> {
+    return (await this.take(checkedWait(options?.wait ?? 0), options, this.perHold(options))) ?? null;
+  }
+
+  /**
+   * Acquire, run the function, release. Rejects with what the function throws; otherwise with `LockLostError` when
+   * the lock was lost before the release.
+   */
+  async using<T>(work: (hold: Hold) => Promise<T> | T, options?: Options): Promise<T> {
+    const hold = await this.acquire(options);
+    let result: T;
+    try {
+      result = await this.context.storage.run(hold.kept, () => work(hold));
+    } catch (error) {
+      await hold.release().catch(() => undefined);
+      throw error;
+    }
+    await hold.release();
+    return result;
+  }
+
+  /** Whether anybody holds it, or anything else has its key. */
+  locked(): Promise<boolean> {
+    return protocol.exists(this.connections, this.family, this.name);
+  }
+
+  /** What one hold adds to what its owner holds: permits, or 1. */
+  protected perHold(_options: Options | undefined): number {
+    return 1;
+  }
+
+  private async take(waitMs: number, options: Options | undefined, add: number): Promise<Hold | undefined> {
+    const { signal, within, token } = options ?? {};
+    const patience = { waitMs, pollMs: this.settings.pollMs, signal };
+    const outer = this.family.reentrant ? this.outer(within) : undefined;
+    if (outer !== undefined) return outer.serially(() => this.takeAs(outer, patience, add));
+    const given = token ?? this.settings.token;
+    const owned = new Owned(this.name, given ?? makeToken(), this.settings.lease);
+    return this.takeAs(owned, patience, add, given !== undefined);
+  }
+
+  /** Who holds already and takes it again. */
+  private outer(within: Hold | undefined): Owned | undefined {
+    if (within !== undefined && !this.context.made.has(within.kept)) {
+      throw new TypeError("within: it must be a hold of this same lock object");
+    }
+    const outer = within?.kept ?? this.context.storage.getStore();
+    if (within !== undefined && within.kept.over) throw new LockError("within: it was released", this.name);
+    return outer?.over === false ? outer : undefined;
+  }
+
+  private async takeAs(
+    owned: Owned,
+    patience: protocol.Patience,
+    add: number,
+    tokenUsedBefore = true,
+  ): Promise<Hold | undefined> {
+    const { connections, family, settings } = this;
+    const nested = owned.keepers.length > 0 || owned.fence > 0;
+    if (nested && owned.lost) {
+      throw new LockLostError("what is held was lost: release it before it is acquired again", this.name);
+    }
+    const before = owned.of(family.mode);
+    const session = settings.session && !nested;
+    const { lock, token } = owned;
+    const { lease } = settings;
+    const request: Request = { family, lock, token, tokenUsedBefore, before, holds: before + add, lease, session };
+    const own = session || settings.replicas > 0 ? new OwnLine(connections, family.key) : undefined;
+    try {
+      const granted = await protocol.acquire(connections, own, request, patience);
+      if (granted === undefined) return undefined;
+      await this.accept(owned, request, granted, own);
+      return new Hold(owned, family.mode, this.actions(owned, add));
+    } finally {
+      own?.close();
+    }
+  }
+
+  /** Make the grant a hold, or give it back. */
+  private async accept(owned: Owned, request: Request, granted: Granted, own: OwnLine | undefined): Promise<void> {
+    const { connections, family, settings } = this;
+    // An upgrade to WRITE is a new grant; any other one with a new fence means that the old one was lost.
+    const isUpgrade = family.mode === "WRITE" && request.before === 0;
+    if (owned.fence > 0 && granted.fence !== owned.fence && !isUpgrade) {
+      await protocol.releaseAll(connections, request);
+      owned.lose();
+      throw new LockLostError("the lock was lost before it was acquired again: given back", this.name);
+    }
+    if (own !== undefined && settings.replicas > 0) {
+      try {
+        await protocol.replicated(own, this.name, settings.replicas, settings.replicaTimeout);
+      } catch (error) {
+        await protocol.withdraw(connections, request);
+        throw translated(error, this.name);
+      }
+    }
+    owned.granted(granted, family.mode);
+    this.context.made.add(owned);
+    if (owned.keepers.length > 0) return;
+    if (request.session) {
+      owned.connection = own?.keep();
+      if (owned.connection !== undefined) owned.keepers.push(keepSession(owned, family, owned.connection));
+    } else {
+      if (settings.autoRenew) owned.keepers.push(keepRenewed(owned, family, connections));
+      owned.keepers.push(keepDeadline(owned));
+    }
+  }
+
+  private actions(owned: Owned, add: number): ConstructorParameters<typeof Hold>[2] {
+    const { connections, family } = this;
+    return {
+      release: () => owned.serially(() => this.releaseOf(owned, add)),
+      extend: async (leaseMs) => {
+        if (leaseMs !== undefined) checkedMs("lease", leaseMs, 1);
+        const lease = leaseMs ?? this.settings.lease;
+        if (owned.over) throw new LockError(`the lock "${this.name}" was released`, this.name);
+        if (!(await protocol.renew(connections, family, owned, lease))) {
+          owned.lose();
+          throw new LockLostError(`the lock "${this.name}" was lost before it was extended`, this.name);
+        }
+        owned.lease = lease;
+      },
+      owned: async () => (await protocol.held(connections, family, owned.token, this.name)) !== undefined,
+      exec: async (command) => {
+        try {
+          return await protocol.execute(connections, family, owned, command);
+        } catch (error) {
+          if (error instanceof LockLostError) owned.lose();
+          throw error;
+        }
+      },
+    };
+  }
+
+  private async releaseOf(owned: Owned, drop: number): Promise<void> {
+    const { connections, family } = this;
+    const left = Math.max(0, owned.of(family.mode) - drop);
+    const others = [...owned.holds].some(([mode, holds]) => mode !== family.mode && holds > 0);
+    const isLast = left === 0 && !others;
+    // Nothing renews it from here on, also where the release fails.
+    if (isLast) owned.stopKeepers();
+    let wasHeld: boolean;
+    try {
+      wasHeld = await protocol.release(connections, family, owned, left);
+    } catch (error) {
+      if (isLast) owned.connection?.close();
+      throw error;
+    }
+    owned.holds.set(family.mode, left);
+    if (!wasHeld) {
+      owned.lose();
+      if (isLast) owned.end();
+      throw new LockLostError(`the lock "${this.name}" was lost before it was released`, this.name);
+    }
+    if (isLast) owned.end();
+  }
+}

@@ -1,0 +1,299 @@
+/** node-redis: createClient, createCluster and createSentinel. */
+
+import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
+import { UNSENT_MS } from "./connection.js";
+import { outOfTime, pause } from "./clock.js";
+import { isReply, Trouble } from "./replies.js";
+
+/** What is used of a node-redis client: it is no dependency of this package. */
+export interface NodeRedisClient {
+  readonly isOpen: boolean;
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  sendCommand(...args: any[]): Promise<any>;
+}
+
+interface Client extends NodeRedisClient {
+  readonly isReady: boolean;
+  readonly options?: { socket?: object };
+  on(event: string, listener: (...args: never[]) => void): unknown;
+  once(event: string, listener: (...args: never[]) => void): unknown;
+  duplicate(overrides: object): Client;
+  connect(): Promise<unknown>;
+  destroy(): void;
+  subscribe(channel: string, listener: (text: string) => void): Promise<void>;
+  sSubscribe(channel: string, listener: (text: string) => void): Promise<void>;
+}
+
+interface ClusterNode {
+  readonly address: string;
+}
+
+interface Cluster extends NodeRedisClient {
+  readonly slots: ({ master: ClusterNode } | undefined)[];
+  readonly nodeByAddress: Map<string, ClusterNode>;
+  readonly _slots: { rediscover(startWith: Client): Promise<void> };
+  nodeClient(node: ClusterNode): Promise<Client>;
+}
+
+interface Sentinel extends NodeRedisClient {
+  _execute<T>(isReadonly: boolean, use: (client: Client) => Promise<T>): Promise<T>;
+}
+
+class ClientNode implements Node {
+  constructor(
+    private readonly client: Client,
+    /** Of a cluster, a sentinel or one's own: when it is closed, its owner has not closed it. */
+    readonly replaceable: boolean,
+  ) {}
+
+  get ended(): boolean {
+    return !this.client.isOpen;
+  }
+
+  onInterrupted(tell: () => void): void {
+    this.client.on("reconnecting", tell);
+    this.client.on("end", tell);
+    this.client.on("error", tell);
+  }
+
+  send(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      // Takes the command back while it waits in node-redis's queue; what was sent is never sent again by itself.
+      const takenBack = new AbortController();
+      const unsent = outOfTime(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), () => takenBack.abort());
+      const tooLate = (): void => {
+        takenBack.abort();
+        finish(() => reject(new Trouble(new Error("No reply in time"), "unanswered")));
+      };
+      const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
+      const finish = (end: () => void): void => {
+        unsent.stop();
+        late?.stop();
+        end();
+      };
+      const args = words.map((word) => (typeof word === "number" ? String(word) : word));
+      this.client.sendCommand(args, { abortSignal: takenBack.signal }).then(
+        (reply: unknown) => finish(() => resolve(reply)),
+        (error: unknown) => finish(() => reject(this.trouble(error))),
+      );
+    });
+  }
+
+  async sendAsking(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
+    const asking = this.send(["ASKING"], withinMs);
+    const [, reply] = await Promise.all([asking, this.send(words, withinMs)]);
+    return reply;
+  }
+
+  decoded(_command: string, reply: unknown): unknown {
+    return reply;
+  }
+
+  subscriber(events: SubscriberEvents): Subscriber {
+    const reconnectStrategy = (retries: number): number =>
+      Math.min(20 * 2 ** Math.min(retries, 6), 500) * (0.5 + Math.random() / 2);
+    return new ClientSubscriber(this.plain(reconnectStrategy), events);
+  }
+
+  own(): OwnConnection {
+    const client = this.plain(false);
+    client.on("error", () => undefined);
+    const node = new ClientNode(client, true);
+    // Until it is open its commands would be refused.
+    let ended = false;
+    const tells: (() => void)[] = [];
+    const end = (): void => {
+      if (ended) return;
+      ended = true;
+      for (const tell of tells) tell();
+    };
+    client.on("end", end);
+    client.on("error", () => client.isOpen || end());
+    client.connect().catch(end);
+    return {
+      get ended() {
+        return ended;
+      },
+      send: (words, withinMs) => node.send(words, withinMs),
+      onEnd: (tell) => void tells.push(tell),
+      close: () => {
+        if (client.isOpen) client.destroy();
+        end();
+      },
+    };
+  }
+
+  /** A connection like this one, without what would end it while it waits. */
+  private plain(reconnectStrategy: false | ((retries: number) => number)): Client {
+    const socket = { ...this.client.options?.socket, socketTimeout: undefined, reconnectStrategy };
+    return this.client.duplicate({ socket, disableOfflineQueue: false, clientSideCache: undefined, readonly: false });
+  }
+
+  private trouble(error: unknown): Trouble {
+    if (isReply(error)) return new Trouble(error, "refused");
+    const name = error instanceof Error ? error.constructor.name : "";
+    // Not sent: taken back, or there was no connection to send it over.
+    const unsent = name === "AbortError" || name === "ClientOfflineError" || name === "ClientClosedError";
+    if (!unsent) return new Trouble(error, "unanswered");
+    return new Trouble(error, this.ended && !this.replaceable ? "closed" : "unsent");
+  }
+}
+
+class ClientSubscriber implements Subscriber {
+  private closed = false;
+  private readonly connecting: Promise<unknown>;
+  private readonly message: (text: string) => void;
+
+  constructor(
+    private readonly client: Client,
+    events: SubscriberEvents,
+  ) {
+    this.message = (text) => events.message(text);
+    client.on("error", () => undefined);
+    client.on("reconnecting", events.interrupted);
+    client.on("end", events.interrupted);
+    this.connecting = client.connect();
+    this.connecting.catch(() => undefined);
+  }
+
+  get ended(): boolean {
+    return this.closed || !this.client.isOpen;
+  }
+
+  async subscribe(channel: string, sharded: boolean): Promise<void> {
+    const late = pause(UNSENT_MS).then(() => {
+      throw new Error("Not subscribed in time");
+    });
+    const subscribing = this.ready().then(() =>
+      sharded ? this.client.sSubscribe(channel, this.message) : this.client.subscribe(channel, this.message),
+    );
+    late.catch(() => undefined);
+    subscribing.catch(() => undefined);
+    try {
+      await Promise.race([subscribing, late]);
+    } catch (error) {
+      throw new Trouble(error, isReply(error) ? "refused" : "unsent");
+    }
+  }
+
+  /** While it connects again, node-redis takes a channel of before for subscribed. */
+  private async ready(): Promise<void> {
+    await this.connecting;
+    if (!this.client.isReady) await new Promise<void>((resolve) => this.client.once("ready", resolve));
+  }
+
+  close(): void {
+    this.closed = true;
+    if (this.client.isOpen) this.client.destroy();
+  }
+}
+
+/** The nodes that were made of a library's clients. */
+class Nodes {
+  private readonly known = new WeakMap<Client, Node>();
+
+  constructor(private readonly replaceable: boolean) {}
+
+  of(client: Client): Node {
+    let node = this.known.get(client);
+    if (node === undefined) this.known.set(client, (node = new ClientNode(client, this.replaceable)));
+    return node;
+  }
+}
+
+class Single implements Route {
+  readonly clustered = false;
+  readonly keyPrefix = "";
+  private readonly only: Node;
+
+  constructor(client: Client) {
+    this.only = new Nodes(false).of(client);
+  }
+
+  async node(): Promise<Node> {
+    return this.only;
+  }
+
+  async nodeAt(): Promise<undefined> {
+    return undefined;
+  }
+
+  async refresh(): Promise<void> {}
+}
+
+class BySentinel implements Route {
+  readonly clustered = false;
+  readonly keyPrefix = "";
+  private readonly nodes = new Nodes(true);
+
+  constructor(private readonly sentinel: Sentinel) {}
+
+  async node(): Promise<Node> {
+    if (!this.sentinel.isOpen) throw new Trouble(new Error("The client is closed"), "closed");
+    // Only asked for the client: sendCommand would send again what had no reply.
+    return this.nodes.of(await inTime(this.sentinel._execute(false, async (client) => client)));
+  }
+
+  async nodeAt(): Promise<undefined> {
+    return undefined;
+  }
+
+  async refresh(): Promise<void> {}
+}
+
+class Clustered implements Route {
+  readonly clustered = true;
+  readonly keyPrefix = "";
+  private readonly nodes = new Nodes(true);
+
+  constructor(private readonly cluster: Cluster) {}
+
+  async node(slot: number): Promise<Node> {
+    if (!this.cluster.isOpen) throw new Trouble(new Error("The client is closed"), "closed");
+    const shard = this.cluster.slots[slot];
+    if (shard !== undefined) {
+      const node = this.nodes.of(await inTime(this.cluster.nodeClient(shard.master)));
+      if (!node.ended) return node;
+    }
+    await this.refresh().catch(() => undefined);
+    throw new Trouble(new Error(`No node serves slot ${slot}`), "unsent");
+  }
+
+  async nodeAt(address: string): Promise<Node | undefined> {
+    const node = this.cluster.nodeByAddress.get(address);
+    return node === undefined ? undefined : this.nodes.of(await inTime(this.cluster.nodeClient(node)));
+  }
+
+  async refresh(): Promise<void> {
+    const some = this.cluster.nodeByAddress.values().next().value;
+    if (some === undefined) return;
+    await inTime(this.cluster.nodeClient(some).then((client) => this.cluster._slots.rediscover(client)));
+  }
+}
+
+/** What the library awaits until there is a connection, for so long as a request may wait for one. */
+async function inTime<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => undefined);
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => reject(new Error("Not connected in time")), UNSENT_MS);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } catch (error) {
+    throw new Trouble(error, "unsent");
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+export function isNodeRedis(client: object): client is NodeRedisClient {
+  return "isOpen" in client && typeof client.isOpen === "boolean" && "sendCommand" in client;
+}
+
+export function nodeRedisRoute(client: NodeRedisClient): Route {
+  if ("nodeClient" in client) return new Clustered(client as Cluster);
+  if ("getMasterNode" in client) return new BySentinel(client as unknown as Sentinel);
+  if ("duplicate" in client) return new Single(client as Client);
+  throw new TypeError("node-redis: give a createClient, createCluster or createSentinel client, not a pool");
+}

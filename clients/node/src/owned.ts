@@ -1,0 +1,88 @@
+/** What one owner holds of one lock: until when it surely lasts, and whether it was lost. */
+
+import { now } from "./clock.js";
+import type { OwnConnection, Word } from "./connection.js";
+import { LockLostError } from "./errors.js";
+import type { Lease } from "./families.js";
+
+/** The server's answer to an acquire; `deadline` by the monotonic clock, Infinity: none. */
+export interface Granted {
+  fence: number;
+  holds: number;
+  deadline: number;
+}
+
+/** Something that runs beside a hold. */
+export interface Keeper {
+  stop(): void;
+}
+
+/**
+ *     open ──release──▶ over
+ *       └──lose──▶ lost (told once) ──release──▶ over
+ */
+export class Owned {
+  fence = 0;
+  deadline = Infinity;
+  /** By mode. */
+  readonly holds = new Map<string, number>();
+  keepers: Keeper[] = [];
+  /** Of a session: its connection. The server renews the lease while it lives, so that no local deadline counts. */
+  connection: OwnConnection | undefined;
+  over = false;
+  private isLost = false;
+  private readonly tells = new Set<(error: LockLostError) => void>();
+  private last: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    readonly lock: string,
+    readonly token: Word,
+    /** Of renewals, too: the length last asked for. */
+    public lease: Lease,
+  ) {}
+
+  get lost(): boolean {
+    return this.isLost || (!this.over && this.connection === undefined && now() >= this.deadline);
+  }
+
+  /** Mark it as lost and tell so, unless that is known already or it was given back. */
+  lose(): void {
+    if (this.isLost || this.over) return;
+    this.isLost = true;
+    this.stopKeepers();
+    const error = new LockLostError(`the lock "${this.lock}" was lost`, this.lock);
+    for (const tell of this.tells) tell(error);
+  }
+
+  onLost(tell: (error: LockLostError) => void): void {
+    this.tells.add(tell);
+  }
+
+  granted(granted: Granted, mode: string): void {
+    this.fence = granted.fence;
+    this.holds.set(mode, granted.holds);
+    this.deadline = granted.deadline;
+  }
+
+  of(mode: string): number {
+    return this.holds.get(mode) ?? 0;
+  }
+
+  /** Given back or given up: nobody is told of a loss from here on. */
+  end(): void {
+    this.over = true;
+    this.stopKeepers();
+    this.connection?.close();
+  }
+
+  stopKeepers(): void {
+    for (const keeper of this.keepers.splice(0)) keeper.stop();
+  }
+
+  /** One after the other: each request says how much is held after it. */
+  serially<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.last.then(work, work);
+    this.last = done.catch(() => undefined);
+    return done;
+  }
+}

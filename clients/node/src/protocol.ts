@@ -1,0 +1,512 @@
+/**
+ * How a lock is taken, kept and given back over connections that break.
+ *
+ * What must never happen: a second hold because a reply was lost, a lock left behind by a caller that gave up, a loss
+ * that nobody is told of.
+ */
+
+import { abortable, Backoff, now, pause, Resend } from "./clock.js";
+import type { OwnConnection, Word } from "./connection.js";
+import type { Connections } from "./connections.js";
+import { LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
+import type { Family, Lease } from "./families.js";
+import type { Waiter } from "./inbox.js";
+import type { Granted, Owned } from "./owned.js";
+import { translated, Trouble } from "./replies.js";
+
+/** How long a request is queued before it is sent again: what a lost message costs at most. */
+export const SLICE_MS = 5000;
+/** While a slot is being moved, messages may not come. */
+const MOVING_SLICE_MS = 250;
+/** How long after its slice a message may come; far below lock.keep-place (1 s), so that the place is still there. */
+const LATE_MESSAGE_MS = 250;
+/** How long after the end of the caller's time a reply may come. */
+const LATE_REPLY_MS = 1000;
+/** A reply that is so late counts as lost. */
+export const LATE_MS = 5000;
+/** How long a request that does not wait, or a release, is sent again: for a reconnect and a slot's move. */
+export const RESEND_MS = 1000;
+const RELEASE_MS = 10_000;
+/** How long a caller that gives up is kept to clear up behind itself. */
+const UNDO_MS = 2000;
+
+/** One acquire, the same words in each retry. `holds`: what the owner holds of this mode once it is granted. */
+export interface Request {
+  family: Family;
+  lock: string;
+  token: Word;
+  /** Whether the token was used before, so that a late message may be about an earlier request. */
+  tokenUsedBefore: boolean;
+  before: number;
+  holds: number;
+  lease: Lease;
+  session: boolean;
+}
+
+export interface Patience {
+  /** How long to wait; 0: not at all, Infinity: for ever. */
+  waitMs: number;
+  /** Beside clients that hold the key as a string: ask again so often, in place of waiting in the queue. */
+  pollMs: number | undefined;
+  signal: AbortSignal | undefined;
+}
+
+/** What became of a request: granted, still queued (NOTIFY), or neither. */
+type Answer = Granted | "queued" | undefined;
+
+function words(request: Request, ...wait: Word[]): Word[] {
+  const acquire = [...request.family.acquire(request.token, request.holds, request.lease), ...wait];
+  return request.session ? [...acquire, "SESSION"] : acquire;
+}
+
+function answer(reply: unknown, request: Request, sent: number): Answer {
+  if (reply === null || reply === undefined) return undefined;
+  const [, fence, holds] = reply as [unknown, unknown, unknown];
+  if (Number(fence) === 0) return "queued";
+  return { fence: Number(fence), holds: holds === undefined ? 1 : Number(holds), deadline: endOf(sent, request.lease) };
+}
+
+const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity : sent + lease);
+
+/**
+ * A way to ask for a lock until it is granted or the time is over. `slice` sends the request, and waits for a while
+ * where there is something to wait for.
+ */
+interface Asking {
+  slice(ends: number): Promise<Granted | undefined>;
+  /** The time is over. */
+  end(): Promise<Granted | undefined>;
+  /** Whether a request may be queued or granted that we know nothing of. */
+  readonly open: boolean;
+}
+
+/**
+ * Take the lock; undefined: not granted in time. `own`: the connection that it is taken over, where it shall be one
+ * of its own.
+ */
+export async function acquire(
+  connections: Connections,
+  own: OwnLine | undefined,
+  request: Request,
+  patience: Patience,
+): Promise<Granted | undefined> {
+  const { waitMs, pollMs, signal } = patience;
+  const ends = now() + waitMs;
+  const waits = waitMs > 0 && pollMs === undefined;
+  const asking: Asking =
+    own !== undefined
+      ? new AskingOver(own, request, waits, signal)
+      : waits
+        ? new AskingByMessage(connections, request, signal)
+        : new AskingOnce(connections, request, signal);
+  const resend = new Resend(RESEND_MS);
+  let backoff = new Backoff();
+  try {
+    for (;;) {
+      signal?.throwIfAborted();
+      let granted: Granted | undefined;
+      try {
+        granted = await asking.slice(ends);
+        backoff = new Backoff();
+      } catch (error) {
+        if (!(error instanceof Trouble)) throw error;
+        if (error.code === "WRONGTYPE" && pollMs === undefined) throw await wrongType(connections, request, error);
+        if (!waits && (error.code === "WRONGTYPE" || error.code === "GRACE")) {
+          granted = undefined;
+        } else if (!error.heals || (waitMs === 0 ? resend.over() : now() >= ends)) {
+          throw error;
+        } else {
+          await (waitMs === 0 ? resend.pause(signal) : pause(backoff.next(ends), signal));
+          continue;
+        }
+      }
+      if (granted !== undefined || waitMs === 0) return granted;
+      if (pollMs !== undefined) {
+        // Half to one and a half of it: old and new clients that poll in step would starve each other.
+        const ms = pollMs * (0.5 + Math.random());
+        if (now() + ms > ends) return undefined;
+        await pause(ms, signal);
+      } else if (now() >= ends) {
+        return await asking.end();
+      }
+    }
+  } catch (error) {
+    if (asking.open) await withdraw(connections, request, own);
+    throw translated(error, request.lock);
+  }
+}
+
+/** Remembers whether a request was sent of which we know no end. */
+abstract class Sending implements Asking {
+  open = false;
+
+  constructor(
+    protected readonly request: Request,
+    protected readonly signal: AbortSignal | undefined,
+  ) {}
+
+  abstract slice(ends: number): Promise<Granted | undefined>;
+
+  async end(): Promise<Granted | undefined> {
+    return undefined;
+  }
+
+  protected async send(sending: (sent: number) => Promise<unknown>): Promise<Answer> {
+    const wasOpen = this.open;
+    this.open = true;
+    const sent = now();
+    try {
+      const answered = answer(await abortable(sending(sent), this.signal), this.request, sent);
+      this.open = answered === "queued";
+      return answered;
+    } catch (error) {
+      if (error instanceof Trouble) this.open = wasOpen || error.mayHaveRun;
+      throw error;
+    }
+  }
+}
+
+/** Over the shared connection, without waiting. */
+class AskingOnce extends Sending {
+  constructor(
+    private readonly connections: Connections,
+    request: Request,
+    signal: AbortSignal | undefined,
+  ) {
+    super(request, signal);
+  }
+
+  async slice(): Promise<Granted | undefined> {
+    const answered = await this.send(() =>
+      this.connections.send(this.request.family.key, words(this.request), LATE_MS),
+    );
+    return answered === "queued" ? undefined : answered;
+  }
+}
+
+/** Over the shared connection: queued there, and told by a message. */
+class AskingByMessage extends Sending {
+  /** Whether the next "unblocked" is the server's word that our own retry has taken a place over. */
+  private superseding = false;
+  private isFirst = true;
+
+  constructor(
+    private readonly connections: Connections,
+    request: Request,
+    signal: AbortSignal | undefined,
+  ) {
+    super(request, signal);
+  }
+
+  async slice(ends: number): Promise<Granted | undefined> {
+    const { connections, request } = this;
+    const { key } = request.family;
+    let listening = await abortable(connections.listening(key), this.signal);
+    if (listening === undefined) {
+      // Most locks are free: the first request of all needs nobody to listen.
+      if (this.isFirst) {
+        this.isFirst = false;
+        const answered = await this.ask(ends);
+        if (answered !== undefined && answered !== "queued") return answered;
+      }
+      listening = await abortable(connections.listen(key), this.signal);
+    }
+    const waiter = listening.inbox.waiter(key, request.token);
+    try {
+      return await this.wait(waiter, listening.channel, ends);
+    } finally {
+      waiter.close();
+    }
+  }
+
+  override async end(): Promise<Granted | undefined> {
+    if (!this.open) return undefined;
+    const { connections, request } = this;
+    const { key } = request.family;
+    const cancelled = await this.sendWithin(request.family.cancel(request.token), UNDO_MS);
+    if (Number(cancelled) === 1) return undefined;
+    // It has left the queue: granted, or its time was over at the server too.
+    const answered = await this.send(() => connections.send(key, words(request), UNDO_MS));
+    return answered === "queued" ? undefined : answered;
+  }
+
+  private ask(ends: number, ...wait: Word[]): Promise<Answer> {
+    const withinMs = Math.min(LATE_MS, Math.max(0, ends - now()) + LATE_REPLY_MS);
+    return this.send(() => this.connections.send(this.request.family.key, words(this.request, ...wait), withinMs));
+  }
+
+  private sendWithin(command: Word[], withinMs: number): Promise<unknown> {
+    return abortable(this.connections.send(this.request.family.key, command, withinMs), this.signal);
+  }
+
+  private async wait(waiter: Waiter, channel: string, ends: number): Promise<Granted | undefined> {
+    const sent = now();
+    const longest = this.connections.isMoving(this.request.family.key) ? MOVING_SLICE_MS : SLICE_MS;
+    const blockMs = Math.max(1, Math.ceil(Math.min(longest, ends - sent)));
+    const answered = await this.ask(ends, "BLOCK", blockMs, "NOTIFY", channel);
+    if (answered !== "queued") return answered;
+    const over = sent + blockMs;
+    let superseding = this.superseding;
+    // Whoever asks again before its time was over at the server takes its own place over.
+    this.superseding = true;
+    for (;;) {
+      const notice = await waiter.next(over + LATE_MESSAGE_MS - now(), this.signal);
+      if (notice === undefined) {
+        this.superseding = false;
+        return undefined;
+      }
+      switch (notice.outcome) {
+        case "granted":
+          return this.granted(notice.fence, notice.holds, sent);
+        case "timeout":
+          // Of an earlier request, where it comes too early.
+          if (now() < over - 5) continue;
+          this.superseding = this.open = false;
+          return undefined;
+        case "cancelled":
+          this.open = false;
+          throw new Trouble(new Error("UNBLOCKED cancelled"), "refused");
+        case "unblocked":
+          if (!superseding) return this.askAgainSoon(ends);
+          superseding = false;
+          continue;
+        default:
+          // Interrupted, moved, or a key of another type: the reply to the next request says more.
+          return undefined;
+      }
+    }
+  }
+
+  /** Its message says that it was granted; by it alone, only where there is no doubt which grant and since when. */
+  private granted(fence: number | undefined, holds: number | undefined, sent: number): Granted | undefined {
+    const { lease, tokenUsedBefore } = this.request;
+    // The lease began with the grant, which may be a slice later than the request: asked again, it begins again.
+    const isLate = lease !== null && now() - sent >= lease / 10;
+    if (isLate || tokenUsedBefore || fence === undefined) return undefined;
+    this.open = false;
+    return { fence, holds: holds ?? 1, deadline: endOf(sent, lease) };
+  }
+
+  /** Another request of this token has taken our place, or the server is a replica now. */
+  private async askAgainSoon(ends: number): Promise<undefined> {
+    await pause(Math.min(250 * (0.5 + Math.random() / 2), Math.max(0, ends - now())), this.signal);
+  }
+}
+
+/** Over a connection of its own, which may block. */
+class AskingOver extends Sending {
+  constructor(
+    private readonly own: OwnLine,
+    request: Request,
+    private readonly waits: boolean,
+    signal: AbortSignal | undefined,
+  ) {
+    super(request, signal);
+  }
+
+  async slice(ends: number): Promise<Granted | undefined> {
+    const blockMs = Math.max(1, Math.ceil(Math.min(SLICE_MS, ends - now())));
+    const wait: Word[] = this.waits ? ["BLOCK", blockMs] : [];
+    let since = 0;
+    const answered = await this.send((sent) => {
+      since = sent;
+      return this.own.send(words(this.request, ...wait), (this.waits ? blockMs : 0) + LATE_MS);
+    });
+    if (answered === undefined || answered === "queued") return undefined;
+    // As above: asked again, the lease begins again.
+    const { lease } = this.request;
+    if (!this.waits || lease === null || now() - since < lease / 10) return answered;
+    this.open = true;
+    const again = await this.send(() => this.own.send(words(this.request), LATE_MS));
+    return again === "queued" ? undefined : again;
+  }
+}
+
+/** A connection of its own to where the key is served; made anew after trouble until it is kept for a session. */
+export class OwnLine {
+  private connection: OwnConnection | undefined;
+  private last: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    private readonly connections: Connections,
+    private readonly key: Word,
+  ) {}
+
+  /** Waits for the reply to a request that was given up: on another connection, nobody knows which comes first. */
+  async settled(longestMs: number): Promise<void> {
+    await Promise.race([this.last, pause(longestMs)]);
+    this.close();
+  }
+
+  async send(command: readonly Word[], withinMs: number): Promise<unknown> {
+    if (this.connection === undefined || this.connection.ended) {
+      this.connection = await this.connections.own(this.key);
+    }
+    try {
+      const sending = this.connection.send(command, withinMs);
+      this.last = sending.catch(() => undefined);
+      return await sending;
+    } catch (error) {
+      this.close();
+      throw await this.connections.redirected(error, this.connections.slot(this.key));
+    }
+  }
+
+  /** The connection, which from here on is the caller's. */
+  keep(): OwnConnection | undefined {
+    const kept = this.connection;
+    this.connection = undefined;
+    return kept;
+  }
+
+  close(): void {
+    this.connection?.close();
+    this.connection = undefined;
+  }
+}
+
+async function wrongType(connections: Connections, request: Request, trouble: Trouble): Promise<Error> {
+  const { key } = request.family;
+  const found = String(await connections.send(key, ["TYPE", key], LATE_MS));
+  const hint = found === "string" ? "; a SET NX client may hold it: mixed: true takes turns with such clients" : "";
+  const message = `the key "${request.lock}" is a ${found}, not a lock${hint}`;
+  return new WrongTypeError(message, request.lock, { cause: trouble.error });
+}
+
+/** Leave neither a queued request nor a hold of it behind. What cannot be reached ends with its lease. */
+export async function withdraw(connections: Connections, request: Request, own?: OwnLine): Promise<void> {
+  const { family, token, before } = request;
+  // In this order: a release alone could come just before the grant.
+  await undone(connections, family.key, family.cancel(token));
+  await own?.settled(UNDO_MS / 4);
+  await undone(connections, family.key, family.release(token, before));
+}
+
+/** Give back every hold of the request's owner and mode. */
+export function releaseAll(connections: Connections, { family, token }: Request): Promise<void> {
+  return undone(connections, family.key, family.release(token, 0));
+}
+
+async function undone(connections: Connections, key: Word, command: Word[]): Promise<void> {
+  const resend = new Resend(UNDO_MS);
+  for (;;) {
+    try {
+      await connections.send(key, command, UNDO_MS);
+      return;
+    } catch (error) {
+      if (!(error instanceof Trouble) || !error.heals || resend.over()) return;
+    }
+    await resend.pause();
+  }
+}
+
+/** Wait until the grant, made on this same connection, has reached so many replicas. */
+export async function replicated(own: OwnLine, lock: string, replicas: number, timeoutMs: number): Promise<void> {
+  const confirmed = Number(await own.send(["WAIT", replicas, timeoutMs], timeoutMs + LATE_MS));
+  if (confirmed >= replicas) return;
+  const message = `${confirmed} of ${replicas} replicas confirmed the grant within ${timeoutMs} ms: given back`;
+  throw new NotReplicatedError(message, lock);
+}
+
+/** Give back down to `holds`; false: it was lost before. A release whose reply was lost is sent again. */
+export async function release(connections: Connections, family: Family, owned: Owned, holds: number): Promise<boolean> {
+  const wasLost = owned.lost;
+  const resend = new Resend(RELEASE_MS);
+  let mayBeDone = false;
+  for (;;) {
+    try {
+      const reply = await connections.send(family.key, family.release(owned.token, holds), LATE_MS);
+      // The release whose reply was lost found the lock, unless it was known to be lost by then.
+      return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost);
+    } catch (error) {
+      if (!(error instanceof Trouble)) throw error;
+      if (error.meansLost) return false;
+      if (!error.heals || resend.over()) throw translated(error, owned.lock);
+      mayBeDone ||= error.mayHaveRun;
+    }
+    await resend.pause();
+  }
+}
+
+/** Start the lease again from now; false: it was lost. */
+export async function renew(connections: Connections, family: Family, owned: Owned, lease: Lease): Promise<boolean> {
+  let sent = 0;
+  const reply = await repeated(
+    (trouble) => trouble.heals,
+    () => {
+      sent = now();
+      return connections.send(family.key, family.renew(owned.token, lease), LATE_MS);
+    },
+  ).catch((error: unknown) => {
+    if (error instanceof Trouble && error.meansLost) return 0;
+    throw translated(error, owned.lock);
+  });
+  if (Number(reply) !== 1) return false;
+  owned.deadline = endOf(sent, lease);
+  return true;
+}
+
+/** Milliseconds left, -1: no deadline, undefined: the token does not hold the lock. */
+export async function held(
+  connections: Connections,
+  family: Family,
+  token: Word,
+  lock: string,
+): Promise<number | undefined> {
+  try {
+    const reply = await repeated(
+      (trouble) => trouble.heals,
+      () => connections.send(family.key, family.held(token), LATE_MS),
+    );
+    return reply === null ? undefined : Number((reply as unknown[])[2]);
+  } catch (error) {
+    if (error instanceof Trouble && error.meansLost) return undefined;
+    throw translated(error, lock);
+  }
+}
+
+/** Whether anybody holds it, or anything else has the key. */
+export async function exists(connections: Connections, family: Family, lock: string): Promise<boolean> {
+  const reply = await repeated(
+    (trouble) => trouble.heals,
+    () => connections.send(family.key, family.exists(), LATE_MS),
+  ).catch((error: unknown) => {
+    throw translated(error, lock);
+  });
+  return Number(reply) > 0;
+}
+
+/** LOCK.EXEC. Sent again only where it surely did not run. */
+export async function execute(
+  connections: Connections,
+  family: Family,
+  owned: Owned,
+  command: Word[],
+): Promise<unknown> {
+  try {
+    const reply = await repeated(
+      (trouble) => trouble.heals && !trouble.mayHaveRun,
+      () => connections.send(family.key, ["LOCK.EXEC", family.key, owned.token, ...command], undefined),
+    );
+    return await connections.decoded(family.key, String(command[0]), reply);
+  } catch (error) {
+    if (error instanceof Trouble && error.code === "NOTHELD") {
+      const message = `the lock "${owned.lock}" is no longer held, so the command did not run`;
+      throw new LockLostError(message, owned.lock, { cause: error.error });
+    }
+    throw translated(error, owned.lock);
+  }
+}
+
+/** Send again for a while, where that may help. Rejects with `Trouble`. */
+async function repeated<T>(helps: (trouble: Trouble) => boolean, sending: () => Promise<T>): Promise<T> {
+  const resend = new Resend(RESEND_MS);
+  for (;;) {
+    try {
+      return await sending();
+    } catch (error) {
+      if (!(error instanceof Trouble) || !helps(error) || resend.over()) throw error;
+    }
+    await resend.pause();
+  }
+}

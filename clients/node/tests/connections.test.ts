@@ -1,0 +1,339 @@
+/** One connection for all callers, one for messages, and what happens when they break. */
+
+import assert from "node:assert/strict";
+
+import { Redis } from "ioredis";
+import { createClientPool } from "redis";
+import { Lock, RLock, type RedisClient } from "redis-lock-client";
+import { eventually, sleep } from "./servers.js";
+import { isPending, suite } from "./world.js";
+
+suite("connections", (each) => {
+  each("a thousand callers share one connection, and get their turn in order", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { lease: 120_000 });
+    const hold = await lock.acquire();
+    assert.equal(await server.connections(), 1);
+    const got: number[] = [];
+    let inside = 0;
+    const turns = Array.from({ length: 1000 }, (_, number) =>
+      lock.using(async () => {
+        assert.equal(++inside, 1);
+        got.push(number);
+        await Promise.resolve();
+        inside -= 1;
+      }),
+    );
+    await eventually(async () => (await server.waiters("k")).length === 1000, "a thousand waiters");
+    assert.equal(await server.connections(), 2);
+    const [began, asked] = [performance.now(), await server.calls("lock.acquire")];
+    await hold.release();
+    await Promise.all(turns);
+    assert.deepEqual(
+      got,
+      [...got].sort((one, other) => one - other),
+    );
+    assert.deepEqual([got.length, await server.connections()], [1000, 2]);
+    // Each asks again once in a slice, and once more where it waited for long.
+    const slices = 2 + Math.floor((performance.now() - began) / 5000);
+    assert.ok((await server.calls("lock.acquire")) - asked <= 1000 * slices);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("an uncontended lock needs one connection and two commands", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    for (let times = 0; times < 10; times++) await new Lock(client, "k").using(() => undefined);
+    assert.equal(await server.connections(), 1);
+    const calls = await Promise.all(["lock.acquire", "lock.release", "subscribe"].map((name) => server.calls(name)));
+    assert.deepEqual(calls, [10, 10, 0]);
+  });
+
+  each("a hand-off costs one request, one release and one message", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    await lock.using(() => lock.tryAcquire({ wait: 1 }));
+    const hold = await lock.acquire();
+    const before = await server.calls("lock.acquire");
+    const turns = Array.from({ length: 20 }, () => lock.using(() => undefined));
+    await eventually(async () => (await server.waiters("k")).length === 20, "twenty waiters");
+    await hold.release();
+    await Promise.all(turns);
+    assert.equal((await server.calls("lock.acquire")) - before, 20);
+  });
+
+  each("a lost message costs a slice at most", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    const hold = await lock.acquire();
+    const waiting = lock.acquire();
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    proxy.holdMessages();
+    await hold.release();
+    await (await waiting).release();
+    // The time is over, and the word of it lost: the client's own clock tells.
+    const held = await lock.acquire();
+    const began = performance.now();
+    assert.equal(await lock.tryAcquire({ wait: 200 }), null);
+    assert.ok(performance.now() - began >= 199);
+    assert.deepEqual(await server.waiters("k"), []);
+    await held.release();
+  });
+
+  each("a grant in the last moment of the wait is taken", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    const hold = await lock.acquire();
+    const waiting = lock.tryAcquire({ wait: 600 });
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    proxy.holdMessages();
+    await hold.release();
+    const granted = await waiting;
+    assert.ok(granted !== null && (await granted.owned()));
+    await granted.release();
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("a subscriber that is cut off is made anew, and who waits asks again at once", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    const hold = await lock.acquire();
+    const waiting = lock.acquire();
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    for (let times = 0; times < 3; times++) {
+      const asked = await server.calls("lock.acquire");
+      await server.ask("CLIENT", "KILL", "TYPE", "pubsub");
+      await eventually(async () => (await server.calls("lock.acquire")) > asked, "the request again");
+      await eventually(async () => (await server.ask("PUBSUB", "CHANNELS")).length, "the channel");
+    }
+    // Its own retries took its place over, and it is told so: that is no reason to ask again.
+    const asked = await server.calls("lock.acquire");
+    await sleep(700);
+    assert.ok((await server.calls("lock.acquire")) - asked <= 1);
+    await server.ask("CLIENT", "KILL", "TYPE", "pubsub");
+    await hold.release();
+    const began = performance.now();
+    await (await waiting).release();
+    assert.ok(performance.now() - began < 4500);
+  });
+
+  each("the reply that never comes is asked for again", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    proxy.holdReply("LOCK.ACQUIRE");
+    const acquiring = new Lock(client, "k", { lease: 60_000 }).acquire({ wait: 60_000 });
+    await eventually(() => proxy.held > 0, "a reply that is held back");
+    proxy.disconnect();
+    const hold = await acquiring;
+    assert.equal((await server.holders("k")).length, 1);
+    await hold.release();
+  });
+
+  each("an unreachable server ends the wait in time, and nothing is sent later", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client, call } = await world.connect(proxy);
+    await new Lock(client, "warm").using(() => undefined);
+    proxy.refuse();
+    await eventually(async () => (await server.connections()) === 0, "no connection");
+    for (const wait of [0, 200]) {
+      await assert.rejects(new Lock(client, "k").acquire({ wait }), (error: Error) => !error.name.includes("Acquired"));
+    }
+    proxy.accept();
+    await call("PING");
+    await sleep(100);
+    assert.equal(await server.info("k"), null);
+    assert.equal(await server.calls("lock.acquire"), 1);
+  });
+
+  each("a command of exec whose reply was lost is not sent again", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client, call } = await world.connect(proxy);
+    const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
+    for (const after of [0, 1]) {
+      proxy.cutReply("LOCK.EXEC", after);
+      await assert.rejects(hold.exec("INCR", "n"), (error: Error) => error.name !== "LockLostError");
+      await call("PING");
+    }
+    assert.equal(await server.ask("GET", "n"), "2");
+    assert.equal(await hold.exec("INCR", "n"), 3);
+    await hold.release();
+  });
+
+  each("a server that comes back grants who waited", async (world) => {
+    const first = await world.server();
+    const { client } = await world.connect(first);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    await lock.acquire();
+    const waiting = lock.acquire();
+    await eventually(async () => (await first.waiters("k")).length, "a waiter");
+    await first.stop();
+    const second = await world.server([], { port: first.port });
+    await (await waiting).release();
+    assert.equal(await second.info("k"), null);
+  });
+
+  each("a client that its owner closes ends the wait", async (world) => {
+    const server = await world.server();
+    const { client, end } = await world.connect(server);
+    const other = await world.connect(server);
+    const hold = await new Lock(other.client, "k").acquire();
+    const waiting = new Lock(client, "k").acquire();
+    waiting.catch(() => undefined);
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    await end();
+    await assert.rejects(waiting);
+    await eventually(async () => (await server.connections()) === 1, "no connection for messages either");
+    await hold.release();
+    await assert.rejects(new Lock(client, "k").acquire());
+  });
+
+  each("giving up while a session waits leaves nothing", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k").acquire();
+    const giveUp = new AbortController();
+    const waiting = new Lock(client, "k", { session: true }).acquire({ signal: giveUp.signal });
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    giveUp.abort();
+    await assert.rejects(waiting, { name: "AbortError" });
+    assert.deepEqual(await server.waiters("k"), []);
+    await eventually(async () => (await server.connections()) === 1, "no connection of its own");
+    await hold.release();
+    await assert.rejects(new Lock(client, "k").acquire({ signal: AbortSignal.abort() }), { name: "AbortError" });
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("giving up while the request is on its way over another connection leaves nothing", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    proxy.keepRequest("LOCK.ACQUIRE");
+    const giveUp = new AbortController();
+    const acquiring = new Lock(client, "k", { replicas: 1 }).acquire({ signal: giveUp.signal });
+    await eventually(() => proxy.keeps, "the request at the proxy");
+    giveUp.abort();
+    await eventually(async () => (await server.calls("lock.cancel")) === 1, "the cancellation");
+    proxy.letGo();
+    await assert.rejects(acquiring, { name: "AbortError" });
+    assert.equal(await server.info("k"), null);
+    assert.deepEqual([await server.calls("lock.acquire"), await server.calls("lock.release")], [1, 1]);
+  });
+
+  each("a session ends with a release that fails, which may be tried again", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    for (const session of [false, true]) {
+      const hold = await new Lock(client, "k", { lease: 60_000, session }).acquire();
+      await server.ask("ACL", "SETUSER", "default", "-lock.release");
+      await assert.rejects(hold.release(), /NOPERM/);
+      await server.ask("ACL", "SETUSER", "default", "+lock.release");
+      if (!session) await hold.release();
+      await eventually(async () => (await server.info("k")) === null, "the end of the hold");
+    }
+  });
+
+  each("a session whose hold was dropped ends", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    await new Lock(client, "k", { lease: 60_000, session: true }).acquire();
+    assert.ok(await server.info("k"));
+    await eventually(async () => {
+      global.gc?.();
+      return (await server.info("k")) === null;
+    }, "the end of the session");
+  });
+
+  each("the same token may wait twice for one key", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new RLock(client, "r").acquire();
+    const lock = new RLock(client, "r", { token: "me" });
+    const waiting = [lock.acquire(), lock.acquire()];
+    await eventually(async () => (await server.waiters("r")).length, "a waiter");
+    await hold.release();
+    const [one] = await Promise.all(waiting);
+    assert.equal((await server.holders("r"))[0]?.["owner"], "me");
+    await one?.release();
+  });
+
+  each("a dead process leaves by its lease", async (world) => {
+    const server = await world.server();
+    const { client, end } = await world.connect(server);
+    const { client: living } = await world.connect(server);
+    await new Lock(client, "k", { lease: 700 }).acquire();
+    const waiting = new Lock(client, "k", { lease: 700 }).acquire();
+    waiting.catch(() => undefined);
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    const next = new Lock(living, "k").acquire();
+    assert.ok(await isPending(next));
+    await end();
+    await (await next).release();
+    await assert.rejects(waiting);
+  });
+
+  each("in a cluster the slot's node publishes, also while the slot is moved", async (world) => {
+    const cluster = await world.cluster();
+    const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
+    const { slot, source, target } = await cluster.of("k");
+    const lock = new Lock(client, "k", { lease: 120_000 });
+    const hold = await lock.acquire();
+    const waiting = lock.acquire();
+    await eventually(async () => (await source.waiters("k")).length, "a waiter");
+    await cluster.moveSlot(slot, source, target, async () => {
+      await eventually(
+        async () => (await target.waiters("k", true)).length,
+        "the waiter, before the slot is the node's",
+      );
+      await hold.release();
+      await (await waiting).release();
+    });
+    // And back: the subscription of before has ended with the first move.
+    const again = await lock.acquire();
+    const second = lock.acquire();
+    await eventually(async () => (await target.waiters("k")).length, "a waiter");
+    await cluster.moveSlot(slot, target, source);
+    await eventually(async () => (await source.waiters("k")).length, "the waiter at the first node");
+    await again.release();
+    await (await second).release();
+    for (const key of ["a", "b", "c", "d"]) {
+      const first = await new Lock(client, key).acquire();
+      const next = new Lock(client, key).acquire();
+      await eventually(async () => (await (await cluster.of(key)).source.waiters(key)).length, "a waiter");
+      await first.release();
+      await (await next).release();
+    }
+  });
+
+  each("what is no client is refused", async () => {
+    assert.throws(() => new Lock({} as RedisClient, "k"), TypeError);
+    assert.throws(() => new Lock(createClientPool() as unknown as RedisClient, "k"), TypeError);
+  });
+
+  each("ioredis: a key prefix, integers as strings, no offline queue", async (world) => {
+    if (world.library.name !== "ioredis") return;
+    const server = await world.server();
+    const options = { port: server.port, keyPrefix: "app:", stringNumbers: true, enableOfflineQueue: false };
+    const redis = new Redis({ ...options, enableAutoPipelining: true, lazyConnect: true });
+    redis.on("error", () => undefined);
+    world.ending({ client: redis, call: async () => undefined, end: async () => redis.disconnect() });
+    await redis.connect();
+    const lock = new Lock(redis, "k");
+    const hold = await lock.acquire();
+    assert.equal((await server.holders("app:k"))[0]?.["fence"], hold.fence);
+    const waiting = lock.acquire();
+    await eventually(async () => (await server.waiters("app:k")).length, "a waiter");
+    await hold.release();
+    await (await waiting).release();
+    assert.equal(await server.ask("DBSIZE"), 0);
+  });
+});

@@ -1,0 +1,42 @@
+/** The examples, and the first one of the README, run as they stand. */
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import { it } from "node:test";
+
+import { Server } from "./servers.js";
+
+const run = promisify(execFile);
+const PACKAGE = resolve(__dirname, "../..");
+const SAYS: Record<string, RegExp> = {
+  mutex: /^held, with fence \d+\n$/,
+  leader: /^leading\n$/,
+  many_callers: /^counted 1000\n$/,
+};
+
+it("the examples and the README's first one run", { timeout: 90_000 }, async () => {
+  const server = await Server.start();
+  const env = { ...process.env, REDIS_PORT: String(server.port) };
+  try {
+    for (const [name, says] of Object.entries(SAYS)) {
+      const { stdout } = await run(process.execPath, [join(PACKAGE, `build/examples/${name}.js`)], { env });
+      assert.match(stdout, says, name);
+    }
+    const readme = readFileSync(join(PACKAGE, "README.md"), "utf8");
+    const first = /```js\n([^]*?)```/.exec(readme)?.[1]?.replace("new Redis()", `new Redis(${server.port})`);
+    const folder = mkdtempSync(join(PACKAGE, "build/readme-"));
+    try {
+      writeFileSync(join(folder, "first.js"), first ?? "");
+      const { stdout } = await run(process.execPath, [join(folder, "first.js")]);
+      assert.match(stdout, /^held, fence \d+\n$/);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+    assert.equal(await server.ask("DBSIZE"), 0);
+  } finally {
+    await server.stop();
+  }
+});

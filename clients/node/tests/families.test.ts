@@ -1,0 +1,273 @@
+/** What each family adds, and what is common to all of them. */
+
+import assert from "node:assert/strict";
+
+import {
+  DeadlockError,
+  Lock,
+  LockError,
+  LockLostError,
+  MaxWaitersError,
+  MultiLock,
+  NotAcquiredError,
+  RLock,
+  RWLock,
+  Semaphore,
+  WaitCancelledError,
+  WrongKindError,
+  type Hold,
+} from "redis-lock-client";
+import { eventually } from "./servers.js";
+import { isPending, suite } from "./world.js";
+
+suite("families", (each) => {
+  each("a reentrant lock is free when it was released as often", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RLock(client, "r");
+    const outer = await lock.acquire();
+    const inner = await lock.acquire({ within: outer });
+    assert.deepEqual([outer.holds, inner.holds, inner.fence === outer.fence], [1, 2, true]);
+    // The same object outside of it is another owner.
+    assert.equal(await lock.tryAcquire(), null);
+    await outer.release();
+    await outer.release();
+    assert.equal((await server.holders("r"))[0]?.["holds"], 1);
+    await inner.release();
+    assert.equal(await server.info("r"), null);
+    await assert.rejects(lock.acquire({ within: outer }), LockError);
+    await assert.rejects(new RLock(client, "r").acquire({ within: outer }), TypeError);
+  });
+
+  each("inside of using, and of what it calls, a reentrant lock is the holder's", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RLock(client, "r");
+    const held: number[] = [];
+    await lock.using(async () => {
+      await Promise.all([1, 2, 3].map(() => lock.using((hold) => void held.push(hold.holds))));
+      assert.equal((await server.holders("r"))[0]?.["holds"], 1);
+    });
+    assert.deepEqual(held.length, 3);
+    assert.equal(await server.info("r"), null);
+    // Beside it, one after the other.
+    let inside = 0;
+    await Promise.all(
+      Array.from({ length: 20 }, () =>
+        lock.using(async () => {
+          assert.equal(++inside, 1);
+          await lock.using(() => server.ask("PING"));
+          inside -= 1;
+        }),
+      ),
+    );
+  });
+
+  each("a reentrant lock that was lost is not taken deeper", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RLock(client, "r");
+    const hold = await lock.acquire();
+    const told: Error[] = [];
+    hold.on("lost", (error) => told.push(error));
+    await server.ask("LOCK.BREAK", "r");
+    await assert.rejects(lock.acquire({ within: hold }), LockLostError);
+    assert.deepEqual([await server.info("r"), told.length], [null, 1]);
+    await assert.rejects(lock.acquire({ within: hold }), LockLostError);
+    await assert.rejects(hold.release(), LockLostError);
+    await (await lock.acquire()).release();
+  });
+
+  each("readers share and a writer does not", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RWLock(client, "rw");
+    const [one, two] = [await lock.read.acquire(), await lock.read.acquire()];
+    assert.equal((await server.holders("rw")).length, 2);
+    assert.equal(await lock.write.tryAcquire({ within: two }), null);
+    await one.release();
+    // The only reader may write, with a new fence, and go on reading.
+    const writing = await lock.write.acquire({ within: two });
+    assert.ok(writing.fence > two.fence);
+    const reading = await lock.read.acquire({ within: writing });
+    assert.equal(reading.holds, 2);
+    assert.equal(await lock.read.tryAcquire(), null);
+    await writing.release();
+    assert.equal(await lock.write.tryAcquire(), null);
+    const other = await lock.read.tryAcquire();
+    assert.ok(other !== null);
+    for (const hold of [other, reading, two]) await hold.release();
+    assert.equal(await server.info("rw"), null);
+  });
+
+  each("an upgrade waits for the other readers, told by a message", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RWLock(client, "rw");
+    const [one, two] = [await lock.read.acquire(), await lock.read.acquire()];
+    const upgrading = lock.write.acquire({ within: one });
+    await eventually(async () => (await server.waiters("rw")).length, "a waiter");
+    await two.release();
+    const writing = await upgrading;
+    assert.ok(writing.fence > one.fence);
+    await writing.release();
+    await one.release();
+    assert.equal(await server.info("rw"), null);
+  });
+
+  each("a semaphore counts permits", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const semaphore = new Semaphore(client, "s", 3);
+    const [pair, single] = [await semaphore.acquire({ permits: 2 }), await semaphore.acquire()];
+    assert.deepEqual([pair.holds, single.holds], [2, 1]);
+    const waiting = semaphore.acquire({ permits: 2 });
+    await eventually(async () => (await server.waiters("s")).length, "a waiter");
+    await pair.release();
+    const granted = await waiting;
+    assert.equal(await semaphore.tryAcquire(), null);
+    await granted.release();
+    await single.release();
+    assert.equal(await server.info("s"), null);
+    assert.throws(() => new Semaphore(client, "s", 1, { permits: 2 }), RangeError);
+    await assert.rejects(semaphore.acquire({ permits: 4 }), RangeError);
+  });
+
+  each("several locks are taken all or none", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const both = new MultiLock(client, ["a", "b"]);
+    const single = await new Lock(client, "b").acquire();
+    assert.equal(await both.tryAcquire(), null);
+    assert.equal(await server.info("a"), null);
+    const waiting = both.acquire();
+    await eventually(async () => (await server.waiters("a")).length, "a waiter");
+    await single.release();
+    let hold = await waiting;
+    const fences = await Promise.all(["a", "b"].map(async (key) => (await server.holders(key))[0]?.["fence"]));
+    assert.deepEqual(fences, [hold.fence, hold.fence]);
+    await hold.extend(60_000);
+    assert.ok((await server.ask("PTTL", "b")) > 30_000 && hold.remaining() > 30_000);
+    await hold.release();
+    assert.equal(await server.ask("DBSIZE"), 0);
+    hold = await both.acquire();
+    await server.ask("LOCK.BREAK", "b");
+    await assert.rejects(hold.release(), LockLostError);
+    assert.equal(await server.ask("DBSIZE"), 0);
+    assert.throws(() => new MultiLock(client, []), RangeError);
+  });
+
+  each("what waiting cannot help is an error of its own", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const [a, b] = [new Lock(client, "a"), new Lock(client, "b")];
+    const holds = [await a.acquire({ token: "1" }), await b.acquire({ token: "2" })];
+    let waiting: Promise<Hold> = b.acquire({ token: "1" });
+    await eventually(async () => (await server.waiters("b")).length, "a waiter");
+    await assert.rejects(a.acquire({ token: "2" }), (error: Error) => {
+      return error instanceof DeadlockError && error.lock === "a" && error.message.length > 0;
+    });
+    assert.equal(await server.ask("LOCK.CANCEL", "b", "1"), 1);
+    await assert.rejects(waiting, WaitCancelledError);
+    await assert.rejects(new RLock(client, "a").acquire(), WrongKindError);
+    await server.ask("CONFIG", "SET", "lock.max-waiters-per-key", 1);
+    waiting = b.acquire();
+    await eventually(async () => (await server.waiters("b")).length, "a waiter");
+    await assert.rejects(b.acquire(), MaxWaitersError);
+    for (const hold of holds) await hold.release();
+    await (await waiting).release();
+  });
+
+  each("using gives back, and says what was lost", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { wait: 50 });
+    assert.equal(await lock.using(async (hold) => (await server.holders("k"))[0]?.["fence"] === hold.fence), true);
+    assert.equal(await server.info("k"), null);
+    await assert.rejects(
+      lock.using(() => Promise.reject(new Error("mine"))),
+      /^Error: mine$/,
+    );
+    assert.equal(await server.info("k"), null);
+    await assert.rejects(
+      lock.using(() => server.ask("LOCK.BREAK", "k")),
+      LockLostError,
+    );
+    // What the work throws comes first.
+    const broken = lock.using(async () => {
+      await server.ask("LOCK.BREAK", "k");
+      throw new Error("mine");
+    });
+    await assert.rejects(broken, /^Error: mine$/);
+    const hold = await lock.acquire();
+    await assert.rejects(
+      lock.using(() => assert.fail()),
+      (error: Error) => error instanceof NotAcquiredError && error.lock === "k",
+    );
+    const release = (hold as Partial<AsyncDisposable>)[Symbol.asyncDispose ?? "release"];
+    assert.ok(release !== undefined);
+    await release.call(hold);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("the lease counts from the grant and not from the request", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { lease: 20_000 });
+    const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
+    const waiting = lock.acquire();
+    await eventually(async () => {
+      const [waiter] = (await server.ask("LOCK.WAITERS", "k")) as unknown[][];
+      return Number(waiter?.[(waiter.indexOf("waited") as number) + 1] ?? 0) > 2500;
+    }, "more than a tenth of the lease");
+    await hold.release();
+    const granted = await waiting;
+    const ttl = (await server.holders("k"))[0]?.["ttl"] as number;
+    // Counted from the request it would be 2.5 s less.
+    assert.ok(granted.remaining() > ttl - 2400 && granted.remaining() <= ttl + 5, `${granted.remaining()} of ${ttl}`);
+    await granted.release();
+  });
+
+  each("a lease of its own, or none", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: null }).acquire();
+    assert.deepEqual([await server.ask("PTTL", "k"), hold.remaining()], [-1, Infinity]);
+    await hold.extend(60_000);
+    assert.ok((await server.ask("PTTL", "k")) > 59_000 && hold.remaining() <= 60_000);
+    await hold.release();
+    for (const lease of [0, -1, 1.5, Number.NaN]) assert.throws(() => new Lock(client, "k", { lease }), RangeError);
+    for (const wait of [-1, Number.NaN]) assert.throws(() => new Lock(client, "k", { wait }), RangeError);
+    await assert.rejects(new Lock(client, "k").acquire({ wait: -1 }), RangeError);
+    await assert.rejects(hold.extend(60_000), LockError);
+  });
+
+  each("an extended lease is what autoRenew renews", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: 600, autoRenew: true }).acquire();
+    await hold.extend(60_000);
+    await eventually(async () => (await server.calls("lock.renew")) >= 2, "a renewal");
+    assert.ok((await server.ask("PTTL", "k")) > 50_000 && hold.remaining() > 50_000);
+    await hold.release();
+  });
+
+  each("a name and a token may be any bytes", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const name = Buffer.from([0xff, 0x00, 0x6b]);
+    const hold = await new Lock(client, name).acquire({ token: Buffer.from([0xfe]) });
+    const waiting = new Lock(client, name).acquire({ token: Buffer.from([0xfd]) });
+    await eventually(async () => ((await server.ask("LOCK.WAITERS", name)) as unknown[]).length, "a waiter");
+    await hold.release();
+    const granted = await waiting;
+    // By its message, not by asking again a slice later.
+    assert.ok((await server.calls("lock.acquire")) <= 5);
+    await granted.release();
+    const odd = await new Lock(client, 'ü "quoted" {"base64":1} 漢字').acquire();
+    const next = new Lock(client, 'ü "quoted" {"base64":1} 漢字').acquire();
+    assert.ok(await isPending(next));
+    await odd.release();
+    await (await next).release();
+  });
+});

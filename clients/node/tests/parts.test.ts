@@ -1,0 +1,28 @@
+/** The parts that need no server. */
+
+import assert from "node:assert/strict";
+import { it } from "node:test";
+
+import { makeToken } from "redis-lock-client";
+import { slotOf, tagOf } from "../src/slots.js";
+
+it("a token is short and new", () => {
+  const token = makeToken("a-host-with-a-name-that-is-far-too-long.example.org");
+  assert.ok(token.length <= 38 && token.startsWith("a-host-wi") && token.split(":")[1] === String(process.pid));
+  assert.match(makeToken("hôst"), /^h\?st:/);
+  assert.equal(new Set(Array.from({ length: 100 }, () => makeToken())).size, 100);
+});
+
+it("slots are those of the cluster specification, and each has a tag", () => {
+  const known: [string, number][] = [
+    ["123456789", 0x31c3 % 16384],
+    ["foo", 12182],
+    ["{foo}bar", 12182],
+    ["a{foo}{bar}", 12182],
+    ["foo{}{bar}", slotOf(Buffer.from("foo{}{bar}"))],
+    ["{}", 15257],
+  ];
+  for (const [key, slot] of known) assert.equal(slotOf(key), slot, key);
+  assert.notEqual(slotOf("foo{}{bar}"), slotOf("bar"));
+  for (let slot = 0; slot < 16384; slot += 97) assert.equal(slotOf(`redis-lock:x:{${tagOf(slot)}}`), slot);
+});

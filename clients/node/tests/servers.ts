@@ -1,0 +1,322 @@
+/** Real servers for the tests: single ones, with replicas, a cluster, a sentinel; and a proxy that loses replies. */
+
+import assert from "node:assert/strict";
+import { spawn, type ChildProcess } from "node:child_process";
+import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+
+import { Redis } from "ioredis";
+
+// From clients/node/build/tests.
+const ROOT = resolve(__dirname, "../../../..");
+export const MODULE = process.env["REDIS_LOCK_MODULE"] || join(ROOT, "target/release/libredis_lock.so");
+export const SERVER = process.env["REDIS_SERVER"] || "redis-server";
+// Nothing depends on how fast the machine is: a state that comes late is waited for, one that never comes fails.
+const PATIENCE_MS = 60_000;
+
+export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+
+/** Wait for a state. */
+export async function eventually<T>(state: () => T | Promise<T>, what: string): Promise<NonNullable<T>> {
+  const end = Date.now() + PATIENCE_MS;
+  for (;;) {
+    const found = await state();
+    if (found) return found as NonNullable<T>;
+    assert.ok(Date.now() < end, `never came: ${what}`);
+    await sleep(5);
+  }
+}
+
+/** A port whose cluster bus port (10,000 above) is a port too. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const listening = net.createServer().listen(0, "127.0.0.1");
+    await new Promise((done) => listening.once("listening", done));
+    const { port } = listening.address() as net.AddressInfo;
+    await new Promise((done) => listening.close(done));
+    if (port < 55_000) return port;
+  }
+}
+
+type Fields = Record<string, any>; // eslint-disable-line @typescript-eslint/no-explicit-any
+
+function fields(flat: unknown[]): Fields {
+  const found: Fields = {};
+  for (let at = 0; at + 1 < flat.length; at += 2) found[String(flat[at])] = flat[at + 1];
+  return found;
+}
+
+const running = new Set<Server>();
+process.on("exit", () => {
+  for (const server of running) server.kill();
+});
+
+/** A redis-server of its own port and directory. */
+export class Server {
+  readonly dir = mkdtempSync(join(tmpdir(), "redis-lock-node-"));
+  private readonly process: ChildProcess;
+  readonly admin: Redis;
+
+  private constructor(
+    readonly port: number,
+    options: string[],
+    sentinel: boolean,
+    module: boolean,
+  ) {
+    const config = join(this.dir, "redis.conf");
+    writeFileSync(config, `port ${port}\nbind 127.0.0.1\ndir ${this.dir}\n`);
+    const words = [config];
+    if (sentinel) {
+      words.push("--sentinel");
+    } else {
+      words.push("--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0");
+      if (module) words.push("--loadmodule", MODULE);
+    }
+    const log = openSync(join(this.dir, "log"), "w");
+    this.process = spawn(SERVER, [...words, ...options], { stdio: ["ignore", log, log] });
+    running.add(this);
+    this.admin = new Redis({ port, lazyConnect: true, maxRetriesPerRequest: null, retryStrategy: () => 20 });
+    this.admin.on("error", () => undefined);
+  }
+
+  static async start(
+    options: string[] = [],
+    { module = true, sentinel = false, port }: { module?: boolean; sentinel?: boolean; port?: number } = {},
+  ): Promise<Server> {
+    const server = new Server(port ?? (await freePort()), options, sentinel, module);
+    try {
+      await eventually(() => server.answers(), `a server on port ${server.port}`);
+    } catch (error) {
+      await server.stop();
+      throw error;
+    }
+    return server;
+  }
+
+  private async answers(): Promise<boolean> {
+    assert.equal(this.process.exitCode, null, readFileSync(join(this.dir, "log"), "utf8"));
+    return (await this.admin.ping().catch(() => "")) === "PONG";
+  }
+
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  ask(command: string, ...args: (string | number | Buffer)[]): Promise<any> {
+    return this.admin.call(command, ...args);
+  }
+
+  /** The owners that wait, in the order of the queue; with `asking` also while the slot is only on its way here. */
+  async waiters(key: string, asking = false): Promise<string[]> {
+    if (asking) void this.ask("ASKING");
+    const waiters = (await this.ask("LOCK.WAITERS", key, "COUNT", 0)) as unknown[][];
+    return waiters.map((waiter) => fields(waiter)["owner"]);
+  }
+
+  async info(key: string): Promise<Fields | null> {
+    const found = await this.ask("LOCK.INFO", key);
+    return found === null ? null : fields(found);
+  }
+
+  async holders(key: string): Promise<Fields[]> {
+    const found = await this.info(key);
+    return found === null ? [] : found["holders"].map(fields);
+  }
+
+  /** How often a command has run. */
+  async calls(command: string): Promise<number> {
+    const stats = (await this.admin.info("commandstats")) as string;
+    return Number(new RegExp(`cmdstat_${command.replace(".", "\\.")}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+  }
+
+  /** How many connections there are beside this one. */
+  async connections(): Promise<number> {
+    const list = (await this.ask("CLIENT", "LIST")) as string;
+    return list.trim().split("\n").length - 1;
+  }
+
+  async replication(field: string): Promise<string | undefined> {
+    const info = await this.admin.info("replication").catch(() => "");
+    return new RegExp(`^${field}:(.*?)\\r?$`, "m").exec(info)?.[1];
+  }
+
+  pause(): void {
+    this.process.kill("SIGSTOP");
+  }
+
+  resume(): void {
+    this.process.kill("SIGCONT");
+  }
+
+  kill(): void {
+    this.process.kill("SIGKILL");
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+
+  async stop(): Promise<void> {
+    running.delete(this);
+    this.admin.disconnect();
+    const ended = new Promise((done) => this.process.once("exit", done));
+    if (this.process.exitCode === null && this.process.signalCode === null) {
+      this.process.kill("SIGKILL");
+      await ended;
+    }
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+}
+
+/** Two primaries that share the slots. */
+export class Cluster {
+  private constructor(readonly nodes: [Server, Server]) {}
+
+  static async start(): Promise<Cluster> {
+    const options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"];
+    const [first, second] = [await Server.start(options), await Server.start(options)];
+    await first.ask("CLUSTER", "ADDSLOTSRANGE", 0, 8191);
+    await second.ask("CLUSTER", "ADDSLOTSRANGE", 8192, 16383);
+    await second.ask("CLUSTER", "SET-CONFIG-EPOCH", 2);
+    await first.ask("CLUSTER", "MEET", "127.0.0.1", second.port);
+    for (const node of [first, second]) {
+      await eventually(async () => {
+        const info = (await node.ask("CLUSTER", "INFO")) as string;
+        return info.includes("cluster_state:ok") && info.includes("cluster_known_nodes:2");
+      }, "a cluster of two");
+    }
+    return new Cluster([first, second]);
+  }
+
+  /** Which node serves the key, and which does not. */
+  async of(key: string): Promise<{ slot: number; source: Server; target: Server }> {
+    const slot = Number(await this.nodes[0].ask("CLUSTER", "KEYSLOT", key));
+    const [first, second] = this.nodes;
+    return slot < 8192 ? { slot, source: first, target: second } : { slot, source: second, target: first };
+  }
+
+  async moveSlot(slot: number, source: Server, target: Server, meanwhile?: () => Promise<void>): Promise<void> {
+    const [sourceId, targetId] = [await source.ask("CLUSTER", "MYID"), await target.ask("CLUSTER", "MYID")];
+    await target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", sourceId);
+    await source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", targetId);
+    for (const key of (await source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100)) as string[]) {
+      await source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5000);
+    }
+    await meanwhile?.();
+    for (const node of [target, source]) await node.ask("CLUSTER", "SETSLOT", slot, "NODE", targetId);
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.nodes.map((node) => node.stop()));
+  }
+}
+
+/** Forwards to a server, and cuts or holds back the reply to a request that it is told of. */
+export class Proxy {
+  port = 0;
+  cuts = 0;
+  held = 0;
+  requests = 0;
+  private cut: string | undefined;
+  private cutAfter = 0;
+  private hold: string | undefined;
+  private kept: string | undefined;
+  private go: (() => void) | undefined;
+  private refusing = false;
+  private holdingMessages = false;
+  private readonly listening: net.Server;
+  private readonly sockets = new Set<net.Socket>();
+
+  private constructor(private readonly serverPort: number) {
+    this.listening = net.createServer((client) => this.serve(client));
+  }
+
+  static async start(serverPort: number): Promise<Proxy> {
+    const proxy = new Proxy(serverPort);
+    await new Promise<void>((done) => proxy.listening.listen(0, "127.0.0.1", done));
+    proxy.port = (proxy.listening.address() as net.AddressInfo).port;
+    return proxy;
+  }
+
+  /** Let the next such request through, and end its connection after so many bytes of the reply. */
+  cutReply(request: string, after = 0): void {
+    [this.cut, this.cutAfter] = [request, after];
+  }
+
+  /** Let the next such request through, and never its reply. */
+  holdReply(request: string): void {
+    this.hold = request;
+  }
+
+  /** Keep the next such request back until `letGo`. */
+  keepRequest(request: string): void {
+    this.kept = request;
+  }
+
+  get keeps(): boolean {
+    return this.go !== undefined;
+  }
+
+  letGo(): void {
+    this.go?.();
+    this.go = undefined;
+  }
+
+  /** From here on, no message to a subscriber passes. */
+  holdMessages(): void {
+    this.holdingMessages = true;
+  }
+
+  /** End every connection, and accept no new one until told so. */
+  refuse(): void {
+    this.refusing = true;
+    this.disconnect();
+  }
+
+  accept(): void {
+    this.refusing = false;
+  }
+
+  disconnect(): void {
+    for (const socket of this.sockets) socket.destroy();
+  }
+
+  async stop(): Promise<void> {
+    this.disconnect();
+    await new Promise((done) => this.listening.close(done));
+  }
+
+  private serve(client: net.Socket): void {
+    if (this.refusing) return void client.destroy();
+    const server = net.connect(this.serverPort, "127.0.0.1");
+    const fate = { cut: false, hold: false };
+    for (const socket of [client, server]) {
+      this.sockets.add(socket);
+      socket.on("error", () => undefined);
+      socket.on("close", () => {
+        this.sockets.delete(socket);
+        client.destroy();
+        // What was sent before arrives, as it does without a proxy.
+        server.end();
+      });
+    }
+    client.on("data", (request) => {
+      this.requests += 1;
+      if (this.cut !== undefined && request.includes(this.cut)) [this.cut, fate.cut] = [undefined, true];
+      if (this.hold !== undefined && request.includes(this.hold)) [this.hold, fate.hold] = [undefined, true];
+      if (this.kept !== undefined && request.includes(this.kept)) {
+        this.kept = undefined;
+        this.go = () => void server.write(request);
+      } else {
+        server.write(request);
+      }
+    });
+    server.on("data", (reply) => {
+      if (fate.cut) {
+        this.cuts += 1;
+        fate.cut = false;
+        client.write(reply.subarray(0, this.cutAfter), () => client.destroy());
+      } else if (fate.hold || (this.holdingMessages && reply.includes("message\r\n"))) {
+        this.held += 1;
+      } else {
+        client.write(reply);
+      }
+    });
+  }
+}

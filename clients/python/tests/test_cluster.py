@@ -1,0 +1,149 @@
+"""A slot on its way from one node to another (MIGRATING, IMPORTING): who is sent where, with ASKING."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Iterator
+
+import pytest
+from servers import Cluster, Server, eventually
+
+
+# One cluster for all.
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+class Migration:
+    """A slot whose keys are moving. The target is a new node without slots, which no client lists."""
+
+    _next = itertools.count()
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.source, _, self.target = cluster.nodes
+        keys = (f"k{number}" for number in self._next)
+        self.key = next(key for key in keys if self.source.ask("CLUSTER", "KEYSLOT", key) < 8192)
+        self._slot = self.source.ask("CLUSTER", "KEYSLOT", self.key)
+
+    def begin(self) -> None:
+        self._cluster.begin_move(self._slot, self.source, self.target)
+
+    def move_keys(self) -> None:
+        self._cluster.move_keys(self._slot, self.source, self.target)
+
+    def end(self) -> None:
+        self._cluster.end_move(self._slot, self.source, self.target)
+
+    def undo(self) -> None:
+        """The target has no slots again."""
+        for node in (self.source, self.target):
+            node.admin.flushall()
+            node.admin.config_resetstat()
+        self._cluster.end_move(self._slot, self.target, self.source)
+        self.source.ask("CLUSTER", "BUMPEPOCH")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(nodes=3)
+    yield made
+    made.stop()
+
+
+@pytest.fixture()
+def migration(cluster: Cluster) -> Iterator[Migration]:
+    made = Migration(cluster)
+    yield made
+    made.undo()
+
+
+async def test_a_free_lock_of_a_moving_slot_is_taken_at_the_new_node(api: Any, migration: Migration) -> None:
+    source, target, key = migration.source, migration.target, migration.key
+    client, actor, rival = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor(), api.actor()
+    migration.begin()
+    lock, other = api.locks.Lock(client, key, timeout=60), api.locks.Lock(client, key, timeout=60)
+    assert await actor.do(lock.acquire, blocking=False)
+    assert len(target.holders(key)) == 1
+    assert not await rival.do(other.acquire, blocking=False)
+    assert await actor.do(lock.owned) and await actor.do(lock.locked)
+    assert await actor.do(lock.extend, 10)
+    assert 0 < await actor.do(lock.exec, "PTTL", key) <= 70_000
+    waiting = rival.start(other.acquire, blocking_timeout=120)
+    await eventually(lambda: target.waiters(key), "a waiter at the new node")
+    await actor.do(lock.release)
+    assert await waiting
+    migration.end()
+    await rival.do(other.release)
+    assert target.info(key) is None
+
+
+async def test_a_waiter_follows_a_lock_that_moves(api: Any, migration: Migration) -> None:
+    source, target, key = migration.source, migration.target, migration.key
+    client, actor, rival = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor(), api.actor()
+    lock, other = api.locks.Lock(client, key, timeout=60), api.locks.Lock(client, key, timeout=60)
+    assert await actor.do(lock.acquire)
+    fence = await actor.do(lambda: lock.fence)
+    waiting = rival.start(other.acquire)
+    await eventually(lambda: source.waiters(key), "a waiter")
+    migration.begin()
+    migration.move_keys()
+    await eventually(lambda: target.waiters(key), "the same waiter at the new node")
+    # Still not the slot's owner: holder and waiter are both sent there by ASK.
+    await actor.do(lock.release)
+    assert await waiting
+    assert (await rival.do(lambda: other.fence)) > fence
+    await rival.do(other.release)
+    migration.end()
+    assert await actor.do(lock.acquire, blocking=False)
+    await actor.do(lock.release)
+
+
+async def test_a_session_keeps_its_connection_to_the_new_node(api: Any, migration: Migration) -> None:
+    source, target, key = migration.source, migration.target, migration.key
+    client, actor = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor()
+    told: Any = []
+    lock = api.locks.Lock(client, key, timeout=1.5, session=True, on_lost=told.append)
+    migration.begin()
+    assert await actor.do(lock.acquire)
+    (holder,) = target.holders(key)
+    assert holder["session"]
+    # Nothing renews in a slot that still moves: a session of then would end with its lease, and be told of it.
+    migration.end()
+    await eventually(lambda: target.holders(key)[0]["age"] > 4000, "a session that outlives its lease")
+    assert target.calls("lock.held") > 2 and not told and not await actor.do(lambda: lock.lost)
+    await actor.do(lock.release)
+    assert target.info(key) is None and not told
+
+
+async def test_too_few_replicas_of_the_new_node_give_the_lock_back(api: Any, migration: Migration) -> None:
+    source, target, key = migration.source, migration.target, migration.key
+    client, actor = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor()
+    migration.begin()
+    durable = api.locks.Lock(client, key, timeout=60, replicas=1, replica_timeout=50)
+    with pytest.raises(api.locks.NotReplicatedError):
+        await actor.do(durable.acquire)
+    assert target.info(key) is None and target.calls("wait") == 1
+
+
+async def test_several_locks_wait_until_all_have_moved(api: Any, migration: Migration) -> None:
+    source, target, key = migration.source, migration.target, migration.key
+    client, actor, rival = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor(), api.actor()
+    names = [f"{{{key}}}1", f"{{{key}}}2"]
+    one, both = api.locks.Lock(client, names[0], timeout=60), api.locks.MultiLock(client, names)
+    assert await actor.do(one.acquire)
+    migration.begin()
+    # One key is at the source, the other nowhere: -TRYAGAIN, until the slot has moved.
+    waiting = rival.start(both.acquire)
+    await eventually(lambda: refused(source, "mlock.acquire") > 2, "refusals")
+    assert not waiting.done() and not target.info(names[1])
+    await actor.do(one.release)
+    migration.end()
+    assert await waiting
+    assert target.info(names[0]) and target.info(names[1])
+    await rival.do(both.release)
+
+
+def refused(server: Server, command: str) -> int:
+    """By the server, or by the module itself: versions differ."""
+    stats: Any = server.admin.info("commandstats").get(f"cmdstat_{command}", {})
+    return int(stats.get("rejected_calls", 0)) + int(stats.get("failed_calls", 0))

@@ -1,0 +1,39 @@
+"""The Python programs of README.md and of the client's own README run as they are printed, on a server's port."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from servers import ROOT, Server, until
+
+PROGRAMS = [
+    (document, program)
+    for document in ("README.md", "clients/python/README.md")
+    for program in re.findall(r"^```python\n(.*?)^```$", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
+]
+
+
+def test_there_are_three() -> None:
+    assert [document for document, _ in PROGRAMS] == ["README.md"] + ["clients/python/README.md"] * 2
+
+
+@pytest.mark.parametrize("program", [program for _, program in PROGRAMS])
+def test_it_waits_for_its_turn_holds_the_lock_and_releases_it(server: Server, program: str) -> None:
+    here = program.replace("Redis()", f"Redis(port={server.port})")
+    assert here != program, "it connects to the default port"
+    server.ask("LOCK.ACQUIRE", "report", "somebody", "PX", 60_000)
+    running = subprocess.Popen([sys.executable, "-c", here], stdout=subprocess.PIPE, text=True)
+    try:
+        until(lambda: server.waiters("report") or running.poll() is not None, "a waiter")
+        fence = server.info("report")["fence"]
+        assert server.ask("LOCK.RELEASE", "report", "somebody") == 1
+        printed, _ = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 0
+    assert re.fullmatch(r".* fence \d+\n", printed) and int(printed.split()[-1]) > fence, printed
+    assert server.info("report") is None
