@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis_lock_client::{Client, Error};
-use support::{free_port, Server};
+use support::{Reply, Server};
 
 use crate::tests::proxy::Proxy;
 use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
@@ -40,7 +40,8 @@ async fn a_late_reply_to_a_release_is_no_loss() {
 
 #[tokio::test]
 async fn an_unreachable_server_ends_the_wait_in_time() {
-    let lock = client_of(free_port()).mutex("k");
+    // Nobody listens there.
+    let lock = client_of(1).mutex("k");
     for wait in [None, Some(Duration::from_millis(200))] {
         let ended = match wait {
             None => lock.try_acquire().await,
@@ -61,6 +62,25 @@ async fn a_server_that_comes_back_grants_who_waited() {
     server.restart();
     waiting.await.unwrap().unwrap().release().await.unwrap();
     assert!(matches!(holder.release().await, Err(Error::LockLost)));
+}
+
+#[tokio::test]
+async fn a_waiter_outlasts_a_demotion() {
+    let server = Server::start();
+    let lock = client_of(server.port()).mutex("k").lease(LONG);
+    let holder = lock.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    eventually("a waiter", || server.waiters("k").len() == 1).await;
+    let asked = server.calls("lock.acquire");
+    // Nobody ends its connection: the server says UNBLOCKED, and READONLY from then on.
+    assert_eq!(server.client().run("REPLICAOF 127.0.0.1 1"), Reply::ok());
+    let refused = |server: &Server| server.info("errorstats").find("errorstat_READONLY").is_some();
+    eventually("a replica that refuses", || refused(&server) || waiting.is_finished()).await;
+    assert_eq!(server.client().run("REPLICAOF NO ONE"), Reply::ok());
+    eventually("the same waiter", || server.waiters("k").len() == 1 || waiting.is_finished()).await;
+    assert!(server.calls("lock.acquire") > asked);
+    holder.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
