@@ -125,8 +125,8 @@ impl Client {
         self.lock(Family::Several { keys: keys.into_iter().map(Into::into).collect() })
     }
 
-    /// Sends any command to the server that has `key`, and again for a second while the failure is transient: so it must
-    /// not matter how often it runs.
+    /// Sends any command to the server that has `key`, and again for a second while the failure is transient: it must
+    /// not matter how often the command runs.
     ///
     /// # Errors
     /// As [`Lock::acquire`].

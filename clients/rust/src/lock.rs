@@ -148,9 +148,10 @@ impl Lock {
     /// that; otherwise the lease ends it.
     ///
     /// # Errors
-    /// Where waiting cannot help [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`], [`Error::MaxWaiters`];
-    /// [`Error::Cancelled`] by an operator, [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
-    /// [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what is not transient.
+    /// Where waiting cannot help [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or
+    /// [`Error::MaxWaiters`]; [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`],
+    /// [`Error::Usage`]; [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what is
+    /// not transient.
     pub async fn acquire(&self) -> Result<Guard> {
         match self.take(Wait::ForEver).await? {
             Some(guard) => Ok(guard),
@@ -158,7 +159,8 @@ impl Lock {
         }
     }
 
-    /// [`Lock::acquire`] within this time; None: not granted in time.
+    /// [`Lock::acquire`] within this time; None: not granted in time. Where a server does not answer at all it may take
+    /// [`Client::connect_timeout`] longer.
     ///
     /// # Errors
     /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked in time.

@@ -3,6 +3,7 @@
 //! A command that the server holds back holds back all that come after it on its connection, so a waiter never shares
 //! one. Connections of waiters are kept for the next wait.
 
+use std::io;
 use std::sync::Mutex as StdMutex;
 use std::time::{Duration, Instant};
 
@@ -73,7 +74,10 @@ impl Node {
 
     /// The connection for what is answered at once, and its generation.
     pub(crate) async fn shared(&self, limit: Duration) -> RedisResult<(u64, MultiplexedConnection)> {
-        let mut shared = self.shared.lock().await;
+        // Others may be at it: not one after another, each for as long.
+        let Ok(mut shared) = tokio::time::timeout(limit, self.shared.lock()).await else {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time").into());
+        };
         if let Some(connection) = &shared.connection {
             return Ok((shared.generation, connection.clone()));
         }

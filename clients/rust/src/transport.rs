@@ -1,7 +1,10 @@
 //! Where the commands of one lock go: over connections of the node that has its key, or over one of its own.
 
+use std::future::{poll_fn, Future};
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex as StdMutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -210,7 +213,13 @@ async fn exchange(
         if asked.is_some() {
             cmd("ASKING").query_async::<Value>(connection).await.map_err(Failure::unsent)?;
         }
-        command.query_async(connection).await.map_err(Failure::sent)
+        let mut replied = pin!(command.query_async(connection));
+        match poll_fn(|context| Poll::Ready(replied.as_mut().poll(context))).await {
+            // Its connection had ended before: nobody took the command, and nothing was written.
+            Poll::Ready(Err(error)) if is_connection_failure(&error) => Err(Failure::unsent(error)),
+            Poll::Ready(reply) => reply.map_err(Failure::sent),
+            Poll::Pending => replied.await.map_err(Failure::sent),
+        }
     };
     match limit {
         None => exchanged.await,

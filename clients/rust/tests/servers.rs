@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_lock_client::Client;
+use redis_lock_client::{Client, Guard};
 use support::{Info, Reply, Server, LIMIT};
 
 /// A time that never runs out in a test.
@@ -19,6 +19,11 @@ pub fn eventually(what: &str, mut state: impl FnMut() -> bool) -> impl std::futu
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// Waits until the guard knows that its lock is lost; fails the test when that does not come.
+pub async fn until_lost(guard: &Guard) {
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("the loss is told");
 }
 
 /// A client of a server on this port.
