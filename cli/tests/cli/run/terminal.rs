@@ -1,8 +1,8 @@
 //! In a terminal, under a shell with job control: Ctrl-C, Ctrl-Z, fg, bg, and programs that want the terminal for
 //! themselves.
 //!
-//! dash, as `sh`, starts a program by vfork: a SIGINT in this moment is lost, and after a SIGTSTP it hangs, with or without
-//! us. So where a test presses a key at once, the command is a program that `sh` has become, or bash.
+//! dash, as `sh`, starts a program by vfork: a SIGINT in this moment is lost, and after a SIGTSTP it hangs, with or
+//! without us. So where a test presses a key at once, the command is a program that `sh` has become, or bash.
 
 use support::{until, Server};
 
@@ -24,7 +24,9 @@ fn shell_with(server: &Server) -> Shell {
 fn a_command_has_the_terminal_for_itself() {
     let server = Server::start();
     let mut shell = shell_with(&server);
-    shell.enter("$R sh -c 'stty size; test -t 0 && test -t 1 && echo group $$ of $(ps -o tpgid= -p $$); read line; echo read $line'");
+    let script =
+        "stty size; test -t 0 && test -t 1 && echo group $$ of $(ps -o tpgid= -p $$); read line; echo read $line";
+    shell.enter(&format!("$R sh -c '{script}'"));
     shell.until_shows("24 100");
     let shown = shell.until_shows(" of ") + &shell.until_shows("\n");
     let numbers: Vec<&str> = shown.split_whitespace().filter(|word| word.parse::<i32>().is_ok()).collect();
