@@ -119,7 +119,7 @@ pub struct RunArgs {
     #[arg(value_name = "COMMAND", required = true, last = true)]
     pub command: Vec<OsString>,
     /// How long to wait for the lock: 500ms, 30s, 5m, or `forever`
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_wait_limit)]
+    #[arg(long, value_name = "TIME", default_value = "forever", value_parser = parse_wait_limit)]
     pub wait: WaitLimit,
     /// Do not wait at all
     #[arg(long, conflicts_with = "wait")]
@@ -131,14 +131,20 @@ pub struct RunArgs {
     #[arg(long)]
     pub session: bool,
     /// Hold it as a reader, beside other readers
-    #[arg(long, conflicts_with = "limit")]
+    #[arg(long, conflicts_with_all = ["exclusive", "limit"])]
     pub shared: bool,
+    /// Hold it as the writer, beside no reader
+    #[arg(long, conflicts_with = "limit")]
+    pub exclusive: bool,
     /// Hold one of N permits of a semaphore
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub limit: Option<u32>,
     /// After a lost lock the command gets SIGTERM, and SIGKILL when it is still there after this time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub kill_after: Duration,
+    /// Say how long the lock took, or that it was not granted
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Exit status when the lock was lost while the command ran
     #[arg(long, value_name = "STATUS", default_value_t = 75)]
     pub lost_exit_code: u8,
@@ -291,8 +297,8 @@ fn contradiction(line: &CommandLine) -> Option<&'static str> {
         return Some("--cert and --key belong together");
     }
     match &line.subcommand {
-        Command::Run(run) if run.keys.len() > 1 && (run.shared || run.limit.is_some()) => {
-            Some("several keys are locked as mutexes: neither --shared nor --limit goes with them")
+        Command::Run(run) if run.keys.len() > 1 && (run.shared || run.exclusive || run.limit.is_some()) => {
+            Some("several keys are locked as mutexes: neither --shared, --exclusive nor --limit goes with them")
         }
         _ => None,
     }

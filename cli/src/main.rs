@@ -12,6 +12,7 @@ mod generate;
 mod info;
 mod log;
 mod ls;
+mod message;
 mod output;
 mod reply;
 mod run;
@@ -31,9 +32,14 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(|cause| Error::Io { what: "no runtime".into(), cause })
-        .and_then(|runtime| runtime.block_on(dispatch(line)));
+        .and_then(|runtime| {
+            let done = runtime.block_on(dispatch(line));
+            // A name server that does not answer must not hold us back.
+            runtime.shutdown_background();
+            done
+        });
     done.unwrap_or_else(|error| {
-        eprintln!("redis-lock: {error}");
+        message::say(format_args!("{error}"));
         ExitCode::from(error.exit_code())
     })
 }

@@ -1,10 +1,189 @@
-//! `redis-lock run`: a command under a lock.
+//! `redis-lock run`: a command under a lock, as flock(1).
+//!
+//! | question | file |
+//! | --- | --- |
+//! | which lock, on which server | `lock` |
+//! | what happens from the start of the command to its end | `job` |
+//! | how the command is started, signalled, waited for | `command_group` |
+//! | which signals are passed on, and to whom | `signals` |
+//! | who has the terminal | `terminal` |
+//! | what is done when the command stops | `supervise` |
+//! | how this process ends | `exit` |
+//! | what the system does with a signal; all unsafe code | `dispositions` |
 
+mod command_group;
+mod dispositions;
+mod exit;
+mod job;
+mod lock;
+mod signals;
+mod supervise;
+mod terminal;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use crate::args::{ConnectionArgs, RunArgs};
+use redis::Value;
+use redis_lock_client::{Client, Guard, Lock};
+use rustix::process::Signal;
+
+use crate::args::{ConnectionArgs, RunArgs, WaitLimit};
 use crate::error::Error;
+use crate::message::say;
+use dispositions::Mask;
+use exit::{Exit, LockAtEnd};
+use job::{Job, Outcome};
+use signals::Signals;
 
-pub async fn run(_: RunArgs, _: ConnectionArgs) -> Result<ExitCode, Error> {
-    Err(Error::Server("run is not written yet".into()))
+/// How often somebody who waits makes sure that there is still a server to wait for.
+const SERVER_CHECK: Duration = Duration::from_secs(30);
+
+/// How long a lock that is lost is given back.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Runs the command of the options under their lock, and ends as it did.
+///
+/// # Errors
+/// Where the lock could not be asked for; the command did not run.
+pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, Error> {
+    let mask = Mask::of_this_thread();
+    let mut signals = Signals::that_end().map_err(|cause| Error::Io { what: "signals".into(), cause })?;
+    let server = connection.server();
+    let client = connection.client()?;
+    let asked = Instant::now();
+    let taken = take(&client, &args, &server, &mut signals).await?;
+    if args.verbose {
+        tell(&args, &taken, asked.elapsed());
+    }
+    let exit = match taken {
+        Taken::Granted(guard) => run_under(guard, &args, &server, signals, mask).await,
+        Taken::NotGranted => Exit::Status(args.conflict_exit_code),
+        Taken::GivenUp(signal) => Exit::Signal(signal.as_raw()),
+    };
+    Ok(exit.leave())
+}
+
+enum Taken {
+    Granted(Guard),
+    NotGranted,
+    /// A signal came first.
+    GivenUp(Signal),
+}
+
+fn tell(args: &RunArgs, taken: &Taken, after: Duration) {
+    let name = lock::name(&args.keys);
+    match taken {
+        Taken::Granted(guard) => say(format_args!("{name}: granted after {after:.3?}, fence {}", guard.fence())),
+        Taken::NotGranted => say(format_args!("{name}: not granted, given up after {after:.3?}")),
+        Taken::GivenUp(_) => {}
+    }
+}
+
+async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signals) -> Result<Taken, Error> {
+    let lock = lock::lock(client, args);
+    let taken = tokio::select! {
+        biased;
+        signal = signals.next() => Taken::GivenUp(signal),
+        granted = acquire(&lock, args) => match granted {
+            Ok(Some(guard)) => Taken::Granted(guard),
+            Ok(None) => Taken::NotGranted,
+            Err(redis_lock_client::Error::Cancelled(words)) => {
+                say(format_args!("{}: the wait was ended: {words}", lock::name(&args.keys)));
+                Taken::NotGranted
+            }
+            Err(error) => return Err(lock::error(server, &args.keys, error)),
+        },
+        never = tell_of_silence(client, args, server), if !args.no_wait => match never {},
+    };
+    if let Taken::GivenUp(_) = taken {
+        // Leaves neither a place in the queue nor a grant behind. Who cannot wait for that sends a second signal.
+        tokio::select! {
+            () = client.settled() => {}
+            _ = signals.next() => {}
+        }
+    }
+    Ok(taken)
+}
+
+async fn acquire(lock: &Lock, args: &RunArgs) -> redis_lock_client::Result<Option<Guard>> {
+    match args.wait {
+        _ if args.no_wait => lock.try_acquire().await,
+        WaitLimit::For(limit) => lock.acquire_within(limit).await,
+        WaitLimit::Forever => lock.acquire().await.map(Some),
+    }
+}
+
+/// A wait goes on without a server; nobody would know why it takes so long.
+async fn tell_of_silence(client: &Client, args: &RunArgs, server: &str) -> std::convert::Infallible {
+    let mut is_told = false;
+    loop {
+        let answer: redis_lock_client::Result<Value> = client.query(args.keys[0].as_bytes(), &redis::cmd("PING")).await;
+        match answer.map_err(|error| lock::error(server, &args.keys, error)) {
+            Err(silence @ Error::Connection { .. }) if !is_told => {
+                say(format_args!("{silence}; waiting on"));
+                is_told = true;
+            }
+            Err(Error::Connection { .. }) => {}
+            // Also an error of the server: this user may not say PING, say.
+            Ok(_) | Err(_) => is_told = false,
+        }
+        tokio::time::sleep(SERVER_CHECK).await;
+    }
+}
+
+async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals, mask: Mask) -> Exit {
+    let fence = OsString::from(guard.fence().to_string());
+    let variables = [
+        ("REDIS_LOCK_KEY", args.keys.join(OsStr::new("\n"))),
+        ("REDIS_LOCK_TOKEN", OsStr::from_bytes(guard.token()).to_os_string()),
+        ("REDIS_LOCK_FENCE", fence),
+    ];
+    let mut job = match Job::start(&args.command, &variables, signals, mask) {
+        Ok(job) => job,
+        Err(error) => {
+            let why = exit::why_not_started(&error);
+            say(format_args!("{}: {why}", args.command[0].to_string_lossy()));
+            release(guard, args, server).await;
+            return exit::not_started(&error);
+        }
+    };
+    match job.outcome_under(&guard).await {
+        Outcome::Ended(ended) => exit::after(ended, release(guard, args, server).await, args.lost_exit_code),
+        Outcome::LockLost => {
+            say(format_args!("{}: the lock is lost: ending the command", lock::name(&args.keys)));
+            job.end(args.kill_after).await;
+            give_back_the_rest(guard).await;
+            Exit::Status(args.lost_exit_code)
+        }
+    }
+}
+
+/// Gives the lock back. Only while it is ours by our own clock: what the server says later tells nothing about the time
+/// in which the command ran.
+async fn release(guard: Guard, args: &RunArgs, server: &str) -> LockAtEnd {
+    let name = lock::name(&args.keys);
+    let lost = || {
+        say(format_args!("{name}: the lock was lost while the command ran"));
+        LockAtEnd::Lost
+    };
+    if guard.is_lost() {
+        give_back_the_rest(guard).await;
+        return lost();
+    }
+    let left = guard.remaining().unwrap_or(args.lease);
+    let why = match tokio::time::timeout(left, guard.release()).await {
+        Ok(Ok(())) => return LockAtEnd::Released,
+        Ok(Err(redis_lock_client::Error::LockLost)) => return lost(),
+        Ok(Err(error)) => lock::error(server, &args.keys, error).to_string(),
+        Err(_) => format!("no answer from {server}"),
+    };
+    say(format_args!("{name}: the lock could not be released, its lease ends it: {why}"));
+    LockAtEnd::LeftToItsLease
+}
+
+/// Of several keys that were lost together some may still be held. No answer changes anything.
+async fn give_back_the_rest(guard: Guard) {
+    let _ = tokio::time::timeout(LAST_WORDS, guard.release()).await;
 }

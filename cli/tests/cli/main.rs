@@ -10,6 +10,7 @@ mod log;
 mod ls;
 mod package;
 mod readme;
+mod run;
 mod screen;
 mod tool;
 mod top;

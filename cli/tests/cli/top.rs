@@ -121,6 +121,8 @@ fn keys_sort_the_rows_change_the_interval_and_show_help() {
     screen.until_shows("this help");
     screen.press("\x1b");
     screen.until("no help", |text| !text.contains("this help"));
+    screen.press("k");
+    screen.until_shows("sort: key");
     screen.press("q");
     assert_eq!(screen.status(), 0);
 }

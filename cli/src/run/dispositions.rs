@@ -1,0 +1,161 @@
+//! What this process does upon a signal, which signals its thread blocks, and how a command gets all that as it was
+//! before. All unsafe code of the command line is here. Nothing in here decides which signal means what.
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use rustix::process::Signal;
+
+/// The caller of this process wants the signal ignored: `nohup` says so of SIGHUP, a shell without job control of
+/// SIGINT for what it runs in the background.
+pub fn is_ignored(signal: Signal) -> bool {
+    let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no new action is given; the old one is written to memory of its type, of which all zeros is a value.
+    let now = unsafe {
+        libc::sigaction(signal.as_raw(), ptr::null(), now.as_mut_ptr());
+        now.assume_init()
+    };
+    now.sa_sigaction == libc::SIG_IGN
+}
+
+/// What a signal may do while a handler is put aside.
+#[derive(Clone, Copy)]
+pub enum Meanwhile {
+    /// What the system does on its own: end, stop, or nothing.
+    Default,
+    Ignore,
+}
+
+/// A signal's handler put aside; it comes back when this is dropped.
+pub struct PutAside {
+    signal: Signal,
+    handler: libc::sigaction,
+}
+
+impl PutAside {
+    pub fn new(signal: Signal, meanwhile: Meanwhile) -> PutAside {
+        PutAside { signal, handler: replace(signal, meanwhile) }
+    }
+}
+
+impl Drop for PutAside {
+    fn drop(&mut self) {
+        // SAFETY: the action is the one that the system gave for this signal.
+        unsafe { libc::sigaction(self.signal.as_raw(), &self.handler, ptr::null_mut()) };
+    }
+}
+
+/// Async-signal-safe.
+fn replace(signal: Signal, meanwhile: Meanwhile) -> libc::sigaction {
+    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: all zeros is a sigaction without flags and with an empty mask; SIG_DFL and SIG_IGN call no code of ours.
+    unsafe {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        action.sa_sigaction = match meanwhile {
+            Meanwhile::Default => libc::SIG_DFL,
+            Meanwhile::Ignore => libc::SIG_IGN,
+        };
+        libc::sigaction(signal.as_raw(), &action, before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+/// Every signal is blocked in this thread until this is dropped: none is lost between a fork and an exec, and a process
+/// in the background may give the terminal away.
+pub struct AllBlocked {
+    before: libc::sigset_t,
+    /// A mask belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl AllBlocked {
+    pub fn new() -> AllBlocked {
+        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: both sets are memory of their type, and written before they are read.
+        let before = unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            before.assume_init()
+        };
+        AllBlocked { before, _thread: PhantomData }
+    }
+}
+
+impl Drop for AllBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that the system gave.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+    }
+}
+
+/// The signals that our caller had blocked; the command gets the same.
+#[derive(Clone, Copy)]
+pub struct Mask(libc::sigset_t);
+
+impl Mask {
+    pub fn of_this_thread() -> Mask {
+        let mut now = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: no new set is given; the old one is written to memory of its type.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), now.as_mut_ptr());
+            Mask(now.assume_init())
+        }
+    }
+
+    /// Async-signal-safe.
+    fn apply(&self) -> io::Result<()> {
+        // SAFETY: the set is one that the system gave.
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// Whatever our caller had blocked, these reach this thread from now on.
+pub fn unblock(signals: &[Signal]) {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is emptied before it is filled and read; the numbers are signals'.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal.as_raw());
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+    }
+}
+
+/// Sends this thread a signal, which has been acted upon when the call returns.
+pub fn raise(signal: i32) {
+    // SAFETY: any signal may be sent to oneself; another number is an error without effect.
+    unsafe { libc::raise(signal) };
+}
+
+/// Runs `prepare` in the process that becomes the command, and then gives that process the signals as our caller had
+/// them: `handled` without our handlers, and blocked what `mask` says.
+///
+/// # Safety
+/// `prepare` runs between fork and exec: it must not allocate, lock, or touch what another thread may hold.
+pub unsafe fn before_exec(
+    command: &mut std::process::Command,
+    mask: Mask,
+    handled: [&'static [Signal]; 2],
+    prepare: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: `replace` and `apply` are async-signal-safe and allocate nothing; for `prepare` the caller says so.
+    unsafe {
+        command.pre_exec(move || {
+            prepare()?;
+            for signal in handled.into_iter().flatten() {
+                if !is_ignored(*signal) {
+                    replace(*signal, Meanwhile::Default);
+                }
+            }
+            mask.apply()
+        })
+    };
+}

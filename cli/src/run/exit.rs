@@ -1,0 +1,117 @@
+//! How this process ends, from how the command ended and what became of the lock.
+
+use std::io;
+use std::process::ExitCode;
+
+use rustix::process::Signal;
+
+use super::command_group::Ended;
+use super::dispositions::{self, Meanwhile, PutAside};
+
+/// The command exists but cannot be run, as in every shell.
+const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command.
+const NOT_FOUND: u8 = 127;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Status(u8),
+    /// Ends by the signal of this number, as timeout(1) and sudo(8) do: a shell shows 128 and the number, and a loop
+    /// ends by Ctrl-C.
+    Signal(i32),
+}
+
+/// What became of the lock while the command ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockAtEnd {
+    Released,
+    /// It was held when the command ended, but the server could not be told; the lease ends it.
+    LeftToItsLease,
+    /// For a part of the command's time nobody kept others out.
+    Lost,
+}
+
+/// A lost lock is never silent: it comes before the command's own status.
+pub fn after(ended: Ended, lock: LockAtEnd, lost_exit_code: u8) -> Exit {
+    match (lock, ended) {
+        (LockAtEnd::Lost, _) => Exit::Status(lost_exit_code),
+        (LockAtEnd::Released | LockAtEnd::LeftToItsLease, Ended::Exited(status)) => Exit::Status(status),
+        (LockAtEnd::Released | LockAtEnd::LeftToItsLease, Ended::Killed(signal)) => Exit::Signal(signal),
+    }
+}
+
+/// The status of a command that could not be started.
+pub fn not_started(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::NotFound => Exit::Status(NOT_FOUND),
+        _ => Exit::Status(NOT_EXECUTABLE),
+    }
+}
+
+/// Why, in the words of a shell.
+pub fn why_not_started(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "command not found".to_string(),
+        _ => error.to_string(),
+    }
+}
+
+impl Exit {
+    /// Ends this process, or gives the status to end it with.
+    pub fn leave(self) -> ExitCode {
+        match self {
+            Exit::Status(status) => ExitCode::from(status),
+            Exit::Signal(signal) => {
+                end_by(signal);
+                // Pid 1 of a container does not end by its own signals.
+                ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+            }
+        }
+    }
+}
+
+fn end_by(signal: i32) {
+    // The core of this process would tell nothing about the command.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    let named = Signal::from_named_raw(signal);
+    let _default = named.map(|named| PutAside::new(named, Meanwhile::Default));
+    dispositions::unblock(named.as_slice());
+    dispositions::raise(signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOST: u8 = 75;
+
+    #[test]
+    fn the_status_is_the_commands() {
+        for status in [0, 1, 75, 255] {
+            let exit = after(Ended::Exited(status), LockAtEnd::Released, LOST);
+            assert_eq!(exit, Exit::Status(status));
+        }
+        assert_eq!(after(Ended::Killed(9), LockAtEnd::Released, LOST), Exit::Signal(9));
+    }
+
+    #[test]
+    fn a_server_that_is_away_at_the_end_does_not_change_it() {
+        assert_eq!(after(Ended::Exited(3), LockAtEnd::LeftToItsLease, LOST), Exit::Status(3));
+        assert_eq!(after(Ended::Killed(15), LockAtEnd::LeftToItsLease, LOST), Exit::Signal(15));
+    }
+
+    #[test]
+    fn a_lost_lock_comes_first() {
+        for ended in [Ended::Exited(0), Ended::Exited(3), Ended::Killed(15)] {
+            assert_eq!(after(ended, LockAtEnd::Lost, LOST), Exit::Status(LOST));
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_missing_differs_from_one_that_may_not_run() {
+        assert_eq!(not_started(&io::ErrorKind::NotFound.into()), Exit::Status(127));
+        assert_eq!(not_started(&io::ErrorKind::PermissionDenied.into()), Exit::Status(126));
+        assert_eq!(not_started(&io::Error::from_raw_os_error(libc::ENOEXEC)), Exit::Status(126));
+    }
+}

@@ -1,0 +1,65 @@
+//! The lock that the command runs under: from the options to the client's lock, and from the client's errors to ours.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
+
+use redis_lock_client::{Client, Family, Guard, Lock};
+
+use super::job::Watched;
+use crate::args::RunArgs;
+use crate::error::Error;
+use crate::text::Text;
+
+/// The lock with its lease, and who renews it.
+pub fn lock(client: &Client, args: &RunArgs) -> Lock {
+    let lock = client.lock(family(args)).lease(args.lease);
+    if args.session {
+        lock.session()
+    } else {
+        lock.auto_renew()
+    }
+}
+
+fn family(args: &RunArgs) -> Family {
+    let keys: Vec<Vec<u8>> = args.keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+    match <[Vec<u8>; 1]>::try_from(keys) {
+        Ok([key]) if args.shared => Family::Read { key },
+        Ok([key]) if args.exclusive => Family::Write { key },
+        Ok([key]) => match args.limit {
+            Some(limit) => Family::Semaphore { key, limit, permits: 1 },
+            None => Family::Mutex { key },
+        },
+        Err(keys) => Family::Several { keys },
+    }
+}
+
+/// The keys for people.
+pub fn name(keys: &[OsString]) -> String {
+    let names: Vec<String> = keys.iter().map(|key| Text(key.as_bytes().to_vec()).to_string()).collect();
+    names.join(", ")
+}
+
+/// Why the lock could not be had, or its state is not known.
+pub fn error(server: &str, keys: &[OsString], error: redis_lock_client::Error) -> Error {
+    use redis_lock_client::Error as Failed;
+    match error {
+        Failed::WrongType(_) => Error::WrongType(format!("{}: the key holds something that is no lock", name(keys))),
+        Failed::WrongKind(words) => Error::WrongType(format!(
+            "{}: {words} (--shared and --exclusive go together, --limit and neither have kinds of their own)",
+            name(keys)
+        )),
+        Failed::Usage(problem) => Error::Options(problem.to_string()),
+        other => Error::of_client(server, other),
+    }
+}
+
+impl Watched for Guard {
+    fn lost(&self) -> impl Future<Output = ()> {
+        Guard::lost(self)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_lost()
+    }
+}

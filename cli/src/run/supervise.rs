@@ -1,0 +1,115 @@
+//! What is done when the command stops. Pure: no process, no terminal.
+//!
+//! A job as the shell sees it is our process group. With the command in a group of its own, what the terminal does to
+//! one has to be done to the other:
+//!
+//! | the terminal is | the command stops by | then |
+//! | --- | --- | --- |
+//! | ours | SIGTTIN, SIGTTOU: it asks for it | it gets it, and goes on |
+//! | lent to the command | anything: Ctrl-Z, or itself | our group stops too, for the shell to see; `fg` resumes both |
+//! | another job's | SIGTTIN, SIGTTOU | our group stops by the same signal, as any job in the background |
+//! | ours, another job's | SIGTSTP, passed on by us | we stop too; who shares our group got it from the terminal |
+//! | ours, another job's | SIGSTOP: somebody stops it alone | nothing: the lock is kept |
+//! | none | anything | nothing: nobody would resume us, and the lock is kept |
+
+use rustix::process::Signal;
+
+/// Who has the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreground {
+    NoTerminal,
+    Us,
+    Command,
+    AnotherJob,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UponStop {
+    Nothing,
+    Lend,
+    StopToo(Stop),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub signal: Signal,
+    pub who: WhoStops,
+    /// The command gets the terminal when we are resumed in the foreground.
+    pub wants_terminal: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhoStops {
+    /// This process; whoever shares its group has been told already.
+    Alone,
+    WholeGroup,
+}
+
+/// What to do when the command was stopped by the signal of this number.
+pub fn upon_stop(signal: i32, foreground: Foreground) -> UponStop {
+    let asks = [Signal::TTIN, Signal::TTOU].into_iter().find(|asking| asking.as_raw() == signal);
+    let stop = |signal, who, wants_terminal| UponStop::StopToo(Stop { signal, who, wants_terminal });
+    match (foreground, asks) {
+        (Foreground::NoTerminal, _) => UponStop::Nothing,
+        (Foreground::Us, Some(_)) => UponStop::Lend,
+        (Foreground::Command, _) => stop(Signal::TSTP, WhoStops::WholeGroup, true),
+        (Foreground::AnotherJob, Some(asking)) => stop(asking, WhoStops::WholeGroup, true),
+        (_, None) if signal == Signal::TSTP.as_raw() => stop(Signal::TSTP, WhoStops::Alone, false),
+        (_, None) => UponStop::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY_STOP: [Signal; 4] = [Signal::TSTP, Signal::STOP, Signal::TTIN, Signal::TTOU];
+
+    fn upon(signal: Signal, foreground: Foreground) -> UponStop {
+        upon_stop(signal.as_raw(), foreground)
+    }
+
+    #[test]
+    fn who_asks_for_a_terminal_that_is_ours_gets_it() {
+        assert_eq!(upon(Signal::TTIN, Foreground::Us), UponStop::Lend);
+        assert_eq!(upon(Signal::TTOU, Foreground::Us), UponStop::Lend);
+    }
+
+    #[test]
+    fn who_asks_from_the_background_stops_the_job_by_the_same_signal() {
+        for signal in [Signal::TTIN, Signal::TTOU] {
+            let stop = Stop { signal, who: WhoStops::WholeGroup, wants_terminal: true };
+            assert_eq!(upon(signal, Foreground::AnotherJob), UponStop::StopToo(stop));
+        }
+    }
+
+    #[test]
+    fn a_command_that_has_the_terminal_stops_the_job_however_it_stops() {
+        for signal in EVERY_STOP {
+            let stop = Stop { signal: Signal::TSTP, who: WhoStops::WholeGroup, wants_terminal: true };
+            assert_eq!(upon(signal, Foreground::Command), UponStop::StopToo(stop), "{signal:?}");
+        }
+    }
+
+    #[test]
+    fn a_stop_that_the_terminal_sent_to_our_group_stops_only_us() {
+        for foreground in [Foreground::Us, Foreground::AnotherJob] {
+            let stop = Stop { signal: Signal::TSTP, who: WhoStops::Alone, wants_terminal: false };
+            assert_eq!(upon(Signal::TSTP, foreground), UponStop::StopToo(stop));
+        }
+    }
+
+    #[test]
+    fn a_command_that_somebody_stops_alone_keeps_its_lock() {
+        for foreground in [Foreground::Us, Foreground::AnotherJob] {
+            assert_eq!(upon(Signal::STOP, foreground), UponStop::Nothing);
+        }
+    }
+
+    #[test]
+    fn without_a_terminal_nobody_would_resume_us() {
+        for signal in EVERY_STOP {
+            assert_eq!(upon(signal, Foreground::NoTerminal), UponStop::Nothing, "{signal:?}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Who gets the lock, and of which kind it is.
+
+use rustix::process::Signal;
+use support::{until, Server};
+
+use super::runner::{done, is_held, run, until_waiters, Runner};
+use crate::tool::{at, command};
+
+#[test]
+fn a_lock_that_is_held_is_a_conflict_without_a_wait_or_after_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k other PERSIST").fence();
+    for options in ["--no-wait k", "--wait 50ms k", "--wait 0s k"] {
+        let end = done(&server, options, "echo ran");
+        // Silent, as flock: under cron every line would be a mail.
+        assert_eq!((end.code(), end.stdout(), end.stderr.as_str()), (Some(1), "", ""), "{options}");
+    }
+    assert_eq!(done(&server, "--no-wait --conflict-exit-code 9 k", "true").code(), Some(9));
+    let told = done(&server, "--no-wait --verbose k", "true");
+    assert!(told.stderr.contains("k: not granted"), "{}", told.stderr);
+    assert_eq!(at(&server, "waiters k --json").json().as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn without_an_option_it_waits_and_two_waiters_get_it_in_their_order() {
+    let server = Server::start();
+    let mut holder = run(&server, "k", "read _; exit 0");
+    until("it is held", || is_held(&server, "k"));
+    let log = server.dir().join("order");
+    let append = |word: &str| format!("echo {word} >> {}", log.display());
+    let first = run(&server, "k", &append("first"));
+    until_waiters(&server, "k", 1);
+    let second = run(&server, "k", &append("second"));
+    until_waiters(&server, "k", 2);
+    holder.close_stdin();
+    for runner in [holder, first, second] {
+        assert_eq!(runner.end().code(), Some(0));
+    }
+    assert_eq!(std::fs::read_to_string(&log).expect("both wrote"), "first\nsecond\n");
+}
+
+#[test]
+fn it_outlives_its_lease_by_renewals_and_with_a_session_by_none() {
+    let server = Server::start();
+    for (options, renews) in [("--lease 300ms k", true), ("--lease 300ms --session k", false)] {
+        let before = renewals(&server);
+        let mut runner = run(&server, options, "echo ready; read _; exit 0");
+        runner.until_prints("ready");
+        let fence = server.client().run("LOCK.INFO k").get("fence").int();
+        let mut client = server.client();
+        until("it has outlived its lease three times", || {
+            client.run("LOCK.INFO k").get("holders").items()[0].get("age").int() > 900
+        });
+        assert_eq!(client.run("LOCK.INFO k").get("fence").int(), fence);
+        assert_eq!(renewals(&server) > before, renews, "{options}");
+        runner.close_stdin();
+        assert_eq!(runner.end().code(), Some(0));
+        assert!(!is_held(&server, "k"));
+    }
+}
+
+fn renewals(server: &Server) -> i64 {
+    let stats = server.info("commandstats");
+    let calls = stats.find("cmdstat_lock.renew").and_then(|line| line.split(['=', ',']).nth(1)?.parse().ok());
+    calls.unwrap_or(0)
+}
+
+#[test]
+fn readers_share_and_a_writer_does_not() {
+    let server = Server::start();
+    let mut readers: Vec<Runner> = (0..2).map(|_| run(&server, "--shared k", "echo ready; read _; exit 0")).collect();
+    readers.iter().for_each(|reader| reader.until_prints("ready"));
+    assert_eq!(done(&server, "--no-wait --exclusive k", "true").code(), Some(1));
+    readers.iter_mut().for_each(Runner::close_stdin);
+    for reader in readers {
+        assert_eq!(reader.end().code(), Some(0));
+    }
+    assert_eq!(done(&server, "--no-wait --exclusive k", "true").code(), Some(0));
+}
+
+#[test]
+fn a_lock_of_another_kind_and_a_key_that_is_no_lock_are_65() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("RWLOCK.ACQUIRE k other READ PERSIST");
+    let end = done(&server, "k", "true");
+    assert_eq!(end.code(), Some(65), "{end:?}");
+    assert!(end.stderr.contains("--shared"), "{}", end.stderr);
+    client.run("SET string x");
+    let end = done(&server, "string", "true");
+    assert_eq!(end.code(), Some(65), "{end:?}");
+    assert!(end.stderr.contains("string"), "{}", end.stderr);
+}
+
+#[test]
+fn a_semaphore_has_its_limit_of_permits() {
+    let server = Server::start();
+    let mut holders: Vec<Runner> = (0..2).map(|_| run(&server, "--limit 2 k", "echo ready; read _; exit 0")).collect();
+    holders.iter().for_each(|holder| holder.until_prints("ready"));
+    assert_eq!(done(&server, "--no-wait --limit 2 k", "true").code(), Some(1));
+    holders[0].close_stdin();
+    assert_eq!(done(&server, "--limit 2 k", "true").code(), Some(0));
+}
+
+#[test]
+fn several_keys_are_taken_all_at_once_or_not_at_all() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE b other PERSIST").fence();
+    assert_eq!(done(&server, "--no-wait a b c", "true").code(), Some(1));
+    let waiting = run(&server, "a b c", "echo ready; read _; exit 0");
+    until_waiters(&server, "b", 1);
+    assert!(!is_held(&server, "a"), "no partial hold");
+    client.run("LOCK.RELEASE b other");
+    waiting.until_prints("ready");
+    assert!(["a", "b", "c"].iter().all(|key| is_held(&server, key)));
+    waiting.signal(Signal::TERM);
+    waiting.end();
+    assert!(!["a", "b", "c"].iter().any(|key| is_held(&server, key)));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_69_and_one_without_the_module_too() {
+    let port = support::free_port().to_string();
+    let end = Runner::start(command().args(["-p", &port, "run", "--no-wait", "k", "--", "true"])).end();
+    assert_eq!(end.code(), Some(69), "{end:?}");
+    assert!(end.stderr.contains(&port), "{}", end.stderr);
+    let bare = Server::builder().no_module().start();
+    let end = done(&bare, "k", "true");
+    assert_eq!(end.code(), Some(69), "{end:?}");
+    assert!(end.stderr.contains("loadmodule"), "{}", end.stderr);
+}
+
+#[test]
+fn a_wait_that_an_operator_ends_is_a_conflict_and_is_told() {
+    let server = Server::start();
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let runner = run(&server, "k", "echo ran");
+    until_waiters(&server, "k", 1);
+    let waiter = server.client().run("LOCK.WAITERS k").items()[0].get("owner").text().to_string();
+    assert_eq!(server.client().cmd(&["LOCK.CANCEL", "k", &waiter]).int(), 1);
+    let end = runner.end();
+    assert_eq!((end.code(), end.stdout()), (Some(1), ""));
+    assert!(end.stderr.contains("k: the wait was ended"), "{}", end.stderr);
+}

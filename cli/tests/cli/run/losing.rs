@@ -1,0 +1,209 @@
+//! The lock is lost while the command runs, or seems to be.
+
+use faults::proxy::{Direction, Proxy};
+use rustix::process::Signal;
+use support::{until, Server};
+
+use super::runner::{is_gone, is_held, run, send, until_gone, Runner};
+use crate::tool::command;
+
+#[test]
+fn a_broken_lock_ends_the_command_and_is_told() {
+    let server = Server::start();
+    for options in ["--lease 600ms k", "--lease 600ms --session k", "--lease 600ms k k2"] {
+        let mut runner = run(&server, options, "sleep 300 & echo sleeper $!; sleep 300; echo after");
+        let sleeper = runner.printed_id("sleeper");
+        assert_eq!(server.client().run("LOCK.BREAK k").int(), 1);
+        assert_eq!(runner.wait().code(), Some(75), "{options}");
+        until_gone(sleeper);
+        let end = runner.end();
+        assert!(
+            end.stderr.contains("k: the lock is lost") || end.stderr.contains("k2: the lock is lost"),
+            "{}",
+            end.stderr
+        );
+        assert!(!end.stdout().contains("after"));
+        // Of several the rest is given back.
+        assert!(!is_held(&server, "k2"));
+    }
+    let runner = run(&server, "--lease 600ms --lost-exit-code 42 k", "echo ready; sleep 300");
+    runner.until_prints("ready");
+    server.client().run("LOCK.BREAK k");
+    assert_eq!(runner.end().code(), Some(42));
+}
+
+#[test]
+fn who_ignores_sigterm_is_killed_with_all_it_has_started() {
+    let server = Server::start();
+    let script = "trap '' TERM; (trap '' TERM; sleep 300) & echo ready; while :; do sleep 300; done";
+    let mut runner = run(&server, "--lease 600ms --kill-after 200ms k", script);
+    runner.until_prints("ready");
+    server.client().run("LOCK.BREAK k");
+    assert_eq!(runner.wait().code(), Some(75));
+    let mark = runner.mark().clone();
+    until("nobody is left", || mark.processes().is_empty());
+}
+
+#[test]
+fn what_outlives_the_command_is_killed_too_when_the_lock_is_lost() {
+    let server = Server::start();
+    // The shell ends by SIGTERM at once, and what it has started goes on.
+    let script = "(trap '' TERM; echo deaf; while :; do sleep 300; done) & sleep 300";
+    let mut runner = run(&server, "--lease 600ms --kill-after 500ms k", script);
+    runner.until_prints("deaf");
+    server.client().run("LOCK.BREAK k");
+    assert_eq!(runner.wait().code(), Some(75));
+    let mark = runner.mark().clone();
+    until("nobody is left", || mark.processes().is_empty());
+}
+
+#[test]
+fn a_command_that_clears_up_has_the_time_for_it() {
+    let server = Server::start();
+    let script = "trap 'read _; echo cleared up; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut runner = run(&server, "--lease 600ms --kill-after 1h k", script);
+    runner.until_prints("ready");
+    server.client().run("LOCK.BREAK k");
+    runner.until_says("the lock is lost");
+    runner.write(b"\n");
+    let end = runner.end();
+    assert_eq!((end.code(), end.stdout()), (Some(75), "ready\ncleared up\n"));
+}
+
+#[test]
+fn a_stopped_command_is_resumed_to_be_ended() {
+    let server = Server::start();
+    let runner = run(&server, "--lease 600ms --kill-after 1h k", "echo command $$; sleep 300");
+    let command = runner.printed_id("command");
+    send(command, Signal::STOP);
+    super::runner::until_stopped(command);
+    server.client().run("LOCK.BREAK k");
+    assert_eq!(runner.end().code(), Some(75));
+    assert!(is_gone(command));
+}
+
+#[test]
+fn a_loss_that_shows_only_at_the_release_is_told_too() {
+    let server = Server::start();
+    let mut runner = run(&server, "--lease 10m k", "echo ready; read _; exit 0");
+    runner.until_prints("ready");
+    server.client().run("LOCK.BREAK k");
+    // Somebody else has it meanwhile, and keeps it.
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    runner.close_stdin();
+    let end = runner.end();
+    assert_eq!(end.code(), Some(75));
+    assert!(end.stderr.contains("k: the lock was lost while the command ran"), "{}", end.stderr);
+    assert!(is_held(&server, "k"));
+}
+
+#[test]
+fn a_key_that_became_something_else_is_a_loss() {
+    let server = Server::start();
+    let runner = run(&server, "--lease 600ms k", "echo ready; sleep 300");
+    runner.until_prints("ready");
+    server.client().run("SET k x");
+    assert_eq!(runner.end().code(), Some(75));
+}
+
+#[test]
+fn a_killed_server_is_a_loss_when_the_lease_is_over_and_with_a_session_at_once() {
+    for options in ["--lease 1s k", "--lease 10m --session k"] {
+        let mut server = Server::start();
+        let runner = run(&server, options, "echo ready; sleep 300");
+        runner.until_prints("ready");
+        server.kill();
+        let end = runner.end();
+        assert_eq!(end.code(), Some(75), "{options}: {}", end.stderr);
+    }
+}
+
+#[test]
+fn a_server_that_is_away_at_the_end_does_not_change_the_status_but_is_told() {
+    let mut server = Server::start();
+    let mut runner = run(&server, "--lease 2s k", "echo ready; read _; exit 3");
+    runner.until_prints("ready");
+    server.kill();
+    runner.close_stdin();
+    let end = runner.end();
+    assert_eq!(end.code(), Some(3), "{}", end.stderr);
+    assert!(end.stderr.contains("k: the lock could not be released"), "{}", end.stderr);
+}
+
+#[test]
+fn a_server_that_comes_back_in_time_is_no_loss() {
+    let mut server = Server::builder().appendonly().start();
+    let mut runner = run(&server, "--lease 30s k", "echo ready; read _; exit 3");
+    runner.until_prints("ready");
+    server.kill();
+    server.restart();
+    assert!(is_held(&server, "k"));
+    runner.close_stdin();
+    let end = runner.end();
+    assert_eq!((end.code(), end.stderr.as_str()), (Some(3), ""));
+    assert!(!is_held(&server, "k"));
+}
+
+fn through(proxy: &Proxy, options: &str, script: &str) -> Runner {
+    let port = proxy.port().to_string();
+    Runner::start(command().args(["-p", &port, "run"]).args(options.split(' ')).args(["--", "sh", "-c", script]))
+}
+
+#[test]
+fn a_release_whose_reply_is_lost_is_sent_again_and_is_no_loss() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).expect("a proxy");
+    let mut runner = through(&proxy, "--lease 30s k", "echo ready; read _; exit 3");
+    runner.until_prints("ready");
+    proxy.stall(&[Direction::ToClient]);
+    runner.close_stdin();
+    until("the server has released it", || !is_held(&server, "k"));
+    proxy.cut();
+    proxy.heal();
+    let end = runner.end();
+    assert_eq!((end.code(), end.stderr.as_str()), (Some(3), ""));
+}
+
+#[test]
+fn a_grant_whose_reply_is_lost_is_asked_for_again_and_is_one_hold() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).expect("a proxy");
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let mut runner = through(&proxy, "--lease 30s k", "echo ready $REDIS_LOCK_FENCE; read _; exit 0");
+    super::runner::until_waiters(&server, "k", 1);
+    proxy.stall(&[Direction::ToClient]);
+    server.client().run("LOCK.RELEASE k other");
+    until("it is granted", || is_held(&server, "k"));
+    proxy.cut();
+    proxy.heal();
+    runner.until_prints("ready");
+    let info = server.client().run("LOCK.INFO k");
+    assert_eq!(runner.printed(), format!("ready {}\n", info.get("fence").int()));
+    runner.close_stdin();
+    assert_eq!(runner.end().code(), Some(0));
+    assert!(!is_held(&server, "k"));
+}
+
+#[test]
+fn a_server_that_falls_silent_is_a_loss_when_the_lease_is_over() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).expect("a proxy");
+    let runner = through(&proxy, "--lease 1s k", "echo ready; sleep 300");
+    runner.until_prints("ready");
+    proxy.stall(&[Direction::ToClient, Direction::ToServer]);
+    assert_eq!(runner.end().code(), Some(75));
+}
+
+#[test]
+fn who_was_stopped_past_the_lease_notices_at_once_when_resumed() {
+    let server = Server::start();
+    let mut runner = run(&server, "--lease 500ms k", "echo command $$; sleep 300");
+    let command = runner.printed_id("command");
+    runner.signal(Signal::STOP);
+    until("the lease is over", || !is_held(&server, "k"));
+    let fence = server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    runner.signal(Signal::CONT);
+    assert_eq!(runner.wait().code(), Some(75));
+    assert!(is_gone(command));
+    assert_eq!(server.client().run("LOCK.INFO k").get("fence").int(), fence, "the new holder keeps it");
+}

@@ -1,0 +1,12 @@
+//! `redis-lock run` against real servers, with real signals, terminals and crashes.
+
+mod environment;
+mod granting;
+mod losing;
+mod runner;
+mod shell;
+mod signals;
+mod status;
+mod surroundings;
+mod terminal;
+mod waiting;

@@ -1,0 +1,153 @@
+//! What may happen to the server while it waits, and failovers.
+
+use std::time::Duration;
+
+use faults::sentinels::{Judgement, Sentinels, NAME};
+use faults::Cluster;
+use support::{in_sync, until, Client, Server};
+
+use super::runner::{done, is_held, run, until_waiters, Runner};
+use crate::tool::command;
+
+#[test]
+fn a_server_that_is_killed_and_comes_back_is_waited_for() {
+    let mut server = Server::builder().appendonly().start();
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let runner = run(&server, "k", "echo ran");
+    until_waiters(&server, "k", 1);
+    server.kill();
+    server.restart();
+    until_waiters(&server, "k", 1);
+    assert_eq!(server.client().run("LOCK.RELEASE k other").int(), 1);
+    let end = runner.end();
+    assert_eq!((end.code(), end.stdout()), (Some(0), "ran\n"));
+}
+
+#[test]
+fn a_server_that_stays_away_is_told_and_the_wait_ends_with_69() {
+    let mut server = Server::start();
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let runner = run(&server, "--wait 2s k", "echo ran");
+    until_waiters(&server, "k", 1);
+    server.kill();
+    let end = runner.end();
+    assert_eq!((end.code(), end.stdout()), (Some(69), ""), "{}", end.stderr);
+    assert!(end.stderr.contains(&server.port().to_string()), "{}", end.stderr);
+}
+
+#[test]
+fn a_server_that_is_away_from_the_start_is_told_and_waited_for() {
+    let mut server = Server::start();
+    server.kill();
+    let runner = run(&server, "k", "echo ran");
+    runner.until_says("waiting on");
+    server.restart();
+    assert_eq!(runner.end().stdout(), "ran\n");
+}
+
+/// A primary with its replica, and Sentinels that do nothing on their own.
+struct Watched {
+    primary: Server,
+    replica: Server,
+    sentinels: Sentinels,
+}
+
+impl Watched {
+    fn start() -> Watched {
+        let primary = Server::start();
+        let replica = Server::builder().replica_of(&primary).start();
+        in_sync(&primary, &replica);
+        let patient = Duration::from_secs(30);
+        let sentinels = Sentinels::of(&primary, 1, Judgement { down_after: patient, failover_timeout: patient });
+        Watched { primary, replica, sentinels }
+    }
+
+    fn run(&self, options: &str, script: &str) -> Runner {
+        let addresses: Vec<String> = self.sentinels.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let sentinels = ["--sentinel", &addresses.join(","), "--master", NAME, "run"];
+        Runner::start(command().args(sentinels).args(options.split(' ')).args(["--", "sh", "-c", script]))
+    }
+
+    fn fail_over(&self) {
+        until("a failover begins", || !self.sentinels.fail_over().is_error());
+        until("the replica is the primary", || self.sentinels.agree_on(self.replica.port()));
+        until("it says so itself", || self.replica.info("replication").text("role") == "master");
+    }
+}
+
+#[test]
+fn a_failover_while_it_waits_is_followed() {
+    let servers = Watched::start();
+    let fence = servers.primary.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let runner = servers.run("k", "echo $REDIS_LOCK_FENCE");
+    until_waiters(&servers.primary, "k", 1);
+    in_sync(&servers.primary, &servers.replica);
+    servers.fail_over();
+    until_waiters(&servers.replica, "k", 1);
+    assert_eq!(servers.replica.client().run("LOCK.RELEASE k other").int(), 1);
+    let end = runner.end();
+    assert_eq!(end.code(), Some(0), "{}", end.stderr);
+    assert!(end.stdout().trim().parse::<i64>().expect("a fence") > fence);
+}
+
+#[test]
+fn a_failover_while_the_command_runs_is_no_loss_where_the_replica_has_the_lock() {
+    let servers = Watched::start();
+    let mut runner = servers.run("--lease 30s k", "echo ready; read _; exit 3");
+    runner.until_prints("ready");
+    in_sync(&servers.primary, &servers.replica);
+    servers.fail_over();
+    // Until then it believes to be the primary, and a release there would be lost with it.
+    until("the old primary follows", || {
+        // It ends all connections as it does.
+        let role = Client::try_connect(servers.primary.port()).and_then(|mut client| client.try_cmd(&["ROLE"]));
+        role.is_ok_and(|role| role.items()[0].is_bulk("slave"))
+    });
+    assert!(is_held(&servers.replica, "k"));
+    runner.close_stdin();
+    let end = runner.end();
+    assert_eq!((end.code(), end.stderr.as_str()), (Some(3), ""));
+    assert!(!is_held(&servers.replica, "k"));
+}
+
+#[test]
+fn a_failover_that_lost_the_lock_is_a_loss() {
+    let servers = Watched::start();
+    let runner = servers.run("--lease 3s k", "echo ready; sleep 300");
+    runner.until_prints("ready");
+    in_sync(&servers.primary, &servers.replica);
+    servers.fail_over();
+    assert_eq!(servers.replica.client().run("LOCK.BREAK k").int(), 1);
+    let end = runner.end();
+    assert_eq!(end.code(), Some(75), "{}", end.stderr);
+}
+
+#[test]
+fn in_a_cluster_the_node_with_the_key_grants() {
+    let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
+    for key in ["a", "b", "c", "d"] {
+        let port = cluster.node(0).port().to_string();
+        let end = Runner::start(command().args(["-c", "-p", &port, "run", key, "--", "sh", "-c", "exit 3"])).end();
+        assert_eq!((end.code(), end.stderr.as_str()), (Some(3), ""));
+    }
+}
+
+#[test]
+fn twenty_that_wait_ask_once_each_and_all_get_it() {
+    let server = Server::start();
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let runners: Vec<Runner> = (0..20).map(|_| run(&server, "k", "true")).collect();
+    until_waiters(&server, "k", 20);
+    let asked = || {
+        let stats = server.info("commandstats");
+        let calls = stats.find("cmdstat_lock.acquire").and_then(|line| line.split(['=', ',']).nth(1)?.parse().ok());
+        calls.unwrap_or(0i64)
+    };
+    // The holder's one, and one each.
+    assert_eq!(asked(), 21);
+    server.client().run("LOCK.RELEASE k other");
+    for runner in runners {
+        assert_eq!(runner.end().code(), Some(0));
+    }
+    assert_eq!(done(&server, "--no-wait k", "true").code(), Some(0));
+}
