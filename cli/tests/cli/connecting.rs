@@ -170,7 +170,8 @@ fn make_certificates(folder: &Path) -> bool {
         for name in server client; do
             openssl req -newkey rsa:2048 -nodes -keyout $name.key -out $name.csr -subj /CN=$name
             echo subjectAltName=DNS:localhost > $name.ext
-            openssl x509 -req -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out $name.crt -days 2 -extfile $name.ext
+            openssl x509 -req -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out $name.crt -days 2 \\
+                -extfile $name.ext
         done";
     let done = Command::new("bash").args(["-c", script]).current_dir(folder).output();
     done.is_ok_and(|done| done.status.success())
