@@ -19,6 +19,9 @@ use crate::text::Text;
 /// Read where neither -a nor the URI has a password, as redis-cli does.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
+/// Where the address of a Sentinel has none.
+const SENTINEL_PORT: u16 = 26379;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A busy server may take a while for thousands of holders.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,7 +84,11 @@ impl ConnectionArgs {
 
     fn sentinels(&self) -> Result<Vec<ConnectionInfo>, Error> {
         let of_address = |address: &String| {
-            let uri = if address.contains("://") { address.clone() } else { format!("redis://{address}") };
+            let uri = match (address.contains("://"), address.contains(':')) {
+                (true, _) => address.clone(),
+                (false, true) => format!("redis://{address}"),
+                (false, false) => format!("redis://{address}:{SENTINEL_PORT}"),
+            };
             self.encrypted(uri.into_connection_info().map_err(Error::of_options)?)
         };
         self.sentinel.iter().map(of_address).collect()

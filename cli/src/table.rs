@@ -55,7 +55,7 @@ mod tests {
     fn columns_are_aligned_by_what_the_terminal_shows() {
         let mut table = Table::new(&[("KEY", Align::Left), ("N", Align::Right), ("OWNER", Align::Left)]);
         table.row(["東京".into(), "5".into(), "a".into()]);
-        table.row(["k".into(), "1234".into(), "bb".into()]);
-        assert_eq!(table.to_string(), "KEY      N  OWNER\n東京     5  a\nk     1234  bb\n");
+        table.row(["longer".into(), "1234".into(), "bb".into()]);
+        assert_eq!(table.to_string(), "KEY        N  OWNER\n東京       5  a\nlonger  1234  bb\n");
     }
 }

@@ -146,8 +146,8 @@ impl Job {
         }
     }
 
-    /// Does what a signal asks for while the command is being ended; Some: it has. We do not stop with it: SIGKILL is to
-    /// come.
+    /// Does what a signal asks for while the command is being ended; Some: it has. We do not stop with it, for SIGKILL
+    /// is to come.
     fn follow_to_the_end(&mut self, signal: Signal) -> Option<Ended> {
         if signal != Signal::CHILD {
             self.command.send(signal, receiver_of(signal));
@@ -204,12 +204,12 @@ fn tell_our_group(signal: Signal) {
     let _ = kill_current_process_group(signal);
 }
 
-/// Stops; returns when somebody resumes us. At once where the system discards the signal: in a group that no shell would
-/// resume.
+/// Stops; returns when somebody resumes us. At once where the system discards the signal: in a group that no shell
+/// would resume.
 fn stand_still(stop: Stop) {
     let _stops = PutAside::new(stop.signal, Meanwhile::Default);
     match stop.who {
-        // In one step: a shell that sees others stop may resume all of us at once. We are in the group, so it cannot fail.
+        // In one step: a shell that sees others stop may resume all of us at once. We are in the group: it cannot fail.
         WhoStops::WholeGroup => drop(kill_current_process_group(stop.signal)),
         WhoStops::Alone => dispositions::raise(stop.signal.as_raw()),
     }

@@ -120,13 +120,14 @@ async fn tell_of_silence(client: &Client, args: &RunArgs, server: &str) -> std::
     let mut is_told = false;
     loop {
         let answer: redis_lock_client::Result<Value> = client.query(args.keys[0].as_bytes(), &redis::cmd("PING")).await;
-        match answer {
-            Ok(_) => is_told = false,
-            Err(error) if !is_told => {
-                say(format_args!("{}; waiting on", lock::error(server, &args.keys, error)));
+        match answer.map_err(|error| lock::error(server, &args.keys, error)) {
+            Err(silence @ Error::Connection { .. }) if !is_told => {
+                say(format_args!("{silence}; waiting on"));
                 is_told = true;
             }
-            Err(_) => {}
+            Err(Error::Connection { .. }) => {}
+            // Also an error of the server: this user may not say PING, say.
+            Ok(_) | Err(_) => is_told = false,
         }
         tokio::time::sleep(SERVER_CHECK).await;
     }
@@ -153,8 +154,7 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
         Outcome::LockLost => {
             say(format_args!("{}: the lock is lost: ending the command", lock::name(&args.keys)));
             job.end(args.kill_after).await;
-            // Of several keys some may still be held. No answer changes anything.
-            let _ = tokio::time::timeout(LAST_WORDS, guard.release()).await;
+            give_back_the_rest(guard).await;
             Exit::Status(args.lost_exit_code)
         }
     }
@@ -164,16 +164,26 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
 /// in which the command ran.
 async fn release(guard: Guard, args: &RunArgs, server: &str) -> LockAtEnd {
     let name = lock::name(&args.keys);
+    let lost = || {
+        say(format_args!("{name}: the lock was lost while the command ran"));
+        LockAtEnd::Lost
+    };
+    if guard.is_lost() {
+        give_back_the_rest(guard).await;
+        return lost();
+    }
     let left = guard.remaining().unwrap_or(args.lease);
     let why = match tokio::time::timeout(left, guard.release()).await {
         Ok(Ok(())) => return LockAtEnd::Released,
-        Ok(Err(redis_lock_client::Error::LockLost)) => {
-            say(format_args!("{name}: the lock was lost while the command ran"));
-            return LockAtEnd::Lost;
-        }
+        Ok(Err(redis_lock_client::Error::LockLost)) => return lost(),
         Ok(Err(error)) => lock::error(server, &args.keys, error).to_string(),
         Err(_) => format!("no answer from {server}"),
     };
     say(format_args!("{name}: the lock could not be released, its lease ends it: {why}"));
     LockAtEnd::LeftToItsLease
+}
+
+/// Of several keys that were lost together some may still be held. No answer changes anything.
+async fn give_back_the_rest(guard: Guard) {
+    let _ = tokio::time::timeout(LAST_WORDS, guard.release()).await;
 }

@@ -1,15 +1,15 @@
 //! What is done when the command stops. Pure: no process, no terminal.
 //!
-//! A job as the shell sees it is our process group. With the command in a group of its own, what the terminal does to one
-//! has to be done to the other:
+//! A job as the shell sees it is our process group. With the command in a group of its own, what the terminal does to
+//! one has to be done to the other:
 //!
 //! | the terminal is | the command stops by | then |
 //! | --- | --- | --- |
-//! | ours | SIGTTIN, SIGTTOU: it asks for the terminal | it gets it, and goes on |
-//! | lent to the command | anything: Ctrl-Z, or it stops itself | our group stops as by Ctrl-Z, for the shell to see; `fg` resumes both |
-//! | with another job, as we are in the background | SIGTTIN, SIGTTOU | our group stops by the same signal, as any job |
-//! | ours, or with another job | SIGTSTP, passed on by us | we stop too; who shares our group got it from the terminal |
-//! | ours, or with another job | SIGSTOP: somebody stops the command alone | nothing: the lock is kept |
+//! | ours | SIGTTIN, SIGTTOU: it asks for it | it gets it, and goes on |
+//! | lent to the command | anything: Ctrl-Z, or itself | our group stops too, for the shell to see; `fg` resumes both |
+//! | another job's | SIGTTIN, SIGTTOU | our group stops by the same signal, as any job in the background |
+//! | ours, another job's | SIGTSTP, passed on by us | we stop too; who shares our group got it from the terminal |
+//! | ours, another job's | SIGSTOP: somebody stops it alone | nothing: the lock is kept |
 //! | none | anything | nothing: nobody would resume us, and the lock is kept |
 
 use rustix::process::Signal;

@@ -57,13 +57,13 @@ pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Err
     end
 }
 
-/// How long the same connections are used.
-const CONNECT_AGAIN: Duration = Duration::from_secs(30);
+/// How long the same connections are used: a cluster may have got another primary.
+const CONNECT_AGAIN: Duration = Duration::from_secs(120);
 
 type Look = Result<Sample, Error>;
 
-/// Asks the servers again and again. It connects anew after an error, and now and then: another node may be a primary
-/// by then.
+/// Asks the servers again and again. It connects anew after an error, where a primary of a cluster, or that of the
+/// Sentinels, has become a replica, and now and then.
 async fn watch_servers(
     args: &ConnectionArgs,
     servers: Servers,
@@ -80,7 +80,8 @@ async fn watch_servers(
         }
         connected = connected.filter(|(since, _)| since.elapsed() < CONNECT_AGAIN);
         let look = look(args, &mut connected, count).await;
-        if look.is_err() {
+        let is_elsewhere = |sample: &Sample| (args.cluster || args.master.is_some()) && sample.has_replica();
+        if look.as_ref().map_or(true, is_elsewhere) {
             connected = None;
         }
         if looks.send(look).await.is_err() {

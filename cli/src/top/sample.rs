@@ -117,6 +117,11 @@ impl Sample {
         rates
     }
 
+    /// Whether one of the servers is a replica.
+    pub fn has_replica(&self) -> bool {
+        self.servers.iter().any(Server::is_replica)
+    }
+
     /// The sum over all servers.
     pub fn sum(&self, field: impl Fn(&Server) -> u64) -> u64 {
         self.servers.iter().map(field).sum()
@@ -181,6 +186,10 @@ impl Server {
             grace_remaining_ms: count("grace_remaining_ms")?,
             server: server.clone(),
         })
+    }
+
+    pub fn is_replica(&self) -> bool {
+        self.role != "master"
     }
 
     pub fn held(&self) -> u64 {

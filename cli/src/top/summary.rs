@@ -46,7 +46,7 @@ pub fn warnings(sample: &Sample) -> Vec<String> {
     let mut warnings = Vec::new();
     for server in &sample.servers {
         let name = &server.server;
-        if server.role != "master" {
+        if server.is_replica() {
             warnings.push(format!("{name} is a replica: nobody waits there. Ask its primary"));
         }
         if server.eviction_risk > 0 {

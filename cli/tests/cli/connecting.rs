@@ -122,6 +122,14 @@ fn a_master_that_the_sentinels_do_not_know_is_status_69() {
 }
 
 #[test]
+fn the_port_of_a_sentinel_may_be_left_out() {
+    // Nobody listens on that address of the loopback network.
+    let output = redis_lock("--sentinel 127.9.8.7 --master m ls");
+    assert_eq!(output.status, 69);
+    assert!(output.stderr.contains("m, by the Sentinels 127.9.8.7: Connection refused"), "{}", output.stderr);
+}
+
+#[test]
 fn tls_verifies_the_server_by_the_ca_that_is_given_and_shows_its_own_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
     if !make_certificates(folder.path()) {
@@ -162,7 +170,8 @@ fn make_certificates(folder: &Path) -> bool {
         for name in server client; do
             openssl req -newkey rsa:2048 -nodes -keyout $name.key -out $name.csr -subj /CN=$name
             echo subjectAltName=DNS:localhost > $name.ext
-            openssl x509 -req -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out $name.crt -days 2 -extfile $name.ext
+            openssl x509 -req -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out $name.crt -days 2 \\
+                -extfile $name.ext
         done";
     let done = Command::new("bash").args(["-c", script]).current_dir(folder).output();
     done.is_ok_and(|done| done.status.success())

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use faults::Cluster;
+use faults::{Cluster, Takeover};
 use serde_json::{json, Value};
 use support::{in_sync, until, Client, Info, Server};
 
@@ -121,6 +121,8 @@ fn keys_sort_the_rows_change_the_interval_and_show_help() {
     screen.until_shows("this help");
     screen.press("\x1b");
     screen.until("no help", |text| !text.contains("this help"));
+    screen.press("k");
+    screen.until_shows("sort: key");
     screen.press("q");
     assert_eq!(screen.status(), 0);
 }
@@ -331,4 +333,29 @@ fn in_a_cluster_the_locks_of_all_primaries_are_one_list() {
     assert!(text.text().starts_with("3 primaries   module "), "{}", text.stdout);
     assert!(text.text().contains("waiters 15"), "{}", text.stdout);
     assert_eq!(text.text().lines().count(), 8);
+}
+
+#[test]
+fn when_a_replica_of_the_cluster_takes_over_it_is_asked_from_then_on() {
+    let cluster = Cluster::start(Duration::from_secs(30), Server::builder);
+    let screen = Screen::start(&format!("-c -p {} top --interval 100ms", cluster.node(0).port()));
+    screen.until_shows("nobody waits");
+    let replica = cluster.replica_of(0);
+    cluster.fail_over(replica, Takeover::Orderly);
+    let mut client = cluster.node(replica).client();
+    let slots = client.run("CLUSTER NODES");
+    let slots = slots.text().lines().find(|line| line.contains("myself")).expect("itself").to_string();
+    let key = (0..).map(|index| format!("key-{index}")).find(|key| {
+        let slot = cluster.slot(key);
+        let ranges = slots.split_whitespace().skip(8).filter_map(|range| range.split_once('-'));
+        let number = |text: &str| text.parse::<u16>().expect("a slot");
+        ranges.into_iter().any(|(first, last)| (number(first)..=number(last)).contains(&slot))
+    });
+    let key = key.expect("it has slots");
+    client.run(&format!("LOCK.ACQUIRE {key} holder PERSIST")).fence();
+    let mut waiter = cluster.node(replica).client();
+    waiter.send_line(&format!("LOCK.ACQUIRE {key} waiter BLOCK 0"));
+    screen.until("the lock of the new primary", |text| {
+        text.contains(&format!(" {key} ")) && !text.contains("is a replica") && text.contains("3 primaries")
+    });
 }

@@ -116,10 +116,9 @@ fn with_a_session_sigkill_ends_the_lock_at_once() {
 #[test]
 fn a_command_that_is_killed_beside_us_is_noticed() {
     let server = Server::start();
-    let runner = run(&server, "k", "echo command $$; sleep 300");
+    let runner = run(&server, "k", "echo command $$; exec sleep 300");
     let command = runner.printed_id("command");
     send(command, Signal::KILL);
-    runner.mark().processes().into_iter().filter(|id| *id != runner.id()).for_each(|id| send(id, Signal::KILL));
     assert_eq!(runner.end().signal(), Some(9));
     assert!(!is_held(&server, "k"));
 }

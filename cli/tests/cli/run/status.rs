@@ -24,11 +24,20 @@ fn a_command_that_a_signal_ended_ends_it_by_the_same_signal() {
     for signal in [Signal::TERM, Signal::KILL, Signal::INT, Signal::SEGV, Signal::HUP] {
         let end = done(&server, "k", &format!("kill -{} $$", signal.as_raw()));
         assert_eq!(end.signal(), Some(signal.as_raw()), "{signal:?} {end:?}");
-        assert!(!end.status.core_dumped(), "the core would be of the wrong program");
         assert!(!is_held(&server, "k"));
     }
     // Of a real-time signal, which has no name.
     assert_eq!(done(&server, "k", "kill -40 $$").signal(), Some(40));
+}
+
+#[test]
+fn a_core_is_the_commands_alone() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = super::runner::line(&server, "k");
+    let script = format!("ulimit -c unlimited; cd {}; exec {line} sh -c 'kill -SEGV $$'", folder.path().display());
+    let end = Runner::start(std::process::Command::new("sh").args(["-c", &script])).end();
+    assert_eq!((end.signal(), end.status.core_dumped()), (Some(Signal::SEGV.as_raw()), false));
 }
 
 #[test]

@@ -140,6 +140,20 @@ fn pid_1_of(runner: &Runner) -> i32 {
 }
 
 #[test]
+fn a_script_may_put_itself_under_the_lock() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("deploy");
+    let run = line(&server, "deploy");
+    let text = format!("#!/bin/sh\n[ -n \"$REDIS_LOCK_FENCE\" ] || exec {run} \"$0\" \"$@\"\necho \"$1\"; exit 3\n");
+    fs::write(&script, text).expect("a script");
+    let end =
+        Runner::start(Command::new("sh").arg("-c").arg(format!("chmod +x {0}; {0} 'an argument'", script.display())));
+    let end = end.end();
+    assert_eq!((end.code(), end.stdout()), (Some(3), "an argument\n"), "{}", end.stderr);
+}
+
+#[test]
 fn with_nohup_a_hangup_reaches_neither() {
     let server = Server::start();
     let mut nohup = Command::new("sh");

@@ -1,5 +1,8 @@
 //! In a terminal, under a shell with job control: Ctrl-C, Ctrl-Z, fg, bg, and programs that want the terminal for
 //! themselves.
+//!
+//! dash, as `sh`, starts a program by vfork: a SIGINT in this moment is lost, and after a SIGTSTP it hangs, with or
+//! without us. So where a test presses a key at once, the command is a program that `sh` has become, or bash.
 
 use support::{until, Server};
 
@@ -21,7 +24,9 @@ fn shell_with(server: &Server) -> Shell {
 fn a_command_has_the_terminal_for_itself() {
     let server = Server::start();
     let mut shell = shell_with(&server);
-    shell.enter("$R sh -c 'stty size; test -t 0 && test -t 1 && echo group $$ of $(ps -o tpgid= -p $$); read line; echo read $line'");
+    let script =
+        "stty size; test -t 0 && test -t 1 && echo group $$ of $(ps -o tpgid= -p $$); read line; echo read $line";
+    shell.enter(&format!("$R sh -c '{script}'"));
     shell.until_shows("24 100");
     let shown = shell.until_shows(" of ") + &shell.until_shows("\n");
     let numbers: Vec<&str> = shown.split_whitespace().filter(|word| word.parse::<i32>().is_ok()).collect();
@@ -56,7 +61,7 @@ fn ctrl_c_ends_the_command_and_then_us() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     for (key, status) in [(CTRL_C, "status 130"), (CTRL_BACKSLASH, "status 131")] {
-        shell.enter("$R sh -c 'echo ready; sleep 300'");
+        shell.enter("$R sh -c 'echo ready; exec sleep 300'");
         shell.until_shows("ready");
         shell.press(key);
         shell.until_prompt();
@@ -125,7 +130,7 @@ fn in_the_background_it_runs_and_who_reads_the_terminal_stops_until_fg() {
 fn bg_lets_a_stopped_command_go_on() {
     let server = Server::start();
     let mut shell = shell_with(&server);
-    shell.enter("$R sh -c 'echo ready; while ! [ -e /proc/self/cwd/no-such ]; do sleep 0.05; done'");
+    shell.enter("$R bash -c 'echo ready; while :; do sleep 0.05; done'");
     shell.until_shows("ready");
     shell.press(CTRL_Z);
     shell.until_prompt();
@@ -145,7 +150,7 @@ fn ctrl_c_ends_a_loop_of_a_script_around_us() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     shell.command("export R");
-    shell.enter("bash -c 'while :; do $R sh -c \"echo ready; sleep 300\"; echo again; done'");
+    shell.enter("bash -c 'while :; do $R sh -c \"echo ready; exec sleep 300\"; echo again; done'");
     shell.until_shows("ready");
     shell.press(CTRL_C);
     let shown = shell.until_prompt();
@@ -166,6 +171,44 @@ fn ctrl_c_ends_a_loop_around_a_command_that_has_the_terminal() {
     let shown = shell.until_prompt();
     assert!(!shown.contains("again"), "{shown}");
     assert!(shell.command("echo status $?").contains("status 130"));
+}
+
+#[test]
+fn make_gets_ctrl_c_too_whatever_the_command_makes_of_it() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let recipe = "trap 'exit 0' INT; echo ready; while :; do sleep 0.01; done";
+    let rules = format!("target:\n\t@{} sh -c \"{recipe}\"\n\t@echo again\n", line(&server, "k"));
+    std::fs::write(folder.path().join("Makefile"), rules).expect("a Makefile");
+    let mut shell = Shell::start();
+    shell.enter(&format!("make -s -C {} target", folder.path().display()));
+    shell.until_shows("ready");
+    shell.press(CTRL_C);
+    let shown = shell.until_prompt();
+    assert!(!shown.contains("again"), "{shown}");
+    assert!(shell.command("echo status $?").contains("status 130"));
+    assert!(!is_held(&server, "k"));
+}
+
+#[test]
+fn ctrl_z_stops_a_script_around_a_command_that_has_the_terminal() {
+    let server = Server::start();
+    let mut shell = shell_with(&server);
+    shell.command("export R");
+    shell.enter("bash -c '$R sh -c \"echo command \\$\\$; read line; echo read \\$line\"; echo then'");
+    shell.until_shows("command ");
+    let command: i32 = shell.until_shows("\n").trim().parse().expect("a process id");
+    until("the command has the terminal", || shell.foreground() == command);
+    shell.press(CTRL_Z);
+    let shown = shell.until_prompt();
+    assert!(shown.contains("Stopped"), "{shown}");
+    until_stopped(command);
+    shell.enter("fg");
+    until("the command has the terminal again", || shell.foreground() == command);
+    shell.enter("typed");
+    shell.until_shows("read typed");
+    shell.until_shows("then");
+    shell.until_prompt();
 }
 
 #[test]
@@ -203,7 +246,7 @@ fn a_terminal_in_raw_mode_is_usable_again_when_the_lock_is_lost() {
     let server = Server::start();
     let mut shell = Shell::start();
     shell.command("stty echo");
-    shell.enter(&format!("{} sh -c 'stty raw -echo; echo ready; sleep 300'", line(&server, "--lease 600ms k")));
+    shell.enter(&format!("{} sh -c 'stty raw -echo; echo ready; exec sleep 300'", line(&server, "--lease 600ms k")));
     shell.until_shows("ready\n");
     server.client().run("LOCK.BREAK k");
     shell.until_prompt();
@@ -217,8 +260,9 @@ fn a_terminal_in_raw_mode_is_usable_again_when_the_lock_is_lost() {
 fn who_was_stopped_past_the_lease_is_ended_by_fg_without_running_on() {
     let server = Server::start();
     let mut shell = Shell::start();
-    let script = "echo ready; read line; echo \"went\" on";
-    shell.enter(&format!("{} sh -c '{script}'", line(&server, "--lease 500ms k")));
+    let script = "trap 'echo \"went\" on' CONT; echo ready; while :; do sleep 0.01; done";
+    shell.command(&format!("SCRIPT='{}'", script.replace('\'', "'\\''")));
+    shell.enter(&format!("{} bash -c \"$SCRIPT\"", line(&server, "--lease 500ms k")));
     shell.until_shows("ready");
     shell.press(CTRL_Z);
     shell.until_prompt();
