@@ -83,10 +83,7 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[]) =>
       }
 
       override toWritable(socket: unknown): string | Buffer {
-        if (this.sent || this.givenUp) {
-          this.givenUp = true;
-          return PING;
-        }
+        if (this.givenUp) return PING;
         this.sent = true;
         return super.toWritable(socket);
       }

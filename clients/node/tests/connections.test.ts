@@ -124,6 +124,39 @@ suite("connections", (each) => {
     assert.ok(performance.now() - began < 4500);
   });
 
+  each("who is queued asks again at once when the shared connection was cut", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    const hold = await lock.acquire();
+    const waiting = lock.acquire({ token: "early" });
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    const late = lock.acquire({ token: "late" });
+    await eventually(async () => (await server.waiters("k")).length === 2, "two waiters");
+    await server.ask("CLIENT", "KILL", "TYPE", "normal");
+    await eventually(async () => (await server.waiters("k")).length === 2, "both again");
+    const asked = await server.calls("lock.acquire");
+    await hold.release();
+    await (await waiting).release();
+    await (await late).release();
+    assert.ok(asked <= 7 && (await server.calls("lock.acquire")) - asked <= 2);
+  });
+
+  each("many commands that are given up leave the client's queue as it was", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client, call } = await world.connect(proxy, { reconnectMs: 300 });
+    await call("PING");
+    proxy.refuse();
+    await eventually(async () => (await server.connections()) === 0, "no connection");
+    const asked = Array.from({ length: 10 }, () => new Lock(client, "k").acquire({ wait: 50 }));
+    for (const { status } of await Promise.allSettled(asked)) assert.equal(status, "rejected");
+    proxy.accept();
+    assert.equal(await call("PING"), "PONG");
+    await new Lock(client, "k").using(() => undefined);
+    assert.deepEqual([await server.calls("lock.acquire"), await server.info("k")], [1, null]);
+  });
+
   each("the reply that never comes is asked for again", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
@@ -140,7 +173,7 @@ suite("connections", (each) => {
   each("an unreachable server ends the wait in time, and nothing is sent later", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
-    const { client, call } = await world.connect(proxy);
+    const { client, call } = await world.connect(proxy, { reconnectMs: 300 });
     await new Lock(client, "warm").using(() => undefined);
     proxy.refuse();
     await eventually(async () => (await server.connections()) === 0, "no connection");
@@ -270,13 +303,16 @@ suite("connections", (each) => {
     const server = await world.server();
     const { client, end } = await world.connect(server);
     const { client: living } = await world.connect(server);
-    await new Lock(client, "k", { lease: 700 }).acquire();
-    const waiting = new Lock(client, "k", { lease: 700 }).acquire();
+    await new Lock(client, "k").acquire();
+    const waiting = new Lock(client, "k").acquire();
     waiting.catch(() => undefined);
     await eventually(async () => (await server.waiters("k")).length, "a waiter");
     const next = new Lock(living, "k").acquire();
     assert.ok(await isPending(next));
     await end();
+    await eventually(async () => (await server.waiters("k")).length === 1, "the end of the dead one's wait");
+    // Its lease, shortened.
+    await server.ask("PEXPIRE", "k", 100);
     await (await next).release();
     await assert.rejects(waiting);
   });
@@ -303,8 +339,11 @@ suite("connections", (each) => {
     await eventually(async () => (await target.waiters("k")).length, "a waiter");
     await cluster.moveSlot(slot, target, source);
     await eventually(async () => (await source.waiters("k")).length, "the waiter at the first node");
+    const asked = await source.calls("lock.acquire");
     await again.release();
     await (await second).release();
+    // Told by a message.
+    assert.equal(await source.calls("lock.acquire"), asked);
     for (const key of ["a", "b", "c", "d"]) {
       const first = await new Lock(client, key).acquire();
       const next = new Lock(client, key).acquire();
