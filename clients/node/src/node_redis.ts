@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { outOfTime, pause } from "./clock.js";
+import { outOfTime, pause, withoutConnection } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** What is used of a node-redis client: it is no dependency of this package. */
@@ -97,7 +97,8 @@ class ClientNode implements Node {
         reject(trouble);
       };
       const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), command.stage));
-      const unsent = outOfTime(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), () => command.sent || tooLate());
+      const state = { sent: () => command.sent, connected: () => this.client.isReady };
+      const unsent = withoutConnection(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), state, tooLate);
       const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
       const finish = (): void => {
         unsent.stop();
