@@ -238,6 +238,7 @@ async function main(): Promise<void> {
   }
   const version = /redis_version:(\S+)/.exec(await server.admin.info("server"))?.[1];
   await server.stop();
+  const fair = ["longest wait, ms", "turns of a caller"];
   const perHandoff = ["requests per hand-off", "server CPU µs per hand-off"];
   console.log(`### Node: this lock beside redlock and redis-semaphore
 
@@ -250,7 +251,7 @@ ${table(["lock", "pairs per second", "requests per pair", "server CPU µs per pa
 
 ${WAITERS} callers over one connection, each with a lock object of its own, take turns without a pause:
 
-${table(["lock", "a waiter", "hand-offs per second", ...perHandoff, "longest wait, ms", "turns of a caller"], rows.handoffs)}
+${table(["lock", "a waiter", "hand-offs per second", ...perHandoff, ...fair], rows.handoffs)}
 
 ${number(CALLERS)} callers over one connection wait, and each has one turn (for at most ${PATIENCE_S} s):
 

@@ -81,6 +81,23 @@ export function outOfTime(ms: number, ring: () => void): { stop(): void } {
   };
 }
 
+/** Calls back when a request has waited for a connection for so long; not while there is one that is only busy. */
+export function withoutConnection(
+  ms: number,
+  { sent, connected }: { sent(): boolean; connected(): boolean },
+  ring: () => void,
+): { stop(): void } {
+  let timer: { stop(): void };
+  const look = (): void => {
+    if (sent()) return;
+    if (connected()) watch();
+    else ring();
+  };
+  const watch = (): void => void (timer = outOfTime(ms, look));
+  watch();
+  return { stop: () => timer.stop() };
+}
+
 /** A timer that keeps no process alive, to be set again and again. */
 export class Alarm {
   private timer: NodeJS.Timeout | undefined;

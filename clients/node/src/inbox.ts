@@ -60,6 +60,7 @@ export class Inbox {
   private readonly channels = new Map<string, Promise<void>>();
   private readonly confirmed = new Set<string>();
   private readonly subscriber: Subscriber;
+  private waiting = 0;
 
   constructor(
     node: Node,
@@ -78,6 +79,11 @@ export class Inbox {
 
   get ended(): boolean {
     return this.subscriber.ended;
+  }
+
+  /** How many wait for messages here. */
+  get size(): number {
+    return this.waiting;
   }
 
   listensTo(channel: string): boolean {
@@ -112,11 +118,13 @@ export class Inbox {
   waiter(key: Word, token: Word): Waiter {
     const about = subject(told(key), told(token));
     const waiter = new Waiter(() => {
+      this.waiting -= 1;
       const others = this.waiters.get(about);
       if (others?.delete(waiter) && others.size === 0) this.waiters.delete(about);
     });
     const waiters = this.waiters.get(about) ?? new Set();
     this.waiters.set(about, waiters.add(waiter));
+    this.waiting += 1;
     return waiter;
   }
 

@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { abortable, outOfTime, pause } from "./clock.js";
+import { abortable, outOfTime, pause, withoutConnection } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** What is used of an ioredis client: it is no dependency of this package. */
@@ -83,10 +83,7 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[]) =>
       }
 
       override toWritable(socket: unknown): string | Buffer {
-        if (this.sent || this.givenUp) {
-          this.givenUp = true;
-          return PING;
-        }
+        if (this.givenUp) return PING;
         this.sent = true;
         return super.toWritable(socket);
       }
@@ -145,7 +142,8 @@ class IoredisNode implements Node {
         if (command.sent) fail(trouble);
       };
       const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), stageOf(command)));
-      const unsent = outOfTime(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), () => command.sent || tooLate());
+      const state = { sent: () => command.sent, connected: () => this.redis.status === "ready" };
+      const unsent = withoutConnection(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), state, tooLate);
       const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
       this.inFlight.add(lost);
       command.promise.then(

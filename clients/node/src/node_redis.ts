@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { outOfTime, pause } from "./clock.js";
+import { outOfTime, pause, withoutConnection } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** What is used of a node-redis client: it is no dependency of this package. */
@@ -39,6 +39,38 @@ interface Sentinel extends NodeRedisClient {
   _execute<T>(isReadonly: boolean, use: (client: Client) => Promise<T>): Promise<T>;
 }
 
+/**
+ * A command that knows whether it was written, and becomes a PING where it was given up before. What has no reply when
+ * the connection ends is not written again by node-redis itself; what was not written yet is, however late. Its own
+ * way to take a command back (an AbortSignal) leaves its queue broken after the second one in a row, for ever (5.12).
+ */
+class OnceCommand {
+  readonly args: (string | Buffer)[];
+  sent = false;
+  private givenUp = false;
+
+  constructor(words: readonly Word[]) {
+    this.args = words.map((word) => (typeof word === "number" ? String(word) : word));
+    const name = this.args[0] as string;
+    const written = (): string => {
+      if (this.givenUp) return "PING";
+      this.sent = true;
+      return name;
+    };
+    Object.defineProperty(this.args, 0, { get: written, enumerable: true, configurable: true });
+  }
+
+  get stage(): "unanswered" | "unsent" {
+    return this.sent ? "unanswered" : "unsent";
+  }
+
+  giveUp(): void {
+    if (this.sent) return;
+    this.givenUp = true;
+    this.args.length = 1;
+  }
+}
+
 class ClientNode implements Node {
   constructor(
     private readonly client: Client,
@@ -58,23 +90,26 @@ class ClientNode implements Node {
 
   send(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      // Takes the command back while it waits in node-redis's queue; what was sent is never sent again by itself.
-      const takenBack = new AbortController();
-      const unsent = outOfTime(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), () => takenBack.abort());
-      const tooLate = (): void => {
-        takenBack.abort();
-        finish(() => reject(new Trouble(new Error("No reply in time"), "unanswered")));
+      const command = new OnceCommand(words);
+      const fail = (trouble: Trouble): void => {
+        finish();
+        command.giveUp();
+        reject(trouble);
       };
+      const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), command.stage));
+      const state = { sent: () => command.sent, connected: () => this.client.isReady };
+      const unsent = withoutConnection(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), state, tooLate);
       const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
-      const finish = (end: () => void): void => {
+      const finish = (): void => {
         unsent.stop();
         late?.stop();
-        end();
       };
-      const args = words.map((word) => (typeof word === "number" ? String(word) : word));
-      this.client.sendCommand(args, { abortSignal: takenBack.signal }).then(
-        (reply: unknown) => finish(() => resolve(reply)),
-        (error: unknown) => finish(() => reject(this.trouble(error))),
+      this.client.sendCommand(command.args).then(
+        (reply: unknown) => {
+          finish();
+          resolve(reply);
+        },
+        (error: unknown) => fail(this.trouble(error, command)),
       );
     });
   }
@@ -129,13 +164,9 @@ class ClientNode implements Node {
     return this.client.duplicate({ socket, disableOfflineQueue: false, clientSideCache: undefined, readonly: false });
   }
 
-  private trouble(error: unknown): Trouble {
+  private trouble(error: unknown, command: OnceCommand): Trouble {
     if (isReply(error)) return new Trouble(error, "refused");
-    const name = error instanceof Error ? error.constructor.name : "";
-    // Not sent: taken back, or there was no connection to send it over.
-    const unsent = name === "AbortError" || name === "ClientOfflineError" || name === "ClientClosedError";
-    if (!unsent) return new Trouble(error, "unanswered");
-    return new Trouble(error, this.ended && !this.replaceable ? "closed" : "unsent");
+    return new Trouble(error, !command.sent && this.ended && !this.replaceable ? "closed" : command.stage);
   }
 }
 

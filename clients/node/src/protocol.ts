@@ -5,20 +5,24 @@
  * that nobody is told of.
  */
 
-import { abortable, Backoff, now, pause, Resend } from "./clock.js";
+import { abortable, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
-import type { Connections } from "./connections.js";
+import type { Connections, Listening } from "./connections.js";
 import { LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
 import type { Family, Lease } from "./families.js";
 import type { Waiter } from "./inbox.js";
 import type { Granted, Owned } from "./owned.js";
 import { translated, Trouble } from "./replies.js";
 
-/** How long a request is queued before it is sent again: what a lost message costs at most. */
+/** How long until a queued request is sent again: what a lost message costs at most. */
 export const SLICE_MS = 5000;
+/** Of many waiters, one asks again in so many milliseconds: their asking must not hold up the hand-offs. */
+const APART_MS = 10;
+/** It stays queued for longer than that: a client that is held up comes too late for lock.keep-place (1 s). */
+const QUEUED_SLICES = 2;
 /** While a slot is being moved, messages may not come. */
 const MOVING_SLICE_MS = 250;
-/** How long after its slice a message may come; far below lock.keep-place (1 s), so that the place is still there. */
+/** How long after the end of its time a request's message may come. */
 const LATE_MESSAGE_MS = 250;
 /** How long after the end of the caller's time a reply may come. */
 const LATE_REPLY_MS = 1000;
@@ -209,13 +213,28 @@ class AskingByMessage extends Sending {
         const answered = await this.ask(ends);
         if (answered !== undefined && answered !== "queued") return answered;
       }
-      listening = await abortable(connections.listen(key), this.signal);
+      listening = await this.listen(ends);
+      if (listening === undefined) return undefined;
     }
     const waiter = listening.inbox.waiter(key, request.token);
     try {
-      return await this.wait(waiter, listening.channel, ends);
+      return await this.wait(waiter, listening, ends);
     } finally {
       waiter.close();
+    }
+  }
+
+  /** undefined: the time was over before anybody listened. */
+  private async listen(ends: number): Promise<Listening | undefined> {
+    const over = new AbortController();
+    const timer = ends === Infinity ? undefined : outOfTime(ends - now(), () => over.abort());
+    try {
+      return await abortable(abortable(this.connections.listen(this.request.family.key), over.signal), this.signal);
+    } catch (error) {
+      if (now() >= ends && !this.signal?.aborted) return undefined;
+      throw error;
+    } finally {
+      timer?.stop();
     }
   }
 
@@ -239,20 +258,24 @@ class AskingByMessage extends Sending {
     return abortable(this.connections.send(this.request.family.key, command, withinMs), this.signal);
   }
 
-  private async wait(waiter: Waiter, channel: string, ends: number): Promise<Granted | undefined> {
+  private async wait(waiter: Waiter, { inbox, channel }: Listening, ends: number): Promise<Granted | undefined> {
+    const { connections, request } = this;
     const sent = now();
-    const longest = this.connections.isMoving(this.request.family.key) ? MOVING_SLICE_MS : SLICE_MS;
-    const blockMs = Math.max(1, Math.ceil(Math.min(longest, ends - sent)));
+    const longest = Math.max(SLICE_MS, inbox.size * APART_MS);
+    // Not all at once, where many began to wait together.
+    const slice = connections.isMoving(request.family.key) ? MOVING_SLICE_MS : longest * (0.8 + Math.random() / 5);
+    const blockMs = Math.max(1, Math.ceil(Math.min(longest * QUEUED_SLICES, ends - sent)));
     const answered = await this.ask(ends, "BLOCK", blockMs, "NOTIFY", channel);
     if (answered !== "queued") return answered;
     const over = sent + blockMs;
+    const askAgain = Math.min(sent + slice, over + LATE_MESSAGE_MS);
     let superseding = this.superseding;
     // Whoever asks again before its time was over at the server takes its own place over.
     this.superseding = true;
     for (;;) {
-      const notice = await waiter.next(over + LATE_MESSAGE_MS - now(), this.signal);
+      const notice = await waiter.next(askAgain - now(), this.signal);
       if (notice === undefined) {
-        this.superseding = false;
+        this.superseding = now() < over;
         return undefined;
       }
       switch (notice.outcome) {

@@ -92,6 +92,8 @@ suite("conformance", (each) => {
     const proxy = await world.proxy(server);
     const { client } = await world.connect(server);
     const short = await world.connect(proxy, { socketTimeoutMs: 300 });
+    // A machine that is busy with other things may be later than the usual second.
+    await server.ask("CONFIG", "SET", "lock.keep-place", 60_000);
     const hold = await new Lock(client, "k").acquire();
     const early = new Lock(short.client, "k", { token: "early" }).acquire();
     await eventually(async () => String(await server.waiters("k")) === "early", "the first waiter");
@@ -237,9 +239,6 @@ suite("conformance", (each) => {
     assert.deepEqual(await server.waiters("k"), []);
     assert.equal(await server.calls("lock.cancel"), 1);
     // And once when the grant is on its way and the caller does not know: its message is held back.
-    await new Lock(cut.client, "warm").using(async () => {
-      assert.equal(await new Lock(cut.client, "warm").tryAcquire({ wait: 20 }), null);
-    });
     giveUp = new AbortController();
     waiting = new Lock(cut.client, "k").acquire({ signal: giveUp.signal });
     await eventually(async () => (await server.waiters("k")).length, "a waiter");
