@@ -8,7 +8,6 @@ from typing import Any, Iterator
 import pytest
 from servers import Cluster, Server, eventually
 
-
 # One cluster for all.
 pytestmark = pytest.mark.xdist_group("cluster")
 
