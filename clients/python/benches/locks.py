@@ -207,9 +207,7 @@ def main() -> None:
         number = version.get("valkey_version", version["redis_version"])
         print("## Locks for Python")
         print(f"\n{'Valkey' if 'valkey_version' in version else 'Redis'} {number}, Python {sys.version.split()[0]},")
-        print(
-            f"redis-py {redis.__version__}, python-redis-lock {redis_lock.__version__}; {os.cpu_count()} cores for all."
-        )
+        print(f"redis-py {redis.__version__}, python-redis-lock {redis_lock.__version__}; {os.cpu_count()} cores.")
         print("Commands include those that scripts call.")
 
         print(f"\nOne client, a free lock: acquire and release. Medians of {rounds} rounds of {seconds} s, in turns.")
@@ -221,10 +219,8 @@ def main() -> None:
         }
         table(["lock", "pairs per second", "client CPU", "server CPU", "commands"], cells)
 
-        print(
-            f"\n{CONTENDERS} processes want one lock and hold it for no time, for {contended_s} s. Without a queue the one"
-        )
-        print("that released it often takes it again: changed hands tells how often another got it.")
+        print(f"\n{CONTENDERS} processes want one lock and hold it for no time, for {contended_s} s. Without a queue")
+        print("who released it often takes it again: changed hands tells how often another got it.")
         taken = {name: hand_offs(server, name, contended_s) for name in CONTENDED}
         cells = {
             name: [f"{row.per_second:,.0f}", f"{row.changed_hands:.0%}", *in_common(row)] for name, row in taken.items()

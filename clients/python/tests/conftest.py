@@ -27,3 +27,11 @@ async def api(request: Any) -> AsyncIterator[Any]:
     made = request.param()
     yield made
     await made.end()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What a test measured, by record_property("summary", …)."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "summary":
+                terminalreporter.write_line(value)
