@@ -27,3 +27,16 @@ async def api(request: Any) -> AsyncIterator[Any]:
     made = request.param()
     yield made
     await made.end()
+
+
+def pytest_collection_modifyitems(items: Any) -> None:
+    """What takes longest begins first, so that no worker is left with it at the end."""
+    items.sort(key=lambda item: not any(mark.args == ("sale",) for mark in item.iter_markers("xdist_group")))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What a test measured, by record_property("summary", …)."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "summary":
+                terminalreporter.write_line(value)

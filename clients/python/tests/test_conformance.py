@@ -245,8 +245,10 @@ class InterruptedTask:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
+# A shell that runs the tests in the background has them ignore SIGINT.
 WAITS_FOR_A_LOCK = """
-import sys, redis, redislock
+import signal, sys, redis, redislock
+signal.signal(signal.SIGINT, signal.default_int_handler)
 lock = redislock.Lock(redis.Redis(port=int(sys.argv[1])), "k", timeout=60)
 try:
     print("waits", flush=True)

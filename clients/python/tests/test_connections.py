@@ -195,7 +195,7 @@ async def test_a_forked_child_leaves_the_asyncio_session_to_its_parent(server: S
         status = os.waitpid(child, 0)[1]
         os.close(read)
         os.close(write)
-        await client.aclose()
+        await client.connection_pool.disconnect()
     assert status == 0
 
 

@@ -2,56 +2,100 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from typing import Any, Dict, List
+from typing import Any, List
 
 import pytest
 import redis
+import redis.asyncio
 import redis.lock
 import redislock
+import redislock.asyncio
 from servers import Server, eventually, until
 
-OLD, NEW = 20, 20
-EACH = 8
+# Of the new ones half are threads, half tasks of one event loop.
+OLD, THREADS, TASKS = 20, 10, 10
+EACH = 3
 
 
-def test_old_and_new_clients_take_turns(server: Server) -> None:
-    client = redis.Redis(port=server.port)
-    inside: List[str] = []
-    overlaps: List[Any] = []
-    turns: Dict[str, int] = {"old": 0, "new": 0}
-    first_round: Dict[str, int] = {}
-    mutex = threading.Lock()
-    done = threading.Event()
+class Turns:
+    """What the clients see of each other: who is inside, and how often each of them was."""
 
-    def work(side: str) -> None:
-        kind: Any = redis.lock.Lock if side == "old" else redislock.Lock
-        options = {} if side == "old" else {"mixed": True}
-        lock = kind(client, "k", timeout=60, sleep=0.02, **options)
-        while not done.is_set():
+    def __init__(self) -> None:
+        self.taken = {f"old-{n}": 0 for n in range(OLD)}
+        self.taken.update({f"new-{n}": 0 for n in range(THREADS + TASKS)})
+        self.overlaps: List[Any] = []
+        self.done = threading.Event()
+        self._inside: List[str] = []
+        self._mutex = threading.Lock()
+
+    def enter(self, name: str) -> None:
+        with self._mutex:
+            self._inside.append(name)
+            if len(self._inside) > 1:
+                self.overlaps.append(list(self._inside))
+            if not self.done.is_set():
+                self.taken[name] += 1
+                if min(self.taken.values()) >= EACH:
+                    self.done.set()
+
+    def leave(self, name: str) -> None:
+        with self._mutex:
+            self._inside.remove(name)
+
+    def of(self, side: str) -> int:
+        return sum(count for name, count in self.taken.items() if name.startswith(side))
+
+
+def test_twenty_old_and_twenty_new_clients_take_turns(server: Server, record_property: Any) -> None:
+    client, turns, before = redis.Redis(port=server.port, max_connections=100), Turns(), handed_over(server)
+
+    def work(name: str, lock: Any) -> None:
+        while not turns.done.is_set():
             with lock:
-                with mutex:
-                    inside.append(side)
-                    if len(inside) > 1:
-                        overlaps.append(list(inside))
-                    turns[side] += 1
-                    if not first_round and min(turns.values()) >= EACH:
-                        first_round.update(turns)
-                        done.set()
+                turns.enter(name)
                 time.sleep(0.001)
-                with mutex:
-                    inside.remove(side)
+                turns.leave(name)
 
-    threads = [threading.Thread(target=work, args=(side,)) for side in ["old"] * OLD + ["new"] * NEW]
+    def old(name: str) -> None:
+        work(name, redis.lock.Lock(client, "k", timeout=600, sleep=0.02))
+
+    def new(name: str) -> None:
+        work(name, redislock.Lock(client, "k", timeout=600, sleep=0.02, mixed=True))
+
+    async def task(name: str, async_client: Any) -> None:
+        lock = redislock.asyncio.Lock(async_client, "k", timeout=600, sleep=0.02, mixed=True, thread_local=False)
+        while not turns.done.is_set():
+            async with lock:
+                turns.enter(name)
+                await asyncio.sleep(0.001)
+                turns.leave(name)
+
+    async def tasks() -> None:
+        async with redis.asyncio.Redis(port=server.port) as async_client:
+            await asyncio.gather(*(task(f"new-{THREADS + n}", async_client) for n in range(TASKS)))
+
+    threads = [threading.Thread(target=old, args=(f"old-{n}",), daemon=True) for n in range(OLD)]
+    threads += [threading.Thread(target=new, args=(f"new-{n}",), daemon=True) for n in range(THREADS)]
+    threads.append(threading.Thread(target=lambda: asyncio.run(tasks()), daemon=True))
     for thread in threads:
         thread.start()
-    until(done.is_set, "both sides' turns")
+    until(turns.done.is_set, f"{EACH} turns of each of the forty: {turns.taken}")
     for thread in threads:
         thread.join()
-    print(f"turns until both sides had {EACH}: {first_round}")
-    assert not overlaps, overlaps[:3]
-    assert client.exists("k") == 0
+    all_turns = turns.of("old") + turns.of("new")
+    shares = " and ".join(f"{side} {turns.of(side) / all_turns:.0%}" for side in ("old", "new"))
+    record_property("summary", f"mixed fleet: of {all_turns} turns 20 old clients and 20 new ones had {shares}")
+    assert not turns.overlaps, turns.overlaps[:3]
+    # A new client never waits in the queue: there it would get every turn that another new one ends.
+    assert handed_over(server) == before and client.exists("k") == 0
+
+
+def handed_over(server: Server) -> int:
+    counters: Any = server.admin.info("lock")
+    return int(counters["lock_grants_after_wait"])
 
 
 async def test_a_string_is_waited_for_only_with_mixed(api: Any, server: Server) -> None:

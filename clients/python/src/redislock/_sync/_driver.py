@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, Optional, TypeVar, Union
 
-from .._steps import Background, Cleanup, Close, Notify, Pause, Send, Spawn, Step, Steps
+from .._steps import Background, Cleanup, Close, Notify, Pause, Send, Spawn, Steps
 
 logger = logging.getLogger("redislock")
 

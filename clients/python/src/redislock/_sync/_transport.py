@@ -36,7 +36,7 @@ class Transport:
         return pool_state(self._a_client().connection_pool).socket_timeout_s
 
     def pin(self) -> None:
-        """From here on the connection is never replaced: a session ends with it, and WAIT covers what was sent on it."""
+        """From here on the connection is never replaced: a session ends with it, and WAIT covers what it was sent."""
         self._pinned = True
         _sessions.add(self)
 

@@ -7,7 +7,7 @@ import inspect
 import logging
 from typing import Any, Optional, Set, TypeVar, Union
 
-from .._steps import Background, Cleanup, Close, Notify, Pause, Send, Spawn, Step, Steps
+from .._steps import Background, Cleanup, Close, Notify, Pause, Send, Spawn, Steps
 
 logger = logging.getLogger("redislock")
 

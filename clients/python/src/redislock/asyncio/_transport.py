@@ -8,7 +8,6 @@ import os
 import weakref
 from typing import Any, Dict, Optional, Tuple
 
-import redis.asyncio
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
 
 from .._connections import GET_CONNECTION_ARGS, is_cluster, new_connection, pool_state, times_out_within
@@ -44,7 +43,7 @@ class Transport:
         return known[0]
 
     def pin(self) -> None:
-        """From here on the connection is never replaced: a session ends with it, and WAIT covers what was sent on it."""
+        """From here on the connection is never replaced: a session ends with it, and WAIT covers what it was sent."""
         self._pinned = True
         _sessions.add(self)
 

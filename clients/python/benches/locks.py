@@ -1,0 +1,234 @@
+"""redislock beside redis-py's lock and python-redis-lock, in one run on one server; prints a section in markdown.
+
+    clients/python/bench [--quick]
+
+Contenders are processes: threads of one interpreter would measure who gets its lock (the GIL).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple
+
+import redis
+import redis.asyncio
+import redis.lock
+import redis_lock
+import redislock
+import redislock.asyncio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from servers import Server  # noqa: E402
+
+CONTENDERS = 48
+LEASE_S = 30
+TOKEN = b"bench:1:0123456789abcdef"
+RAW = "execute_command, LOCK.ACQUIRE and LOCK.RELEASE"
+
+
+class Raw:
+    """The same two commands with nothing around them: what a client cannot be faster than."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def acquire(self) -> Any:
+        return self._client.execute_command("LOCK.ACQUIRE", "k", TOKEN, "PX", LEASE_S * 1000, "BLOCK", 3750)
+
+    def release(self) -> Any:
+        return self._client.execute_command("LOCK.RELEASE", "k", TOKEN)
+
+
+def redis_py(sleep: float) -> Callable[[Any], Any]:
+    return lambda client: redis.lock.Lock(client, "k", timeout=LEASE_S, sleep=sleep)
+
+
+def python_redis_lock(client: Any) -> Any:
+    return redis_lock.Lock(client, "k", expire=LEASE_S)
+
+
+SYNC: Dict[str, Callable[[Any], Any]] = {
+    "redislock.Lock": lambda client: redislock.Lock(client, "k", timeout=LEASE_S),
+    "redis.lock.Lock": redis_py(0.1),
+    "python-redis-lock": python_redis_lock,
+    RAW: Raw,
+}
+ASYNCIO: Dict[str, Callable[[Any], Any]] = {
+    "redislock.asyncio.Lock": lambda client: redislock.asyncio.Lock(client, "k", timeout=LEASE_S),
+    "redis.asyncio.lock.Lock": lambda client: redis.asyncio.lock.Lock(client, "k", timeout=LEASE_S),
+    f"asyncio: {RAW}": Raw,
+}
+CONTENDED: Dict[str, Callable[[Any], Any]] = {
+    "redislock.Lock": SYNC["redislock.Lock"],
+    "redis.lock.Lock, sleep=0.1 (its default)": redis_py(0.1),
+    "redis.lock.Lock, sleep=0.01": redis_py(0.01),
+    "redis.lock.Lock, sleep=0.001": redis_py(0.001),
+    "python-redis-lock (it waits with BLPOP)": python_redis_lock,
+}
+
+
+class Sample(NamedTuple):
+    """Per pair or hand-off, but for the first and the last."""
+
+    per_second: float
+    client_cpu_us: float
+    server_cpu_us: float
+    commands: float
+    changed_hands: float = 0.0
+
+
+class Measured:
+    """What the server did between start and end."""
+
+    def __init__(self, server: Server) -> None:
+        self._admin = server.admin
+        self._admin.config_resetstat()
+        self._cpu_s = self._server_cpu_s()
+        self._own_cpu_s, self._began = time.process_time(), time.perf_counter()
+
+    def end(self, count: int) -> Sample:
+        seconds, own_cpu_s = time.perf_counter() - self._began, time.process_time() - self._own_cpu_s
+        cpu_s = self._server_cpu_s() - self._cpu_s
+        stats: Any = self._admin.info("commandstats")
+        own = ("cmdstat_info", "cmdstat_config|resetstat")
+        calls = sum(each["calls"] for name, each in stats.items() if name not in own)
+        count = max(1, count)
+        return Sample(count / seconds, own_cpu_s * 1e6 / count, cpu_s * 1e6 / count, calls / count)
+
+    def _server_cpu_s(self) -> float:
+        cpu: Any = self._admin.info("cpu")
+        return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
+
+
+def pairs(server: Server, seconds: float, rounds: int) -> Dict[str, List[Sample]]:
+    """One client takes and releases a free lock. The locks take turns, so that the machine's moods meet them all."""
+    client = redis.Redis(port=server.port)
+    locks = {name: make(client) for name, make in SYNC.items()}
+    samples: Dict[str, List[Sample]] = {name: [] for name in locks}
+    for _ in range(rounds):
+        for name, lock in locks.items():
+            lock.acquire()
+            lock.release()
+            measured, until, count = Measured(server), time.perf_counter() + seconds, 0
+            while time.perf_counter() < until:
+                lock.acquire()
+                lock.release()
+                count += 1
+            samples[name].append(measured.end(count))
+    client.close()
+    return samples
+
+
+async def asyncio_pairs(server: Server, seconds: float, rounds: int) -> Dict[str, List[Sample]]:
+    client = redis.asyncio.Redis(port=server.port)
+    locks = {name: make(client) for name, make in ASYNCIO.items()}
+    samples: Dict[str, List[Sample]] = {name: [] for name in locks}
+    for _ in range(rounds):
+        for name, lock in locks.items():
+            await lock.acquire()
+            await lock.release()
+            measured, until, count = Measured(server), time.perf_counter() + seconds, 0
+            while time.perf_counter() < until:
+                await lock.acquire()
+                await lock.release()
+                count += 1
+            samples[name].append(measured.end(count))
+    await client.aclose()
+    return samples
+
+
+def hand_offs(server: Server, name: str, seconds: float) -> Sample:
+    """48 processes take and release one lock as fast as they can."""
+    server.admin.flushall()
+    context = multiprocessing.get_context("fork")
+    ready, stop = context.Barrier(CONTENDERS + 1), context.Event()
+    counts = context.Array("q", CONTENDERS, lock=False)
+    # Written only by who holds the lock: the last holder, and how often it was another than the one before.
+    holder = context.Array("q", 2, lock=False)
+    args = (name, server.port, ready, stop, counts, holder)
+    processes = [context.Process(target=contend, args=(number, *args), daemon=True) for number in range(CONTENDERS)]
+    for process in processes:
+        process.start()
+    ready.wait()
+    measured, before, changes_before = Measured(server), sum(counts), holder[1]
+    time.sleep(seconds)
+    count, changes = sum(counts) - before, holder[1] - changes_before
+    sample = measured.end(count)._replace(changed_hands=changes / max(1, count))
+    stop.set()
+    for process in processes:
+        process.join()
+    return sample
+
+
+def contend(number: int, name: str, port: int, ready: Any, stop: Any, counts: Any, holder: Any) -> None:
+    client = redis.Redis(port=port)
+    client.ping()
+    lock = CONTENDED[name](client)
+    ready.wait()
+    while not stop.is_set():
+        lock.acquire()
+        counts[number] += 1
+        if holder[0] != number:
+            holder[0] = number
+            holder[1] += 1
+        lock.release()
+
+
+def table(header: List[str], rows: Dict[str, List[str]]) -> None:
+    print(f"\n| {' | '.join(header)} |")
+    print(f"| --- |{' --: |' * (len(header) - 1)}")
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def in_common(sample: Sample) -> List[str]:
+    return [f"{sample.server_cpu_us:.1f} µs", f"{sample.commands:.1f}"]
+
+
+def median(samples: List[Sample]) -> Sample:
+    return Sample(*(statistics.median(column) for column in zip(*samples)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="short: shows that it runs, and the order of things")
+    quick = parser.parse_args().quick
+    seconds, rounds, contended_s = (0.1, 3, 1.0) if quick else (0.5, 11, 5.0)
+    server = Server()
+    try:
+        version: Any = server.admin.info("server")
+        number = version.get("valkey_version", version["redis_version"])
+        print("## Locks for Python")
+        print(f"\n{'Valkey' if 'valkey_version' in version else 'Redis'} {number}, Python {sys.version.split()[0]},")
+        print(f"redis-py {redis.__version__}, python-redis-lock {redis_lock.__version__}; {os.cpu_count()} cores.")
+        print("Commands include those that scripts call.")
+
+        print(f"\nOne client, a free lock: acquire and release. Medians of {rounds} rounds of {seconds} s, in turns.")
+        measured = {**pairs(server, seconds, rounds), **asyncio.run(asyncio_pairs(server, seconds, rounds))}
+        rows = {name: median(samples) for name, samples in measured.items()}
+        cells = {
+            name: [f"{row.per_second:,.0f}", f"{row.client_cpu_us:.0f} µs", *in_common(row)]
+            for name, row in rows.items()
+        }
+        table(["lock", "pairs per second", "client CPU", "server CPU", "commands"], cells)
+
+        print(f"\n{CONTENDERS} processes want one lock and hold it for no time, for {contended_s} s. Without a queue")
+        print("who released it often takes it again: changed hands tells how often another got it.")
+        taken = {name: hand_offs(server, name, contended_s) for name in CONTENDED}
+        cells = {
+            name: [f"{row.per_second:,.0f}", f"{row.changed_hands:.0%}", *in_common(row)] for name, row in taken.items()
+        }
+        table(["lock", "grants per second", "changed hands", "server CPU", "commands"], cells)
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()
