@@ -44,13 +44,15 @@ test-module: ## the tests of the module and of the tools beside it
 	@scripts/setup compiler libclang redis cli faketime deb
 	@$(METRICS_TOOLS)
 	cargo build --release --workspace $(NO_CLIENTS)
-	@! command -v dpkg-deb >/dev/null || scripts/deb
+	@! command -v dpkg-deb >/dev/null || scripts/deb module
 	@$(MANY_FILES); echo cargo test --release --workspace $(NO_CLIENTS); \
 		cargo test --release --workspace $(NO_CLIENTS)
 
 test-clients: ## the clients (Python, Node, Rust) and the command line, on real servers; needs PyPI and npm
-	@scripts/setup compiler libclang redis cli python node openssl
+	@scripts/setup compiler libclang redis cli python node openssl deb
 	cargo build --release
+	cargo build --release --package redis-lock-cli
+	@! command -v dpkg-deb >/dev/null || scripts/deb cli
 	@$(MANY_FILES); scripts/test-clients
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
@@ -126,7 +128,7 @@ deb: ## Debian packages in target/debian: redis-lock-module, and redis-lock with
 	@command -v dpkg-deb >/dev/null || { echo "make deb: there is no dpkg-deb here" >&2; exit 1; }
 	@scripts/setup compiler libclang deb
 	cargo build --release --package redis-lock --package redis-lock-cli
-	@scripts/deb
+	@scripts/deb module cli
 
 test-deb: deb ## installs each, tries it (the module in Debian's redis-server), removes it; root only, else skipped
 	@scripts/setup redis
