@@ -81,21 +81,29 @@ export function outOfTime(ms: number, ring: () => void): { stop(): void } {
   };
 }
 
-/** Calls back when a request has waited for a connection for so long; not while there is one that is only busy. */
-export function withoutConnection(
-  ms: number,
-  { sent, connected }: { sent(): boolean; connected(): boolean },
+/**
+ * Calls back when a request has had no reply for `withinMs` (undefined: however long it takes), or before, when it has
+ * waited for a connection for `unsentMs`; not while there is one that is only busy. One timer for both.
+ */
+export function outOfPatience(
+  unsentMs: number,
+  withinMs: number | undefined,
+  request: { sent(): boolean; connected(): boolean },
   ring: () => void,
 ): { stop(): void } {
-  let timer: { stop(): void };
+  let left = withinMs ?? Infinity;
+  let timer: { stop(): void } | undefined;
   const look = (): void => {
-    if (sent()) return;
-    if (connected()) watch();
-    else ring();
+    timer = undefined;
+    if (left <= 0 || !(request.sent() || request.connected())) ring();
+    else watch(request.sent() ? left : Math.min(unsentMs, left));
   };
-  const watch = (): void => void (timer = outOfTime(ms, look));
-  watch();
-  return { stop: () => timer.stop() };
+  const watch = (ms: number): void => {
+    left -= ms;
+    if (ms < Infinity) timer = outOfTime(ms, look);
+  };
+  watch(Math.min(unsentMs, left));
+  return { stop: () => timer?.stop() };
 }
 
 /** A timer that keeps no process alive, to be set again and again. */

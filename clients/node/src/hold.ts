@@ -69,6 +69,7 @@ export class Hold extends EventEmitter {
     if (this.controller === undefined) {
       this.controller = new AbortController();
       listened.set(this.controller.signal, this.kept);
+      this.kept.watched();
       if (this.lost) this.kept.lose();
       if (this.lostAs !== undefined) this.controller.abort(this.lostAs);
     }
@@ -119,6 +120,13 @@ export interface Hold extends AsyncDisposable {
   /** Called once, when it is lost. */
   on(event: "lost", listener: (error: LockLostError) => void): this;
   once(event: "lost", listener: (error: LockLostError) => void): this;
+}
+
+for (const add of ["on", "addListener", "prependListener"] as const) {
+  Hold.prototype[add] = function (this: Hold, event: string | symbol, listener: (...args: never[]) => void) {
+    if (event === "lost") this.kept.watched();
+    return EventEmitter.prototype[add].call(this, event, listener as () => void) as Hold;
+  };
 }
 
 // Node has the symbol since 18.18.

@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { abortable, outOfTime, pause, withoutConnection } from "./clock.js";
+import { abortable, outOfPatience, pause } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** What is used of an ioredis client: it is no dependency of this package. */
@@ -128,8 +128,7 @@ class IoredisNode implements Node {
       const [name, ...args] = words;
       const command = new this.Command(String(name), args);
       const finish = (): void => {
-        unsent.stop();
-        late?.stop();
+        patience.stop();
         this.inFlight.delete(lost);
       };
       const fail = (trouble: Trouble): void => {
@@ -143,8 +142,7 @@ class IoredisNode implements Node {
       };
       const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), stageOf(command)));
       const state = { sent: () => command.sent, connected: () => this.redis.status === "ready" };
-      const unsent = withoutConnection(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), state, tooLate);
-      const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
+      const patience = outOfPatience(UNSENT_MS, withinMs, state, tooLate);
       this.inFlight.add(lost);
       command.promise.then(
         (reply) => {

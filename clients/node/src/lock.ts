@@ -164,14 +164,14 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
       }
     }
     owned.granted(granted, family.mode);
-    this.context.made.add(owned);
+    if (family.reentrant) this.context.made.add(owned);
     if (owned.keepers.length > 0) return;
     if (request.session) {
       owned.connection = own?.keep();
       if (owned.connection !== undefined) owned.keepers.push(keepSession(owned, family, owned.connection));
     } else {
       if (settings.autoRenew) owned.keepers.push(keepRenewed(owned, family, connections));
-      owned.keepers.push(keepDeadline(owned));
+      owned.watchedBy(keepDeadline);
     }
   }
 

@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { outOfTime, pause, withoutConnection } from "./clock.js";
+import { outOfPatience, pause } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** What is used of a node-redis client: it is no dependency of this package. */
@@ -40,24 +40,31 @@ interface Sentinel extends NodeRedisClient {
 }
 
 /**
- * A command that knows whether it was written, and becomes a PING where it was given up before. What has no reply when
- * the connection ends is not written again by node-redis itself; what was not written yet is, however late. Its own
- * way to take a command back (an AbortSignal) leaves its queue broken after the second one in a row, for ever (5.12).
+ * The words of a command, as an array has them. They know whether they were written, as node-redis reads their length
+ * then, and become a PING where the command was given up before. What has no reply when the connection ends is not
+ * written again by node-redis itself; what was not written yet is, however late. Its own way to take a command back (an
+ * AbortSignal) leaves its queue broken after the second one in a row, for ever (5.12).
  */
 class OnceCommand {
-  readonly args: (string | Buffer)[];
+  [index: number]: string | Buffer;
   sent = false;
+  /** Tracing reads the words, too, before the command is in the queue: without anybody who traces in Node 18. */
+  queued = false;
+  private readonly words: number;
   private givenUp = false;
 
   constructor(words: readonly Word[]) {
-    this.args = words.map((word) => (typeof word === "number" ? String(word) : word));
-    const name = this.args[0] as string;
-    const written = (): string => {
-      if (this.givenUp) return "PING";
-      this.sent = true;
-      return name;
-    };
-    Object.defineProperty(this.args, 0, { get: written, enumerable: true, configurable: true });
+    this.words = words.length;
+    for (let index = 0; index < words.length; index++) {
+      const word = words[index] as Word;
+      this[index] = typeof word === "number" ? String(word) : word;
+    }
+  }
+
+  get length(): number {
+    if (this.givenUp) return 1;
+    if (this.queued) this.sent = true;
+    return this.words;
   }
 
   get stage(): "unanswered" | "unsent" {
@@ -67,9 +74,12 @@ class OnceCommand {
   giveUp(): void {
     if (this.sent) return;
     this.givenUp = true;
-    this.args.length = 1;
+    this[0] = "PING";
   }
 }
+
+// For whoever wraps sendCommand: an accessor in a real array costs twice as much as the rest of the request.
+Object.setPrototypeOf(OnceCommand.prototype, Array.prototype);
 
 class ClientNode implements Node {
   constructor(
@@ -92,21 +102,18 @@ class ClientNode implements Node {
     return new Promise((resolve, reject) => {
       const command = new OnceCommand(words);
       const fail = (trouble: Trouble): void => {
-        finish();
+        patience.stop();
         command.giveUp();
         reject(trouble);
       };
       const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), command.stage));
       const state = { sent: () => command.sent, connected: () => this.client.isReady };
-      const unsent = withoutConnection(Math.min(UNSENT_MS, withinMs ?? UNSENT_MS), state, tooLate);
-      const late = withinMs === undefined ? undefined : outOfTime(withinMs, tooLate);
-      const finish = (): void => {
-        unsent.stop();
-        late?.stop();
-      };
-      this.client.sendCommand(command.args).then(
+      const patience = outOfPatience(UNSENT_MS, withinMs, state, tooLate);
+      const replied = this.client.sendCommand(command);
+      command.queued = true;
+      replied.then(
         (reply: unknown) => {
-          finish();
+          patience.stop();
           resolve(reply);
         },
         (error: unknown) => fail(this.trouble(error, command)),

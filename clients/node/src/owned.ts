@@ -31,6 +31,8 @@ export class Owned {
   connection: OwnConnection | undefined;
   over = false;
   private isLost = false;
+  private isWatched = false;
+  private watch: ((owned: Owned) => Keeper) | undefined;
   private readonly tells = new Set<(error: LockLostError) => void>();
   private last: Promise<unknown> = Promise.resolve();
 
@@ -56,6 +58,19 @@ export class Owned {
 
   onLost(tell: (error: LockLostError) => void): void {
     this.tells.add(tell);
+  }
+
+  /** How its deadline is watched, which costs a timer: once somebody wants to be told of a loss. */
+  watchedBy(watch: (owned: Owned) => Keeper): void {
+    this.watch = watch;
+    if (this.isWatched) this.keepers.push(watch(this));
+  }
+
+  /** Somebody wants to be told of a loss. */
+  watched(): void {
+    if (this.isWatched) return;
+    this.isWatched = true;
+    if (this.watch !== undefined && !this.isLost && !this.over) this.keepers.push(this.watch(this));
   }
 
   granted(granted: Granted, mode: string): void {

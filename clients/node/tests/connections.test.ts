@@ -131,6 +131,26 @@ suite("connections", (each) => {
     assert.ok(performance.now() - began < 4500);
   });
 
+  each("while nobody can subscribe, nobody is queued to be told by a message", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    const hold = await lock.acquire();
+    const waiting = lock.acquire();
+    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    const asked = await server.calls("lock.acquire");
+    proxy.refuseNew();
+    await server.ask("CLIENT", "KILL", "TYPE", "pubsub");
+    await eventually(() => proxy.refused >= 4, "the subscriber, which connects again and again");
+    assert.equal(await server.calls("lock.acquire"), asked);
+    proxy.accept();
+    await eventually(async () => (await server.calls("lock.acquire")) > asked, "the request again");
+    assert.equal((await server.ask("PUBSUB", "CHANNELS")).length, 1);
+    await hold.release();
+    await (await waiting).release();
+  });
+
   each("who is queued asks again at once when the shared connection was cut", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);

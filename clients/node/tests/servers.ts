@@ -85,19 +85,29 @@ export class Server {
     options: string[] = [],
     { module = true, sentinel = false, port }: { module?: boolean; sentinel?: boolean; port?: number } = {},
   ): Promise<Server> {
-    const server = new Server(port ?? (await freePort()), options, sentinel, module);
-    try {
-      await eventually(() => server.answers(), `a server on port ${server.port}`);
-    } catch (error) {
-      await server.stop();
-      throw error;
+    for (;;) {
+      const server = new Server(port ?? (await freePort()), options, sentinel, module);
+      try {
+        await eventually(() => server.answers(), `a server on port ${server.port}`);
+        return server;
+      } catch (error) {
+        // Another process may have taken the port since it was found to be free.
+        const isTaken = port === undefined && server.log.includes("Address already in use");
+        await server.stop();
+        if (!isTaken) throw error;
+      }
     }
-    return server;
   }
 
+  private get log(): string {
+    return readFileSync(join(this.dir, "log"), "utf8");
+  }
+
+  /** This one answers, and not another one on the same port. */
   private async answers(): Promise<boolean> {
-    assert.equal(this.process.exitCode, null, readFileSync(join(this.dir, "log"), "utf8"));
-    return (await this.admin.ping().catch(() => "")) === "PONG";
+    assert.equal(this.process.exitCode, null, this.log);
+    const info = await this.admin.info("server").catch(() => "");
+    return info.includes(`process_id:${this.process.pid}\r`) && (await this.admin.ping().catch(() => "")) === "PONG";
   }
 
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
@@ -213,6 +223,7 @@ export class Proxy {
   cuts = 0;
   held = 0;
   requests = 0;
+  refused = 0;
   private cut: string | undefined;
   private cutAfter = 0;
   private hold: string | undefined;
@@ -265,8 +276,13 @@ export class Proxy {
 
   /** End every connection, and accept no new one until told so. */
   refuse(): void {
-    this.refusing = true;
+    this.refuseNew();
     this.disconnect();
+  }
+
+  /** Accept no new connection until told so. */
+  refuseNew(): void {
+    this.refusing = true;
   }
 
   accept(): void {
@@ -283,7 +299,10 @@ export class Proxy {
   }
 
   private serve(client: net.Socket): void {
-    if (this.refusing) return void client.destroy();
+    if (this.refusing) {
+      this.refused += 1;
+      return void client.destroy();
+    }
     const server = net.connect(this.serverPort, "127.0.0.1");
     const fate = { cut: false, hold: false };
     for (const socket of [client, server]) {
