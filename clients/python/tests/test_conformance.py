@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 import pytest
-from redis.exceptions import LockError, LockNotOwnedError, NoPermissionError
+from redis.exceptions import LockError, LockNotOwnedError, NoPermissionError, ResponseError
 from servers import Cluster, Proxy, Server, eventually
 
 
@@ -447,6 +447,8 @@ async def test_exec(api: Any, server: Server) -> None:
     assert await actor.do(lock.exec, b"GET", "v") == "held"
     await actor.do(lock.exec, "HSET", "h", "f", "1")
     assert await actor.do(lock.exec, "HGETALL", "h") == {"f": "1"}
+    with pytest.raises(ResponseError, match="unknown command .NOSUCH"):
+        await actor.do(lock.exec, "NOSUCH")
     server.ask("LOCK.BREAK", "k")
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.exec, "SET", "v", "lost")
