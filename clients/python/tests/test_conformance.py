@@ -370,6 +370,19 @@ async def test_session(api: Any, server: Server) -> None:
     await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
+async def test_a_release_while_a_session_is_checked_finds_it(api: Any, server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        told: Any = []
+        lock = api.locks.Lock(client, "k", timeout=0.9, session=True, on_lost=told.append)
+        assert await actor.do(lock.acquire)
+        proxy.hold_reply(b"LOCK.HELD")
+        await eventually(lambda: proxy.held, "a check of the session under way")
+        await actor.do(lock.release)
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+        assert server.info("k") is None and not told
+
+
 async def test_a_session_ends_with_a_release_that_fails(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     lock = api.locks.Lock(client, "k", timeout=60, session=True)
