@@ -35,6 +35,22 @@ async fn a_reentrant_lock_is_free_when_it_was_released_as_often() {
 }
 
 #[tokio::test]
+async fn holds_of_an_owner_with_a_token_of_its_own_add_up() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let locks = [client.reentrant("k"), client.read_lock("k"), client.write_lock("k"), client.semaphore("k", 2)];
+    for lock in locks {
+        let lock = lock.lease(LONG).token("me");
+        let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+        assert_eq!((inner.holds(), server.holds("k")), (2, 2), "{:?}", lock.family());
+        inner.release().await.unwrap();
+        assert!(outer.is_held().await.unwrap(), "{:?}", lock.family());
+        outer.release().await.unwrap();
+        assert!(server.is_free("k"));
+    }
+}
+
+#[tokio::test]
 async fn a_reentrant_lock_that_was_lost_is_not_taken_deeper() {
     let server = Server::start();
     let lock = client_of(server.port()).reentrant("r").lease(LONG);
