@@ -359,7 +359,7 @@ async def test_session(api: Any, server: Server) -> None:
     await actor.do(lock.release)
     assert server.info("k") is None and not told
     await eventually(lambda: not connected(server, holder["session"]), "the end of the connection")
-    # Told by the end of the connection: a look after a third of this lease would come too late.
+    # Told by the end of the connection: a check after a third of this lease would come too late.
     lock = api.locks.Lock(client, "k", timeout=600, session=True, on_lost=told.append)
     assert await actor.do(lock.acquire)
     server.ask("CLIENT", "KILL", "ID", server.holders("k")[0]["session"])

@@ -371,7 +371,7 @@ def deadline_loop(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
         if kept.lost:
             yield from lose(kept, on_lost)
             return
-        # Without a deadline one may still be given, by reacquire: look again now and then.
+        # Without a deadline one may still be given, by reacquire: check again now and then.
         left_s = 60.0 if kept.deadline is None else kept.deadline - clock()
         del kept
         yield Pause(max(0.0, left_s))
