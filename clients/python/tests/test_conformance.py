@@ -383,6 +383,25 @@ async def test_a_release_while_a_session_is_checked_finds_it(api: Any, server: S
         assert server.info("k") is None and not told
 
 
+async def test_a_session_whose_check_fails_in_any_way_is_lost(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    told: Any = []
+    lock = api.locks.Lock(client, "k", timeout=0.9, session=True, on_lost=told.append)
+    assert await actor.do(lock.acquire)
+
+    def failing(step: Any) -> None:
+        raise AttributeError("'NoneType' object has no attribute '_add_writer'")
+
+    def fail() -> None:
+        lock.local.hold.session_transport.send = failing
+
+    await actor.do(fail)
+    await eventually(lambda: told, "the callback")
+    assert await actor.do(lambda: lock.lost)
+    await actor.do(lock.release)
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
 async def test_a_session_ends_with_a_release_that_fails(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     lock = api.locks.Lock(client, "k", timeout=60, session=True)

@@ -348,11 +348,15 @@ def _check_loop(
         try:
             reply = yield Send(transport, command(kept), max(0.05, ends_s))
             is_held = reply is not None and reply != 0
-        except REDIS_ERRORS as error:
-            if until_closed is None and not means_lost(error) and not kept.lost:
-                logger.debug("not renewed, trying again: %r", error)
-                failed = True
-                continue
+        except Exception as error:
+            # However a session's check fails, nobody else would tell the loss: it has no local deadline.
+            if until_closed is None:
+                if not isinstance(error, REDIS_ERRORS):
+                    raise
+                if not means_lost(error) and not kept.lost:
+                    logger.debug("not renewed, trying again: %r", error)
+                    failed = True
+                    continue
             is_held = False
         if not is_held:
             yield from lose(kept, on_lost)
