@@ -45,13 +45,13 @@ pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Err
     }
     let mut view = View::new(args.interval);
     let (pace, paced) = watch::channel(args.interval);
-    let (looks, looked) = mpsc::channel(1);
+    let (samples, sampled) = mpsc::channel(1);
     let known = Known { sample: first, rates: None, problem: None };
     // It puts the terminal back in order when the program panics, too.
     let terminal = ratatui::try_init().map_err(of_terminal)?;
     let end = tokio::select! {
-        end = interact(terminal, &mut view, known, pace, looked) => end,
-        () = watch_servers(server, servers, args.count, paced, looks) => Ok(ExitCode::SUCCESS),
+        end = interact(terminal, &mut view, known, pace, sampled) => end,
+        () = watch_servers(server, servers, args.count, paced, samples) => Ok(ExitCode::SUCCESS),
     };
     ratatui::restore();
     end
@@ -60,8 +60,6 @@ pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Err
 /// How long the same connections are used: a cluster may have got another primary.
 const CONNECT_AGAIN: Duration = Duration::from_secs(120);
 
-type Look = Result<Sample, Error>;
-
 /// Asks the servers again and again. It connects anew after an error, where a primary of a cluster, or that of the
 /// Sentinels, has become a replica, and now and then.
 async fn watch_servers(
@@ -69,7 +67,7 @@ async fn watch_servers(
     servers: Servers,
     count: u16,
     mut pace: watch::Receiver<Duration>,
-    looks: mpsc::Sender<Look>,
+    samples: mpsc::Sender<Result<Sample, Error>>,
 ) {
     let mut connected = Some((Instant::now(), servers));
     loop {
@@ -79,18 +77,22 @@ async fn watch_servers(
             changed = pace.changed() => if changed.is_err() { return },
         }
         connected = connected.filter(|(since, _)| since.elapsed() < CONNECT_AGAIN);
-        let look = look(args, &mut connected, count).await;
+        let sample = sample(args, &mut connected, count).await;
         let is_elsewhere = |sample: &Sample| (args.cluster || args.master.is_some()) && sample.has_replica();
-        if look.as_ref().map_or(true, is_elsewhere) {
+        if sample.as_ref().map_or(true, is_elsewhere) {
             connected = None;
         }
-        if looks.send(look).await.is_err() {
+        if samples.send(sample).await.is_err() {
             return;
         }
     }
 }
 
-async fn look(args: &ConnectionArgs, connected: &mut Option<(Instant, Servers)>, count: u16) -> Look {
+async fn sample(
+    args: &ConnectionArgs,
+    connected: &mut Option<(Instant, Servers)>,
+    count: u16,
+) -> Result<Sample, Error> {
     let (_, servers) = match connected {
         Some(connected) => connected,
         None => connected.insert((Instant::now(), Servers::connect(args).await?)),
@@ -104,7 +106,7 @@ async fn interact(
     view: &mut View,
     mut known: Known,
     pace: watch::Sender<Duration>,
-    mut looks: mpsc::Receiver<Look>,
+    mut samples: mpsc::Receiver<Result<Sample, Error>>,
 ) -> Result<ExitCode, Error> {
     let mut keys = keyboard();
     let mut interrupt = signal(SignalKind::interrupt()).map_err(of_terminal)?;
@@ -124,7 +126,7 @@ async fn interact(
                 Some(Err(cause)) => return Err(of_terminal(cause)),
                 None => return Ok(ExitCode::SUCCESS),
             },
-            look = looks.recv() => match look {
+            sample = samples.recv() => match sample {
                 Some(Ok(sample)) => {
                     let rates = Some(sample.rates_since(&known.sample));
                     known = Known { sample, rates, problem: None };

@@ -1,5 +1,5 @@
-//! One look at the servers, and what happened between two. It costs the same with ten locks and with ten thousand
-//! holders: LOCK.TOP looks only at the queues, and INFO is counted as it happens.
+//! One sample of the servers, and what happened between two. It costs the same with ten locks and with ten thousand
+//! holders: LOCK.TOP goes only through the queues, and INFO is counted as it happens.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -97,7 +97,7 @@ impl Sample {
         Ok(Sample { taken, time, took: taken - asked, servers, locks })
     }
 
-    /// What happened since an earlier look, on the servers that ran all the time: a counter that went back is of a
+    /// What happened since an earlier sample, on the servers that ran all the time: a counter that went back is of a
     /// server that was started anew.
     pub fn rates_since(&self, before: &Sample) -> Rates {
         let seconds = (self.taken - before.taken).as_secs_f64();

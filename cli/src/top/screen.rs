@@ -1,4 +1,4 @@
-//! What is on the screen, drawn from the last look at the servers.
+//! What is on the screen, drawn from the last sample of the servers.
 
 use std::time::{Duration, SystemTime};
 
@@ -29,7 +29,7 @@ const HELP: &str = "\
 q, Esc, Ctrl-C    quit
 s                 sort by the next column
 w o h k           sort by waiters, oldest wait, time held, key
-+ -               look less often, more often
++ -               ask less often, more often
 up down, pages    scroll
 ?                 this help
 

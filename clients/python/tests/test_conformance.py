@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 import pytest
-from redis.exceptions import LockError, LockNotOwnedError, NoPermissionError
+from redis.exceptions import LockError, LockNotOwnedError, NoPermissionError, ResponseError
 from servers import Cluster, Proxy, Server, eventually
 
 
@@ -359,7 +359,7 @@ async def test_session(api: Any, server: Server) -> None:
     await actor.do(lock.release)
     assert server.info("k") is None and not told
     await eventually(lambda: not connected(server, holder["session"]), "the end of the connection")
-    # Told by the end of the connection: a look after a third of this lease would come too late.
+    # Told by the end of the connection: a check after a third of this lease would come too late.
     lock = api.locks.Lock(client, "k", timeout=600, session=True, on_lost=told.append)
     assert await actor.do(lock.acquire)
     server.ask("CLIENT", "KILL", "ID", server.holders("k")[0]["session"])
@@ -367,6 +367,38 @@ async def test_session(api: Any, server: Server) -> None:
     assert await actor.do(lambda: lock.lost) and server.info("k") is None
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
+async def test_a_release_while_a_session_is_checked_finds_it(api: Any, server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        told: Any = []
+        lock = api.locks.Lock(client, "k", timeout=0.9, session=True, on_lost=told.append)
+        assert await actor.do(lock.acquire)
+        proxy.hold_reply(b"LOCK.HELD")
+        await eventually(lambda: proxy.held, "a check of the session under way")
+        await actor.do(lock.release)
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+        assert server.info("k") is None and not told
+
+
+async def test_a_session_whose_check_fails_in_any_way_is_lost(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    told: Any = []
+    lock = api.locks.Lock(client, "k", timeout=0.9, session=True, on_lost=told.append)
+    assert await actor.do(lock.acquire)
+
+    def failing(step: Any) -> None:
+        raise AttributeError("'NoneType' object has no attribute '_add_writer'")
+
+    def fail() -> None:
+        lock.local.hold.session_transport.send = failing
+
+    await actor.do(fail)
+    await eventually(lambda: told, "the callback")
+    assert await actor.do(lambda: lock.lost)
+    await actor.do(lock.release)
     await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
@@ -447,6 +479,8 @@ async def test_exec(api: Any, server: Server) -> None:
     assert await actor.do(lock.exec, b"GET", "v") == "held"
     await actor.do(lock.exec, "HSET", "h", "f", "1")
     assert await actor.do(lock.exec, "HGETALL", "h") == {"f": "1"}
+    with pytest.raises(ResponseError, match="unknown command .NOSUCH"):
+        await actor.do(lock.exec, "NOSUCH")
     server.ask("LOCK.BREAK", "k")
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.exec, "SET", "v", "lost")

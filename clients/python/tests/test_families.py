@@ -29,7 +29,7 @@ async def test_a_reentrant_lock_is_free_when_it_was_released_as_often(api: Any, 
     await rival.do(lock.release)
 
 
-async def test_a_reentrant_lock_that_was_lost_is_not_taken_deeper(api: Any, server: Server) -> None:
+async def test_a_reentrant_lock_that_was_lost_is_not_taken_again(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     told: Any = []
     lock = api.locks.RLock(client, "r", timeout=30, on_lost=told.append)

@@ -127,9 +127,11 @@ pub(crate) fn is_connection_failure(error: &RedisError) -> bool {
 
 /// Whether the server does not know a command of the module.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
-    let Some((_, name)) = error.detail().and_then(|detail| detail.split_once("unknown command '")) else {
+    let Some((_, name)) = error.detail().and_then(|detail| detail.split_once("unknown command ")) else {
         return false;
     };
+    // Before 7.0 Redis quotes it by backticks.
+    let name = name.trim_start_matches(['\'', '`']);
     ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|family| name.starts_with(family))
 }
 
@@ -142,4 +144,20 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 /// A reply that no version of the module gives.
 pub(crate) fn unexpected(reply: &redis::Value) -> RedisError {
     RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply of the lock module", format!("{reply:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_of_the_module_is_unknown_in_the_words_of_every_version() {
+        let is_unknown = |reply: &[u8]| {
+            let reply = redis::parse_redis_value(reply).and_then(redis::Value::extract_error);
+            is_unknown_command(&reply.unwrap_err())
+        };
+        assert!(is_unknown(b"-ERR unknown command 'RLOCK.ACQUIRE', with args beginning with: 'k' \r\n"));
+        assert!(is_unknown(b"-ERR unknown command `LOCK.ACQUIRE`, with args beginning with: `k`, \r\n"));
+        assert!(!is_unknown(b"-ERR unknown command 'NOSUCH', with args beginning with: \r\n"));
+    }
 }

@@ -95,9 +95,14 @@ impl Family {
         }
     }
 
-    /// Whether an owner may take it again: then holds add up.
+    /// Whether an owner may take it again.
     pub(crate) fn is_reentrant(&self) -> bool {
         matches!(self, Family::Reentrant { .. } | Family::Read { .. } | Family::Write { .. })
+    }
+
+    /// Whether what an owner takes adds up to what it holds.
+    pub(crate) fn counts(&self) -> bool {
+        self.is_reentrant() || matches!(self, Family::Semaphore { .. })
     }
 
     pub(crate) fn check(&self) -> Result<()> {

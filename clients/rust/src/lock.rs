@@ -28,7 +28,7 @@ pub struct Lock {
     replicas: Option<(u32, Duration)>,
     poll: Option<Duration>,
     owner: Owner,
-    /// Of a reentrant lock: what this value holds.
+    /// Of one owner whose holds add up: what this value holds.
     held: Mutex<Weak<Hold>>,
 }
 
@@ -192,15 +192,17 @@ impl Lock {
     async fn take(&self, wait: Wait) -> Result<Option<Guard>> {
         self.check()?;
         match &self.owner {
-            Owner::New if matches!(self.family, Family::Reentrant { .. }) => self.take_again(wait).await,
-            Owner::New => self.take_as(&self.new_hold(make_token()), wait).await,
-            Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait).await,
             Owner::Of(hold) => self.take_as(hold, wait).await,
+            Owner::New if matches!(self.family, Family::Reentrant { .. }) => self.take_again(wait, make_token()).await,
+            Owner::New => self.take_as(&self.new_hold(make_token()), wait).await,
+            // What one owner holds adds up: a second hold that knows nothing of the first would end it.
+            Owner::Token(token) if self.family.counts() => self.take_again(wait, token.clone()).await,
+            Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait).await,
         }
     }
 
-    /// As the owner that holds it already, or a new one.
-    async fn take_again(&self, wait: Wait) -> Result<Option<Guard>> {
+    /// As the owner that holds it already, or a new one with this token.
+    async fn take_again(&self, wait: Wait, token: Vec<u8>) -> Result<Option<Guard>> {
         // One at a time: what is held is known when the next one asks.
         let Some(mut held) = within(wait, self.held.lock()).await else { return Ok(None) };
         if let Some(hold) = held.upgrade() {
@@ -210,7 +212,7 @@ impl Lock {
                 end => return end,
             }
         }
-        let hold = self.new_hold(make_token());
+        let hold = self.new_hold(token);
         *held = Arc::downgrade(&hold);
         self.take_as(&hold, wait).await
     }

@@ -1,4 +1,4 @@
-//! What runs beside a hold: renewals by the client, or a look after the session that the server renews.
+//! What runs beside a hold: renewals by the client, or checks of the session that the server renews.
 //!
 //! A renewal keeps no hold alive: one that its owner forgets ends with its lease.
 

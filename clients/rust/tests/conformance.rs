@@ -286,7 +286,7 @@ async fn session() {
     guard.release().await.unwrap();
     assert!(server.is_free("k"));
     eventually("the end of the connection", || !is_connected(&server, id)).await;
-    // Told by the end of the connection: a look after a third of this lease would come too late.
+    // Told by the end of the connection: a check after a third of this lease would come too late.
     let guard = client.mutex("k").lease(Duration::from_secs(600)).session().acquire().await.unwrap();
     let id = server.holders("k")[0].get("session").int();
     server.client().run(&format!("CLIENT KILL ID {id}"));

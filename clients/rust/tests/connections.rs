@@ -125,7 +125,7 @@ async fn waiters_hold_nobody_back() {
     for _ in 0..10 {
         client.mutex("k").acquire().await.unwrap().release().await.unwrap();
     }
-    // One is that of the second look, and a machine that stands still may cost another.
+    // One is that of the second try, and a machine that stands still may cost another.
     let more = server.info("stats").number("total_connections_received") - made;
     assert!(more < 5, "{more} connections for ten acquires");
 }

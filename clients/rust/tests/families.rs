@@ -35,7 +35,23 @@ async fn a_reentrant_lock_is_free_when_it_was_released_as_often() {
 }
 
 #[tokio::test]
-async fn a_reentrant_lock_that_was_lost_is_not_taken_deeper() {
+async fn holds_of_an_owner_with_a_token_of_its_own_add_up() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let locks = [client.reentrant("k"), client.read_lock("k"), client.write_lock("k"), client.semaphore("k", 2)];
+    for lock in locks {
+        let lock = lock.lease(LONG).token("me");
+        let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+        assert_eq!((inner.holds(), server.holds("k")), (2, 2), "{:?}", lock.family());
+        inner.release().await.unwrap();
+        assert!(outer.is_held().await.unwrap(), "{:?}", lock.family());
+        outer.release().await.unwrap();
+        assert!(server.is_free("k"));
+    }
+}
+
+#[tokio::test]
+async fn a_reentrant_lock_that_was_lost_is_not_taken_again() {
     let server = Server::start();
     let lock = client_of(server.port()).reentrant("r").lease(LONG);
     let guard = lock.acquire().await.unwrap();
@@ -60,13 +76,13 @@ async fn readers_share_and_a_writer_does_not() {
     // The only reader may write, with a new fence, and go on reading.
     let writer = write.clone().as_owner_of(&two).acquire().await.unwrap();
     assert!(writer.fence() > two.fence() && writer.token() == two.token());
-    let deeper = read.clone().as_owner_of(&writer).acquire().await.unwrap();
-    assert_eq!((deeper.holds(), writer.holds()), (2, 1));
+    let again = read.clone().as_owner_of(&writer).acquire().await.unwrap();
+    assert_eq!((again.holds(), writer.holds()), (2, 1));
     assert!(read.try_acquire().await.unwrap().is_none());
     writer.release().await.unwrap();
     assert!(write.try_acquire().await.unwrap().is_none());
     let three = read.try_acquire().await.unwrap().unwrap();
-    for guard in [two, deeper, three] {
+    for guard in [two, again, three] {
         guard.release().await.unwrap();
     }
     assert!(server.is_free("rw"));

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -136,12 +136,26 @@ pub fn line(server: &Server, options: &str) -> String {
     format!("{PROGRAM} -p {} run {options} --", server.port())
 }
 
+/// Whoever started the tests may ignore some: `nohup`, or a shell that runs them in the background.
+fn signals_as_typed(command: &mut Command) {
+    // SAFETY: signal(2) is async-signal-safe, and SIG_DFL calls no code.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        })
+    };
+}
+
 impl Runner {
     #[track_caller]
     pub fn start(command: &mut Command) -> Runner {
         let mark = Mark::new();
         let (name, value) = mark.variable();
         command.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        signals_as_typed(command);
         let mut child = command.spawn().expect("the program is built");
         let stdout = Stream::new(child.stdout.take().expect("piped"));
         let stderr = Stream::new(child.stderr.take().expect("piped"));

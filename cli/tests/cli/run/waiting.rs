@@ -1,6 +1,6 @@
 //! What may happen to the server while it waits, and failovers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use faults::sentinels::{Judgement, Sentinels, NAME};
 use faults::Cluster;
@@ -136,18 +136,18 @@ fn in_a_cluster_the_node_with_the_key_grants() {
 fn twenty_that_wait_ask_once_each_and_all_get_it() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let began = Instant::now();
     let runners: Vec<Runner> = (0..20).map(|_| run(&server, "k", "true")).collect();
     until_waiters(&server, "k", 20);
-    let asked = || {
-        let stats = server.info("commandstats");
-        let calls = stats.find("cmdstat_lock.acquire").and_then(|line| line.split(['=', ',']).nth(1)?.parse().ok());
-        calls.unwrap_or(0i64)
-    };
-    // The holder's one, and one each.
-    assert_eq!(asked(), 21);
     server.client().run("LOCK.RELEASE k other");
     for runner in runners {
         assert_eq!(runner.end().code(), Some(0));
     }
+    // Counted when all have it: Redis 8.0 and Valkey count a command that blocks at its end. The holder's one, and one
+    // each; who waits for longer than a slice asks again.
+    let stats = server.info("commandstats");
+    let calls = stats.find("cmdstat_lock.acquire").and_then(|line| line.split(['=', ',']).nth(1)?.parse().ok());
+    let slices = 1 + began.elapsed().as_secs() / 3;
+    assert!((21..=1 + 20 * slices).contains(&calls.unwrap_or(0)), "{calls:?}");
     assert_eq!(done(&server, "--no-wait k", "true").code(), Some(0));
 }

@@ -348,11 +348,15 @@ def _check_loop(
         try:
             reply = yield Send(transport, command(kept), max(0.05, ends_s))
             is_held = reply is not None and reply != 0
-        except REDIS_ERRORS as error:
-            if until_closed is None and not means_lost(error) and not kept.lost:
-                logger.debug("not renewed, trying again: %r", error)
-                failed = True
-                continue
+        except Exception as error:
+            # However a session's check fails, nobody else would tell the loss: it has no local deadline.
+            if until_closed is None:
+                if not isinstance(error, REDIS_ERRORS):
+                    raise
+                if not means_lost(error) and not kept.lost:
+                    logger.debug("not renewed, trying again: %r", error)
+                    failed = True
+                    continue
             is_held = False
         if not is_held:
             yield from lose(kept, on_lost)
@@ -371,7 +375,7 @@ def deadline_loop(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
         if kept.lost:
             yield from lose(kept, on_lost)
             return
-        # Without a deadline one may still be given, by reacquire: look again now and then.
+        # Without a deadline one may still be given, by reacquire: check again now and then.
         left_s = 60.0 if kept.deadline is None else kept.deadline - clock()
         del kept
         yield Pause(max(0.0, left_s))

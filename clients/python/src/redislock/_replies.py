@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -37,6 +39,8 @@ _OURS = {
 }
 # Redis's own words, of a server that was made a replica.
 _DEMOTED = "instance state changed"
+# Of a command inside of LOCK.EXEC it says nothing about the module.
+_UNKNOWN = re.compile(r"unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\.", re.IGNORECASE)
 
 NOT_LOADED = (
     "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart it, "
@@ -83,7 +87,7 @@ def translated(error: Exception, name: str) -> Exception:
     """The error that the caller sees."""
     if isinstance(error, LockError):
         return error
-    if isinstance(error, ResponseError) and "unknown command" in str(error).lower():
+    if isinstance(error, ResponseError) and _UNKNOWN.search(str(error)):
         return named(ModuleNotLoadedError, NOT_LOADED, name)
     kind = _OURS.get(code(error))
     return error if kind is None else named(kind, str(error).split(" ", 1)[-1], name)

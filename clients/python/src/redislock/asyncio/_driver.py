@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from typing import Any, Optional, Set, TypeVar, Union
+from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, TypeVar, Union
 
 from .._steps import Background, Cleanup, Close, Notify, Pause, Send, Spawn, Steps
 
 logger = logging.getLogger("redislock")
 
 T = TypeVar("T")
+Sleep = Callable[[float], Awaitable[None]]
 # How soon the end of a session's connection is noticed.
 CLOSED_CHECK_S = 0.1
 # The event loop refers to its tasks weakly.
 _tasks: "Set[asyncio.Task[None]]" = set()
 
 
-async def run(steps: Steps[T]) -> T:
+class Stopped(Exception):
+    """The steps are to end at this pause."""
+
+
+async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
     """Do the steps to their end and give back what they return."""
     outcome: Any = None
     error: Optional[BaseException] = None
@@ -29,7 +34,7 @@ async def run(steps: Steps[T]) -> T:
             result: T = stop.value
             return result
         try:
-            outcome = await (step.transport.send(step) if isinstance(step, Send) else _do(step))
+            outcome = await (step.transport.send(step) if isinstance(step, Send) else _do(step, sleep))
             error = None
         except GeneratorExit:
             # This coroutine is thrown away, and may not await any more.
@@ -39,26 +44,26 @@ async def run(steps: Steps[T]) -> T:
             outcome, error = None, caught
 
 
-async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify]) -> Any:
+async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify], sleep: Sleep) -> Any:
     if isinstance(step, Close):
         return await step.transport.close()
     if isinstance(step, Pause):
-        return await _pause(step)
+        return await _pause(step, sleep)
     if isinstance(step, Cleanup):
         # A second cancellation ends the caller, not the clearing up.
-        return await asyncio.shield(_task(step.steps))
+        return await asyncio.shield(_task(run(step.steps)))
     if isinstance(step, Spawn):
         return BackgroundTask(step)
     return await _notify(step)
 
 
-async def _pause(step: Pause) -> None:
+async def _pause(step: Pause, sleep: Sleep) -> None:
     if step.until_closed is None:
-        return await asyncio.sleep(step.seconds)
+        return await sleep(step.seconds)
     loop = asyncio.get_running_loop()
     until = loop.time() + step.seconds
     while loop.time() < until and not step.until_closed.is_closed():
-        await asyncio.sleep(min(CLOSED_CHECK_S, max(0.0, until - loop.time())))
+        await sleep(min(CLOSED_CHECK_S, max(0.0, until - loop.time())))
 
 
 async def _notify(step: Notify) -> None:
@@ -70,8 +75,8 @@ async def _notify(step: Notify) -> None:
         logger.exception("on_lost failed")
 
 
-def _task(steps: Steps[None]) -> "asyncio.Task[None]":
-    task = asyncio.get_running_loop().create_task(run(steps))
+def _task(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    task = asyncio.get_running_loop().create_task(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     return task
@@ -81,22 +86,32 @@ class BackgroundTask(Background):
     """A task: it ends with the steps, or with stop()."""
 
     def __init__(self, spawn: Spawn) -> None:
-        self._task = _task(spawn.steps)
-        self._task.add_done_callback(lambda task: _log_failure(task, spawn.name))
+        self._stopped = False
+        self._pausing = False
+        self._task = _task(self._work(spawn))
 
     def stop(self) -> None:
-        # A loss that is being told, by on_lost, may release the lock itself: it goes on.
-        if not self._task.get_loop().is_closed() and self._task is not _current_task():
+        self._stopped = True
+        # Only in a pause. Elsewhere a command is on its way, and to give it up would end its connection: a session
+        # would be over before its release arrives. Or on_lost runs, which may release the lock itself.
+        if self._pausing and not self._task.get_loop().is_closed():
             self._task.cancel()
 
+    async def _work(self, spawn: Spawn) -> None:
+        try:
+            await run(spawn.steps, self._sleep)
+        except Stopped:
+            pass
+        except Exception:
+            # A release closes a session's connection while this task reads from it: redis-py then fails anyhow.
+            if not self._stopped:
+                logger.exception("%s failed", spawn.name)
 
-def _current_task() -> Optional["asyncio.Task[Any]"]:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
-
-
-def _log_failure(task: "asyncio.Task[None]", name: str) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("%s failed", name, exc_info=task.exception())
+    async def _sleep(self, seconds: float) -> None:
+        if self._stopped:
+            raise Stopped
+        self._pausing = True
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._pausing = False

@@ -121,7 +121,11 @@ class Transport:
 
     async def _exchange(self, connection: Any, step: Send, check_health: bool = True) -> Any:
         try:
-            await connection.send_command(*step.command, check_health=check_health)
+            try:
+                await connection.send_command(*step.command, check_health=check_health)
+            except AttributeError as error:
+                # So Python 3.12 and 3.13 say that the connection was reset before: their writelines() does not check.
+                raise ConnectionError("The connection has ended") from error
             if step.within_s is None or times_out_within(connection, step.within_s):
                 reply = await connection.read_response(disable_decoding=step.reply_to is None)
             else:
