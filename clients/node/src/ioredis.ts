@@ -16,6 +16,8 @@ export interface IoredisClient {
 
 interface Redis extends IoredisClient {
   readonly options: { keyPrefix?: string; host?: string; port?: number };
+  /** null while no attempt to connect again is under way. */
+  readonly reconnectTimeout?: unknown;
   call(command: string): unknown;
   on(event: string, listener: (...args: never[]) => void): unknown;
   once(event: string, listener: (...args: never[]) => void): unknown;
@@ -116,7 +118,7 @@ class IoredisNode implements Node {
   }
 
   get ended(): boolean {
-    return this.redis.status === "end";
+    return isOver(this.redis);
   }
 
   onInterrupted(tell: () => void): void {
@@ -173,7 +175,8 @@ class IoredisNode implements Node {
       this.redis.duplicate({
         ...PLAIN,
         autoResubscribe: false,
-        retryStrategy: (times: number) => Math.min(20 * 2 ** Math.min(times, 6), 500) * (0.5 + Math.random() / 2),
+        retryStrategy: (times: number) =>
+          this.ended ? null : Math.min(20 * 2 ** Math.min(times, 6), 500) * (0.5 + Math.random() / 2),
         maxRetriesPerRequest: null,
       }),
       events,
@@ -205,6 +208,11 @@ class IoredisNode implements Node {
     if (this.ended && !this.replaceable) return new Trouble(error, command.sent ? "unanswered" : "closed");
     return new Trouble(error, stageOf(command));
   }
+}
+
+/** Whether its owner has closed it. Closed while it is about to connect again, ioredis keeps that status, and no event. */
+function isOver({ status, reconnectTimeout }: Redis): boolean {
+  return status === "end" || (status === "reconnecting" && reconnectTimeout === null);
 }
 
 /** Of the caller's options, what a connection that waits must not have. */

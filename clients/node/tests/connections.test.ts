@@ -257,6 +257,29 @@ suite("connections", (each) => {
     await assert.rejects(new Lock(client, "k").acquire());
   });
 
+  each(
+    "a client that is closed while it is about to connect again leaves no connection for messages",
+    async (world) => {
+      const first = await world.server();
+      // The other one connects much sooner.
+      const { client, end } = await world.connect(first, { reconnectMs: 3000 });
+      await new Lock(client, "k", { lease: 60_000 }).acquire();
+      const waiting = new Lock(client, "k").acquire();
+      waiting.catch(() => undefined);
+      await eventually(async () => (await first.waiters("k")).length, "a waiter");
+      await first.stop();
+      const seen = client as { isReady?: boolean; status?: string };
+      const isGone = (): boolean => seen.isReady === false || seen.status === "reconnecting";
+      await eventually(isGone, "the loss");
+      await end();
+      await assert.rejects(waiting);
+      const second = await world.server([], { port: first.port });
+      // Longer than it ever pauses: on a slow machine this sees less, and says nothing wrong.
+      await sleep(1500);
+      assert.equal(await second.connections(), 0);
+    },
+  );
+
   each("giving up while a session waits leaves nothing", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
