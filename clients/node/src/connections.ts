@@ -109,6 +109,6 @@ export class Connections {
 
   private channel(slot: number): string {
     // In a cluster it is published where the slot is, so that it has to hash there.
-    return this.route.clustered ? `redis-lock:${this.id}:{${tagOf(slot)}}` : `redis-lock:${this.id}`;
+    return this.route.clustered ? `redislock:${this.id}:{${tagOf(slot)}}` : `redislock:${this.id}`;
   }
 }

@@ -24,5 +24,5 @@ it("slots are those of the cluster specification, and each has a tag", () => {
   ];
   for (const [key, slot] of known) assert.equal(slotOf(key), slot, key);
   assert.notEqual(slotOf("foo{}{bar}"), slotOf("bar"));
-  for (let slot = 0; slot < 16384; slot += 97) assert.equal(slotOf(`redis-lock:x:{${tagOf(slot)}}`), slot);
+  for (let slot = 0; slot < 16384; slot += 97) assert.equal(slotOf(`redislock:x:{${tagOf(slot)}}`), slot);
 });
