@@ -12,7 +12,7 @@ import { LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
 import type { Family, Lease } from "./families.js";
 import type { Waiter } from "./inbox.js";
 import type { Granted, Owned } from "./owned.js";
-import { translated, Trouble } from "./replies.js";
+import { isNotLoaded, translated, Trouble } from "./replies.js";
 
 /** How long until a queued request is sent again: what a lost message costs at most. */
 export const SLICE_MS = 5000;
@@ -90,7 +90,7 @@ interface Asking {
  */
 export async function acquire(
   connections: Connections,
-  own: OwnLine | undefined,
+  own: OwnTransport | undefined,
   request: Request,
   patience: Patience,
 ): Promise<Granted | undefined> {
@@ -319,7 +319,7 @@ class AskingByMessage extends Sending {
 /** Over a connection of its own, which may block. */
 class AskingOver extends Sending {
   constructor(
-    private readonly own: OwnLine,
+    private readonly own: OwnTransport,
     request: Request,
     private readonly waits: boolean,
     signal: AbortSignal | undefined,
@@ -346,7 +346,7 @@ class AskingOver extends Sending {
 }
 
 /** A connection of its own to where the key is served; made anew after trouble until it is kept for a session. */
-export class OwnLine {
+export class OwnTransport {
   private connection: OwnConnection | undefined;
   private last: Promise<unknown> = Promise.resolve();
 
@@ -397,7 +397,7 @@ async function wrongType(connections: Connections, request: Request, trouble: Tr
 }
 
 /** Leave neither a queued request nor a hold of it behind. What cannot be reached ends with its lease. */
-export async function withdraw(connections: Connections, request: Request, own?: OwnLine): Promise<void> {
+export async function withdraw(connections: Connections, request: Request, own?: OwnTransport): Promise<void> {
   const { family, token, before } = request;
   // In this order: a release alone could come just before the grant.
   await undone(connections, family.key, family.cancel(token));
@@ -424,7 +424,7 @@ async function undone(connections: Connections, key: Word, command: Word[]): Pro
 }
 
 /** Wait until the grant, made on this same connection, has reached so many replicas. */
-export async function replicated(own: OwnLine, lock: string, replicas: number, timeoutMs: number): Promise<void> {
+export async function replicated(own: OwnTransport, lock: string, replicas: number, timeoutMs: number): Promise<void> {
   const confirmed = Number(await own.send(["WAIT", replicas, timeoutMs], timeoutMs + LATE_MS));
   if (confirmed >= replicas) return;
   const message = `${confirmed} of ${replicas} replicas confirmed the grant within ${timeoutMs} ms: given back`;
@@ -517,7 +517,10 @@ export async function execute(
       const message = `the lock "${owned.lock}" is no longer held, so the command did not run`;
       throw new LockLostError(message, owned.lock, { cause: error.error });
     }
-    throw translated(error, owned.lock);
+    // The command's own errors are not the lock's, whatever their code.
+    throw error instanceof Trouble && error.stage === "refused" && !isNotLoaded(error)
+      ? error.error
+      : translated(error, owned.lock);
   }
 }
 

@@ -69,10 +69,15 @@ const OURS: Record<string, new (message: string, lock: string, options?: { cause
   UNBLOCKED: WaitCancelledError,
 };
 
+/** Whether the server does not know a command of the module. */
+export function isNotLoaded(error: Trouble): boolean {
+  return error.stage === "refused" && UNKNOWN.test(error.message);
+}
+
 /** The error that the caller sees. */
 export function translated(error: unknown, lock: string): unknown {
   if (!(error instanceof Trouble)) return error;
-  if (error.stage === "refused" && UNKNOWN.test(error.message)) {
+  if (isNotLoaded(error)) {
     return new ModuleNotLoadedError(NOT_LOADED, lock, { cause: error.error });
   }
   const kind = OURS[error.code];

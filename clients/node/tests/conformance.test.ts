@@ -360,7 +360,12 @@ suite("conformance", (each) => {
     for (const command of ["HGETALL", "hgetall"]) {
       assert.deepEqual(await hold.exec(command, "h"), await call(command, "h"));
     }
-    await assert.rejects(hold.exec("NOSUCH"), /unknown/i);
+    await assert.rejects(
+      hold.exec("NOSUCH"),
+      (error) => /unknown/i.test(String(error)) && !(error instanceof LockError),
+    );
+    const wrongType = hold.exec("LPUSH", "v", 1);
+    await assert.rejects(wrongType, (error) => /WRONGTYPE/.test(String(error)) && !(error instanceof LockError));
     await server.ask("LOCK.BREAK", "k");
     await assert.rejects(hold.exec("SET", "v", "lost"), LockLostError);
     assert.ok(hold.lost && hold.signal.aborted);
