@@ -93,21 +93,21 @@ export function outOfPatience(
 ): { stop(): void } {
   let left = withinMs ?? Infinity;
   let timer: { stop(): void } | undefined;
-  const look = (): void => {
+  const recheck = (): void => {
     timer = undefined;
     if (left <= 0 || !(request.sent() || request.connected())) ring();
     else watch(request.sent() ? left : Math.min(unsentMs, left));
   };
   const watch = (ms: number): void => {
     left -= ms;
-    if (ms < Infinity) timer = outOfTime(ms, look);
+    if (ms < Infinity) timer = outOfTime(ms, recheck);
   };
   watch(Math.min(unsentMs, left));
   return { stop: () => timer?.stop() };
 }
 
 /** A timer that keeps no process alive, to be set again and again. */
-export class Alarm {
+export class Timer {
   private timer: NodeJS.Timeout | undefined;
 
   set(ms: number, ring: () => void): void {

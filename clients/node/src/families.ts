@@ -13,6 +13,8 @@ export abstract class Family {
   readonly mode: string = "";
   /** Whether an owner may take it again while it holds it. */
   readonly reentrant: boolean = false;
+  /** Whether the server counts what one owner holds (HOLDS). */
+  readonly counts: boolean = false;
 
   constructor(readonly keys: readonly Word[]) {}
 
@@ -66,6 +68,7 @@ export class Mutex extends Family {
 
 export class Reentrant extends Family {
   override readonly reentrant = true;
+  override readonly counts = true;
 
   constructor(key: Word) {
     super([key]);
@@ -86,6 +89,7 @@ export class Reentrant extends Family {
 
 export class ReadWrite extends Family {
   override readonly reentrant = true;
+  override readonly counts = true;
 
   constructor(
     key: Word,
@@ -108,6 +112,8 @@ export class ReadWrite extends Family {
 }
 
 export class Permits extends Family {
+  override readonly counts = true;
+
   constructor(
     key: Word,
     private readonly limit: number,

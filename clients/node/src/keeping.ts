@@ -1,11 +1,11 @@
 /**
  * What runs beside a hold: renewing it, watching a session's connection, telling when its time is over.
  *
- * Between two looks nothing here keeps a reference to the hold: one that is dropped ends with its lease, in place of
+ * Between two checks nothing here keeps a reference to the hold: one that is dropped ends with its lease, in place of
  * being renewed for ever. No timer keeps a process alive.
  */
 
-import { Alarm, Backoff, now } from "./clock.js";
+import { Timer, Backoff, now } from "./clock.js";
 import type { OwnConnection } from "./connection.js";
 import type { Connections } from "./connections.js";
 import type { Family } from "./families.js";
@@ -43,10 +43,10 @@ const dropped = new FinalizationRegistry<OwnConnection>((connection) => connecti
 
 function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Keeper {
   const ref = new WeakRef(owned);
-  const alarm = new Alarm();
+  const timer = new Timer();
   const isSession = owned.connection !== undefined;
   let backoff = new Backoff();
-  const look = (): void => {
+  const recheck = (): void => {
     const kept = ref.deref();
     if (kept === undefined || kept.over || kept.lost) return kept?.lose();
     check(kept).then(
@@ -63,10 +63,10 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
   const settled = (kept: Owned, isHeld: boolean, nextMs: number): void => {
     if (kept.over) return;
     if (!isHeld || kept.lost) return kept.lose();
-    alarm.set(nextMs, look);
+    timer.set(nextMs, recheck);
   };
-  alarm.set(thirdOf(owned), look);
-  return alarm;
+  timer.set(thirdOf(owned), recheck);
+  return timer;
 }
 
 const thirdOf = ({ lease }: Owned): number => (lease ?? 0) / 3;
@@ -74,17 +74,17 @@ const thirdOf = ({ lease }: Owned): number => (lease ?? 0) / 3;
 /** Tell when the lease is over by the local clock, whatever keeps renewals from getting through. */
 export function keepDeadline(owned: Owned): Keeper {
   const ref = new WeakRef(owned);
-  const alarm = new Alarm();
-  const look = (): void => {
+  const timer = new Timer();
+  const recheck = (): void => {
     const kept = ref.deref();
     if (kept === undefined || kept.over) return;
     if (kept.lost) return kept.lose();
     wait(kept);
   };
   // Without a deadline one may still be given, by extend; and by extend it may come sooner.
-  const wait = (kept: Owned): void => alarm.set(Math.min(kept.deadline - now(), LOOK_AGAIN_MS), look);
+  const wait = (kept: Owned): void => timer.set(Math.min(kept.deadline - now(), RECHECK_MS), recheck);
   wait(owned);
-  return alarm;
+  return timer;
 }
 
-const LOOK_AGAIN_MS = 60_000;
+const RECHECK_MS = 60_000;

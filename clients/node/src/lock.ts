@@ -19,7 +19,7 @@ import {
 } from "./options.js";
 import { Owned, type Granted } from "./owned.js";
 import * as protocol from "./protocol.js";
-import { OwnLine, type Request } from "./protocol.js";
+import { OwnTransport, type Request } from "./protocol.js";
 import { translated } from "./replies.js";
 import { makeToken } from "./tokens.js";
 
@@ -27,6 +27,21 @@ import { makeToken } from "./tokens.js";
 export class Context {
   readonly storage = new AsyncLocalStorage<Owned>();
   readonly made = new WeakSet<Owned>();
+  private readonly owners = new Map<string, WeakRef<Owned>>();
+  private readonly forgotten = new FinalizationRegistry<string>((id) => {
+    if (this.owners.get(id)?.deref() === undefined) this.owners.delete(id);
+  });
+
+  /** Who has this token of the caller's own: what is counted for one token is counted in one place. */
+  owner(token: Word, make: () => Owned): Owned {
+    const id = Buffer.from(Buffer.isBuffer(token) ? token : String(token)).toString("hex");
+    const known = this.owners.get(id)?.deref();
+    if (known !== undefined && !known.over) return known;
+    const made = make();
+    this.owners.set(id, new WeakRef(made));
+    this.forgotten.register(made, id);
+    return made;
+  }
 }
 
 export abstract class LockBase<Options extends AcquireOptions & { within?: Hold } = AcquireOptions> {
@@ -104,8 +119,10 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const outer = this.family.reentrant ? this.outer(within) : undefined;
     if (outer !== undefined) return outer.serially(() => this.takeAs(outer, patience, add));
     const given = token ?? this.settings.token;
-    const owned = new Owned(this.name, given ?? makeToken(), this.settings.lease);
-    return this.takeAs(owned, patience, add, given !== undefined);
+    const owned = (): Owned => new Owned(this.name, given ?? makeToken(), this.settings.lease);
+    if (given === undefined || !this.family.counts) return this.takeAs(owned(), patience, add, given !== undefined);
+    const owner = this.context.owner(given, owned);
+    return owner.serially(() => this.takeAs(owner, patience, add));
   }
 
   /** Who holds already and takes it again. */
@@ -134,7 +151,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const { lock, token } = owned;
     const { lease } = settings;
     const request: Request = { family, lock, token, tokenUsedBefore, before, holds: before + add, lease, session };
-    const own = session || settings.replicas > 0 ? new OwnLine(connections, family.key) : undefined;
+    const own = session || settings.replicas > 0 ? new OwnTransport(connections, family.key) : undefined;
     try {
       const granted = await protocol.acquire(connections, own, request, patience);
       if (granted === undefined) return undefined;
@@ -146,7 +163,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   }
 
   /** Make the grant a hold, or give it back. */
-  private async accept(owned: Owned, request: Request, granted: Granted, own: OwnLine | undefined): Promise<void> {
+  private async accept(owned: Owned, request: Request, granted: Granted, own: OwnTransport | undefined): Promise<void> {
     const { connections, family, settings } = this;
     // An upgrade to WRITE is a new grant; any other one with a new fence means that the old one was lost.
     const isUpgrade = family.mode === "WRITE" && request.before === 0;

@@ -39,6 +39,24 @@ suite("families", (each) => {
     await assert.rejects(new RLock(client, "r").acquire({ within: outer }), TypeError);
   });
 
+  each("what an owner with a token of its own holds adds up", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const holds = async (key: string): Promise<unknown> => (await server.holders(key))[0]?.["holds"];
+    const locks = { r: new RLock(client, "r", { token: "me" }), s: new Semaphore(client, "s", 3, { token: "me" }) };
+    for (const [key, lock] of Object.entries(locks)) {
+      const one = await lock.acquire();
+      const two = await lock.acquire();
+      assert.equal(await holds(key), 2);
+      await two.release();
+      assert.equal(await holds(key), 1);
+      await one.release();
+      assert.equal(await server.info(key), null);
+      await (await lock.acquire()).release();
+      assert.equal(await server.info(key), null);
+    }
+  });
+
   each("inside of using, and of what it calls, a reentrant lock is the holder's", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
@@ -63,7 +81,7 @@ suite("families", (each) => {
     );
   });
 
-  each("a reentrant lock that was lost is not taken deeper", async (world) => {
+  each("a reentrant lock that was lost is not acquired again", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new RLock(client, "r");
