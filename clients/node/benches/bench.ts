@@ -240,7 +240,7 @@ async function main(): Promise<void> {
   await server.stop();
   const fair = ["longest wait, ms", "turns of a caller"];
   const perHandoff = ["requests per hand-off", "server CPU µs per hand-off"];
-  console.log(`### Node: this lock beside redlock and redis-semaphore
+  console.log(`## Node: this lock beside redlock and redis-semaphore
 
 Redis ${version} and Node ${process.version} on one machine (${cpus().length} CPUs), ${SECONDS} s each, one run.
 Requests are commands that the clients sent, CPU is the server's own.
