@@ -181,6 +181,59 @@ mod end {
     }
 
     #[test]
+    fn no_command_behind_the_end_takes_the_lock_for_held() {
+        let server = quiet().start();
+        let mut client = server.client();
+        let mut session = server.client();
+        for key in ["k", "other"] {
+            session.run(&format!("LOCK.ACQUIRE {key} a PX 60000 SESSION"));
+        }
+        session.run("SEM.ACQUIRE s a LIMIT 2 PX 60000 SESSION");
+        client.run("SEM.ACQUIRE s b LIMIT 2 PX 60000");
+        let kill = format!("CLIENT KILL ID {}", session.id());
+        let replies = client.pipeline(&[
+            &kill,
+            "LOCK.HELD k a",
+            "LOCK.EXEC k a SET written 1",
+            "LOCK.INFO k",
+            "LOCK.SCAN 0 MATCH k",
+            "LOCK.INFO s",
+            "LOCK.HELD s b",
+            "LOCK.ACQUIRE other b PX 60000",
+        ]);
+        assert_eq!(replies[0], Reply::Int(1));
+        assert!(replies[1].is_nil(), "{:?}", replies[1]);
+        assert!(replies[2].error().starts_with("NOTHELD"), "{:?}", replies[2]);
+        assert!(replies[3].is_nil(), "{:?}", replies[3]);
+        assert_eq!(replies[4].items()[1].items(), []);
+        let holders = replies[5].get("holders");
+        assert_eq!(holders.items().iter().map(|holder| holder.get("owner").text()).collect::<Vec<_>>(), ["b"]);
+        assert!(!replies[6].is_nil());
+        assert!(replies[7].fence() > 0);
+        assert_eq!(client.run("EXISTS written"), Reply::Int(0));
+    }
+
+    /// The server reads the end first, and closes the client only when the turn is over.
+    #[test]
+    fn no_look_that_arrives_together_with_the_end_takes_the_lock_for_held() {
+        let server = quiet().start();
+        let (mut client, mut another) = (server.client(), server.client());
+        for look in ["LOCK.HELD k a", "LOCK.EXEC k a SET written 1"] {
+            let mut session = server.client();
+            session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
+            assert_eq!(client.run("LOCK.HELD k a").items().len(), 3);
+            let mut sleeper = put_to_sleep(&server, Duration::from_millis(200));
+            drop(session);
+            another.send_line(look);
+            assert_eq!(sleeper.read(), Reply::ok());
+            let reply = another.read();
+            assert!(reply.is_nil() || reply.is_error() && reply.error().starts_with("NOTHELD"), "{look}: {reply:?}");
+            assert_freed_soon(&mut client, "k");
+        }
+        assert_eq!(client.run("EXISTS written"), Reply::Int(0));
+    }
+
+    #[test]
     fn it_releases_all_holds_of_its_locks_in_both_databases_that_it_used() {
         let server = quiet().start();
         let mut client = server.client();

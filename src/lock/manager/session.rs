@@ -25,6 +25,13 @@ impl LockManager {
         }
     }
 
+    /// Whether the connection that this hold is bound to has ended. Such a hold counts as ended for every command,
+    /// though the drain has still to write that.
+    pub fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        let client = || self.bindings.client_of(key, owner);
+        !self.ended.is_empty() && client().is_some_and(|client| self.ended.contains_key(&client))
+    }
+
     /// What is bound to a connection, the oldest last: to be taken from the end.
     fn bound_to(&self, client: ClientId) -> Vec<BindingId> {
         let mut bound = Vec::from_iter(self.bindings.of_client(client));

@@ -423,9 +423,9 @@ impl Lock {
         }
     }
 
-    /// The first of those who hold it and whose leases are not over, and how many they are; `None`: nobody is left.
-    /// `until`: see [`Lock::holders_until`]. Walks: for replies.
-    pub fn live(&self, until: Deadline, now: Timestamp) -> Option<LiveHolders<'_>> {
+    /// The first of the holders that are live, and how many they are; `None`: no holder is. `until`: see
+    /// [`Lock::holders_until`]. Walks: for replies.
+    pub fn live(&self, until: Deadline, is_live: impl Fn(&Hold<'_>) -> bool) -> Option<LiveHolders<'_>> {
         let (one, shared) = match self {
             Lock::Exclusive(exclusive) => (Some(exclusive.hold(until)), None),
             Lock::Shared(shared) => (None, Some(shared)),
@@ -434,7 +434,7 @@ impl Lock {
         let holds = shared
             .into_iter()
             .flat_map(|shared| shared.holders.as_slice().iter().map(move |holder| shared.hold(holder, until)));
-        let live = one.into_iter().chain(holds).filter(|hold| !hold.until.is_over(now));
+        let live = one.into_iter().chain(holds).filter(|hold| is_live(hold));
         live.fold(None, |live, hold| {
             Some(match live {
                 None => LiveHolders { first: hold, number: 1 },

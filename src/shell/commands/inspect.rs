@@ -5,6 +5,7 @@ use command::errors::{self, ErrorReply};
 use command::parse::ListLength;
 use command::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
 use lock::key::{KeyRef, RequestId};
+use lock::manager::lock_manager::LockManager;
 use lock::queue::request::QueuedRequest;
 use lock::value::outcome::Hold;
 use lock::value::outcome::LiveHolders;
@@ -14,7 +15,7 @@ use lock::value::time::{Deadline, Timestamp};
 use super::arguments::Arguments;
 use crate::shell::background::events;
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::server::client_address;
+use crate::shell::ffi::server::{client_address, is_closing};
 use crate::shell::ffi::string::Str;
 use crate::shell::keyspace::lock_key::{ReadContent, ReadKey};
 use crate::shell::state::State;
@@ -49,22 +50,31 @@ fn with_hold<R>(
 ) -> Result<R, ErrorReply> {
     let now = clock::now();
     let name = KeyRef { db: ctx.db(), name: key.bytes() };
-    let shortened_to = match events::concern_several() {
-        true => turn::of_inspection(|state, _| state.manager.shortened_to(name))?,
-        false => Deadline::Never,
+    let (shortened_to, has_ended) = match events::concern_several() || events::concern_anybody() {
+        true => turn::of_inspection(|state, _| {
+            (state.manager.shortened_to(name), has_session_ended(ctx, &state.manager, name, token))
+        })?,
+        false => (Deadline::Never, false),
     };
     let key = open(ctx, key)?;
     let hold = key.as_ref().and_then(|key| {
         let until = key.lock().holders_until(key.until(), shortened_to);
         key.lock().hold(token, until)
     });
-    let hold = hold.filter(|hold| !hold.until.is_over(now.timestamp()));
+    let hold = hold.filter(|hold| !has_ended && !hold.until.is_over(now.timestamp()));
     let told = tell(hold.as_ref(), now.timestamp());
     if hold.is_some() && events::concern_anybody() {
         // After a lost reply the owner asks here: what it reads now it keeps.
         turn::of_told_owner(name, token);
     }
     Ok(told)
+}
+
+/// Whether the connection that the hold is bound to has ended, or is to be closed with the end of this turn: no event
+/// has told of that yet.
+fn has_session_ended(ctx: Ctx<'_>, manager: &LockManager, key: KeyRef<'_>, owner: &[u8]) -> bool {
+    let client = manager.bindings().client_of(key, owner);
+    manager.has_ended(key, owner) || client.is_some_and(|client| is_closing(ctx, client.0))
 }
 
 /// `LOCK.INFO key [COUNT n]`
@@ -97,7 +107,7 @@ fn held_info<'a>(
 ) -> Option<(FamilyAndLimit, HeldInfo<'a>)> {
     let (lock, until) = (key.lock(), key.until());
     let mut holds = lock.holds(lock.holders_until(until, state.manager.shortened_to(name)));
-    holds.retain(|hold| !hold.until.is_over(now));
+    holds.retain(is_live(state, name, now));
     let holding = holds.len();
     let holders: Vec<_> = length
         .of(holds)
@@ -112,7 +122,12 @@ fn held_info<'a>(
     Some((lock.family_and_limit()?, HeldInfo { fence: lock.fence()?, until, holders, holding }))
 }
 
-/// Those who hold a key and whose leases are not over; `None`: nobody.
+/// Whether a hold counts: its lease is not over, and its connection has not ended.
+fn is_live<'a>(state: &'a State, name: KeyRef<'a>, now: Timestamp) -> impl Fn(&Hold<'_>) -> bool + 'a {
+    move |hold| !hold.until.is_over(now) && !state.manager.has_ended(name, hold.owner.as_bytes())
+}
+
+/// The holders of a key that count; `None`: there is none.
 pub(super) fn live<'a>(
     state: &State,
     name: KeyRef<'_>,
@@ -120,7 +135,7 @@ pub(super) fn live<'a>(
     now: Timestamp,
 ) -> Option<LiveHolders<'a>> {
     let until = key.lock().holders_until(key.until(), state.manager.shortened_to(name));
-    key.lock().live(until, now)
+    key.lock().live(until, is_live(state, name, now))
 }
 
 /// `LOCK.WAITERS key [COUNT n]`

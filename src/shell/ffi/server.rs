@@ -79,6 +79,34 @@ pub fn client_address(id: u64) -> String {
     }
 }
 
+/// Whether the server is going to close the client when the turn is over, though no event has told of it: the end of a
+/// connection that was read in this turn. Only CLIENT LIST tells, by the flag `A`.
+pub fn is_closing(ctx: Ctx<'_>, id: u64) -> bool {
+    let id = OwnedStr::new(id.to_string().as_bytes());
+    // SAFETY: format and arguments agree; the reply is freed, and its bytes are read before.
+    unsafe {
+        let (list, by_id) = (c"LIST".as_ptr(), c"ID".as_ptr());
+        let reply =
+            api!(RedisModule_Call(ctx.raw(), c"CLIENT".as_ptr(), c"ccs".as_ptr(), list, by_id, id.as_str().raw()));
+        let Some(reply) = NonNull::new(reply) else { return false };
+        let mut len = 0;
+        let start = api!(RedisModule_CallReplyStringPtr(reply.as_ptr(), &mut len));
+        let line = match NonNull::new(start.cast_mut()) {
+            Some(start) => std::slice::from_raw_parts(start.as_ptr().cast::<u8>(), len),
+            None => &[],
+        };
+        let is_closing = has_close_flag(line);
+        api!(RedisModule_FreeCallReply(reply.as_ptr()));
+        is_closing
+    }
+}
+
+/// Whether a line of CLIENT LIST has the flag `A`: to be closed as soon as possible.
+fn has_close_flag(line: &[u8]) -> bool {
+    let mut fields = line.split(|byte| *byte == b' ');
+    fields.any(|field| field.strip_prefix(b"flags=").is_some_and(|flags| flags.contains(&b'A')))
+}
+
 /// The name of a connection's user; empty where it has none.
 pub fn client_user(ctx: Ctx<'_>, id: u64) -> Vec<u8> {
     // SAFETY: the name is ours to free, which `OwnedStr` does.
@@ -225,7 +253,14 @@ pub fn thread_id() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::OnlineReplicas;
+    use super::{has_close_flag, OnlineReplicas};
+
+    #[test]
+    fn a_client_that_is_to_be_closed_has_the_flag_in_its_flags_only() {
+        assert!(has_close_flag(b"id=3 addr=127.0.0.1:1 name=A flags=bA db=0\n"));
+        assert!(!has_close_flag(b"id=3 addr=127.0.0.1:1 name=A flags=b db=0 user=flags\n"));
+        assert!(!has_close_flag(b""));
+    }
 
     #[test]
     fn replicas_that_are_online_are_counted_and_the_last_of_them_is_found() {
