@@ -436,6 +436,24 @@ mod kept_places {
     }
 
     #[test]
+    fn a_grant_of_the_same_request_ends_it() {
+        let (server, mut client) = server();
+        wait_in_vain(&mut client, "b");
+        client.run("LOCK.RELEASE k a");
+        // Without BLOCK, too.
+        assert!(client.run("LOCK.ACQUIRE k b PX 60000").fence() > 0);
+        assert_eq!(server.info("lock").number("lock_kept_places"), 0);
+        let [mut c] = line_up(&server, "k", ["c"]);
+        client.run("LOCK.RELEASE k b");
+        c.granted("c");
+        let [mut d, mut b] = line_up(&server, "k", ["d", "b"]);
+        assert_eq!(queue(&mut client, "k"), ["d", "b"]);
+        client.run("LOCK.RELEASE k c");
+        d.granted("d");
+        b.assert_silent();
+    }
+
+    #[test]
     fn nobody_else_takes_it() {
         let (server, mut client) = server();
         client.run("RLOCK.ACQUIRE r a PX 60000");

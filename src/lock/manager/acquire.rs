@@ -238,10 +238,11 @@ impl LockManager {
         if self.queues.is_empty() {
             return Ok(Acquired::Granted(grant));
         }
-        if wait.is_some() {
-            if let Some(retried) = self.queues.find_retried(db, names, &lock_request) {
-                self.supersede(&mut host.clients, retried);
-            }
+        // Without BLOCK a waiter stays queued, but a kept place ends: the client has come back.
+        let same = self.queues.find_retried(db, names, &lock_request);
+        let is_away = |id: &RequestId| self.queues.request(*id).is_some_and(|queued| !queued.is_present());
+        if let Some(same) = same.filter(|same| wait.is_some() || is_away(same)) {
+            self.supersede(&mut host.clients, same);
         }
         names.iter().for_each(|name| self.gained(KeyRef { db, name }, lock_request.owner.as_bytes()));
         for name in names {

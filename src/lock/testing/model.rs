@@ -168,7 +168,8 @@ impl Model {
         let Acquire { keys, owner, claim, .. } = asked;
         let limit = asked.claim.limit().unwrap_or(0);
         let says = keys.iter().map(|key| self.say(key, owner, *claim, limit)).collect::<Result<Vec<_>, _>>()?;
-        let retried = asked.block.and_then(|_| self.requests.iter().position(|other| other.is_retried_by(asked)));
+        let same = self.requests.iter().position(|other| other.is_retried_by(asked));
+        let retried = same.filter(|_| asked.block.is_some());
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
         let keeps_place = |request: &Request| request.away.is_none() || request.is_upgrade == is_upgrade;
         let kept = retried.filter(|retried| keeps_place(&self.requests[*retried]));
@@ -180,8 +181,9 @@ impl Model {
             _ => false,
         });
         if has_all || is_its_turn && self.grace_admits(keys, owner) {
-            if let Some(retried) = retried {
-                self.supersede(retried);
+            // "A grant to the same request ends" a kept place, also one without BLOCK.
+            if let Some(same) = same.filter(|same| asked.block.is_some() || self.requests[*same].away.is_some()) {
+                self.supersede(same);
             }
             let (grant, counts) = self.grant(asked, limit);
             return Ok(Outcome::Granted(grant, counts[0].2));
