@@ -92,6 +92,9 @@ impl LockManager {
             return Ok(Acquired::Granted(grant));
         }
         let request = &request.as_far_as_it_may_wait(&host.clients);
+        if let Some(queue) = self.queues.id_of(key) {
+            self.end_upgrades(&mut entry, queue);
+        }
         if admission != Admission::Wait {
             drop(entry);
             if self.turn_of(host, request, admission)? != Admission::Wait {
@@ -280,12 +283,31 @@ impl LockManager {
         }
     }
 
-    /// The place of the request that is retried, or one behind those of this rank. A place that was kept for a reader
-    /// is none for a writer: at the head it would stand before another reader that wants to write, and wait for it.
+    /// The place of the request that is retried, or one behind the requests of this rank. A place that was kept for an
+    /// upgrade counts by its arrival if the owner reads no more.
     fn place_of(&self, retried: Option<RequestId>, rank: Rank) -> Place {
-        let queued = retried.and_then(|id| self.queues.request(id));
-        let kept = queued.filter(|queued| queued.is_present() || queued.place.rank == rank);
-        kept.map_or_else(|| self.queues.last_place(rank), |queued| queued.place)
+        match retried.and_then(|id| self.queues.request(id)) {
+            Some(queued) if queued.is_present() || queued.place.rank == rank => queued.place,
+            Some(queued) if rank == Rank::Normal => Place { rank, ..queued.place },
+            _ => self.queues.last_place(rank),
+        }
+    }
+
+    /// An upgrade is at the head only for as long as its owner reads: afterwards it waits in the order of its arrival.
+    pub(super) fn end_upgrades<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
+        let Some(waiting) = self.queues.get(queue) else { return };
+        if waiting.first_place().is_none_or(|first| first.rank == Rank::Normal) {
+            return;
+        }
+        let upgrades = waiting.present().take_while(|(place, _)| place.rank == Rank::Upgrade);
+        let is_over = |id: &RequestId| {
+            let Some(queued) = self.queues.request(*id) else { return false };
+            let reads = matches!(entry.content(), Content::Lock(lock)
+                if lock.is_upgrade(queued.owner.as_bytes(), &queued.claim));
+            !reads
+        };
+        let over: Vec<_> = upgrades.map(|(_, id)| id).filter(is_over).collect();
+        over.into_iter().for_each(|id| self.queues.end_upgrade(id));
     }
 
     /// Refuses a request whose waiting would never end.

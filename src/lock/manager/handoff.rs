@@ -208,6 +208,7 @@ impl LockManager {
         key: KeyRef<'_>,
         queue: QueueId,
     ) -> Next {
+        self.end_upgrades(entry, queue);
         // An earlier turn left the rest of the queue to the timer: commands in between need not do its work.
         let goes_on_later = self.due.contains(queue);
         while let Some(id) = self.queues.get(queue).and_then(WaitQueue::first) {

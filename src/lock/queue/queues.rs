@@ -326,6 +326,19 @@ impl WaitQueues {
         }
     }
 
+    /// Moves a waiter from the head, where it stood as an upgrade, to the place of its arrival.
+    pub fn end_upgrade(&mut self, id: RequestId) {
+        let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
+        let (before, after) = (request.place, Place { rank: Rank::Normal, ..request.place });
+        request.place = after;
+        for queue in &request.queues {
+            if let Some(queue) = self.queues.get_mut(queue) {
+                queue.present.remove(&before);
+                queue.present.insert(after, id);
+            }
+        }
+    }
+
     /// Notes who holds the key of a queue; `None`: nobody. To be called after each grant, and may be called later when
     /// somebody holds it no more.
     pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) {

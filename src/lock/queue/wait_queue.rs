@@ -47,6 +47,12 @@ impl WaitQueue {
         self.present.first_key_value().map(|(_, id)| *id)
     }
 
+    /// Where the head stands.
+    #[inline]
+    pub fn first_place(&self) -> Option<Place> {
+        self.present.first_key_value().map(|(place, _)| *place)
+    }
+
     /// The next one behind this place; without one the head.
     pub fn next_after(&self, place: Option<Place>) -> Option<(Place, RequestId)> {
         let from = place.map_or(Bound::Unbounded, Bound::Excluded);

@@ -90,6 +90,8 @@ pub struct Request {
     pub until: Until,
     /// A reader's wish to write.
     pub is_upgrade: bool,
+    /// A running number: the order in which places were taken.
+    pub arrival: u64,
     /// A kept place: since which departure, and when it ends.
     pub away: Option<(u64, Ms)>,
 }
@@ -133,6 +135,7 @@ pub struct Model {
     pub(super) answers: Vec<(u64, Answer)>,
     pub(super) grants: u64,
     pub(super) departures: u64,
+    pub(super) arrivals: u64,
 }
 
 /// What a lock says of a claim.
@@ -196,10 +199,14 @@ impl Model {
             return Err(Refusal::MaxWaiters);
         }
         let until = if block == 0 { Until::Never } else { Until::At(self.now.monotonic + block) };
-        let request = Request { asked: asked.clone(), until, is_upgrade, away: None };
+        self.arrivals += 1;
+        let request = Request { asked: asked.clone(), until, is_upgrade, arrival: self.arrivals, away: None };
         let mut requests = self.requests.clone();
         match (kept, retried) {
-            (Some(kept), _) => requests[kept] = Request { is_upgrade: requests[kept].is_upgrade, ..request },
+            (Some(kept), _) => {
+                let Request { is_upgrade, arrival, .. } = requests[kept];
+                requests[kept] = Request { is_upgrade, arrival, ..request };
+            }
             (None, None) => requests.insert(place, request),
             (None, Some(retried)) => {
                 requests.remove(retried);

@@ -259,6 +259,7 @@ impl Model {
         let gone = std::mem::take(&mut self.gone);
         self.take_out(|holder| holder.session.is_some_and(|(client, _)| gone.contains(&client)));
         loop {
+            self.end_upgrades();
             if let Some((index, refusal)) = self.first_impossible() {
                 let request = self.requests.remove(index);
                 self.answers.push((request.asked.number, Answer::Refused(refusal)));
@@ -274,6 +275,21 @@ impl Model {
             } else {
                 return;
             }
+        }
+    }
+
+    /// "At the head of the queue for as long as it is a reader (afterwards in the order of its arrival)": a kept place
+    /// too.
+    pub(super) fn end_upgrades(&mut self) {
+        let is_over = |model: &Model, request: &Request| {
+            let Acquire { keys, owner, claim, .. } = &request.asked;
+            request.is_upgrade && !model.is_upgrade(keys[0], owner, *claim)
+        };
+        while let Some(over) = self.requests.iter().position(|request| is_over(self, request)) {
+            let request = Request { is_upgrade: false, ..self.requests.remove(over) };
+            let is_behind = |other: &Request| !other.is_upgrade && other.arrival > request.arrival;
+            let place = self.requests.iter().position(is_behind).unwrap_or(self.requests.len());
+            self.requests.insert(place, request);
         }
     }
 

@@ -159,6 +159,34 @@ fn who_asked_to_upgrade_and_whose_own_lease_ended_waits_like_any_writer() {
     assert_eq!(rows(&mut client, "k"), [row("a", "write", 1)], "what had ended is no read hold any more");
 }
 
+/// What ends the READ of an owner that waits for WRITE, and whether its request stands behind the writer that came later.
+#[test]
+fn an_upgrade_waits_in_the_order_of_its_arrival_when_its_read_has_ended() {
+    for end in ["RWLOCK.RELEASE k a READ", "LOCK.BREAK k OWNER a", "RWLOCK.RENEW k a PX 1"] {
+        let server = quiet().start();
+        let mut client = server.client();
+        for owner in ["a", "b"] {
+            read(&mut client, owner);
+        }
+        let mut w = writer(&server, "w");
+        let mut a = writer(&server, "a");
+        let mut later = writer(&server, "later");
+        assert_eq!(queue(&mut client, "k"), ["a", "w", "later"], "{end}");
+        assert_eq!(client.run(end), Reply::Int(if end.contains("RELEASE") { 0 } else { 1 }), "{end}");
+        until_ended(&mut client, "k", "a");
+        until_queue(&mut client, "k", &["w", "a", "later"]);
+        let upgrade = client.run("RWLOCK.ACQUIRE k b WRITE PX 60000");
+        assert!(upgrade.fence() > 0, "{end}: the only reader upgrades at once: {upgrade:?}");
+        release(&mut client, "b WRITE", 0);
+        release(&mut client, "b READ", 0);
+        w.granted("w");
+        a.assert_silent();
+        release(&mut client, "w WRITE", 0);
+        a.granted("a");
+        later.assert_silent();
+    }
+}
+
 fn each_protocol_with_server(test: impl Fn(&Server, &mut Client)) {
     let server = quiet().start();
     test(&server, &mut server.client());
@@ -167,7 +195,7 @@ fn each_protocol_with_server(test: impl Fn(&Server, &mut Client)) {
 }
 
 #[test]
-fn a_place_that_was_kept_for_a_reader_is_none_for_a_writer() {
+fn a_place_that_was_kept_for_an_upgrade_counts_by_its_arrival_afterwards() {
     let server = quiet().start();
     let mut client = server.client();
     assert_eq!(client.run("CONFIG SET lock.keep-place 60000"), Reply::ok());
