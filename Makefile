@@ -21,8 +21,8 @@ NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-cli
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
-.PHONY: help setup build run test test-module test-clients test-all check check-long check-servers faults soak \
-	servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb glibc demo \
+.PHONY: help setup build run test test-module test-clients test-all test-newest check check-long check-servers \
+	faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb glibc demo \
 	bench bench-quick bench-clients
 
 help: ## what this Makefile can do
@@ -60,6 +60,10 @@ test-all: ## the same on every server: the installed one and those of `make serv
 	@$(METRICS_TOOLS)
 	@$(MANY_FILES); scripts/test-all
 
+test-newest: ## a cut of them on Redis 8.2 and Valkey 9.1, which need no build: every function of the module API
+	@scripts/setup compiler libclang redis cli faketime
+	@$(MANY_FILES); scripts/test-all --newest
+
 check: ## the rules beside the model: five million random steps, every schedule of small worlds for a minute
 	LOCK_STEPS=5000000 LOCK_EVERY_SECONDS=60 cargo test --release -p lock testing -- --nocapture
 
@@ -84,7 +88,7 @@ upgrade: ## old and new modules and servers beside each other, replaced under lo
 	@scripts/setup compiler libclang redis
 	@$(MANY_FILES); scripts/upgrade
 
-servers: ## Redis 8.0, Valkey 8.1 and 9.1, built from Debian's sources into a cache outside the tree (SERVERS_CACHE)
+servers: ## Redis 8.0, 8.2, 8.6, Valkey 8.1, 9.1: from Debian's sources, Python packages into a cache (SERVERS_CACHE)
 	@scripts/servers
 
 metrics-tools: ## redis_exporter and promtool out of Debian's packages, into a cache outside the tree (METRICS_CACHE)
