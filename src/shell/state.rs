@@ -1,12 +1,13 @@
 //! What the module remembers that is not stored with a key.
 
 use std::cell::{RefCell, RefMut};
+use std::mem;
 
 use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
-use super::background::events::{self, Event, Step};
+use super::background::events::{self, Event, NotingAll, Step};
 use super::background::{evictions, timer};
 use super::clients::waiting_clients::WaitingClients;
 use super::ffi::call::slot;
@@ -39,6 +40,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
         Some(state) => state,
         unset => begin(unset),
     };
+    let unless_over = NotingAll;
     let now = &clock::now();
     if events::is_any() {
         now.begin_turn();
@@ -47,6 +49,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
         }
     }
     let result = work(state, now);
+    mem::forget(unless_over);
     events::set_concern_anybody(state.manager.concerns_anybody());
     events::set_concern_several(state.manager.knows_several_holders());
     Some(result)
@@ -149,10 +152,30 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::catch_unwind;
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+
+    /// One test at a time has the main thread's values.
+    static MAIN_THREAD: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn callbacks_note_everything_after_a_turn_that_panicked_until_the_next_is_over() {
+        let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+        let concerned = || (events::concern_anybody(), events::concern_several());
+        borrow(|_, _| ());
+        assert_eq!(concerned(), (false, false), "nobody waits");
+        catch_unwind(|| borrow(|_, _| panic!("planted"))).expect_err("it panics");
+        assert_eq!(concerned(), (true, true), "whatever the turn had done by then");
+        borrow(|_, _| ());
+        assert_eq!(concerned(), (false, false), "the rules know");
+        *STATE.0.borrow_mut() = None;
+    }
 
     #[test]
     fn it_is_in_use_during_a_turn_and_not_before_the_first() {
+        let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(STATE.0.borrow().is_none() && !is_in_use(), "nothing has run yet");
         let turn = STATE.0.borrow_mut();
         assert!(is_in_use(), "a turn");

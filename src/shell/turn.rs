@@ -3,6 +3,7 @@
 
 use std::cell::RefMut;
 use std::ffi::c_void;
+use std::mem;
 
 use command::errors::{self, ErrorReply};
 use lock::host::Host;
@@ -16,7 +17,7 @@ use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::Now;
 use redis_module::raw;
 
-use super::background::events::Step;
+use super::background::events::{NotingAll, Step};
 use super::background::timer::Arming;
 use super::background::{events, inspections, stall, timer, turn_end};
 use super::clients::parking::{NewWaiter, Parking};
@@ -103,7 +104,10 @@ impl<'c> AloneTurn<'c> {
     /// Out of line, as below: without SESSION a request keeps no register for it.
     #[inline(never)]
     fn acquire_bound(self, request: &LockRequest<'_>, client: ClientId) -> Option<Result<Grant, KeyError>> {
-        self.acquire_with(request, Some(client))
+        let unless_over = NotingAll;
+        let granted = self.acquire_with(request, Some(client));
+        mem::forget(unless_over);
+        granted
     }
 
     #[inline(never)]

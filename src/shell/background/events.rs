@@ -145,6 +145,17 @@ pub fn take_next() -> Option<Event> {
     next
 }
 
+/// While a turn is on: if it ends by a panic, it is not known what the rules have come to know before it. Callbacks then
+/// note everything, until the next turn is over.
+pub struct NotingAll;
+
+impl Drop for NotingAll {
+    fn drop(&mut self) {
+        set_concern_anybody(true);
+        set_concern_several(true);
+    }
+}
+
 /// Whether anybody waits or is bound to a connection; if not, callbacks note nothing about keys and clients.
 #[inline]
 pub fn concern_anybody() -> bool {
