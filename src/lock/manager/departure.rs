@@ -208,7 +208,12 @@ impl LockManager {
                 self.due.remove(queue);
                 self.changed.remove(&queue);
                 shrink::map(&mut self.changed);
+                self.unheld.remove(&queue);
+                shrink::set(&mut self.unheld);
             }
+        }
+        if self.queues.is_empty() {
+            self.to_inspect = Vec::new();
         }
         others
     }

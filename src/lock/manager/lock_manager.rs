@@ -60,7 +60,7 @@ pub struct LockManager {
     pub(super) due: Due<QueueId>,
     /// Those of them whose keys may have become something else, and up to which place those who wait were told.
     pub(super) changed: IdMap<QueueId, Option<Place>>,
-    /// Wait queues whose keys held no lock when they were inspected last; some may be gone.
+    /// Wait queues whose keys held no lock when they were inspected last.
     pub(super) unheld: IdSet<QueueId>,
     /// Wait queues that are still to be inspected in this round.
     pub(super) to_inspect: Vec<QueueId>,

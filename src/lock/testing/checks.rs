@@ -200,6 +200,7 @@ pub(super) fn check_nothing_is_left(manager: &LockManager) {
     assert!(manager.queues().is_empty(), "{:?}", manager.queues());
     assert!(manager.queues().is_clean(), "{:?}", manager.queues());
     assert!(manager.bindings().is_empty());
+    assert!(!manager.waits_for_unheld());
     assert!(!manager.has_due());
     assert_eq!(manager.next_timer(), NextTimer::default());
 }
