@@ -228,7 +228,10 @@ mod tests {
             }
             let after = capacities(&map);
             if before.len() == after.len() {
-                let grown = before.iter().zip(&after).filter(|(before, after)| before != after);
+                // A removal may cost a table the room for one entry, where its place is not used again. That moves none.
+                let is_resized =
+                    |(before, after): &(&usize, &usize)| before.abs_diff(**after) > **before.min(after) / 2;
+                let grown = before.iter().zip(&after).filter(is_resized);
                 let moved: usize = grown.map(|(before, after)| before.min(after)).sum();
                 assert!(moved <= MANY as usize / SHARDS * 2, "step {step} moves {moved}");
             }
