@@ -51,8 +51,20 @@ pub trait Entry {
     /// and its fence. Told once.
     fn take_expired(&mut self) -> Option<(Owner, Fence)>;
 
-    /// The key's own deadline.
+    /// The key's own deadline. Only of a key that is not free: Redis 8.2 ends when it is asked for that of a free one.
     fn until(&self) -> Deadline;
+
+    /// The lock under the key, if there is one, and the key's own deadline.
+    fn lock_and_until(&mut self) -> Option<(&mut Lock, Deadline)> {
+        let until = match self.content() {
+            Content::Lock(_) => self.until(),
+            Content::Free | Content::Foreign => return None,
+        };
+        match self.content() {
+            Content::Lock(lock) => Some((lock, until)),
+            Content::Free | Content::Foreign => None,
+        }
+    }
 
     /// Stores the lock of a first grant under a key that is free.
     fn create(&mut self, first: &FirstGrant<'_>);

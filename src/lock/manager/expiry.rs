@@ -31,9 +31,8 @@ impl LockManager {
         if !is_shared && self.ended.is_empty() {
             return;
         }
-        let until = entry.until();
+        let Some((lock, until)) = entry.lock_and_until() else { return };
         let shortened_to = self.shared_leases.take_shortened(key).min(until);
-        let Content::Lock(lock) = entry.content() else { return };
         let is_clamped = lock.clamp(until, shortened_to);
         if is_clamped {
             let at_most = if lock.several_ends(until).is_some() { shortened_to } else { until };
@@ -80,8 +79,7 @@ impl LockManager {
         if !matches!(entry.content(), Content::Lock(lock) if lock.has_several_holders()) {
             return;
         }
-        let until = entry.until();
-        let Content::Lock(lock) = entry.content() else { return };
+        let Some((lock, until)) = entry.lock_and_until() else { return };
         if let Some(ends) = lock.several_ends(until) {
             self.shared_leases.watch(key, ends.fence, ends.first);
         }

@@ -169,9 +169,8 @@ pub(super) fn held_family<E: Entry>(entry: &mut E) -> Option<Family> {
 
 /// When the owner's hold ends, if it has one.
 fn owners_deadline<E: Entry>(entry: &mut E, owner: &[u8]) -> Option<Deadline> {
-    let key_until = entry.until();
-    let Content::Lock(lock) = entry.content() else { return None };
-    lock.hold(owner, key_until).map(|hold| hold.until)
+    let (lock, until) = entry.lock_and_until()?;
+    lock.hold(owner, until).map(|hold| hold.until)
 }
 
 /// What was granted on the first key of a request.

@@ -5,7 +5,7 @@
 //! the drain reads their keys. What nothing happened to is left alone: thousands may wait for one key.
 
 use super::lock_manager::LockManager;
-use crate::host::{Content, Entry, Host, Keys};
+use crate::host::{Entry, Host, Keys};
 use crate::key::Key;
 use crate::queue::request::QueueId;
 
@@ -45,11 +45,10 @@ impl LockManager {
         if self.has_become_another(entry, queue) {
             return true;
         }
-        let until = entry.until();
-        match entry.content() {
-            Content::Free => !self.unheld.contains(&queue),
-            Content::Foreign => true,
-            Content::Lock(lock) => {
+        match entry.lock_and_until() {
+            // Another type would be another value.
+            None => !self.unheld.contains(&queue),
+            Some((lock, until)) => {
                 let end = lock.first_deadline(until).timestamp();
                 end.is_some_and(|end| !self.lease_ends.fires_by(queue, end.plus_ms(1)))
             }

@@ -5,7 +5,7 @@ use super::departure::Departure;
 use super::lock_manager::{LockManager, Timer};
 use super::occurrence::Occurrence;
 use super::release::End;
-use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
+use crate::host::{Clients, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::queue::request::QueueId;
 use crate::value::time::{Instant, Now, Timestamp};
 
@@ -243,16 +243,15 @@ impl LockManager {
         if let Some(grace_ends) = self.grace.ends() {
             self.timers.set_no_later(Timer::GraceEnds(queue), grace_ends);
         }
-        let until = entry.until();
-        match entry.content() {
-            Content::Lock(lock) => {
+        match entry.lock_and_until() {
+            Some((lock, until)) => {
                 self.unheld.remove(&queue);
                 self.queues.note_holders(queue, Some(lock));
                 if let Some(end) = lock.first_deadline(until).timestamp() {
                     self.lease_ends.set_no_later(queue, end.plus_ms(1));
                 }
             }
-            _ => {
+            None => {
                 self.unheld.insert(queue);
                 self.queues.note_holders(queue, None);
             }
