@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use command::parse::{integer, LeaseSettings, MAX_LEASE_MS};
 use lock::manager::lock_manager::Limits;
 use lock::manager::occurrence::Observe;
-use redis_module::configuration::{register_bool_configuration, register_i64_configuration, ConfigurationFlags};
-use redis_module::Context;
 
 use super::ffi::context::Ctx;
-use super::ffi::module::load_settings;
+use super::ffi::setting::{self, register_flag, register_number, Number};
 
 /// A year in ms: the longest lease, and the longest grace.
 const YEAR: i64 = MAX_LEASE_MS as i64;
@@ -91,33 +89,42 @@ static NUMBERS: [&Setting; 9] = [
 ];
 static FLAGS: [&Flag; 1] = [&KEYSPACE_EVENTS];
 
-/// Registers all settings, with the module's arguments as defaults; only while the module is being loaded.
+/// Registers all settings, with the module's arguments as defaults, and gives them their values; only while the module
+/// is being loaded.
 ///
 /// # Errors
-/// The argument that is no name of a setting, or whose value is missing or none that the setting takes.
-pub fn register(ctx: Ctx<'_>, context: &Context, arguments: &[(String, Option<String>)]) -> Result<(), String> {
+/// An argument is no name of a setting, or its value is missing or none that the setting takes; or a value from
+/// elsewhere is none.
+pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<(), String> {
     for (name, value) in arguments {
         let is_taken = |text: &String| {
             NUMBERS.iter().any(|setting| setting.name == name && setting.parse(text).is_some())
                 || FLAGS.iter().any(|flag| flag.name == name && yes_or_no(text).is_some())
         };
         if !value.as_ref().is_some_and(is_taken) {
-            return Err(name.clone());
+            let settings = described();
+            return Err(format!("bad module argument '{name}': give names and values in pairs: {settings}"));
         }
     }
     let last =
         |name: &str| arguments.iter().rev().find(|(other, _)| other == name).and_then(|(_, value)| value.as_ref());
     for setting in NUMBERS {
-        let Setting { name, min, max, value, .. } = setting;
+        let Setting { name, min, max, ref value, .. } = *setting;
         let default = last(name).and_then(|text| setting.parse(text)).unwrap_or(setting.default);
-        register_i64_configuration(context, name, value, default, *min, *max, ConfigurationFlags::DEFAULT, None);
+        if !register_number(ctx, &Number { name, default, min, max, value }) {
+            return Err(format!("the server refuses the setting {name}"));
+        }
     }
     for Flag { name, value } in FLAGS {
         let default = last(name).is_some_and(|text| yes_or_no(text) == Some(true));
-        register_bool_configuration(context, name, value, default, ConfigurationFlags::DEFAULT, None);
+        if !register_flag(ctx, name, default, value) {
+            return Err(format!("the server refuses the setting {name}"));
+        }
     }
-    load_settings(ctx);
-    Ok(())
+    match setting::load(ctx) {
+        true => Ok(()),
+        false => Err(format!("a setting has a value that it does not take, see above: {}", described())),
+    }
 }
 
 /// As the server reads it.
@@ -130,7 +137,7 @@ fn yes_or_no(text: &str) -> Option<bool> {
 }
 
 /// All names and values, for an error.
-pub fn described() -> String {
+fn described() -> String {
     let numbers = NUMBERS.iter().map(|setting| format!("{} ({} to {})", setting.name, setting.min, setting.max));
     let flags = FLAGS.iter().map(|flag| format!("{} (yes or no)", flag.name));
     numbers.chain(flags).collect::<Vec<_>>().join(", ")

@@ -1,81 +1,104 @@
 //! What happens when the module is loaded.
+//!
+//! A load that fails leaves nothing behind: the server forgets what was registered with it, but Redis 7.0 goes on to
+//! call the module for events, and no server stops its timers. So what may be refused comes first, events come last,
+//! and no timer is armed: a server that does not like the settings unloads the module right after this.
 
-use redis_module::{raw, Context, RedisString, Status};
+use std::ffi::{c_int, CStr};
+
+use redis_module::raw;
 
 use super::background::{command_watch, gate, server_events, stall, timer};
 use super::commands::registration;
 use super::ffi::context::Ctx;
-use super::ffi::info as ffi_info;
-use super::ffi::module::{is_valkey, set_options};
+use super::ffi::guard::guard;
+use super::ffi::module::{introduce, is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
-use super::ffi::slot_migration;
-use super::keyspace::datatype::REDISLOCK;
-use super::keyspace::{held, key_events, lock_memory};
+use super::ffi::string::{arguments, Str};
+use super::ffi::{functions, info as ffi_info, slot_migration};
+use super::keyspace::{datatype, held, key_events};
 use super::observe::info;
 use super::replication::consumers;
-use super::{clock, settings, turn};
+use super::{clock, settings, turn, version};
+
+/// The module's name, as MODULE LIST tells it.
+const NAME: &CStr = c"lock";
 
 /// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a dump that is cut short is an error of ours, not the end of the server. And
 /// `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which the crate's bindings leave out: keys signal when they
 /// changed, not when they are opened.
 const OPTIONS: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | 1 << 1;
 
-/// Called by the server after the data type was registered.
-pub fn start(context: &Context, args: &[RedisString]) -> Status {
-    // SAFETY: the context of the load that is running.
-    let Some(ctx) = (unsafe { Ctx::new(context.ctx) }) else { return Status::Err };
-    match try_start(ctx, context, args) {
-        Ok(()) => Status::Ok,
-        Err(reason) => {
-            ctx.warn(&format!("redis-lock: {reason}"));
-            Status::Err
-        }
+/// # Safety
+/// To be called by the server only, when it loads the module.
+#[no_mangle]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the context of this callback.
+    if !unsafe { functions::find(ctx) } {
+        return raw::REDISMODULE_ERR as c_int;
+    }
+    let started = guard("the load", || {
+        // SAFETY: context and arguments of this callback; without arguments there may be no array.
+        let (ctx, args) = unsafe { (Ctx::new(ctx), if argc > 0 { arguments(argv, argc) } else { &[] }) };
+        let Some(ctx) = ctx else { return false };
+        start(ctx, args).inspect_err(|reason| ctx.warn(&format!("redis-lock: not loaded: {reason}"))).is_ok()
+    });
+    match started {
+        Some(true) => raw::REDISMODULE_OK as c_int,
+        Some(false) | None => raw::REDISMODULE_ERR as c_int,
     }
 }
 
-/// Called when the module is unloaded, which the server refuses as long as it has a data type.
-pub fn stop(_: &Context) -> Status {
-    timer::stop();
-    Status::Ok
+/// # Safety
+/// To be called by the server only, before it unloads the module: Redis 8 after a MODULE LOADEX whose settings the
+/// module does not have. MODULE UNLOAD is refused, because there is a data type.
+#[no_mangle]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut raw::RedisModuleCtx) -> c_int {
+    guard("the unload", timer::stop);
+    raw::REDISMODULE_OK as c_int
 }
 
-fn try_start(ctx: Ctx<'_>, context: &Context, args: &[RedisString]) -> Result<(), String> {
-    held::start();
-    lock_memory::start(*REDISLOCK.raw_type.borrow());
-    settings::register(ctx, context, &pairs(args)).map_err(|argument| {
-        let settings = settings::described();
-        format!("bad module argument '{argument}': give names and values in pairs: {settings}")
-    })?;
+fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
+    if !introduce(ctx, NAME, version::NUMBER) {
+        return Err("a module of this name is loaded already".into());
+    }
+    settings::register(ctx, &pairs(args))?;
+    gate::start(ctx);
+    if !datatype::register(ctx) {
+        return Err("the server refuses the data type".into());
+    }
+    registration::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
+    if !ffi_info::register(ctx, info::on_info) {
+        return Err("the server refuses a section of INFO".into());
+    }
+    if !server_events::subscribe(ctx, held::all_flushed) {
+        return Err("the server refuses an event: it must be Redis 7.0.5 or newer, or Valkey".into());
+    }
     // Where the server tells of its slot migrations, it may migrate.
     let migrations = if server_events::subscribe_to_slot_migrations(ctx) { slot_migration::OPTION } else { 0 };
     let unchecked = if is_valkey() { UNCHECKED_ON_VALKEY } else { 0 };
     set_options(ctx, OPTIONS | migrations | unchecked);
-    registration::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
-    if !server_events::subscribe(ctx, held::all_flushed) {
-        return Err("the server refuses an event: it must be Redis 7.0 or newer, or Valkey".into());
-    }
-    if !ffi_info::register(ctx, info::on_info) {
-        return Err("the server refuses a section of INFO".into());
-    }
-    gate::start(ctx);
+    held::start();
     clock::start();
     timer::start(ctx, turn::on_timer);
     command_watch::start(key_events::on_command);
     consumers::count(ctx);
     stall::count_replicas(ctx);
     server_events::note_begin();
-    if settings::grace_ms() > 0 {
-        // Somebody has to tell that it runs, also where nobody asks for anything.
-        timer::wake();
-    }
     warn_of_eviction(ctx);
     Ok(())
 }
 
 /// The arguments as names and values; the last value may be missing.
-fn pairs(args: &[RedisString]) -> Vec<(String, Option<String>)> {
-    let value = |pair: &[RedisString]| pair.get(1).map(RedisString::to_string_lossy);
-    args.chunks(2).map(|pair| (pair[0].to_string_lossy(), value(pair))).collect()
+fn pairs(args: &[Str<'_>]) -> Vec<(String, Option<String>)> {
+    let text = |arg: &Str<'_>| String::from_utf8_lossy(arg.bytes()).into_owned();
+    args.chunks(2).filter_map(|pair| Some((text(pair.first()?), pair.get(1).map(text)))).collect()
 }
 
 /// Locks have a time to live, so both volatile-* and allkeys-* may evict them.

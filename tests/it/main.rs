@@ -19,6 +19,7 @@ mod hostile;
 mod info;
 mod inspecting;
 mod leaving;
+mod loading;
 mod metrics;
 mod migrate_slots;
 mod model;

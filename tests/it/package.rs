@@ -24,7 +24,10 @@ fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
     assert_eq!(package.field("Package"), NAME);
     assert_eq!(package.field("Version"), format!("{}-1", env!("CARGO_PKG_VERSION")));
     let depends = package.field("Depends");
-    assert!(depends.contains("libc6 (>=") && depends.contains("redis-server (>= 5:7.0) | valkey-server"), "{depends}");
+    assert!(
+        depends.contains("libc6 (>=") && depends.contains("redis-server (>= 5:7.0.5) | valkey-server"),
+        "{depends}"
+    );
     let before = fs::read(CONFIGURATION).expect("Debian's configuration");
 
     let installed = package.install();

@@ -12,7 +12,7 @@ use super::{command_watch, stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::main_thread::MainThread;
-use crate::shell::ffi::module::subscribe_to_event;
+use crate::shell::ffi::module::{subscribe_to_event, unsubscribe_from_event};
 use crate::shell::ffi::slot_migration;
 use crate::shell::replication::consumers;
 use crate::shell::{clock, settings};
@@ -36,7 +36,12 @@ pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
         (raw::REDISMODULE_EVENT_CONFIG, 1),
         (raw::REDISMODULE_EVENT_CRON_LOOP, 1),
     ];
-    EVENTS.iter().all(|(id, dataver)| subscribe_to_event(ctx, *id, *dataver, on_event))
+    let are_subscribed = EVENTS.iter().all(|(id, dataver)| subscribe_to_event(ctx, *id, *dataver, on_event));
+    if !are_subscribed {
+        // The load fails: Redis 7.0 would still call a module that is not there any more.
+        EVENTS.iter().for_each(|(id, dataver)| unsubscribe_from_event(ctx, *id, *dataver));
+    }
+    are_subscribed
 }
 
 /// Subscribes to the end of slot migrations, where the server can move slots in one step. False: this server cannot.
@@ -145,6 +150,10 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
     events::set_sampling(true);
     consumers::cron(ctx);
     command_watch::cron();
+    if events::is_any() {
+        // The module's start arms no timer, but a grace that begins with it is told, also where no request comes.
+        timer::wake();
+    }
     if clock::was_set() {
         if events::concern_anybody() {
             events::note(Event::ClockSet);

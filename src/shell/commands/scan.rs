@@ -38,7 +38,7 @@ pub fn run(mut ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
 }
 
 fn scan(ctx: Ctx<'_>, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply> {
-    let mut words = vec![command.cursor, b"TYPE", datatype::NAME.as_bytes()];
+    let mut words = vec![command.cursor, b"TYPE", datatype::NAME.to_bytes()];
     words.extend(command.pattern.into_iter().flat_map(|pattern| [b"MATCH", pattern]));
     words.extend(command.count.into_iter().flat_map(|count| [b"COUNT", count]));
     let mut found = call::scan(ctx, &words);

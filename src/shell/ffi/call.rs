@@ -6,15 +6,14 @@ use std::ptr::NonNull;
 
 use redis_module::raw;
 
-use super::api;
 use super::command_filter::{CommandFilter, FilteredCommand};
 use super::context::Ctx;
 use super::string::{OwnedStr, Str};
+use super::{api, probe};
 
 /// The slot of a key. `None` where there are no slots.
 pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
-    // SAFETY: the pointer is read on the main thread, after the server has filled it.
-    if let Some(slot_of) = unsafe { raw::RedisModule_ClusterKeySlot } {
+    if let Some(slot_of) = probe!(RedisModule_ClusterKeySlot) {
         // SAFETY: the string is valid.
         return Some(i64::from(unsafe { slot_of(key.raw()) }));
     }
@@ -35,8 +34,7 @@ pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
 pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
     // `D`: nothing is run, so nothing is counted as read or tracked for the client. A server without it, Redis 7.0,
     // does not track what a module reads. It came before ClusterKeySlot.
-    // SAFETY: the pointer is read on the main thread, after the server has filled it.
-    let is_dry = unsafe { raw::RedisModule_ClusterKeySlot }.is_some();
+    let is_dry = probe!(RedisModule_ClusterKeySlot).is_some();
     let format = if is_dry { c"DEv" } else { c"Ev" };
     // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the reply is freed.
     unsafe {

@@ -4,16 +4,15 @@
 //! the C library's clock for the server (libfaketime in tests) does not reach a module's own calls. And the server
 //! decides expiry by a reading of its own.
 
-use redis_module::raw;
-
-use super::api;
+use super::{api, probe};
 
 /// The instant by which the server decides expiry in what it runs now: microseconds since the epoch. `None` on Redis
 /// 7.0, which has no such function.
 #[inline]
 pub fn cached_us() -> Option<u64> {
-    // SAFETY: takes nothing; the pointer is probed.
-    let us = unsafe { raw::RedisModule_CachedMicroseconds?() };
+    let cached_us = probe!(RedisModule_CachedMicroseconds)?;
+    // SAFETY: takes nothing.
+    let us = unsafe { cached_us() };
     u64::try_from(us).ok()
 }
 

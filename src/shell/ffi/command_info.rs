@@ -6,9 +6,9 @@ use std::ptr::{null, null_mut};
 use command::catalog::{Arg, Command, Form};
 use redis_module::raw;
 
-use super::api;
 use super::command_keys::{key_flags, may_be_asked};
 use super::context::Ctx;
+use super::{api, probe};
 
 /// What the server calls for a command.
 pub type CommandEntry =
@@ -23,8 +23,8 @@ static INFO_VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleComman
 
 /// Whether the server knows the ACL category now. Not on 7.0, where modules cannot add one.
 pub fn add_acl_category(ctx: Ctx<'_>, category: &CStr) -> bool {
-    // SAFETY: the name ends with a NUL; the pointer is probed.
-    unsafe { raw::RedisModule_AddACLCategory.is_some_and(|add| add(ctx.raw(), category.as_ptr()) == 0) }
+    // SAFETY: the name ends with a NUL.
+    probe!(RedisModule_AddACLCategory).is_some_and(|add| unsafe { add(ctx.raw(), category.as_ptr()) } == 0)
 }
 
 /// Registers a command; only while the module is being loaded. `None`: the server refuses it.
@@ -47,9 +47,7 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, has_acl_ca
     if registered.is_null() {
         return None;
     }
-    // SAFETY: the pointer is read on the main thread, after the server has filled it.
-    let set_categories = unsafe { raw::RedisModule_SetCommandACLCategories };
-    if let (true, Some(set)) = (has_acl_category, set_categories) {
+    if let (true, Some(set)) = (has_acl_category, probe!(RedisModule_SetCommandACLCategories)) {
         let categories = CString::new(command.categories).ok()?;
         // SAFETY: the command was just created; the string ends with a NUL and is copied.
         if unsafe { set(registered, categories.as_ptr()) } != raw::REDISMODULE_OK as c_int {

@@ -19,13 +19,16 @@
 //! | `command_keys`   | which arguments of a command are keys                                  |
 //! | `command_info`   | how is a command registered and described                              |
 //! | `module`         | what does the module tell the server about itself                      |
+//! | `setting`        | how is a setting registered                                            |
+//! | `functions`      | does the server have every function that is called                     |
 //! | `slot_migration` | what does Valkey tell of slots that it moves in one step               |
 //! | `main_thread`    | which values does only the main thread touch                           |
 //! | `guard`          | how is a panic kept from leaving through C                             |
 //!
-//! The crate `redis-module` has wrappers of its own. They are passed by where they allocate or retain for each argument
+//! Of the crate `redis-module` only the bindings and the allocator are used. Its wrappers call functions that
+//! `functions` would not know of, and do not say when the server refuses; they allocate or retain for each argument
 //! (`decode_args`), block a client without callbacks, free a timer's data as another type (`stop_timer`), or hand out
-//! `&mut` without a borrow check (`RedisGILGuard`); a hot path and exactly one unblocking each need more than that.
+//! `&mut` without a borrow check (`RedisGILGuard`).
 
 pub mod blocked;
 pub mod call;
@@ -34,6 +37,7 @@ pub mod command_filter;
 pub mod command_info;
 pub mod command_keys;
 pub mod context;
+pub mod functions;
 pub mod guard;
 pub mod info;
 pub mod key;
@@ -43,15 +47,9 @@ pub mod rdb_io;
 pub mod replicate;
 pub mod reply;
 pub mod server;
+pub mod setting;
 pub mod slot_migration;
 pub mod string;
 pub mod timer;
 
-/// Calls a function of the API that every supported server has. The server fills the pointers before anything of the
-/// module runs, so a missing one is a server older than 7.0.
-macro_rules! api {
-    ($name:ident($($arg:expr),* $(,)?)) => {
-        redis_module::raw::$name.expect(concat!(stringify!($name), " is there since Redis 7.0"))($($arg),*)
-    };
-}
-pub(super) use api;
+pub(super) use functions::{api, probe};

@@ -1,7 +1,7 @@
 //! What the module tells the server about itself: options, settings, the events that it wants to know of.
 
-use std::ffi::{c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ptr::{null_mut, NonNull};
 
 use redis_module::raw;
 
@@ -30,10 +30,28 @@ pub fn is_valkey() -> bool {
     found == raw::REDISMODULE_OK as c_int && !function.is_null()
 }
 
-/// Gives the registered settings their values; only while the module is being loaded.
-pub fn load_settings(ctx: Ctx<'_>) {
-    // SAFETY: the context is valid.
-    unsafe { api!(RedisModule_LoadConfigs(ctx.raw())) };
+/// Tells the server the module's name and version. False: a module of that name is loaded.
+pub fn introduce(ctx: Ctx<'_>, name: &CStr, version: i32) -> bool {
+    // SAFETY: the context is that of the load; the server copies the name.
+    unsafe {
+        if api!(RedisModule_IsModuleNameBusy(name.as_ptr())) != 0 {
+            return false;
+        }
+        api!(RedisModule_SetModuleAttribs(ctx.raw(), name.as_ptr(), version, raw::REDISMODULE_APIVER_1 as c_int));
+    }
+    true
+}
+
+/// Registers a data type; only while the module is being loaded. `None`: the server refuses it.
+pub fn register_data_type(
+    ctx: Ctx<'_>,
+    name: &CStr,
+    version: c_int,
+    methods: &'static raw::RedisModuleTypeMethods,
+) -> Option<NonNull<raw::RedisModuleType>> {
+    let mut methods = *methods;
+    // SAFETY: the server copies name and methods, which are functions of this module.
+    NonNull::new(unsafe { api!(RedisModule_CreateDataType(ctx.raw(), name.as_ptr(), version, &mut methods)) })
 }
 
 /// Subscribes to a server event, with the version of its data. False: the server refuses.

@@ -59,7 +59,7 @@ impl<'s> Argument<'s> for Str<'s> {
 /// The arguments of a command, its name the first.
 ///
 /// # Safety
-/// The server passed both to the command that is running: its arguments are neither freed nor changed for `'c`, and
+/// The server passed both to the callback that is running: its arguments are neither freed nor changed for `'c`, and
 /// none of them is null.
 pub unsafe fn arguments<'c>(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'c [Str<'c>] {
     let len = usize::try_from(argc).unwrap_or(0);

@@ -5,8 +5,8 @@ use std::ptr::null_mut;
 
 use redis_module::raw;
 
-use super::api;
 use super::context::Ctx;
+use super::{api, probe};
 
 /// What the server calls when a timer fires.
 pub type TimerCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
@@ -40,9 +40,7 @@ pub fn poke_event_loop() {
 /// A timer that these commands arm fires up to 100 ms late then, unless the event loop is woken. So on Redis 7.0; 7.2
 /// turned the order, and brought the function that is probed.
 pub fn sleeps_past_new_timers() -> bool {
-    // SAFETY: the pointer is only probed.
-    let cached_microseconds = unsafe { raw::RedisModule_CachedMicroseconds };
-    cached_microseconds.is_none()
+    probe!(RedisModule_CachedMicroseconds).is_none()
 }
 
 /// A context of the module's own: timers need one, and not every callback of the server brings one. Good for timers and

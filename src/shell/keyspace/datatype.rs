@@ -2,14 +2,13 @@
 //!
 //! COPY is refused by leaving its callback out: two keys with one grant would be two locks with one fence.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_void, CStr};
 use std::ptr::{null_mut, NonNull};
 
 use command::rdb_codec;
 use lock::key::Key;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
-use redis_module::native_types::RedisType;
 use redis_module::raw;
 
 use super::{held, key_events, lock_memory, removals};
@@ -17,7 +16,9 @@ use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
 use crate::shell::ffi::api;
+use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::module::register_data_type;
 use crate::shell::ffi::rdb_io::{Digest, Rdb};
 use crate::shell::ffi::replicate::AofRewrite;
 use crate::shell::ffi::string::Str;
@@ -25,35 +26,36 @@ use crate::shell::replication::emit;
 use crate::shell::state;
 
 /// The name of the data type, as `TYPE` and `SCAN … TYPE` have it.
-pub const NAME: &str = "redislock";
+pub const NAME: &CStr = c"redislock";
 
-/// The data type.
-pub static REDISLOCK: RedisType = RedisType::new(
-    NAME,
-    rdb_codec::VERSION,
-    raw::RedisModuleTypeMethods {
-        version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,
-        rdb_load: Some(load),
-        rdb_save: Some(save),
-        aof_rewrite: Some(rewrite),
-        mem_usage: Some(memory),
-        digest: Some(digest),
-        free: Some(free),
-        aux_load: Some(load_fence),
-        aux_save: Some(save_fence),
-        aux_save_triggers: raw::Aux::Before as c_int,
-        free_effort: None,
-        unlink: None,
-        copy: None,
-        defrag: None,
-        mem_usage2: None,
-        free_effort2: None,
-        unlink2: Some(unlink),
-        copy2: None,
-        // Without a fence nothing is saved, so that the file loads where the module is not.
-        aux_save2: Some(save_fence_if_any),
-    },
-);
+/// Registers the data type; only while the module is being loaded. False: the server refuses it.
+pub fn register(ctx: Ctx<'_>) -> bool {
+    let registered = register_data_type(ctx, NAME, rdb_codec::VERSION, &METHODS);
+    registered.map(|data_type| lock_memory::start(data_type.as_ptr())).is_some()
+}
+
+static METHODS: raw::RedisModuleTypeMethods = raw::RedisModuleTypeMethods {
+    version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,
+    rdb_load: Some(load),
+    rdb_save: Some(save),
+    aof_rewrite: Some(rewrite),
+    mem_usage: Some(memory),
+    digest: Some(digest),
+    free: Some(free),
+    aux_load: Some(load_fence),
+    aux_save: Some(save_fence),
+    aux_save_triggers: raw::Aux::Before as c_int,
+    free_effort: None,
+    unlink: None,
+    copy: None,
+    defrag: None,
+    mem_usage2: None,
+    free_effort2: None,
+    unlink2: Some(unlink),
+    copy2: None,
+    // Without a fence nothing is saved, so that the file loads where the module is not.
+    aux_save2: Some(save_fence_if_any),
+};
 
 unsafe extern "C" fn save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard("rdb_save", || {

@@ -1,0 +1,136 @@
+//! Loading the module: a server that it cannot work on it refuses with a line in the log. A load that fails leaves
+//! nothing behind: the server goes on, and the next load works.
+
+use crate::support::{built_module, skip, until, Client, Reply, Server};
+
+/// A server that loads modules by command.
+fn plain() -> Server {
+    Server::builder().no_module().config("enable-module-command yes").start()
+}
+
+/// MODULE LOADEX with these settings and arguments.
+fn load(client: &mut Client, words: &str) -> Reply {
+    let module = built_module().expect("the module is built: cargo build --release");
+    let path = std::path::absolute(module).expect("a path").display().to_string();
+    let words = words.split_whitespace();
+    client.cmd(&["MODULE", "LOADEX", &path].into_iter().chain(words).collect::<Vec<_>>())
+}
+
+fn is_listed(client: &mut Client) -> bool {
+    client.run("MODULE LIST").items().iter().any(|module| module.get("name").text() == "lock")
+}
+
+/// Does what a module could still be called for after a load that failed: connections, settings, flushes, the cron,
+/// commands and timers.
+#[track_caller]
+fn assert_goes_on(server: &Server) {
+    let mut client = server.client();
+    drop(server.client());
+    assert_eq!(client.run("CONFIG SET maxmemory-samples 6"), Reply::ok());
+    assert_eq!(client.run("SET k 1 PX 1"), Reply::ok());
+    until("the cron has expired a key", || client.run("DBSIZE").int() == 0);
+    assert_eq!(client.run("FLUSHALL"), Reply::ok());
+    assert!(!client.run("INFO everything").is_error());
+}
+
+#[track_caller]
+fn assert_not_loaded(server: &Server, client: &mut Client) {
+    assert!(!is_listed(client));
+    assert!(client.run("LOCK.ACQUIRE k a").error().starts_with("ERR unknown command"));
+    assert_eq!(client.run("CONFIG GET lock.*").pairs().len(), 0);
+    assert_goes_on(server);
+}
+
+/// It has the settings that it was loaded with, grants locks, and is in its ACL category where there are any.
+#[track_caller]
+fn assert_loads(server: &Server, client: &mut Client) {
+    assert_eq!(load(client, "CONFIG lock.max-lease 70000 ARGS default-lease 60000"), Reply::ok());
+    assert!(is_listed(client));
+    let settings = client.run("CONFIG GET lock.*");
+    let [lease, longest, grace] =
+        ["lock.default-lease", "lock.max-lease", "lock.grace"].map(|name| settings.get(name).text());
+    assert_eq!((lease, longest, grace), ("60000", "70000", "0"));
+    client.run("LOCK.ACQUIRE k a").fence();
+    assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
+    if client.run("ACL CAT").items().iter().any(|category| category.text() == "lock") {
+        assert!(client.run("ACL CAT lock").items().len() > 20);
+    }
+    assert_goes_on(server);
+    assert!(load(client, "").is_error(), "it is loaded already");
+    assert!(is_listed(client));
+}
+
+#[test]
+fn a_load_that_a_wrong_setting_failed_can_be_repeated() {
+    let wrong = [
+        "CONFIG lock.grace -1",
+        "CONFIG lock.grace soon",
+        "CONFIG lock.keyspace-events soon",
+        "CONFIG lock.grace 600000 CONFIG lock.max-waiters -1",
+        "CONFIG lock.grace 600000 ARGS log-hold -1",
+        "ARGS grace 600000 nonsense 1",
+    ];
+    for words in wrong {
+        let server = plain();
+        let mut client = server.client();
+        for _ in 0..3 {
+            let reply = load(&mut client, words);
+            assert!(reply.is_error(), "{words}: {reply:?}");
+            assert_not_loaded(&server, &mut client);
+        }
+        let log = server.log();
+        assert!(log.contains("redis-lock: not loaded: "), "{words}:\n{log}");
+        assert_loads(&server, &mut client);
+    }
+}
+
+/// In the configuration file too: the server ends, and says why.
+#[test]
+fn a_server_does_not_start_with_a_wrong_setting() {
+    for line in ["lock.grace -1", "lock.max-lease soon", "lock.keyspace-events soon"] {
+        let Err(log) = Server::builder().config(line).try_start() else { panic!("it started with {line}") };
+        assert!(log.contains("redis-lock: not loaded: a setting has a value"), "{line}:\n{log}");
+    }
+}
+
+/// What the module does not have the server finds only after the load: it unloads the module, or cannot.
+#[test]
+fn a_setting_that_there_is_none_of_does_not_end_the_server() {
+    let mut server = plain();
+    let version = server.info("server").version();
+    let mut client = server.client();
+    let words = "CONFIG lock.grace 600000 CONFIG lock.nonsense 1";
+    if ["Redis 7.2.", "Redis 7.4.", "Valkey "].iter().any(|ends| version.starts_with(ends)) {
+        return skip("this server ends after a MODULE LOADEX with an unknown setting, if the module has a data type");
+    }
+    let reply = load(&mut client, words);
+    assert!(reply.is_error(), "{reply:?}");
+    assert_goes_on(&server);
+    if is_listed(&mut client) {
+        assert!(version.starts_with("Redis 7.0."), "a server that cannot unload a module with a data type: {version}");
+        assert!(client.run("LOCK.ACQUIRE k a").error().starts_with("GRACE "), "it works as it was told to");
+    } else {
+        assert_not_loaded(&server, &mut client);
+        assert_loads(&server, &mut client);
+    }
+    assert!(server.is_alive());
+}
+
+#[test]
+fn a_grace_that_begins_with_the_load_is_told_though_no_request_comes() {
+    let server = plain();
+    assert_eq!(load(&mut server.client(), "CONFIG lock.grace 600000"), Reply::ok());
+    until("the log tells the grace", || server.log().contains("grace"));
+}
+
+#[test]
+fn it_is_not_loaded_where_a_function_is_missing_that_it_calls() {
+    let version = Server::builder().no_module().start().info("server").version();
+    if !["Redis 7.0.0", "Redis 7.0.1", "Redis 7.0.2", "Redis 7.0.3", "Redis 7.0.4"].contains(&version.as_str()) {
+        return skip("this server has all functions that the module calls");
+    }
+    let Err(log) = Server::builder().try_start() else { panic!("it started on {version}") };
+    let line =
+        "redis-lock: not loaded: this server does not have RedisModule_GetAbsExpire, which Redis has since 7.0.5";
+    assert!(log.contains(line), "{log}");
+}
