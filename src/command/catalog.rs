@@ -83,7 +83,7 @@ pub struct Command {
     pub arity: i32,
     /// The flags, separated by spaces.
     pub flags: &'static str,
-    /// The ACL categories, separated by spaces; for servers that let modules set them.
+    /// The server's own ACL categories, separated by spaces; for servers that let modules set them.
     pub categories: &'static str,
     /// What it does to its keys; `None`: it takes no key.
     pub access: Option<Access>,
@@ -309,12 +309,12 @@ const fn command(
         Action::Release(_) | Action::Break => Some(Access::Delete),
     };
     let (flags, categories) = match action {
-        Action::Acquire(_) => ("write deny-oom fast blocking", "write fast blocking lock"),
-        Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply => ("write fast", "write fast lock"),
-        Action::Exec => ("write", "write lock"),
-        Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Help => ("readonly", "read lock"),
-        Action::Top | Action::Log => ("readonly admin", "admin dangerous lock"),
-        Action::Break => ("write admin", "admin dangerous lock"),
+        Action::Acquire(_) => ("write deny-oom fast blocking", "write fast blocking"),
+        Action::Release(_) | Action::Renew(_) | Action::Cancel | Action::Apply => ("write fast", "write fast"),
+        Action::Exec => ("write", "write"),
+        Action::Held | Action::Info | Action::Waiters | Action::Scan | Action::Help => ("readonly", "read"),
+        Action::Top | Action::Log => ("readonly admin", "admin dangerous"),
+        Action::Break => ("write admin", "admin dangerous"),
     };
     Command { name, action, summary, complexity, arity, flags, categories, access, args }
 }
@@ -411,21 +411,21 @@ mod tests {
     #[test]
     fn flags_categories_and_access_follow_from_the_action() {
         use Access::{Delete, Read, Update};
-        let (write, read) = ("write fast lock", "read lock");
+        let (write, read) = ("write fast", "read");
         let cases = [
-            (Action::Acquire(Prefix::Lock), "write deny-oom fast blocking", "write fast blocking lock", Update),
-            (Action::Acquire(Prefix::Mlock), "write deny-oom fast blocking", "write fast blocking lock", Update),
+            (Action::Acquire(Prefix::Lock), "write deny-oom fast blocking", "write fast blocking", Update),
+            (Action::Acquire(Prefix::Mlock), "write deny-oom fast blocking", "write fast blocking", Update),
             (Action::Release(Prefix::Sem), "write fast", write, Delete),
             (Action::Release(Prefix::Mlock), "write fast", write, Delete),
             (Action::Renew(Prefix::Rlock), "write fast", write, Update),
             (Action::Renew(Prefix::Mlock), "write fast", write, Update),
             (Action::Cancel, "write fast", write, Update),
             (Action::Apply, "write fast", write, Update),
-            (Action::Exec, "write", "write lock", Read),
+            (Action::Exec, "write", "write", Read),
             (Action::Held, "readonly", read, Read),
             (Action::Info, "readonly", read, Read),
             (Action::Waiters, "readonly", read, Read),
-            (Action::Break, "write admin", "admin dangerous lock", Delete),
+            (Action::Break, "write admin", "admin dangerous", Delete),
         ];
         for (action, flags, categories, access) in cases {
             let command = of_action(action);
@@ -435,8 +435,8 @@ mod tests {
         let without_keys = [
             (Action::Scan, "readonly", read),
             (Action::Help, "readonly", read),
-            (Action::Log, "readonly admin", "admin dangerous lock"),
-            (Action::Top, "readonly admin", "admin dangerous lock"),
+            (Action::Log, "readonly admin", "admin dangerous"),
+            (Action::Top, "readonly admin", "admin dangerous"),
         ];
         for (action, flags, categories) in without_keys {
             let command = of_action(action);

@@ -1,7 +1,7 @@
 //! Loading the module: a server that it cannot work on it refuses with a line in the log. A load that fails leaves
 //! nothing behind: the server goes on, and the next load works.
 
-use crate::support::{built_module, skip, until, Client, Reply, Server};
+use crate::support::{built_caller, built_module, skip, until, Client, Reply, Server};
 
 /// A server that loads modules by command.
 fn plain() -> Server {
@@ -133,4 +133,75 @@ fn it_is_not_loaded_where_a_function_is_missing_that_it_calls() {
     let line =
         "redis-lock: not loaded: this server does not have RedisModule_GetAbsExpire, which Redis has since 7.0.5";
     assert!(log.contains(line), "{log}");
+}
+
+/// A user that has everything but the categories `admin` and `dangerous`.
+#[track_caller]
+fn assert_break_is_dangerous(server: &Server) {
+    let mut client = server.client();
+    client.run("ACL SETUSER worker on nopass ~* +@all -@admin -@dangerous");
+    client.run("AUTH worker any");
+    client.run("LOCK.ACQUIRE k a").fence();
+    for line in ["LOCK.BREAK k", "LOCK.TOP", "LOCK.LOG GET"] {
+        assert!(client.run(line).error().starts_with("NOPERM "), "{line}");
+    }
+    assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
+}
+
+/// Whether modules can add categories: not on Redis 7.0.
+fn skips_categories() -> bool {
+    let has_categories =
+        Server::start().client().run("ACL CAT").items().iter().any(|category| category.text() == "lock");
+    if !has_categories {
+        skip("modules cannot add ACL categories to this server");
+    }
+    !has_categories
+}
+
+#[test]
+fn commands_are_in_their_categories_where_another_module_has_that_of_the_name() {
+    if skips_categories() {
+        return;
+    }
+    let caller = built_caller().expect("the test module is built: cargo build --workspace");
+    let server = plain();
+    let mut client = server.client();
+    let caller = caller.display().to_string();
+    assert_eq!(client.cmd(&["MODULE", "LOAD", &caller, "lock"]), Reply::ok());
+    assert_eq!(load(&mut client, ""), Reply::ok());
+    assert!(server.log().contains("has added the ACL category 'lock'"), "{}", server.log());
+    assert_break_is_dangerous(&server);
+}
+
+/// A server has place for 64 categories, its own among them.
+#[test]
+fn commands_are_in_the_servers_categories_where_there_is_no_place_for_another() {
+    if skips_categories() {
+        return;
+    }
+    let caller = built_caller().expect("the test module is built: cargo build --workspace").display().to_string();
+    let server = plain();
+    let mut client = server.client();
+    let own = client.run("ACL CAT").items().len();
+    let names: Vec<String> = (own..64).map(|number| format!("category-{number}")).collect();
+    let words = ["MODULE", "LOAD", &caller].map(String::from).into_iter().chain(names);
+    assert_eq!(client.cmd(&words.collect::<Vec<_>>()), Reply::ok());
+    assert_eq!(load(&mut client, ""), Reply::ok());
+    assert!(!client.run("ACL CAT").items().iter().any(|category| category.text() == "lock"));
+    assert_break_is_dangerous(&server);
+}
+
+#[test]
+fn commands_are_in_their_categories_after_a_load_that_failed() {
+    if skips_categories() {
+        return;
+    }
+    let server = plain();
+    let mut client = server.client();
+    assert!(load(&mut client, "CONFIG lock.grace -1").is_error());
+    assert_eq!(load(&mut client, ""), Reply::ok());
+    assert_break_is_dangerous(&server);
+    client.run("ACL SETUSER reader on nopass ~* +@lock");
+    client.run("AUTH reader any");
+    client.run("LOCK.ACQUIRE k a").fence();
 }

@@ -1,7 +1,5 @@
 //! Tells the server about the commands of the catalog.
 
-use std::ffi::CStr;
-
 use command::catalog::CATALOG;
 
 use super::dispatch::ENTRIES;
@@ -9,16 +7,21 @@ use crate::shell::ffi::command_info::{add_acl_category, register};
 use crate::shell::ffi::context::Ctx;
 
 /// The ACL category of the module's commands.
-const CATEGORY: &CStr = c"lock";
+const CATEGORY: &str = "lock";
 
 /// Registers all commands.
 ///
 /// # Errors
 /// The name of the command that the server refused.
 pub fn register_all(ctx: Ctx<'_>) -> Result<(), &'static str> {
-    let has_acl_category = add_acl_category(ctx, CATEGORY);
+    if !add_acl_category(ctx, CATEGORY) {
+        ctx.warn(
+            "redis-lock: another module, or a load that failed, has added the ACL category 'lock': \
+             rules with @lock are about the commands of both",
+        );
+    }
     CATALOG
         .iter()
         .zip(ENTRIES)
-        .try_for_each(|(command, entry)| register(ctx, command, entry, has_acl_category).ok_or(command.name))
+        .try_for_each(|(command, entry)| register(ctx, command, entry, CATEGORY).ok_or(command.name))
 }

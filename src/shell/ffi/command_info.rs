@@ -1,6 +1,6 @@
 //! Registering a command: its name, flags, categories, keys and documentation.
 
-use std::ffi::{c_char, c_int, CStr, CString};
+use std::ffi::{c_char, c_int, CString};
 use std::ptr::{null, null_mut};
 
 use command::catalog::{Arg, Command, Form};
@@ -21,14 +21,26 @@ static INFO_VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleComman
     sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
 };
 
-/// Whether the server knows the ACL category now. Not on 7.0, where modules cannot add one.
-pub fn add_acl_category(ctx: Ctx<'_>, category: &CStr) -> bool {
+/// Adds an ACL category; only while the module is being loaded. False: the server refuses it. On 7.0, where modules
+/// cannot add one, there is nothing to refuse.
+pub fn add_acl_category(ctx: Ctx<'_>, category: &str) -> bool {
+    let Ok(category) = CString::new(category) else { return false };
     // SAFETY: the name ends with a NUL.
-    probe!(RedisModule_AddACLCategory).is_some_and(|add| unsafe { add(ctx.raw(), category.as_ptr()) } == 0)
+    probe!(RedisModule_AddACLCategory).is_none_or(|add| unsafe { add(ctx.raw(), category.as_ptr()) } == 0)
 }
 
-/// Registers a command; only while the module is being loaded. `None`: the server refuses it.
-pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, has_acl_category: bool) -> Option<()> {
+/// Sets the ACL categories of a command, separated by spaces. False: the server does not know one of them. On 7.0
+/// commands of modules have none.
+fn set_acl_categories(command: *mut raw::RedisModuleCommand, categories: &str) -> bool {
+    let Some(set) = probe!(RedisModule_SetCommandACLCategories) else { return true };
+    let Ok(categories) = CString::new(categories) else { return false };
+    // SAFETY: the command was just created; the string ends with a NUL and is copied.
+    unsafe { set(command, categories.as_ptr()) == raw::REDISMODULE_OK as c_int }
+}
+
+/// Registers a command; only while the module is being loaded. It is in the ACL category too, where the server knows it.
+/// `None`: the server refuses the command.
+pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: &str) -> Option<()> {
     // Redis names its commands in small letters, and says them so in its errors.
     let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
     let asks_for_keys = command.action.has_keys_of_another() && may_be_asked(ctx);
@@ -47,12 +59,12 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, has_acl_ca
     if registered.is_null() {
         return None;
     }
-    if let (true, Some(set)) = (has_acl_category, probe!(RedisModule_SetCommandACLCategories)) {
-        let categories = CString::new(command.categories).ok()?;
-        // SAFETY: the command was just created; the string ends with a NUL and is copied.
-        if unsafe { set(registered, categories.as_ptr()) } != raw::REDISMODULE_OK as c_int {
-            return None;
-        }
+    // Where there is no place for another category, the command is in the server's own all the same: without `admin` and
+    // `dangerous` `+@all -@admin -@dangerous` would allow LOCK.BREAK.
+    if !set_acl_categories(registered, &format!("{} {category}", command.categories))
+        && !set_acl_categories(registered, command.categories)
+    {
+        return None;
     }
     let mut texts = Texts::default();
     let mut keys = key_specs(command);

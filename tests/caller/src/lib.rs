@@ -1,7 +1,9 @@
 //! Another module, for tests: `TEST.CALL command [arg …]` calls a command as modules do, and answers with its reply.
-//! `TEST.REPLIES` answers with a reply of every kind.
+//! `TEST.REPLIES` answers with a reply of every kind. Its arguments are ACL categories that it adds, where modules can.
 
-use redis_module::{raw, redis_module, Context, NextArg, RedisError, RedisResult, RedisString, RedisValue};
+use std::ffi::CString;
+
+use redis_module::{raw, redis_module, Context, NextArg, RedisError, RedisResult, RedisString, RedisValue, Status};
 
 fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     let mut args = args.into_iter().skip(1);
@@ -43,11 +45,27 @@ fn replies(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
     Ok(RedisValue::NoReply)
 }
 
+fn add_categories(ctx: &Context, args: &[RedisString]) -> Status {
+    // SAFETY: the pointer is filled while the module is being loaded.
+    let Some(add) = (unsafe { raw::RedisModule_AddACLCategory }) else { return Status::Ok };
+    let is_added = |name: &RedisString| {
+        let name = CString::new(name.as_slice()).unwrap_or_default();
+        // SAFETY: the context is that of the load; the name is copied.
+        unsafe { add(ctx.ctx, name.as_ptr()) == raw::REDISMODULE_OK as i32 }
+    };
+    if args.iter().all(is_added) {
+        Status::Ok
+    } else {
+        Status::Err
+    }
+}
+
 redis_module! {
     name: "test-caller",
     version: 1,
     allocator: (std::alloc::System, std::alloc::System),
     data_types: [],
+    init: add_categories,
     commands: [
         ["test.call", call, "write", 0, 0, 0, ""],
         ["test.replies", replies, "", 0, 0, 0, ""],
