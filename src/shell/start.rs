@@ -10,11 +10,12 @@ use redis_module::raw;
 
 use super::background::{command_watch, gate, server_events, stall, timer};
 use super::commands::registration;
+use super::ffi::command_keys::keys_of;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
 use super::ffi::module::{introduce, is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
-use super::ffi::string::{arguments, Str};
+use super::ffi::string::{arguments, OwnedStr, Str};
 use super::ffi::{functions, info as ffi_info, slot_migration};
 use super::keyspace::{datatype, held, key_events};
 use super::observe::info;
@@ -70,6 +71,7 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     }
     settings::register(ctx, &pairs(args))?;
     gate::start(ctx);
+    find_commands(ctx)?;
     if !datatype::register(ctx) {
         return Err("the server refuses the data type".into());
     }
@@ -92,6 +94,31 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     stall::count_replicas(ctx);
     server_events::note_begin();
     warn_of_eviction(ctx);
+    Ok(())
+}
+
+/// Looks for commands of the server's own that `rename-command` can take away.
+///
+/// # Errors
+/// One is not there; why the module needs it.
+fn find_commands(ctx: Ctx<'_>) -> Result<(), String> {
+    let knows = |command: &str| {
+        let words = [command, "key"].map(|word| OwnedStr::new(word.as_bytes()));
+        !keys_of(ctx, &[words[0].as_str(), words[1].as_str()]).is_empty()
+    };
+    // DEL is how replicas and the append-only file learn of a release, and of leases that the server ends; a server
+    // that does not know it reads no append-only file that has one. So no effect of our own in its place would do.
+    if !knows("DEL") {
+        return Err("the server does not know DEL (rename-command), by which a release is replicated: \
+                    use ACL rules instead of rename-command"
+            .into());
+    }
+    // How a command with several keys finds out whether they are all here, while their slot moves.
+    if gate::is_in_cluster() && !knows("EXISTS") {
+        return Err("the server does not know EXISTS (rename-command), which a cluster needs for several keys: \
+                    use ACL rules instead of rename-command"
+            .into());
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Loading the module: a server that it cannot work on it refuses with a line in the log. A load that fails leaves
 //! nothing behind: the server goes on, and the next load works.
 
-use crate::support::{built_caller, built_module, skip, until, Client, Reply, Server};
+use crate::support::{built_caller, built_module, skip, until, Builder, Client, Reply, Server};
 
 /// A server that loads modules by command.
 fn plain() -> Server {
@@ -133,6 +133,30 @@ fn it_is_not_loaded_where_a_function_is_missing_that_it_calls() {
     let line =
         "redis-lock: not loaded: this server does not have RedisModule_GetAbsExpire, which Redis has since 7.0.5";
     assert!(log.contains(line), "{log}");
+}
+
+#[track_caller]
+fn assert_does_not_start(builder: Builder, command: &str) {
+    let Err(log) = builder.try_start() else { panic!("it started without {command}") };
+    assert!(log.contains(&format!("redis-lock: not loaded: the server does not know {command} ")), "{log}");
+}
+
+/// A release would reach neither replicas nor the append-only file.
+#[test]
+fn it_is_not_loaded_where_del_was_renamed() {
+    for line in ["rename-command DEL \"\"", "rename-command DEL REMOVE"] {
+        assert_does_not_start(Server::builder().config(line), "DEL");
+        let primary = Server::start();
+        assert_does_not_start(Server::builder().config(line).replica_of(&primary).appendonly(), "DEL");
+    }
+}
+
+#[test]
+fn it_is_not_loaded_in_a_cluster_where_exists_was_renamed() {
+    let line = "rename-command EXISTS \"\"";
+    assert_does_not_start(Server::builder().config(line).cluster(), "EXISTS");
+    let server = Server::builder().config(line).start();
+    server.client().run("MLOCK.ACQUIRE 2 k other a").fence();
 }
 
 /// A user that has everything but the categories `admin` and `dangerous`.
