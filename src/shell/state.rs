@@ -8,11 +8,10 @@ use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
 use super::background::events::{self, Event, NotingAll, Step};
-use super::background::{evictions, timer};
+use super::background::evictions;
+use super::background::slots::slot_of;
 use super::clients::waiting_clients::WaitingClients;
-use super::ffi::call::slot;
 use super::ffi::main_thread::MainThread;
-use super::ffi::string::OwnedStr;
 use super::lock_log::LockLog;
 use super::{clock, settings};
 
@@ -118,12 +117,7 @@ impl State {
             Event::DbChanged(db) => manager.db_changed(db),
             // If the slots are back by now, whoever asks again finds them here.
             Event::SlotsLeft(slots) => {
-                if let Some(ctx) = timer::own_context() {
-                    let has_left = |key: KeyRef<'_>| {
-                        slot(ctx, OwnedStr::new(key.name).as_str()).is_some_and(|slot| slots.contains(slot))
-                    };
-                    manager.slots_left(has_left);
-                }
+                manager.slots_left(|key: KeyRef<'_>| slots.contains(slot_of(key.name)));
             }
             Event::ClientGone(client) => {
                 manager.end_session(client);

@@ -1,6 +1,7 @@
 //! Loading the module: a server that it cannot work on it refuses with a line in the log. A load that fails leaves
 //! nothing behind: the server goes on, and the next load works.
 
+use crate::support::cluster::expect_ok;
 use crate::support::{built_caller, built_module, skip, until, Builder, Client, Reply, Server};
 
 /// A server that loads modules by command.
@@ -157,6 +158,20 @@ fn it_is_not_loaded_in_a_cluster_where_exists_was_renamed() {
     assert_does_not_start(Server::builder().config(line).cluster(), "EXISTS");
     let server = Server::builder().config(line).start();
     server.client().run("MLOCK.ACQUIRE 2 k other a").fence();
+}
+
+/// Slots are compared without the server's help.
+#[test]
+fn a_cluster_needs_no_command_to_know_the_slots_of_keys() {
+    let server = Server::builder().config("rename-command CLUSTER HIDDEN").cluster().start();
+    expect_ok(&server, "HIDDEN ADDSLOTSRANGE 0 16383");
+    let mut client = server.client();
+    until("the cluster is ok", || client.run("HIDDEN INFO").text().contains("cluster_state:ok"));
+    client.run("MLOCK.ACQUIRE 2 {k}1 {k}2 a").fence();
+    let apart = client.run("MLOCK.ACQUIRE 2 k other a");
+    assert!(apart.error().starts_with("CROSSSLOT "), "{apart:?}");
+    assert!(client.run("LOCK.EXEC {k}1 a GET other").error().starts_with("CROSSSLOT "));
+    assert!(client.run("LOCK.EXEC {k}1 a GET {k}3").is_null());
 }
 
 /// A user that has everything but the categories `admin` and `dangerous`.

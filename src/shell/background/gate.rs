@@ -11,8 +11,9 @@ use command::errors::{self, ErrorReply};
 use lock::host::Gate;
 use redis_module::raw;
 
+use super::slots::slot_of;
 use super::stall;
-use crate::shell::ffi::call::{call_again, call_as_script, may_read_together, slot};
+use crate::shell::ffi::call::{call_again, call_as_script, may_read_together};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
@@ -86,9 +87,9 @@ pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     if others.is_empty() || !is_in_cluster() {
         return Ok(());
     }
-    let first = slot(ctx, *first);
+    let first = slot_of(first.bytes());
     // Before the server is asked: see `call_again`.
-    if others.iter().any(|key| slot(ctx, *key) != first) {
+    if others.iter().any(|key| slot_of(key.bytes()) != first) {
         return Err(errors::CROSS_SLOT);
     }
     if may_read_together(ctx, keys) || call_again(ctx, || may_read_together(ctx, keys)) {

@@ -11,7 +11,7 @@
 //! | `stall`         | did the server stand still, and may it have been replaced   |
 //! | `command_watch` | who sees the commands that change keys                      |
 //! | `inspections`   | when are keys inspected that may have changed unnoticed     |
-//! | `slots`         | a set of a cluster's slots                                  |
+//! | `slots`         | which slot has a key of a cluster; sets of slots            |
 //!
 //! What such a turn decides is in `turn`.
 

@@ -1,9 +1,47 @@
-//! A set of a cluster's slots.
+//! A cluster's slots: which one a key has, and sets of them.
 
 use std::fmt;
 
 /// So many slots has a cluster.
 const COUNT: usize = 16_384;
+
+/// The slot of a key, as the cluster specification has it: the CRC16 (XMODEM) of the key's hash tag. The server is not
+/// asked: Redis 7.0 has no function for it, but a command, which `rename-command` can take away.
+pub fn slot_of(key: &[u8]) -> u16 {
+    crc16(hash_tag(key)) % COUNT as u16
+}
+
+/// What is between the first `{` and the next `}`, if there is anything; otherwise the whole key.
+fn hash_tag(key: &[u8]) -> &[u8] {
+    let position = |bytes: &[u8], searched| bytes.iter().position(|byte| *byte == searched);
+    let tag = position(key, b'{').and_then(|open| {
+        let rest = key.get(open + 1..)?;
+        rest.get(..position(rest, b'}')?)
+    });
+    tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    /// What a byte changes in the sum.
+    const OF_BYTE: [u16; 256] = {
+        let mut of_byte = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let (mut sum, mut bit) = ((byte as u16) << 8, 0);
+            while bit < 8 {
+                sum = if sum & 0x8000 == 0 { sum << 1 } else { sum << 1 ^ 0x1021 };
+                bit += 1;
+            }
+            of_byte[byte] = sum;
+            byte += 1;
+        }
+        of_byte
+    };
+    bytes.iter().fold(0, |sum, byte| {
+        let [high, _] = sum.to_be_bytes();
+        sum << 8 ^ OF_BYTE[usize::from(high ^ byte)]
+    })
+}
 
 /// A set of slots.
 #[derive(Clone)]
@@ -23,9 +61,8 @@ impl Slots {
     }
 
     /// Whether the slot is among them.
-    pub fn contains(&self, slot: i64) -> bool {
-        let word = usize::try_from(slot.div_euclid(64)).ok().and_then(|index| self.0.get(index));
-        word.is_some_and(|word| word & 1 << slot.rem_euclid(64) != 0)
+    pub fn contains(&self, slot: u16) -> bool {
+        self.0.get(usize::from(slot / 64)).is_some_and(|word| word & 1 << (slot % 64) != 0)
     }
 }
 
@@ -39,13 +76,35 @@ impl fmt::Debug for Slots {
 mod tests {
     use super::*;
 
+    /// As CLUSTER KEYSLOT answers.
+    #[test]
+    fn a_key_has_the_slot_of_its_hash_tag() {
+        let rows: [(&[u8], u16); 12] = [
+            (b"", 0),
+            (b"123456789", 12_739),
+            (b"k", 7_629),
+            (b"{k}", 7_629),
+            (b"a{k}b", 7_629),
+            (b"{k}{other}", 7_629),
+            (b"a}{k}", 7_629),
+            (b"{}k", 2_865),
+            (b"{}{k}", 6_809),
+            (b"{k", 2_414),
+            (b"{{k}}", 2_414),
+            (b"\xff\x00", 1_023),
+        ];
+        for (key, slot) in rows {
+            assert_eq!(slot_of(key), slot, "{}", key.escape_ascii());
+        }
+    }
+
     #[test]
     fn a_set_has_the_slots_that_were_added_and_no_others() {
         let added = [0, 63, 64, 7_629, 16_383];
         let mut slots = Slots::none();
         added.into_iter().chain([16_384, u16::MAX]).for_each(|slot| slots.add(slot));
-        let contained: Vec<i64> = (-100..100_000).filter(|slot| slots.contains(*slot)).collect();
-        assert_eq!(contained, added.map(i64::from));
+        let contained: Vec<u16> = (0..=u16::MAX).filter(|slot| slots.contains(*slot)).collect();
+        assert_eq!(contained, added);
         assert_eq!(format!("{slots:?}"), "5 slots");
     }
 }

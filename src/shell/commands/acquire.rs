@@ -13,10 +13,10 @@ use uuid::Uuid;
 
 use super::arguments::{key_arguments, names, refuse_while_paused};
 use crate::shell::background::events::Step;
+use crate::shell::background::slots::slot_of;
 use crate::shell::background::{gate, turn_end};
 use crate::shell::clients::connections::connection_of;
 use crate::shell::clients::parking::NewWaiter;
-use crate::shell::ffi::call::slot;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{may_publish, Audience};
 use crate::shell::ffi::string::Str;
@@ -133,7 +133,7 @@ impl<'a> ConnectionTerms<'a> {
             if !may_publish(ctx, channel) {
                 return Err(errors::CHANNEL_NOT_PERMITTED);
             }
-            if is_cluster && keys.first().map(|key| slot(ctx, *key)) != Some(slot(ctx, channel)) {
+            if is_cluster && keys.first().map(|key| slot_of(key.bytes())) != Some(slot_of(channel.bytes())) {
                 return Err(errors::CHANNEL_SLOT);
             }
         }

@@ -14,7 +14,8 @@ use command::parse::key_positions;
 use super::arguments::Arguments;
 use super::inspect;
 use crate::shell::background::gate;
-use crate::shell::ffi::call::{call_again, slot, CallAs, CallReply, Refusal};
+use crate::shell::background::slots::slot_of;
+use crate::shell::ffi::call::{call_again, CallAs, CallReply, Refusal};
 use crate::shell::ffi::command_keys::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
@@ -82,8 +83,8 @@ fn inner_keys(ctx: Ctx<'_>, key: Str<'_>, command: &[Str<'_>]) -> Result<Vec<Key
     if !gate::is_in_cluster() {
         return Ok(Vec::new());
     }
-    let (own_slot, keys) = (slot(ctx, key), all_keys_of(ctx, command));
-    if keys.iter().any(|key| slot(ctx, command[key.position]) != own_slot) {
+    let (own_slot, keys) = (slot_of(key.bytes()), all_keys_of(ctx, command));
+    if keys.iter().any(|key| slot_of(command[key.position].bytes()) != own_slot) {
         return Err(errors::CROSS_SLOT);
     }
     Ok(keys)

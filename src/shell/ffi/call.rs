@@ -11,30 +11,12 @@ use super::context::Ctx;
 use super::string::{OwnedStr, Str};
 use super::{api, probe};
 
-/// The slot of a key. `None` where there are no slots.
-pub fn slot(ctx: Ctx<'_>, key: Str<'_>) -> Option<i64> {
-    if let Some(slot_of) = probe!(RedisModule_ClusterKeySlot) {
-        // SAFETY: the string is valid.
-        return Some(i64::from(unsafe { slot_of(key.raw()) }));
-    }
-    // Redis 7.0 has no such call, but a command.
-    // SAFETY: the reply is freed; formats and types agree.
-    unsafe {
-        let reply =
-            api!(RedisModule_Call(ctx.raw(), c"CLUSTER".as_ptr(), c"cs".as_ptr(), c"KEYSLOT".as_ptr(), key.raw()));
-        let reply = NonNull::new(reply)?;
-        let slot = api!(RedisModule_CallReplyInteger(reply.as_ptr()));
-        api!(RedisModule_FreeCallReply(reply.as_ptr()));
-        Some(slot)
-    }
-}
-
 /// Whether the server would run a command with all of these keys, which have one slot. It would not where some of them
 /// have gone to the slot's new node, or have not come from the old one yet.
 pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
     // `D`: nothing is run, so nothing is counted as read or tracked for the client. A server without it, Redis 7.0,
-    // does not track what a module reads. It came before ClusterKeySlot.
-    let is_dry = probe!(RedisModule_ClusterKeySlot).is_some();
+    // does not track what a module reads. 7.2 brought it, and the function that is probed.
+    let is_dry = probe!(RedisModule_CachedMicroseconds).is_some();
     let format = if is_dry { c"DEv" } else { c"Ev" };
     // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the reply is freed.
     unsafe {
