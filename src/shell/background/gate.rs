@@ -83,16 +83,37 @@ fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), i32> {
 /// # Errors
 /// They have several slots, or are on their way from one node to another.
 pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
+    if keys.len() < 2 || !is_in_cluster() {
+        return Ok(());
+    }
+    compare_slots(keys)?;
+    check_node(ctx, keys)
+}
+
+/// Whether these keys, of a cluster, have one slot. To be asked before the server is called with them: see
+/// [`call_again`].
+///
+/// # Errors
+/// They have several.
+pub fn compare_slots(keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     let [first, others @ ..] = keys else { return Ok(()) };
-    if others.is_empty() || !is_in_cluster() {
+    if others.is_empty() {
         return Ok(());
     }
     let first = slot_of(first.bytes());
-    // Before the server is asked: see `call_again`.
     if others.iter().any(|key| slot_of(key.bytes()) != first) {
         return Err(errors::CROSS_SLOT);
     }
-    if may_read_together(ctx, keys) || call_again(ctx, || may_read_together(ctx, keys)) {
+    Ok(())
+}
+
+/// Whether this node has these keys, of one slot of a cluster. A call that comes next, of a command without keys or
+/// with keys of this slot, is made with the same client of the server's, which is well then: see [`call_again`].
+///
+/// # Errors
+/// They are on their way from one node to another.
+pub fn check_node(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
+    if keys.is_empty() || may_read_together(ctx, keys) || call_again(ctx, || may_read_together(ctx, keys)) {
         return Ok(());
     }
     Err(errors::TRY_AGAIN)

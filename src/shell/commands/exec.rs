@@ -14,12 +14,12 @@ use command::parse::key_positions;
 use super::arguments::Arguments;
 use super::inspect;
 use crate::shell::background::gate;
-use crate::shell::background::slots::slot_of;
-use crate::shell::ffi::call::{call_again, CallAs, CallReply, Refusal};
+use crate::shell::clients::connections::connection_of;
+use crate::shell::ffi::call::{CallAs, CallReply};
 use crate::shell::ffi::command_keys::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::main_thread::MainThread;
-use crate::shell::ffi::module::is_valkey;
+use crate::shell::ffi::server::has_user;
 use crate::shell::ffi::string::Str;
 use crate::shell::turn;
 
@@ -30,15 +30,19 @@ const COMMAND_ARGUMENT: usize = 3;
 pub fn run(ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
     let _innermost = Innermost::enter(&RUNNING).ok_or(errors::EXEC_WITHIN_EXEC)?;
     let (key, command) = (args.strings[1], &args.strings[COMMAND_ARGUMENT..]);
-    let keys = inner_keys(ctx, key, command)?;
+    let keys = all_keys(ctx, key, command);
+    gate::compare_slots(&keys)?;
     if !inspect::is_held(ctx, key, args.bytes[2])? {
         turn::of_count(|statistics| statistics.execs_not_held += 1);
         return Err(errors::NOT_HELD);
     }
-    check_all_keys(ctx, key, command, &keys)?;
-    let reply = call(ctx, command, &keys)?;
-    if reply.refusal().is_none() {
+    gate::check_node(ctx, &keys)?;
+    let reply = call(ctx, command)?;
+    if !reply.is_refusal() {
         turn::of_count(|statistics| statistics.execs += 1);
+    }
+    if let Some(refusal) = reply.error().and_then(errors::refused_by_server) {
+        return Err(refusal);
     }
     if ctx.reply_with(&reply) {
         Ok(())
@@ -74,59 +78,28 @@ fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     }
 }
 
-/// The keys of the command, in a cluster: they have the lock's slot.
+/// In a cluster: the lock's key, then those of the command. Elsewhere none.
 ///
-/// # Errors
-/// In a cluster: some have another. The server says so itself where it was told of them. It must not find out when it
-/// is called: see [`call_again`].
-fn inner_keys(ctx: Ctx<'_>, key: Str<'_>, command: &[Str<'_>]) -> Result<Vec<KeyArgument>, ErrorReply> {
+/// The server compares the slots of the keys that it is told of, and asks whether they are here. That is not all of
+/// them on every server ([`may_be_asked`](crate::shell::ffi::command_keys::may_be_asked)). The call would find that out
+/// only in part: it is made with the client's ASKING, which was meant for the lock, and would write a key here that is
+/// still at the slot's old node. And its refusal could not be told from one that a command which ran passes on.
+fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>> {
     if !gate::is_in_cluster() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let (own_slot, keys) = (slot_of(key.bytes()), all_keys_of(ctx, command));
-    if keys.iter().any(|key| slot_of(command[key.position].bytes()) != own_slot) {
-        return Err(errors::CROSS_SLOT);
-    }
-    Ok(keys)
+    let inner = all_keys_of(ctx, command).into_iter().filter_map(|key| command.get(key.position).copied());
+    std::iter::once(key).chain(inner).collect()
 }
 
-/// In a cluster of Valkeys: whether this node has the command's keys and the lock's. The server was told of the lock's
-/// only.
-///
-/// # Errors
-/// Their slot is on its way to this node, and some have not come. The call would not find out: it is made with the
-/// client's ASKING, which was meant for the lock, and would write a key here that is still at the slot's old node.
-fn check_all_keys(ctx: Ctx<'_>, key: Str<'_>, command: &[Str<'_>], keys: &[KeyArgument]) -> Result<(), ErrorReply> {
-    if keys.is_empty() || !is_valkey() {
-        return Ok(());
-    }
-    let all: Vec<_> = std::iter::once(key).chain(keys.iter().map(|key| command[key.position])).collect();
-    gate::check_slots(ctx, &all)
-}
-
-fn call(ctx: Ctx<'_>, command: &[Str<'_>], keys: &[KeyArgument]) -> Result<CallReply, ErrorReply> {
+/// Calls the command, once: whatever it answers is the answer.
+fn call(ctx: Ctx<'_>, command: &[Str<'_>]) -> Result<CallReply, ErrorReply> {
     let (name, args) = command.split_first().ok_or(errors::SYNTAX)?;
     let name = CString::new(name.bytes()).map_err(|_| errors::UNKNOWN_COMMAND)?;
-    let call_as = |call_as| ctx.call(call_as, &name, args).ok_or(errors::INTERNAL_ERROR);
-    let call = || {
-        let reply = call_as(CallAs::Caller)?;
-        match reply.refusal() {
-            Some(Refusal::NoUser) => call_as(CallAs::Module),
-            _ => Ok(reply),
-        }
-    };
-    let mut reply = call()?;
-    if gate::is_in_cluster() && reply.refusal() == Some(Refusal::NotMySlot) {
-        reply = call_again(ctx, call)?;
-        // The node has the lock's slot, and the keys have no other.
-        if !keys.is_empty() && reply.refusal() == Some(Refusal::NotMySlot) {
-            return Err(errors::TRY_AGAIN);
-        }
-    }
-    match reply.error().and_then(errors::refused_by_server) {
-        Some(refusal) => Err(refusal),
-        None => Ok(reply),
-    }
+    // A connection always has a user. A call by another module may have none: that module is not restricted.
+    let has_user = connection_of(ctx).is_some() || has_user(ctx, c"lock.exec");
+    let call_as = if has_user { CallAs::Caller } else { CallAs::Module };
+    ctx.call(call_as, &name, args).ok_or(errors::INTERNAL_ERROR)
 }
 
 static RUNNING: MainThread<Cell<bool>> = MainThread(Cell::new(false));

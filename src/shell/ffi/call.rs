@@ -169,32 +169,6 @@ pub enum CallAs {
     Module,
 }
 
-/// Why the server did not run a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// There is nobody with whose permissions it could be run.
-    NoUser,
-    /// In a cluster: a key's slot is not, or not stably, this node's.
-    NotMySlot,
-    /// Anything else: no such command, too few arguments, no permission, no memory and so on.
-    Other,
-}
-
-impl Refusal {
-    /// What the server's number of an error (`errno`) says, beside the words of the reply. What ran may leave a number
-    /// too, if it asked the system for something; and what it answers may be anything.
-    fn of(errno: i32, words: &[u8]) -> Option<Refusal> {
-        match errno {
-            libc::ENOTSUP if words.starts_with(b"ERR cannot run as user") => Some(Refusal::NoUser),
-            libc::EPERM if words.starts_with(b"ERR Attempted to access a non local key") => Some(Refusal::NotMySlot),
-            // Unknown, arity, scripts or persistence or replicas, memory, permissions; a cluster that is down.
-            libc::ENOENT | libc::EINVAL | libc::ESPIPE | libc::ENOSPC | libc::EACCES => Some(Refusal::Other),
-            libc::EROFS | libc::ENETDOWN => Some(Refusal::Other),
-            _ => None,
-        }
-    }
-}
-
 /// The reply to a call, as the server wrote it; freed when dropped.
 pub struct CallReply {
     reply: NonNull<raw::RedisModuleCallReply>,
@@ -214,9 +188,21 @@ impl CallReply {
         bytes.strip_prefix(b"-").map(<[u8]>::trim_ascii_end)
     }
 
-    /// Why the command did not run; `None`: it ran.
-    pub fn refusal(&self) -> Option<Refusal> {
-        self.error().and_then(|words| Refusal::of(self.errno, words))
+    /// Whether the server did not run the command, as far as can be told: what ran may leave any number, and answer
+    /// with anything. Good to count, and for nothing else.
+    pub fn is_refusal(&self) -> bool {
+        self.error().is_some_and(|words| is_refusal(self.errno, words))
+    }
+}
+
+fn is_refusal(errno: i32, words: &[u8]) -> bool {
+    match errno {
+        libc::ENOTSUP => words.starts_with(b"ERR cannot run as user"),
+        libc::EPERM => words.starts_with(b"ERR Attempted to access a non local key"),
+        // Unknown, arity, scripts or persistence or replicas, memory, permissions; a cluster that is down.
+        libc::ENOENT | libc::EINVAL | libc::ESPIPE | libc::ENOSPC | libc::EACCES => true,
+        libc::EROFS | libc::ENETDOWN => true,
+        _ => false,
     }
 }
 
@@ -260,23 +246,23 @@ impl Ctx<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Refusal;
+    use super::is_refusal;
 
     #[test]
-    fn a_command_is_called_again_only_where_the_servers_number_and_words_agree() {
+    fn numbers_that_commands_leave_too_count_only_with_the_servers_words() {
         let (no_user, not_my_slot) =
             (&b"ERR cannot run as user, no user"[..], &b"ERR Attempted to access a non local key"[..]);
         let cases = [
-            (libc::ENOTSUP, no_user, Some(Refusal::NoUser)),
-            (libc::EPERM, not_my_slot, Some(Refusal::NotMySlot)),
-            (0, no_user, None),
-            (0, not_my_slot, None),
-            (libc::ENOTSUP, not_my_slot, None),
-            (libc::ENOENT, &b"ERR unknown command 'x'"[..], Some(Refusal::Other)),
-            (libc::EACCES, no_user, Some(Refusal::Other)),
+            (libc::ENOTSUP, no_user, true),
+            (libc::EPERM, not_my_slot, true),
+            (0, no_user, false),
+            (0, not_my_slot, false),
+            (libc::ENOTSUP, not_my_slot, false),
+            (libc::ENOENT, &b"ERR unknown command 'x'"[..], true),
+            (libc::EACCES, no_user, true),
         ];
         for (errno, words, expected) in cases {
-            assert_eq!(Refusal::of(errno, words), expected, "{errno}, {}", words.escape_ascii());
+            assert_eq!(is_refusal(errno, words), expected, "{errno}, {}", words.escape_ascii());
         }
     }
 }

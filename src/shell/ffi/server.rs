@@ -155,18 +155,7 @@ pub enum Reader<'c> {
 impl<'c> Reader<'c> {
     /// On whose behalf the command runs. `command` is one of the module's own that wants arguments.
     pub fn of(ctx: Ctx<'c>, command: &CStr) -> Reader<'c> {
-        // Redis 7.0 reads a null pointer when it is asked for the user of a client that has none. It says whether there
-        // is one when it is to run a command as that user, before it finds that the command lacks its arguments.
-        // SAFETY: the format has no arguments.
-        let has_user = unsafe {
-            let reply = api!(RedisModule_Call(ctx.raw(), command.as_ptr(), c"C".as_ptr()));
-            let error = std::io::Error::last_os_error().raw_os_error();
-            if !reply.is_null() {
-                api!(RedisModule_FreeCallReply(reply));
-            }
-            !reply.is_null() || error != Some(NO_USER)
-        };
-        if !has_user {
+        if !has_user(ctx, command) {
             return Reader::Module;
         }
         // SAFETY: it has a user.
@@ -180,6 +169,23 @@ impl<'c> Reader<'c> {
             Reader::Module => true,
             Reader::Nobody => false,
         }
+    }
+}
+
+/// Whether the context's client has a user: a connection or a script has one, a call by another module need not.
+/// `command` is one of the module's own that wants arguments.
+///
+/// Redis 7.0 reads a null pointer when it is asked for the user of a client that has none. It says whether there is one
+/// when it is to run a command as that user, before it finds that the command lacks its arguments.
+pub fn has_user(ctx: Ctx<'_>, command: &CStr) -> bool {
+    // SAFETY: the format has no arguments.
+    unsafe {
+        let reply = api!(RedisModule_Call(ctx.raw(), command.as_ptr(), c"C".as_ptr()));
+        let error = std::io::Error::last_os_error().raw_os_error();
+        if !reply.is_null() {
+            api!(RedisModule_FreeCallReply(reply));
+        }
+        !reply.is_null() || error != Some(NO_USER)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Another module, for tests: `TEST.CALL command [arg …]` calls a command as modules do, and answers with its reply.
-//! `TEST.REPLIES` answers with a reply of every kind. Its arguments are ACL categories that it adds, where modules can.
+//! `TEST.REPLIES` answers with a reply of every kind. `TEST.FORWARD counter command [arg …]` increments the counter, calls
+//! the command and answers with its reply, also where that is the server's refusal to run it. The module's arguments are
+//! ACL categories that it adds, where modules can.
 
 use std::ffi::CString;
 
@@ -11,6 +13,22 @@ fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     let args: Vec<RedisString> = args.collect();
     let command = command.try_as_str().map_err(|_| RedisError::Str("ERR the command is no text"))?;
     ctx.call(command, args.iter().collect::<Vec<_>>().as_slice())
+}
+
+/// A refusal is an error reply, and the server's number of it stays in `errno`.
+fn forward(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
+    let [_, counter, command, args @ ..] = args.as_slice() else { return Err(RedisError::WrongArity) };
+    ctx.call("INCR", &[counter])?;
+    let command = CString::new(command.as_slice()).map_err(|_| RedisError::Str("ERR the command is no text"))?;
+    let mut args: Vec<_> = args.iter().map(|arg| arg.inner).collect();
+    // SAFETY: the context is the command's; format and arguments agree.
+    unsafe {
+        let call = raw::RedisModule_Call.expect("it is there since Redis 7.0");
+        let reply = call(ctx.ctx, command.as_ptr(), c"Ev".as_ptr(), args.as_mut_ptr(), args.len());
+        raw::RedisModule_ReplyWithCallReply.expect("it is there since Redis 7.0")(ctx.ctx, reply);
+        raw::RedisModule_FreeCallReply.expect("it is there since Redis 7.0")(reply);
+    }
+    Ok(RedisValue::NoReply)
 }
 
 fn replies(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
@@ -68,6 +86,7 @@ redis_module! {
     init: add_categories,
     commands: [
         ["test.call", call, "write", 0, 0, 0, ""],
+        ["test.forward", forward, "write", 1, 1, 1, ""],
         ["test.replies", replies, "", 0, 0, 0, ""],
     ],
 }

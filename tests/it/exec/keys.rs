@@ -4,7 +4,7 @@ use super::*;
 use crate::support::cluster::*;
 use crate::support::io_threads::*;
 use crate::support::waiting::*;
-use crate::support::{until, Pipeline, Server};
+use crate::support::{built_caller, until, Pipeline, Server};
 
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
@@ -110,6 +110,24 @@ fn the_locks_key_routes() {
     for line in ["LOCK.EXEC {t}l a SET {t}x 1", "LOCK.EXEC {t}l a PING"] {
         assert!(client.run(line).error().starts_with("CLUSTERDOWN "), "{line}");
     }
+}
+
+/// `LOCK.EXEC` of a command that calls another itself and passes the server's refusal on, by its number and in its
+/// words. It ran: it is not run again, and its reply is not taken for a refusal of its own.
+#[test]
+fn a_command_that_passes_a_refusal_on_has_run_once() {
+    let caller = built_caller().expect("the test module is built");
+    let builder = Server::builder().cluster().config("cluster-require-full-coverage no");
+    let server = builder.config(format!("loadmodule {}", caller.display())).start();
+    expect_ok(&server, "CLUSTER ADDSLOTSRANGE 0 8191");
+    until_cluster(&server, "ok", 1);
+    let mut client = server.client();
+    assert!((0..8192).contains(&slot(&server, "k")) && slot(&server, "t") > 8191);
+    hold(&mut client, "{k}l", "a");
+    let own = client.run("TEST.FORWARD {k}counter GET {t}x");
+    assert_eq!(own, Reply::Error("ERR Attempted to access a non local key in a cluster node".into()));
+    assert_eq!(client.run("LOCK.EXEC {k}l a TEST.FORWARD {k}counter GET {t}x"), own);
+    assert_eq!(client.run("GET {k}counter"), Reply::bulk("2"));
 }
 
 #[test]
