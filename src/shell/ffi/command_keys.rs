@@ -1,7 +1,7 @@
 //! Which arguments of a command are keys: what the server tells of any command, and what it asks of ours.
 //!
-//! Valkey in a cluster asks on its I/O threads, and what it does before and after that callback is a race there
-//! already. So [`may_be_asked`] is no there.
+//! Redis from 8.2 on and Valkey in a cluster ask on their I/O threads, before AUTH too, and what they do before and
+//! after that callback is a race there already. So [`may_be_asked`] is no there, and wherever the server is not known.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, NonNull};
@@ -37,9 +37,21 @@ pub fn key_flags(access: Access) -> u32 {
     }
 }
 
-/// Whether this server asks for keys on its main thread only.
+/// The first Redis of which it is not known that its main thread asks. Prereleases of 8.2 are numbered 8.1.
+const FIRST_UNKNOWN_REDIS: c_int = 0x0008_0100;
+
+/// The same of Valkey; in a cluster none is.
+const FIRST_UNKNOWN_VALKEY: c_int = 0x0009_0200;
+
+/// Whether this server is known to ask for keys on its main thread only. No function or flag of the API tells on which
+/// thread the server asks, and the callback cannot tell by itself: the race is around it. So versions are compared.
 pub fn may_be_asked(ctx: Ctx<'_>) -> bool {
-    !is_valkey() || !ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    // SAFETY: takes nothing.
+    let version = unsafe { api!(RedisModule_GetServerVersion()) };
+    match is_valkey() {
+        false => version < FIRST_UNKNOWN_REDIS,
+        true => version < FIRST_UNKNOWN_VALKEY && !ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER),
+    }
 }
 
 /// The keys of a command: the same that the server routes it by. None of a command that it does not know, or with too

@@ -88,6 +88,8 @@ table! {
         RedisModule_ReplyWithNullArray RedisModule_ServerInfoGetFieldC RedisModule_ServerInfoGetFieldSigned
         RedisModule_SetModuleOptions RedisModule_SignalModifiedKey RedisModule_SubscribeToServerEvent
         RedisModule_UnregisterCommandFilter;
+    "6.0.9":
+        RedisModule_GetServerVersion;
     "6.2":
         RedisModule_GetDetachedThreadSafeContext;
     "7.0":
