@@ -1,7 +1,12 @@
-//! Another module, for tests: `TEST.CALL command [arg …]` calls a command as modules do, and answers with its reply.
-//! `TEST.REPLIES` answers with a reply of every kind. `TEST.FORWARD counter command [arg …]` increments the counter, calls
-//! the command and answers with its reply, also where that is the server's refusal to run it. The module's arguments are
-//! ACL categories that it adds, where modules can.
+//! Another module, for tests.
+//!
+//! - `TEST.CALL command [arg …]` calls a command as modules do, and answers with its reply.
+//! - `TEST.FORWARD counter command [arg …]` increments the counter, calls the command and answers with its reply, also
+//!   where that is the server's refusal to run it.
+//! - `TEST.BLOCK` blocks its client for a moment, without asking whether it may.
+//! - `TEST.REPLIES` answers with a reply of every kind.
+//!
+//! The module's arguments are ACL categories that it adds, where modules can.
 
 use std::ffi::CString;
 
@@ -27,6 +32,18 @@ fn forward(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
         let reply = call(ctx.ctx, command.as_ptr(), c"Ev".as_ptr(), args.as_mut_ptr(), args.len());
         raw::RedisModule_ReplyWithCallReply.expect("it is there since Redis 7.0")(ctx.ctx, reply);
         raw::RedisModule_FreeCallReply.expect("it is there since Redis 7.0")(reply);
+    }
+    Ok(RedisValue::NoReply)
+}
+
+fn block(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
+    // SAFETY: the context is the command's; a handle is given back at once, also one that the server has not blocked.
+    unsafe {
+        let block = raw::RedisModule_BlockClient.expect("it is there since Redis 7.0");
+        let blocked = block(ctx.ctx, None, None, None, 0);
+        if !blocked.is_null() {
+            raw::RedisModule_AbortBlock.expect("it is there since Redis 7.0")(blocked);
+        }
     }
     Ok(RedisValue::NoReply)
 }
@@ -86,6 +103,7 @@ redis_module! {
     init: add_categories,
     commands: [
         ["test.call", call, "write", 0, 0, 0, ""],
+        ["test.block", block, "", 0, 0, 0, ""],
         ["test.forward", forward, "write", 1, 1, 1, ""],
         ["test.replies", replies, "", 0, 0, 0, ""],
     ],

@@ -67,6 +67,28 @@ fn blocking_commands_are_refused_on_redis_7_0_and_do_not_block_elsewhere() {
     assert_eq!(server.blocked_clients(), 0);
 }
 
+/// A command of another module that blocks without asking whether it may. Called alone it ends the server, whichever
+/// module calls it: docs/operations.md says how to find such a command out before it is permitted beside LOCK.EXEC.
+#[test]
+fn a_command_that_blocks_without_asking_is_an_error_in_scripts_and_transactions() {
+    let caller = built_caller().expect("the test module is built");
+    let mut server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    for line in ["TEST.BLOCK", "LOCK.EXEC k a TEST.BLOCK", "TEST.CALL LOCK.EXEC k a TEST.BLOCK"] {
+        let mut script = vec!["EVAL", "return redis.call(unpack(ARGV))", "0"];
+        script.extend(line.split(' '));
+        for (reply, place) in
+            [(client.cmd(&script), "Lua script"), (multi(&mut client, &[line]).remove(0), "transaction")]
+        {
+            let expected = format!("Blocking module command called from {place}");
+            assert!(reply.error().contains(&expected), "{line}: {reply:?}");
+        }
+    }
+    assert_in_step(&mut client);
+    assert!(server.is_alive());
+}
+
 #[test]
 fn lock_exec_itself_also_by_way_of_another_module() {
     let caller = built_caller().expect("the test module is built");
