@@ -3,7 +3,7 @@
 //! An outcome that is no error is not turned into one here, and no error into an outcome.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write};
+use std::fmt;
 
 use lock::manager::lock_manager::LockError;
 use lock::queue::edge::Edge;
@@ -165,7 +165,7 @@ impl From<LockError> for ErrorReply {
     fn from(error: LockError) -> ErrorReply {
         match error {
             LockError::Key(error) => error.into(),
-            LockError::Deadlock(edges) => deadlock(&edges),
+            LockError::Deadlock(edges) => deadlock(&edges, |_| true),
             LockError::MaxWaiters(WaiterLimit::Server) => MAX_WAITERS,
             LockError::MaxWaiters(WaiterLimit::Key) => MAX_WAITERS_PER_KEY,
             LockError::Grace => GRACE,
@@ -210,19 +210,25 @@ fn wrong_kind(family: Family) -> ErrorReply {
     ErrorReply::made(format!("WRONGKIND the key is a {kind}: use the {prefix}. commands"))
 }
 
-/// The cycle, edge by edge: the last waits for the first.
-fn deadlock(edges: &[Edge]) -> ErrorReply {
-    let mut words = String::from("DEADLOCK waiting would never end:");
+/// The cycle, edge by edge: the last waits for the first. An edge on a key that the caller may not read is counted
+/// only: LOCK.INFO would not tell it who holds that key or waits for it either.
+#[cold]
+pub fn deadlock(edges: &[Edge], may_read: impl Fn(&[u8]) -> bool) -> ErrorReply {
     let next = edges.iter().cycle().skip(1);
-    for (index, (edge, next)) in edges.iter().zip(next).take(MAX_EDGES).enumerate() {
-        let (comma, waiter, holder) = (if index == 0 { "" } else { "," }, &edge.owner, &next.owner);
-        let (waiter, holder, key) = (Quoted(waiter.as_bytes()), Quoted(holder.as_bytes()), Quoted(&edge.key));
-        write!(words, "{comma} {waiter} waits for {holder} on {key}").expect("a String takes all that is written");
+    let readable: Vec<_> = edges.iter().zip(next).filter(|(edge, _)| may_read(&edge.key)).collect();
+    let hidden = edges.len() - readable.len();
+    let name = |(edge, next): &(&Edge, &Edge)| {
+        let [waiter, holder] = [edge, next].map(|edge| Quoted(edge.owner.as_bytes()));
+        format!("{waiter} waits for {holder} on {}", Quoted(&edge.key))
+    };
+    let mut parts: Vec<String> = readable.iter().take(MAX_EDGES).map(name).collect();
+    if readable.len() > MAX_EDGES {
+        parts.push(format!("and {} more", readable.len() - MAX_EDGES));
     }
-    if let Some(more) = edges.len().checked_sub(MAX_EDGES).filter(|more| *more > 0) {
-        write!(words, ", and {more} more").expect("a String takes all that is written");
+    if hidden > 0 {
+        parts.push(format!("and {hidden} on keys that this user may not read"));
     }
-    ErrorReply::made(words)
+    ErrorReply::made(format!("DEADLOCK waiting would never end: {}", parts.join(", ")))
 }
 
 /// A name as an error, or a line in the server's log, repeats it: escaped, quoted and cut.
@@ -404,6 +410,26 @@ mod tests {
         ];
         for (len, expected) in cases {
             assert_eq!(ErrorReply::from(cycle(len)).as_str(), expected);
+        }
+    }
+    #[test]
+    fn a_deadlock_counts_the_edges_on_keys_that_may_not_be_read_and_names_none_of_their_owners() {
+        let eight = "DEADLOCK waiting would never end: '0' waits for '1' on 'a', '3' waits for '4' on 'd', \
+                     '4' waits for '5' on 'e', '5' waits for '6' on 'f', '6' waits for '7' on 'g', \
+                     '7' waits for '8' on 'h', '8' waits for '9' on 'i', '9' waits for ':' on 'j'";
+        let cases = [
+            (
+                3,
+                &b"bc"[..],
+                "DEADLOCK waiting would never end: '0' waits for '1' on 'a', \
+                 and 2 on keys that this user may not read"
+                    .to_string(),
+            ),
+            (11, b"bc", format!("{eight}, and 1 more, and 2 on keys that this user may not read")),
+        ];
+        for (len, hidden, expected) in cases {
+            let LockError::Deadlock(edges) = cycle(len) else { panic!("it is a deadlock") };
+            assert_eq!(deadlock(&edges, |key| !hidden.contains(&key[0])).as_str(), expected);
         }
     }
 }

@@ -37,6 +37,39 @@ fn a_deadlock_of_three_is_refused_and_named() {
     alice.granted("alice");
 }
 
+/// Neither by the error that refuses its own request does a user learn of keys that it may not read, nor who holds them
+/// or waits for them.
+#[test]
+fn keys_that_the_caller_may_not_read_are_not_named_nor_their_owners() {
+    let server = quiet().start();
+    let mut client = server.client();
+    for (key, owner) in [("x", "alice"), ("hidden:y", "bob"), ("hidden:z", "carol")] {
+        hold(&mut client, key, owner);
+    }
+    let [_alice] = line_up(&server, "hidden:y", ["alice"]);
+    let [_bob] = line_up(&server, "hidden:z", ["bob"]);
+    for (patterns, expected) in [
+        ("~x", "'carol' waits for 'alice' on 'x', and 2 on keys that this user may not read"),
+        ("~x %W~hidden:y", "'carol' waits for 'alice' on 'x', and 2 on keys that this user may not read"),
+        (
+            "~x %R~hidden:z",
+            "'carol' waits for 'alice' on 'x', 'bob' waits for 'carol' on 'hidden:z', \
+             and 1 on keys that this user may not read",
+        ),
+        (
+            "~x %R~hidden:*",
+            "'carol' waits for 'alice' on 'x', 'alice' waits for 'bob' on 'hidden:y', \
+             'bob' waits for 'carol' on 'hidden:z'",
+        ),
+    ] {
+        assert_eq!(client.run(&format!("ACL SETUSER worker reset on nopass +lock.acquire {patterns}")), Reply::ok());
+        let mut worker = server.client();
+        worker.run("AUTH worker any");
+        let expected = Reply::Error(format!("DEADLOCK waiting would never end: {expected}"));
+        assert_eq!(worker.run("LOCK.ACQUIRE x carol BLOCK 0"), expected, "{patterns}");
+    }
+}
+
 #[test]
 fn the_waiters_ahead_are_part_of_deadlocks_too() {
     let server = quiet().start();

@@ -6,6 +6,7 @@ use command::parse::{AcquireCommand, Argument, Token, WaitOptions};
 use command::reply;
 use lock::key::ClientId;
 use lock::manager::acquire::{AcquireRequest, Acquired, Wait};
+use lock::manager::lock_manager::LockError;
 use lock::value::claim::LockRequest;
 use lock::value::outcome::{Grant, KeyError};
 use lock::value::owner::OwnerRef;
@@ -18,8 +19,8 @@ use crate::shell::background::{gate, turn_end};
 use crate::shell::clients::connections::connection_of;
 use crate::shell::clients::parking::NewWaiter;
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::server::{may_publish, Audience};
-use crate::shell::ffi::string::Str;
+use crate::shell::ffi::server::{may_publish, Audience, Reader};
+use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::keyspace::store::KeyArguments;
 use crate::shell::settings;
 use crate::shell::turn::{self, AloneTurn};
@@ -84,7 +85,7 @@ fn acquire_among_others(
     let acquired = turn::of_command(ctx, keys, waiter, |manager, host| {
         manager.acquire(host, AcquireRequest { db: host.keys.db(), names, request: *request, wait, session })
     })?;
-    match acquired? {
+    match acquired.map_err(|error| refusal(ctx, error))? {
         Acquired::Granted(grant) => reply_granted(ctx, request, grant),
         Acquired::NotGranted => reply::not_granted(&mut ctx),
         // The client is blocked, or was told so when it was parked.
@@ -95,6 +96,14 @@ fn acquire_among_others(
         }
     }
     Ok(())
+}
+
+/// Of a deadlock the client is told what it may read.
+#[cold]
+fn refusal(ctx: Ctx<'_>, error: LockError) -> ErrorReply {
+    let LockError::Deadlock(edges) = error else { return error.into() };
+    let reader = Reader::of(ctx, c"lock.acquire");
+    errors::deadlock(&edges, |key| reader.may_read(OwnedStr::new(key).as_str()))
 }
 
 #[inline]
