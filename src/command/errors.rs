@@ -90,6 +90,10 @@ pub const SUPERSEDED: ErrorReply = ErrorReply::of("UNBLOCKED superseded by a new
 /// The server became a replica. In Redis's words.
 pub const DEMOTED: ErrorReply =
     ErrorReply::of("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)");
+/// The ACL of the caller has changed while its request waited.
+pub const NOT_PERMITTED: ErrorReply = ErrorReply::of(
+    "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
+);
 /// The slot moves to another node of the cluster.
 pub const TRY_AGAIN: ErrorReply = ErrorReply::of("TRYAGAIN the slot of the key is moving: send the command again");
 /// The keys of MLOCK share one slot. In Redis's words.
@@ -278,6 +282,10 @@ mod tests {
             (CANCELLED, "UNBLOCKED cancelled"),
             (SUPERSEDED, "UNBLOCKED superseded by a newer request"),
             (DEMOTED, "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"),
+            (
+                NOT_PERMITTED,
+                "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
+            ),
             (TRY_AGAIN, "TRYAGAIN the slot of the key is moving: send the command again"),
             (CROSS_SLOT, "CROSSSLOT Keys in request don't hash to the same slot"),
             (MAX_WAITERS, "MAXWAITERS lock.max-waiters requests wait already: try again later, or without BLOCK"),

@@ -78,6 +78,10 @@ pub trait Entry {
 
 /// Those whose requests are queued.
 pub trait Clients {
+    /// Whether the client of a request may still be granted these keys, after it has waited for so long; asked right
+    /// before the grant.
+    fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool;
+
     /// Tells the one who waits how its request ended.
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery;
 }
@@ -150,6 +154,8 @@ pub enum WaitOutcome {
     TryAgain,
     /// The server became a replica.
     Demoted,
+    /// The client may not be granted what it asked for any more.
+    NotPermitted,
 }
 
 /// Whether the outcome was delivered.

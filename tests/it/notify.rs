@@ -56,6 +56,45 @@ fn assert_outcome(message: &Json, owner: &str, outcome: &str) {
     assert_eq!(said, (&json!("k"), &json!(owner), &json!(outcome)), "{message}");
 }
 
+/// As a client that blocks, after a second; and by a message only as long as the user may publish on its channel.
+#[test]
+fn a_user_that_has_lost_a_permission_is_granted_nothing_and_one_that_has_lost_the_channel_is_told_nothing() {
+    let rows = [
+        ("+get", Some("granted")),
+        ("-lock.acquire", Some("unblocked")),
+        ("resetkeys", Some("unblocked")),
+        ("resetchannels", None),
+        ("resetchannels &other", None),
+        ("reset on", None),
+    ];
+    let parked = rows.map(|(change, outcome)| {
+        let server = quiet().start();
+        let (mut client, mut worker) = (server.client(), server.client());
+        let messages = Subscription::of(&server);
+        hold(&mut client, "k", "a");
+        client.run("ACL SETUSER worker on nopass ~k resetchannels &ch +lock.acquire");
+        worker.run("AUTH worker any");
+        queue_up(&mut worker, &format!("LOCK.ACQUIRE k b {LONG} BLOCK 60000"));
+        let [c] = line_up(&server, "k", ["c"]);
+        (server, client, worker, messages, c, change, outcome)
+    });
+    for (_server, mut client, _worker, mut messages, mut c, change, outcome) in parked {
+        let mut waited = || client.run("LOCK.WAITERS k").items()[0].get("waited").int();
+        until("it has waited for a second", || waited() > 1_000);
+        assert_eq!(client.run(&format!("ACL SETUSER worker {change}")), Reply::ok());
+        client.run("LOCK.RELEASE k a");
+        match outcome {
+            Some("granted") => {
+                assert_outcome(&messages.next(), "b", "granted");
+                client.run("LOCK.RELEASE k b");
+            }
+            Some(outcome) => assert_outcome(&messages.next(), "b", outcome),
+            None => messages.assert_none(&mut client),
+        }
+        c.granted("c");
+    }
+}
+
 mod requests {
     use super::*;
 

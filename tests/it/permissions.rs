@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::docs::all_commands;
 use crate::readme::words_of;
-use crate::support::{Client, Server};
+use crate::support::families::{each_way, wait_for};
+use crate::support::waiting::*;
+use crate::support::{until, Client, Reply, Server};
 
 const DOCUMENT: &str = include_str!("../../docs/acl.md");
 
@@ -99,6 +101,90 @@ fn the_category_permits_every_command_and_no_other() {
         assert_eq!(is_refused(&mut worker, &words), is_dangerous, "{line}, without @dangerous");
     }
     assert!(is_refused(&mut client, &["GET", "mine:k"].map(String::from)));
+}
+
+/// Waits until the first in the queue of this key has waited so long that its permissions are checked again.
+#[track_caller]
+fn until_checked_again(client: &mut Client, key: &str) {
+    let mut waited = || client.run(&format!("LOCK.WAITERS {key}")).items()[0].get("waited").int();
+    until("it has waited for a second", || waited() > 1_000);
+}
+
+/// As BLPOP, which Redis 7.2 and Valkey check again when it is woken: what was permitted when the request was queued
+/// need not be when its turn comes, by a command or by the timer. The next one has its turn in that step then.
+#[test]
+fn a_request_is_granted_only_if_its_user_may_still_send_it() {
+    each_way(quiet, |way, server, client| {
+        let command = format!("+{}.acquire", way.prefix());
+        let lost = command.replace('+', "-");
+        let rows: [(&[&str], bool); 6] = [
+            (&["+get"], true),
+            (&[&lost], false),
+            (&["resetkeys"], false),
+            (&["resetkeys", "%R~k*"], false),
+            (&["resetkeys", "(+get ~k*)"], false),
+            (&["resetkeys", &format!("({command} ~k*)")], true),
+        ];
+        let cases: Vec<_> = rows.iter().flat_map(|row| [(row, "released"), (row, "removed")]).enumerate().collect();
+        let park = |(number, _): &(usize, _)| {
+            let (name, key) = (format!("worker-{number}"), format!("k{number}"));
+            way.hold(&mut server.client(), &key, "a");
+            let rules = ["~k*", "+ping", "+client|id", &command].map(String::from);
+            let line = format!("{} {LONG} BLOCK 0", way.acquire(&key, "b"));
+            let b = Waiter::park_over(user(server, &name, &rules), server, &line);
+            (name, b, wait_for(way, server, &key, "c"))
+        };
+        let parked: Vec<_> = cases.iter().map(park).collect();
+        until_checked_again(client, &format!("k{}", cases.len() - 1));
+        for ((number, ((change, is_permitted), end)), (name, mut b, mut c)) in cases.into_iter().zip(parked) {
+            let (row, key) = (format!("{way:?}, {change:?}, {end}"), &format!("k{number}"));
+            assert_eq!(client.cmd(&[&["ACL", "SETUSER", &name], *change].concat()), Reply::ok(), "{row}");
+            match end {
+                "released" => way.give_back(client, key, "a"),
+                _ => _ = client.run(&format!("DEL {key} {key}:too")),
+            }
+            if *is_permitted {
+                b.granted("b");
+                way.give_back(client, key, "b");
+            } else {
+                let reply = b.only_reply();
+                assert!(reply.is_error() && reply.error().starts_with("NOPERM "), "{row}: {reply:?}");
+            }
+            c.granted("c");
+            assert_eq!(holders(client, key), ["c"], "{row}");
+        }
+    });
+}
+
+/// What docs/acl.md says of short waits.
+#[test]
+fn a_request_that_has_waited_for_less_than_a_second_is_granted_by_the_permissions_it_was_sent_with() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let rules = ["~k", "+client|id", "+lock.acquire"].map(String::from);
+    let line = format!("LOCK.ACQUIRE k b {LONG} BLOCK 0");
+    let mut b = Waiter::park_over(user(&server, "worker", &rules), &server, &line);
+    let steps = ["ACL SETUSER worker -lock.acquire", "LOCK.RELEASE k a"];
+    let replies = multi(&mut client, &[&["LOCK.WAITERS k"], &steps[..]].concat());
+    // On a machine that is very busy it has waited longer.
+    if replies[0].items()[0].get("waited").int() < 900 {
+        b.granted("b");
+    }
+}
+
+/// The command that waits is the one that needs the permission, not another of its family.
+#[test]
+fn a_request_for_one_key_of_several_needs_its_own_commands_permission() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k", "a");
+    let rules = ["~k", "+client|id", "+mlock.acquire"].map(String::from);
+    let line = format!("MLOCK.ACQUIRE 1 k b {LONG} BLOCK 0");
+    let mut b = Waiter::park_over(user(&server, "worker", &rules), &server, &line);
+    until_checked_again(&mut client, "k");
+    client.run("LOCK.RELEASE k a");
+    b.granted("b");
 }
 
 /// The lines of the block in this language.

@@ -35,6 +35,7 @@ pub fn wait_outcome(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<
         WaitOutcome::Impossible(error) => out.error(&ErrorReply::from(error)),
         WaitOutcome::TryAgain => out.error(&errors::TRY_AGAIN),
         WaitOutcome::Demoted => out.error(&errors::DEMOTED),
+        WaitOutcome::NotPermitted => out.error(&errors::NOT_PERMITTED),
     }
 }
 
@@ -112,6 +113,7 @@ mod tests {
             (WaitOutcome::Cancelled, errors::CANCELLED),
             (WaitOutcome::Superseded, errors::SUPERSEDED),
             (WaitOutcome::Demoted, errors::DEMOTED),
+            (WaitOutcome::NotPermitted, errors::NOT_PERMITTED),
             (WaitOutcome::TryAgain, errors::TRY_AGAIN),
             (WaitOutcome::Impossible(KeyError::WrongType), errors::WRONG_TYPE),
             (WaitOutcome::Impossible(KeyError::NoFence), errors::NO_FENCE),

@@ -2,7 +2,7 @@
 //! leaves, and clients that note their answers. Time passes when a step says so.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, Park, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
@@ -436,9 +436,15 @@ pub(crate) struct Inbox {
     pub parked: Option<RequestId>,
     /// Nobody waits by any request, whatever the queues say.
     pub is_deserted: bool,
+    /// Requests that may not be granted any more.
+    pub unpermitted: BTreeSet<RequestId>,
 }
 
 impl Clients for &mut Inbox {
+    fn may_be_granted(&mut self, request: RequestId, _: &[&[u8]], _: u64) -> bool {
+        !self.unpermitted.contains(&request)
+    }
+
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         if self.is_deserted {
             return Delivery::Failed;

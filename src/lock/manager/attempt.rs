@@ -61,6 +61,9 @@ impl LockManager {
             Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
             Err(error) => return self.dismiss_for(clients, id, error),
         }
+        if !clients.may_be_granted(id, &[key.name], waited.ms) {
+            return self.dismiss_unpermitted(clients, id);
+        }
         match self.grant_one(now, key, entry, &request, GrantedBy { session, waited: Some(waited) }) {
             Err(error) => self.dismiss_for(clients, id, error),
             Ok(grant) => {
@@ -121,6 +124,9 @@ impl LockManager {
             return Attempt::Stuck;
         }
         let waited = Waited { request: id, ms: host.now.instant().ms_since(queued.since) };
+        if !host.clients.may_be_granted(id, &names, waited.ms) {
+            return self.dismiss_unpermitted(&mut host.clients, id);
+        }
         match self.grant(host, db, &names, &request, GrantedBy { session: queued.session, waited: Some(waited) }) {
             Err(error) => self.dismiss_for(&mut host.clients, id, error),
             Ok(grants) => {
@@ -160,6 +166,12 @@ impl LockManager {
     /// The key has become something that this request cannot have.
     pub(super) fn dismiss_for<C: Clients>(&mut self, clients: &mut C, id: RequestId, error: KeyError) -> Attempt {
         self.dismiss(clients, id, WaitOutcome::Impossible(error));
+        Attempt::Dismissed
+    }
+
+    /// Its turn has come, but its client may not be granted what it asked for any more.
+    fn dismiss_unpermitted<C: Clients>(&mut self, clients: &mut C, id: RequestId) -> Attempt {
+        self.dismiss(clients, id, WaitOutcome::NotPermitted);
         Attempt::Dismissed
     }
 

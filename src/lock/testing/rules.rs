@@ -360,6 +360,7 @@ fn to_answer(outcome: WaitOutcome) -> Answer<Fence> {
         WaitOutcome::Impossible(error) => Answer::Refused(refusal(error)),
         WaitOutcome::TryAgain => Answer::TryAgain,
         WaitOutcome::Demoted => Answer::Demoted,
+        WaitOutcome::NotPermitted => panic!("every client keeps its permissions"),
     }
 }
 

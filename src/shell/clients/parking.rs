@@ -1,9 +1,9 @@
 //! How the client of a command begins to wait.
 
+use command::name::Prefix;
 use command::reply;
 use lock::host::{Clients, Delivery, Park, WaitOutcome};
 use lock::key::{ClientId, RequestId};
-use lock::value::claim::Family;
 use lock::value::owner::OwnerRef;
 use redis_module::raw;
 
@@ -18,8 +18,8 @@ use crate::shell::ffi::string::Str;
 pub struct NewWaiter<'a> {
     /// Who asks.
     pub owner: OwnerRef<'a>,
-    /// For a lock of which family.
-    pub family: Family,
+    /// By which command.
+    pub prefix: Prefix,
     /// The first key of the request.
     pub key: &'a [u8],
     /// Where the outcome is published; `None`: the client blocks.
@@ -35,6 +35,10 @@ pub struct Parking<'a> {
 }
 
 impl Clients for Parking<'_> {
+    fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool {
+        self.answering.may_be_granted(request, names, waited_ms)
+    }
+
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         self.answering.answer(request, outcome)
     }
@@ -48,11 +52,11 @@ impl Park for Parking<'_> {
 
     /// Blocks the client, or replies that its request is queued, and publishes later.
     fn park(&mut self, request: RequestId) -> bool {
-        let Some(NewWaiter { owner, family, key, channel }) = self.waiter else { return false };
+        let Some(NewWaiter { owner, prefix, key, channel }) = self.waiter else { return false };
         let Answering { ctx, clients } = &mut self.answering;
         let answer_by = match channel {
             Some((channel, audience)) => {
-                reply::queued(ctx, family, owner);
+                reply::queued(ctx, prefix.family(), owner);
                 AnswerBy::Message { channel: channel.bytes().to_vec(), key: key.to_vec(), audience }
             }
             None => match ctx.block(&CALLBACKS) {
@@ -61,7 +65,7 @@ impl Park for Parking<'_> {
             },
         };
         let client = ClientId(ctx.client_id());
-        clients.insert(request, WaitingClient { client, owner: owner.to_owner(), family, answer_by });
+        clients.insert(request, WaitingClient { client, owner: owner.to_owner(), prefix, answer_by });
         true
     }
 }

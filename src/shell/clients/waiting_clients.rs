@@ -2,13 +2,13 @@
 //!
 //! Every blocked client is unblocked exactly once: when its entry is taken out of `waiting`.
 
+use command::name::Prefix;
 use lock::id_map::{IdMap, IdSet};
 use lock::key::{ClientId, RequestId};
 use lock::manager::departure::Departure;
 use lock::manager::lock_manager::LockManager;
 use lock::sharded_map::ShardedIdMap;
 use lock::shrink;
-use lock::value::claim::Family;
 use lock::value::owner::Owner;
 use lock::value::time::Now;
 
@@ -36,8 +36,8 @@ pub struct WaitingClient {
     pub client: ClientId,
     /// Who asked.
     pub owner: Owner,
-    /// For a lock of which family.
-    pub family: Family,
+    /// By which command.
+    pub prefix: Prefix,
     /// By what it is answered.
     pub answer_by: AnswerBy,
 }
@@ -61,6 +61,11 @@ impl WaitingClients {
     /// The connection that waits by this request.
     pub fn client_of(&self, request: RequestId) -> Option<ClientId> {
         self.waiting.get(&request).map(|waiting| waiting.client)
+    }
+
+    /// Who waits by this request.
+    pub(super) fn get(&self, request: RequestId) -> Option<&WaitingClient> {
+        self.waiting.get(&request)
     }
 
     /// Notes who waits by this request.

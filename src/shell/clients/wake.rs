@@ -1,17 +1,25 @@
 //! How a client is woken: it is unblocked with its outcome, or the outcome is published to it.
 
+use command::name::Prefix;
 use command::notification;
 use lock::host::{Clients, Delivery, WaitOutcome};
-use lock::key::RequestId;
+use lock::key::{ClientId, RequestId};
+use smallvec::SmallVec;
 
 use super::callbacks::Ready;
 use super::waiting_clients::{AnswerBy, WaitingClient, WaitingClients};
 use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::server::publish;
+use crate::shell::ffi::server::{publish, User};
+use crate::shell::ffi::string::OwnedStr;
 
 /// What the server does for a client that is unblocked, when the turn is over: its reply, and its place in lists.
 const UNBLOCKING_US: u64 = 8;
+
+/// A request is granted by the permissions with which it was sent if it has waited for less than this. To check them
+/// again costs 2,800 instructions, a thirteenth of a hand-off (callgrind, Redis 7.0.15), and no event or counter of the
+/// server tells a module that an ACL has changed.
+const PERMITTED_FOR_MS: u64 = 1_000;
 
 /// The clients of the rules: those who wait, and a context to publish with.
 pub struct Answering<'a> {
@@ -21,27 +29,69 @@ pub struct Answering<'a> {
     pub clients: &'a mut WaitingClients,
 }
 
+impl Answering<'_> {
+    #[inline(never)]
+    fn is_permitted(&self, request: RequestId, names: &[&[u8]]) -> bool {
+        let Some(waiting) = self.clients.get(request) else { return true };
+        // A connection that has gone is found out when it is answered.
+        let Some(user) = User::of_connection(self.ctx, waiting.client.0) else { return true };
+        let may_be_told = match &waiting.answer_by {
+            AnswerBy::Reply(_) => true,
+            AnswerBy::Message { channel, .. } => user.may_publish(OwnedStr::new(channel).as_str()),
+        };
+        may_be_told && user.may_run(&acquire_command(waiting.prefix, names))
+    }
+}
+
 impl Clients for Answering<'_> {
+    /// The grant of a request that waited is not made by its client's command: its user may have lost permissions since
+    /// the server checked them.
+    #[inline]
+    fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool {
+        waited_ms < PERMITTED_FOR_MS || self.is_permitted(request, names)
+    }
+
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
         let Some(waiting) = self.clients.take(request) else { return Delivery::Failed };
-        let WaitingClient { client, owner, family, .. } = waiting;
+        let WaitingClient { client, owner, prefix, .. } = waiting;
         if matches!(outcome, WaitOutcome::Granted { .. }) {
             self.clients.note_granted(request, client);
         }
         match waiting.answer_by {
             AnswerBy::Reply(blocked) => {
                 clock::shorten_turn(UNBLOCKING_US);
-                blocked.unblock(Some(Box::new(Ready { client, request, owner, family, outcome })));
+                blocked.unblock(Some(Box::new(Ready { client, request, owner, family: prefix.family(), outcome })));
                 match outcome {
                     WaitOutcome::Granted { .. } => Delivery::Pending,
                     _ => Delivery::Done,
                 }
             }
             AnswerBy::Message { channel, key, audience } => {
+                if outcome == WaitOutcome::NotPermitted && !may_publish_to(self.ctx, client, &channel) {
+                    return Delivery::Done;
+                }
                 let message = notification::message(&key, owner.as_bytes(), outcome);
                 publish(self.ctx, &channel, &message, audience);
                 Delivery::Done
             }
         }
     }
+}
+
+/// As much of a `*.ACQUIRE` as permissions are about: its name and its keys.
+fn acquire_command(prefix: Prefix, names: &[&[u8]]) -> SmallVec<[OwnedStr; 3]> {
+    let name = match prefix {
+        Prefix::Lock => "lock.acquire",
+        Prefix::Rlock => "rlock.acquire",
+        Prefix::Rwlock => "rwlock.acquire",
+        Prefix::Sem => "sem.acquire",
+        Prefix::Mlock => "mlock.acquire",
+    };
+    let count = prefix.takes_several_keys().then(|| OwnedStr::new(names.len().to_string().as_bytes()));
+    let keys = names.iter().map(|name| OwnedStr::new(name));
+    std::iter::once(OwnedStr::new(name.as_bytes())).chain(count).chain(keys).collect()
+}
+
+fn may_publish_to(ctx: Ctx<'_>, client: ClientId, channel: &[u8]) -> bool {
+    User::of_connection(ctx, client.0).is_some_and(|user| user.may_publish(OwnedStr::new(channel).as_str()))
 }

@@ -58,7 +58,7 @@ pub fn run<'a, A: Argument<'a>>(
     }
     let keys = KeyArguments { strings: keys, names: &names(command.keys) };
     let wait = command.wait.block.map(|limit| Wait { limit, may_come_back });
-    acquire_among_others(ctx, keys, &request, wait, &terms)
+    acquire_among_others(ctx, prefix, keys, &request, wait, &terms)
 }
 
 /// `None`: it meets others.
@@ -75,13 +75,14 @@ fn acquire_alone(
 #[inline(never)]
 fn acquire_among_others(
     mut ctx: Ctx<'_>,
+    prefix: Prefix,
     keys: KeyArguments<'_>,
     request: &LockRequest<'_>,
     wait: Option<Wait>,
     terms: &ConnectionTerms<'_>,
 ) -> Result<(), ErrorReply> {
-    let (names, family, ConnectionTerms { session, channel }) = (keys.names, request.claim.family(), *terms);
-    let waiter = wait.map(|_| NewWaiter { owner: request.owner, family, key: names[0], channel });
+    let (names, ConnectionTerms { session, channel }) = (keys.names, *terms);
+    let waiter = wait.map(|_| NewWaiter { owner: request.owner, prefix, key: names[0], channel });
     let acquired = turn::of_command(ctx, keys, waiter, |manager, host| {
         manager.acquire(host, AcquireRequest { db: host.keys.db(), names, request: *request, wait, session })
     })?;

@@ -93,7 +93,8 @@ table! {
     "6.2":
         RedisModule_GetDetachedThreadSafeContext;
     "7.0":
-        RedisModule_ACLCheckChannelPermissions RedisModule_ACLCheckKeyPermissions
+        RedisModule_ACLCheckChannelPermissions RedisModule_ACLCheckCommandPermissions
+        RedisModule_ACLCheckKeyPermissions
         RedisModule_EventLoopAddOneShot RedisModule_GetClientUserNameById RedisModule_GetCommand
         RedisModule_GetCommandKeysWithFlags RedisModule_GetCurrentUserName RedisModule_GetDbIdFromIO
         RedisModule_GetDbIdFromOptCtx RedisModule_GetKeyNameFromOptCtx RedisModule_GetModuleUserFromUserName

@@ -133,13 +133,8 @@ pub fn is_connection(ctx: Ctx<'_>, id: u64) -> bool {
 
 /// Whether the context's user may publish on the channel.
 pub fn may_publish(ctx: Ctx<'_>, channel: Str<'_>) -> bool {
-    /// `REDISMODULE_CMD_CHANNEL_PUBLISH`, which the crate's bindings leave out.
-    const PUBLISH: c_int = 1 << 1;
     // SAFETY: a connection asks, which has a user.
-    let Some(user) = (unsafe { User::of(ctx) }) else { return false };
-    // SAFETY: both are valid.
-    let allowed = unsafe { api!(RedisModule_ACLCheckChannelPermissions(user.0.as_ptr(), channel.raw(), PUBLISH)) };
-    allowed == raw::REDISMODULE_OK as c_int
+    unsafe { User::of(ctx) }.is_some_and(|user| user.may_publish(channel))
 }
 
 /// Who may read which keys.
@@ -212,6 +207,36 @@ impl<'c> User<'c> {
             user
         };
         Some(User(NonNull::new(user)?, PhantomData))
+    }
+
+    /// The user that a connection has now; `None`: the connection has ended, or its user was deleted.
+    pub fn of_connection(ctx: Ctx<'c>, id: u64) -> Option<User<'c>> {
+        // SAFETY: the name is ours to free, which `OwnedStr` does.
+        let user = unsafe {
+            let name = OwnedStr::of_server(api!(RedisModule_GetClientUserNameById(ctx.raw(), id)))?;
+            api!(RedisModule_GetModuleUserFromUserName(name.as_str().raw()))
+        };
+        Some(User(NonNull::new(user)?, PhantomData))
+    }
+
+    /// Whether it may run a command with these keys, as far as they say; its other arguments may be left out.
+    pub fn may_run(&self, command: &[OwnedStr]) -> bool {
+        let Ok(count) = c_int::try_from(command.len()) else { return false };
+        // SAFETY: the user is valid; `OwnedStr` is a transparent wrapper of a pointer, which the server only reads.
+        let allowed = unsafe {
+            let start = command.as_ptr().cast_mut().cast::<*mut raw::RedisModuleString>();
+            api!(RedisModule_ACLCheckCommandPermissions(self.0.as_ptr(), start, count))
+        };
+        allowed == raw::REDISMODULE_OK as c_int
+    }
+
+    /// Whether it may publish on the channel.
+    pub fn may_publish(&self, channel: Str<'_>) -> bool {
+        /// `REDISMODULE_CMD_CHANNEL_PUBLISH`, which the crate's bindings leave out.
+        const PUBLISH: c_int = 1 << 1;
+        // SAFETY: both are valid.
+        let allowed = unsafe { api!(RedisModule_ACLCheckChannelPermissions(self.0.as_ptr(), channel.raw(), PUBLISH)) };
+        allowed == raw::REDISMODULE_OK as c_int
     }
 
     fn may_read(&self, key: Str<'_>) -> bool {

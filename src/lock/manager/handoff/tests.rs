@@ -1,7 +1,8 @@
 use crate::host::simulated::{Keyspace, OpenKey, Told};
 use crate::host::{Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef};
-use crate::manager::fixture::{key, Fixture};
+use crate::manager::acquire::Acquired;
+use crate::manager::fixture::{key, owner, Fixture};
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Deadline, Lease};
@@ -49,6 +50,27 @@ fn what_an_owner_waits_for_elsewhere_stays() {
     }
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("a".into(), 2));
+}
+
+/// It is told so, nothing is granted or replicated for it, and the next one has its turn in the same step.
+#[test]
+fn a_request_that_may_not_be_granted_any_more_is_passed() {
+    let mut fixture = Fixture::of(&[("z", Claim::Mutex)]);
+    let mut queue =
+        |name: &str, names: &[&[u8]]| match fixture.acquire_all(name, names, Claim::Mutex, None, Lease::Persist) {
+            Acquired::Queued(id) => id,
+            other => panic!("{name} does not wait: {other:?}"),
+        };
+    let refused = [queue("a", &[b"k"]), queue("b", &[b"k", b"l"])];
+    queue("c", &[b"k"]);
+    fixture.server.inbox.unpermitted.extend(refused);
+    fixture.effects();
+    assert_eq!(fixture.release("z", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!((fixture.holders(), fixture.effects()), ("c".into(), vec![Told::Hold(owner("c"))]));
+    assert_eq!(fixture.server.inbox.answers[..2], refused.map(|id| (id, WaitOutcome::NotPermitted)));
+    assert!(fixture.manager.queues().is_empty());
+    let statistics = fixture.manager.statistics;
+    assert_eq!((statistics.grants_after_wait, statistics.undelivered_grants), (1, 0));
 }
 
 #[test]
