@@ -54,7 +54,7 @@ fn use_lock(lock: &Lock) {
     assert_eq!(lock.ends_when_loaded().is_some(), owners.len() > 1, "several have to be watched");
     for now in moments.iter().copied() {
         let until = lock.last_deadline().unwrap_or(Deadline::Never);
-        let live = lock.live(until, now).map_or(0, |live| live.number);
+        let live = lock.live(until, |hold| !hold.until.is_over(now)).map_or(0, |live| live.number);
         let mut settled = lock.clone();
         settled.clamp(until, until);
         let gone = settled.settle(now);
