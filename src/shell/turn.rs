@@ -25,6 +25,7 @@ use super::clients::wake::Answering;
 use super::clock;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
+use super::ffi::main_thread;
 use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::key_events;
@@ -289,7 +290,8 @@ fn next_timer(manager: &LockManager) -> NextTimer {
     NextTimer { instant: next.instant.into_iter().chain(inspections::due()).min(), ..next }
 }
 
-/// The same from a command, which may run just before the server sleeps: behind one for which its client was blocked.
+/// The same from a command, which may run just before the server sleeps, behind one for which its client was blocked, or
+/// on a thread of another module, while the server sleeps.
 #[inline]
 fn schedule_and_wake(manager: &mut LockManager) {
     if manager.take_sooner() || manager.has_due() || events::is_any() {
@@ -300,7 +302,7 @@ fn schedule_and_wake(manager: &mut LockManager) {
 /// Out of line: a request that meets nobody has nothing to schedule, or nothing that is sooner than before.
 #[inline(never)]
 fn wake_in_time(manager: &LockManager) {
-    if schedule(manager) == Arming::Anew && sleeps_past_new_timers() {
+    if schedule(manager) == Arming::Anew && (sleeps_past_new_timers() || !main_thread::is_here()) {
         poke_event_loop();
     }
 }

@@ -58,3 +58,24 @@ fn session_in_a_transaction_is_bound_to_its_connection() {
     drop(bound);
     b.granted("b");
 }
+
+/// The main thread sleeps meanwhile, and has nothing to wake it but its own clockwork, once a second. With a semaphore
+/// that others hold and nobody waits for, only the module's timer ends a lease.
+#[test]
+fn a_lease_that_another_modules_thread_has_taken_ends_in_time() {
+    let (server, mut client) = with_caller();
+    client.run("CONFIG SET lock.keyspace-events yes");
+    client.run("CONFIG SET notify-keyspace-events Ed");
+    client.run("SEM.ACQUIRE k a LIMIT 2 PX 60000");
+    let mut observer = server.client();
+    observer.run("SUBSCRIBE __keyevent@0__:lock.acquire __keyevent@0__:lock.expire");
+    observer.read();
+    for round in 0..5 {
+        let mut watch = client.stopwatch();
+        client.run("TEST.THREAD SEM.ACQUIRE k b LIMIT 2 PX 20");
+        for event in ["lock.acquire", "lock.expire"] {
+            let told = observer.read_by(&mut watch, SOON).unwrap_or_else(|| panic!("round {round}: it sleeps on"));
+            assert!(told.items()[1].text().ends_with(event), "{told:?}");
+        }
+    }
+}

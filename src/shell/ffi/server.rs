@@ -276,12 +276,6 @@ pub fn publish(ctx: Ctx<'_>, channel: &[u8], message: &[u8], audience: Audience)
     }
 }
 
-/// The number of the thread that runs this.
-pub fn thread_id() -> usize {
-    // SAFETY: takes nothing.
-    (unsafe { libc::pthread_self() }) as usize
-}
-
 #[cfg(test)]
 mod tests {
     use super::{has_close_flag, OnlineReplicas};

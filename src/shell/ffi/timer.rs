@@ -29,7 +29,7 @@ pub fn disarm(ctx: Ctx<'_>, timer: TimerId) {
 }
 
 /// Wakes the event loop. A timer that is made just before the server sleeps would fire up to 100 ms late on 7.0.15
-/// otherwise.
+/// otherwise, and so would one that another thread makes while it sleeps, on every server.
 pub fn poke_event_loop() {
     extern "C" fn nothing(_: *mut c_void) {}
     // SAFETY: the callback does nothing.

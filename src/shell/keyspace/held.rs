@@ -8,13 +8,12 @@
 //! counts until it is freed.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use lock::value::by_family::ByFamily;
 use lock::value::claim::Family;
 
-use crate::shell::ffi::main_thread::MainThread;
-use crate::shell::ffi::server::thread_id;
+use crate::shell::ffi::main_thread::{self, MainThread};
 use crate::shell::state;
 
 /// What came and went on the main thread, without the rules.
@@ -25,9 +24,6 @@ static FREED_ELSEWHERE: ByFamily<AtomicI64> = ByFamily([const { AtomicI64::new(0
 
 /// The last flush of all databases.
 static FLUSHED: MainThread<Cell<ByFamily<Flushed>>> = MainThread(Cell::new(ByFamily([Flushed::NOTHING; 4])));
-
-/// The server's main thread.
-static MAIN: AtomicUsize = AtomicUsize::new(0);
 
 /// What was in memory when all databases had been flushed.
 #[derive(Clone, Copy)]
@@ -48,7 +44,7 @@ impl Flushed {
 
 /// At the module's start.
 pub fn start() {
-    MAIN.store(thread_id(), Ordering::Relaxed);
+    main_thread::start();
 }
 
 /// A key held this before, and holds that now, but not by what the rules did. Main thread only.
@@ -61,7 +57,7 @@ pub fn changed(before: Option<Family>, after: Option<Family>) {
 
 /// The server frees a lock that somebody held, on any thread.
 pub fn freed(family: Family) {
-    if thread_id() == MAIN.load(Ordering::Relaxed) {
+    if main_thread::is_here() {
         changed(Some(family), None);
     } else {
         FREED_ELSEWHERE.of(family).fetch_add(1, Ordering::Relaxed);

@@ -4,13 +4,18 @@
 //! - `TEST.FORWARD counter command [arg …]` increments the counter, calls the command and answers with its reply, also
 //!   where that is the server's refusal to run it.
 //! - `TEST.BLOCK` blocks its client for a moment, without asking whether it may.
+//! - `TEST.THREAD command [arg …]` answers OK, and calls it on a thread of its own once the server sleeps.
 //! - `TEST.REPLIES` answers with a reply of every kind.
 //!
 //! The module's arguments are ACL categories that it adds, where modules can.
 
 use std::ffi::CString;
+use std::thread;
+use std::time::Duration;
 
-use redis_module::{raw, redis_module, Context, NextArg, RedisError, RedisResult, RedisString, RedisValue, Status};
+use redis_module::{
+    raw, redis_module, Context, NextArg, RedisError, RedisResult, RedisString, RedisValue, Status, ThreadSafeContext,
+};
 
 fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     let mut args = args.into_iter().skip(1);
@@ -46,6 +51,23 @@ fn block(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
         }
     }
     Ok(RedisValue::NoReply)
+}
+
+/// The server's lock is free only while the main thread sleeps. It may sleep between two commands that have come
+/// together; a moment later it has nothing left to do.
+fn thread(_: &Context, args: Vec<RedisString>) -> RedisResult {
+    let words: Vec<Vec<u8>> = args.iter().skip(1).map(|arg| arg.as_slice().to_vec()).collect();
+    thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        let thread_safe = ThreadSafeContext::new();
+        let ctx = thread_safe.lock();
+        let args: Vec<RedisString> = words.iter().map(|word| ctx.create_string(word.as_slice())).collect();
+        if let Some((command, args)) = args.split_first() {
+            // What it answers shows in what it does.
+            let _ = ctx.call(&command.to_string_lossy(), args.iter().collect::<Vec<_>>().as_slice());
+        }
+    });
+    Ok(RedisValue::SimpleStringStatic("OK"))
 }
 
 fn replies(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
@@ -105,6 +127,7 @@ redis_module! {
         ["test.call", call, "write", 0, 0, 0, ""],
         ["test.block", block, "", 0, 0, 0, ""],
         ["test.forward", forward, "write", 1, 1, 1, ""],
+        ["test.thread", thread, "write", 0, 0, 0, ""],
         ["test.replies", replies, "", 0, 0, 0, ""],
     ],
 }
