@@ -14,7 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use redis_module::{
-    raw, redis_module, Context, NextArg, RedisError, RedisResult, RedisString, RedisValue, Status, ThreadSafeContext,
+    raw, redis_module, Context, ContextFlags, NextArg, RedisError, RedisResult, RedisString, RedisValue, Status,
+    ThreadSafeContext,
 };
 
 fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
@@ -61,6 +62,10 @@ fn thread(_: &Context, args: Vec<RedisString>) -> RedisResult {
         thread::sleep(Duration::from_millis(20));
         let thread_safe = ThreadSafeContext::new();
         let ctx = thread_safe.lock();
+        // What a client must not do there no module may do either: the server does not refuse it, but ends.
+        if !ctx.get_flags().contains(ContextFlags::MASTER) || ctx.avoid_replication_traffic() {
+            return;
+        }
         let args: Vec<RedisString> = words.iter().map(|word| ctx.create_string(word.as_slice())).collect();
         if let Some((command, args)) = args.split_first() {
             // What it answers shows in what it does.
