@@ -7,6 +7,7 @@ mod churn;
 mod clock;
 mod cluster;
 mod deadlock;
+mod disorder;
 mod docs;
 mod endings;
 mod exec;

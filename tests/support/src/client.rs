@@ -82,6 +82,11 @@ impl Client {
         self.try_read(limit)
     }
 
+    /// Sends one command where the connection may have ended.
+    pub fn try_send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<()> {
+        self.stream.write_all(&encoded(args))
+    }
+
     /// Sends one command without waiting for its reply.
     #[track_caller]
     pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) {
