@@ -219,15 +219,16 @@ impl<'c> User<'c> {
         Some(User(NonNull::new(user)?, PhantomData))
     }
 
-    /// Whether it may run a command with these keys, as far as they say; its other arguments may be left out.
-    pub fn may_run(&self, command: &[OwnedStr]) -> bool {
+    /// Whether it may run this command; a question that the server does not understand is no refusal.
+    pub fn may_run(&self, command: &[Str<'_>]) -> bool {
         let Ok(count) = c_int::try_from(command.len()) else { return false };
-        // SAFETY: the user is valid; `OwnedStr` is a transparent wrapper of a pointer, which the server only reads.
+        // SAFETY: the user is valid; `Str` is a transparent wrapper of a pointer, which the server only reads.
         let allowed = unsafe {
             let start = command.as_ptr().cast_mut().cast::<*mut raw::RedisModuleString>();
             api!(RedisModule_ACLCheckCommandPermissions(self.0.as_ptr(), start, count))
         };
-        allowed == raw::REDISMODULE_OK as c_int
+        let error = || std::io::Error::last_os_error().raw_os_error();
+        allowed == raw::REDISMODULE_OK as c_int || error() != Some(libc::EACCES)
     }
 
     /// Whether it may publish on the channel.

@@ -18,7 +18,6 @@ pub struct Str<'s> {
 }
 
 /// A string object of our own, freed when dropped.
-#[repr(transparent)]
 pub struct OwnedStr(NonNull<raw::RedisModuleString>);
 
 impl<'s> Str<'s> {
