@@ -47,9 +47,11 @@ fn block(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
     unsafe {
         let block = raw::RedisModule_BlockClient.expect("it is there since Redis 7.0");
         let blocked = block(ctx.ctx, None, None, None, 0);
-        if !blocked.is_null() {
-            raw::RedisModule_AbortBlock.expect("it is there since Redis 7.0")(blocked);
+        if blocked.is_null() {
+            // Valkey 8.1 says so to the module alone.
+            return Err(RedisError::Str("ERR Blocking module command was refused"));
         }
+        raw::RedisModule_AbortBlock.expect("it is there since Redis 7.0")(blocked);
     }
     Ok(RedisValue::NoReply)
 }
