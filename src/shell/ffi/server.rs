@@ -171,10 +171,13 @@ impl<'c> Reader<'c> {
 /// `command` is one of the module's own that wants arguments.
 ///
 /// Redis 7.0 reads a null pointer when it is asked for the user of a client that has none. It says whether there is one
-/// when it is to run a command as that user, before it finds that the command lacks its arguments.
+/// when it is to run a command as that user, before it finds that the command lacks its arguments. Redis 7.0.5 alone
+/// looks at the arguments first: there the command is PING, which needs none.
 pub fn has_user(ctx: Ctx<'_>, command: &CStr) -> bool {
+    const REDIS_7_0_5: c_int = 0x0007_0005;
     // SAFETY: the format has no arguments.
     unsafe {
+        let command = if api!(RedisModule_GetServerVersion()) == REDIS_7_0_5 { c"ping" } else { command };
         let reply = api!(RedisModule_Call(ctx.raw(), command.as_ptr(), c"C".as_ptr()));
         let error = std::io::Error::last_os_error().raw_os_error();
         if !reply.is_null() {
