@@ -425,3 +425,113 @@ fn an_owner_that_gains_a_key_is_tried_again_elsewhere() {
     again.granted("y");
     elsewhere.granted("y");
 }
+
+mod counted_permits {
+    use super::*;
+
+    /// These hold, and these wait; then the last request is refused, or waits.
+    fn play(held: &[&str], waiting: &[&str], last: &str, is_deadlock: bool) {
+        let server = quiet().start();
+        let mut client = server.client();
+        for line in held {
+            assert!(client.run(line).fence() > 0, "{line}");
+        }
+        let _waiters: Vec<Waiter> = waiting.iter().map(|line| Waiter::park(&server, line)).collect();
+        match is_deadlock {
+            true => assert!(client.run(last).error().starts_with("DEADLOCK "), "{held:?} {waiting:?} {last}"),
+            false => drop(Waiter::park(&server, last)),
+        }
+    }
+
+    #[test]
+    fn waits_that_are_dead_only_because_of_each_other_are_found() {
+        play(
+            &["LOCK.ACQUIRE m A", "SEM.ACQUIRE s B LIMIT 2", "SEM.ACQUIRE s C LIMIT 2"],
+            &["SEM.ACQUIRE s A LIMIT 2 BLOCK 0", "LOCK.ACQUIRE m B BLOCK 0"],
+            "LOCK.ACQUIRE m C BLOCK 0",
+            true,
+        );
+        let [a, b, c] = ["A", "B", "C"].map(|owner| format!("SEM.ACQUIRE s {owner} LIMIT 3"));
+        let more = [&a, &b, &c].map(|line| format!("{line} BLOCK 0"));
+        play(&[&a, &b, &c], &[&more[0], &more[1]], &more[2], true);
+    }
+
+    #[test]
+    fn permits_are_counted() {
+        let held = |a| {
+            [format!("SEM.ACQUIRE k1 a LIMIT 4 PERMITS {a}"), format!("SEM.ACQUIRE k1 b LIMIT 4 PERMITS {}", 4 - a)]
+        };
+        for (permits, is_deadlock) in [(3, true), (2, false)] {
+            let [a, b] = held(permits);
+            let waiting = ["SEM.ACQUIRE k1 d LIMIT 4 PERMITS 2 BLOCK 0"];
+            play(&[&a, &b, "LOCK.ACQUIRE k4 d"], &waiting, "LOCK.ACQUIRE k4 a BLOCK 0", is_deadlock);
+        }
+    }
+
+    #[test]
+    fn pools_and_families_crosswise_are_found() {
+        let sem = |key: &str, owner: &str| format!("SEM.ACQUIRE {key} {owner} LIMIT 2");
+        let wait = |key: &str, owner: &str| format!("{} BLOCK 0", sem(key, owner));
+        play(
+            &[&sem("k1", "a"), &sem("k1", "b"), &sem("k2", "c"), &sem("k2", "d")],
+            &[&wait("k2", "a"), &wait("k2", "b"), &wait("k1", "c")],
+            &wait("k1", "d"),
+            true,
+        );
+        play(
+            &[&sem("k1", "b"), &sem("k1", "e"), &sem("k2", "a"), &sem("k2", "b"), "LOCK.ACQUIRE k3 a"],
+            &[&wait("k1", "a"), &wait("k2", "e")],
+            "LOCK.ACQUIRE k3 b BLOCK 0",
+            true,
+        );
+    }
+
+    #[test]
+    fn a_limit_counts_as_it_is_given() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("SEM.ACQUIRE s n LIMIT 1 PX 60000");
+        let mut b = Waiter::park(&server, "SEM.ACQUIRE s b LIMIT 1 PX 60000 BLOCK 0");
+        // Room for all three: b is first, then n.
+        let n = client.run("SEM.ACQUIRE s n LIMIT 3 PX 60000 BLOCK 1000");
+        assert!(!matches!(n, Reply::Error(_)), "{n:?}");
+        b.granted("b");
+
+        client.run("SEM.ACQUIRE t a LIMIT 3 PX 60000");
+        let mut c = Waiter::park(&server, "SEM.ACQUIRE t c LIMIT 3 PERMITS 3 BLOCK 0");
+        // c waits for a, but not under this limit.
+        let a = client.run("SEM.ACQUIRE t a LIMIT 2 PX 60000 BLOCK 1000");
+        assert!(!matches!(a, Reply::Error(_)), "{a:?}");
+        assert!(matches!(c.reply(), Reply::Error(_)));
+    }
+
+    #[test]
+    fn an_owners_earlier_request_ahead_is_not_in_the_way_of_its_second() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("RLOCK.ACQUIRE e h PX 60000");
+        let mut first = Waiter::park(&server, "RLOCK.ACQUIRE e a PX 60000 BLOCK 0");
+        let mut other = Waiter::park(&server, "RLOCK.ACQUIRE e b PX 60000 BLOCK 0");
+        let mut second = Waiter::park(&server, "RLOCK.ACQUIRE e a HOLDS 2 PX 60000 BLOCK 0");
+        client.run("RLOCK.RELEASE e h");
+        first.reply();
+        second.reply();
+        other.assert_silent();
+    }
+
+    #[test]
+    fn a_deadlock_of_others_is_no_reason_to_refuse() {
+        let server = quiet().start();
+        let mut client = server.client();
+        for (key, owner) in [("x", "a"), ("moved", "b"), ("y", "c"), ("z", "c")] {
+            hold(&mut client, key, owner);
+        }
+        let _waiters = [line_up(&server, "y", ["a"]), line_up(&server, "x", ["b"])];
+        // What b holds is now what a waits for.
+        client.run("RENAME moved y");
+        let [mut other] = line_up(&server, "z", ["d"]);
+        let [mut third] = line_up(&server, "x", ["c"]);
+        other.assert_silent();
+        third.assert_silent();
+    }
+}

@@ -6,7 +6,7 @@ use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;
 use crate::queue::new_request::NewRequest;
-use crate::queue::precedence::has_turn;
+use crate::queue::precedence::{is_first, Passing};
 use crate::queue::request::{Arrival, Place, QueueId, Rank};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::{InvalidClaim, LockRequest};
@@ -218,6 +218,7 @@ impl LockManager {
         let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
         let owner = lock_request.owner.as_bytes();
         let retried = wait.and_then(|_| self.queues.find_retried(db, names, &lock_request));
+        let mut passing = Passing::new(&self.queues, db, owner);
         names.iter().all(|name| {
             let key = KeyRef { db, name };
             let Some(queue) = self.queues.id_of(key) else { return true };
@@ -225,7 +226,7 @@ impl LockManager {
                 return true;
             }
             let place = self.place_of(retried, rank_of(&mut host.keys.open(key), &lock_request));
-            has_turn(&self.queues, &mut host.keys, queue, place, owner)
+            is_first(&self.queues, &mut host.keys, &mut passing, queue, place)
         })
     }
 

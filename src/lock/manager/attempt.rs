@@ -8,7 +8,7 @@ use super::occurrence::Waited;
 use crate::host::{Clients, Content, Delivery, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::queue::precedence::has_turn;
+use crate::queue::precedence::{is_first, Passing};
 use crate::queue::request::{Others, QueueId};
 use crate::value::claim::LockRequest;
 use crate::value::outcome::{Admission, Grant, KeyError};
@@ -109,15 +109,20 @@ impl LockManager {
                 return Attempt::Dismissed;
             }
         }
+        let mut admitting = Vec::new();
         for (key, other) in keys.iter().zip(&queued.queues) {
             let admission = self.admission(host.now, key.as_ref(), &mut host.keys.open(key.as_ref()), &request);
             match admission {
                 Ok(Admission::AlreadyHeld) => {}
-                Ok(Admission::Admit)
-                    if has_turn(&self.queues, &mut host.keys, *other, queued.place, queued.owner.as_bytes()) => {}
-                Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
+                Ok(Admission::Admit) => admitting.push(*other),
+                Ok(Admission::Wait) => return Attempt::Stuck,
                 Err(error) => return self.dismiss_for(&mut host.clients, id, error),
             }
+        }
+        let mut passing = Passing::new(&self.queues, db, queued.owner.as_bytes());
+        let is_first = |other| is_first(&self.queues, &mut host.keys, &mut passing, other, queued.place);
+        if !admitting.into_iter().all(is_first) {
+            return Attempt::Stuck;
         }
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         if self.grace.is_running(host.now) && !holds_all(&mut host.keys, db, &names, queued.owner.as_bytes()) {

@@ -10,8 +10,8 @@ use super::attempt::{Attempt, Turn};
 use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
-use crate::key::{Key, KeyRef, RequestId};
-use crate::queue::precedence::has_turn;
+use crate::key::{KeyRef, RequestId};
+use crate::queue::precedence::{is_first, Passing};
 use crate::queue::request::{Others, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
 use crate::shrink;
@@ -304,7 +304,7 @@ impl LockManager {
                             break;
                         }
                         Attempt::Stuck => {
-                            let passing = self.owners_that_pass(host, &head);
+                            let passing = self.owners_that_may_pass(queue);
                             self.serve_owners(host, queue, passing);
                             break;
                         }
@@ -341,20 +341,29 @@ impl LockManager {
             self.attempt_several(host, queue, id);
             return;
         }
-        let has_turn = has_turn(&self.queues, &mut host.keys, queue, request.place, request.owner.as_bytes());
-        let turn = if has_turn { Turn::Come } else { Turn::NotCome };
+        let mut passing = Passing::new(&self.queues, request.db, request.owner.as_bytes());
+        let is_first = is_first(&self.queues, &mut host.keys, &mut passing, queue, request.place);
+        let turn = if is_first { Turn::Come } else { Turn::NotCome };
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
         let mut entry = host.keys.open(key.as_ref());
         self.attempt(&mut entry, &mut host.clients, host.now, key.as_ref(), queue, id, turn);
     }
 
-    /// The owners that a stuck request for several keys waits for: they need not wait for it.
-    fn owners_that_pass<K: Keys, C>(&self, host: &mut Host<'_, K, C>, stuck: &QueuedRequest) -> Vec<Owner> {
-        let holder = |key: &Key| match host.keys.open(key.as_ref()).content() {
-            Content::Lock(lock) => lock.exclusive_owner().cloned(),
-            _ => None,
-        };
-        self.queues.keys_of(stuck).filter_map(holder).collect()
+    /// The owners that may pass a stuck request for several keys at the head of the queue: a request for this key only is
+    /// passed by none.
+    fn owners_that_may_pass(&self, queue: QueueId) -> Vec<Owner> {
+        let Some(queue) = self.queues.get(queue) else { return Vec::new() };
+        let mut passing = Vec::new();
+        let queued = queue.present().filter_map(|(_, id)| self.queues.request(id));
+        for behind in queued.skip(1) {
+            if self.queues.may_be_passed_by(behind) {
+                passing.push(behind.owner.clone());
+            }
+            if !behind.has_several_keys() {
+                break;
+            }
+        }
+        passing
     }
 
     fn has_one_holder(&self, queue: QueueId) -> bool {

@@ -1,7 +1,7 @@
 //! Whom a request must not overtake: the one rule that hand-offs and the deadlock search ask.
 //!
-//! First come, first served, per key. One exception keeps requests for several keys from blocking for ever: an owner
-//! that such a request waits for passes it.
+//! First come, first served, per key. One exception keeps requests for several keys from blocking each other for ever:
+//! an owner that such a request waits for passes it.
 //!
 //! | the request ahead                                   | has to be served first |
 //! | --------------------------------------------------- | ---------------------- |
@@ -11,74 +11,94 @@
 //! | is of this very owner                               | yes                    |
 
 use super::queues::WaitQueues;
-use super::request::{Place, QueueId};
+use super::request::{OwnerId, Place, QueueId, QueuedRequest};
+use super::wait_queue::WaitQueue;
 use crate::host::Keys;
-use crate::id_map::{IdMap, IdSet};
 
-/// So many queues are walked beside the one that is asked about, or looked for one after the other. Fewer in tests, so
-/// that there are more.
-const FEW: usize = if cfg!(test) { 2 } else { 8 };
-
-/// Whether nobody who stands ahead of `place` in the queue has to be served before `owner`.
-pub fn has_turn<K: Keys>(queues: &WaitQueues, keys: &mut K, id: QueueId, place: Place, owner: &[u8]) -> bool {
+/// Whether no request that stands ahead of `place` in the queue has to be served before one of the owner.
+pub fn is_first<K: Keys>(
+    queues: &WaitQueues,
+    keys: &mut K,
+    passing: &mut Passing<'_>,
+    id: QueueId,
+    place: Place,
+) -> bool {
     let Some(queue) = queues.get(id) else { return true };
     let mut ahead = queue.present().take_while(|(other, _)| *other < place);
-    if !queue.has_requests_for_several() {
-        return ahead.next().is_none();
+    match queue.has_requests_for_several() {
+        true => ahead.filter_map(|(_, id)| queues.request(id)).all(|ahead| passing.passes(keys, &Several::of(ahead))),
+        false => ahead.next().is_none(),
     }
-    let own = queues.owner_id(queue.key.db, owner).into_iter().flat_map(|id| queues.waiting(id));
-    if own.into_iter().any(|(_, own)| own.place < place && own.stands_in(id)) {
-        return false;
-    }
-    let mut passing = Passing::new(queues, queue.key.db, owner);
-    let several = |id| queues.request(id).filter(|ahead| ahead.has_several_keys());
-    if passing.may_hold.len() > FEW {
-        return ahead.all(|(_, id)| several(id).is_some_and(|ahead| passing.is_waited_for(keys, &ahead.queues)));
-    }
-    // Who stands at the same place in the queue of a key that the owner holds is the same request: the queues are
-    // walked side by side.
-    let held = passing.may_hold.iter().filter_map(|id| Some((*id, queues.get(*id)?.present().peekable())));
-    let mut held: Vec<_> = held.collect();
-    ahead.all(|(place, request)| {
-        held.iter_mut().any(|(other, beside)| {
-            while beside.next_if(|(other, _)| *other < place).is_some() {}
-            beside.peek().is_some_and(|(other, _)| *other == place)
-                && (*other != id || several(request).is_some())
-                && passing.holds(keys, *other)
-        })
-    })
 }
 
-/// Which requests for several keys wait for one owner, because it holds one of their keys.
+/// A request that may be passed, queued or about to be.
+#[derive(Clone, Copy)]
+pub(super) struct Several<'a> {
+    pub owner: Option<OwnerId>,
+    pub place: Place,
+    pub queues: &'a [QueueId],
+}
+
+impl<'a> Several<'a> {
+    pub fn of(queued: &'a QueuedRequest) -> Several<'a> {
+        Several { owner: Some(queued.owner_id), place: queued.place, queues: &queued.queues }
+    }
+}
+
+/// Which requests for several keys one owner passes.
 ///
 /// Thousands may be asked about, with a hundred keys each: only those keys are opened that it may hold, and once.
-pub(super) struct Passing<'a> {
+pub struct Passing<'a> {
     queues: &'a WaitQueues,
     owner: &'a [u8],
-    may_hold: IdSet<QueueId>,
-    holds: IdMap<QueueId, bool>,
+    id: Option<OwnerId>,
+    /// Of the keys that it may hold, those for which a request for several waits.
+    may_hold: Vec<QueueId>,
+    held: Vec<QueueId>,
+    /// Requests of its own that are imagined to be served.
+    served: Vec<Several<'a>>,
 }
 
 impl<'a> Passing<'a> {
+    /// Of the requests that are queued.
     pub fn new(queues: &'a WaitQueues, db: i32, owner: &'a [u8]) -> Passing<'a> {
-        let known = queues.owner_id(db, owner).into_iter().flat_map(|id| queues.may_hold(id));
-        let may_hold = known.chain(queues.opaque(db)).collect();
-        Passing { queues, owner, may_hold, holds: IdMap::default() }
+        Passing::with(queues, db, owner, &[])
     }
 
-    /// Whether the owner holds the key of one of these queues.
-    pub fn is_waited_for<K: Keys>(&mut self, keys: &mut K, wanted: &[QueueId]) -> bool {
-        if self.may_hold.len() > FEW {
-            return wanted.iter().any(|queue| self.may_hold.contains(queue) && self.holds(keys, *queue));
+    /// As if a request for several keys stood in these queues, too.
+    pub(super) fn with(queues: &'a WaitQueues, db: i32, owner: &'a [u8], also: &[QueueId]) -> Passing<'a> {
+        let id = queues.owner_id(db, owner);
+        let known = id.into_iter().flat_map(|id| queues.may_hold(id));
+        let is_wanted =
+            |id: &QueueId| also.contains(id) || queues.get(*id).is_some_and(WaitQueue::has_requests_for_several);
+        let may_hold = known.chain(queues.opaque(db)).filter(is_wanted).collect();
+        Passing { queues, owner, id, may_hold, held: Vec::new(), served: Vec::new() }
+    }
+
+    /// As if this request of its own were served: it holds those keys then.
+    pub(super) fn serve(&mut self, own: Several<'a>) {
+        self.served.push(own);
+    }
+
+    /// It passes none for certain.
+    pub(super) fn is_idle(&self) -> bool {
+        self.may_hold.is_empty() && self.held.is_empty() && self.served.is_empty()
+    }
+
+    pub(super) fn passes<K: Keys>(&mut self, keys: &mut K, ahead: &Several<'_>) -> bool {
+        if ahead.queues.len() < 2 || ahead.owner.is_some() && ahead.owner == self.id || self.is_idle() {
+            return false;
         }
-        let wanted: Vec<_> = self.may_hold.iter().filter(|queue| wanted.contains(queue)).copied().collect();
-        wanted.into_iter().any(|queue| self.holds(keys, queue))
-    }
-
-    fn holds<K: Keys>(&mut self, keys: &mut K, id: QueueId) -> bool {
-        let Passing { queues, owner, .. } = *self;
-        let open = || queues.get(id).is_some_and(|queue| keys.is_held_by(queue.key.as_ref(), owner));
-        *self.holds.entry(id).or_insert_with(open)
+        let queues = self.queues;
+        for id in std::mem::take(&mut self.may_hold) {
+            if queues.get(id).is_some_and(|queue| keys.is_held_by(queue.key.as_ref(), self.owner)) {
+                self.held.push(id);
+            }
+        }
+        // Behind a request of its own: that is served before.
+        let waits_for =
+            |own: &Several<'_>| own.place < ahead.place && ahead.queues.iter().any(|id| own.queues.contains(id));
+        self.held.iter().any(|id| ahead.queues.contains(id)) || self.served.iter().any(waits_for)
     }
 }
 
@@ -110,8 +130,12 @@ mod tests {
             let request = queues.request(id).unwrap();
             let queue = queues.id_of(key("k").as_ref()).unwrap();
             let behind = queues.last_place(Rank::Normal);
-            assert_eq!(has_turn(&queues, keys, queue, behind, b"a"), !goes_first_expected, "{row}");
-            assert!(has_turn(&queues, keys, queue, request.place, b"a"), "{row}: nobody is ahead of the first place");
+            let passing = &mut Passing::new(&queues, 0, b"a");
+            assert_eq!(is_first(&queues, keys, passing, queue, behind), !goes_first_expected, "{row}");
+            assert!(
+                is_first(&queues, keys, passing, queue, request.place),
+                "{row}: nobody is ahead of the first place"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@
 //! queues, so that requests for several keys cannot cross. A request whose client is away for a moment keeps its place,
 //! but is passed over. Requests and their order are all that is here: who is admitted is decided in `manager`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::owners::{Known, Owners};
@@ -192,6 +192,12 @@ impl WaitQueues {
             || self.waited_for.opaque(db).filter_map(|id| self.queues.get(&id)).any(|queue| holds(&queue.key))
     }
 
+    /// Whether a request for several keys may wait for the owner of this one.
+    pub fn may_be_passed_by(&self, request: &QueuedRequest) -> bool {
+        let mut may_hold = self.may_hold(request.owner_id).chain(self.opaque(request.db));
+        may_hold.any(|id| self.queues.get(&id).is_some_and(WaitQueue::has_requests_for_several))
+    }
+
     /// The number of an owner that waits or may hold what is waited for, as far as it is entered by name.
     pub(super) fn owner_id(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
         self.count_lookup();
@@ -217,16 +223,6 @@ impl WaitQueues {
     /// The queues whose keys have to be opened to know who holds them.
     pub(super) fn opaque(&self, db: i32) -> impl Iterator<Item = QueueId> + '_ {
         self.waited_for.opaque(db)
-    }
-
-    /// Whether the key of this queue has to be opened to know who holds it.
-    pub(super) fn is_opaque(&self, queue: QueueId) -> bool {
-        self.waited_for.is_opaque(queue)
-    }
-
-    /// Whether the owner may hold the key of this queue: false is certain.
-    pub(super) fn may_be_held_by(&self, queue: QueueId, id: OwnerId) -> bool {
-        self.waited_for.is_opaque(queue) || self.owners.get(id).is_some_and(|known| known.holds.contains(&queue))
     }
 
     #[inline]
@@ -269,6 +265,7 @@ impl WaitQueues {
         let listed_under = *queues.iter().min().expect("a request names at least one key");
         let owner = request.owner.to_owner();
         let owner_id = self.owners.enlist(db, &owner, listed_under, id);
+        let has_several_keys = queues.len() > 1;
         let queued = QueuedRequest {
             owner,
             claim: request.claim,
@@ -282,10 +279,30 @@ impl WaitQueues {
             may_come_back,
             owner_id,
             listed_under,
+            may_wait_elsewhere: false,
             away: None,
         };
         self.requests.insert(id, queued);
+        let listed = self.owners.get(owner_id).map(|known| &known.listed);
+        match listed.map_or(0, BTreeSet::len) {
+            // The request that was its owner's only one is not any more.
+            2 => {
+                let both: Vec<_> = listed.into_iter().flatten().map(|(_, id)| *id).collect();
+                both.into_iter().for_each(|id| self.waits_elsewhere(id));
+            }
+            1 if !has_several_keys => {}
+            _ => self.waits_elsewhere(id),
+        }
         id
+    }
+
+    fn waits_elsewhere(&mut self, id: RequestId) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        if !std::mem::replace(&mut request.may_wait_elsewhere, true) && request.is_present() {
+            for queue in &request.queues {
+                self.queues.get_mut(queue).into_iter().for_each(|queue| queue.elsewhere += 1);
+            }
+        }
     }
 
     /// Takes a request out for good, and the wait queues that are empty then.
@@ -301,6 +318,7 @@ impl WaitQueues {
                 None => {
                     queue.present.remove(&request.place);
                     queue.several -= usize::from(request.has_several_keys());
+                    queue.elsewhere -= usize::from(request.may_wait_elsewhere);
                 }
             }
             if queue.is_empty() {
@@ -321,6 +339,7 @@ impl WaitQueues {
             if let Some(queue) = self.queues.get_mut(queue) {
                 queue.present.remove(&request.place);
                 queue.several -= usize::from(request.has_several_keys());
+                queue.elsewhere -= usize::from(request.may_wait_elsewhere);
                 queue.away.insert(departure);
             }
         }

@@ -28,6 +28,11 @@ pub struct Place {
     pub arrival: u64,
 }
 
+impl Place {
+    /// Before every request.
+    pub(super) const FIRST: Place = Place { rank: Rank::Upgrade, arrival: 0 };
+}
+
 /// Who stands before others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
@@ -96,6 +101,9 @@ pub struct QueuedRequest {
     pub(super) owner_id: OwnerId,
     /// The queue under which the requests of its owner are found: the smallest of `queues`.
     pub(super) listed_under: QueueId,
+    /// Whether its owner may have other requests, or it wants several keys: an owner that waits for nothing else gives
+    /// back what it gets as soon as it is served.
+    pub(super) may_wait_elsewhere: bool,
     /// Since which departure (a running number) its client is away.
     pub(super) away: Option<u64>,
 }

@@ -30,11 +30,21 @@ pub struct WaitQueue {
     pub(super) away: BTreeSet<u64>,
     /// How many of those who wait want other keys too.
     pub(super) several: usize,
+    /// How many of them may wait elsewhere, too.
+    pub(super) elsewhere: usize,
 }
 
 impl WaitQueue {
     pub(super) fn new(key: Key, family: Family) -> WaitQueue {
-        WaitQueue { key, family, limit: None, present: BTreeMap::new(), away: BTreeSet::new(), several: 0 }
+        WaitQueue {
+            key,
+            family,
+            limit: None,
+            present: BTreeMap::new(),
+            away: BTreeSet::new(),
+            several: 0,
+            elsewhere: 0,
+        }
     }
 
     /// The requests whose clients are there, first come first.
@@ -59,14 +69,9 @@ impl WaitQueue {
         self.present.range((from, Bound::Unbounded)).next().map(|(place, id)| (*place, *id))
     }
 
-    /// The requests ahead of `place`, nearest first.
-    pub fn ahead_of(&self, place: Place) -> impl DoubleEndedIterator<Item = RequestId> + '_ {
-        self.present.range(..place).rev().map(|(_, id)| *id)
-    }
-
-    /// The requests behind `place`, nearest first.
-    pub fn behind(&self, place: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
-        self.present.range((Bound::Excluded(place), Bound::Unbounded)).map(|(place, id)| (*place, *id))
+    /// The requests from this place on.
+    pub fn present_from(&self, place: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+        self.present.range(place..).map(|(place, id)| (*place, *id))
     }
 
     /// Whether anybody waits behind this place.

@@ -72,11 +72,6 @@ impl WaitedFor {
         self.replace(owners, queue, OneOrMany::Many(Vec::new()));
     }
 
-    /// Whether the key of this queue has to be opened to know its holders.
-    pub fn is_opaque(&self, queue: QueueId) -> bool {
-        self.opaque.contains_key(&queue)
-    }
-
     /// The queues of this database whose keys have to be opened.
     pub fn opaque(&self, db: i32) -> impl Iterator<Item = QueueId> + '_ {
         self.opaque.iter().filter(move |(_, other)| **other == db).map(|(queue, _)| *queue)

@@ -145,10 +145,8 @@ pub(super) enum Say {
     Has,
     /// No holder is in the way.
     Admits,
-    /// Each of these is in the way.
-    Blocked(Vec<Word>),
-    /// Any of these could make room.
-    BlockedByAll(Vec<Word>),
+    /// A holder is in the way.
+    Blocked,
 }
 
 /// Commands.
@@ -344,24 +342,22 @@ impl Model {
             Holds::Exactly(exactly) => exactly,
         };
         let others = || holders.iter().filter(|holder| holder.owner != owner);
-        let each = |blockers: Vec<Word>| if blockers.is_empty() { Say::Admits } else { Say::Blocked(blockers) };
-        Ok(match claim {
-            Claim::Mutex | Claim::Reentrant(_) if mine.is_some() => Say::Has,
-            Claim::Read(_) if mine.is_some() => Say::Has,
-            Claim::Write(_) if held > 0 => Say::Has,
-            Claim::Mutex | Claim::Reentrant(_) | Claim::Write(_) => each(others().map(|other| other.owner).collect()),
-            Claim::Read(_) => each(others().filter(|other| other.holds > 0).map(|other| other.owner).collect()),
+        let is_blocked = match claim {
+            Claim::Mutex | Claim::Reentrant(_) | Claim::Read(_) if mine.is_some() => return Ok(Say::Has),
+            Claim::Write(_) if held > 0 => return Ok(Say::Has),
+            Claim::Mutex | Claim::Reentrant(_) | Claim::Write(_) => others().next().is_some(),
+            Claim::Read(_) => others().any(|other| other.holds > 0),
             Claim::Permits(_, holds) => {
                 let (Holds::By(number) | Holds::Exactly(number)) = holds;
                 let out: u32 = others().map(|other| other.holds).sum();
                 match () {
                     () if number > limit => return Err(Refusal::Invalid),
-                    () if wanted == held => Say::Has,
-                    () if out + wanted <= limit => Say::Admits,
-                    () => Say::BlockedByAll(others().map(|other| other.owner).collect()),
+                    () if wanted == held => return Ok(Say::Has),
+                    () => out + wanted > limit,
                 }
             }
-        })
+        };
+        Ok(if is_blocked { Say::Blocked } else { Say::Admits })
     }
 
     /// First come, first served: everyone ahead of this place waits for this very owner.
@@ -371,7 +367,7 @@ impl Model {
     }
 
     /// "An owner that it waits for passes it": a request for several keys.
-    pub(super) fn may_pass(&self, owner: Word, ahead: &Acquire) -> bool {
+    fn may_pass(&self, owner: Word, ahead: &Acquire) -> bool {
         ahead.keys.len() > 1 && ahead.owner != owner && ahead.keys.iter().any(|key| self.holds(key, owner))
     }
 

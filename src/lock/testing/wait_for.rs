@@ -1,74 +1,64 @@
-//! The wait-for graph of the model: every edge of every owner, one after the other.
+//! The deadlock of the model: the contract's sentence carried out on a copy of it.
 
 use super::contract::*;
-use super::model::{Model, Request, Say};
-
-/// `waiter` moves when one of `blockers` does; where only one is named, that one has to.
-struct Edge {
-    waiter: Word,
-    blockers: Vec<Word>,
-}
+use super::model::{Model, Request};
 
 impl Model {
-    /// Whether the request at `new` closes a cycle of owners, `requests` being the queue with it.
+    /// "Imagine that every owner that waits for nothing gave back all that it holds, and then those that were served by
+    /// that, and so on. A request that would still wait then, because of its own waiting": the one at `new`, `requests`
+    /// being the queue with it.
     ///
-    /// A request waits for the holders it conflicts with and for the waiters ahead of it; an owner for all of its
-    /// requests. A wait for a semaphore counts only where every holder is stuck too.
+    /// Owners that would wait without it as well are imagined to have given up.
     pub(super) fn would_deadlock(&self, requests: &[Request], new: usize) -> bool {
-        let mut edges = Vec::new();
-        for (place, request) in requests.iter().enumerate().filter(|(_, request)| request.away.is_none()) {
-            let asked = &request.asked;
-            for key in &asked.keys {
-                let limit = if place == new { asked.claim.limit().unwrap_or(0) } else { self.limit(key) };
-                let mut wait_for = |blockers| edges.push(Edge { waiter: asked.owner, blockers });
-                match self.say(key, asked.owner, asked.claim, limit) {
-                    // It does not wait for this key.
-                    Ok(Say::Has) | Err(_) => continue,
-                    Ok(Say::Admits) => {}
-                    Ok(Say::Blocked(holders)) => holders.iter().for_each(|holder| wait_for(vec![*holder])),
-                    Ok(Say::BlockedByAll(holders)) if !holders.is_empty() => wait_for(holders),
-                    Ok(Say::BlockedByAll(_)) => {}
-                }
-                let is_read = |claim| matches!(claim, Claim::Read(_));
-                for (index, ahead) in requests[..place].iter().enumerate().filter(|(_, ahead)| ahead.waits_for(key)) {
-                    let ahead = &ahead.asked;
-                    let both_read = is_read(asked.claim) && is_read(ahead.claim);
-                    let passes = self.may_pass(asked.owner, ahead) || will_pass(asked.owner, &requests[..index], ahead);
-                    if ahead.owner != asked.owner && !both_read && !passes {
-                        wait_for(vec![ahead.owner]);
-                    }
-                }
+        let Acquire { owner, keys, claim, .. } = &requests[new].asked;
+        let mut without = self.with_requests(requests.iter().enumerate().filter(|(place, _)| *place != new));
+        without.drain();
+        let is_stuck = |owner: Word| without.requests.iter().any(|request| request.asked.owner == owner);
+        if is_stuck(owner) {
+            return false;
+        }
+        let mut with = self.with_requests(requests.iter().enumerate());
+        if let Some(limit) = claim.limit() {
+            with.set_limit(keys[0], limit);
+            with.turn_out(keys[0], limit, &requests[new]);
+        }
+        with.requests.retain(|request| !is_stuck(request.asked.owner));
+        with.drain();
+        with.requests.iter().any(|request| request.asked.owner == *owner)
+    }
+
+    fn with_requests<'a>(&self, requests: impl Iterator<Item = (usize, &'a Request)>) -> Model {
+        let waiting = requests.map(|(_, request)| request).filter(|request| request.away.is_none());
+        Model { requests: waiting.cloned().collect(), grace: None, ..self.clone() }
+    }
+
+    /// "Waiters that can never fit it (what their owner holds already counts) get an error."
+    fn turn_out(&mut self, key: Word, limit: u32, new: &Request) {
+        let held = |owner: Word| self.value(key).and_then(|value| value.holder(owner)).map_or(0, |holder| holder.holds);
+        let wanted = |request: &Request| match request.asked.claim.holds() {
+            Holds::By(more) => held(request.asked.owner) + more,
+            Holds::Exactly(exactly) => exactly,
+        };
+        let fits = |request: &Request| request == new || !request.waits_for(key) || wanted(request) <= limit;
+        let staying: Vec<_> = self.requests.iter().filter(|request| fits(request)).cloned().collect();
+        self.requests = staying;
+    }
+
+    /// Gives back, serves, and again, until nothing changes.
+    fn drain(&mut self) {
+        loop {
+            if let Some((index, _)) = self.first_impossible() {
+                self.requests.remove(index);
+                continue;
+            }
+            let waiting: Vec<Word> = self.requests.iter().map(|request| request.asked.owner).collect();
+            self.take_out(|holder| !waiting.contains(&holder.owner));
+            if let Some(index) = self.next_to_be_served() {
+                let Request { asked, .. } = self.requests.remove(index);
+                self.grant(&asked, self.limit(asked.keys[0]));
+            } else {
+                return;
             }
         }
-        self.waits_for_itself(&requests[new].asked) || closes_cycle(&edges, requests[new].asked.owner)
-    }
-
-    /// More permits than are left when its own are counted: nobody else can end that.
-    fn waits_for_itself(&self, asked: &Acquire) -> bool {
-        let Claim::Permits(limit, Holds::By(more)) = asked.claim else { return false };
-        let Some(super::model::Value::Lock(lock)) = self.value(asked.keys[0]) else { return false };
-        lock.holders.iter().any(|holder| holder.owner == asked.owner && holder.holds + more > limit)
-    }
-}
-
-/// Whether a request for several keys waits for a request of this owner, which stands ahead of it for one of them:
-/// once that is granted, the owner passes everywhere.
-fn will_pass(owner: Word, ahead: &[Request], several: &Acquire) -> bool {
-    let waits_ahead =
-        |other: &Request| other.asked.owner == owner && several.keys.iter().any(|key| other.waits_for(key));
-    several.keys.len() > 1 && ahead.iter().any(waits_ahead)
-}
-
-/// Whether everyone who is stuck because `owner` is keeps `owner` from moving.
-fn closes_cycle(edges: &[Edge], owner: Word) -> bool {
-    let mut stuck = vec![owner];
-    loop {
-        let is_stuck = |edge: &&Edge| edge.blockers.iter().all(|blocker| stuck.contains(blocker));
-        let mut found = edges.iter().filter(is_stuck).map(|edge| edge.waiter);
-        if found.clone().any(|waiter| waiter == owner) {
-            return true;
-        }
-        let Some(more) = found.find(|waiter| !stuck.contains(waiter)) else { return false };
-        stuck.push(more);
     }
 }

@@ -294,7 +294,7 @@ impl Model {
     }
 
     /// A waiter whose turn can never come, as things are.
-    fn first_impossible(&self) -> Option<(usize, Refusal)> {
+    pub(super) fn first_impossible(&self) -> Option<(usize, Refusal)> {
         let present = self.requests.iter().enumerate().filter(|(_, request)| request.away.is_none());
         let mut refused = present.filter_map(|(index, Request { asked, .. })| {
             let mut says = asked.keys.iter().map(|key| self.say(key, asked.owner, asked.claim, self.limit(key)));
@@ -304,7 +304,7 @@ impl Model {
     }
 
     /// Who holds all it asks for already is served whoever waits; then the first whose turn has come.
-    fn next_to_be_served(&self) -> Option<usize> {
+    pub(super) fn next_to_be_served(&self) -> Option<usize> {
         let eligible = |is_wanted: fn(Turn) -> bool| {
             (0..self.requests.len()).find(|index| self.turn(*index).is_some_and(is_wanted))
         };
@@ -340,7 +340,7 @@ impl Model {
         self.take_out(|holder| holder.until < Until::At(now));
     }
 
-    fn take_out(&mut self, ends: impl Fn(&Holder) -> bool) {
+    pub(super) fn take_out(&mut self, ends: impl Fn(&Holder) -> bool) {
         let mut changed = Vec::new();
         for (key, value) in &mut self.values {
             let Value::Lock(lock) = value else { continue };

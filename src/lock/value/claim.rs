@@ -157,6 +157,39 @@ impl Claim {
     }
 }
 
+/// What one owner holds of a lock, or would hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Exclusive or write holds, or permits.
+    pub holds: u32,
+    /// Read holds.
+    pub reads: u32,
+}
+
+impl Share {
+    /// Whether a claim by its owner waits for nothing: it reenters, or is held already.
+    pub fn covers(self, claim: &Claim) -> bool {
+        match claim {
+            Claim::ReadWrite(Mode::Read, _) => self.holds > 0 || self.reads > 0,
+            Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(Mode::Write, _) => self.holds > 0,
+            Claim::Permits { count: Count::Exactly(n), .. } => *n <= self.holds,
+            Claim::Permits { count: Count::Step(_), .. } => false,
+        }
+    }
+
+    /// The same, and what was claimed.
+    pub fn with(self, claim: &Claim) -> Share {
+        let added = |held: u32| match claim.count() {
+            Count::Step(n) => held.saturating_add(n),
+            Count::Exactly(n) => held.max(n),
+        };
+        match claim.is_read() {
+            true => Share { reads: added(self.reads), ..self },
+            false => Share { holds: added(self.holds), ..self },
+        }
+    }
+}
+
 /// What a release gives back of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portion {

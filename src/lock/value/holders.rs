@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::fence::Fence;
 use super::owner::Owner;
-use super::time::{Deadline, Lease, Timestamp};
+use super::time::{Deadline, Lease};
 use crate::name_map::NameMap;
 use crate::shrink;
 
@@ -117,14 +117,6 @@ impl Holders {
         match &self.index {
             Some(index) => index.by_until.first().map(|(_, position)| *position),
             None => (0..self.all.len()).min_by_key(|position| self.all[*position].until),
-        }
-    }
-
-    /// How many there are whose leases are over.
-    pub(super) fn over(&self, now: Timestamp) -> usize {
-        match &self.index {
-            Some(index) => index.by_until.iter().take_while(|(until, _)| until.is_over(now)).count(),
-            None => self.all.iter().filter(|holder| holder.until.is_over(now)).count(),
         }
     }
 

@@ -16,7 +16,7 @@ use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Portion};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
 use super::holders::Holder;
-use super::outcome::{Admission, Blockers, Grant, Hold, LiveHolders, Released};
+use super::outcome::{Admission, Grant, Hold, LiveHolders, Released};
 use super::owner::Owner;
 use super::shared::{permits_admission, Shared};
 use super::time::{Deadline, Lease, Now, Timestamp};
@@ -371,26 +371,6 @@ impl Lock {
         }
     }
 
-    /// The holders that keep the claim waiting, those whose leases are over left out; none where [`Lock::admission`]
-    /// says anything else than [`Admission::Wait`], or where only the owner's own permits are in its way.
-    pub fn blockers<'a>(&'a self, owner: &'a [u8], claim: &'a Claim, now: Timestamp) -> Blockers<'a> {
-        if self.admission(owner, claim) != Ok(Admission::Wait) {
-            return Blockers::Each(Box::new(std::iter::empty()));
-        }
-        match self {
-            Lock::Exclusive(exclusive) => Blockers::Each(Box::new(std::iter::once(&exclusive.owner))),
-            Lock::Shared(shared) => {
-                let live = shared.blockers(owner, claim).filter(move |holder| !shared.is_over(holder, now));
-                let owners = Box::new(live.map(|holder| &holder.owner));
-                match claim.family() {
-                    Family::Semaphore => Blockers::Together(owners),
-                    _ => Blockers::Each(owners),
-                }
-            }
-            Lock::Vacant => Blockers::Each(Box::new(std::iter::empty())),
-        }
-    }
-
     /// How this owner holds it, unless its lease is over: a hold that may be a blocker.
     pub fn live_hold(&self, owner: &[u8], now: Timestamp) -> Option<Hold<'_>> {
         match self {
@@ -402,25 +382,18 @@ impl Lock {
         }
     }
 
-    /// The owners that hold it and whose leases are not over.
-    pub fn live_owners(&self, now: Timestamp) -> impl Iterator<Item = &Owner> {
+    /// The holds of a lock whose leases are not over, in no particular order.
+    pub fn live_holds(&self, now: Timestamp) -> impl Iterator<Item = Hold<'_>> {
         let (one, shared) = match self {
-            Lock::Exclusive(exclusive) => (Some(&exclusive.owner), None),
+            Lock::Exclusive(exclusive) => (Some(exclusive.hold(Deadline::Never)), None),
             Lock::Shared(shared) => (None, Some(shared)),
             Lock::Vacant => (None, None),
         };
         let live = shared.into_iter().flat_map(move |shared| {
-            shared.holders.as_slice().iter().filter(move |holder| !shared.is_over(holder, now))
+            let live = shared.holders.as_slice().iter().filter(move |holder| !shared.is_over(holder, now));
+            live.map(move |holder| shared.hold(holder, Deadline::Never))
         });
-        one.into_iter().chain(live.map(|holder| &holder.owner))
-    }
-
-    /// How many hold it whose leases are not over.
-    pub fn live_holders(&self, now: Timestamp) -> usize {
-        match self {
-            Lock::Shared(shared) => shared.live_holders(now),
-            _ => self.holders(),
-        }
+        one.into_iter().chain(live)
     }
 
     /// The first of the holders that are live, and how many they are; `None`: no holder is. `until`: see
@@ -444,11 +417,6 @@ impl Lock {
                 }
             })
         })
-    }
-
-    /// Whether a holder alone, who is a blocker of the claim, keeps it waiting; at a semaphore all of them do.
-    pub fn blocks_alone(&self) -> bool {
-        self.family() != Some(Family::Semaphore)
     }
 
     /// The fence that a grant of this claim keeps: the owner's own, unless it upgrades or is new.

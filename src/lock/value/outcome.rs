@@ -57,14 +57,6 @@ impl From<InvalidClaim> for KeyError {
     }
 }
 
-/// The holders that keep a claim from being admitted. There may be thousands: no list is made of them.
-pub enum Blockers<'a> {
-    /// Each of them alone is enough.
-    Each(Box<dyn Iterator<Item = &'a Owner> + 'a>),
-    /// A semaphore's: any one's permits may be enough, so the claim is blocked only while all of them hold.
-    Together(Box<dyn Iterator<Item = &'a Owner> + 'a>),
-}
-
 impl Hold<'_> {
     /// How long it has been held. A fence is the time of its grant in microseconds, as far as the clock was not set
     /// back since.

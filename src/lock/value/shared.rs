@@ -1,10 +1,9 @@
 //! The holders of a read/write lock or semaphore: any number, each with a lease of its own, and whom else they admit.
 
-use super::claim::{Claim, Count, Family, InvalidClaim, LockRequest, Mode, Portion};
+use super::claim::{Claim, Count, Family, InvalidClaim, LockRequest, Mode, Portion, Share};
 use super::fence::Fence;
 use super::holders::{Holder, Holders};
 use super::outcome::{Admission, Grant, Hold, Released};
-use super::owner::Owner;
 use super::time::{Deadline, Timestamp};
 
 /// The holders of a read/write lock or semaphore.
@@ -30,22 +29,10 @@ enum SharingRule {
 }
 
 impl Holder {
-    /// Whether this hold of a read/write lock excludes the claim of that owner: the one rule that admission and the
-    /// deadlock search ask.
+    /// Whether this hold of a read/write lock excludes the claim of that owner.
     fn excludes(&self, owner: &[u8], claim: &Claim) -> bool {
-        excludes(&self.owner, self.holds, owner, claim)
+        self.owner.as_bytes() != owner && (self.holds > 0 || !claim.is_read())
     }
-}
-
-impl Hold<'_> {
-    /// The same of any hold: an exclusive one excludes every claim of others.
-    pub fn excludes(&self, owner: &[u8], claim: &Claim) -> bool {
-        excludes(self.owner, self.holds, owner, claim)
-    }
-}
-
-fn excludes(holder: &Owner, holds: u32, owner: &[u8], claim: &Claim) -> bool {
-    holder.as_bytes() != owner && (holds > 0 || !claim.is_read())
 }
 
 impl Shared {
@@ -135,24 +122,18 @@ impl Shared {
         self.hold(holder, Deadline::Never).until.is_over(now)
     }
 
-    pub(super) fn live_holders(&self, now: Timestamp) -> usize {
-        match self.holders.len() {
-            0 | 1 => self.holders.len(),
-            several => several - self.holders.over(now),
-        }
-    }
-
     pub(super) fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
         let own = self.holders.get(owner);
         let (holds, reads) = own.map_or((0, 0), |holder| (holder.holds, holder.reads));
         match (claim, self.rule) {
             (Claim::ReadWrite(mode, count), SharingRule::ReadWrite) => {
-                let (held, is_held) = match mode {
-                    Mode::Read => (reads, own.is_some()),
-                    Mode::Write => (holds, holds > 0),
+                let held = match mode {
+                    Mode::Read => reads,
+                    Mode::Write => holds,
                 };
                 count.added_to(held)?;
-                Ok(match (is_held, self.is_excluded(owner, claim)) {
+                let share = Share { holds, reads };
+                Ok(match (share.covers(claim), self.is_excluded(owner, claim)) {
                     (true, _) => Admission::AlreadyHeld,
                     (false, true) => Admission::Wait,
                     (false, false) => Admission::Admit,
@@ -169,16 +150,6 @@ impl Shared {
     /// owner: the first two tell.
     fn is_excluded(&self, owner: &[u8], claim: &Claim) -> bool {
         self.holders.as_slice().iter().take(2).any(|holder| holder.excludes(owner, claim))
-    }
-
-    /// The holders that matter to a claim that has to wait: for a read/write lock those that exclude it, for a
-    /// semaphore all others.
-    pub(super) fn blockers<'a>(&'a self, owner: &'a [u8], claim: &'a Claim) -> impl Iterator<Item = &'a Holder> {
-        let shares_permits = matches!(self.rule, SharingRule::Permits { .. });
-        self.holders.as_slice().iter().filter(move |holder| match shares_permits {
-            true => holder.owner.as_bytes() != owner,
-            false => holder.excludes(owner, claim),
-        })
     }
 
     /// Grants what [`Shared::admission`] found admissible.

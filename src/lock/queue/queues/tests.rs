@@ -55,8 +55,8 @@ fn the_head_is_whoever_came_first_and_upgrades_stand_before_all() {
     let queue = fixture.queues.of_key(key("k").as_ref()).unwrap();
     assert_eq!(queue.present().map(|(_, id)| id).collect::<Vec<_>>(), [first, second]);
     let (normal, upgrade) = (fixture.queues.last_place(Rank::Normal), fixture.queues.last_place(Rank::Upgrade));
-    assert_eq!(queue.ahead_of(normal).collect::<Vec<_>>(), [second, first], "nearest first");
-    assert_eq!(queue.ahead_of(upgrade).count(), 0);
+    assert_eq!(queue.present_from(upgrade).map(|(_, id)| id).collect::<Vec<_>>(), [first, second]);
+    assert_eq!(queue.present_from(normal).count(), 0);
 }
 
 #[test]

@@ -61,96 +61,81 @@ fn shown(lock: &Lock) -> Vec<(String, u64, u32, u32)> {
     holds.iter().map(|hold| (format!("{:?}", hold.owner), hold.fence.get(), hold.holds, hold.reads)).collect()
 }
 
-/// The state table: who holds, who asks, what the lock says, and who is in the way.
+/// The state table: who holds, who asks, and what the lock says.
 #[test]
-fn admission_and_blockers_follow_the_state_table() {
+fn admission_follows_the_state_table() {
     use Admission::*;
     let reads = |owners: &[&'static str]| owners.iter().map(|owner| (*owner, read(Step(1)))).collect::<Vec<_>>();
     let one_permit = |limit| vec![("a", permits(limit, Step(1)))];
-    type Row = (Vec<(&'static str, Claim)>, &'static str, Claim, Result<Admission, InvalidClaim>, &'static str);
+    type Row = (Vec<(&'static str, Claim)>, &'static str, Claim, Result<Admission, InvalidClaim>);
     let rows: Vec<Row> = vec![
         // Mutex.
-        (vec![], "a", MUTEX, Ok(Admit), ""),
-        (vec![("a", MUTEX)], "a", MUTEX, Ok(AlreadyHeld), ""),
-        (vec![("a", MUTEX)], "b", MUTEX, Ok(Wait), "a"),
-        (vec![("a", MUTEX)], "a", reentrant(Step(1)), Err(WrongFamily(Family::Mutex)), ""),
-        (vec![("a", MUTEX)], "b", read(Step(1)), Err(WrongFamily(Family::Mutex)), ""),
+        (vec![], "a", MUTEX, Ok(Admit)),
+        (vec![("a", MUTEX)], "a", MUTEX, Ok(AlreadyHeld)),
+        (vec![("a", MUTEX)], "b", MUTEX, Ok(Wait)),
+        (vec![("a", MUTEX)], "a", reentrant(Step(1)), Err(WrongFamily(Family::Mutex))),
+        (vec![("a", MUTEX)], "b", read(Step(1)), Err(WrongFamily(Family::Mutex))),
         // Reentrant mutex.
-        (vec![], "a", reentrant(Step(1)), Ok(Admit), ""),
-        (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(1)), Ok(AlreadyHeld), ""),
-        (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(2)), Ok(AlreadyHeld), ""),
-        (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(1)), Err(HoldsMore(2)), ""),
-        (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(u32::MAX)), Err(TooManyHolds), ""),
-        (vec![("a", reentrant(Step(2)))], "b", reentrant(Exactly(1)), Ok(Wait), "a"),
-        (vec![("a", reentrant(Step(2)))], "a", MUTEX, Err(WrongFamily(Family::Reentrant)), ""),
+        (vec![], "a", reentrant(Step(1)), Ok(Admit)),
+        (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(1)), Ok(AlreadyHeld)),
+        (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(2)), Ok(AlreadyHeld)),
+        (vec![("a", reentrant(Step(2)))], "a", reentrant(Exactly(1)), Err(HoldsMore(2))),
+        (vec![("a", reentrant(Step(2)))], "a", reentrant(Step(u32::MAX)), Err(TooManyHolds)),
+        (vec![("a", reentrant(Step(2)))], "b", reentrant(Exactly(1)), Ok(Wait)),
+        (vec![("a", reentrant(Step(2)))], "a", MUTEX, Err(WrongFamily(Family::Reentrant))),
         // Read/write lock: to read.
-        (vec![], "a", read(Step(1)), Ok(Admit), ""),
-        (reads(&["a"]), "a", read(Step(1)), Ok(AlreadyHeld), ""),
-        (reads(&["a"]), "b", read(Step(1)), Ok(Admit), ""),
-        (reads(&["a", "b", "c"]), "d", read(Step(1)), Ok(Admit), ""),
-        (vec![("a", write(Step(1)))], "a", read(Step(1)), Ok(AlreadyHeld), ""),
-        (vec![("a", write(Step(1)))], "b", read(Step(1)), Ok(Wait), "a"),
-        (vec![("a", write(Step(1))), ("a", read(Step(1)))], "b", read(Step(1)), Ok(Wait), "a"),
-        (vec![("a", read(Step(2)))], "a", read(Exactly(1)), Err(HoldsMore(2)), ""),
+        (vec![], "a", read(Step(1)), Ok(Admit)),
+        (reads(&["a"]), "a", read(Step(1)), Ok(AlreadyHeld)),
+        (reads(&["a"]), "b", read(Step(1)), Ok(Admit)),
+        (reads(&["a", "b", "c"]), "d", read(Step(1)), Ok(Admit)),
+        (vec![("a", write(Step(1)))], "a", read(Step(1)), Ok(AlreadyHeld)),
+        (vec![("a", write(Step(1)))], "b", read(Step(1)), Ok(Wait)),
+        (vec![("a", write(Step(1))), ("a", read(Step(1)))], "b", read(Step(1)), Ok(Wait)),
+        (vec![("a", read(Step(2)))], "a", read(Exactly(1)), Err(HoldsMore(2))),
         // Read/write lock: to write.
-        (vec![], "a", write(Step(1)), Ok(Admit), ""),
-        (vec![("a", write(Step(1)))], "a", write(Step(1)), Ok(AlreadyHeld), ""),
-        (vec![("a", write(Step(1)))], "b", write(Step(1)), Ok(Wait), "a"),
-        (reads(&["a"]), "a", write(Step(1)), Ok(Admit), ""),
-        (reads(&["a"]), "b", write(Step(1)), Ok(Wait), "a"),
-        (reads(&["a", "b"]), "a", write(Step(1)), Ok(Wait), "b"),
-        (reads(&["a", "b"]), "b", write(Step(1)), Ok(Wait), "a"),
-        (reads(&["a", "b", "c"]), "c", write(Step(1)), Ok(Wait), "a b"),
-        (reads(&["a"]), "b", permits(1, Step(1)), Err(WrongFamily(Family::ReadWrite)), ""),
+        (vec![], "a", write(Step(1)), Ok(Admit)),
+        (vec![("a", write(Step(1)))], "a", write(Step(1)), Ok(AlreadyHeld)),
+        (vec![("a", write(Step(1)))], "b", write(Step(1)), Ok(Wait)),
+        (reads(&["a"]), "a", write(Step(1)), Ok(Admit)),
+        (reads(&["a"]), "b", write(Step(1)), Ok(Wait)),
+        (reads(&["a", "b"]), "a", write(Step(1)), Ok(Wait)),
+        (reads(&["a", "b"]), "b", write(Step(1)), Ok(Wait)),
+        (reads(&["a", "b", "c"]), "c", write(Step(1)), Ok(Wait)),
+        (reads(&["a"]), "b", permits(1, Step(1)), Err(WrongFamily(Family::ReadWrite))),
         // Semaphore.
-        (vec![], "a", permits(2, Step(2)), Ok(Admit), ""),
-        (vec![], "a", permits(2, Step(3)), Err(OverLimit), ""),
-        (one_permit(2), "b", permits(2, Step(1)), Ok(Admit), ""),
-        (one_permit(2), "b", permits(2, Step(2)), Ok(Wait), "a"),
-        (one_permit(2), "b", permits(3, Step(2)), Ok(Admit), ""),
-        (one_permit(2), "b", permits(1, Step(1)), Ok(Wait), "a"),
-        (one_permit(2), "a", permits(2, Step(1)), Ok(Admit), ""),
-        (one_permit(2), "a", permits(2, Exactly(1)), Ok(AlreadyHeld), ""),
-        (one_permit(2), "a", permits(2, Exactly(2)), Ok(Admit), ""),
-        (one_permit(2), "a", permits(2, Step(2)), Ok(Wait), ""),
-        (vec![("a", permits(2, Step(2)))], "a", permits(2, Exactly(1)), Err(HoldsMore(2)), ""),
-        (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "c", permits(2, Step(1)), Ok(Wait), "a b"),
-        (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "a", permits(2, Step(1)), Ok(Wait), "b"),
-        (one_permit(2), "b", read(Step(1)), Err(WrongFamily(Family::Semaphore)), ""),
+        (vec![], "a", permits(2, Step(2)), Ok(Admit)),
+        (vec![], "a", permits(2, Step(3)), Err(OverLimit)),
+        (one_permit(2), "b", permits(2, Step(1)), Ok(Admit)),
+        (one_permit(2), "b", permits(2, Step(2)), Ok(Wait)),
+        (one_permit(2), "b", permits(3, Step(2)), Ok(Admit)),
+        (one_permit(2), "b", permits(1, Step(1)), Ok(Wait)),
+        (one_permit(2), "a", permits(2, Step(1)), Ok(Admit)),
+        (one_permit(2), "a", permits(2, Exactly(1)), Ok(AlreadyHeld)),
+        (one_permit(2), "a", permits(2, Exactly(2)), Ok(Admit)),
+        (one_permit(2), "a", permits(2, Step(2)), Ok(Wait)),
+        (vec![("a", permits(2, Step(2)))], "a", permits(2, Exactly(1)), Err(HoldsMore(2))),
+        (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "c", permits(2, Step(1)), Ok(Wait)),
+        (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "a", permits(2, Step(1)), Ok(Wait)),
+        (one_permit(2), "b", read(Step(1)), Err(WrongFamily(Family::Semaphore))),
     ];
-    for (grants, owner, claim, admission, in_the_way) in rows {
+    for (grants, owner, claim, admission) in rows {
         let lock = lock(&grants);
         let row = format!("{grants:?}, {owner} asks for {claim:?}");
         assert_eq!(lock.admission(owner.as_bytes(), &claim), admission, "{row}");
-        let (owners, is_together) = match lock.blockers(owner.as_bytes(), &claim, timestamp(1)) {
-            Blockers::Each(owners) => (owners, false),
-            Blockers::Together(owners) => (owners, true),
-        };
-        let mut names: Vec<_> = owners.map(|owner| format!("{owner:?}")).collect();
-        names.sort();
-        assert_eq!(names.join(" "), in_the_way, "{row}");
-        let shares_permits = claim.family() == Family::Semaphore && admission == Ok(Wait);
-        assert_eq!(is_together, shares_permits, "{row}");
     }
 }
 
 #[test]
-fn a_holder_whose_lease_is_over_blocks_nobody() {
+fn a_hold_whose_lease_is_over_is_not_live() {
     let readers = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
-    let names = |now| match readers.blockers(b"c", &write(Step(1)), timestamp(now)) {
-        Blockers::Each(owners) => owners.map(|owner| format!("{owner:?}")).collect::<Vec<_>>().join(" "),
-        Blockers::Together(_) => panic!("they share no permits"),
+    let live = |now| {
+        let live = readers.live_holds(timestamp(now)).map(|hold| format!("{:?}", hold.owner));
+        (live.collect::<Vec<_>>().join(" "), readers.live_hold(b"a", timestamp(now)).is_some())
     };
-    assert_eq!((names(11), names(12), names(22)), ("a b".into(), "b".into(), "".into()));
-    let live = |now| (readers.live_holders(timestamp(now)), readers.live_hold(b"a", timestamp(now)).is_some());
-    assert_eq!((live(11), live(12), live(22)), ((2, true), (1, false), (0, false)));
+    assert_eq!((live(11), live(12), live(22)), (("a b".into(), true), ("b".into(), false), ("".into(), false)));
     // EXPIRE may have moved the end of the key, and with it that of its only holder.
     let writer = lock_with_leases(&[("a", write(Step(1)), 10)]);
-    assert_eq!(writer.live_holders(timestamp(99)), 1);
-    match writer.blockers(b"b", &read(Step(1)), timestamp(99)) {
-        Blockers::Each(owners) => assert_eq!(owners.count(), 1),
-        Blockers::Together(_) => panic!("they share no permits"),
-    };
+    assert_eq!(writer.live_holds(timestamp(99)).count(), 1);
 }
 
 #[test]

@@ -1,85 +1,154 @@
-//! The deadlock as it is defined, for tests: every edge of every owner, and who is stuck by them until nothing changes.
-//! No index, no order, no shortcut.
+//! The deadlock as the contract defines it, for tests: every owner that waits for nothing gives back all that it holds,
+//! whoever can be served is served, until nothing changes. No graph, no index, no order but that of the queues.
 
-use super::super::*;
+use std::collections::BTreeMap;
+
+use crate::host::{Content, Entry, Keys};
+use crate::key::KeyRef;
 use crate::queue::fixture::Fixture;
+use crate::queue::new_request::NewRequest;
 use crate::queue::request::Place;
-use crate::value::outcome::{Admission, Blockers};
+use crate::value::claim::{Claim, Count, Family, Share};
+use crate::value::outcome::Hold;
 
-struct Waits<'a> {
-    owner: &'a [u8],
+type Name = Vec<u8>;
+
+#[derive(Clone, PartialEq)]
+struct Waits {
+    owner: Name,
     claim: Claim,
     place: Place,
-    names: Vec<&'a [u8]>,
+    names: Vec<Name>,
 }
 
-/// Whether the new request would close a cycle.
+#[derive(Clone, Default)]
+struct World {
+    /// Of keys that hold a lock, its family and who holds it.
+    locks: BTreeMap<Name, (Family, BTreeMap<Name, Share>)>,
+    limits: BTreeMap<Name, u32>,
+    /// In the order of their places.
+    waiting: Vec<Waits>,
+}
+
+/// Whether the new request would wait for ever because of its own waiting.
 pub(super) fn closes_cycle(fixture: &mut Fixture, new: &NewRequest<'_>) -> bool {
-    let now = fixture.server.now();
-    let queues = &fixture.queues;
-    let queued = queues.requests().map(|(_, queued)| queued);
-    let present = queued.filter(|queued| queued.is_present() && queued.place != new.place);
-    let mut all: Vec<_> = present
-        .map(|queued| Waits {
-            owner: queued.owner.as_bytes(),
-            claim: queued.claim,
-            place: queued.place,
-            names: queues.keys_of(queued).map(|key| &*key.name).collect(),
-        })
-        .collect();
-    all.push(Waits { owner: new.owner(), claim: new.request.claim, place: new.place, names: new.names.to_vec() });
-    let mut keys = &mut fixture.server.keyspace;
-    let mut edges: Vec<(&[u8], Vec<Vec<u8>>)> = Vec::new();
-    for waits in &all {
-        for name in &waits.names {
-            let key = KeyRef { db: 0, name };
-            let queue = queues.of_key(key).filter(|_| waits.place != new.place);
-            let claim = queue.map_or(waits.claim, |queue| queue.under_limit(waits.claim));
-            if let Content::Lock(lock) = keys.open(key).content() {
-                if lock.admission(waits.owner, &claim) == Ok(Admission::AlreadyHeld) {
-                    continue;
-                }
-                match lock.blockers(waits.owner, &claim, now.timestamp()) {
-                    Blockers::Each(holders) => {
-                        edges.extend(holders.map(|holder| (waits.owner, vec![holder.as_bytes().to_vec()])));
-                    }
-                    Blockers::Together(holders) => {
-                        let holders: Vec<_> = holders.map(|holder| holder.as_bytes().to_vec()).collect();
-                        edges.extend((!holders.is_empty()).then_some((waits.owner, holders)));
-                    }
-                }
+    let without = World::of(fixture, new);
+    let asked = Waits {
+        owner: new.owner().to_vec(),
+        claim: new.request.claim,
+        place: new.place,
+        names: new.names.iter().map(|name| name.to_vec()).collect(),
+    };
+    let stuck = without.clone().drained();
+    if stuck.contains(&asked.owner) {
+        return false;
+    }
+    let mut with = without;
+    if let Some(limit) = asked.claim.limit() {
+        with.limits.insert(asked.names[0].clone(), limit);
+        let fits = |world: &World, waits: &Waits| {
+            let held = world.share(&asked.names[0], &waits.owner).holds;
+            let wanted = match waits.claim.count() {
+                Count::Step(more) => held + more,
+                Count::Exactly(exactly) => exactly,
+            };
+            waits.names != asked.names || wanted <= limit
+        };
+        with.waiting = with.waiting.iter().filter(|waits| fits(&with, waits)).cloned().collect();
+    }
+    with.waiting.push(asked.clone());
+    with.waiting.sort_by_key(|waits| waits.place);
+    with.waiting.retain(|waits| !stuck.contains(&waits.owner));
+    with.drained().contains(&asked.owner)
+}
+
+impl World {
+    /// What is there, without the new request.
+    fn of(fixture: &mut Fixture, new: &NewRequest<'_>) -> World {
+        let now = fixture.server.now().timestamp();
+        let mut world = World::default();
+        let queues = &fixture.queues;
+        let queued = queues.requests().map(|(_, queued)| queued);
+        for queued in queued.filter(|queued| queued.is_present() && queued.place != new.place) {
+            world.waiting.push(Waits {
+                owner: queued.owner.as_bytes().to_vec(),
+                claim: queued.claim,
+                place: queued.place,
+                names: queues.keys_of(queued).map(|key| key.name.to_vec()).collect(),
+            });
+        }
+        world.waiting.sort_by_key(|waits| waits.place);
+        for name in fixture.server.keyspace.primary.keys().map(|key| key.name.to_vec()).collect::<Vec<_>>() {
+            let mut keyspace = &mut fixture.server.keyspace;
+            if let Content::Lock(lock) = keyspace.open(KeyRef { db: 0, name: &name }).content() {
+                let share = |hold: Hold<'_>| Share { holds: hold.holds, reads: hold.reads };
+                let shares = lock.live_holds(now).map(|hold| (hold.owner.as_bytes().to_vec(), share(hold)));
+                world.locks.insert(name.clone(), (lock.family().unwrap(), shares.collect()));
             }
-            for ahead in all.iter().filter(|ahead| ahead.place < waits.place && ahead.names.contains(name)) {
-                let both_read = waits.claim.is_read() && ahead.claim.is_read();
-                let stands_before = |other: &Waits| {
-                    other.owner == waits.owner
-                        && other.place < ahead.place
-                        && other.names.iter().any(|name| ahead.names.contains(name))
-                };
-                let holds = |name: &&[u8]| keys.is_held_by(KeyRef { db: 0, name }, waits.owner);
-                let passes = ahead.names.len() > 1 && (ahead.names.iter().any(holds) || all.iter().any(stands_before));
-                if ahead.owner != waits.owner && !both_read && !passes {
-                    edges.push((waits.owner, vec![ahead.owner.to_vec()]));
-                }
+        }
+        let limits = queues.iter().filter_map(|(_, queue)| Some((queue.key.name.to_vec(), queue.limit?)));
+        world.limits = limits.collect();
+        world
+    }
+
+    fn share(&self, name: &Name, owner: &Name) -> Share {
+        self.locks.get(name).and_then(|(_, shares)| shares.get(owner)).copied().unwrap_or_default()
+    }
+
+    /// Those who still wait when all others have given back.
+    fn drained(mut self) -> Vec<Name> {
+        loop {
+            let is_impossible = |waits: &Waits| waits.names.iter().any(|name| self.is_impossible(waits, name));
+            if let Some(index) = self.waiting.iter().position(is_impossible) {
+                self.waiting.remove(index);
+                continue;
+            }
+            let waiting: Vec<Name> = self.waiting.iter().map(|waits| waits.owner.clone()).collect();
+            for (_, shares) in self.locks.values_mut() {
+                shares.retain(|owner, _| waiting.contains(owner));
+            }
+            let served = (0..self.waiting.len())
+                .find(|index| self.waiting[*index].names.iter().all(|name| self.admits(*index, name)));
+            let Some(index) = served else { return waiting };
+            let Waits { owner, claim, names, .. } = self.waiting.remove(index);
+            for name in names {
+                let share = self.share(&name, &owner).with(&claim);
+                let (_, shares) = self.locks.entry(name).or_insert((claim.family(), BTreeMap::new()));
+                shares.insert(owner.clone(), share);
             }
         }
     }
-    let mut stuck = vec![new.owner().to_vec()];
-    loop {
-        let before = stuck.len();
-        for (waiter, blockers) in &edges {
-            if !blockers.iter().all(|blocker| stuck.contains(blocker)) {
-                continue;
-            }
-            if *waiter == new.owner() {
-                return true;
-            }
-            if !stuck.iter().any(|other| other == waiter) {
-                stuck.push(waiter.to_vec());
-            }
+
+    fn is_impossible(&self, Waits { claim, .. }: &Waits, name: &Name) -> bool {
+        let is_another = |(family, shares): &(Family, BTreeMap<_, _>)| *family != claim.family() && !shares.is_empty();
+        let limit = self.limits.get(name).copied().unwrap_or(u32::MAX);
+        self.locks.get(name).is_some_and(is_another)
+            || matches!(claim, Claim::Permits { count, .. } if count.number() > limit)
+    }
+
+    fn admits(&self, index: usize, name: &Name) -> bool {
+        let Waits { owner, claim, .. } = &self.waiting[index];
+        let share = self.share(name, owner);
+        if share.covers(claim) {
+            return true;
         }
-        if stuck.len() == before {
-            return false;
-        }
+        let others = self.locks.get(name).into_iter().flat_map(|(_, shares)| shares);
+        let mut others = others.filter(|(other, _)| *other != owner).map(|(_, share)| share);
+        let is_admitted = match claim {
+            Claim::Permits { .. } => {
+                let out: u32 = others.map(|share| share.holds).sum();
+                out + share.with(claim).holds <= self.limits[name]
+            }
+            claim if claim.is_read() => others.all(|share| share.holds == 0),
+            _ => others.next().is_none(),
+        };
+        let mut ahead = self.waiting[..index].iter().filter(|ahead| ahead.names.contains(name));
+        is_admitted && ahead.all(|ahead| self.passes(owner, ahead))
+    }
+
+    /// Whether this owner passes a request, which waits for it.
+    fn passes(&self, owner: &Name, ahead: &Waits) -> bool {
+        let is_held = |name: &Name| self.share(name, owner) != Share::default();
+        ahead.names.len() > 1 && ahead.owner != *owner && ahead.names.iter().any(is_held)
     }
 }
