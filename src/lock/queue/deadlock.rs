@@ -34,9 +34,12 @@ pub fn find<K: Keys>(queues: &WaitQueues, keys: &mut K, now: &Now, new: &NewRequ
         return None;
     }
     // Owners that are stuck without it as well are no fault of its waiting.
-    let reached = queued.reached();
+    let (reached, cycle) = (queued.reached(), queued.cycle());
     let question = Question { is_queued: false, ..question };
     let free = Reduction::new(queues, keys, now, question, &new_queues).stuck(&reached);
+    if free.is_empty() {
+        return Some(cycle);
+    }
     if queues.owner_id(new.db, new.owner()).is_some_and(|id| free.contains(&id)) {
         return None;
     }
