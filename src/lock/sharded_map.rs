@@ -228,7 +228,8 @@ mod tests {
             }
             let after = capacities(&map);
             if before.len() == after.len() {
-                // A removal may cost a table the room for one entry, where its place is not used again. That moves none.
+                // A removal may cost a table the room for one entry, where its place is not used again. That moves
+                // none.
                 let is_resized =
                     |(before, after): &(&usize, &usize)| before.abs_diff(**after) > **before.min(after) / 2;
                 let grown = before.iter().zip(&after).filter(is_resized);

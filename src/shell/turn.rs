@@ -290,8 +290,8 @@ fn next_timer(manager: &LockManager) -> NextTimer {
     NextTimer { instant: next.instant.into_iter().chain(inspections::due()).min(), ..next }
 }
 
-/// The same from a command, which may run just before the server sleeps, behind one for which its client was blocked, or
-/// on a thread of another module, while the server sleeps.
+/// The same from a command, which may run just before the server sleeps, behind one for which its client was blocked,
+/// or on a thread of another module, while the server sleeps.
 #[inline]
 fn schedule_and_wake(manager: &mut LockManager) {
     if manager.take_sooner() || manager.has_due() || events::is_any() {

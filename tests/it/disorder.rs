@@ -312,7 +312,8 @@ fn disturbance(rng: &mut Rng, client: i64) -> Vec<String> {
         13 => "DEBUG RELOAD".into(),
         14 => format!("CLIENT KILL ID {client}"),
         15 if rng.one_in(4) => "CLIENT KILL TYPE normal SKIPME yes".into(),
-        // Redis 7.0 and Valkey 8.1 end, also without the module, where TIMEOUT unblocks a client that a pause holds back.
+        // Redis 7.0 and Valkey 8.1 end, also without the module, where TIMEOUT unblocks a client that a pause holds
+        // back.
         15 | 16 => {
             let way = rng.pick(&["TIMEOUT", "ERROR"]);
             return vec!["CLIENT UNPAUSE".into(), format!("CLIENT UNBLOCK {client} {way}")];

@@ -349,8 +349,8 @@ impl LockManager {
         self.attempt(&mut entry, &mut host.clients, host.now, key.as_ref(), queue, id, turn);
     }
 
-    /// The owners that may pass a stuck request for several keys at the head of the queue: a request for this key only is
-    /// passed by none.
+    /// The owners that may pass a stuck request for several keys at the head of the queue: a request for this key only
+    /// is passed by none.
     fn owners_that_may_pass(&self, queue: QueueId) -> Vec<Owner> {
         let Some(queue) = self.queues.get(queue) else { return Vec::new() };
         let mut passing = Vec::new();

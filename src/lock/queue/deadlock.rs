@@ -2,7 +2,7 @@
 //! gave back all that it holds, and then those that were served by that, and so on. A request that would still wait
 //! then, because of its own waiting, gets DEADLOCK".
 //!
-//! [`Reduction`] imagines that. A request that nothing can wait for is spared it.
+//! `Reduction` imagines that. A request that nothing can wait for is spared it.
 
 use super::edge::Edge;
 use super::new_request::NewRequest;

@@ -6,13 +6,13 @@
 //! without requests has no node. A semaphore counts: it is served in the order of its queue, as long as what the owners
 //! hold that are not free, with what the requests up to there ask for, is within LIMIT.
 //!
-//! | wait on a key                                  | served when these owners are free                                |
-//! | ---------------------------------------------- | ---------------------------------------------------------------- |
-//! | that the owner holds, or will by a request     | (it is served with that request)                                 |
-//! | for a mutex, to write                          | the holders; all requests ahead that it may not pass             |
-//! | to read                                        | the writers among them                                           |
-//! | for permits                                    | as many as it takes; the requests ahead are served               |
-//! | that has become something else                 | (the request is told so)                                         |
+//! | wait on a key                                 | served when these owners are free                                |
+//! | --------------------------------------------- | ---------------------------------------------------------------- |
+//! | that the owner holds, or will by a request    | (it is served with that request)                                 |
+//! | for a mutex, to write                         | the holders; all requests ahead that it may not pass             |
+//! | to read                                       | the writers among them                                           |
+//! | for permits                                   | as many as it takes; the requests ahead are served               |
+//! | that has become something else                | (the request is told so)                                         |
 
 use std::collections::BTreeMap;
 

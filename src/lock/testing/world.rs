@@ -36,6 +36,15 @@ impl Model {
         self.values.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
+    /// What LOCK.INFO shows of a key: the hold of an ended connection counts as ended, also while the server refuses to
+    /// write that.
+    pub fn seen(&self, key: Word) -> Option<Value> {
+        let mut value = self.value(key)?.clone();
+        let Some(lock) = value.lock_mut() else { return Some(value) };
+        lock.holders.retain(|holder| !holder.session.is_some_and(|(client, _)| self.gone.contains(&client)));
+        (!lock.holders.is_empty()).then_some(value)
+    }
+
     /// Who waits for a key, in the order of their places; kept places left out.
     pub fn waiters<'a>(&'a self, key: Word) -> impl Iterator<Item = &'a Request> + 'a {
         self.requests.iter().filter(move |request| request.waits_for(key))

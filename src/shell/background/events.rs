@@ -145,8 +145,8 @@ pub fn take_next() -> Option<Event> {
     next
 }
 
-/// While a turn is on: if it ends by a panic, it is not known what the rules have come to know before it. Callbacks then
-/// note everything, until the next turn is over.
+/// While a turn is on: if it ends by a panic, it is not known what the rules have come to know before it. Callbacks
+/// then note everything, until the next turn is over.
 pub struct NotingAll;
 
 impl Drop for NotingAll {

@@ -17,10 +17,10 @@ use crate::shell::ffi::string::{OwnedStr, Str};
 /// What the server does for a client that is unblocked, when the turn is over: its reply, and its place in lists.
 const UNBLOCKING_US: u64 = 8;
 
-/// A request is granted by the permissions with which it was sent if it has waited for less than this: an ACL that changes
-/// in so short a time could as well have changed after the grant. To check them again costs 3,000 to 4,000 instructions,
-/// a tenth of a hand-off (callgrind, Redis 7.0.15), and where locks go from hand to hand quickly waits are shorter. No
-/// event or counter of the server tells a module that an ACL has changed.
+/// A request is granted by the permissions with which it was sent if it has waited for less than this: an ACL that
+/// changes in so short a time could as well have changed after the grant. To check them again costs 3,000 to 4,000
+/// instructions, a tenth of a hand-off (callgrind, Redis 7.0.15), and where locks go from hand to hand quickly waits
+/// are shorter. No event or counter of the server tells a module that an ACL has changed.
 const PERMITTED_FOR_MS: u64 = 20;
 
 /// The clients of the rules: those who wait, and a context to publish with.

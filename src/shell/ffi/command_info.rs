@@ -38,8 +38,8 @@ fn set_acl_categories(command: *mut raw::RedisModuleCommand, categories: &str) -
     unsafe { set(command, categories.as_ptr()) == raw::REDISMODULE_OK as c_int }
 }
 
-/// Registers a command; only while the module is being loaded. It is in the ACL category too, where the server knows it.
-/// `None`: the server refuses the command.
+/// Registers a command; only while the module is being loaded. It is in the ACL category too, where the server knows
+/// it. `None`: the server refuses the command.
 pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: &str) -> Option<()> {
     // Redis names its commands in small letters, and says them so in its errors.
     let name = CString::new(command.name.to_ascii_lowercase()).ok()?;
@@ -59,8 +59,8 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
     if registered.is_null() {
         return None;
     }
-    // Where there is no place for another category, the command is in the server's own all the same: without `admin` and
-    // `dangerous` `+@all -@admin -@dangerous` would allow LOCK.BREAK.
+    // Where there is no place for another category, the command is in the server's own all the same: without `admin`
+    // and `dangerous` `+@all -@admin -@dangerous` would allow LOCK.BREAK.
     if !set_acl_categories(registered, &format!("{} {category}", command.categories))
         && !set_acl_categories(registered, command.categories)
     {

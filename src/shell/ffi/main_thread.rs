@@ -25,6 +25,6 @@ pub struct MainThread<T>(pub T);
 
 // SAFETY: the server runs commands, callbacks, events and timers of a module on its main thread, one after the other.
 // Another module may run a command on a thread of its own, while it has the server's lock and the main thread sleeps:
-// that too is one after the other. The exceptions (`free` of a value, see `keyspace::datatype`) touch no such value from
-// another thread.
+// that too is one after the other. The exceptions (`free` of a value, see `keyspace::datatype`) touch no such value
+// from another thread.
 unsafe impl<T> Sync for MainThread<T> {}

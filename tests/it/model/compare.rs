@@ -67,7 +67,7 @@ impl Shown<'_> {
             }
             let value = model.value(key).cloned();
             self.compare_key(key, value.as_ref(), [kind, exists, pttl])?;
-            self.compare_info(model, fences, key, value.as_ref(), info)?;
+            self.compare_info(model, fences, key, model.seen(key).as_ref(), info)?;
             self.compare_waiters(model, key, value.as_ref(), waiters)?;
         }
         fences.end_step();

@@ -159,7 +159,8 @@ fn who_asked_to_upgrade_and_whose_own_lease_ended_waits_like_any_writer() {
     assert_eq!(rows(&mut client, "k"), [row("a", "write", 1)], "what had ended is no read hold any more");
 }
 
-/// What ends the READ of an owner that waits for WRITE, and whether its request stands behind the writer that came later.
+/// What ends the READ of an owner that waits for WRITE, and whether its request stands behind the writer that came
+/// later.
 #[test]
 fn an_upgrade_waits_in_the_order_of_its_arrival_when_its_read_has_ended() {
     for end in ["RWLOCK.RELEASE k a READ", "LOCK.BREAK k OWNER a", "RWLOCK.RENEW k a PX 1"] {
