@@ -1,6 +1,7 @@
 //! Sessions: the lock belongs to a connection. The server renews it while the connection lives and releases it when
 //! the connection ends, and nobody needs a watchdog.
 
+use crate::support::skip::skip;
 use crate::support::waiting::*;
 use crate::support::{cpu_time, in_sync, until, Client, Reply, Server};
 use std::time::Duration;
@@ -213,9 +214,24 @@ mod end {
         assert_eq!(client.run("EXISTS written"), Reply::Int(0));
     }
 
+    /// Whether the end of a connection from this port has arrived at the server's socket, read or not.
+    fn has_end_arrived(server: &Server, client_port: &str) -> bool {
+        const CLOSE_WAIT: &str = "08";
+        let port = |text: &str| i64::from_str_radix(text.rsplit(':').next().unwrap_or_default(), 16).ok();
+        let client_port = client_port.parse().ok();
+        let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux tells its sockets");
+        sockets.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
+            let [_, local, remote, state, ..] = fields[..] else { return false };
+            port(local) == Some(server.port().into()) && port(remote) == client_port && state == CLOSE_WAIT
+        })
+    }
+
     /// The server reads the end first, and closes the client only when the turn is over.
     #[test]
     fn no_look_that_arrives_together_with_the_end_takes_the_lock_for_held() {
+        if !cfg!(target_os = "linux") {
+            return skip("where a connection stands is read from /proc");
+        }
         let server = quiet().start();
         let (mut client, mut another) = (server.client(), server.client());
         for look in ["LOCK.HELD k a", "LOCK.EXEC k a SET written 1"] {
@@ -223,7 +239,10 @@ mod end {
             session.run("LOCK.ACQUIRE k a PX 60000 SESSION");
             assert_eq!(client.run("LOCK.HELD k a").items().len(), 3);
             let mut sleeper = put_to_sleep(&server, Duration::from_millis(200));
+            let address = session.address();
             drop(session);
+            let port = address.rsplit(':').next().expect("an address has a port");
+            until("the end has arrived", || has_end_arrived(&server, port));
             another.send_line(look);
             assert_eq!(sleeper.read(), Reply::ok());
             let reply = another.read();

@@ -172,7 +172,7 @@ impl<'c> Reader<'c> {
 ///
 /// Redis 7.0 reads a null pointer when it is asked for the user of a client that has none. It says whether there is one
 /// when it is to run a command as that user, before it finds that the command lacks its arguments. Redis 7.0.5 alone
-/// looks at the arguments first: there the command is PING, which needs none.
+/// looks at the arguments first: there the command is PING, which needs none, and ACL LOG names a user without PING.
 pub fn has_user(ctx: Ctx<'_>, command: &CStr) -> bool {
     const REDIS_7_0_5: c_int = 0x0007_0005;
     // SAFETY: the format has no arguments.
