@@ -216,13 +216,13 @@ mod end {
 
     /// Whether the end of a connection from this port has arrived at the server's socket, read or not.
     fn has_end_arrived(server: &Server, client_port: &str) -> bool {
-        const CLOSE_WAIT: &str = "08";
+        const ESTABLISHED: &str = "01";
         let port = |text: &str| i64::from_str_radix(text.rsplit(':').next().unwrap_or_default(), 16).ok();
         let client_port = client_port.parse().ok();
         let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux tells its sockets");
-        sockets.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
+        !sockets.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
             let [_, local, remote, state, ..] = fields[..] else { return false };
-            port(local) == Some(server.port().into()) && port(remote) == client_port && state == CLOSE_WAIT
+            port(local) == Some(server.port().into()) && port(remote) == client_port && state == ESTABLISHED
         })
     }
 
