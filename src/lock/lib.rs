@@ -11,7 +11,6 @@
 //! | `name_map`    | how are maps by names hashed, which clients choose                             |
 //! | `name_filter` | is this name certainly none of a table of names                                |
 //! | `one_or_many` | how is a list kept that usually has one element                                |
-//! | `sharded_map` | how does a table grow and shrink without moving thousands of entries at once   |
 //! | `shrink`      | how is the memory of a rush given back                                         |
 //! | `testing`     | does all of it hold under any schedule                                         |
 //!
@@ -28,7 +27,6 @@ pub mod name_filter;
 pub mod name_map;
 pub mod one_or_many;
 pub mod queue;
-pub mod sharded_map;
 pub mod shrink;
 pub mod value;
 

@@ -1,26 +1,23 @@
 //! Timers by the time at which they fire: one structure for all of them, so that one timer of the host serves it.
 
-use std::collections::BTreeSet;
-use std::hash::Hash;
-
-use crate::sharded_map::ShardedIdMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A set of timers by points `P` of one clock, at most one timer for each subject.
 #[derive(Clone, Debug)]
 pub struct TimerSet<T, P> {
-    by_subject: ShardedIdMap<T, P>,
+    by_subject: BTreeMap<T, P>,
     by_time: BTreeSet<(P, T)>,
     /// A timer was set that fires before those that were there when [`TimerSet::take_sooner`] was asked last.
     sooner: bool,
 }
 
-impl<T: Copy + Ord + Hash, P: Copy + Ord> Default for TimerSet<T, P> {
+impl<T: Copy + Ord, P: Copy + Ord> Default for TimerSet<T, P> {
     fn default() -> Self {
-        TimerSet { by_subject: ShardedIdMap::default(), by_time: BTreeSet::new(), sooner: false }
+        TimerSet { by_subject: BTreeMap::new(), by_time: BTreeSet::new(), sooner: false }
     }
 }
 
-impl<T: Copy + Ord + Hash, P: Copy + Ord> TimerSet<T, P> {
+impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
     /// The subject's timer fires at `when`, and no more at the time set before.
     pub fn set(&mut self, subject: T, when: P) {
         if let Some(before) = self.by_subject.insert(subject, when) {

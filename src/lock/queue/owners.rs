@@ -1,12 +1,11 @@
 //! The owners that wait, or hold what is waited for, by number: a search for a deadlock follows them without hashing
 //! a name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::request::{Others, OwnerId, QueueId};
 use crate::id_map::IdMap;
 use crate::key::RequestId;
-use crate::sharded_map::{ShardedIdMap, ShardedNameMap};
 use crate::value::owner::Owner;
 
 /// What an owner has to do with wait queues.
@@ -25,8 +24,8 @@ pub(super) struct Known {
 pub(super) struct Owners {
     // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
     // time.
-    ids: IdMap<i32, ShardedNameMap<Owner, OwnerId>>,
-    known: ShardedIdMap<OwnerId, Known>,
+    ids: IdMap<i32, BTreeMap<Owner, OwnerId>>,
+    known: BTreeMap<OwnerId, Known>,
     last_number: u64,
 }
 
@@ -72,7 +71,7 @@ impl Owners {
 
     #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty() && self.ids.values().all(ShardedNameMap::is_empty)
+        self.known.is_empty() && self.ids.values().all(BTreeMap::is_empty)
     }
 
     fn enter(&mut self, db: i32, owner: &Owner) -> OwnerId {

@@ -15,7 +15,6 @@ use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_filter::NameFilter;
 use crate::one_or_many::OneOrMany;
-use crate::sharded_map::{ShardedIdMap, ShardedNameMap};
 use crate::value::claim::{Family, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -23,12 +22,12 @@ use crate::value::owner::Owner;
 /// All wait queues of one server.
 #[derive(Clone, Debug, Default)]
 pub struct WaitQueues {
-    queues: ShardedIdMap<QueueId, WaitQueue>,
+    queues: BTreeMap<QueueId, WaitQueue>,
     // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
     // time.
-    by_key: IdMap<i32, ShardedNameMap<Rc<[u8]>, QueueId>>,
+    by_key: IdMap<i32, BTreeMap<Rc<[u8]>, QueueId>>,
     names: NameFilter,
-    requests: ShardedIdMap<RequestId, QueuedRequest>,
+    requests: BTreeMap<RequestId, QueuedRequest>,
     owners: Owners,
     /// Kept places, the one gone longest first.
     away: BTreeMap<u64, RequestId>,
@@ -239,7 +238,7 @@ impl WaitQueues {
     /// Whether nothing is left of those who waited.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
-        self.by_key.values().all(ShardedNameMap::is_empty)
+        self.by_key.values().all(BTreeMap::is_empty)
             && self.requests.is_empty()
             && self.owners.is_empty()
             && self.away.is_empty()

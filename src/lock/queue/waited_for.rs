@@ -6,9 +6,10 @@
 
 use super::owners::Owners;
 use super::request::{OwnerId, QueueId};
+use std::collections::BTreeMap;
+
 use crate::id_map::IdMap;
 use crate::one_or_many::OneOrMany;
-use crate::sharded_map::ShardedIdMap;
 use crate::shrink;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -20,7 +21,7 @@ const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitedFor {
     /// The holders of the key of each queue, where they are few.
-    by_queue: ShardedIdMap<QueueId, OneOrMany<OwnerId>>,
+    by_queue: BTreeMap<QueueId, OneOrMany<OwnerId>>,
     /// The queues whose keys have to be opened, and their databases.
     opaque: IdMap<QueueId, i32>,
 }

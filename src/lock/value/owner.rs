@@ -1,6 +1,7 @@
 //! The identity that holds or waits: 1 to 1,024 bytes, any bytes.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -87,6 +88,18 @@ impl PartialEq for Owner {
 }
 
 impl Eq for Owner {}
+
+impl PartialOrd for Owner {
+    fn partial_cmp(&self, other: &Owner) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Owner {
+    fn cmp(&self, other: &Owner) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
 
 impl Hash for Owner {
     fn hash<H: Hasher>(&self, state: &mut H) {

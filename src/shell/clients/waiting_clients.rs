@@ -2,12 +2,13 @@
 //!
 //! Every blocked client is unblocked exactly once: when its entry is taken out of `waiting`.
 
+use std::collections::BTreeMap;
+
 use command::name::Prefix;
 use lock::id_map::{IdMap, IdSet};
 use lock::key::{ClientId, RequestId};
 use lock::manager::departure::Departure;
 use lock::manager::lock_manager::LockManager;
-use lock::sharded_map::ShardedIdMap;
 use lock::shrink;
 use lock::value::owner::Owner;
 use lock::value::time::Now;
@@ -19,8 +20,8 @@ use crate::shell::ffi::server::Audience;
 /// Those who wait, by request.
 #[derive(Default)]
 pub struct WaitingClients {
-    waiting: ShardedIdMap<RequestId, WaitingClient>,
-    by_blocked: ShardedIdMap<BlockedId, RequestId>,
+    waiting: BTreeMap<RequestId, WaitingClient>,
+    by_blocked: BTreeMap<BlockedId, RequestId>,
     by_subscriber: IdMap<ClientId, IdSet<RequestId>>,
     /// The connection of which the server said last that it ended. It says so right before it unblocks that client.
     last_gone: Option<ClientId>,

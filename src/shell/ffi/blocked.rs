@@ -26,7 +26,7 @@ pub struct BlockCallbacks {
 pub struct BlockedClient(*mut raw::RedisModuleBlockedClient);
 
 /// Which blocked client a callback is about. Unique among those that are not unblocked yet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockedId(usize);
 
 impl BlockedClient {
