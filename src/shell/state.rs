@@ -121,7 +121,7 @@ impl State {
             }
             Event::ClientGone(client) => {
                 manager.end_session(client);
-                clients.client_gone(manager, now, client);
+                clients.client_gone(manager, client);
             }
             Event::GrantTold(client, request) => clients.told(manager, client, request),
             Event::GrantUndelivered(request) => manager.undelivered(request),

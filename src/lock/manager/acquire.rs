@@ -9,9 +9,10 @@ use crate::queue::new_request::NewRequest;
 use crate::queue::precedence::{is_first, Passing};
 use crate::queue::request::{Arrival, Place, QueueId, Rank};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
-use crate::value::claim::{InvalidClaim, LockRequest};
+use crate::value::claim::{Count, InvalidClaim, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, Grant, KeyError};
+use crate::value::owner::Owner;
 use crate::value::time::{Now, WaitLimit};
 
 /// A request to acquire one or several locks of one database.
@@ -121,9 +122,10 @@ impl LockManager {
         let is_new_limit = take_over_limit(&mut entry, lock_request.claim.limit())
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
         self.watch_open(&mut entry, queue);
+        let never_fit = if is_new_limit { self.over_limit(&mut entry, queue) } else { Vec::new() };
         drop(entry);
         if is_new_limit {
-            self.refuse_over_limit(host, queue);
+            self.dismiss_all(&mut host.clients, host.now, never_fit, OVER_LIMIT);
             self.serve(host, queue);
         }
         Ok(Acquired::Queued(id))
@@ -252,9 +254,9 @@ impl LockManager {
         for name in names {
             let Some(queue) = self.queues.id_of(KeyRef { db, name }) else { continue };
             if lock_request.claim.limit().is_some_and(|limit| self.queues.set_limit(queue, limit)) {
-                self.refuse_over_limit(host, queue);
+                let never_fit = self.over_limit(&mut host.keys.open(KeyRef { db, name }), queue);
+                self.dismiss_all(&mut host.clients, host.now, never_fit, OVER_LIMIT);
             }
-            self.serve_who_holds(host, queue, lock_request.owner);
             self.serve(host, queue);
         }
         Ok(Acquired::Granted(grant))
@@ -354,14 +356,22 @@ impl LockManager {
         Some(id)
     }
 
-    /// Refuses the waiters that ask for more permits than the queue's limit.
-    fn refuse_over_limit<K, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) {
-        let Some((queue, limit)) = self.queues.get(queue).and_then(|queue| Some((queue, queue.limit?))) else { return };
-        let never_fits =
-            |id: &RequestId| self.queues.request(*id).is_some_and(|queued| queued.claim.count().number() > limit);
-        let ids: Vec<_> = queue.present().map(|(_, id)| id).filter(never_fits).collect();
-        let outcome = WaitOutcome::Impossible(InvalidClaim::OverLimit.into());
-        self.dismiss_all(&mut host.clients, host.now, ids, outcome);
+    /// The waiters that can never fit the queue's limit, with what their owners hold already.
+    pub(super) fn over_limit<E: Entry>(&self, entry: &mut E, queue: QueueId) -> Vec<RequestId> {
+        let Some((queue, limit)) = self.queues.get(queue).and_then(|queue| Some((queue, queue.limit?))) else {
+            return Vec::new();
+        };
+        let mut held = |owner: &Owner| match entry.lock_and_until() {
+            Some((lock, until)) => lock.hold(owner.as_bytes(), until).map_or(0, |hold| hold.holds),
+            None => 0,
+        };
+        let mut never_fits = |id: &RequestId| {
+            self.queues.request(*id).is_some_and(|queued| match queued.claim.count() {
+                Count::Step(more) => held(&queued.owner).saturating_add(more) > limit,
+                Count::Exactly(permits) => permits > limit,
+            })
+        };
+        queue.present().map(|(_, id)| id).filter(|id| never_fits(id)).collect()
     }
 
     /// A retry has taken the place of this request over.
@@ -372,6 +382,9 @@ impl LockManager {
         self.remove(id);
     }
 }
+
+/// What a waiter is told that a smaller LIMIT turns out.
+pub(super) const OVER_LIMIT: WaitOutcome = WaitOutcome::Impossible(KeyError::Invalid(InvalidClaim::OverLimit));
 
 /// Where a request stands among those who wait for an open key.
 fn rank_of<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Rank {

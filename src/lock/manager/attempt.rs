@@ -13,26 +13,26 @@ use crate::queue::request::{Others, QueueId};
 use crate::value::claim::LockRequest;
 use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::Owner;
-use crate::value::time::Now;
+use crate::value::time::{Instant, Now};
 
 /// What became of an attempt to serve a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// It holds what it asked for; whether its owner waits for more.
-    Granted(Others),
-    /// It was told that its turn will never come.
+    /// It holds what it asked for.
+    Granted,
+    /// It was told that it can never be granted.
     Dismissed,
-    /// It has to wait; so have those behind it.
+    /// It has to wait, and so has every request behind it.
     Stuck,
 }
 
-/// Whether those ahead of a request let it be served.
+/// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// They do.
-    Come,
-    /// They do not.
-    NotCome,
+pub(super) enum Precedence {
+    /// It is first, or overtakes every request ahead.
+    First,
+    /// It is granted only what its owner holds already.
+    Behind,
 }
 
 impl LockManager {
@@ -46,18 +46,21 @@ impl LockManager {
         key: KeyRef<'_>,
         queue: QueueId,
         id: RequestId,
-        turn: Turn,
+        precedence: Precedence,
     ) -> Attempt {
         let (Some(queued), Some(wait_queue)) = (self.queues.request(id), self.queues.get(queue)) else {
             return Attempt::Dismissed;
         };
+        if self.is_over(id, queued.until, now) {
+            return Attempt::Stuck;
+        }
         let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
         let is_last = wait_queue.is_last();
         let waited = Waited { request: id, ms: now.instant().ms_since(queued.since) };
         let request = LockRequest { owner: owner.as_ref(), claim: wait_queue.under_limit(queued.claim), lease };
         match self.admission(now, key, entry, &request) {
             Ok(Admission::AlreadyHeld) => {}
-            Ok(Admission::Admit) if turn == Turn::Come && !self.is_kept_by_grace(now, entry, &owner) => {}
+            Ok(Admission::Admit) if precedence == Precedence::First && !self.is_kept_by_grace(now, entry, &owner) => {}
             Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
             Err(error) => return self.dismiss_for(clients, id, error),
         }
@@ -72,8 +75,7 @@ impl LockManager {
                     self.note_new_holder(key, entry);
                 }
                 let claim = request.claim;
-                let others = self.remove(id);
-                if others == Others::Some {
+                if self.remove(id) == Others::Some {
                     self.gained(key, owner.as_bytes());
                 }
                 self.deliver(clients, waited, grant, || GrantInFlight {
@@ -82,9 +84,15 @@ impl LockManager {
                     claim,
                     grants: OneOrMany::One((key.to_key(), grant)),
                 });
-                Attempt::Granted(others)
+                Attempt::Granted
             }
         }
+    }
+
+    /// The client of the request waits no more, though the request is still in its queues: its wait has run out, or it
+    /// is among the endings. The queue is due again when it leaves.
+    fn is_over(&self, id: RequestId, until: Option<Instant>, now: &Now) -> bool {
+        self.endings.contains(id) || until.is_some_and(|until| until <= now.instant())
     }
 
     /// Grants all keys of a request for several, if all admit it.
@@ -94,9 +102,27 @@ impl LockManager {
         queue: QueueId,
         id: RequestId,
     ) -> Attempt {
-        let Some(queued) = self.queues.request(id).cloned() else { return Attempt::Dismissed };
+        let Some(queued) = self.queues.request(id) else { return Attempt::Dismissed };
+        let is_blocked_elsewhere = queued.blocked_on.is_some_and(|other| other != queue);
+        if is_blocked_elsewhere || self.is_over(id, queued.until, host.now) {
+            return Attempt::Stuck;
+        }
+        let queued = queued.clone();
         let (request, db) = (queued.request(), queued.db);
         let keys: Vec<Key> = self.queues.keys_of(&queued).cloned().collect();
+        // Beginning with the key that was in the way: of many keys that are released one after the other two are opened
+        // each time.
+        let blocked = queued.queues.iter().position(|other| *other == queue).unwrap_or_default();
+        let mut admitting = Vec::new();
+        for index in (blocked..keys.len()).chain(0..blocked) {
+            let (key, other) = (keys[index].as_ref(), queued.queues[index]);
+            match self.admission(host.now, key, &mut host.keys.open(key), &request) {
+                Ok(Admission::AlreadyHeld) => {}
+                Ok(Admission::Admit) => admitting.push(other),
+                Ok(Admission::Wait) => return self.is_blocked_on(id, other),
+                Err(error) => return self.dismiss_for(&mut host.clients, id, error),
+            }
+        }
         // The keys share a slot, but each migrates by itself.
         match keys.iter().map(|key| host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
             None | Some(Gate::Open) => {}
@@ -109,20 +135,10 @@ impl LockManager {
                 return Attempt::Dismissed;
             }
         }
-        let mut admitting = Vec::new();
-        for (key, other) in keys.iter().zip(&queued.queues) {
-            let admission = self.admission(host.now, key.as_ref(), &mut host.keys.open(key.as_ref()), &request);
-            match admission {
-                Ok(Admission::AlreadyHeld) => {}
-                Ok(Admission::Admit) => admitting.push(*other),
-                Ok(Admission::Wait) => return Attempt::Stuck,
-                Err(error) => return self.dismiss_for(&mut host.clients, id, error),
-            }
-        }
         let mut passing = Passing::new(&self.queues, db, queued.owner.as_bytes());
-        let is_first = |other| is_first(&self.queues, &mut host.keys, &mut passing, other, queued.place);
-        if !admitting.into_iter().all(is_first) {
-            return Attempt::Stuck;
+        let is_behind = |other: &QueueId| !is_first(&self.queues, &mut host.keys, &mut passing, *other, queued.place);
+        if let Some(other) = admitting.into_iter().find(is_behind) {
+            return self.is_blocked_on(id, other);
         }
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         if self.grace.is_running(host.now) && !holds_all(&mut host.keys, db, &names, queued.owner.as_bytes()) {
@@ -135,7 +151,7 @@ impl LockManager {
         match self.grant(host, db, &names, &request, GrantedBy { session: queued.session, waited: Some(waited) }) {
             Err(error) => self.dismiss_for(&mut host.clients, id, error),
             Ok(grants) => {
-                let others = self.remove(id);
+                self.remove(id);
                 let other_queues =
                     queued.queues.iter().filter(|other| **other != queue && self.queues.get(**other).is_some());
                 self.due.extend(other_queues.copied());
@@ -146,9 +162,14 @@ impl LockManager {
                     let grants = keys.into_iter().zip(grants).collect();
                     GrantInFlight { request: id, owner, claim, grants }
                 });
-                Attempt::Granted(others)
+                Attempt::Granted
             }
         }
+    }
+
+    fn is_blocked_on(&mut self, id: RequestId, queue: QueueId) -> Attempt {
+        self.queues.set_blocked_on(id, Some(queue));
+        Attempt::Stuck
     }
 
     /// Tells a waiter that it was granted the lock.

@@ -1,14 +1,12 @@
 //! Waiters that go: their time runs out, their connection ends, they are cancelled, or told that their turn never
 //! comes.
 
-use std::collections::VecDeque;
-
+use super::endings::Ending;
 use super::lock_manager::{LockManager, Timer};
 use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
 use crate::id_map::IdSet;
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{Others, QueueId, QueuedRequest};
-use crate::shrink;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
 
@@ -84,15 +82,9 @@ impl LockManager {
         let Some(queue) = self.queues.id_of(key) else { return Ok(Cancelled::Nothing) };
         let stands_here = |id: &RequestId| self.queues.request(*id).is_some_and(|queued| queued.stands_in(queue));
         let ids: Vec<_> = self.queues.requests_of(key.db, owner).filter(stands_here).collect();
-        let queues_of = |id: &RequestId| self.queues.request(*id).map(|queued| queued.queues.clone());
-        let queues: Vec<_> = ids.iter().filter_map(queues_of).flatten().collect();
-        for id in &ids {
-            self.dismiss(&mut host.clients, *id, WaitOutcome::Cancelled);
-        }
-        for queue in queues {
-            self.serve(host, queue);
-        }
-        Ok(if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some })
+        let cancelled = if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some };
+        self.dismiss_all(&mut host.clients, host.now, ids, WaitOutcome::Cancelled);
+        Ok(cancelled)
     }
 
     /// A waiter was sent the reply that it has the lock, and was still there when that turn of the server was over.
@@ -115,12 +107,12 @@ impl LockManager {
     /// The server is no primary any more: nobody waits here, nothing is bound. Nothing is told yet:
     /// [`LockManager::drain`] follows.
     pub fn demote(&mut self) {
-        let ids: Vec<_> = self.queues.requests().map(|(id, _)| id).collect();
-        self.dismissed.extend(ids.into_iter().map(|id| (id, WaitOutcome::Demoted)));
+        self.endings.extend(self.queues.requests().map(|(id, _)| id), Ending::Told(WaitOutcome::Demoted));
         self.db_changed(None);
         self.due.clear();
-        self.changed.clear();
+        self.sweeps.clear();
         self.to_try.clear();
+        self.trying = None;
         self.ended.clear();
         self.deliveries.clear();
     }
@@ -132,9 +124,12 @@ impl LockManager {
         let queues: IdSet<_> = queues.map(|(id, _)| id).collect();
         let stands_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
         let requests = self.queues.requests().filter(|(_, request)| stands_there(request));
-        let mut ids: Vec<_> = requests.map(|(id, request)| (request.place, id)).collect();
-        ids.sort_unstable();
-        self.dismissed.extend(ids.into_iter().map(|(_, id)| (id, WaitOutcome::TryAgain)));
+        self.endings.extend(requests.map(|(id, _)| id), Ending::Told(WaitOutcome::TryAgain));
+    }
+
+    /// A connection has ended by which these requests wait. Nothing is written: [`LockManager::drain`] follows.
+    pub fn leave_all(&mut self, ids: impl IntoIterator<Item = RequestId>) {
+        self.endings.extend(ids, Ending::Left);
     }
 
     /// Takes a request out and tells its client why.
@@ -153,7 +148,7 @@ impl LockManager {
         clients.answer(id, outcome)
     }
 
-    /// The same with many, as far as the turn goes.
+    /// Tells many, as far as the turn goes, and the rest in the next turns.
     pub(super) fn dismiss_all<C: Clients>(
         &mut self,
         clients: &mut C,
@@ -161,36 +156,18 @@ impl LockManager {
         ids: Vec<RequestId>,
         outcome: WaitOutcome,
     ) {
-        self.dismissed.extend(ids.into_iter().map(|id| (id, outcome)));
-        self.tell_dismissed(clients, now);
+        self.endings.extend(ids, Ending::Told(outcome));
+        while self.end_next_request(clients, now) && !now.is_turn_over() {}
     }
 
-    /// Tells those who wait in vain, as far as the turn goes.
-    pub(super) fn tell_dismissed<C: Clients>(&mut self, clients: &mut C, now: &Now) {
-        while let Some((id, outcome)) = self.dismissed.pop_front() {
-            // Who has gone meanwhile, or was granted the lock, is told nothing.
-            if self.queues.request(id).is_none() {
-                continue;
-            }
-            self.dismiss(clients, id, outcome);
-            if now.is_turn_over() {
-                break;
-            }
+    /// Ends the next of the requests that end. False: there is none.
+    pub(super) fn end_next_request<C: Clients>(&mut self, clients: &mut C, now: &Now) -> bool {
+        let Some((id, ending)) = self.endings.take_next() else { return false };
+        match ending {
+            Ending::Told(outcome) => self.dismiss(clients, id, outcome),
+            Ending::Left => self.leave(now, id, Departure::MayComeBack),
         }
-        if self.dismissed.is_empty() {
-            self.dismissed = VecDeque::new();
-        }
-    }
-
-    /// Takes out everyone who stands in a queue.
-    pub(super) fn dismiss_queue<K, C: Clients>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        queue: QueueId,
-        outcome: WaitOutcome,
-    ) {
-        let ids = self.queues.all_in(queue);
-        self.dismiss_all(&mut host.clients, host.now, ids, outcome);
+        true
     }
 
     /// Takes a request out of its queues, with its timers and those of queues in which nobody stands any more.
@@ -200,16 +177,11 @@ impl LockManager {
             self.timers.clear(Timer::WaitEnds(id));
         }
         self.timers.clear(Timer::PlaceEnds(id));
-        self.to_try.remove((request.place, id));
+        self.endings.remove(id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
                 self.lease_ends.clear(queue);
-                self.timers.clear(Timer::GraceEnds(queue));
                 self.due.remove(queue);
-                self.changed.remove(&queue);
-                shrink::map(&mut self.changed);
-                self.unheld.remove(&queue);
-                shrink::set(&mut self.unheld);
             }
         }
         if self.queues.is_empty() {
@@ -336,6 +308,7 @@ mod tests {
         assert_eq!(fixture.cancel("z"), Ok(Cancelled::Nothing));
         assert_eq!(fixture.cancel("a"), Ok(Cancelled::Nothing), "it holds, and waits for nothing");
         assert_eq!(fixture.cancel("b"), Ok(Cancelled::Some));
+        fixture.drain();
         assert!(matches!(
             fixture.server.inbox.answers[..],
             [(_, WaitOutcome::Cancelled), (_, WaitOutcome::Granted { .. })]

@@ -3,6 +3,7 @@
 //! What is taken out and put back, because the server refuses writes, comes after all others: nothing starves.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 /// A set of things to do. They are taken in their order, from the one on that was taken last, round and round until
 /// none is left.
@@ -35,14 +36,14 @@ impl<T: Copy + Ord> Due<T> {
         self.all.contains(&one)
     }
 
+    /// Whether something between these is to be done.
+    pub fn contains_any(&self, range: RangeInclusive<T>) -> bool {
+        self.all.range(range).next().is_some()
+    }
+
     /// To be done.
     pub fn insert(&mut self, one: T) {
         self.all.insert(one);
-    }
-
-    /// All of them, which may be many, in any order.
-    pub fn insert_all(&mut self, many: Vec<T>) {
-        self.all.append(&mut many.into_iter().collect());
     }
 
     /// Not to be done any more.
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn what_is_put_back_comes_after_all_others() {
         let mut due = Due::default();
-        due.insert_all(vec![3, 1, 2]);
+        due.extend([3, 1, 2]);
         due.extend([2, 4]);
         due.remove(4);
         let mut taken = Vec::new();

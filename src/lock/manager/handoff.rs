@@ -1,23 +1,26 @@
-//! Hand-offs: who of the waiters is granted a key that has come free, or admits more.
+//! Hand-offs: a key that has come free, or admits more holders, is granted to the next waiters.
 //!
 //! Requests for this key alone are decided with the key open. A request for several keys opens each of them, one after
 //! the other, so the first key is closed before it.
 //!
-//! A turn may end after each waiter. The queue stays due then, and goes on in the next turn. Nobody gets in between:
-//! who still stands in the queue is ahead of every newcomer, whether a holder is in its way or not.
+//! A turn may end after each waiter. The queue stays due then, and goes on in the next turn. No newcomer gets in
+//! between: a request that still stands in the queue is ahead of it, whether a holder is in the way or not.
 
-use super::attempt::{Attempt, Turn};
+use std::collections::VecDeque;
+
+use super::acquire::OVER_LIMIT;
+use super::attempt::{Attempt, Precedence};
+use super::endings::Ending;
 use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::precedence::{is_first, Passing};
-use crate::queue::request::{Others, QueueId, QueuedRequest};
+use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaitQueue;
-use crate::shrink;
-use crate::value::claim::{Family, LockRequest};
-use crate::value::outcome::Admission;
-use crate::value::owner::{Owner, OwnerRef};
+use crate::value::claim::{Claim, Count, Family, InvalidClaim};
+use crate::value::outcome::KeyError;
+use crate::value::owner::Owner;
 use crate::value::time::Now;
 
 /// How to go on with a queue when its key has been closed.
@@ -27,16 +30,6 @@ pub(super) enum Next {
     Done,
     /// The head wants several keys.
     Head(RequestId),
-    /// This owner was granted a mutex, and has requests here that want other keys too.
-    RequestsOf(Owner),
-}
-
-/// How many of those who wait were asked what the change of their key means for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Inspected {
-    All,
-    /// The turn was over.
-    Some,
 }
 
 impl LockManager {
@@ -51,12 +44,15 @@ impl LockManager {
         is_waited_for.then(|| (queue, host.keys.gate(key)))
     }
 
-    /// What follows for a queue whose gate is not open: it is served later, or those who stand in it have to ask again.
+    /// What follows for a queue whose gate is not open: it is served later, or its requests are told to ask again.
     pub(super) fn put_off<K, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, gate: Gate) {
         match gate {
             Gate::Open => {}
             Gate::Closed => self.due.insert(queue),
-            Gate::Elsewhere => self.dismiss_queue(host, queue, WaitOutcome::TryAgain),
+            Gate::Elsewhere => {
+                let ids = self.queues.all_in(queue);
+                self.dismiss_all(&mut host.clients, host.now, ids, WaitOutcome::TryAgain);
+            }
         }
     }
 
@@ -77,17 +73,16 @@ impl LockManager {
             }
             None => return Gate::Open,
         }
-        let mut entry = host.keys.open(key.as_ref());
-        if self.has_become_another(&mut entry, queue) {
-            self.changed.entry(queue).or_default();
+        if self.is_tried(queue) {
+            self.due.insert(queue);
+            return Gate::Open;
         }
-        if self.changed.contains_key(&queue) {
+        let mut entry = host.keys.open(key.as_ref());
+        if let Err(error) = self.take_in_value(&mut entry, queue) {
             drop(entry);
-            if self.inspect_again(host, key.as_ref(), queue) == Inspected::Some {
-                self.due.insert(queue);
-                return Gate::Open;
-            }
-            entry = host.keys.open(key.as_ref());
+            let ids = self.queues.get(queue).into_iter().flat_map(WaitQueue::present).map(|(_, id)| id).collect();
+            self.dismiss_all(&mut host.clients, host.now, ids, WaitOutcome::Impossible(error));
+            return Gate::Open;
         }
         let next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
         drop(entry);
@@ -95,107 +90,125 @@ impl LockManager {
         Gate::Open
     }
 
-    /// Whether the key holds what those who wait do not know of, though no event has told.
-    pub(super) fn has_become_another<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
-        match entry.content() {
-            Content::Free => false,
-            Content::Foreign => true,
-            Content::Lock(lock) => {
-                let is_of_family = |family| self.queues.get(queue).is_none_or(|queue| queue.family == family);
-                self.unheld.contains(&queue) || !lock.family().is_none_or(is_of_family)
-            }
+    /// What came to the key since it was inspected last, one answer for its whole queue: a holder that waits here has
+    /// its requests tried again, and a semaphore that others put here brings its LIMIT.
+    ///
+    /// # Errors
+    /// No request in the queue can ever be granted the value.
+    fn take_in_value<E: Entry>(&mut self, entry: &mut E, queue: QueueId) -> Result<(), KeyError> {
+        let Some(wait_queue) = self.queues.get(queue) else { return Ok(()) };
+        let lock = match entry.content() {
+            Content::Free => return Ok(()),
+            Content::Foreign => return Err(KeyError::WrongType),
+            Content::Lock(lock) => lock,
+        };
+        match lock.family() {
+            None => return Ok(()),
+            Some(family) if family != wait_queue.family => return Err(InvalidClaim::WrongFamily(family).into()),
+            Some(_) if lock.fence() == wait_queue.seen => return Ok(()),
+            Some(_) => {}
         }
-    }
-
-    /// The key may have become something else. Whoever can never be granted it now is told, wherever it stands; whoever
-    /// holds it now has its turn. Goes on behind those that an earlier turn came to.
-    fn inspect_again<K: Keys, C: Clients>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        key: KeyRef<'_>,
-        queue: QueueId,
-    ) -> Inspected {
-        loop {
-            let mut entry = host.keys.open(key);
-            match entry.content() {
-                Content::Free => return self.has_inspected(queue),
-                Content::Foreign => {}
-                Content::Lock(lock) => {
-                    // A semaphore that came here brings its LIMIT.
-                    lock.semaphore_limit().into_iter().for_each(|limit| _ = self.queues.set_limit(queue, limit));
-                }
+        let key = wait_queue.key.clone();
+        let gained: Vec<Owner> = match lock.exclusive_owner() {
+            Some(holder) => vec![holder.clone()],
+            None => {
+                let waiters = wait_queue.present().filter_map(|(_, id)| self.queues.request(id));
+                waiters.map(|it| it.owner.clone()).filter(|owner| lock.is_held_by(owner.as_bytes())).collect()
             }
-            // Who holds this key already is granted all of its keys, one of which may be this one: it is closed first.
-            let holder = loop {
-                let after = self.changed.get(&queue).copied().flatten();
-                let Some((place, id)) = self.queues.get(queue).and_then(|queue| queue.next_after(after)) else {
-                    if let Content::Lock(lock) = entry.content() {
-                        let holder = lock.exclusive_owner().cloned();
-                        holder.iter().for_each(|holder| self.gained(key, holder.as_bytes()));
-                    }
-                    return self.has_inspected(queue);
-                };
-                self.changed.insert(queue, Some(place));
-                let Some(queued) = self.queues.request(id) else { continue };
-                if queued.has_several_keys() {
-                    let (owner, claim, lease) = (queued.owner.clone(), queued.claim, queued.lease);
-                    match self.admission(
-                        host.now,
-                        key,
-                        &mut entry,
-                        &LockRequest { owner: owner.as_ref(), claim, lease },
-                    ) {
-                        Ok(Admission::AlreadyHeld) => break id,
-                        Ok(Admission::Admit | Admission::Wait) => {}
-                        Err(error) => _ = self.dismiss_for(&mut host.clients, id, error),
-                    }
-                } else {
-                    self.attempt(&mut entry, &mut host.clients, host.now, key, queue, id, Turn::NotCome);
-                }
-                if host.now.is_turn_over() {
-                    return Inspected::Some;
-                }
-            };
-            drop(entry);
-            self.attempt_several(host, queue, holder);
-            if host.now.is_turn_over() {
-                return Inspected::Some;
-            }
+        };
+        let (limit, fence) = (lock.semaphore_limit(), lock.fence());
+        self.queues.set_seen(queue, fence);
+        gained.iter().for_each(|owner| self.gained(key.as_ref(), owner.as_bytes()));
+        if limit.is_some_and(|limit| self.queues.set_limit(queue, limit)) {
+            let never_fit = self.over_limit(entry, queue);
+            self.endings.extend(never_fit, Ending::Told(OVER_LIMIT));
         }
-    }
-
-    fn has_inspected(&mut self, queue: QueueId) -> Inspected {
-        self.changed.remove(&queue);
-        shrink::map(&mut self.changed);
-        Inspected::All
+        Ok(())
     }
 
     /// An owner that holds a key reenters it, and passes requests that want it besides others: what else it waits for
-    /// is tried again, wherever that stands.
+    /// is tried again, wherever that stands, by the drain.
     pub(super) fn gained(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        let Some(id) = self.queues.id_of(key) else { return };
-        let requests = self.queues.requests_around(id, owner);
-        let present = requests.filter_map(|id| Some((self.queues.request(id).filter(|it| it.is_present())?.place, id)));
-        self.to_try.extend(present);
+        if let Some(queue) = self.queues.id_of(key) {
+            let waiting = self.queues.owner_with_requests(key.db, owner);
+            self.to_try.extend(waiting.map(|owner| (queue, owner)));
+        }
     }
 
-    /// Tries a request again whose owner has gained a key. What the gate said.
-    pub(super) fn try_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: RequestId) -> Gate {
-        let Some(queued) = self.queues.request(id).filter(|queued| queued.is_present()) else { return Gate::Open };
-        let (queues, place) = (queued.queues.clone(), queued.place);
-        let Some(key) = queues.first().and_then(|queue| self.queues.get(*queue)).map(|queue| queue.key.clone()) else {
-            return Gate::Open;
+    /// Tries one request again of an owner that has gained a key. `None`: there is none. Otherwise what the gate said.
+    pub(super) fn try_one_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+        let (gained, mut requests) = match self.trying.take() {
+            Some(trying) => trying,
+            None => {
+                let (queue, owner) = self.to_try.take_next()?;
+                (queue, self.requests_to_try(host, queue, owner))
+            }
+        };
+        let Some(id) = requests.pop_front() else { return Some(Gate::Open) };
+        self.trying = (!requests.is_empty()).then_some((gained, requests));
+        let queue = self.queues.request(id).filter(|queued| queued.is_present()).map(|queued| queued.queues[0]);
+        let Some((queue, key)) = queue.and_then(|id| Some((id, self.queues.get(id)?.key.clone()))) else {
+            return Some(Gate::Open);
         };
         let gate = host.keys.gate(key.as_ref());
         match gate {
-            Gate::Open => self.serve_request(host, queues[0], id),
-            Gate::Closed => self.to_try.insert((place, id)),
-            Gate::Elsewhere => self.put_off(host, queues[0], Gate::Elsewhere),
+            Gate::Open => self.serve_request(host, queue, key.as_ref(), id),
+            Gate::Closed => self.trying.get_or_insert((gained, VecDeque::new())).1.push_front(id),
+            Gate::Elsewhere => self.put_off(host, queue, Gate::Elsewhere),
         }
-        for queue in queues {
+        Some(gate)
+    }
+
+    /// The requests of an owner that what it holds of a key may let it have. Of a semaphore these are the ones that ask
+    /// for no more than it holds: the others are served in the order of the queue.
+    fn requests_to_try<K: Keys, C>(
+        &self,
+        host: &mut Host<'_, K, C>,
+        queue: QueueId,
+        owner: OwnerId,
+    ) -> VecDeque<RequestId> {
+        let (Some(wait_queue), Some(name)) = (self.queues.get(queue), self.queues.owner(owner)) else {
+            return VecDeque::new();
+        };
+        let held = match host.keys.open(wait_queue.key.as_ref()).lock_and_until() {
+            Some((lock, until)) => lock.hold(name.as_bytes(), until).map_or(0, |hold| hold.holds),
+            None => 0,
+        };
+        let is_wanted = |claim: &Claim| match claim {
+            Claim::Permits { count: Count::Step(_), .. } => false,
+            Claim::Permits { count: Count::Exactly(permits), .. } => *permits <= held,
+            Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => true,
+        };
+        self.queues.requests_around(queue, owner, is_wanted).into()
+    }
+
+    /// Whether requests are to be tried again of an owner that has gained this queue's key: they come before its head.
+    fn is_tried(&self, queue: QueueId) -> bool {
+        self.trying.as_ref().is_some_and(|(gained, _)| *gained == queue)
+            || self.to_try.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
+    }
+
+    /// Serves a request wherever it stands, if it may overtake every request ahead.
+    fn serve_request<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        queue: QueueId,
+        key: KeyRef<'_>,
+        id: RequestId,
+    ) {
+        let Some(request) = self.queues.request(id) else { return };
+        if request.has_several_keys() {
+            self.queues.set_blocked_on(id, None);
+            self.attempt_several(host, queue, id);
             self.watch(host, queue);
+            return;
         }
-        gate
+        let mut passing = Passing::new(&self.queues, request.db, request.owner.as_bytes());
+        let is_first = is_first(&self.queues, &mut host.keys, &mut passing, queue, request.place);
+        let precedence = if is_first { Precedence::First } else { Precedence::Behind };
+        let mut entry = host.keys.open(key);
+        self.attempt(&mut entry, &mut host.clients, host.now, key, queue, id, precedence);
+        self.watch_open(&mut entry, queue);
     }
 
     /// Grants an open key to the waiters for it alone, up to the first that has to wait or wants other keys too, or as
@@ -213,23 +226,17 @@ impl LockManager {
         let goes_on_later = self.due.contains(queue);
         while let Some(id) = self.queues.get(queue).and_then(WaitQueue::first) {
             let Some(head) = self.queues.request(id) else { break };
+            if self.is_tried(queue) {
+                self.go_on_later(queue);
+                break;
+            }
             if head.has_several_keys() {
                 return Next::Head(id);
             }
-            let owner = head.owner.clone();
-            match self.attempt(entry, clients, now, key, queue, id, Turn::Come) {
-                Attempt::Granted(others) => {
-                    if others == Others::Some {
-                        if let Some(next) = self.serve_owner_open(entry, clients, now, key, queue, owner) {
-                            return next;
-                        }
-                    }
-                    // A mutex has its one holder: nobody else fits.
-                    if self.has_one_holder(queue) {
-                        break;
-                    }
-                }
-                Attempt::Dismissed => {}
+            match self.attempt(entry, clients, now, key, queue, id, Precedence::First) {
+                // A mutex has its one holder: no other request fits.
+                Attempt::Granted if self.has_one_holder(queue) => break,
+                Attempt::Granted | Attempt::Dismissed => {}
                 Attempt::Stuck => break,
             }
             if now.is_turn_over() || goes_on_later {
@@ -249,135 +256,51 @@ impl LockManager {
         }
     }
 
-    /// An owner was just granted the key of a queue in which it stands too: what it holds by that comes before whoever
-    /// is first, also before more that it wants itself. Requests for other keys too are tried by the drain.
-    pub(super) fn serve_who_holds<K: Keys, C: Clients>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        queue: QueueId,
-        owner: OwnerRef<'_>,
-    ) {
-        let owner = owner.to_owner();
-        if self.requests_in(queue, &owner).is_empty() {
-            return;
-        }
-        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
-        let mut entry = host.keys.open(key.as_ref());
-        self.serve_owner_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue, owner);
-    }
-
-    /// In the same queue the owner that was just granted the key may stand once more: it reenters now, past everyone.
-    fn serve_owner_open<E: Entry, C: Clients>(
-        &mut self,
-        entry: &mut E,
-        clients: &mut C,
-        now: &Now,
-        key: KeyRef<'_>,
-        queue: QueueId,
-        owner: Owner,
-    ) -> Option<Next> {
-        for id in self.requests_in(queue, &owner) {
-            if self.queues.request(id).is_some_and(QueuedRequest::has_several_keys) {
-                return Some(Next::RequestsOf(owner));
-            }
-            // What it does not hold already has its turn when it is first.
-            self.attempt(entry, clients, now, key, queue, id, Turn::NotCome);
-        }
-        None
-    }
-
     /// Goes on where [`LockManager::serve_open`] had to close the key.
     pub(super) fn serve_on<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, mut next: Next) {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
-        loop {
-            match next {
-                Next::Done => return,
-                Next::RequestsOf(owner) => {
-                    self.serve_owners(host, queue, vec![owner]);
+        while let Next::Head(id) = next {
+            match self.attempt_several(host, queue, id) {
+                Attempt::Granted => break,
+                Attempt::Stuck => {
+                    self.try_overtaking(queue);
                     break;
                 }
-                Next::Head(id) => {
-                    let Some(head) = self.queues.request(id).cloned() else { return };
-                    match self.attempt_several(host, queue, id) {
-                        Attempt::Granted(_) => {
-                            self.serve_owners(host, queue, vec![head.owner]);
-                            break;
-                        }
-                        Attempt::Stuck => {
-                            let passing = self.owners_that_may_pass(queue);
-                            self.serve_owners(host, queue, passing);
-                            break;
-                        }
-                        Attempt::Dismissed => {
-                            if host.now.is_turn_over() {
-                                self.go_on_later(queue);
-                                break;
-                            }
-                        }
-                    }
+                Attempt::Dismissed if host.now.is_turn_over() => {
+                    self.go_on_later(queue);
+                    break;
                 }
+                Attempt::Dismissed => {}
             }
             let mut entry = host.keys.open(key.as_ref());
             next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
         }
-        let mut entry = host.keys.open(key.as_ref());
-        remove_if_vacant(&mut entry);
-        self.watch_open(&mut entry, queue);
-    }
-
-    /// Serves the requests of these owners that stand in the queue, wherever they stand.
-    fn serve_owners<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, owners: Vec<Owner>) {
-        for owner in owners {
-            for id in self.requests_in(queue, &owner) {
-                self.serve_request(host, queue, id);
-            }
+        if let Next::Head(_) = next {
+            let mut entry = host.keys.open(key.as_ref());
+            remove_if_vacant(&mut entry);
+            self.watch_open(&mut entry, queue);
         }
     }
 
-    /// Serves a request wherever it stands in the queue, if everyone ahead may be passed.
-    fn serve_request<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, id: RequestId) {
-        let Some(request) = self.queues.request(id) else { return };
-        if request.has_several_keys() {
-            self.attempt_several(host, queue, id);
-            return;
-        }
-        let mut passing = Passing::new(&self.queues, request.db, request.owner.as_bytes());
-        let is_first = is_first(&self.queues, &mut host.keys, &mut passing, queue, request.place);
-        let turn = if is_first { Turn::Come } else { Turn::NotCome };
-        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
-        let mut entry = host.keys.open(key.as_ref());
-        self.attempt(&mut entry, &mut host.clients, host.now, key.as_ref(), queue, id, turn);
-    }
-
-    /// The owners that may pass a stuck request for several keys at the head of the queue: a request for this key only
-    /// is passed by none.
-    fn owners_that_may_pass(&self, queue: QueueId) -> Vec<Owner> {
-        let Some(queue) = self.queues.get(queue) else { return Vec::new() };
+    /// The head is stuck and wants several keys: owners that may overtake it are tried by the drain.
+    fn try_overtaking(&mut self, queue: QueueId) {
+        let Some(wait_queue) = self.queues.get(queue) else { return };
         let mut passing = Vec::new();
-        let queued = queue.present().filter_map(|(_, id)| self.queues.request(id));
+        let queued = wait_queue.present().filter_map(|(_, id)| self.queues.request(id));
         for behind in queued.skip(1) {
             if self.queues.may_be_passed_by(behind) {
-                passing.push(behind.owner.clone());
+                passing.push((wait_queue.key.clone(), behind.owner.clone()));
             }
+            // No request overtakes one for this key only.
             if !behind.has_several_keys() {
                 break;
             }
         }
-        passing
+        passing.iter().for_each(|(key, owner)| self.gained(key.as_ref(), owner.as_bytes()));
     }
 
     fn has_one_holder(&self, queue: QueueId) -> bool {
         self.queues.get(queue).is_some_and(|queue| matches!(queue.family, Family::Mutex | Family::Reentrant))
-    }
-
-    /// The requests of an owner that wait in this queue, in the order of their places.
-    fn requests_in(&self, queue: QueueId, owner: &Owner) -> Vec<RequestId> {
-        let waits_here = |id: &RequestId| {
-            self.queues.request(*id).is_some_and(|queued| queued.is_present() && queued.stands_in(queue))
-        };
-        let mut requests: Vec<_> = self.queues.requests_around(queue, owner.as_bytes()).filter(waits_here).collect();
-        requests.sort_by_key(|id| self.queues.request(*id).map(|queued| queued.place));
-        requests
     }
 }
 

@@ -5,20 +5,19 @@
 //! the drain reads their keys. What nothing happened to is left alone: thousands may wait for one key.
 
 use super::lock_manager::LockManager;
-use crate::host::{Entry, Host, Keys};
+use crate::host::{Content, Entry, Host, Keys};
 use crate::key::Key;
 use crate::queue::request::QueueId;
 
 impl LockManager {
     /// Whether a request waits for a key that held no lock when it was inspected last.
-    #[inline]
     pub fn waits_for_unheld(&self) -> bool {
-        !self.unheld.is_empty()
+        self.queues.iter().any(|(_, queue)| queue.waiters() > 0 && queue.seen.is_none())
     }
 
     /// Those of these keys that have the name, in any database.
     pub fn unheld_named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
-        let is_unheld = |key: &Key| self.queues.id_of(key.as_ref()).is_some_and(|queue| self.unheld.contains(&queue));
+        let is_unheld = |key: &Key| self.queues.of_key(key.as_ref()).is_some_and(|queue| queue.seen.is_none());
         self.queues.keys_named(name).filter(is_unheld)
     }
 
@@ -42,15 +41,12 @@ impl LockManager {
 
     /// Whether the key is not as it was when `watch_open` saw it: another value, or a lease that ends sooner.
     fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
-        if self.has_become_another(entry, queue) {
-            return true;
-        }
+        let seen = self.queues.get(queue).and_then(|queue| queue.seen);
         match entry.lock_and_until() {
-            // Another type would be another value.
-            None => !self.unheld.contains(&queue),
+            None => seen.is_some() || matches!(entry.content(), Content::Foreign),
             Some((lock, until)) => {
                 let end = lock.first_deadline(until).timestamp();
-                end.is_some_and(|end| !self.lease_ends.fires_by(queue, end.plus_ms(1)))
+                lock.fence() != seen || end.is_some_and(|end| !self.lease_ends.fires_by(queue, end.plus_ms(1)))
             }
         }
     }

@@ -16,6 +16,7 @@ impl LockManager {
         self.bindings.unbind_key(key, last);
         self.shared_leases.leave(key, last);
         self.key_touched(key);
+        self.queues.id_of(key).into_iter().for_each(|queue| self.queues.set_seen(queue, None));
     }
 
     /// The lock that has gone from the key was held, by this owner the last, and this is why it has gone, as far as the
@@ -91,8 +92,6 @@ impl LockManager {
     pub fn key_touched(&mut self, key: KeyRef<'_>) {
         if let Some(queue) = self.queues.id_of(key) {
             self.due.insert(queue);
-            // All are told again, also those who were told before.
-            self.changed.insert(queue, None);
             self.queues.holders_may_differ(queue);
         }
     }
@@ -113,9 +112,8 @@ impl LockManager {
     /// Every key of the database, or of all, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
         self.bindings.unbind_db(db);
-        let ids = self.queues.holders_of_db_may_differ(db);
-        self.changed.extend(ids.iter().map(|id| (*id, None)));
-        self.due.insert_all(ids);
+        self.queues.holders_of_db_may_differ(db);
+        self.sweeps.begin(db);
     }
 }
 

@@ -8,19 +8,19 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::deliveries::Deliveries;
 use super::due::Due;
+use super::endings::Endings;
 use super::grace::Grace;
 use super::occurrence::{Observe, Occurrences};
 use super::samples::Samples;
 use super::session_bindings::{BindingId, Bindings, Slot};
 use super::shared_leases::SharedLeases;
 use super::statistics::Statistics;
+use super::sweep::Sweeps;
 use super::timer_set::TimerSet;
-use crate::host::WaitOutcome;
-use crate::id_map::{IdMap, IdSet};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::edge::Edge;
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::{Place, QueueId};
+use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Family, InvalidClaim};
 use crate::value::fence::FenceClock;
@@ -54,18 +54,18 @@ pub struct LockManager {
     pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
     /// The locks with several holders.
     pub(super) shared_leases: SharedLeases,
-    /// Requests whose clients are to be told that they wait in vain.
-    pub(super) dismissed: VecDeque<(RequestId, WaitOutcome)>,
+    /// Requests that end, and are still to be told or taken out of their queues.
+    pub(super) endings: Endings,
     /// Wait queues to be served as soon as somebody may write.
     pub(super) due: Due<QueueId>,
-    /// Those of them whose keys may have become something else, and up to which place those who wait were told.
-    pub(super) changed: IdMap<QueueId, Option<Place>>,
-    /// Wait queues whose keys held no lock when they were inspected last.
-    pub(super) unheld: IdSet<QueueId>,
+    /// Walks over many wait queues, each of which is served.
+    pub(super) sweeps: Sweeps,
     /// Wait queues that are still to be inspected in this round.
     pub(super) to_inspect: Vec<QueueId>,
-    /// Requests whose owners have come to hold a key that is waited for, by their places.
-    pub(super) to_try: Due<(Place, RequestId)>,
+    /// Owners that have come to hold the key of a queue, or may overtake its head: their requests are tried again.
+    pub(super) to_try: Due<(QueueId, OwnerId)>,
+    /// The queue of which one of them is being tried, and the requests that are left.
+    pub(super) trying: Option<(QueueId, VecDeque<RequestId>)>,
     /// Connections that ended, with what is bound to them and still to be taken from them, the oldest last.
     pub(super) ended: BTreeMap<ClientId, Vec<BindingId>>,
     pub(super) deliveries: Deliveries,
@@ -97,8 +97,6 @@ pub enum Timer {
     WaitEnds(RequestId),
     /// A client stayed away too long.
     PlaceEnds(RequestId),
-    /// The grace is over for those who wait for a key.
-    GraceEnds(QueueId),
     /// The grace is over.
     GraceIsOver,
 }

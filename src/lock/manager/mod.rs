@@ -19,6 +19,8 @@
 //! | `inspection`       | which keys are inspected because they may have changed unnoticed   |
 //! | `timers`           | what happens by itself, and when                                  |
 //! | `due`              | what is left for a later turn, and in which order                 |
+//! | `endings`          | which requests end in one of the next turns, and how              |
+//! | `sweep`            | which queues of many are served in the next turns                 |
 //! | `timer_set`        | which timer fires next                                            |
 //! | `shared_leases`    | when does the first of several holders end                        |
 //! | `grace`            | when is nobody new granted anything                               |
@@ -33,6 +35,7 @@ mod attempt;
 mod deliveries;
 pub mod departure;
 mod due;
+mod endings;
 mod expiry;
 #[cfg(test)]
 mod fixture;
@@ -50,6 +53,7 @@ mod session;
 pub mod session_bindings;
 mod shared_leases;
 pub mod statistics;
+mod sweep;
 mod telling;
 mod timer_set;
 pub mod timers;

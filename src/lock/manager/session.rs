@@ -102,26 +102,23 @@ impl LockManager {
         }
     }
 
-    /// Takes the holds from the connections that have ended, as far as the turn goes. Whatever a closed gate blocks
-    /// stays due.
-    pub(super) fn end_sessions<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        while let Some(mut next) = self.ended.first_entry() {
-            let client = *next.key();
-            let Some(id) = next.get_mut().pop() else {
-                next.remove();
-                // What was bound to it when its end was known already.
-                self.end_session(client);
-                continue;
-            };
-            let Some(binding) = self.bindings.get(id).cloned() else { continue };
-            if self.end_bound_hold(host, &binding) == Gate::Closed {
-                self.ended.entry(client).or_default().push(id);
-                return;
-            }
-            if host.now.is_turn_over() {
-                return;
-            }
+    /// Takes the next hold from the connections that have ended. `None`: there is none. What a closed gate blocks stays
+    /// due.
+    pub(super) fn end_next_hold<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+        let mut next = self.ended.first_entry()?;
+        let client = *next.key();
+        let Some(id) = next.get_mut().pop() else {
+            next.remove();
+            // What was bound to it when its end was known already.
+            self.end_session(client);
+            return Some(Gate::Open);
+        };
+        let Some(binding) = self.bindings.get(id).cloned() else { return Some(Gate::Open) };
+        let gate = self.end_bound_hold(host, &binding);
+        if gate == Gate::Closed {
+            self.ended.entry(client).or_default().push(id);
         }
+        Some(gate)
     }
 
     /// Takes a hold from a connection that has ended, unless the gate is closed.

@@ -54,7 +54,7 @@ impl LockManager {
     pub fn change_grace(&mut self, now: &Now, grace_ms: u64) {
         if self.grace.change(now, grace_ms) {
             self.watch_grace();
-            self.due.extend(self.queues.iter().map(|(id, _)| id));
+            self.sweeps.begin(None);
         }
     }
 
@@ -74,9 +74,11 @@ impl LockManager {
     /// Whether [`LockManager::drain`] has something to do.
     pub fn has_due(&self) -> bool {
         !self.due.is_empty()
+            || !self.sweeps.is_empty()
             || !self.to_try.is_empty()
+            || self.trying.is_some()
             || !self.ended.is_empty()
-            || !self.dismissed.is_empty()
+            || !self.endings.is_empty()
             || self.deliveries.has_lost()
     }
 
@@ -114,10 +116,10 @@ impl LockManager {
         }
     }
 
-    /// Whether somebody is still to be told that it waits in vain.
+    /// Whether requests are still to be told how they ended.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn has_dismissed(&self) -> bool {
-        !self.dismissed.is_empty()
+    pub(crate) fn has_endings(&self) -> bool {
+        !self.endings.is_empty()
     }
 
     /// Whether newcomers are granted what they ask for.
@@ -153,51 +155,48 @@ impl LockManager {
         }
     }
 
-    /// Decides what was put down, as far as the turn goes: of each kind at least one, so that none waits for ever
-    /// behind another. The rest, and whatever a closed gate blocks, stays due.
+    /// Decides what was put down, as far as the turn goes: one of each kind after the other, so that none waits behind
+    /// thousands of another. The rest, and whatever a closed gate blocks, stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
         self.shared_leases.end_turn();
-        self.tell_dismissed(&mut host.clients, host.now);
-        // Nobody is served as long as somebody ahead may be one of those.
-        if !self.dismissed.is_empty() {
-            return;
-        }
-        // Whose time has run out is granted nothing any more, and whoever is gone is in nobody's way.
-        if self.timers.next().is_some_and(|due| due <= host.now.instant()) {
-            return;
-        }
-        self.take_back_lost(host);
-        self.end_sessions(host);
-        self.serve_due(host);
-        self.try_all_again(host);
-    }
-
-    /// Serves the queues that were put down, until the turn is over or the server refuses writes: that it does for
-    /// every key.
-    fn serve_due<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        // What they put down comes in the next turn.
-        for _ in 0..self.due.len() {
-            let Some(queue) = self.due.take_next() else { return };
-            if self.serve(host, queue) == Gate::Closed || host.now.is_turn_over() {
+        // What the queues put down comes in the next turn.
+        let mut queues = self.due.len();
+        let mut is_closed = false;
+        loop {
+            let mut gates = Vec::new();
+            let has_ended = self.end_next_request(&mut host.clients, host.now);
+            if !is_closed {
+                gates.extend(self.take_back_next(host));
+                gates.extend(self.end_next_hold(host));
+                if let Some(left) = queues.checked_sub(1) {
+                    queues = left;
+                    gates.extend(self.due.take_next().map(|queue| self.serve(host, queue)));
+                }
+                gates.extend(self.try_one_again(host));
+                gates.extend(self.sweep_next(host));
+            }
+            // It is so for every key.
+            is_closed |= gates.contains(&Gate::Closed);
+            if !has_ended && (is_closed || gates.is_empty()) || host.now.is_turn_over() {
                 return;
             }
         }
     }
 
-    /// Tries requests again whose owners have gained a key.
-    fn try_all_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        for _ in 0..self.to_try.len() {
-            let Some((_, request)) = self.to_try.take_next() else { return };
-            if self.try_again(host, request) == Gate::Closed || host.now.is_turn_over() {
-                return;
-            }
+    /// Serves the next queue of a walk over many. `None`: there is no walk.
+    fn sweep_next<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+        if self.sweeps.is_empty() {
+            return None;
+        }
+        match self.sweeps.step(&self.queues) {
+            Some(queue) => Some(self.serve(host, queue)),
+            None => Some(Gate::Open),
         }
     }
 
     /// Handles the timers whose time has come, as far as the turn goes. Sessions are renewed before ends of leases are
     /// inspected.
     pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        // Otherwise those who wait for a held key would set a timer for its end again and again.
         self.grace.end_if_over(host.now);
         // In turn: neither waits for ever behind the other.
         loop {
@@ -211,8 +210,10 @@ impl LockManager {
                     self.leave(host.now, id, Departure::MayComeBack);
                 }
                 Some(Timer::PlaceEnds(id)) => _ = self.remove(id),
-                Some(Timer::GraceEnds(queue)) => self.due.insert(queue),
-                Some(Timer::GraceIsOver) => self.occurrences.note(Occurrence::GraceEnded),
+                Some(Timer::GraceIsOver) => {
+                    self.occurrences.note(Occurrence::GraceEnded);
+                    self.sweeps.begin(None);
+                }
                 None if renewal.is_none() => break,
                 None => {}
             }
@@ -240,31 +241,25 @@ impl LockManager {
         if self.queues.get(queue).is_none_or(|queue| queue.waiters() == 0) {
             return;
         }
-        if let Some(grace_ends) = self.grace.ends() {
-            self.timers.set_no_later(Timer::GraceEnds(queue), grace_ends);
-        }
         match entry.lock_and_until() {
             Some((lock, until)) => {
-                self.unheld.remove(&queue);
+                self.queues.set_seen(queue, lock.fence());
                 self.queues.note_holders(queue, Some(lock));
                 if let Some(end) = lock.first_deadline(until).timestamp() {
                     self.lease_ends.set_no_later(queue, end.plus_ms(1));
                 }
             }
             None => {
-                self.unheld.insert(queue);
+                self.queues.set_seen(queue, None);
                 self.queues.note_holders(queue, None);
             }
         }
     }
 
-    /// Takes the grants back that nobody received, the latest first, as far as the turn goes.
-    fn take_back_lost<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        while let Some(delivery) = self.deliveries.take_lost() {
-            if self.take_back(host, delivery) == Gate::Closed || host.now.is_turn_over() {
-                return;
-            }
-        }
+    /// Takes the next grant back of those that were not received. `None`: there is none.
+    fn take_back_next<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+        let delivery = self.deliveries.take_lost()?;
+        Some(self.take_back(host, delivery))
     }
 
     /// Takes a grant back that nobody received; the next waiter has its turn. Not while the gate is closed.

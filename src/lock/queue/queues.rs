@@ -5,6 +5,7 @@
 //! but is passed over. Requests and their order are all that is here: who is admitted is decided in `manager`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::rc::Rc;
 
 use super::owners::{Known, Owners};
@@ -15,7 +16,8 @@ use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_filter::NameFilter;
 use crate::one_or_many::OneOrMany;
-use crate::value::claim::{Family, LockRequest};
+use crate::value::claim::{Claim, Family, LockRequest};
+use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
 
@@ -101,9 +103,14 @@ impl WaitQueues {
         self.queues.get(&id)
     }
 
-    /// All of them, in no particular order.
+    /// All of them, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (QueueId, &WaitQueue)> + '_ {
         self.queues.iter().map(|(id, queue)| (*id, queue))
+    }
+
+    /// The next queue in the order of the ids.
+    pub fn next_from(&self, from: Bound<QueueId>) -> Option<(QueueId, &WaitQueue)> {
+        self.queues.range((from, Bound::Unbounded)).next().map(|(id, queue)| (*id, queue))
     }
 
     /// A request that is queued or keeps its place.
@@ -117,7 +124,7 @@ impl WaitQueues {
         self.requests.iter().map(|(id, request)| (*id, request))
     }
 
-    /// All who stand in a queue, those who wait before those who keep a place.
+    /// Every request in a queue, those that wait before the kept places.
     pub fn all_in(&self, id: QueueId) -> Vec<RequestId> {
         let Some(queue) = self.queues.get(&id) else { return Vec::new() };
         let mut all: Vec<_> = queue.present.values().copied().collect();
@@ -136,17 +143,28 @@ impl WaitQueues {
         known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id)
     }
 
-    /// Those of them that may have to do with a queue: the ones that stand there. Where others wait for several keys it
-    /// is all of them, because a request for several is listed under one of its queues, and may be passed at another.
-    pub fn requests_around(&self, id: QueueId, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
-        let queue = self.queues.get(&id);
-        let known = queue.and_then(|queue| self.owners.get(self.owners.id_of(queue.key.db, owner)?));
+    /// An owner that has requests in this database, queued or with a kept place.
+    pub fn owner_with_requests(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
+        let id = self.owners.id_of(db, owner)?;
+        self.owners.get(id).is_some_and(|known| !known.listed.is_empty()).then_some(id)
+    }
+
+    /// The waiting requests of an owner that may have to do with a queue, in the order of their places: the ones that
+    /// stand there. Where others wait for several keys it is all of them, because a request for several is listed under
+    /// one of its queues, and may be passed at another.
+    pub fn requests_around(&self, id: QueueId, owner: OwnerId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
+        let (queue, known) = (self.queues.get(&id), self.owners.get(owner));
         let (from, to) = match queue.is_some_and(WaitQueue::has_requests_for_several) {
             true => (QueueId::FIRST, QueueId::LAST),
             false => (id, id),
         };
         let range = (from, RequestId::FIRST)..=(to, RequestId::LAST);
-        known.into_iter().flat_map(move |known| known.listed.range(range.clone())).map(|(_, id)| *id)
+        let listed = known.into_iter().flat_map(|known| known.listed.range(range.clone())).map(|(_, id)| *id);
+        let queued = listed.filter_map(|id| Some((id, self.requests.get(&id)?)));
+        let waiting = queued.filter(|(_, request)| request.is_present() && is_wanted(&request.claim));
+        let mut waiting: Vec<_> = waiting.map(|(id, request)| (request.place, id)).collect();
+        waiting.sort_unstable();
+        waiting.into_iter().map(|(_, id)| id).collect()
     }
 
     /// The queued request of which this one is a retry: same owner, keys, mode and number.
@@ -204,7 +222,7 @@ impl WaitQueues {
     }
 
     /// The name of an owner.
-    pub(super) fn owner(&self, id: OwnerId) -> Option<&Owner> {
+    pub fn owner(&self, id: OwnerId) -> Option<&Owner> {
         self.owners.get(id).map(|known| &known.owner)
     }
 
@@ -279,6 +297,7 @@ impl WaitQueues {
             owner_id,
             listed_under,
             may_wait_elsewhere: false,
+            blocked_on: None,
             away: None,
         };
         self.requests.insert(id, queued);
@@ -380,6 +399,16 @@ impl WaitQueues {
             *id
         };
         concerned.map(mark).collect()
+    }
+
+    /// Notes in which of its queues the request has to wait; `None`: it is not known.
+    pub fn set_blocked_on(&mut self, id: RequestId, queue: Option<QueueId>) {
+        self.requests.get_mut(&id).into_iter().for_each(|request| request.blocked_on = queue);
+    }
+
+    /// Notes the latest fence under the key of a queue, as it was inspected now.
+    pub fn set_seen(&mut self, id: QueueId, fence: Option<Fence>) {
+        self.queues.get_mut(&id).into_iter().for_each(|queue| queue.seen = fence);
     }
 
     /// Sets the limit that counts for a semaphore's queue; whether it is another one.

@@ -17,7 +17,14 @@ impl QueueId {
 
 /// An owner of one database, for as long as it waits or holds what is waited for; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct OwnerId(pub(super) u64);
+pub struct OwnerId(pub(super) u64);
+
+impl OwnerId {
+    /// Before every owner.
+    pub const FIRST: OwnerId = OwnerId(0);
+    /// Behind every owner.
+    pub const LAST: OwnerId = OwnerId(u64::MAX);
+}
 
 /// Where a request stands: the same in the wait queues of all its keys, so that requests for several keys cannot cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,6 +111,9 @@ pub struct QueuedRequest {
     /// Whether its owner may have other requests, or it wants several keys: an owner that waits for nothing else gives
     /// back what it gets as soon as it is served.
     pub(super) may_wait_elsewhere: bool,
+    /// Of a request for several keys: the queue in which it had to wait when it was tried last. What happens to its
+    /// other keys does not matter before something happens there.
+    pub blocked_on: Option<QueueId>,
     /// Since which departure (a running number) its client is away.
     pub(super) away: Option<u64>,
 }

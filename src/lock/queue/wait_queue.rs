@@ -6,6 +6,7 @@ use std::ops::Bound;
 use super::request::Place;
 use crate::key::{Key, RequestId};
 use crate::value::claim::{Claim, Family};
+use crate::value::fence::Fence;
 
 /// Which of the limits leaves no room for one more who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub struct WaitQueue {
     pub family: Family,
     /// The LIMIT of the newest request; `None` for what is no semaphore.
     pub limit: Option<u32>,
+    /// The latest fence under the key when it was inspected last; `None`: it was free, or is not known. Another fence
+    /// is another value: RENAME, RESTORE and the like have put it there.
+    pub seen: Option<Fence>,
     pub(super) present: BTreeMap<Place, RequestId>,
     /// Kept places, by their departures.
     pub(super) away: BTreeSet<u64>,
@@ -40,6 +44,7 @@ impl WaitQueue {
             key,
             family,
             limit: None,
+            seen: None,
             present: BTreeMap::new(),
             away: BTreeSet::new(),
             several: 0,

@@ -4,8 +4,8 @@
 //! What the contract leaves open, and what is taken for it here:
 //! - which of two errors a request gets that deserves both: of its keys in their order, then MAXWAITERS, then DEADLOCK;
 //! - a wait that runs out in the very millisecond in which a lease ends is over, and so is a place;
-//! - of waits that run out in one millisecond the older request's is over first, and its place the first to go where
-//!   too many are kept;
+//! - of requests that end together the older one ends first, and its place is the first to go where too many are
+//!   kept;
 //! - of several requests of one owner what it holds already is granted first, then those for one key by their places;
 //! - a waiter's rank is what it was when it queued: a reader that becomes one later does not go to the head; a place
 //!   that was kept for a request of the other rank is not taken up;
@@ -127,6 +127,8 @@ pub struct Model {
     pub renewals_put_off: Option<Ms>,
     /// When the grace began and when it ends.
     pub(super) grace: Option<(Ms, Ms)>,
+    /// Requests that a smaller LIMIT has turned out, by their numbers.
+    pub(super) turned_out: Vec<u64>,
     /// Connections that have ended and whose holds are still there.
     pub(super) gone: Vec<u64>,
     /// Requests whose clients have gone, which nobody has noticed yet.

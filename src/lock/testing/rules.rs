@@ -168,11 +168,18 @@ impl Rules {
                 let when = ms.map_or(Deadline::Never, |ms| Deadline::At(now.timestamp().plus_ms(ms)));
                 keyspace.set_deadline(&to_key(key), when);
             }
-            Event::Unblocked(number) => self.leave(|_, other| other == number, Departure::ForGood),
+            Event::Unblocked(number) => {
+                let requests = self.manager.queues().requests().filter(|(_, request)| request.is_present());
+                let unblocked: Vec<_> = requests.map(|(id, _)| id).filter(|id| self.numbers[id] == number).collect();
+                unblocked.into_iter().for_each(|id| self.manager.leave(now, id, Departure::ForGood));
+            }
             Event::ClientGone(client) => {
                 self.manager.end_session(ClientId(client));
                 // Requests of the simulator carry their connection in the upper half of their number.
-                self.leave(|_, number| number >> 32 == client, Departure::MayComeBack);
+                let requests = self.manager.queues().requests().filter(|(_, request)| request.is_present());
+                let its = requests.map(|(id, _)| id).filter(|id| self.numbers[id] >> 32 == client);
+                let its: Vec<_> = its.collect();
+                self.manager.leave_all(its);
             }
             Event::Writes(writes) => {
                 keyspace.gate = if writes == Writes::Accepted { Gate::Open } else { Gate::Closed };
@@ -219,16 +226,6 @@ impl Rules {
     /// The client of this request goes when the turn is over.
     pub fn goes_deaf(&mut self, number: u64) {
         self.deaf = Some(number);
-    }
-
-    fn leave(&mut self, mut goes: impl FnMut(RequestId, u64) -> bool, departure: Departure) {
-        let now = &self.server.now();
-        let requests = self.manager.queues().requests();
-        let mut going: Vec<_> = requests.filter(|(_, request)| request.is_present()).map(|(id, _)| id).collect();
-        going.retain(|id| goes(*id, self.numbers[id]));
-        // In the order in which they came: the oldest kept place is the first to go.
-        going.sort_by_key(|id| self.manager.queues().request(*id).map(|request| request.place));
-        going.into_iter().for_each(|id| self.manager.leave(now, id, departure));
     }
 
     pub fn save(&mut self) {
@@ -288,7 +285,7 @@ impl Rules {
         self.manager.tick(&mut self.server.host(now));
         self.manager.drain(&mut self.server.host(now));
         self.tell();
-        self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_dismissed()
+        self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_endings()
     }
 
     /// Notes of the server, answers on their way.

@@ -20,6 +20,7 @@ impl Model {
         let mut with = self.with_requests(requests.iter().enumerate());
         if let Some(limit) = claim.limit() {
             with.set_limit(keys[0], limit);
+            with.turned_out.clear();
             with.turn_out(keys[0], limit, &requests[new]);
         }
         with.requests.retain(|request| !is_stuck(request.asked.owner));

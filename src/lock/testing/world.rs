@@ -210,7 +210,12 @@ impl Model {
     }
 
     fn client_gone(&mut self, client: u64) {
-        while let Some(its) = self.requests.iter().position(|r| r.away.is_none() && r.asked.client == client) {
+        let is_its = |request: &Request| request.away.is_none() && request.asked.client == client;
+        let oldest = |requests: &[Request]| {
+            let its = (0..requests.len()).filter(|index| is_its(&requests[*index]));
+            its.min_by_key(|index| requests[*index].asked.number)
+        };
+        while let Some(its) = oldest(&self.requests) {
             self.leave(its);
         }
         self.gone.push(client);
@@ -282,6 +287,7 @@ impl Model {
             } else if let Some(unheard) = self.unheard.pop() {
                 self.take_back(&unheard);
             } else {
+                self.turned_out.clear();
                 return;
             }
         }
@@ -306,6 +312,9 @@ impl Model {
     pub(super) fn first_impossible(&self) -> Option<(usize, Refusal)> {
         let present = self.requests.iter().enumerate().filter(|(_, request)| request.away.is_none());
         let mut refused = present.filter_map(|(index, Request { asked, .. })| {
+            if self.turned_out.contains(&asked.number) {
+                return Some((index, Refusal::Invalid));
+            }
             let mut says = asked.keys.iter().map(|key| self.say(key, asked.owner, asked.claim, self.limit(key)));
             says.find_map(Result::err).map(|refusal| (index, refusal))
         });
@@ -402,8 +411,26 @@ impl Model {
         self.limits.iter().find(|(name, _)| *name == key).map_or(0, |(_, limit)| *limit)
     }
 
+    /// "Waiters that can never fit it (what their owner holds already counts) get an error."
+    fn note_turned_out(&mut self, key: Word, limit: u32) {
+        let never_fits = |request: &&Request| match request.asked.claim {
+            Claim::Permits(_, Holds::By(more)) => {
+                let held = self.value(key).and_then(|value| value.holder(request.asked.owner));
+                held.map_or(0, |holder| holder.holds) + more > limit
+            }
+            Claim::Permits(_, Holds::Exactly(permits)) => permits > limit,
+            _ => false,
+        };
+        let waiters = self.waiters(key).filter(never_fits);
+        let turned_out: Vec<_> = waiters.map(|request| request.asked.number).collect();
+        self.turned_out.extend(turned_out);
+    }
+
     /// The newest LIMIT counts, also for those who hold and wait already.
     pub(super) fn set_limit(&mut self, key: Word, limit: u32) {
+        if self.limit(key) != limit {
+            self.note_turned_out(key, limit);
+        }
         self.limits.retain(|(name, _)| *name != key);
         self.limits.push((key, limit));
         if let Some(lock) = self.value_mut(key).and_then(Value::lock_mut).filter(|lock| lock.kind == Kind::Semaphore) {

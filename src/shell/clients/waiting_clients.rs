@@ -96,15 +96,14 @@ impl WaitingClients {
 
     /// A connection has ended: a grant that it was told of in this turn is lost, and the requests of a subscriber may
     /// keep their places. Those of a blocked client follow by [`WaitingClients::disconnected`].
-    pub fn client_gone(&mut self, manager: &mut LockManager, now: &Now, client: ClientId) {
+    pub fn client_gone(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_gone = Some(client);
         if let Some(request) = self.told.remove(&client) {
             manager.undelivered(request);
         }
-        for request in self.by_subscriber.remove(&client).into_iter().flatten() {
-            self.waiting.remove(&request);
-            manager.leave(now, request, Departure::MayComeBack);
-        }
+        let requests = self.by_subscriber.remove(&client).unwrap_or_default();
+        requests.iter().for_each(|request| _ = self.waiting.remove(request));
+        manager.leave_all(requests);
     }
 
     /// `CLIENT UNBLOCK` has answered the blocked client.

@@ -19,6 +19,7 @@ fn an_owner_passes_the_request_for_several_keys_that_waits_for_it() {
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire("a", Claim::Mutex, None, Lease::Persist);
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    fixture.drain();
     assert_eq!(fixture.holders(), "a", "b waits for a");
 }
 
@@ -27,6 +28,7 @@ fn an_owner_that_is_granted_one_request_reenters_with_the_next() {
     let holds = |holds| Claim::Reentrant(Count::Step(holds));
     let mut fixture = Fixture::of(&[("z", holds(1)), ("a", holds(1)), ("a", holds(2)), ("b", holds(1))]);
     assert_eq!(fixture.release("z", Portion::Reentrant(Count::Step(1))), Ok(Released::Gone));
+    fixture.drain();
     let (lock, _) = fixture.stored();
     assert_eq!(lock.hold(b"a", Deadline::Never).map(|hold| hold.holds), Some(3));
     assert_eq!(fixture.manager.queues().waiters(), 1);
@@ -36,6 +38,8 @@ fn an_owner_that_is_granted_one_request_reenters_with_the_next() {
 fn an_owner_takes_more_in_its_turn_only() {
     let mut fixture = Fixture::of(&[("z", WRITE), ("a", READ), ("b", READ), ("a", WRITE)]);
     assert_eq!(fixture.release("z", GIVE_WRITE), Ok(Released::Gone));
+    fixture.drain();
+    fixture.drain();
     assert_eq!(fixture.holders(), "a b", "a does not write before b has read");
     assert_eq!(fixture.manager.queues().waiters(), 1);
     assert_eq!(fixture.release("b", GIVE_READ), Ok(Released::Gone));
