@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 
-use command::reply::{LogEntry, LogEvent};
 use lock::key::{ClientId, KeyRef};
 use lock::value::owner::Owner;
 use lock::value::time::Timestamp;
+
+use crate::reply::{LogEntry, LogEvent};
 
 /// So many bytes of a key's name are kept.
 const MOST_OF_KEY: usize = 1024;
