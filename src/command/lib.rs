@@ -15,6 +15,7 @@
 //! | `lock_log`      | which entries has LOCK.LOG                           |
 //! | `effect`        | what is an effect as bytes, to and fro               |
 //! | `rdb_codec`     | what is a lock as bytes, in RDB and DUMP             |
+//! | `testing`       | a simulated server that runs whole commands          |
 //!
 //! Imports run one way: `name <- errors <- parse, reply <- lock_log <- host <- run`, `parse <- effect <- run`, and
 //! `name, argument_docs <- catalog <- run`.
@@ -34,3 +35,5 @@ pub mod parse;
 pub mod rdb_codec;
 pub mod reply;
 pub mod run;
+#[cfg(feature = "testing")]
+pub mod testing;
