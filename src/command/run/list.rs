@@ -11,8 +11,8 @@ use crate::host::{CommandHost, Scanned};
 use crate::parse::{self, ScanCommand};
 use crate::reply::{self, FirstHolder, ScannedLock, TopLock};
 
-/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the locks of a database, some with each call. SCAN finds them, by type:
-/// so cursor, COUNT, duplicates and the time of a call are SCAN's.
+/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the locks of a database, some with each call. SCAN finds them, by
+/// type: so cursor, COUNT, duplicates and the time of a call are SCAN's.
 pub(super) fn scan<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,

@@ -81,7 +81,7 @@ fn log<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argument>
             let entries: Vec<_> = length.of(log.entries()).collect();
             reply::log(&mut host, entries.into_iter());
         }
-        LogCommand::Len => reply::log_len(&mut host, log.len()),
+        LogCommand::Len => reply::log_len(&mut host, log.entries().len()),
         LogCommand::Reset => {
             log.reset();
             host.status("OK");

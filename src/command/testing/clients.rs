@@ -74,8 +74,8 @@ pub struct AllClients {
     last: u64,
     /// By their requests.
     pub waiting: BTreeMap<RequestId, WaitingClient>,
-    /// Grants that were told in this turn.
-    pub told: Vec<RequestId>,
+    /// Grants that were told in this turn, and to which connections.
+    pub told: Vec<(RequestId, ClientId)>,
 }
 
 impl AllClients {
@@ -135,7 +135,7 @@ impl Clients for &mut AllClients {
         reply::wait_outcome(&mut connection.outbox, prefix.family(), owner.as_ref(), outcome);
         match outcome {
             WaitOutcome::Granted { .. } => {
-                self.told.push(request);
+                self.told.push((request, client));
                 Delivery::Pending
             }
             _ => Delivery::Done,

@@ -186,7 +186,7 @@ impl SimulatedServer {
             manager.drain(&mut host);
         }
         let told = std::mem::take(&mut self.clients.borrow_mut().told);
-        told.into_iter().for_each(|request| manager.delivered(request));
+        told.into_iter().for_each(|(request, _)| manager.delivered(request));
         drop(manager);
         self.signal_modified();
         true
@@ -218,6 +218,11 @@ impl SimulatedServer {
         }
         let now = self.keyspace.borrow().now();
         manager.end_session(client);
+        // A grant of this turn has not reached it.
+        let undelivered = clients.told.iter().position(|(_, told)| *told == client);
+        if let Some(position) = undelivered {
+            manager.undelivered(clients.told.remove(position).0);
+        }
         let its: Vec<_> =
             clients.waiting.iter().filter(|(_, waiting)| waiting.client == client).map(|(id, _)| *id).collect();
         for request in its {

@@ -80,7 +80,9 @@ macro_rules! chapters {
     };
 }
 
-chapters! { mutex }
+chapters! {
+    words mutex reentrant rwlock semaphore mlock waiting deadlock endings notify sessions exec looking settings lasting
+}
 
 #[test]
 fn every_promise_compares_something_and_has_a_title_of_its_own() {

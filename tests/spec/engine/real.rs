@@ -13,8 +13,10 @@ use crate::transcript::Stage;
 /// Any moment will do, and another for the clock that nobody sets.
 const START: Clocks = Clocks { wall: Duration::from_secs(1_800_000_000), monotonic: Duration::from_secs(1_000) };
 
-/// Time passes in such steps: less than a third of any lease that a transcript has renewed.
+/// Time passes in such steps at least, and in at most so many: a step is shorter than a third of any lease that a
+/// transcript has renewed meanwhile.
 const STEP_MS: u64 = 10;
+const MOST_STEPS: u64 = 2_000;
 
 /// What is promised within milliseconds may take so many.
 const LATE_MS: u64 = 60;
@@ -240,7 +242,7 @@ impl Backend for Real {
         }
         let mut left = ms;
         while left > 0 {
-            let step = left.min(STEP_MS);
+            let step = left.min(STEP_MS.max(ms / MOST_STEPS));
             left -= step;
             self.put_clocks_forward(step);
             self.control.run("PING");
@@ -250,8 +252,9 @@ impl Backend for Real {
     }
 
     fn restart(&mut self) -> Result<(), String> {
-        self.connections.clear();
+        // No end of a connection comes before that of the server.
         self.servers[0].kill();
+        self.connections.clear();
         self.servers[0].restart();
         self.control = self.servers[0].client();
         Ok(())
