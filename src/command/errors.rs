@@ -150,6 +150,12 @@ pub(crate) fn wrong_arity_of_log(subcommand: &str) -> ErrorReply {
     ErrorReply::made(format!("ERR wrong number of arguments for 'lock.log|{subcommand}' command"))
 }
 
+/// Another number of arguments than the command takes, in Redis's words.
+#[cold]
+pub(crate) fn wrong_arity(command: &str) -> ErrorReply {
+    ErrorReply::made(format!("ERR wrong number of arguments for '{}' command", command.to_ascii_lowercase()))
+}
+
 /// What LOCK.EXEC answers where the server has refused to run the command in words that are about modules; `None`: its
 /// words are good for clients too. The command has not run.
 pub fn refused_by_server(words: &[u8]) -> Option<ErrorReply> {

@@ -3,7 +3,7 @@
 //! The server is one host, the simulator of the tests another. The rules never know which.
 
 #[cfg(any(test, feature = "testing"))]
-pub(crate) mod simulated;
+pub mod simulated;
 
 use crate::key::{KeyRef, RequestId};
 use crate::value::fence::Fence;

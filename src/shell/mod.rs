@@ -8,7 +8,6 @@
 //! | `observe`     | what are operators told of what the rules do                          |
 //! | `keyspace`    | how are locks stored in keys: data type, codec, events of single keys |
 //! | `state`       | what does the module remember that is not in a key                    |
-//! | `lock_log`    | which entries has LOCK.LOG                                            |
 //! | `clients`     | how does a client wait, and how is it woken                           |
 //! | `background`  | what does the server tell, when is the next turn, are writes accepted |
 //! | `replication` | what do replicas and the append-only file get                         |
@@ -25,7 +24,6 @@ mod clock;
 mod commands;
 mod ffi;
 mod keyspace;
-mod lock_log;
 mod observe;
 mod replication;
 mod settings;

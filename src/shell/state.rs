@@ -3,6 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::mem;
 
+use command::lock_log::LockLog;
 use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
@@ -12,7 +13,6 @@ use super::background::evictions;
 use super::background::slots::slot_of;
 use super::clients::waiting_clients::WaitingClients;
 use super::ffi::main_thread::MainThread;
-use super::lock_log::LockLog;
 use super::{clock, settings};
 
 /// Everything of the module that is not stored with a key.

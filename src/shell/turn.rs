@@ -6,11 +6,12 @@ use std::ffi::c_void;
 use std::mem;
 
 use command::errors::{self, ErrorReply};
+use command::host::{KeyArguments, NewWaiter};
+use command::lock_log::LockLog;
 use lock::host::Host;
 use lock::key::{ClientId, KeyRef};
 use lock::manager::alone::LateKey;
 use lock::manager::lock_manager::LockManager;
-use lock::manager::statistics::Statistics;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
 use lock::value::claim::{LockRequest, Portion};
 use lock::value::outcome::{Grant, KeyError, Released};
@@ -20,7 +21,8 @@ use redis_module::raw;
 use super::background::events::{NotingAll, Step};
 use super::background::timer::Arming;
 use super::background::{events, inspections, stall, timer, turn_end};
-use super::clients::parking::{NewWaiter, Parking};
+use super::clients::connections::connection_of;
+use super::clients::parking::Parking;
 use super::clients::wake::Answering;
 use super::clock;
 use super::ffi::context::Ctx;
@@ -29,8 +31,7 @@ use super::ffi::main_thread;
 use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::key_events;
-use super::keyspace::store::{KeyArguments, Store, StoredKey};
-use super::lock_log::LockLog;
+use super::keyspace::store::{Store, StoredKey};
 use super::observe::longest_turn::Turn;
 use super::observe::{keyspace_events, occurrences};
 use super::state::{self, State};
@@ -44,8 +45,8 @@ pub type CommandHost<'a> = Host<'a, Store<'a>, Parking<'a>>;
 /// The state is in use: a command inside a callback inside a command.
 pub fn of_command<'c, R>(
     ctx: Ctx<'c>,
-    arguments: KeyArguments<'c>,
-    waiter: Option<NewWaiter<'c>>,
+    arguments: KeyArguments<'c, Str<'c>>,
+    waiter: Option<NewWaiter<'c, Str<'c>>>,
     decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
 ) -> Result<R, ErrorReply> {
     let turn = Turn::of_command();
@@ -53,21 +54,27 @@ pub fn of_command<'c, R>(
         let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
-        let mut host = Host { keys, clients: Parking { answering: Answering { ctx, clients }, waiter }, now };
+        let parking = Parking { answering: Answering { ctx, clients }, waiter, has_parked: false };
+        let mut host = Host { keys, clients: parking, now };
         manager.samples.wants_hold = events::is_sampling();
         let several_before = manager.with_several_holders();
         let result = decide(manager, &mut host);
+        let has_parked = host.clients.has_parked;
         if manager.with_several_holders() > several_before {
             key_events::follow_several_holders(ctx);
         }
         key_events::follow(manager);
         occurrences::take(ctx, now, manager, clients, log);
         schedule_and_wake(manager);
-        result
+        (result, has_parked)
     });
     keyspace_events::publish(ctx);
     drop(turn);
-    decided.ok_or(errors::BUSY)
+    let (result, has_parked) = decided.ok_or(errors::BUSY)?;
+    if has_parked && turn_end::is_idle() && connection_of(ctx).is_some() {
+        turn_end::rest_if_idle();
+    }
+    Ok(result)
 }
 
 /// The turn of a command with one key that may meet nobody: without what only others need. Only bound holds need the
@@ -211,18 +218,10 @@ pub fn of_log<R>(ctx: Ctx<'_>, work: impl FnOnce(&mut LockLog) -> R) -> Result<R
     worked.ok_or(errors::BUSY)
 }
 
-/// A turn that only notes that an owner was told of its hold.
-pub fn of_told_owner(key: KeyRef<'_>, owner: &[u8]) {
+/// A turn that changes no key.
+pub fn of_note(note: impl FnOnce(&mut LockManager)) {
     state::borrow(|state, _| {
-        state.manager.told_again(key.db, &[key.name], owner);
-        schedule_and_wake(&mut state.manager);
-    });
-}
-
-/// A turn that only counts something that the rules do not see.
-pub fn of_count(count: impl FnOnce(&mut Statistics)) {
-    state::borrow(|state, _| {
-        count(&mut state.manager.statistics);
+        note(&mut state.manager);
         schedule_and_wake(&mut state.manager);
     });
 }

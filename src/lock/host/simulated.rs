@@ -26,7 +26,7 @@ thread_local! {
 
 /// How long turns are.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Turns {
+pub enum Turns {
     /// They go on until all is done.
     #[default]
     Endless,
@@ -54,15 +54,24 @@ impl Turns {
 
 /// A server as the rules see it.
 #[derive(Clone)]
-pub(crate) struct SimulatedServer {
+pub struct SimulatedServer {
+    /// Its keys.
     pub keyspace: Keyspace,
+    /// What its waiters were told.
     pub inbox: Inbox,
+    /// How long its turns are.
     pub turns: Turns,
 }
 
 impl Default for SimulatedServer {
     fn default() -> SimulatedServer {
-        let keyspace = Keyspace {
+        SimulatedServer { keyspace: Keyspace::default(), inbox: Inbox::default(), turns: Turns::Endless }
+    }
+}
+
+impl Default for Keyspace {
+    fn default() -> Keyspace {
+        Keyspace {
             now_ms: 1_000,
             ahead_ms: 0,
             primary: HashMap::new(),
@@ -73,22 +82,20 @@ impl Default for SimulatedServer {
             lags: false,
             told: None,
             opened: 0,
+            modified: None,
             stored_by_others: ByFamily::default(),
-        };
-        SimulatedServer { keyspace, inbox: Inbox::default(), turns: Turns::Endless }
+        }
     }
 }
 
 impl SimulatedServer {
     /// The time of a decision that is made now, in a turn of its own.
     pub fn now(&self) -> Now {
-        WALL_MS.set(self.keyspace.timestamp().ms());
-        MONOTONIC_MS.set(self.keyspace.now_ms);
         TURN_UNITS.set(self.turns.next_units());
-        let now = Now::by(|| WALL_MS.get() * 1_000, || MONOTONIC_MS.get() * 1_000);
-        now.within(|units| units >= TURN_UNITS.get())
+        self.keyspace.now().within(|units| units >= TURN_UNITS.get())
     }
 
+    /// What the rules work with.
     pub fn host<'a>(&'a mut self, now: &'a Now) -> Host<'a, &'a mut Keyspace, &'a mut Inbox> {
         Host { keys: &mut self.keyspace, clients: &mut self.inbox, now }
     }
@@ -96,7 +103,8 @@ impl SimulatedServer {
 
 /// What is under a key.
 #[derive(Clone, Debug)]
-pub(crate) enum Stored {
+pub enum Stored {
+    /// A value of another type.
     Foreign,
     /// A lock with its key's own deadline.
     Lock(Lock, Deadline),
@@ -104,7 +112,8 @@ pub(crate) enum Stored {
 
 /// What a replica knows, and what a crash leaves.
 #[derive(Clone, Default)]
-pub(crate) struct Replica {
+pub struct Replica {
+    /// Its keys.
     pub keys: HashMap<Key, Stored>,
     /// The highest fence that it has seen.
     pub fence: Option<Fence>,
@@ -112,15 +121,18 @@ pub(crate) struct Replica {
 
 /// The keys of a primary, and of a replica that knows the effects alone.
 #[derive(Clone)]
-pub(crate) struct Keyspace {
+pub struct Keyspace {
     /// The clock that nobody sets.
     pub now_ms: u64,
     /// By so much the wall clock is ahead of it.
     pub ahead_ms: i64,
+    /// What is stored.
     pub primary: HashMap<Key, Stored>,
     /// How many more locks are there by what others than the rules have stored and removed.
     pub stored_by_others: ByFamily<i64>,
+    /// What a replica has of it.
     pub replica: Replica,
+    /// Whether writes are accepted that no command asked for.
     pub gate: Gate,
     /// What happened outside the rules; the lock manager is still to be told.
     pub events: Vec<KeyEvent>,
@@ -131,11 +143,13 @@ pub(crate) struct Keyspace {
     pub told: Option<Vec<Told>>,
     /// How often a key was opened.
     pub opened: usize,
+    /// The keys of which watchers were told that they changed, where somebody takes them.
+    pub modified: Option<Vec<Key>>,
 }
 
 /// What a server tells of a key.
 #[derive(Clone, Debug)]
-pub(crate) enum KeyEvent {
+pub enum KeyEvent {
     /// The lock with this fence is gone from it.
     Removed(Key, Fence),
     /// Something was done to it.
@@ -146,14 +160,22 @@ pub(crate) enum KeyEvent {
 
 /// What replicas were told, without what it says of the hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub enum Told {
+    /// A hold is new or different.
     Hold(Owner),
+    /// A lease was renewed.
     Renew(Owner),
+    /// A hold is gone.
     Drop(Owner),
+    /// The semaphore's limit.
     Limit(u32),
+    /// No holder ends later than this.
     Clamp,
+    /// The key's own deadline.
     Deadline(Deadline),
+    /// Another value.
     Put,
+    /// The key is gone.
     Delete,
 }
 
@@ -173,7 +195,7 @@ impl From<&Sent> for Told {
 
 /// What a replica is told of a key.
 #[derive(Clone, Debug)]
-pub(crate) enum Sent {
+enum Sent {
     Hold(FamilyAndLimit, Holder),
     Drop(Owner),
     Limit(u32),
@@ -184,6 +206,19 @@ pub(crate) enum Sent {
 }
 
 impl Keyspace {
+    /// The time of a decision that is made now, in a turn without an end.
+    pub fn now(&self) -> Now {
+        WALL_MS.set(self.timestamp().ms());
+        MONOTONIC_MS.set(self.now_ms);
+        Now::by(|| WALL_MS.get() * 1_000, || MONOTONIC_MS.get() * 1_000)
+    }
+
+    fn signal_modified(&mut self, key: &Key) {
+        if let Some(modified) = &mut self.modified {
+            modified.push(key.clone());
+        }
+    }
+
     /// By the wall clock.
     pub fn timestamp(&self) -> Timestamp {
         Timestamp::from_ms(self.now_ms.saturating_add_signed(self.ahead_ms))
@@ -195,7 +230,7 @@ impl Keyspace {
     }
 
     /// Removes the key if its time to live is over.
-    fn expire(&mut self, key: &Key) {
+    pub fn expire(&mut self, key: &Key) {
         let now = self.timestamp();
         if matches!(self.primary.get(key), Some(Stored::Lock(_, until)) if until.is_over(now)) {
             self.delete(key);
@@ -209,6 +244,7 @@ impl Keyspace {
                 lock.held_family().into_iter().for_each(|family| *self.stored_by_others.of_mut(family) -= 1);
                 self.events.extend(lock.fence().map(|fence| KeyEvent::Removed(key.clone(), fence)));
             }
+            self.signal_modified(key);
             self.send(key, Sent::Delete);
         }
     }
@@ -217,6 +253,7 @@ impl Keyspace {
     pub fn put(&mut self, key: &Key, stored: Stored) {
         self.delete(key);
         self.primary.insert(key.clone(), stored.clone());
+        self.signal_modified(key);
         self.note_stored(key);
         self.tell_of(key);
         self.send(key, Sent::Put(stored));
@@ -244,6 +281,7 @@ impl Keyspace {
         self.expire(key);
         let Some(Stored::Lock(_, until)) = self.primary.get_mut(key) else { return };
         *until = when;
+        self.signal_modified(key);
         self.tell_of(key);
         self.send(key, Sent::Deadline(when));
     }
@@ -368,7 +406,7 @@ impl Keys for &mut Keyspace {
 }
 
 /// A key of the keyspace, open.
-pub(crate) struct OpenKey<'e> {
+pub struct OpenKey<'e> {
     keyspace: &'e mut Keyspace,
     key: Key,
     expired: Option<(Owner, Fence)>,
@@ -398,6 +436,7 @@ impl Entry for OpenKey<'_> {
     fn create(&mut self, first: &FirstGrant<'_>) {
         let before = self.keyspace.primary.insert(self.key.clone(), Stored::Lock(first.lock(), first.until()));
         assert!(before.is_none(), "created where something was");
+        self.keyspace.signal_modified(&self.key);
         self.keyspace.send_hold(&self.key, first.owner());
     }
 
@@ -406,6 +445,9 @@ impl Entry for OpenKey<'_> {
         let Some(Stored::Lock(lock, deadline)) = stored else { panic!("what is updated is there") };
         *deadline = until.unwrap_or(*deadline);
         let limit = lock.semaphore_limit();
+        if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
+            self.keyspace.signal_modified(&self.key);
+        }
         let sent = match effect {
             Effect::Hold(owner) => return self.keyspace.send_hold(&self.key, owner),
             Effect::Renew(owner) => {
@@ -425,14 +467,17 @@ impl Entry for OpenKey<'_> {
 
     fn remove(&mut self) {
         self.keyspace.primary.remove(&self.key);
+        self.keyspace.signal_modified(&self.key);
         self.keyspace.send(&self.key, Sent::Delete);
     }
 }
 
 /// What the waiters were told, and who began to wait.
 #[derive(Clone, Default)]
-pub(crate) struct Inbox {
+pub struct Inbox {
+    /// What waiters were told.
     pub answers: Vec<(RequestId, WaitOutcome)>,
+    /// The request that was queued last.
     pub parked: Option<RequestId>,
     /// Nobody waits by any request, whatever the queues say.
     pub is_deserted: bool,

@@ -1,37 +1,26 @@
 //! How the client of a command begins to wait.
 
-use command::name::Prefix;
+use command::host::NewWaiter;
 use command::reply;
 use lock::host::{Clients, Delivery, Park, WaitOutcome};
 use lock::key::{ClientId, RequestId};
-use lock::value::owner::OwnerRef;
 use redis_module::raw;
 
 use super::callbacks::CALLBACKS;
 use super::waiting_clients::{AnswerBy, WaitingClient};
 use super::wake::Answering;
+use crate::shell::background::gate;
 use crate::shell::ffi::server::Audience;
 use crate::shell::ffi::string::Str;
-
-/// Who waits, if its request queues: the command's client.
-#[derive(Clone, Copy)]
-pub struct NewWaiter<'a> {
-    /// Who asks.
-    pub owner: OwnerRef<'a>,
-    /// By which command.
-    pub prefix: Prefix,
-    /// The first key of the request.
-    pub key: &'a [u8],
-    /// Where the outcome is published; `None`: the client blocks.
-    pub channel: Option<(Str<'a>, Audience)>,
-}
 
 /// The clients of the rules during a command: those who wait already, and the command's own.
 pub struct Parking<'a> {
     /// Those who wait already.
     pub answering: Answering<'a>,
     /// `None`: the command does not wait.
-    pub waiter: Option<NewWaiter<'a>>,
+    pub waiter: Option<NewWaiter<'a, Str<'a>>>,
+    /// Whether its request was queued.
+    pub has_parked: bool,
 }
 
 impl Clients for Parking<'_> {
@@ -55,7 +44,8 @@ impl Park for Parking<'_> {
         let Some(NewWaiter { owner, prefix, key, channel }) = self.waiter else { return false };
         let Answering { ctx, clients } = &mut self.answering;
         let answer_by = match channel {
-            Some((channel, audience)) => {
+            Some(channel) => {
+                let audience = if gate::is_in_cluster() { Audience::Shard } else { Audience::Everybody };
                 reply::queued(ctx, prefix.family(), owner);
                 AnswerBy::Message { channel: channel.bytes().to_vec(), key: key.to_vec(), audience }
             }
@@ -66,6 +56,7 @@ impl Park for Parking<'_> {
         };
         let client = ClientId(ctx.client_id());
         clients.insert(request, WaitingClient { client, owner: owner.to_owner(), prefix, answer_by });
+        self.has_parked = true;
         true
     }
 }

@@ -10,9 +10,8 @@ use command::catalog::{Access, CATALOG};
 use command::errors::{self, ErrorReply};
 use command::name::Prefix;
 use command::parse::key_positions;
+use command::run::is_held;
 
-use super::arguments::Arguments;
-use super::inspect;
 use crate::shell::background::gate;
 use crate::shell::clients::connections::connection_of;
 use crate::shell::ffi::call::{CallAs, CallReply};
@@ -27,19 +26,19 @@ use crate::shell::turn;
 const COMMAND_ARGUMENT: usize = 3;
 
 /// Runs the command.
-pub fn run(ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
+pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     let _innermost = Innermost::enter(&RUNNING).ok_or(errors::EXEC_WITHIN_EXEC)?;
-    let (key, command) = (args.strings[1], &args.strings[COMMAND_ARGUMENT..]);
+    let (key, command) = (args[1], &args[COMMAND_ARGUMENT..]);
     let keys = all_keys(ctx, key, command);
     gate::compare_slots(&keys)?;
-    if !inspect::is_held(ctx, key, args.bytes[2])? {
-        turn::of_count(|statistics| statistics.execs_not_held += 1);
+    if !is_held(ctx, key, args[2].bytes())? {
+        turn::of_note(|manager| manager.statistics.execs_not_held += 1);
         return Err(errors::NOT_HELD);
     }
     gate::check_node(ctx, &keys)?;
     let reply = call(ctx, command)?;
     if !reply.is_refusal() {
-        turn::of_count(|statistics| statistics.execs += 1);
+        turn::of_note(|manager| manager.statistics.execs += 1);
     }
     if let Some(refusal) = reply.error().and_then(errors::refused_by_server) {
         return Err(refusal);

@@ -1,35 +1,13 @@
-//! The commands: one file for each kind, from the server's arguments to the reply.
+//! How the commands come in, and what only a server has for them. What they do is in crate `command`.
 //!
-//! | file           | question                                                  |
-//! | -------------- | --------------------------------------------------------- |
-//! | `registration` | how does the server learn the commands                    |
-//! | `dispatch`     | how does a command come in                                |
-//! | `arguments`    | which of its arguments are the keys                       |
-//! | `acquire`      | `*.ACQUIRE`                                               |
-//! | `release`      | `*.RELEASE`                                               |
-//! | `renew`        | `*.RENEW`                                                 |
-//! | `cancel`       | `LOCK.CANCEL`                                             |
-//! | `inspect`      | `LOCK.HELD`, `LOCK.INFO`, `LOCK.WAITERS`                  |
-//! | `log`          | `LOCK.LOG`                                                |
-//! | `scan`         | `LOCK.SCAN`                                               |
-//! | `top`          | `LOCK.TOP`                                                |
-//! | `breaking`     | `LOCK.BREAK`                                              |
-//! | `help`         | `LOCK.HELP`                                               |
-//! | `exec`         | `LOCK.EXEC`                                               |
-//! | `apply`        | `LOCK.APPLY`: an effect from the primary or out of a file |
+//! | file           | question                                                     |
+//! | -------------- | ------------------------------------------------------------ |
+//! | `registration` | how does the server learn the commands                       |
+//! | `dispatch`     | how does a command come in                                   |
+//! | `host`         | what does the server do for a command that runs              |
+//! | `exec`         | `LOCK.EXEC`: how does the server run the command behind it   |
 
-mod acquire;
-mod apply;
-mod arguments;
-mod breaking;
-mod cancel;
 mod dispatch;
 mod exec;
-mod help;
-mod inspect;
-mod log;
+mod host;
 pub mod registration;
-mod release;
-mod renew;
-mod scan;
-mod top;

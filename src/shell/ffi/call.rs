@@ -4,6 +4,7 @@ use std::ffi::{c_int, CStr};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use command::host::Scanned;
 use redis_module::raw;
 
 use super::command_filter::{CommandFilter, FilteredCommand};
@@ -29,14 +30,6 @@ pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
     }
 }
 
-/// What SCAN found.
-pub struct Scanned {
-    /// Where to go on; `0`: it has been everywhere.
-    pub cursor: Vec<u8>,
-    /// Names of keys, some perhaps more than once.
-    pub keys: Vec<OwnedStr>,
-}
-
 /// Runs SCAN with these arguments, by nobody's permissions.
 ///
 /// # Errors
@@ -55,7 +48,7 @@ pub fn scan(ctx: Ctx<'_>, args: &[&[u8]]) -> Result<Scanned, i32> {
     let (Some(cursor), Some(keys)) = (reply.element(0), reply.element(1)) else { return Err(0) };
     let (Some(cursor), length) = (cursor.text(), keys.len()) else { return Err(0) };
     let cursor = cursor.to_vec();
-    let keys = (0..length).filter_map(|index| Some(OwnedStr::new(keys.element(index)?.text()?))).collect();
+    let keys = (0..length).filter_map(|index| Some(keys.element(index)?.text()?.to_vec())).collect();
     Ok(Scanned { cursor, keys })
 }
 

@@ -73,7 +73,7 @@ table! {
         RedisModule_ReplyWithCallReply RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
         RedisModule_ReplyWithSimpleString RedisModule_ReplyWithStringBuffer RedisModule_SaveStringBuffer
         RedisModule_SaveUnsigned RedisModule_SelectDb RedisModule_SetModuleAttribs RedisModule_StringPtrLen
-        RedisModule_UnblockClient RedisModule_WrongArity;
+        RedisModule_UnblockClient;
     "5.0":
         RedisModule_BlockedClientDisconnected RedisModule_CreateTimer RedisModule_GetBlockedClientHandle
         RedisModule_GetContextFlags RedisModule_IsModuleNameBusy RedisModule_SetDisconnectCallback

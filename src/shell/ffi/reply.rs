@@ -30,6 +30,9 @@ impl ReplyWriter for Ctx<'_> {
     }
 
     fn status(&mut self, line: &str) {
+        if line == "OK" {
+            return self.reply_ok();
+        }
         let line = CString::new(line).unwrap_or_default();
         // SAFETY: the string ends with a NUL and is copied.
         unsafe { api!(RedisModule_ReplyWithSimpleString(self.raw(), line.as_ptr())) };
@@ -48,15 +51,9 @@ impl ReplyWriter for Ctx<'_> {
 }
 
 impl Ctx<'_> {
-    /// `+OK`
-    pub fn reply_ok(self) {
+    /// `+OK`, without a copy of the word: each effect that a replica applies is answered so.
+    fn reply_ok(self) {
         // SAFETY: the string is static.
         unsafe { api!(RedisModule_ReplyWithSimpleString(self.raw(), c"OK".as_ptr())) };
-    }
-
-    /// `-ERR wrong number of arguments for '…' command`
-    pub fn reply_wrong_arity(self) {
-        // SAFETY: the context is valid.
-        unsafe { api!(RedisModule_WrongArity(self.raw())) };
     }
 }

@@ -9,11 +9,13 @@
 //! | `key_events`  | what does the server tell of single keys       |
 //! | `held`        | how many keys hold a lock                      |
 //! | `removals`    | which locks expired or were removed by others  |
+//! | `received`    | what does an effect of the primary do to a key |
 
 pub mod datatype;
 pub mod held;
 pub mod key_events;
 pub mod lock_key;
 pub mod lock_memory;
+pub mod received;
 pub mod removals;
 pub mod store;

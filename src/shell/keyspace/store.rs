@@ -1,5 +1,6 @@
 //! The server's keyspace as the rules see it: opens keys, stores, expires, replicates, signals.
 
+use command::host::KeyArguments;
 use lock::host::{Content, Effect, Entry, Gate, Keys};
 use lock::key::KeyRef;
 use lock::value::fence::Fence;
@@ -14,36 +15,14 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::replication::emit::{self, Scope};
 
-/// A command's key arguments and their bytes, so that no new string object is needed.
-#[derive(Clone, Copy, Default)]
-pub struct KeyArguments<'a> {
-    /// As the server passed them.
-    pub strings: &'a [Str<'a>],
-    /// Their bytes, in the same order.
-    pub names: &'a [&'a [u8]],
-}
-
-impl<'a> KeyArguments<'a> {
-    /// The string object of an argument with these bytes. Of several keys only the very argument is found: the names of
-    /// 128 keys are not compared with each other each time that one is opened.
-    #[inline]
-    fn string_of(self, name: &[u8]) -> Option<Str<'a>> {
-        let is_it = |argument: &&[u8]| match self.names {
-            [_] => *argument == name,
-            _ => std::ptr::eq(*argument, name),
-        };
-        let position = self.names.iter().position(is_it)?;
-        self.strings.get(position).copied()
-    }
-}
-
 /// The keyspace of a command or of a turn of the timer.
 pub struct Store<'a> {
     ctx: Ctx<'a>,
     scope: Scope,
     /// The timer's, which works in any; a command stays in its own.
     selected: Option<i32>,
-    arguments: KeyArguments<'a>,
+    /// The command's own: for them no new string object is needed.
+    arguments: KeyArguments<'a, Str<'a>>,
     /// What the gate said in this turn of the timer, where it is the same for all keys.
     gate: Option<Gate>,
     was_refused: bool,
@@ -53,14 +32,14 @@ impl<'a> Store<'a> {
     /// # Safety
     /// It is the only one in the callback that is running, and no key that it opens is open otherwise meanwhile.
     #[inline]
-    pub unsafe fn of_command(ctx: Ctx<'a>, arguments: KeyArguments<'a>) -> Store<'a> {
+    pub unsafe fn of_command(ctx: Ctx<'a>, arguments: KeyArguments<'a, Str<'a>>) -> Store<'a> {
         Store { ctx, scope: Scope::Command, selected: None, arguments, gate: None, was_refused: false }
     }
 
     /// # Safety
     /// As [`Store::of_command`].
     pub unsafe fn of_timer(ctx: Ctx<'a>) -> Store<'a> {
-        let arguments = KeyArguments::default();
+        let arguments = KeyArguments { arguments: &[], names: &[] };
         let selected = Some(ctx.db());
         Store { ctx, scope: Scope::Timer, selected, arguments, gate: None, was_refused: false }
     }
@@ -70,10 +49,17 @@ impl<'a> Store<'a> {
         self.was_refused
     }
 
-    /// The database that the command works in.
+    /// The string object of an argument with these bytes. Of several keys only the very argument is found: the names of
+    /// 128 keys are not compared with each other each time that one is opened.
     #[inline]
-    pub fn db(&self) -> i32 {
-        self.ctx.db()
+    fn argument_of(&self, name: &[u8]) -> Option<Str<'a>> {
+        let KeyArguments { arguments, names } = self.arguments;
+        let is_it = |argument: &&[u8]| match names {
+            [_] => *argument == name,
+            _ => std::ptr::eq(*argument, name),
+        };
+        let position = names.iter().position(is_it)?;
+        arguments.get(position).copied()
     }
 
     #[inline]
@@ -94,7 +80,7 @@ impl Keys for Store<'_> {
     #[inline]
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> StoredKey<'e> {
         self.select(key.db);
-        let name = match self.arguments.string_of(key.name) {
+        let name = match self.argument_of(key.name) {
             Some(argument) => Name::Argument(argument),
             None => Name::Own(OwnedStr::new(key.name)),
         };

@@ -1,5 +1,6 @@
 //! What came of a turn: taken from the rules when it is over, while its command or timer may still publish.
 
+use command::lock_log::LockLog;
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
@@ -9,7 +10,6 @@ use crate::shell::background::events;
 use crate::shell::clients::waiting_clients::WaitingClients;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::keyspace::removals;
-use crate::shell::lock_log::LockLog;
 
 /// Takes what a turn has brought.
 #[inline]

@@ -21,6 +21,7 @@
 use std::fmt::{self, Display};
 
 use command::errors::{ErrorReply, Quoted};
+use command::lock_log::{LockLog, NewEntry};
 use command::reply::LogEvent;
 use lock::key::{ClientId, Key, RequestId};
 use lock::manager::lock_manager::LockError;
@@ -35,7 +36,6 @@ use crate::shell::clients::connections::connection_of;
 use crate::shell::clients::waiting_clients::WaitingClients;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{client_address, client_user};
-use crate::shell::lock_log::{LockLog, NewEntry};
 use crate::shell::settings;
 
 /// Tells of the occurrences of one turn.

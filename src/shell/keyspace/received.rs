@@ -1,41 +1,21 @@
-//! `LOCK.APPLY key …`: an effect from the primary or the append-only file. Refused to every client.
+//! What an effect from the primary or the append-only file does to a key of this server.
 
-use command::effect::decode;
-use command::errors::{self, ErrorReply};
 use lock::key::KeyRef;
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
 use lock::value::lock::Lock;
 use lock::value::received::{KeyAfter, Received};
 use lock::value::time::Deadline;
-use redis_module::raw;
 
-use super::arguments::Arguments;
-use crate::shell::background::{events, gate};
+use super::held;
+use super::lock_key::LockKey;
+use crate::shell::background::events;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
-use crate::shell::keyspace::held;
-use crate::shell::keyspace::lock_key::LockKey;
 use crate::shell::state;
 
-/// Runs the command.
-pub fn run(ctx: Ctx<'_>, args: Arguments<'_>) -> Result<(), ErrorReply> {
-    if gate::is_probing() {
-        ctx.reply_ok();
-        return Ok(());
-    }
-    let trusted = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
-    if !ctx.has_flag(trusted) {
-        return Err(errors::APPLY_IS_INTERNAL);
-    }
-    apply(ctx, args.strings[1], decode(&args.bytes[2..]).ok_or(errors::SYNTAX)?);
-    // What a replica was told, it tells its own replicas and its own append-only file.
-    ctx.replicate_verbatim();
-    ctx.reply_ok();
-    Ok(())
-}
-
-fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
+/// Applies an effect, unconditionally.
+pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     // SAFETY: the command that runs opens no other key.
     let mut key = unsafe { LockKey::open(ctx, name) };
     let before = key.lock().and_then(|lock| lock.held_family());

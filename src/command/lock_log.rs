@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 
-use command::reply::{LogEntry, LogEvent};
 use lock::key::{ClientId, KeyRef};
 use lock::value::owner::Owner;
 use lock::value::time::Timestamp;
+
+use crate::reply::{LogEntry, LogEvent};
 
 /// So many bytes of a key's name are kept.
 const MOST_OF_KEY: usize = 1024;
@@ -64,11 +65,6 @@ impl LockLog {
         self.entries = VecDeque::new();
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The newest first.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &LogEntry> {
         self.entries.iter()
@@ -104,17 +100,17 @@ mod tests {
     fn the_newest_entries_are_kept_and_ids_go_on() {
         let mut log = LockLog::default();
         (0..4).for_each(|_| add(&mut log, b"k", 3));
-        assert_eq!((ids(&log), log.len()), (vec![3, 2, 1], 3));
+        assert_eq!((ids(&log), log.entries().len()), (vec![3, 2, 1], 3));
         log.trim(2);
         assert_eq!(ids(&log), [3, 2]);
         log.reset();
-        assert_eq!(log.len(), 0);
+        assert_eq!(log.entries().len(), 0);
         add(&mut log, b"k", 3);
         assert_eq!(ids(&log), [4]);
         add(&mut log, b"k", 1);
         assert_eq!(ids(&log), [5]);
         add(&mut log, b"k", 0);
-        assert_eq!(log.len(), 0, "a log of no length keeps nothing");
+        assert_eq!(log.entries().len(), 0, "a log of no length keeps nothing");
     }
 
     #[test]

@@ -1,0 +1,189 @@
+//! What a command needs of the place where it runs, beside what the rules need of it ([`lock::host`]): the caller, the
+//! settings, keys to read, a turn of the rules.
+//!
+//! The server is one host, the simulated server of the tests another. A command never knows which.
+
+use std::ffi::CStr;
+
+use lock::host::{Host, Keys, Park};
+use lock::key::{ClientId, KeyRef, RequestId};
+use lock::manager::lock_manager::LockManager;
+use lock::value::claim::{LockRequest, Portion};
+use lock::value::lock::Lock;
+use lock::value::outcome::{Grant, KeyError, Released};
+use lock::value::owner::OwnerRef;
+use lock::value::received::Received;
+use lock::value::time::{Deadline, Now};
+
+use crate::errors::ErrorReply;
+use crate::lock_log::LockLog;
+use crate::name::Prefix;
+use crate::parse::{Argument, LeaseSettings, ScanCommand};
+use crate::reply::ReplyWriter;
+
+/// A running command: what is written goes to its caller. Copies are the same command.
+pub trait CommandHost<'a>: Copy + ReplyWriter {
+    /// An argument, as the host has it.
+    type Argument: Argument<'a>;
+    /// The keyspace of a turn.
+    type Keys<'t>: Keys;
+    /// The clients of a turn.
+    type Clients<'t>: Park;
+    /// The clients that wait.
+    type Waiting: Waiting;
+
+    /// The database that the caller has selected.
+    fn db(self) -> i32;
+
+    /// The caller's connection. `None`: the caller is a script, or a call by another module.
+    fn connection(self) -> Option<ClientId>;
+
+    /// Whether the caller may publish on this channel. Only for a connection.
+    fn may_publish(self, channel: Self::Argument) -> bool;
+
+    /// Which keys the caller may read; `command` is the one that runs.
+    fn readable(self, command: &CStr) -> impl Fn(&[u8]) -> bool;
+
+    /// The settings that a request is parsed under.
+    fn leases(self) -> LeaseSettings;
+
+    /// A random UUID, version 4.
+    fn new_token(self) -> [u8; 36];
+
+    /// Checks several keys of one command: in a cluster they share a slot, which this node has.
+    ///
+    /// # Errors
+    /// They do not.
+    fn check_slots(self, keys: &[Self::Argument]) -> Result<(), ErrorReply>;
+
+    /// Whether keys and channels have slots, and these two have different ones.
+    fn has_other_slot(self, key: Self::Argument, channel: Self::Argument) -> bool;
+
+    /// Whether the command runs in a transaction that has paused writes itself.
+    fn are_writes_paused(self) -> bool;
+
+    /// Whether the server is the primary.
+    fn is_primary(self) -> bool;
+
+    /// Whether the command comes from the primary or the append-only file.
+    fn is_replicated(self) -> bool;
+
+    /// The time of a decision.
+    fn now(self) -> Now;
+
+    /// The short road of a request for one key, as [`LockManager::acquire_alone`]. `None`: nothing was changed.
+    fn acquire_alone(
+        self,
+        key: Self::Argument,
+        request: &LockRequest<'_>,
+        session: Option<ClientId>,
+    ) -> Option<Result<Grant, KeyError>>;
+
+    /// The short road of a release of one key, as [`LockManager::release_alone`]. `None`: nothing was changed.
+    fn release_alone(self, key: Self::Argument, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>>;
+
+    /// A turn of the rules for a command with these keys. `waiter`: how its caller waits, if it may.
+    ///
+    /// # Errors
+    /// The rules are in use: a command inside a callback inside a command.
+    fn decide<R>(
+        self,
+        keys: KeyArguments<'_, Self::Argument>,
+        waiter: Option<NewWaiter<'_, Self::Argument>>,
+        decide: impl FnOnce(&mut LockManager, &mut Host<'_, Self::Keys<'_>, Self::Clients<'_>>) -> R,
+    ) -> Result<R, ErrorReply>;
+
+    /// A turn that changes no key.
+    fn note(self, note: impl FnOnce(&mut LockManager));
+
+    /// A turn that changes nothing.
+    ///
+    /// # Errors
+    /// As [`CommandHost::decide`].
+    fn inspect<R>(self, inspect: impl FnOnce(&LockManager, &Self::Waiting, &Now) -> R) -> Result<R, ErrorReply>;
+
+    /// A turn of the log, after all that has happened until now.
+    ///
+    /// # Errors
+    /// As [`CommandHost::decide`].
+    fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply>;
+
+    /// False where the rules know of no waiter, no session and no lock with several holders: the key tells all.
+    fn has_more_than_keys(self) -> bool;
+
+    /// Whether this connection ends with the turn, though no event has told of it.
+    fn is_closing(self, client: ClientId) -> bool;
+
+    /// Reads a key of the command. `None`: it is free, or has expired.
+    ///
+    /// # Errors
+    /// WRONGTYPE.
+    fn read<R>(self, key: Self::Argument, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply>;
+
+    /// Reads any key, as [`CommandHost::read`].
+    ///
+    /// # Errors
+    /// WRONGTYPE.
+    fn read_key<R>(self, key: KeyRef<'_>, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply>;
+
+    /// The next keys that hold a lock, as SCAN finds them.
+    ///
+    /// # Errors
+    /// The server does not run SCAN.
+    fn scan(self, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply>;
+
+    /// Applies an effect, and passes the command on to the server's own replicas and append-only file.
+    fn receive(self, key: Self::Argument, effect: Received<'_>);
+
+    /// LOCK.EXEC: runs the command behind the lock's key and token, if the token holds the lock.
+    ///
+    /// # Errors
+    /// NOTHELD; what else keeps the command from running.
+    fn exec(self, args: &'a [Self::Argument]) -> Result<(), ErrorReply>;
+}
+
+/// The clients that wait.
+pub trait Waiting {
+    /// The connection that waits by this request, with its address (empty where it is not known).
+    fn client_of(&self, request: RequestId) -> Option<(ClientId, String)>;
+}
+
+/// A lock that was read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadLock<'k> {
+    /// The lock.
+    pub lock: &'k Lock,
+    /// The key's own deadline.
+    pub until: Deadline,
+}
+
+/// The keys of a command, and their bytes in the same order.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyArguments<'k, A> {
+    /// As the host has them.
+    pub arguments: &'k [A],
+    /// Their bytes.
+    pub names: &'k [&'k [u8]],
+}
+
+/// The caller of a command whose request may be queued.
+#[derive(Clone, Copy, Debug)]
+pub struct NewWaiter<'k, A> {
+    /// The owner of the request.
+    pub owner: OwnerRef<'k>,
+    /// Its command.
+    pub prefix: Prefix,
+    /// The first of its keys.
+    pub key: &'k [u8],
+    /// Where the outcome is published; `None`: the client blocks.
+    pub channel: Option<A>,
+}
+
+/// What SCAN found.
+#[derive(Clone, Debug)]
+pub struct Scanned {
+    /// Where to go on; `0`: all was visited.
+    pub cursor: Vec<u8>,
+    /// Names of keys, some perhaps more than once.
+    pub keys: Vec<Vec<u8>>,
+}

@@ -1,0 +1,252 @@
+//! The simulated server as the host of a command.
+
+use std::cell::RefCell;
+use std::ffi::CStr;
+
+use lock::host::simulated::{Keyspace, Stored};
+use lock::host::{Host, Keys};
+use lock::key::{ClientId, KeyRef};
+use lock::manager::lock_manager::LockManager;
+use lock::value::claim::{LockRequest, Portion};
+use lock::value::lock::Lock;
+use lock::value::outcome::{Grant, KeyError, Released};
+use lock::value::received::Received;
+use lock::value::time::Now;
+
+use super::clients::{AllClients, Parking};
+use super::native;
+use super::resp::Encoder;
+use super::server::SimulatedServer;
+use crate::errors::{self, ErrorReply};
+use crate::host::{CommandHost, KeyArguments, NewWaiter, ReadLock, Scanned};
+use crate::lock_log::LockLog;
+use crate::parse::{LeaseSettings, ScanCommand};
+use crate::reply::ReplyWriter;
+use crate::run::is_held;
+
+/// Who sent a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A connection by itself.
+    Connection,
+    /// A transaction of a connection: it may not block.
+    Transaction,
+    /// A command of the connection's (LOCK.EXEC): it may not block, and has no connection of its own.
+    Command,
+}
+
+/// A command that runs.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    pub server: &'a SimulatedServer,
+    pub client: ClientId,
+    pub sender: Sender,
+    pub db: i32,
+    pub reply: &'a RefCell<Encoder>,
+}
+
+impl ReplyWriter for Call<'_> {
+    fn array(&mut self, len: usize) {
+        self.reply.borrow_mut().array(len);
+    }
+
+    fn map(&mut self, len: usize) {
+        self.reply.borrow_mut().map(len);
+    }
+
+    fn integer(&mut self, n: i64) {
+        self.reply.borrow_mut().integer(n);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.reply.borrow_mut().bytes(bytes);
+    }
+
+    fn status(&mut self, line: &str) {
+        self.reply.borrow_mut().status(line);
+    }
+
+    fn null(&mut self) {
+        self.reply.borrow_mut().null();
+    }
+
+    fn error(&mut self, error: &ErrorReply) {
+        self.reply.borrow_mut().error(error);
+    }
+}
+
+impl Call<'_> {
+    fn stored<R>(self, key: KeyRef<'_>, look: impl FnOnce(Option<&Stored>) -> R) -> R {
+        let mut keyspace = self.server.keyspace.borrow_mut();
+        let key = key.to_key();
+        keyspace.expire(&key);
+        look(keyspace.primary.get(&key))
+    }
+}
+
+impl<'a> CommandHost<'a> for Call<'a> {
+    type Argument = &'a [u8];
+    type Keys<'t> = &'t mut Keyspace;
+    type Clients<'t> = Parking<'t>;
+    type Waiting = AllClients;
+
+    fn db(self) -> i32 {
+        self.db
+    }
+
+    fn connection(self) -> Option<ClientId> {
+        (self.sender != Sender::Command).then_some(self.client)
+    }
+
+    fn may_publish(self, _: &'a [u8]) -> bool {
+        true
+    }
+
+    fn readable(self, _: &CStr) -> impl Fn(&[u8]) -> bool {
+        |_| true
+    }
+
+    fn leases(self) -> LeaseSettings {
+        self.server.settings.borrow().leases
+    }
+
+    fn new_token(self) -> [u8; 36] {
+        let number = self.server.tokens.replace(self.server.tokens.get() + 1);
+        let mut token = [0; 36];
+        token.copy_from_slice(format!("00000000-0000-4000-8000-{number:012x}").as_bytes());
+        token
+    }
+
+    fn check_slots(self, _: &[&'a [u8]]) -> Result<(), ErrorReply> {
+        Ok(())
+    }
+
+    fn has_other_slot(self, _: &'a [u8], _: &'a [u8]) -> bool {
+        false
+    }
+
+    fn are_writes_paused(self) -> bool {
+        false
+    }
+
+    fn is_primary(self) -> bool {
+        true
+    }
+
+    fn is_replicated(self) -> bool {
+        false
+    }
+
+    fn now(self) -> Now {
+        self.server.keyspace.borrow().now()
+    }
+
+    fn acquire_alone(
+        self,
+        key: &'a [u8],
+        request: &LockRequest<'_>,
+        session: Option<ClientId>,
+    ) -> Option<Result<Grant, KeyError>> {
+        if self.server.has_events() {
+            return None;
+        }
+        let (key, now) = (KeyRef { db: self.db, name: key }, self.now());
+        let (mut manager, mut keyspace) = (self.server.manager.borrow_mut(), self.server.keyspace.borrow_mut());
+        let mut keys = &mut *keyspace;
+        manager.acquire_alone(&now, key, || keys.open(key), request, session)
+    }
+
+    fn release_alone(self, key: &'a [u8], owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+        if self.server.has_events() {
+            return None;
+        }
+        let (key, now) = (KeyRef { db: self.db, name: key }, self.now());
+        let (mut manager, mut keyspace) = (self.server.manager.borrow_mut(), self.server.keyspace.borrow_mut());
+        let mut keys = &mut *keyspace;
+        manager.release_alone(|| now.us(), key, || keys.open(key), owner, portion)
+    }
+
+    fn decide<R>(
+        self,
+        _: KeyArguments<'_, &'a [u8]>,
+        waiter: Option<NewWaiter<'_, &'a [u8]>>,
+        decide: impl FnOnce(&mut LockManager, &mut Host<'_, &mut Keyspace, Parking<'_>>) -> R,
+    ) -> Result<R, ErrorReply> {
+        self.server.apply_events();
+        let now = self.now();
+        let mut manager = self.server.manager.try_borrow_mut().map_err(|_| errors::BUSY)?;
+        let (mut keyspace, mut clients) = (self.server.keyspace.borrow_mut(), self.server.clients.borrow_mut());
+        let mut reply = self.reply.borrow_mut();
+        let waiter = waiter.filter(|_| self.sender == Sender::Connection);
+        let clients =
+            Parking { clients: &mut clients, waiter: waiter.map(|waiter| (self.client, waiter)), reply: &mut reply };
+        Ok(decide(&mut manager, &mut Host { keys: &mut *keyspace, clients, now: &now }))
+    }
+
+    fn note(self, note: impl FnOnce(&mut LockManager)) {
+        note(&mut self.server.manager.borrow_mut());
+    }
+
+    fn inspect<R>(self, inspect: impl FnOnce(&LockManager, &AllClients, &Now) -> R) -> Result<R, ErrorReply> {
+        self.server.apply_events();
+        let manager = self.server.manager.try_borrow().map_err(|_| errors::BUSY)?;
+        Ok(inspect(&manager, &self.server.clients.borrow(), &self.now()))
+    }
+
+    fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply> {
+        Ok(work(&mut self.server.log.borrow_mut()))
+    }
+
+    fn has_more_than_keys(self) -> bool {
+        true
+    }
+
+    fn is_closing(self, _: ClientId) -> bool {
+        false
+    }
+
+    fn read<R>(self, key: &'a [u8], look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply> {
+        self.read_key(KeyRef { db: self.db, name: key }, look)
+    }
+
+    fn read_key<R>(self, key: KeyRef<'_>, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply> {
+        self.stored(key, |stored| match stored {
+            None => Ok(look(None)),
+            Some(Stored::Lock(lock, until)) => Ok(look(Some(ReadLock { lock, until: *until }))),
+            Some(Stored::Foreign) => Err(errors::WRONG_TYPE),
+        })
+    }
+
+    /// All at once.
+    fn scan(self, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply> {
+        let keyspace = self.server.keyspace.borrow();
+        let locks =
+            keyspace.primary.iter().filter(|(_, stored)| matches!(stored, Stored::Lock(lock, _) if is_held_lock(lock)));
+        let names = locks.filter(|(key, _)| key.db == self.db).map(|(key, _)| key.name.to_vec());
+        let mut keys: Vec<_> =
+            names.filter(|name| command.pattern.is_none_or(|pattern| native::matches(pattern, name))).collect();
+        keys.sort();
+        Ok(Scanned { cursor: b"0".to_vec(), keys })
+    }
+
+    /// No effect comes here: every client is refused before.
+    fn receive(self, _: &'a [u8], _: Received<'_>) {}
+
+    fn exec(self, args: &'a [&'a [u8]]) -> Result<(), ErrorReply> {
+        let (key, command) = (args[1], &args[3..]);
+        if self.sender == Sender::Command {
+            return Err(errors::EXEC_WITHIN_EXEC);
+        }
+        if !is_held(self, key, args[2])? {
+            self.note(|manager| manager.statistics.execs_not_held += 1);
+            return Err(errors::NOT_HELD);
+        }
+        self.note(|manager| manager.statistics.execs += 1);
+        native::run(Call { sender: Sender::Command, ..self }, command);
+        Ok(())
+    }
+}
+
+fn is_held_lock(lock: &Lock) -> bool {
+    lock.held_family().is_some()
+}

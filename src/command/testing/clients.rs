@@ -1,0 +1,180 @@
+//! The clients of the simulated server: its connections, and the requests by which they wait.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use lock::host::{Clients, Delivery, Park, WaitOutcome};
+use lock::key::{ClientId, Key, RequestId};
+use lock::value::owner::Owner;
+
+use super::resp::{Encoder, Protocol};
+use crate::host::{NewWaiter, Waiting};
+use crate::name::Prefix;
+use crate::notification;
+use crate::reply;
+
+/// The words of a command.
+pub type Words = Vec<Vec<u8>>;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// The database that it has selected.
+    pub db: i32,
+    /// What was sent to it and not read yet.
+    pub outbox: Encoder,
+    /// Commands that it has sent and that have not run yet.
+    pub inbox: VecDeque<Words>,
+    /// The commands of a transaction that has begun.
+    pub queued: Option<Vec<Words>>,
+    /// The keys that it watches.
+    pub watched: BTreeSet<(i32, Vec<u8>)>,
+    /// One of them has changed.
+    pub is_dirty: bool,
+    /// The channels to which it is subscribed.
+    pub channels: BTreeSet<Vec<u8>>,
+}
+
+impl Connection {
+    fn new() -> Connection {
+        Connection {
+            db: 0,
+            outbox: Encoder::new(Protocol::Resp2),
+            inbox: VecDeque::new(),
+            queued: None,
+            watched: BTreeSet::new(),
+            is_dirty: false,
+            channels: BTreeSet::new(),
+        }
+    }
+}
+
+/// A client that waits.
+#[derive(Debug)]
+pub struct WaitingClient {
+    /// Its connection.
+    pub client: ClientId,
+    owner: Owner,
+    prefix: Prefix,
+    /// Where the outcome is published, and for which key; `None`: it is blocked.
+    channel: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl WaitingClient {
+    /// Whether it reads no reply before this one.
+    pub fn is_blocked(&self) -> bool {
+        self.channel.is_none()
+    }
+}
+
+/// All connections, and who waits.
+#[derive(Debug, Default)]
+pub struct AllClients {
+    /// By their ids.
+    pub connections: BTreeMap<ClientId, Connection>,
+    last: u64,
+    /// By their requests.
+    pub waiting: BTreeMap<RequestId, WaitingClient>,
+    /// Grants that were told in this turn, and to which connections.
+    pub told: Vec<(RequestId, ClientId)>,
+}
+
+impl AllClients {
+    /// A new connection.
+    pub fn connect(&mut self) -> ClientId {
+        self.last += 1;
+        self.connections.insert(ClientId(self.last), Connection::new());
+        ClientId(self.last)
+    }
+
+    /// Whether the connection waits for the reply of a request.
+    pub fn blocked_by(&self, client: ClientId) -> Option<RequestId> {
+        let mut waiting = self.waiting.iter();
+        waiting.find(|(_, waiting)| waiting.client == client && waiting.is_blocked()).map(|(id, _)| *id)
+    }
+
+    /// Its watched keys may have changed.
+    pub fn modified(&mut self, keys: &[Key]) {
+        for connection in self.connections.values_mut() {
+            let is_watched = |key: &Key| connection.watched.contains(&(key.db, key.name.to_vec()));
+            connection.is_dirty |= keys.iter().any(is_watched);
+        }
+    }
+
+    /// Sends a message to the subscribers of a channel; how many they are.
+    pub fn publish(&mut self, channel: &[u8], message: &[u8]) -> usize {
+        let subscribers = self.connections.values_mut().filter(|connection| connection.channels.contains(channel));
+        let tell = |connection: &mut Connection| {
+            use crate::reply::ReplyWriter;
+            connection.outbox.push(3);
+            [b"message", channel, message].into_iter().for_each(|part| connection.outbox.bytes(part));
+        };
+        subscribers.map(tell).count()
+    }
+}
+
+impl Waiting for AllClients {
+    fn client_of(&self, request: RequestId) -> Option<(ClientId, String)> {
+        let client = self.waiting.get(&request)?.client;
+        Some((client, format!("127.0.0.1:{}", 40_000 + client.0)))
+    }
+}
+
+impl Clients for &mut AllClients {
+    fn may_be_granted(&mut self, _: RequestId, _: &[&[u8]], _: u64) -> bool {
+        true
+    }
+
+    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+        let Some(waiting) = self.waiting.remove(&request) else { return Delivery::Failed };
+        let WaitingClient { client, owner, prefix, channel } = waiting;
+        if let Some((channel, key)) = channel {
+            self.publish(&channel, &notification::message(&key, owner.as_bytes(), outcome));
+            return Delivery::Done;
+        }
+        let Some(connection) = self.connections.get_mut(&client) else { return Delivery::Failed };
+        reply::wait_outcome(&mut connection.outbox, prefix.family(), owner.as_ref(), outcome);
+        match outcome {
+            WaitOutcome::Granted { .. } => {
+                self.told.push((request, client));
+                Delivery::Pending
+            }
+            _ => Delivery::Done,
+        }
+    }
+}
+
+/// The clients of the rules during a command.
+#[derive(Debug)]
+pub struct Parking<'t> {
+    pub clients: &'t mut AllClients,
+    /// The command's own: its connection, and how it waits.
+    pub waiter: Option<(ClientId, NewWaiter<'t, &'t [u8]>)>,
+    /// Where it is told that it waits without blocking.
+    pub reply: &'t mut Encoder,
+}
+
+impl Clients for Parking<'_> {
+    fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool {
+        (&mut *self.clients).may_be_granted(request, names, waited_ms)
+    }
+
+    fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
+        (&mut *self.clients).answer(request, outcome)
+    }
+}
+
+impl Park for Parking<'_> {
+    fn may_wait(&self) -> bool {
+        self.waiter.is_some()
+    }
+
+    fn park(&mut self, request: RequestId) -> bool {
+        let Some((client, NewWaiter { owner, prefix, key, channel })) = self.waiter else { return false };
+        if channel.is_some() {
+            reply::queued(self.reply, prefix.family(), owner);
+        }
+        let channel = channel.map(|channel| (channel.to_vec(), key.to_vec()));
+        self.clients.waiting.insert(request, WaitingClient { client, owner: owner.to_owner(), prefix, channel });
+        true
+    }
+}

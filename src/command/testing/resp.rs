@@ -1,0 +1,92 @@
+//! Replies as bytes, in RESP2 and RESP3.
+
+use crate::errors::ErrorReply;
+use crate::reply::ReplyWriter;
+
+/// The version of the protocol that a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// RESP2
+    Resp2,
+    /// RESP3
+    Resp3,
+}
+
+/// Collects replies.
+#[derive(Debug)]
+pub struct Encoder {
+    /// Which form maps and nil have.
+    pub protocol: Protocol,
+    /// What was written.
+    pub bytes: Vec<u8>,
+}
+
+impl Encoder {
+    pub fn new(protocol: Protocol) -> Encoder {
+        Encoder { protocol, bytes: Vec::new() }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// The null of a key without a value.
+    pub fn null_bulk(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.line("$-1"),
+            Protocol::Resp3 => self.line("_"),
+        }
+    }
+
+    /// Begins a message that was not asked for.
+    pub fn push(&mut self, len: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.array(len),
+            Protocol::Resp3 => self.line(&format!(">{len}")),
+        }
+    }
+
+    /// An error in these words.
+    pub fn error_words(&mut self, words: &str) {
+        self.line(&format!("-{words}"));
+    }
+}
+
+impl ReplyWriter for Encoder {
+    fn array(&mut self, len: usize) {
+        self.line(&format!("*{len}"));
+    }
+
+    fn map(&mut self, len: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.line(&format!("*{}", 2 * len)),
+            Protocol::Resp3 => self.line(&format!("%{len}")),
+        }
+    }
+
+    fn integer(&mut self, n: i64) {
+        self.line(&format!(":{n}"));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.line(&format!("${}", bytes.len()));
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    fn status(&mut self, line: &str) {
+        self.line(&format!("+{line}"));
+    }
+
+    fn null(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.line("*-1"),
+            Protocol::Resp3 => self.line("_"),
+        }
+    }
+
+    fn error(&mut self, error: &ErrorReply) {
+        self.error_words(error.as_str());
+    }
+}

@@ -1,0 +1,194 @@
+//! The server as the host of a command.
+
+use std::ffi::CStr;
+
+use command::errors::{self, ErrorReply};
+use command::host::{CommandHost, KeyArguments, NewWaiter, ReadLock, Scanned, Waiting};
+use command::lock_log::LockLog;
+use command::parse::{LeaseSettings, ScanCommand};
+use lock::host::Host;
+use lock::key::{ClientId, KeyRef, RequestId};
+use lock::manager::lock_manager::LockManager;
+use lock::value::claim::{LockRequest, Portion};
+use lock::value::outcome::{Grant, KeyError, Released};
+use lock::value::received::Received;
+use lock::value::time::Now;
+use redis_module::raw;
+use uuid::Uuid;
+
+use super::exec;
+use crate::shell::background::events::{self, Step};
+use crate::shell::background::gate;
+use crate::shell::background::slots::slot_of;
+use crate::shell::clients::connections::connection_of;
+use crate::shell::clients::parking::Parking;
+use crate::shell::clients::waiting_clients::WaitingClients;
+use crate::shell::ffi::call::{self, call_again};
+use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::server::{self, client_address, Reader};
+use crate::shell::ffi::string::{OwnedStr, Str};
+use crate::shell::keyspace::lock_key::{ReadContent, ReadKey};
+use crate::shell::keyspace::store::Store;
+use crate::shell::keyspace::{datatype, received};
+use crate::shell::turn::{self, AloneTurn};
+use crate::shell::{clock, settings};
+
+/// `EPERM`: in a cluster, for a key of another node; SCAN has none.
+const NOT_MY_SLOT: i32 = 1;
+
+impl<'a> CommandHost<'a> for Ctx<'a> {
+    type Argument = Str<'a>;
+    type Keys<'t> = Store<'t>;
+    type Clients<'t> = Parking<'t>;
+    type Waiting = WaitingClients;
+
+    #[inline]
+    fn db(self) -> i32 {
+        Ctx::db(self)
+    }
+
+    fn connection(self) -> Option<ClientId> {
+        connection_of(self)
+    }
+
+    fn may_publish(self, channel: Str<'a>) -> bool {
+        server::may_publish(self, channel)
+    }
+
+    fn readable(self, command: &CStr) -> impl Fn(&[u8]) -> bool {
+        let reader = Reader::of(self, command);
+        move |key| reader.may_read(OwnedStr::new(key).as_str())
+    }
+
+    #[inline]
+    fn leases(self) -> LeaseSettings {
+        settings::leases()
+    }
+
+    #[cold]
+    fn new_token(self) -> [u8; 36] {
+        let mut token = [0; 36];
+        Uuid::new_v4().hyphenated().encode_lower(&mut token);
+        token
+    }
+
+    #[inline]
+    fn check_slots(self, keys: &[Str<'a>]) -> Result<(), ErrorReply> {
+        gate::check_slots(self, keys)
+    }
+
+    fn has_other_slot(self, key: Str<'a>, channel: Str<'a>) -> bool {
+        gate::is_in_cluster() && slot_of(key.bytes()) != slot_of(channel.bytes())
+    }
+
+    #[inline]
+    fn are_writes_paused(self) -> bool {
+        self.avoids_replica_traffic()
+    }
+
+    fn is_primary(self) -> bool {
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_MASTER)
+    }
+
+    fn is_replicated(self) -> bool {
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING)
+    }
+
+    fn now(self) -> Now {
+        clock::now()
+    }
+
+    #[inline(always)]
+    fn acquire_alone(
+        self,
+        key: Str<'a>,
+        request: &LockRequest<'_>,
+        session: Option<ClientId>,
+    ) -> Option<Result<Grant, KeyError>> {
+        AloneTurn::begin(self, key, Step::Grant)?.acquire(request, session)
+    }
+
+    #[inline(always)]
+    fn release_alone(self, key: Str<'a>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+        AloneTurn::begin(self, key, Step::End)?.release(owner, portion)
+    }
+
+    fn decide<R>(
+        self,
+        keys: KeyArguments<'_, Str<'a>>,
+        waiter: Option<NewWaiter<'_, Str<'a>>>,
+        decide: impl FnOnce(&mut LockManager, &mut Host<'_, Store<'_>, Parking<'_>>) -> R,
+    ) -> Result<R, ErrorReply> {
+        turn::of_command(self, keys, waiter, decide)
+    }
+
+    fn note(self, note: impl FnOnce(&mut LockManager)) {
+        turn::of_note(note);
+    }
+
+    fn inspect<R>(self, inspect: impl FnOnce(&LockManager, &WaitingClients, &Now) -> R) -> Result<R, ErrorReply> {
+        turn::of_inspection(|state, now| inspect(&state.manager, &state.clients, now))
+    }
+
+    fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply> {
+        turn::of_log(self, work)
+    }
+
+    fn has_more_than_keys(self) -> bool {
+        events::concern_several() || events::concern_anybody()
+    }
+
+    fn is_closing(self, client: ClientId) -> bool {
+        server::is_closing(self, client.0)
+    }
+
+    fn read<R>(self, key: Str<'a>, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply> {
+        read(self, key, look)
+    }
+
+    fn read_key<R>(self, key: KeyRef<'_>, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply> {
+        let name = OwnedStr::new(key.name);
+        match key.db == Ctx::db(self) {
+            true => read(self, name.as_str(), look),
+            false => self.in_db(key.db, || read(self, name.as_str(), look)),
+        }
+    }
+
+    /// The module API's own scan (`RedisModule_Scan`) is no way: its cursor cannot be given to a client and taken back.
+    fn scan(self, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply> {
+        let mut words = vec![command.cursor, b"TYPE", datatype::NAME.to_bytes()];
+        words.extend(command.pattern.into_iter().flat_map(|pattern| [b"MATCH", pattern]));
+        words.extend(command.count.into_iter().flat_map(|count| [b"COUNT", count]));
+        let mut found = call::scan(self, &words);
+        if gate::is_in_cluster() && matches!(found, Err(NOT_MY_SLOT)) {
+            found = call_again(self, || call::scan(self, &words));
+        }
+        found.map_err(|_| errors::NO_SCAN)
+    }
+
+    /// What a replica was told, it tells its own replicas and its own append-only file.
+    fn receive(self, key: Str<'a>, effect: Received<'_>) {
+        received::apply(self, key, effect);
+        self.replicate_verbatim();
+    }
+
+    fn exec(self, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
+        exec::run(self, args)
+    }
+}
+
+fn read<R>(ctx: Ctx<'_>, key: Str<'_>, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply> {
+    // SAFETY: the command that runs opens no other key.
+    match unsafe { ReadKey::open(ctx, key) } {
+        ReadContent::Lock(key) => Ok(look(Some(ReadLock { lock: key.lock(), until: key.until() }))),
+        ReadContent::Free => Ok(look(None)),
+        ReadContent::Foreign => Err(errors::WRONG_TYPE),
+    }
+}
+
+impl Waiting for WaitingClients {
+    fn client_of(&self, request: RequestId) -> Option<(ClientId, String)> {
+        let client = WaitingClients::client_of(self, request)?;
+        Some((client, client_address(client.0)))
+    }
+}

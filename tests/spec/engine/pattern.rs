@@ -1,0 +1,264 @@
+//! What a reply may be, and what is bound to names meanwhile.
+
+use std::collections::HashMap;
+
+use support::Reply;
+
+/// What is expected of a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pattern {
+    /// `_`: anything.
+    Any,
+    /// `nil`: a null array in RESP2, the null in RESP3.
+    Nil,
+    /// `null`: a null bulk string in RESP2, the null in RESP3.
+    Null,
+    /// `1`, `1..30000`
+    Int(i64, i64),
+    /// `"text"`
+    Bulk(Vec<u8>),
+    /// `'text of $f'`: names stand for what is bound to them.
+    Text(String),
+    /// `OK`
+    Status(String),
+    /// `-CODE words`; `-CODE ...`: only its beginning.
+    Error(String),
+    /// `$f`: what is bound to it, or else it is bound now. `>$f`: more than that. `$g>$f`: both.
+    Name { name: Option<String>, above: Option<String> },
+    /// `[…]`; `...` at its end: more may follow.
+    Array(Vec<Pattern>, bool),
+    /// `{name: …}`; `...` at its end: it may have other fields too, in any order.
+    Map(Vec<(String, Pattern)>, bool),
+}
+
+/// What was bound to names.
+pub type Names = HashMap<String, Reply>;
+
+impl Pattern {
+    pub fn parse(text: &str) -> Result<Pattern, String> {
+        if let Some(error) = text.strip_prefix('-').filter(|rest| rest.starts_with(|first: char| first.is_alphabetic()))
+        {
+            return Ok(Pattern::Error(error.to_string()));
+        }
+        let mut rest = text;
+        let pattern = parse(&mut rest)?;
+        match rest.trim() {
+            "" => Ok(pattern),
+            rest => Err(format!("`{rest}` is too much")),
+        }
+    }
+
+    /// Whether the reply is as expected; binds names.
+    pub fn matches(&self, reply: &Reply, names: &mut Names) -> bool {
+        match (self, reply) {
+            (Pattern::Any, _) => true,
+            (Pattern::Nil, reply) => reply.is_nil(),
+            (Pattern::Null, reply) => matches!(reply, Reply::NullBulk | Reply::Null),
+            (Pattern::Int(least, most), Reply::Int(number)) => (least..=most).contains(&number),
+            (Pattern::Bulk(expected), Reply::Bulk(bytes)) => expected == bytes,
+            (Pattern::Text(expected), Reply::Bulk(bytes)) => filled(expected, names).as_bytes() == bytes,
+            (Pattern::Status(expected), Reply::Status(text)) => expected == text,
+            (Pattern::Error(expected), Reply::Error(text)) => match expected.strip_suffix(" ...") {
+                Some(beginning) => text.starts_with(beginning),
+                None => filled(expected, names) == *text,
+            },
+            (Pattern::Name { name, above }, reply) => {
+                let is_above = match (above.as_ref().map(|above| names.get(above)), reply) {
+                    (None, _) => true,
+                    (Some(Some(Reply::Int(least))), Reply::Int(number)) => number > least,
+                    _ => false,
+                };
+                let Some(name) = name else { return is_above };
+                is_above && names.entry(name.clone()).or_insert_with(|| reply.clone()) == reply
+            }
+            (Pattern::Array(expected, may_have_more), Reply::Array(items) | Reply::Set(items) | Reply::Push(items)) => {
+                let has_length = expected.len() == items.len() || *may_have_more && expected.len() < items.len();
+                has_length && expected.iter().zip(items).all(|(expected, item)| expected.matches(item, names))
+            }
+            (Pattern::Map(expected, may_have_more), Reply::Map(_) | Reply::Array(_)) => {
+                let Some(pairs) = pairs(reply) else { return false };
+                if !may_have_more {
+                    return expected.len() == pairs.len()
+                        && expected.iter().zip(pairs).all(|((field, expected), (name, value))| {
+                            name.is_bulk(field) && expected.matches(value, names)
+                        });
+                }
+                expected.iter().all(|(field, expected)| {
+                    let value = pairs.iter().find(|(name, _)| name.is_bulk(field)).map(|(_, value)| *value);
+                    value.is_some_and(|value| expected.matches(value, names))
+                })
+            }
+            _ => false,
+        }
+    }
+}
+
+fn pairs(reply: &Reply) -> Option<Vec<(&Reply, &Reply)>> {
+    match reply {
+        Reply::Map(pairs) => Some(pairs.iter().map(|(name, value)| (name, value)).collect()),
+        Reply::Array(flat) if flat.len() % 2 == 0 => Some(flat.chunks(2).map(|pair| (&pair[0], &pair[1])).collect()),
+        _ => None,
+    }
+}
+
+/// The text with what is bound to its names.
+pub fn filled(text: &str, names: &Names) -> String {
+    let mut parts = text.split('$');
+    let mut filled = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let end = part.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(part.len());
+        let (name, rest) = part.split_at(end);
+        match names.get(name) {
+            Some(Reply::Int(number)) => filled.push_str(&number.to_string()),
+            Some(Reply::Bulk(bytes)) => filled.push_str(&String::from_utf8_lossy(bytes)),
+            _ => filled.push_str(&format!("${name}")),
+        }
+        filled.push_str(rest);
+    }
+    filled
+}
+
+fn parse(rest: &mut &str) -> Result<Pattern, String> {
+    *rest = rest.trim_start();
+    let first = rest.chars().next().ok_or("a pattern ends too early")?;
+    match first {
+        '[' => {
+            let mut items = Vec::new();
+            let has_more = list(rest, '[', ']', |rest| {
+                items.push(parse(rest)?);
+                Ok(())
+            })?;
+            Ok(Pattern::Array(items, has_more))
+        }
+        '{' => {
+            let mut fields = Vec::new();
+            let has_more = list(rest, '{', '}', |rest| {
+                let (name, behind) = rest.split_once(':').ok_or("a field has no value")?;
+                *rest = behind;
+                fields.push((name.trim().to_string(), parse(rest)?));
+                Ok(())
+            })?;
+            Ok(Pattern::Map(fields, has_more))
+        }
+        '"' => Ok(Pattern::Bulk(unescaped(quoted(rest, '"')?)?)),
+        '\'' => Ok(Pattern::Text(quoted(rest, '\'')?.to_string())),
+        '-' if rest[1..].starts_with(|second: char| second.is_alphabetic()) => {
+            Ok(Pattern::Error(word(rest, &[',', ']', '}'])[1..].trim_end().to_string()))
+        }
+        _ => parse_word(word(rest, &[',', ']', '}', ' '])),
+    }
+}
+
+fn parse_word(word: &str) -> Result<Pattern, String> {
+    let name = |text: &str| text.strip_prefix('$').map(String::from).ok_or(format!("`{text}` is no name"));
+    if let Some((left, above)) = word.split_once('>') {
+        let bound = if left.is_empty() { None } else { Some(name(left)?) };
+        return Ok(Pattern::Name { name: bound, above: Some(name(above)?) });
+    }
+    if word.starts_with('$') {
+        return Ok(Pattern::Name { name: Some(name(word)?), above: None });
+    }
+    if let Some((least, most)) = word.split_once("..") {
+        let number = |text: &str| text.parse().map_err(|_| format!("`{word}` is no range"));
+        return Ok(Pattern::Int(number(least)?, number(most)?));
+    }
+    if let Ok(number) = word.parse() {
+        return Ok(Pattern::Int(number, number));
+    }
+    match word {
+        "_" => Ok(Pattern::Any),
+        "nil" => Ok(Pattern::Nil),
+        "null" => Ok(Pattern::Null),
+        "OK" | "PONG" | "QUEUED" | "none" | "string" | "redislock" => Ok(Pattern::Status(word.to_string())),
+        _ => Err(format!("`{word}` is no pattern")),
+    }
+}
+
+/// The elements between two brackets; whether `...` follows them.
+fn list(
+    rest: &mut &str,
+    open: char,
+    close: char,
+    mut element: impl FnMut(&mut &str) -> Result<(), String>,
+) -> Result<bool, String> {
+    *rest = rest.strip_prefix(open).expect("it begins so").trim_start();
+    let mut has_more = false;
+    while !rest.starts_with(close) {
+        match rest.strip_prefix("...") {
+            Some(behind) => {
+                has_more = true;
+                *rest = behind.trim_start();
+            }
+            None => {
+                element(rest)?;
+                *rest = rest.trim_start();
+            }
+        }
+        match rest.strip_prefix(',') {
+            Some(behind) => *rest = behind.trim_start(),
+            None if rest.starts_with(close) => {}
+            None => return Err(format!("`{rest}`: no comma")),
+        }
+    }
+    *rest = &rest[1..];
+    Ok(has_more)
+}
+
+fn word<'t>(rest: &mut &'t str, ends: &[char]) -> &'t str {
+    let end = rest.find(ends).unwrap_or(rest.len());
+    let (word, behind) = rest.split_at(end);
+    *rest = behind;
+    word
+}
+
+fn quoted<'t>(rest: &mut &'t str, quote: char) -> Result<&'t str, String> {
+    let (text, behind) = rest[1..].split_once(quote).ok_or("a quote is open")?;
+    *rest = behind;
+    Ok(text)
+}
+
+/// `\xff` is that byte, `\r`, `\n` and `\0` are those.
+pub fn unescaped(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('\\') {
+        bytes.extend_from_slice(before.as_bytes());
+        let (byte, length) = match behind.as_bytes() {
+            [b'x', ..] => (u8::from_str_radix(behind.get(1..3).unwrap_or_default(), 16).map_err(|e| e.to_string())?, 3),
+            [b'r', ..] => (b'\r', 1),
+            [b'n', ..] => (b'\n', 1),
+            [b'0', ..] => (0, 1),
+            _ => return Err(format!("\\{behind}: no escape")),
+        };
+        bytes.push(byte);
+        rest = &behind[length..];
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Ok(bytes)
+}
+
+#[test]
+fn a_pattern_means_what_it_says() {
+    let matches = |pattern: &str, reply: Reply| {
+        let mut names = Names::from([("f".to_string(), Reply::Int(7))]);
+        Pattern::parse(pattern).expect(pattern).matches(&reply, &mut names)
+    };
+    let grant = |fence| Reply::Array(vec![Reply::bulk("a"), Reply::Int(fence)]);
+    assert!(matches("[\"a\", $f]", grant(7)) && !matches("[\"a\", $f]", grant(8)));
+    assert!(matches("[\"a\", >$f]", grant(8)) && !matches("[\"a\", >$f]", grant(7)));
+    assert!(
+        matches("[\"a\", $g>$f]", grant(8)) && matches("[\"a\", _]", grant(1)) && matches("[\"a\", ...]", grant(1))
+    );
+    assert!(!matches("[\"a\"]", grant(7)) && !matches("[\"b\", 7]", grant(7)) && !matches("[\"a\", 7, 7]", grant(7)));
+    assert!(matches("nil", Reply::NullArray) && matches("nil", Reply::Null) && !matches("nil", Reply::NullBulk));
+    assert!(matches("null", Reply::NullBulk) && !matches("null", Reply::NullArray));
+    assert!(matches("1..3", Reply::Int(3)) && !matches("1..3", Reply::Int(4)) && matches("-1", Reply::Int(-1)));
+    assert!(matches("-ERR x, y", Reply::Error("ERR x, y".into())) && !matches("-ERR x", Reply::Error("ERR xy".into())));
+    assert!(matches("-ERR ...", Reply::Error("ERR xy".into())) && !matches("-ERR ...", Reply::Error("OTHER".into())));
+    assert!(matches("OK", Reply::ok()) && !matches("OK", Reply::bulk("OK")));
+    assert!(matches("'{\"fence\":$f}'", Reply::bulk("{\"fence\":7}")));
+    let map = || Reply::Array(vec![Reply::bulk("x"), Reply::Int(1), Reply::bulk("y"), Reply::Int(2)]);
+    assert!(matches("{x: 1, y: 2}", map()) && matches("{y: 2, ...}", map()) && !matches("{y: 2, x: 1}", map()));
+    assert!(!matches("{x: 1}", map()) && !matches("{x: 2, ...}", map()) && !matches("{z: _, ...}", map()));
+    assert_eq!(unescaped("a\\xff\\0").expect("bytes"), b"a\xff\0");
+}

@@ -1,0 +1,268 @@
+//! A real server. Its clocks stand still but for the time that a transcript lets pass, so half a minute takes some
+//! milliseconds. Where they cannot be made to stand, time passes as it does.
+
+use std::collections::HashMap;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::{in_sync, until, Client, Clocks, Pipeline, Reply, Server, LIMIT};
+
+use crate::backend::{Backend, Words};
+use crate::transcript::Stage;
+
+/// Any moment will do, and another for the clock that nobody sets.
+const START: Clocks = Clocks { wall: Duration::from_secs(1_800_000_000), monotonic: Duration::from_secs(1_000) };
+
+/// Time passes in such steps at least, and in at most so many: a step is shorter than a third of any lease that a
+/// transcript has renewed meanwhile.
+const STEP_MS: u64 = 10;
+const MOST_STEPS: u64 = 2_000;
+
+/// What is promised within milliseconds may take so many.
+const LATE_MS: u64 = 60;
+
+/// How often the server's event loop comes round before time goes on.
+const ROUNDS: usize = 4;
+
+pub struct Real {
+    servers: Vec<Server>,
+    /// `None`: they go on by themselves.
+    clocks: Option<Clocks>,
+    control: Client,
+    connections: HashMap<String, (Client, i64)>,
+    /// Settings of the server that a transcript has changed, with what they were.
+    changed: Vec<(String, String)>,
+}
+
+impl Real {
+    /// A server for transcripts that need no more than one.
+    pub fn start() -> Real {
+        let mut real = match cfg!(target_os = "linux") {
+            true => Real::over(vec![Server::builder().config("hz 500").clocks(START).start()], Some(START)),
+            false => return Real::over(vec![Server::start()], None),
+        };
+        if !real.goes_by_its_clocks() {
+            real = Real::over(vec![Server::start()], None);
+        }
+        real.reset();
+        real
+    }
+
+    /// Servers of a transcript's own. Their clocks go on: a replica's link lives by them.
+    pub fn of(stage: &Stage) -> Real {
+        let servers = match stage {
+            Stage::Any | Stage::Server => return Real::start(),
+            Stage::Configured(lines) => {
+                vec![lines.iter().fold(Server::builder(), |builder, line| builder.config(line)).start()]
+            }
+            Stage::Replicated => {
+                let primary = Server::start();
+                let replica = Server::builder().replica_of(&primary).start();
+                in_sync(&primary, &replica);
+                vec![primary, replica]
+            }
+        };
+        Real::over(servers, None)
+    }
+
+    fn over(servers: Vec<Server>, clocks: Option<Clocks>) -> Real {
+        let control = servers[0].client();
+        Real { servers, clocks, control, connections: HashMap::new(), changed: Vec::new() }
+    }
+
+    /// Whether server and module see the clocks that were preloaded.
+    fn goes_by_its_clocks(&mut self) -> bool {
+        let fence = self.control.run("LOCK.ACQUIRE k a PX 1").fence();
+        self.put_clocks_forward(1_000);
+        self.control.run("PING");
+        self.control.run("LOCK.ACQUIRE k b PX 1").fence() - fence == 1_000_000
+    }
+
+    fn put_clocks_forward(&mut self, ms: u64) {
+        let Some(Clocks { wall, monotonic }) = self.clocks else { return };
+        let by = Duration::from_millis(ms);
+        let clocks = Clocks { wall: wall + by, monotonic: monotonic + by };
+        self.clocks = Some(clocks);
+        self.servers[0].put_clocks(clocks);
+    }
+
+    fn rounds(&mut self) {
+        for _ in 0..ROUNDS {
+            self.control.run("PING");
+        }
+    }
+
+    fn client(&mut self, who: &str) -> Result<&mut Client, String> {
+        self.connections.get_mut(who).map(|(client, _)| client).ok_or("there is no such connection".into())
+    }
+
+    /// Looks until there is something, for as long as what is promised at once may take.
+    fn soon<T>(&mut self, mut look: impl FnMut(&mut Real) -> Result<Option<T>, String>) -> Result<Option<T>, String> {
+        let (start, mut late_ms) = (Instant::now(), 0);
+        loop {
+            for _ in 0..ROUNDS {
+                if let Some(found) = look(self)? {
+                    return Ok(Some(found));
+                }
+                self.control.run("PING");
+            }
+            match self.clocks {
+                Some(_) if late_ms < LATE_MS => {
+                    self.put_clocks_forward(1);
+                    late_ms += 1;
+                }
+                None if start.elapsed() < LIMIT => sleep(Duration::from_millis(1)),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    fn read_now(&mut self, who: &str) -> Result<Option<Reply>, String> {
+        self.client(who)?.read_now().map_err(|error| format!("the connection broke: {error}"))
+    }
+
+    fn is_blocked(&mut self, who: &str) -> Result<bool, String> {
+        let id = self.connections.get(who).ok_or("there is no such connection")?.1;
+        let line = match who.ends_with('\'') {
+            true => self.servers[1].client().run(&format!("CLIENT LIST ID {id}")),
+            false => self.control.run(&format!("CLIENT LIST ID {id}")),
+        };
+        let flags = line.text().split_whitespace().find_map(|field| field.strip_prefix("flags="));
+        Ok(flags.is_some_and(|flags| flags.contains('b')))
+    }
+
+    /// Notes what a setting was before it is changed.
+    fn note_setting(&mut self, command: &Words) {
+        let [config, set, name, _] = command.as_slice() else { return };
+        if config.eq_ignore_ascii_case(b"CONFIG") && set.eq_ignore_ascii_case(b"SET") {
+            let name = String::from_utf8_lossy(name).into_owned();
+            let before = self.control.cmd(&["CONFIG", "GET", &name]);
+            if let Some((_, value)) = before.pairs().first() {
+                self.changed.push((name, value.text().to_string()));
+            }
+        }
+    }
+
+    /// Leaves nothing of a transcript to the next.
+    pub fn reset(&mut self) {
+        self.connections.clear();
+        for (name, value) in std::mem::take(&mut self.changed).into_iter().rev() {
+            assert_eq!(self.control.cmd(&["CONFIG", "SET", &name, &value]), Reply::ok(), "{name}");
+        }
+        self.control.run("FLUSHALL");
+        self.control.run("LOCK.LOG RESET");
+        let control = &mut self.control;
+        until("all connections have gone", || control.run("CLIENT LIST").text().lines().count() == 1);
+        // Kept places end.
+        match self.clocks {
+            Some(_) => self.put_clocks_forward(3_600_000),
+            None => sleep(Duration::from_millis(1_100)),
+        }
+        self.rounds();
+    }
+}
+
+impl Backend for Real {
+    fn connect(&mut self, who: &str) -> Result<i64, String> {
+        let is_second = who.ends_with('\'');
+        let server = self.servers.get(usize::from(is_second)).ok_or("there is no second server")?;
+        let is_resp3 = who.trim_end_matches('\'').ends_with('3');
+        let mut client = if is_resp3 { server.client3() } else { server.client() };
+        let id = client.id();
+        self.connections.insert(who.to_string(), (client, id));
+        Ok(id)
+    }
+
+    fn send(&mut self, who: &str, commands: &[Words]) -> Result<(), String> {
+        let mut pipeline = Pipeline::default();
+        for command in commands {
+            self.note_setting(command);
+            pipeline.push(command);
+        }
+        self.client(who)?.send_raw(&pipeline.bytes);
+        Ok(())
+    }
+
+    fn reply(&mut self, who: &str) -> Result<Reply, String> {
+        self.soon(|real| real.read_now(who))?.ok_or("no reply".into())
+    }
+
+    fn waits(&mut self, who: &str) -> Result<(), String> {
+        let waits = self.soon(|real| {
+            if let Some(reply) = real.read_now(who)? {
+                return Err(format!("it was told {reply:?}"));
+            }
+            Ok(real.is_blocked(who)?.then_some(()))
+        })?;
+        self.rounds();
+        match (waits, self.read_now(who)?) {
+            (Some(()), None) => Ok(()),
+            (_, Some(reply)) => Err(format!("it was told {reply:?}")),
+            (None, None) => Err("it does not wait".into()),
+        }
+    }
+
+    fn close(&mut self, who: &str) -> Result<(), String> {
+        let (client, id) = self.connections.remove(who).ok_or("there is no such connection")?;
+        drop(client);
+        let is_gone = |real: &mut Real| {
+            let line = match who.ends_with('\'') {
+                true => real.servers[1].client().run(&format!("CLIENT LIST ID {id}")),
+                false => real.control.run(&format!("CLIENT LIST ID {id}")),
+            };
+            Ok(line.bytes().is_empty().then_some(()))
+        };
+        self.soon(is_gone)?.ok_or("the server has not let go of it")?;
+        self.rounds();
+        Ok(())
+    }
+
+    fn is_closed(&mut self, who: &str) -> Result<(), String> {
+        let closed = self.soon(|real| match real.client(who)?.read_now() {
+            Ok(None) => Ok(None),
+            Ok(Some(reply)) => Err(format!("it was told {reply:?}")),
+            Err(_) => Ok(Some(())),
+        })?;
+        self.connections.remove(who);
+        closed.ok_or("it is open".into())
+    }
+
+    fn is_silent(&mut self, who: &str) -> Result<(), String> {
+        self.rounds();
+        match self.read_now(who)? {
+            None => Ok(()),
+            Some(reply) => Err(format!("it was told {reply:?}")),
+        }
+    }
+
+    fn pass(&mut self, ms: u64) -> Result<(), String> {
+        if self.clocks.is_none() {
+            sleep(Duration::from_millis(ms));
+            return Ok(());
+        }
+        let mut left = ms;
+        while left > 0 {
+            let step = left.min(STEP_MS.max(ms / MOST_STEPS));
+            left -= step;
+            self.put_clocks_forward(step);
+            self.control.run("PING");
+            self.control.run("PING");
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        // No end of a connection comes before that of the server.
+        self.servers[0].kill();
+        self.connections.clear();
+        self.servers[0].restart();
+        self.control = self.servers[0].client();
+        Ok(())
+    }
+
+    fn follow(&mut self) -> Result<(), String> {
+        let [primary, replica] = self.servers.as_slice() else { return Err("there is no replica".into()) };
+        in_sync(primary, replica);
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! Reads a chapter: promises, each with a transcript. Sends nothing. What the lines mean is in `../README.md`.
+
+use crate::pattern::Pattern;
+
+/// A promise and the transcript that shows it.
+#[derive(Debug)]
+pub struct Promise {
+    /// In the words of the contract.
+    pub title: String,
+    /// What it is played on.
+    pub stage: Stage,
+    /// What happens, in this order.
+    pub steps: Vec<Step>,
+}
+
+/// What a transcript is played on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The simulated server, and a real one.
+    Any,
+    /// A real server: the simulated one lacks what this needs.
+    Server,
+    /// A real server of its own, with these lines of redis.conf.
+    Configured(Vec<String>),
+    /// A primary and its replica.
+    Replicated,
+}
+
+/// A line.
+#[derive(Debug)]
+pub struct Step {
+    /// Of the file, from 1.
+    pub line: usize,
+    /// As it is written.
+    pub text: String,
+    pub action: Action,
+}
+
+#[derive(Debug)]
+pub enum Action {
+    /// `a> COMMAND | COMMAND -> reply | reply`: sent in one piece.
+    Sends { who: String, commands: Vec<String>, ends: Vec<End> },
+    /// `a -> reply`, `a waits`
+    Gets { who: String, end: End },
+    /// `a ends`: the client closes its connection.
+    Ends { who: String },
+    /// `a is closed`: by the server.
+    IsClosed { who: String },
+    /// `after 10 ms`
+    Passes { ms: u64 },
+    /// `the server restarts`
+    Restarts,
+    /// `the replica follows`: it has all that was written until now.
+    Follows,
+}
+
+/// What comes of a command.
+#[derive(Debug)]
+pub enum End {
+    Reply(Pattern),
+    /// The server has blocked the connection.
+    Waits,
+}
+
+/// All promises of a chapter.
+pub fn promises(text: &str) -> Vec<Promise> {
+    let mut promises: Vec<Promise> = Vec::new();
+    for (line, text) in joined(text) {
+        if let Some(title) = text.strip_prefix("# ") {
+            promises.push(Promise { title: title.to_string(), stage: Stage::Any, steps: Vec::new() });
+            continue;
+        }
+        let Some(promise) = promises.last_mut() else { panic!("line {line}: no promise yet") };
+        if let Some(stage) = stage(&text) {
+            assert!(promise.steps.is_empty(), "line {line}: it is played on something from its first step on");
+            promise.stage = stage;
+            continue;
+        }
+        let action = action(&text).unwrap_or_else(|why| panic!("line {line}: {text}: {why}"));
+        promise.steps.push(Step { line, text, action });
+    }
+    promises
+}
+
+/// Lines without comments and empty ones; what begins with a blank goes on where the line above it ends.
+fn joined(text: &str) -> Vec<(usize, String)> {
+    let mut joined: Vec<(usize, String)> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        match joined.last_mut() {
+            _ if line.trim().is_empty() || line.starts_with("//") => {}
+            Some((_, before)) if line.starts_with(' ') => {
+                before.push(' ');
+                before.push_str(line.trim());
+            }
+            _ => joined.push((number, line.trim_end().to_string())),
+        }
+    }
+    joined
+}
+
+/// `on a server: why`, `on a server with LINE, LINE: why`, `on a primary and its replica: why`
+fn stage(text: &str) -> Option<Stage> {
+    let (stage, why) = text.strip_prefix("on a ")?.split_once(": ")?;
+    assert!(!why.is_empty(), "{text}: it says why");
+    match stage {
+        "server" => Some(Stage::Server),
+        "primary and its replica" => Some(Stage::Replicated),
+        _ => {
+            let lines = stage.strip_prefix("server with ")?;
+            Some(Stage::Configured(lines.split(", ").map(String::from).collect()))
+        }
+    }
+}
+
+fn action(text: &str) -> Result<Action, String> {
+    match text {
+        "the server restarts" => return Ok(Action::Restarts),
+        "the replica follows" => return Ok(Action::Follows),
+        _ => {}
+    }
+    if let Some(ms) = text.strip_prefix("after ").and_then(|rest| rest.strip_suffix(" ms")) {
+        return Ok(Action::Passes { ms: ms.parse().map_err(|_| "not a number of ms")? });
+    }
+    let end_of_name = text.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '\'').ok_or("no step")?;
+    let (who, rest) = text.split_at(end_of_name);
+    let who = who.to_string();
+    if let Some(sent) = rest.strip_prefix("> ") {
+        let (sent, ends) = match sent.trim_end().strip_suffix(" waits") {
+            Some(sent) if !sent.contains(" -> ") => (sent, vec![End::Waits]),
+            _ => {
+                let (sent, ends) = sent.split_once(" -> ").ok_or("it says no reply")?;
+                (sent, ends.split(" | ").map(|end| parse_end(end.trim())).collect::<Result<_, _>>()?)
+            }
+        };
+        let commands: Vec<String> = sent.split(" | ").map(|command| command.trim().to_string()).collect();
+        if commands.len() != ends.len() {
+            return Err(format!("{} commands, {} replies", commands.len(), ends.len()));
+        }
+        return Ok(Action::Sends { who, commands, ends });
+    }
+    match rest.trim() {
+        "ends" => Ok(Action::Ends { who }),
+        "is closed" => Ok(Action::IsClosed { who }),
+        "waits" => Ok(Action::Gets { who, end: End::Waits }),
+        rest => {
+            let reply = rest.strip_prefix("-> ").ok_or("no step")?;
+            Ok(Action::Gets { who, end: parse_end(reply.trim())? })
+        }
+    }
+}
+
+fn parse_end(text: &str) -> Result<End, String> {
+    match text {
+        "waits" => Ok(End::Waits),
+        _ => Ok(End::Reply(Pattern::parse(text)?)),
+    }
+}
