@@ -45,14 +45,18 @@ impl LockManager {
     }
 
     /// What follows for a queue whose gate is not open: it is served later, or its requests are told to ask again.
-    pub(super) fn put_off<K, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, gate: Gate) {
+    pub(super) fn put_off(&mut self, queue: QueueId, gate: Gate) {
         match gate {
             Gate::Open => {}
             Gate::Closed => self.due.insert(queue),
-            Gate::Elsewhere => {
-                let ids = self.queues.all_in(queue);
-                self.dismiss_all(&mut host.clients, host.now, ids, WaitOutcome::TryAgain);
-            }
+            Gate::Elsewhere => self.end_all(self.queues.all_in(queue), WaitOutcome::TryAgain),
+        }
+    }
+
+    /// Requests of one queue are of no use any more. Those that end already are not noted again.
+    fn end_all(&mut self, ids: Vec<RequestId>, outcome: WaitOutcome) {
+        if ids.first().is_some_and(|first| !self.endings.contains(*first)) {
+            self.endings.extend(ids, Ending::Told(outcome));
         }
     }
 
@@ -63,12 +67,12 @@ impl LockManager {
         match self.queue_and_gate(host, key.as_ref()) {
             Some((_, Gate::Open)) => {}
             Some((_, gate)) => {
-                self.put_off(host, queue, gate);
+                self.put_off(queue, gate);
                 return gate;
             }
             // Places are of no use where the slot is not.
             None if host.keys.gate(key.as_ref()) == Gate::Elsewhere => {
-                self.put_off(host, queue, Gate::Elsewhere);
+                self.put_off(queue, Gate::Elsewhere);
                 return Gate::Elsewhere;
             }
             None => return Gate::Open,
@@ -80,8 +84,8 @@ impl LockManager {
         let mut entry = host.keys.open(key.as_ref());
         if let Err(error) = self.take_in_value(&mut entry, queue) {
             drop(entry);
-            let ids = self.queues.get(queue).into_iter().flat_map(WaitQueue::present).map(|(_, id)| id).collect();
-            self.dismiss_all(&mut host.clients, host.now, ids, WaitOutcome::Impossible(error));
+            let waiters = self.queues.get(queue).into_iter().flat_map(WaitQueue::present).map(|(_, id)| id).collect();
+            self.end_all(waiters, WaitOutcome::Impossible(error));
             return Gate::Open;
         }
         let next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
@@ -154,7 +158,7 @@ impl LockManager {
         match gate {
             Gate::Open => self.serve_request(host, queue, key.as_ref(), id),
             Gate::Closed => self.trying.get_or_insert((gained, VecDeque::new())).1.push_front(id),
-            Gate::Elsewhere => self.put_off(host, queue, Gate::Elsewhere),
+            Gate::Elsewhere => self.put_off(queue, Gate::Elsewhere),
         }
         Some(gate)
     }

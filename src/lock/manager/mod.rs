@@ -44,6 +44,8 @@ mod grant;
 mod handoff;
 pub mod inspection;
 mod keyspace_changes;
+#[cfg(test)]
+mod large_work;
 pub mod lock_manager;
 pub mod occurrence;
 pub mod release;

@@ -223,7 +223,7 @@ impl LockManager {
             Some((queue, gate)) => {
                 remove_if_vacant(&mut entry);
                 drop(entry);
-                self.put_off(host, queue, gate);
+                self.put_off(queue, gate);
             }
             None => remove_if_vacant(&mut entry),
         }

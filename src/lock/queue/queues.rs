@@ -242,6 +242,12 @@ impl WaitQueues {
         self.waited_for.opaque(db)
     }
 
+    /// How often a request or an owner was looked up.
+    #[cfg(test)]
+    pub(crate) fn looked_up(&self) -> usize {
+        self.looked_up.get()
+    }
+
     #[inline]
     fn count_lookup(&self) {
         #[cfg(test)]

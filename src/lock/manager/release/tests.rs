@@ -86,6 +86,7 @@ fn waiters_for_a_key_that_moves_ask_again() {
     assert_eq!(fixture.release("c", Portion::Mutex), Ok(Released::NotHeld));
     assert!(fixture.server.inbox.answers.is_empty(), "what ends nothing tells nobody");
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+    fixture.drain();
     assert!(matches!(fixture.server.inbox.answers[..], [(_, WaitOutcome::TryAgain)]));
     assert!(fixture.holders().is_empty() && fixture.manager.queues().is_empty());
 }

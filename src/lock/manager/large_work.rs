@@ -1,0 +1,186 @@
+//! Tests that no turn is long, however many requests, keys and owners there are: each turn is counted in steps (keys
+//! opened, requests and owners looked up), so an unbounded one fails by a number and not by a clock.
+
+use super::acquire::Acquired;
+use super::fixture::{key, Fixture};
+use crate::host::simulated::{Stored, Turns};
+use crate::key::{Key, KeyRef, RequestId};
+use crate::value::claim::{Claim, Count, Portion};
+use crate::value::outcome::Released;
+use crate::value::time::Lease;
+
+const MUTEX: Claim = Claim::Mutex;
+
+/// Units of work in a turn.
+const UNITS: u32 = 32;
+
+/// Steps of one unit of work with one key: more than any has, and far less than a loop over all requests.
+const STEPS_A_UNIT: usize = 40;
+
+/// What a turn may cost: its units, and one more of each kind of work with a request for `keys` keys.
+fn most(keys: usize) -> usize {
+    UNITS as usize * STEPS_A_UNIT + 16 * keys
+}
+
+fn steps(fixture: &Fixture) -> usize {
+    fixture.server.keyspace.opened + fixture.manager.queues().looked_up()
+}
+
+/// What this costs, in steps.
+fn cost<R>(fixture: &mut Fixture, work: impl FnOnce(&mut Fixture) -> R) -> (usize, R) {
+    let before = steps(fixture);
+    let result = work(fixture);
+    (steps(fixture) - before, result)
+}
+
+/// Plays all turns. How many there were, and the steps of the longest.
+fn drain(fixture: &mut Fixture) -> (usize, usize) {
+    let (mut turns, mut longest) = (0, 0);
+    while fixture.manager.has_due() {
+        let (steps, ()) = cost(fixture, |fixture| {
+            fixture.tick();
+            fixture.drain();
+        });
+        (turns, longest) = (turns + 1, longest.max(steps));
+        assert!(turns < 10_000, "it comes to no end");
+    }
+    (turns, longest)
+}
+
+fn names(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| format!("k{number}").into_bytes()).collect()
+}
+
+/// An owner `h` holds so many keys, and so many others wait for all of them.
+fn requests_for_several_keys(keys: usize, requests: usize) -> (Fixture, Vec<Vec<u8>>, Vec<RequestId>) {
+    let (mut fixture, names) = (Fixture::default(), names(keys));
+    let all: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    fixture.acquire_all("h", &all, MUTEX, None, Lease::Persist);
+    let queue = |number| match fixture.acquire_all(&format!("o{number}"), &all, MUTEX, None, Lease::Persist) {
+        Acquired::Queued(id) => id,
+        other => panic!("it does not wait: {other:?}"),
+    };
+    let ids = (0..requests).map(queue).collect();
+    fixture.server.turns = Turns::Of(UNITS);
+    (fixture, names, ids)
+}
+
+#[test]
+fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
+    const REQUESTS: usize = 1_000;
+    let times = |holds| Claim::Reentrant(Count::Exactly(holds));
+    let one = Claim::Reentrant(Count::Step(1));
+    let mut fixture = Fixture::of(&[("a", one)]);
+    for holds in 1..=REQUESTS as u32 {
+        assert!(matches!(fixture.acquire("b", times(holds), None, Lease::Persist), Acquired::Queued(_)));
+    }
+    fixture.server.turns = Turns::Of(UNITS);
+    let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", Portion::Reentrant(Count::Step(1))));
+    assert!(released == Ok(Released::Gone) && steps <= most(1), "the release: {steps} steps");
+    let (turns, longest) = drain(&mut fixture);
+    // The walk over the owner's requests looks at each of them once, and so does the one after it.
+    assert!(longest <= most(1) + 2 * REQUESTS, "{longest} steps in a turn");
+    assert!(turns >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
+}
+
+#[test]
+fn requests_for_a_hundred_keys_hold_up_no_release() {
+    const KEYS: usize = 100;
+    let (mut fixture, names, _) = requests_for_several_keys(KEYS, 50);
+    for name in &names {
+        let key = KeyRef { db: 0, name };
+        let (steps, released) = cost(&mut fixture, |fixture| {
+            let now = fixture.server.now();
+            fixture.manager.release(&mut fixture.server.host(&now), key, b"h", &Portion::Mutex)
+        });
+        assert_eq!(released, Ok(Released::Gone));
+        assert!(steps <= most(KEYS), "{steps} steps");
+    }
+    let (_, longest) = drain(&mut fixture);
+    assert!(longest <= most(KEYS), "{longest} steps in a turn");
+    let stored = fixture.stored_under(&Key::new(0, b"k0")).map(|(lock, _)| lock.is_held_by(b"o0"));
+    assert_eq!((stored, fixture.manager.queues().waiters()), (Some(true), 49));
+}
+
+#[test]
+fn requests_for_a_hundred_keys_end_over_turns_when_their_connection_does() {
+    const KEYS: usize = 100;
+    let (mut fixture, _, ids) = requests_for_several_keys(KEYS, 50);
+    let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.leave_all(ids));
+    assert_eq!(steps, 0);
+    let (_, longest) = drain(&mut fixture);
+    assert!(longest <= most(KEYS), "{longest} steps in a turn");
+    assert!(fixture.manager.queues().is_empty());
+}
+
+#[test]
+fn a_request_for_a_hundred_keys_is_cancelled_in_few_steps() {
+    const KEYS: usize = 100;
+    let (mut fixture, names, _) = requests_for_several_keys(KEYS, 50);
+    let (steps, _) = cost(&mut fixture, |fixture| {
+        let now = fixture.server.now();
+        fixture.manager.cancel(&mut fixture.server.host(&now), KeyRef { db: 0, name: &names[0] }, b"o0")
+    });
+    assert!(steps <= most(KEYS), "{steps} steps");
+    let (_, longest) = drain(&mut fixture);
+    assert!(longest <= most(KEYS), "{longest} steps in a turn");
+    assert_eq!(fixture.manager.queues().waiters(), 49);
+}
+
+#[test]
+fn a_flush_of_thousands_of_waited_for_keys_is_spread_over_turns() {
+    const KEYS: usize = 2_000;
+    let (mut fixture, names) = (Fixture::default(), names(KEYS));
+    for owner in ["a", "b"] {
+        names.iter().for_each(|name| _ = fixture.acquire_all(owner, &[name], MUTEX, None, Lease::Persist));
+    }
+    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.keyspace.primary.clear();
+    let (steps, ()) = cost(&mut fixture, |fixture| fixture.manager.db_flushed(None));
+    assert!(steps <= 1, "the flush: {steps} steps");
+    let (turns, longest) = drain(&mut fixture);
+    assert!(longest <= most(1), "{longest} steps in a turn");
+    assert!(turns >= KEYS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
+}
+
+#[test]
+fn a_change_of_the_keys_deadline_asks_no_waiter() {
+    let permits = |count| Claim::Permits { limit: 1, count: Count::Step(count) };
+    let mut fixture = Fixture::of(&[("h", permits(1))]);
+    for number in 0..2_000 {
+        fixture.acquire(&format!("o{number}"), permits(1), None, Lease::Persist);
+    }
+    fixture.server.turns = Turns::Of(UNITS);
+    for _ in 0..3 {
+        fixture.manager.key_touched(key().as_ref());
+        let (turns, longest) = drain(&mut fixture);
+        assert!(turns == 1 && longest <= STEPS_A_UNIT, "{longest} steps, {turns} turns");
+    }
+    // What comes to the key in its place is one answer for all, and each is told in a turn of its own.
+    fixture.server.keyspace.put(&key(), Stored::Foreign);
+    fixture.manager.key_touched(key().as_ref());
+    let (_, longest) = drain(&mut fixture);
+    assert!(longest <= most(1) && fixture.manager.queues().is_empty(), "{longest} steps in a turn");
+}
+
+#[test]
+fn a_hand_off_elsewhere_comes_in_the_next_turn_while_thousands_end() {
+    let mut fixture = Fixture::of(&[("h", MUTEX)]);
+    for number in 0..2_000 {
+        fixture.acquire(&format!("o{number}"), MUTEX, None, Lease::Persist);
+    }
+    let elsewhere = Key::new(0, b"elsewhere");
+    for owner in ["a", "b"] {
+        fixture.acquire_all(owner, &[&elsewhere.name], MUTEX, None, Lease::Persist);
+    }
+    fixture.server.turns = Turns::Of(UNITS);
+    fixture.server.keyspace.put(&key(), Stored::Foreign);
+    fixture.manager.key_touched(key().as_ref());
+    fixture.drain();
+    fixture.server.keyspace.delete(&elsewhere);
+    fixture.manager.key_touched(elsewhere.as_ref());
+    fixture.drain();
+    assert!(fixture.manager.queues().waiters() > 1_000, "thousands are still to be told");
+    let holder = fixture.stored_under(&elsewhere).map(|(lock, _)| lock.is_held_by(b"b"));
+    assert_eq!(holder, Some(true));
+}
