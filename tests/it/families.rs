@@ -3,7 +3,7 @@
 
 use crate::support::families::{each_way, rows, wait_for, WAYS};
 use crate::support::waiting::*;
-use crate::support::{Reply, Server};
+use crate::support::{until, Reply, Server};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -464,4 +464,34 @@ fn requests_that_wait_reach_neither_replicas_nor_the_aof() {
             assert!(!is_request, "{name} was logged");
         }
     }
+}
+
+#[test]
+fn two_thousand_readers_are_granted_together() {
+    let server = quiet().start();
+    let mut client = server.client();
+    client.run("RWLOCK.ACQUIRE k a WRITE PX 60000").fence();
+    let lines: Vec<String> = (0..2000).map(|n| format!("RWLOCK.ACQUIRE k r{n} READ BLOCK 0 NOTIFY ch")).collect();
+    assert!(client.pipeline(&lines).iter().all(|reply| reply.items()[1] == Reply::Int(0)));
+    assert_eq!(client.run("RWLOCK.RELEASE k a WRITE"), Reply::Int(0));
+    until("all of them read", || queue(&mut client, "k").is_empty());
+    let owners = holders(&mut client, "k");
+    assert!(owners.into_iter().eq((0..2000).map(|n| format!("r{n}"))), "all of them, in the order of the queue");
+    assert_nobody_waits(&server, &["k"]);
+}
+
+#[test]
+fn leases_of_many_holders_end_one_by_one() {
+    let server = quiet().start();
+    let mut client = server.client();
+    // Far more than are walked through, with deadlines in no order.
+    let lines: Vec<String> =
+        (0..200).map(|n| format!("SEM.ACQUIRE k o{n} LIMIT 200 PX {}", 200 + (n * 37) % 200)).collect();
+    let start = Instant::now();
+    client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
+    let mut large = Waiter::ask(&server, "SEM.ACQUIRE k large LIMIT 200 PERMITS 200 PX 60000 BLOCK 0");
+    let reply = large.reply_within(Duration::from_secs(1) + SOON);
+    assert_eq!(reply.items()[2], Reply::Int(200));
+    assert!(ms_since(start) >= 399, "the last lease ends after 399 ms, not {:?}", start.elapsed());
+    assert_eq!(rows(&mut client, "k"), [("large".into(), "permits".into(), 200)]);
 }

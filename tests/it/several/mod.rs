@@ -4,17 +4,13 @@
 mod commands;
 mod random;
 mod stored;
-mod waiting;
 
-use crate::support::families::{held, left};
+use crate::support::families::held;
 use crate::support::waiting::*;
-use crate::support::{assert_just_began, each_protocol, until, Client, Reply, Rng, Server};
+use crate::support::{each_protocol, until, Client, Reply, Rng, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
-
-const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-const SYNTAX: &str = "ERR syntax error";
+use std::time::Duration;
 
 /// `keys_and_owner` are held for a long time; returns the fence.
 #[track_caller]
@@ -37,13 +33,4 @@ fn release(client: &mut Client, keys_and_owner: &str, released: i64) {
 /// Puts numkeys in front.
 fn counted(keys_and_owner: &str) -> String {
     format!("{} {keys_and_owner}", keys_and_owner.split(' ').count() - 1)
-}
-
-/// Asserts who holds each of the keys; an empty name: nobody.
-#[track_caller]
-fn assert_held(client: &mut Client, by_key: &[(&str, &str)]) {
-    for (key, owner) in by_key {
-        let owners: Vec<&str> = if owner.is_empty() { vec![] } else { vec![owner] };
-        assert_eq!(holders(client, key), owners, "{key}");
-    }
 }

@@ -156,11 +156,3 @@ pub fn left(client: &mut Client, key: &str, owner: &str) -> i64 {
 pub fn until_ended(client: &mut Client, key: &str, owner: &str) {
     until(&format!("{owner} holds {key} no more"), || held(client, key, owner).is_none());
 }
-
-/// The length of `owner`'s lease in milliseconds, as LOCK.INFO tells it.
-#[track_caller]
-pub fn lease(client: &mut Client, key: &str, owner: &str) -> i64 {
-    let info = client.cmd(&["LOCK.INFO", key]);
-    let row = info.get("holders").items().iter().find(|held| held.get("owner").text() == owner);
-    row.unwrap_or_else(|| panic!("{owner} does not hold {key}")).get("lease").int()
-}

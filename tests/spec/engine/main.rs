@@ -7,6 +7,7 @@ mod backend;
 mod pattern;
 mod play;
 mod real;
+mod sentences;
 mod simulated;
 mod transcript;
 

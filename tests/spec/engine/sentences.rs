@@ -1,0 +1,101 @@
+//! Compares README.md with the transcripts: each sentence of the sections that describe what clients may rely on is in
+//! `../sentences.txt`, with the titles of the transcripts that show it or with the reason why there is none.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::transcript::promises;
+use crate::CHAPTERS;
+
+const README: &str = include_str!("../../../README.md");
+const SENTENCES: &str = include_str!("../sentences.txt");
+
+/// The sections of README.md that are compared.
+const SECTIONS: [&str; 14] = [
+    "Terms",
+    "Mutex",
+    "Reentrant mutex",
+    "Read/write lock",
+    "Semaphore",
+    "Several mutexes at once",
+    "A command only while holding",
+    "Waiting",
+    "Without blocking",
+    "Sessions",
+    "Deadlocks",
+    "Fences",
+    "What survives what",
+    "Settings",
+];
+
+/// The sentences of these sections: of paragraphs, items and rows of tables. What ends in a colon leads to an example.
+fn sentences_of_readme() -> BTreeSet<String> {
+    let lines: Vec<&str> = README.lines().collect();
+    let (mut sentences, mut section, mut is_example, mut text) = (BTreeSet::new(), "", false, String::new());
+    for (number, line) in lines.iter().enumerate() {
+        let begins_with = |beginnings: &[&str]| beginnings.iter().any(|beginning| line.starts_with(beginning));
+        if line.trim().is_empty() || begins_with(&["#", "|", "- ", "```", "<!--", "    "]) {
+            split_into(&mut sentences, &std::mem::take(&mut text));
+        }
+        if line.starts_with("```") {
+            is_example = !is_example;
+        } else if line.starts_with('#') {
+            section = line.trim_start_matches('#').trim();
+        }
+        let is_head = lines.get(number + 1).is_some_and(|next| next.starts_with("| ---"));
+        let is_other = is_head || begins_with(&["#", "```", "<!--", "    ", "| ---"]);
+        if is_example || is_other || !SECTIONS.contains(&section) {
+            continue;
+        }
+        text.push(' ');
+        text.push_str(line.trim_start_matches("- ").trim_matches('|').trim());
+    }
+    split_into(&mut sentences, &text);
+    sentences
+}
+
+fn split_into(sentences: &mut BTreeSet<String>, text: &str) {
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let begins =
+            |end: &usize| rest[end + 2..].starts_with(|c: char| c.is_ascii_uppercase() || c == '`' || c == '*');
+        let end = rest.match_indices(". ").map(|(end, _)| end).find(begins);
+        let (sentence, behind) = end.map_or((rest, ""), |end| (&rest[..=end], &rest[end + 2..]));
+        if !sentence.ends_with(':') {
+            sentences.insert(sentence.to_string());
+        }
+        rest = behind;
+    }
+}
+
+#[test]
+fn readme_is_covered() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let titles: BTreeSet<String> =
+        CHAPTERS.iter().flat_map(|(_, text)| promises(text)).map(|promise| promise.title).collect();
+    let (mut listed, mut shown, mut wrong, mut last) = (BTreeSet::new(), BTreeSet::new(), Vec::new(), None);
+    for line in SENTENCES.lines().filter(|line| !line.is_empty() && !line.starts_with("//") && !line.starts_with("##"))
+    {
+        match (line.strip_prefix("= "), line.strip_prefix("- ")) {
+            (Some(title), _) => {
+                last = None;
+                shown.insert(title.to_string());
+            }
+            (_, Some(reason)) => {
+                last = None;
+                let named = reason.split_whitespace().map(|word| word.trim_end_matches(','));
+                let missing = named.filter(|word| word.starts_with("tests/") && !root.join(word).exists());
+                wrong.extend(missing.map(|path| format!("there is no {path}")));
+            }
+            _ => {
+                wrong.extend(last.replace(line).map(|before| format!("has neither transcript nor reason: {before}")));
+                listed.insert(line.to_string());
+            }
+        }
+    }
+    let readme = sentences_of_readme();
+    wrong.extend(readme.difference(&listed).map(|sentence| format!("is in README.md only: {sentence}")));
+    wrong.extend(listed.difference(&readme).map(|sentence| format!("is not in README.md: {sentence}")));
+    wrong.extend(shown.difference(&titles).map(|title| format!("there is no transcript: {title}")));
+    assert!(wrong.is_empty(), "tests/spec/sentences.txt:\n{}", wrong.join("\n"));
+}
