@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{watch, Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
-use crate::client::Client;
+use crate::connector::Connector;
 use crate::family::Mode;
 use crate::transport::Transport;
 
@@ -29,7 +29,7 @@ pub(crate) struct Granted {
 ///   └──lose──▶ lost ──release──▶ over
 /// ```
 pub(crate) struct Hold {
-    pub(crate) client: Client,
+    pub(crate) connector: Connector,
     pub(crate) token: Vec<u8>,
     /// Releases of dropped guards run here, whatever thread drops them.
     pub(crate) runtime: Handle,
@@ -81,9 +81,9 @@ impl Status {
 }
 
 impl Hold {
-    pub(crate) fn new(client: Client, token: Vec<u8>) -> Hold {
+    pub(crate) fn new(connector: Connector, token: Vec<u8>) -> Hold {
         Hold {
-            client,
+            connector,
             token,
             runtime: Handle::current(),
             status: watch::Sender::new(Status { state: State::Open, deadline: None, is_session: false }),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
-use crate::client::Client;
+use crate::connector::Connector;
 use crate::error::{is_unknown_command, Error, Failure, Result};
 use crate::family::{fence, integer, milliseconds, time_held, Family, Lease};
 use crate::hold::{Granted, Hold};
@@ -81,7 +81,7 @@ impl Request {
 /// Clears up behind an acquire that ends without a guard, also when its future is dropped: whatever it left queued or
 /// was granted meanwhile goes. What cannot be reached ends with its lease.
 pub(crate) struct Cleanup {
-    client: Client,
+    connector: Connector,
     request: Option<Request>,
     /// The future may be dropped on any thread.
     runtime: Handle,
@@ -90,9 +90,9 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    pub(crate) fn of(client: &Client, request: &Request) -> Cleanup {
+    pub(crate) fn of(connector: &Connector, request: &Request) -> Cleanup {
         Cleanup {
-            client: client.clone(),
+            connector: connector.clone(),
             request: Some(request.clone()),
             runtime: Handle::current(),
             is_uncertain: false,
@@ -109,8 +109,8 @@ impl Cleanup {
         if let (true, Some(mut request)) = (self.is_uncertain, self.request.take()) {
             request.before = before;
             // Apart: the caller may be dropped meanwhile.
-            let work = withdraw(self.client.clone(), request);
-            let _panicked = self.client.background.spawn(&self.runtime, work).await;
+            let work = withdraw(self.connector.clone(), request);
+            let _panicked = self.connector.background.spawn(&self.runtime, work).await;
         }
     }
 }
@@ -118,7 +118,7 @@ impl Cleanup {
 impl Drop for Cleanup {
     fn drop(&mut self) {
         if let (true, Some(request)) = (self.is_uncertain, self.request.take()) {
-            self.client.background.spawn(&self.runtime, withdraw(self.client.clone(), request));
+            self.connector.background.spawn(&self.runtime, withdraw(self.connector.clone(), request));
         }
     }
 }
@@ -224,8 +224,8 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
 }
 
 /// Leaves neither a queued request nor a hold of it behind.
-async fn withdraw(client: Client, request: Request) {
-    let transport = Transport::pooled(&client, request.family.key());
+async fn withdraw(connector: Connector, request: Request) {
+    let transport = Transport::pooled(&connector, request.family.key());
     // In this order: a release alone could come just before the grant.
     for command in [request.family.cancel(&request.token), request.family.release(&request.token, request.before)] {
         let mut resend = Resend::within(CLEANUP);

@@ -28,7 +28,7 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, lease: Durati
         let Some(kept) = open(&hold) else { return };
         let sent = Instant::now();
         let left = kept.remaining().unwrap_or(LATE).max(SOON);
-        let transport = Transport::pooled(&kept.client, family.key());
+        let transport = Transport::pooled(&kept.connector, family.key());
         let reply = transport.send(&family.renew(&kept.token, Some(lease)), ReplyTime::Immediate, Some(left)).await;
         match is_held(&reply) {
             Some(true) => {
