@@ -208,7 +208,8 @@ class LockBase:
         """Make the grant this line of execution's hold, or give it back."""
         try:
             if request.before and granted.fence != hold.fence:
-                yield Cleanup(protocol.release_all(pooled, request))
+                given_back = protocol.give_back(pooled, self.family, request.token, 0, request.lease)
+                yield Cleanup(given_back, protocol.CLEANUP_S)
                 yield from protocol.lose(hold, self.on_lost)
                 raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
             if self.replicas:
@@ -226,7 +227,7 @@ class LockBase:
         except LockNotOwnedError:
             raise
         except BaseException:
-            yield Cleanup(protocol.withdraw(pooled, request))
+            yield Cleanup(protocol.withdraw(pooled, request), protocol.CLEANUP_S)
             if not request.before and self.local.hold is hold:
                 yield from self._forget(hold)
             raise
@@ -265,15 +266,13 @@ class LockBase:
                 yield Close(hold.session_transport)
             raise
         except BaseException:
-            yield Cleanup(self._release_after_all(hold, left, last))
+            yield from self._released(hold, left, last)
+            given_back = protocol.give_back(self._transport(), self.family, hold.token, left, hold.lease)
+            yield Cleanup(given_back, protocol.CLEANUP_S)
             raise
         yield from self._released(hold, left, last or not was_held)
         if not was_held:
             raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
-
-    def _release_after_all(self, hold: Hold, left: int, last: bool) -> Steps[None]:
-        yield from protocol.release(self._transport(), self.family, hold, left)
-        yield from self._released(hold, left, last)
 
     def _released(self, hold: Hold, left: int, all_of_it: bool) -> Steps[None]:
         hold.holds[self.family.mode] = left
