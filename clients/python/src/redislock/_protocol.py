@@ -32,7 +32,7 @@ CONNECT_S = 2.0
 # How long a request without BLOCK, or a release, is sent again: long enough for a reconnect and a slot's move.
 RESEND_S = 1.0
 RELEASE_S = 10.0
-# How long a caller that gives up is kept to clear up behind itself. It goes on beside the caller until the lease is over.
+# How long a caller that gives up is kept to clear up behind itself; that goes on beside it until the lease is over.
 CLEANUP_S = 1.0
 
 
