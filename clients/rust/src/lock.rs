@@ -159,8 +159,8 @@ impl Lock {
         }
     }
 
-    /// [`Lock::acquire`] within this time; None: not granted in time. Where a server does not answer at all it may take
-    /// [`Client::connect_timeout`] longer.
+    /// [`Lock::acquire`] within this time; None: not granted in time. Where a server does not answer it takes at most two
+    /// seconds longer: one for the last attempt, one for clearing up.
     ///
     /// # Errors
     /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked in time.
