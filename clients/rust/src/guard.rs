@@ -104,7 +104,10 @@ impl Guard {
     /// As [`Guard::extend`].
     pub async fn renew(&self, lease: Duration) -> Result<()> {
         match protocol::renew(&self.transport(), &self.family, &self.hold, Some(lease)).await? {
-            Ownership::Held => Ok(()),
+            Ownership::Held => {
+                self.hold.renewed_with(lease);
+                Ok(())
+            }
             Ownership::Lost => self.lost_now(),
         }
     }

@@ -40,7 +40,13 @@ pub(crate) struct Hold {
     read: Holds,
     /// Of a session: its connection.
     session: OnceLock<Transport>,
-    renewal: StdMutex<Option<AbortHandle>>,
+    renewal: StdMutex<Option<Renewal>>,
+}
+
+/// What renews or checks the hold, and where it hears of the length to renew with.
+struct Renewal {
+    task: AbortHandle,
+    length: watch::Sender<Duration>,
 }
 
 /// What is held of one mode. One acquire or release at a time: each says how many there are afterwards.
@@ -165,7 +171,7 @@ impl Hold {
     pub(crate) fn end(&self) {
         self.status.send_modify(|status| status.state = State::Over);
         if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).take() {
-            renewal.abort();
+            renewal.task.abort();
         }
     }
 
@@ -209,8 +215,15 @@ impl Hold {
         self.session.get()
     }
 
-    pub(crate) fn renewed_by(&self, renewal: AbortHandle) {
-        *self.renewal.lock().expect(UNPOISONED) = Some(renewal);
+    pub(crate) fn renewed_by(&self, task: AbortHandle, length: watch::Sender<Duration>) {
+        *self.renewal.lock().expect(UNPOISONED) = Some(Renewal { task, length });
+    }
+
+    /// A renewal by hand went through: later ones have its length.
+    pub(crate) fn renewed_with(&self, lease: Duration) {
+        if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).as_ref() {
+            renewal.length.send_replace(lease);
+        }
     }
 
     fn of(&self, mode: Mode) -> &Holds {

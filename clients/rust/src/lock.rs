@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Mutex;
+use tokio::sync::{watch, Mutex};
 
 use crate::connector::Connector;
 use crate::error::{Error, Result};
@@ -272,20 +272,18 @@ impl Lock {
 
     async fn start_renewal(&self, hold: &Arc<Hold>, transport: Transport) {
         let Some(lease) = self.lease else { return };
-        let weak = Arc::downgrade(hold);
-        match self.renewal {
-            Renewal::Client => {
-                let renewal = tokio::spawn(renewal_loop(weak, self.family.clone(), lease));
-                hold.renewed_by(renewal.abort_handle());
-            }
+        let (weak, family) = (Arc::downgrade(hold), self.family.clone());
+        let (length, given) = watch::channel(lease);
+        let task = match self.renewal {
+            Renewal::Client => tokio::spawn(renewal_loop(weak, family, given)),
             Renewal::Server => {
                 let ended = transport.pin().await;
                 hold.bind(transport);
-                let renewal = tokio::spawn(session_loop(weak, self.family.clone(), lease, ended));
-                hold.renewed_by(renewal.abort_handle());
+                tokio::spawn(session_loop(weak, family, given, ended))
             }
-            Renewal::None | Renewal::Both => {}
-        }
+            Renewal::None | Renewal::Both => return,
+        };
+        hold.renewed_by(task.abort_handle(), length);
     }
 
     fn new_hold(&self, token: Vec<u8>) -> Arc<Hold> {
