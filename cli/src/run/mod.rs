@@ -43,6 +43,9 @@ const SERVER_CHECK: Duration = Duration::from_secs(30);
 /// How long a lock that is lost is given back.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// How long a wait that a signal ended is kept to leave the queue.
+const SETTLING: Duration = Duration::from_secs(2);
+
 /// Runs the command of the options under their lock, and ends as it did.
 ///
 /// # Errors
@@ -98,9 +101,11 @@ async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signa
         never = tell_of_silence(client, args, server), if !args.no_wait => match never {},
     };
     if let Taken::GivenUp(_) = taken {
-        // Leaves neither a place in the queue nor a grant behind. Who cannot wait for that sends a second signal.
+        // Leaves neither a place in the queue nor a grant behind: a second signal does not wait for that, and a server
+        // that cannot be reached for so long has the lease for an end.
         tokio::select! {
             () = client.settled() => {}
+            () = tokio::time::sleep(SETTLING) => {}
             _ = signals.next() => {}
         }
     }

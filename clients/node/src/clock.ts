@@ -39,9 +39,11 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefine
 export class Backoff {
   private longest = 10;
 
+  constructor(private readonly last = 250) {}
+
   next(until: number): number {
     const ms = this.longest * (0.5 + Math.random() / 2);
-    this.longest = Math.min(this.longest * 2, 250);
+    this.longest = Math.min(this.longest * 2, this.last);
     return Math.max(0, Math.min(ms, until - now()));
   }
 }
@@ -49,9 +51,14 @@ export class Backoff {
 /** A request is sent again for so long after its first failure: however long that took, there is a second try. */
 export class Resend {
   private until: number | undefined;
-  private readonly backoff = new Backoff();
+  private readonly backoff: Backoff;
 
-  constructor(private readonly limitMs: number) {}
+  constructor(
+    private readonly limitMs: number,
+    lastMs?: number,
+  ) {
+    this.backoff = new Backoff(lastMs);
+  }
 
   over(): boolean {
     if (this.until === undefined) {

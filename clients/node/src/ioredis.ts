@@ -142,7 +142,7 @@ class IoredisNode implements Node {
       const lost = (trouble: Trouble): void => {
         if (command.sent) fail(trouble);
       };
-      const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), stageOf(command)));
+      const tooLate = (): void => fail(this.trouble(new Error("No reply in time"), command));
       const state = { sent: () => command.sent, connected: () => this.redis.status === "ready" };
       const patience = outOfPatience(UNSENT_MS, withinMs, state, tooLate);
       this.inFlight.add(lost);

@@ -65,8 +65,11 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
     if (!isHeld || kept.lost) return kept.lose();
     timer.set(nextMs, recheck);
   };
-  timer.set(thirdOf(owned), recheck);
-  return timer;
+  const begin = (kept: Owned | undefined): void => {
+    if (kept !== undefined) timer.set(thirdOf(kept), recheck);
+  };
+  begin(owned);
+  return { stop: () => timer.stop(), again: () => begin(ref.deref()) };
 }
 
 const thirdOf = ({ lease }: Owned): number => (lease ?? 0) / 3;
@@ -81,10 +84,7 @@ export function keepDeadline(owned: Owned): Keeper {
     if (kept.lost) return kept.lose();
     wait(kept);
   };
-  // Without a deadline one may still be given, by extend; and by extend it may come sooner.
-  const wait = (kept: Owned): void => timer.set(Math.min(kept.deadline - now(), RECHECK_MS), recheck);
+  const wait = (kept: Owned): void => timer.set(kept.deadline - now(), recheck);
   wait(owned);
-  return timer;
+  return { stop: () => timer.stop(), again: recheck };
 }
-
-const RECHECK_MS = 60_000;

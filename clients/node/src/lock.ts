@@ -204,7 +204,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
           owned.lose();
           throw new LockLostError(`the lock "${this.name}" was lost before it was extended`, this.name);
         }
-        owned.lease = lease;
+        owned.renewed(lease);
       },
       owned: async () => (await protocol.held(connections, family, owned.token, this.name)) !== undefined,
       exec: async (command) => {

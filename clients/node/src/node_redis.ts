@@ -106,7 +106,7 @@ class ClientNode implements Node {
         command.giveUp();
         reject(trouble);
       };
-      const tooLate = (): void => fail(new Trouble(new Error("No reply in time"), command.stage));
+      const tooLate = (): void => fail(this.trouble(new Error("No reply in time"), command));
       const state = { sent: () => command.sent, connected: () => this.client.isReady };
       const patience = outOfPatience(UNSENT_MS, withinMs, state, tooLate);
       const replied = this.client.sendCommand(command);

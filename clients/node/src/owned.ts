@@ -15,6 +15,8 @@ export interface Granted {
 /** Something that runs beside a hold. */
 export interface Keeper {
   stop(): void;
+  /** The lease begins anew, with another length. */
+  again(): void;
 }
 
 /**
@@ -77,6 +79,12 @@ export class Owned {
     this.fence = granted.fence;
     this.holds.set(mode, granted.holds);
     this.deadline = granted.deadline;
+  }
+
+  /** Renewed by hand: later renewals have this length, and begin anew. A shorter one cannot wait for the next. */
+  renewed(lease: Lease): void {
+    this.lease = lease;
+    for (const keeper of this.keepers) keeper.again();
   }
 
   of(mode: string): number {

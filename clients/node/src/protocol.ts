@@ -24,14 +24,16 @@ const QUEUED_SLICES = 2;
 const MOVING_SLICE_MS = 250;
 /** How long after the end of its time a request's message may come. */
 const LATE_MESSAGE_MS = 250;
-/** How long after the end of the caller's time a reply may come. */
+/** How long after the end of the caller's time the last attempt may end. */
 const LATE_REPLY_MS = 1000;
 /** A reply that is so late counts as lost. */
 export const LATE_MS = 5000;
 /** How long a request that does not wait, or a release, is sent again: for a reconnect and a slot's move. */
 export const RESEND_MS = 1000;
 const RELEASE_MS = 10_000;
-/** How long a caller that gives up is kept to clear up behind itself. */
+/** How long a caller that gives up is kept to clear up behind itself; that goes on beside it until the lease is over. */
+const KEPT_MS = 1000;
+/** How long one attempt to clear up may take. */
 const UNDO_MS = 2000;
 
 /** One acquire, the same words in each retry. `holds`: what the owner holds of this mode once it is granted. */
@@ -70,6 +72,9 @@ function answer(reply: unknown, request: Request, sent: number): Answer {
   return { fence: Number(fence), holds: holds === undefined ? 1 : Number(holds), deadline: endOf(sent, request.lease) };
 }
 
+/** How long a reply may take, so that the last attempt of an acquire ends in time. */
+const within = (ends: number): number => Math.max(1, Math.min(LATE_MS, ends + LATE_REPLY_MS - now()));
+
 const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity : sent + lease);
 
 /**
@@ -79,7 +84,7 @@ const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity
 interface Asking {
   slice(ends: number): Promise<Granted | undefined>;
   /** The time is over. */
-  end(): Promise<Granted | undefined>;
+  end(ends: number): Promise<Granted | undefined>;
   /** Whether a request may be queued or granted that we know nothing of. */
   readonly open: boolean;
 }
@@ -110,7 +115,8 @@ export async function acquire(
       signal?.throwIfAborted();
       let granted: Granted | undefined;
       try {
-        granted = await asking.slice(ends);
+        // A caller that does not wait has the time that its attempts take.
+        granted = await asking.slice(waitMs === 0 ? Infinity : ends);
         backoff = new Backoff();
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
@@ -131,7 +137,7 @@ export async function acquire(
         if (now() + ms > ends) return undefined;
         await pause(ms, signal);
       } else if (now() >= ends) {
-        return await asking.end();
+        return await asking.end(ends);
       }
     }
   } catch (error) {
@@ -151,7 +157,7 @@ abstract class Sending implements Asking {
 
   abstract slice(ends: number): Promise<Granted | undefined>;
 
-  async end(): Promise<Granted | undefined> {
+  async end(_ends: number): Promise<Granted | undefined> {
     return undefined;
   }
 
@@ -180,9 +186,9 @@ class AskingOnce extends Sending {
     super(request, signal);
   }
 
-  async slice(): Promise<Granted | undefined> {
+  async slice(ends: number): Promise<Granted | undefined> {
     const answered = await this.send(() =>
-      this.connections.send(this.request.family.key, words(this.request), LATE_MS),
+      this.connections.send(this.request.family.key, words(this.request), within(ends)),
     );
     return answered === "queued" ? undefined : answered;
   }
@@ -206,10 +212,12 @@ class AskingByMessage extends Sending {
     const { connections, request } = this;
     const { key } = request.family;
     let listening = await abortable(connections.listening(key), this.signal);
+    const isFirst = this.isFirst;
+    this.isFirst = false;
     if (listening === undefined) {
-      // Most locks are free: the first request of all needs nobody to listen.
-      if (this.isFirst) {
-        this.isFirst = false;
+      // Most locks are free: the first request of all needs nobody to listen. Later ones do: one that is queued stays
+      // queued when another one, which does not wait, is answered nil.
+      if (isFirst) {
         const answered = await this.ask(ends);
         if (answered !== undefined && answered !== "queued") return answered;
       }
@@ -238,24 +246,21 @@ class AskingByMessage extends Sending {
     }
   }
 
-  override async end(): Promise<Granted | undefined> {
+  override async end(ends: number): Promise<Granted | undefined> {
     if (!this.open) return undefined;
     const { connections, request } = this;
     const { key } = request.family;
-    const cancelled = await this.sendWithin(request.family.cancel(request.token), UNDO_MS);
+    const cancelling = connections.send(key, request.family.cancel(request.token), within(ends));
+    const cancelled = await abortable(cancelling, this.signal);
     if (Number(cancelled) === 1) return undefined;
     // It has left the queue: granted, or its time was over at the server too.
-    const answered = await this.send(() => connections.send(key, words(request), UNDO_MS));
+    const answered = await this.send(() => connections.send(key, words(request), within(ends)));
     return answered === "queued" ? undefined : answered;
   }
 
   private ask(ends: number, ...wait: Word[]): Promise<Answer> {
-    const withinMs = Math.min(LATE_MS, Math.max(0, ends - now()) + LATE_REPLY_MS);
-    return this.send(() => this.connections.send(this.request.family.key, words(this.request, ...wait), withinMs));
-  }
-
-  private sendWithin(command: Word[], withinMs: number): Promise<unknown> {
-    return abortable(this.connections.send(this.request.family.key, command, withinMs), this.signal);
+    const command = words(this.request, ...wait);
+    return this.send(() => this.connections.send(this.request.family.key, command, within(ends)));
   }
 
   private async wait(waiter: Waiter, { inbox, channel }: Listening, ends: number): Promise<Granted | undefined> {
@@ -333,14 +338,15 @@ class AskingOver extends Sending {
     let since = 0;
     const answered = await this.send((sent) => {
       since = sent;
-      return this.own.send(words(this.request, ...wait), (this.waits ? blockMs : 0) + LATE_MS);
+      const longest = (this.waits ? blockMs : 0) + LATE_MS;
+      return this.own.send(words(this.request, ...wait), Math.min(longest, ends + LATE_REPLY_MS - now()));
     });
     if (answered === undefined || answered === "queued") return undefined;
     // As above: asked again, the lease begins again.
     const { lease } = this.request;
     if (!this.waits || lease === null || now() - since < lease / 10) return answered;
     this.open = true;
-    const again = await this.send(() => this.own.send(words(this.request), LATE_MS));
+    const again = await this.send(() => this.own.send(words(this.request), within(ends)));
     return again === "queued" ? undefined : again;
   }
 }
@@ -396,22 +402,32 @@ async function wrongType(connections: Connections, request: Request, trouble: Tr
   return new WrongTypeError(message, request.lock, { cause: trouble.error });
 }
 
-/** Leave neither a queued request nor a hold of it behind. What cannot be reached ends with its lease. */
-export async function withdraw(connections: Connections, request: Request, own?: OwnTransport): Promise<void> {
-  const { family, token, before } = request;
-  // In this order: a release alone could come just before the grant.
-  await undone(connections, family.key, family.cancel(token));
-  await own?.settled(UNDO_MS / 4);
-  await undone(connections, family.key, family.release(token, before));
+/** Leave neither a queued request nor a hold of it behind. */
+export function withdraw(connections: Connections, request: Request, own?: OwnTransport): Promise<void> {
+  const { family, token, before, lease } = request;
+  const withdrawing = async (): Promise<void> => {
+    // In this order: a release alone could come just before the grant.
+    await undone(connections, family.key, family.cancel(token), lease);
+    await own?.settled(UNDO_MS / 4);
+    await undone(connections, family.key, family.release(token, before), lease);
+  };
+  return aside(withdrawing());
 }
 
 /** Give back every hold of the request's owner and mode. */
-export function releaseAll(connections: Connections, { family, token }: Request): Promise<void> {
-  return undone(connections, family.key, family.release(token, 0));
+export function releaseAll(connections: Connections, { family, token, lease }: Request): Promise<void> {
+  return aside(undone(connections, family.key, family.release(token, 0), lease));
 }
 
-async function undone(connections: Connections, key: Word, command: Word[]): Promise<void> {
-  const resend = new Resend(UNDO_MS);
+/** Done, or left to go on beside the caller. */
+async function aside(work: Promise<void>): Promise<void> {
+  const over = new AbortController();
+  await Promise.race([work.finally(() => over.abort()), pause(KEPT_MS, over.signal).catch(() => undefined)]);
+}
+
+/** Send it until it has run, or the lease is over. */
+async function undone(connections: Connections, key: Word, command: Word[], lease: Lease): Promise<void> {
+  const resend = new Resend(lease ?? Infinity, 1000);
   for (;;) {
     try {
       await connections.send(key, command, UNDO_MS);

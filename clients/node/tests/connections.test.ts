@@ -214,6 +214,57 @@ suite("connections", (each) => {
     assert.equal(await server.calls("lock.acquire"), 1);
   });
 
+  each("an acquire answers within two seconds of its time, whatever the network does near its end", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy, { reconnectMs: 100 });
+    await server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 600_000);
+    const silent = (): void => proxy.silence();
+    const cutThenSilent = (): void => (proxy.disconnect(), proxy.silence());
+    const ways: [() => void, object][] = [
+      [silent, {}],
+      [silent, { session: true }],
+      [cutThenSilent, {}],
+      [cutThenSilent, { session: true }],
+      [() => proxy.refuse(), { replicas: 1 }],
+    ];
+    for (const [trouble, options] of ways) {
+      const began = performance.now();
+      const waiting = new Lock(client, "k", { lease: 600_000, ...options }).acquire({ wait: 500 });
+      waiting.catch(() => undefined);
+      await eventually(async () => (await server.waiters("k")).length, "a waiter");
+      await sleep(began + 400 - performance.now());
+      trouble();
+      await assert.rejects(waiting);
+      const late = performance.now() - began - 500;
+      // What a busy machine takes, beside the two seconds of the README.
+      assert.ok(late < 2000 + 500, `${trouble}, ${JSON.stringify(options)}: ${late} ms late`);
+      proxy.speak();
+      proxy.accept();
+      await eventually(async () => (await server.waiters("k")).length === 0, "an empty queue");
+    }
+  });
+
+  each("a caller that gives up on a silent network is let go after a second, and its request goes", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    await server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 600_000);
+    for (const options of [{}, { session: true }]) {
+      const giveUp = new AbortController();
+      const lock = new Lock(client, "k", { lease: 600_000, ...options });
+      const waiting = lock.acquire({ signal: giveUp.signal });
+      await eventually(async () => (await server.waiters("k")).length, "a waiter");
+      proxy.silence();
+      const began = performance.now();
+      giveUp.abort();
+      await assert.rejects(waiting, { name: "AbortError" });
+      assert.ok(performance.now() - began < 1000 + 500);
+      proxy.speak();
+      await eventually(async () => (await server.waiters("k")).length === 0, "an empty queue");
+    }
+  });
+
   each("a command of exec whose reply was lost is not sent again", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);

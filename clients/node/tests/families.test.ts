@@ -288,4 +288,29 @@ suite("families", (each) => {
     await odd.release();
     await (await next).release();
   });
+
+  each("renewals have the length that was given last", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lease = async (): Promise<number> => (await server.holders("k"))[0]?.["lease"];
+    // A shorter one takes effect at once: a renewal after a third of the old length would come too late.
+    const hold = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).acquire();
+    await hold.extend(600);
+    await eventually(async () => (await server.calls("lock.renew")) >= 5, "renewals");
+    assert.deepEqual([await lease(), hold.lost], [600, false]);
+    // A longer one is not cut back.
+    await hold.extend(900);
+    const calls = await server.calls("lock.renew");
+    await eventually(async () => (await server.calls("lock.renew")) >= calls + 3, "renewals");
+    assert.equal(await lease(), 900);
+    await hold.extend();
+    assert.equal(await lease(), 60_000);
+    // And without renewals a loss is told by the new deadline.
+    const told: unknown[] = [];
+    const other = await new Lock(client, "other", { lease: 60_000 }).acquire();
+    other.on("lost", (error) => told.push(error));
+    await other.extend(200);
+    await eventually(() => told.length, "the loss");
+    await hold.release();
+  });
 });

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
-import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -56,7 +56,8 @@ process.on("exit", () => {
 /** A redis-server of its own port and directory. */
 export class Server {
   readonly dir = mkdtempSync(join(tmpdir(), "redis-lock-node-"));
-  private readonly process: ChildProcess;
+  private process: ChildProcess;
+  private readonly words: string[];
   readonly admin: Redis;
 
   private constructor(
@@ -74,8 +75,8 @@ export class Server {
       words.push("--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0");
       if (module) words.push("--loadmodule", MODULE);
     }
-    const log = openSync(join(this.dir, "log"), "w");
-    this.process = spawn(SERVER, [...words, ...options], { stdio: ["ignore", log, log] });
+    this.words = [...words, ...options];
+    this.process = this.spawn();
     running.add(this);
     this.admin = new Redis({ port, lazyConnect: true, maxRetriesPerRequest: null, retryStrategy: () => 20 });
     this.admin.on("error", () => undefined);
@@ -97,6 +98,23 @@ export class Server {
         if (!isTaken) throw error;
       }
     }
+  }
+
+  private spawn(): ChildProcess {
+    const log = openSync(join(this.dir, "log"), "a");
+    const spawned = spawn(SERVER, this.words, { stdio: ["ignore", log, log] });
+    closeSync(log);
+    return spawned;
+  }
+
+  /** Killed, and started again in the same directory: with `--appendonly yes` it has what it had. */
+  async restart(downMs: number): Promise<void> {
+    const ended = new Promise((done) => this.process.once("exit", done));
+    this.process.kill("SIGKILL");
+    await ended;
+    await sleep(downMs);
+    this.process = this.spawn();
+    await eventually(() => this.answers(), `the server on port ${this.port} again`);
   }
 
   private get log(): string {
@@ -230,6 +248,7 @@ export class Proxy {
   private kept: string | undefined;
   private go: (() => void) | undefined;
   private refusing = false;
+  private silent = false;
   private holdingMessages = false;
   private readonly listening: net.Server;
   private readonly sockets = new Set<net.Socket>();
@@ -289,6 +308,18 @@ export class Proxy {
     this.refusing = false;
   }
 
+  /** From here on nothing passes, and no connection ends; new ones are accepted, and as silent. */
+  silence(): void {
+    this.silent = true;
+    for (const socket of this.sockets) socket.pause();
+  }
+
+  /** What was held back passes, as the packets do that a network sends again. */
+  speak(): void {
+    this.silent = false;
+    for (const socket of this.sockets) socket.resume();
+  }
+
   disconnect(): void {
     for (const socket of this.sockets) socket.destroy();
   }
@@ -307,6 +338,7 @@ export class Proxy {
     const fate = { cut: false, hold: false };
     for (const socket of [client, server]) {
       this.sockets.add(socket);
+      if (this.silent) socket.pause();
       socket.on("error", () => undefined);
       socket.on("close", () => {
         this.sockets.delete(socket);

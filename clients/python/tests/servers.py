@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Set
 
 import redis
 from redis.backoff import ConstantBackoff
@@ -186,6 +186,9 @@ class Proxy:
         self.cuts = 0
         self.held = 0
         self._tasks: List[Any] = []
+        self._writers: Set[Any] = set()
+        self._passes = asyncio.Event()
+        self._passes.set()
 
     async def __aenter__(self) -> "Proxy":
         self._listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -206,9 +209,24 @@ class Proxy:
         """Let the next such request through, and never its reply."""
         self._hold = request
 
+    def silence(self) -> None:
+        """From here on nothing passes, and no connection ends; new ones are accepted, and as silent."""
+        self._passes.clear()
+
+    def speak(self) -> None:
+        """What was held back passes, as the packets do that a network sends again."""
+        self._passes.set()
+
+    def disconnect(self) -> None:
+        """End every connection to a client. Those to the server end too, when what was held back has passed."""
+        for writer in self._writers:
+            writer.close()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         task = asyncio.current_task()
         self._tasks.append(task)
+        await self._passes.wait()
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
         fate = {"cut": False, "hold": False}
         ways = [
@@ -226,6 +244,7 @@ class Proxy:
     async def _requests(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter, fate: Any) -> None:
         while True:
             request = await reader.read(65536)
+            await self._passes.wait()
             if not request:
                 return
             if self._cut is not None and self._cut in request:
@@ -238,6 +257,7 @@ class Proxy:
     async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter, fate: Any) -> None:
         while True:
             reply = await server.read(65536)
+            await self._passes.wait()
             if not reply:
                 return
             if fate["cut"]:

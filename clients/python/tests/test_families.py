@@ -185,3 +185,25 @@ async def test_a_token_of_another_process_releases(api: Any, server: Server) -> 
         await handed_over.extend(10)
         await handed_over.release()
     assert server.info("k") is None
+
+
+async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    told: Any = []
+    # A shorter one takes effect at once: a renewal after a third of the old length would come too late.
+    lock = api.locks.Lock(client, "k", timeout=60, auto_renew=True, on_lost=told.append)
+    await actor.do(lock.acquire)
+    await actor.do(lock.extend, 0.6, replace_ttl=True)
+    await eventually(lambda: server.calls("lock.renew") >= 5, "renewals")
+    assert server.holders("k")[0]["lease"] == 600 and not await actor.do(lambda: lock.lost) and not told
+    # A longer one is not cut back.
+    await actor.do(lock.extend, 60)
+    calls = server.calls("lock.renew")
+    assert 60_000 <= server.holders("k")[0]["lease"] <= 60_600
+    await actor.do(lock.extend, 1.5, replace_ttl=True)
+    await eventually(lambda: server.calls("lock.renew") >= calls + 3, "renewals")
+    assert server.holders("k")[0]["lease"] == 1500
+    await actor.do(lock.reacquire)
+    assert server.holders("k")[0]["lease"] == 60_000
+    await actor.do(lock.release)
+    assert server.info("k") is None and not told

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo};
 
-use crate::background::Background;
+use crate::connector::Connector;
 use crate::error::Result;
 use crate::family::Family;
 use crate::lock::Lock;
@@ -22,21 +22,7 @@ use crate::transport::Transport;
 /// holds back all that comes behind a waiting request on its connection.
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) servers: Arc<Servers>,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) background: Arc<Background>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Timeouts {
-    pub(crate) connect: Duration,
-    pub(crate) reply: Option<Duration>,
-}
-
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts { connect: Duration::from_secs(2), reply: Some(Duration::from_secs(5)) }
-    }
+    connector: Connector,
 }
 
 impl Client {
@@ -73,25 +59,25 @@ impl Client {
     }
 
     fn of(servers: Servers) -> Client {
-        Client { servers: Arc::new(servers), timeouts: Timeouts::default(), background: Arc::default() }
+        Client { connector: Connector::to(servers) }
     }
 
     /// How long making a connection may take: 2 s if left out.
     pub fn connect_timeout(mut self, timeout: Duration) -> Client {
-        self.timeouts.connect = timeout;
+        self.connector.timeouts.connect = timeout;
         self
     }
 
     /// How long a reply may take before its connection counts as lost: 5 s if left out, None: for ever. Waits are cut
     /// to fit, to three quarters of it, and resent with the same token, so that the place in the queue is kept.
     pub fn reply_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Client {
-        self.timeouts.reply = timeout.into();
+        self.connector.timeouts.reply = timeout.into();
         self
     }
 
     /// A lock of any family.
     pub fn lock(&self, family: Family) -> Lock {
-        Lock::new(self.clone(), family)
+        Lock::new(self.connector.clone(), family)
     }
 
     /// A mutex: one owner at a time. Each acquire is a new owner.
@@ -131,14 +117,14 @@ impl Client {
     /// # Errors
     /// As [`Lock::acquire`].
     pub async fn query<T: FromRedisValue>(&self, key: impl AsRef<[u8]>, command: &Cmd) -> Result<T> {
-        let transport = Transport::pooled(self, key.as_ref());
+        let transport = Transport::pooled(&self.connector, key.as_ref());
         let reply = protocol::query(&transport, command).await?;
         Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
     }
 
     /// Is ready when nothing goes on any more behind futures and guards that were dropped: for programs that end.
     pub async fn settled(&self) {
-        self.background.settled().await;
+        self.connector.background.settled().await;
     }
 
     /// A connection of the caller's own to each server that has keys, one or a cluster's primaries, with its address.
@@ -147,8 +133,8 @@ impl Client {
     /// [`Error::Redis`](crate::Error::Redis) where one cannot be reached.
     pub async fn connections(&self) -> Result<Vec<(String, MultiplexedConnection)>> {
         let mut connections = Vec::new();
-        for node in self.servers.primaries(self.timeouts.connect).await? {
-            connections.push((node.name(), node.connect(self.timeouts.connect).await?));
+        for node in self.connector.servers.primaries(self.connector.timeouts.connect).await? {
+            connections.push((node.name(), node.connect(self.connector.timeouts.connect).await?));
         }
         Ok(connections)
     }
@@ -158,8 +144,8 @@ impl Client {
     /// # Errors
     /// As [`Client::connections`].
     pub async fn connection(&self, key: impl AsRef<[u8]>) -> Result<MultiplexedConnection> {
-        let node = self.servers.node_of(key.as_ref(), self.timeouts.connect).await?;
-        Ok(node.connect(self.timeouts.connect).await?)
+        let node = self.connector.servers.node_of(key.as_ref(), self.connector.timeouts.connect).await?;
+        Ok(node.connect(self.connector.timeouts.connect).await?)
     }
 }
 

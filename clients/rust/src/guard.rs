@@ -104,7 +104,10 @@ impl Guard {
     /// As [`Guard::extend`].
     pub async fn renew(&self, lease: Duration) -> Result<()> {
         match protocol::renew(&self.transport(), &self.family, &self.hold, Some(lease)).await? {
-            Ownership::Held => Ok(()),
+            Ownership::Held => {
+                self.hold.renewed_with(lease);
+                Ok(())
+            }
             Ownership::Lost => self.lost_now(),
         }
     }
@@ -129,7 +132,7 @@ impl Guard {
     }
 
     fn transport(&self) -> Transport {
-        Transport::pooled(&self.hold.client, self.family.key())
+        Transport::pooled(&self.hold.connector, self.family.key())
     }
 }
 
@@ -138,7 +141,7 @@ impl Drop for Guard {
         if !self.is_released {
             let (hold, family) = (self.hold.clone(), self.family.clone());
             let work = async move { drop(give_back(&hold, &family).await) };
-            self.hold.client.background.spawn(&self.hold.runtime, work);
+            self.hold.connector.background.spawn(&self.hold.runtime, work);
         }
     }
 }
@@ -164,7 +167,7 @@ async fn give_back(hold: &Hold, family: &Family) -> Result<()> {
         // A renewal that came after the release would find nothing, and call it lost.
         hold.end();
     }
-    let transport = Transport::pooled(&hold.client, family.key());
+    let transport = Transport::pooled(&hold.connector, family.key());
     let released = protocol::release(&transport, family, hold, left, was_lost).await;
     if let (true, Some(session)) = (is_last, hold.session()) {
         session.close().await;

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{watch, Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
-use crate::client::Client;
+use crate::connector::Connector;
 use crate::family::Mode;
 use crate::transport::Transport;
 
@@ -29,7 +29,7 @@ pub(crate) struct Granted {
 ///   └──lose──▶ lost ──release──▶ over
 /// ```
 pub(crate) struct Hold {
-    pub(crate) client: Client,
+    pub(crate) connector: Connector,
     pub(crate) token: Vec<u8>,
     /// Releases of dropped guards run here, whatever thread drops them.
     pub(crate) runtime: Handle,
@@ -40,7 +40,13 @@ pub(crate) struct Hold {
     read: Holds,
     /// Of a session: its connection.
     session: OnceLock<Transport>,
-    renewal: StdMutex<Option<AbortHandle>>,
+    renewal: StdMutex<Option<Renewal>>,
+}
+
+/// What renews or checks the hold, and where it hears of the length to renew with.
+struct Renewal {
+    task: AbortHandle,
+    length: watch::Sender<Duration>,
 }
 
 /// What is held of one mode. One acquire or release at a time: each says how many there are afterwards.
@@ -81,9 +87,9 @@ impl Status {
 }
 
 impl Hold {
-    pub(crate) fn new(client: Client, token: Vec<u8>) -> Hold {
+    pub(crate) fn new(connector: Connector, token: Vec<u8>) -> Hold {
         Hold {
-            client,
+            connector,
             token,
             runtime: Handle::current(),
             status: watch::Sender::new(Status { state: State::Open, deadline: None, is_session: false }),
@@ -165,7 +171,7 @@ impl Hold {
     pub(crate) fn end(&self) {
         self.status.send_modify(|status| status.state = State::Over);
         if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).take() {
-            renewal.abort();
+            renewal.task.abort();
         }
     }
 
@@ -209,8 +215,15 @@ impl Hold {
         self.session.get()
     }
 
-    pub(crate) fn renewed_by(&self, renewal: AbortHandle) {
-        *self.renewal.lock().expect(UNPOISONED) = Some(renewal);
+    pub(crate) fn renewed_by(&self, task: AbortHandle, length: watch::Sender<Duration>) {
+        *self.renewal.lock().expect(UNPOISONED) = Some(Renewal { task, length });
+    }
+
+    /// A renewal by hand went through: later ones have its length.
+    pub(crate) fn renewed_with(&self, lease: Duration) {
+        if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).as_ref() {
+            renewal.length.send_replace(lease);
+        }
     }
 
     fn of(&self, mode: Mode) -> &Holds {

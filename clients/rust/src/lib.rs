@@ -4,6 +4,7 @@
 
 mod background;
 mod client;
+mod connector;
 mod error;
 mod family;
 mod guard;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Mutex;
+use tokio::sync::{watch, Mutex};
 
-use crate::client::Client;
+use crate::connector::Connector;
 use crate::error::{Error, Result};
 use crate::family::{integer, Family, Lease};
 use crate::guard::Guard;
@@ -21,7 +21,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 ///
 /// A clone is another owner, but for the same [`Lock::token`].
 pub struct Lock {
-    client: Client,
+    connector: Connector,
     family: Family,
     lease: Lease,
     renewal: Renewal,
@@ -51,7 +51,7 @@ enum Owner {
 impl Clone for Lock {
     fn clone(&self) -> Lock {
         Lock {
-            client: self.client.clone(),
+            connector: self.connector.clone(),
             family: self.family.clone(),
             owner: self.owner.clone(),
             held: Mutex::default(),
@@ -61,9 +61,9 @@ impl Clone for Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(client: Client, family: Family) -> Lock {
+    pub(crate) fn new(connector: Connector, family: Family) -> Lock {
         Lock {
-            client,
+            connector,
             family,
             lease: Some(DEFAULT_LEASE),
             renewal: Renewal::None,
@@ -159,8 +159,8 @@ impl Lock {
         }
     }
 
-    /// [`Lock::acquire`] within this time; None: not granted in time. Where a server does not answer at all it may take
-    /// [`Client::connect_timeout`] longer.
+    /// [`Lock::acquire`] within this time; None: not granted in time. Where a server does not answer it takes at most two
+    /// seconds longer: one for the last attempt, one for clearing up.
     ///
     /// # Errors
     /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked in time.
@@ -184,7 +184,7 @@ impl Lock {
     /// [`Error::Redis`] when the server could not be asked for a second.
     pub async fn is_locked(&self) -> Result<bool> {
         self.check()?;
-        let transport = Transport::pooled(&self.client, self.family.key());
+        let transport = Transport::pooled(&self.connector, self.family.key());
         let found = protocol::query(&transport, &self.family.exists()).await?;
         Ok(integer(&found)? > 0)
     }
@@ -234,11 +234,11 @@ impl Lock {
             session: if is_new && self.renewal == Renewal::Server { Session::Bound } else { Session::None },
         };
         let transport = match (request.session, self.replicas) {
-            (Session::Bound, _) => Transport::watched(&self.client, self.family.key()),
-            (Session::None, Some(_)) => Transport::own(&self.client, self.family.key()),
-            (Session::None, None) => Transport::pooled(&self.client, self.family.key()),
+            (Session::Bound, _) => Transport::watched(&self.connector, self.family.key()),
+            (Session::None, Some(_)) => Transport::own(&self.connector, self.family.key()),
+            (Session::None, None) => Transport::pooled(&self.connector, self.family.key()),
         };
-        let mut cleanup = Cleanup::of(&self.client, &request);
+        let mut cleanup = Cleanup::of(&self.connector, &request);
         let granted = match protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup).await {
             Ok(Some(granted)) => granted,
             Ok(None) => return Ok(None),
@@ -272,24 +272,22 @@ impl Lock {
 
     async fn start_renewal(&self, hold: &Arc<Hold>, transport: Transport) {
         let Some(lease) = self.lease else { return };
-        let weak = Arc::downgrade(hold);
-        match self.renewal {
-            Renewal::Client => {
-                let renewal = tokio::spawn(renewal_loop(weak, self.family.clone(), lease));
-                hold.renewed_by(renewal.abort_handle());
-            }
+        let (weak, family) = (Arc::downgrade(hold), self.family.clone());
+        let (length, given) = watch::channel(lease);
+        let task = match self.renewal {
+            Renewal::Client => tokio::spawn(renewal_loop(weak, family, given)),
             Renewal::Server => {
                 let ended = transport.pin().await;
                 hold.bind(transport);
-                let renewal = tokio::spawn(session_loop(weak, self.family.clone(), lease, ended));
-                hold.renewed_by(renewal.abort_handle());
+                tokio::spawn(session_loop(weak, family, given, ended))
             }
-            Renewal::None | Renewal::Both => {}
-        }
+            Renewal::None | Renewal::Both => return,
+        };
+        hold.renewed_by(task.abort_handle(), length);
     }
 
     fn new_hold(&self, token: Vec<u8>) -> Arc<Hold> {
-        Arc::new(Hold::new(self.client.clone(), token))
+        Arc::new(Hold::new(self.connector.clone(), token))
     }
 
     fn check(&self) -> Result<()> {

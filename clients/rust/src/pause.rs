@@ -19,6 +19,7 @@ pub(crate) fn slice_of(reply_timeout: Option<Duration>) -> Duration {
 /// Jittered pauses that stay far below lock.keep-place (1 s), so that a waiter's place is still there.
 pub(crate) struct Backoff {
     longest: Duration,
+    last: Duration,
 }
 
 impl Backoff {
@@ -26,12 +27,12 @@ impl Backoff {
     const LAST: Duration = Duration::from_millis(250);
 
     pub(crate) fn new() -> Backoff {
-        Backoff { longest: Backoff::FIRST }
+        Backoff { longest: Backoff::FIRST, last: Backoff::LAST }
     }
 
     pub(crate) fn next(&mut self, until: Option<Instant>) -> Duration {
         let pause = self.longest.mul_f64(random_between(0.5, 1.0));
-        self.longest = (self.longest * 2).min(Backoff::LAST);
+        self.longest = (self.longest * 2).min(self.last);
         match until {
             Some(until) => pause.min(until.saturating_duration_since(Instant::now())),
             None => pause,
@@ -41,23 +42,31 @@ impl Backoff {
 
 /// A request is sent again for so long after its first failure: however long that took, there is a second try.
 pub(crate) struct Resend {
-    limit: Duration,
+    /// None: for ever.
+    limit: Option<Duration>,
     until: Option<Instant>,
     backoff: Backoff,
 }
 
 impl Resend {
     pub(crate) fn within(limit: Duration) -> Resend {
-        Resend { limit, until: None, backoff: Backoff::new() }
+        Resend { limit: Some(limit), until: None, backoff: Backoff::new() }
+    }
+
+    /// Behind a caller that has gone: nobody waits for it, and no place in a queue depends on its pauses.
+    pub(crate) fn behind(limit: Option<Duration>) -> Resend {
+        let backoff = Backoff { last: Duration::from_secs(1), ..Backoff::new() };
+        Resend { limit, until: None, backoff }
     }
 
     pub(crate) fn is_over(&mut self) -> bool {
-        match self.until {
-            None => {
-                self.until = Some(Instant::now() + self.limit);
+        match (self.until, self.limit) {
+            (Some(until), _) => Instant::now() >= until,
+            (None, limit) => {
+                // A limit that no clock reaches is none.
+                self.until = limit.and_then(|limit| Instant::now().checked_add(limit));
                 false
             }
-            Some(until) => Instant::now() >= until,
         }
     }
 

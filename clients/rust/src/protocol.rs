@@ -3,12 +3,13 @@
 //! What must never happen: a second hold because a reply was lost, a lock left behind by a caller that gave up, a loss
 //! that nobody is told of.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
-use crate::client::Client;
+use crate::connector::Connector;
 use crate::error::{is_unknown_command, Error, Failure, Result};
 use crate::family::{fence, integer, milliseconds, time_held, Family, Lease};
 use crate::hold::{Granted, Hold};
@@ -21,7 +22,11 @@ const LATE: Duration = Duration::from_secs(5);
 /// How long a request without BLOCK, or a release, is sent again: long enough for a reconnect and a slot's move.
 const RESEND: Duration = Duration::from_secs(1);
 const RELEASE: Duration = Duration::from_secs(10);
-/// How long it is tried to clear up behind a caller that gave up.
+/// How long after the end of the caller's time the last attempt may end.
+const LAST_ATTEMPT: Duration = Duration::from_secs(1);
+/// How long a caller that gives up is kept to clear up behind it; that goes on beside it until the lease is over.
+const KEPT: Duration = Duration::from_secs(1);
+/// How long one attempt to clear up may take.
 const CLEANUP: Duration = Duration::from_secs(2);
 
 /// How long an acquire goes on.
@@ -81,7 +86,7 @@ impl Request {
 /// Clears up behind an acquire that ends without a guard, also when its future is dropped: whatever it left queued or
 /// was granted meanwhile goes. What cannot be reached ends with its lease.
 pub(crate) struct Cleanup {
-    client: Client,
+    connector: Connector,
     request: Option<Request>,
     /// The future may be dropped on any thread.
     runtime: Handle,
@@ -90,9 +95,9 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    pub(crate) fn of(client: &Client, request: &Request) -> Cleanup {
+    pub(crate) fn of(connector: &Connector, request: &Request) -> Cleanup {
         Cleanup {
-            client: client.clone(),
+            connector: connector.clone(),
             request: Some(request.clone()),
             runtime: Handle::current(),
             is_uncertain: false,
@@ -109,8 +114,9 @@ impl Cleanup {
         if let (true, Some(mut request)) = (self.is_uncertain, self.request.take()) {
             request.before = before;
             // Apart: the caller may be dropped meanwhile.
-            let work = withdraw(self.client.clone(), request);
-            let _panicked = self.client.background.spawn(&self.runtime, work).await;
+            let work = withdraw(self.connector.clone(), request);
+            let working = self.connector.background.spawn(&self.runtime, work);
+            let _done_or_late = tokio::time::timeout(KEPT, working).await;
         }
     }
 }
@@ -118,7 +124,7 @@ impl Cleanup {
 impl Drop for Cleanup {
     fn drop(&mut self) {
         if let (true, Some(request)) = (self.is_uncertain, self.request.take()) {
-            self.client.background.spawn(&self.runtime, withdraw(self.client.clone(), request));
+            self.connector.background.spawn(&self.runtime, withdraw(self.connector.clone(), request));
         }
     }
 }
@@ -126,6 +132,22 @@ impl Drop for Cleanup {
 /// Takes the lock; None: not granted in time. `poll`: ask again so often in place of waiting in the queue, beside
 /// clients that hold the key as a string.
 pub(crate) async fn acquire(
+    transport: &Transport,
+    request: &Request,
+    wait: Wait,
+    poll: Option<Duration>,
+    cleanup: &mut Cleanup,
+) -> Result<Option<Granted>> {
+    let asking = ask(transport, request, wait, poll, cleanup);
+    let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
+    // Whatever the last attempt is at: the connection, a reply, the nodes of a cluster.
+    tokio::time::timeout_at(last.into(), asking).await.unwrap_or_else(|_| {
+        let error = io::Error::new(io::ErrorKind::TimedOut, "no reply within the time to wait");
+        Err(Error::Redis(error.into()))
+    })
+}
+
+async fn ask(
     transport: &Transport,
     request: &Request,
     wait: Wait,
@@ -223,12 +245,12 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
     Error::WrongType(format!("the key '{}' is a {found}, not a lock{hint}", request.family.name()))
 }
 
-/// Leaves neither a queued request nor a hold of it behind.
-async fn withdraw(client: Client, request: Request) {
-    let transport = Transport::pooled(&client, request.family.key());
+/// Leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the lease.
+async fn withdraw(connector: Connector, request: Request) {
+    let transport = Transport::pooled(&connector, request.family.key());
     // In this order: a release alone could come just before the grant.
     for command in [request.family.cancel(&request.token), request.family.release(&request.token, request.before)] {
-        let mut resend = Resend::within(CLEANUP);
+        let mut resend = Resend::behind(request.lease);
         while let Err(failure) = transport.send(&command, ReplyTime::Immediate, Some(CLEANUP)).await {
             if !failure.is_transient() || resend.is_over() {
                 break;

@@ -19,16 +19,29 @@ use crate::transport::{ReplyTime, Transport};
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 
-/// Renews after each third of the lease; a loss is known within a third.
-pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, lease: Duration) {
+/// Renews after each third of the lease, with its length; a loss is known within a third. `length` tells when another
+/// one was given by hand.
+pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: watch::Receiver<Duration>) {
     let mut backoff = Backoff::new();
+    let mut lease = *length.borrow_and_update();
     let mut pause = lease / 3;
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            changed = length.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                // It has just been renewed by hand.
+                lease = *length.borrow_and_update();
+                pause = lease / 3;
+                continue;
+            }
+        }
         let Some(kept) = open(&hold) else { return };
         let sent = Instant::now();
         let left = kept.remaining().unwrap_or(LATE).max(SOON);
-        let transport = Transport::pooled(&kept.client, family.key());
+        let transport = Transport::pooled(&kept.connector, family.key());
         let reply = transport.send(&family.renew(&kept.token, Some(lease)), ReplyTime::Immediate, Some(left)).await;
         match is_held(&reply) {
             Some(true) => {
@@ -45,10 +58,11 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, lease: Durati
 pub(crate) async fn session_loop(
     hold: Weak<Hold>,
     family: Family,
-    lease: Duration,
+    length: watch::Receiver<Duration>,
     mut ended: Option<watch::Receiver<bool>>,
 ) {
     loop {
+        let lease = *length.borrow();
         let end = async {
             match &mut ended {
                 // An error says that the connection is gone, and who told of it.

@@ -11,13 +11,13 @@ use redis::aio::MultiplexedConnection;
 use redis::{cmd, Cmd, RedisResult, Value};
 use tokio::sync::{watch, Mutex};
 
-use crate::client::Client;
+use crate::connector::Connector;
 use crate::error::{is_connection_failure, Failure};
 use crate::node::{Address, Node};
 use crate::servers::redirected;
 
 pub(crate) struct Transport {
-    client: Client,
+    connector: Connector,
     key: Vec<u8>,
     own: Option<Mutex<Own>>,
     /// The node that is asked next, once: a slot is on its way there.
@@ -53,19 +53,19 @@ pub(crate) enum ReplyTime {
 
 impl Transport {
     /// Over connections that others use too.
-    pub(crate) fn pooled(client: &Client, key: &[u8]) -> Transport {
-        Transport { client: client.clone(), key: key.to_vec(), own: None, asked: StdMutex::default() }
+    pub(crate) fn pooled(connector: &Connector, key: &[u8]) -> Transport {
+        Transport { connector: connector.clone(), key: key.to_vec(), own: None, asked: StdMutex::default() }
     }
 
     /// Over one connection of its own.
-    pub(crate) fn own(client: &Client, key: &[u8]) -> Transport {
-        Transport { own: Some(Mutex::default()), ..Transport::pooled(client, key) }
+    pub(crate) fn own(connector: &Connector, key: &[u8]) -> Transport {
+        Transport { own: Some(Mutex::default()), ..Transport::pooled(connector, key) }
     }
 
     /// Over one connection of its own, which [`Transport::pin`] makes a session's.
-    pub(crate) fn watched(client: &Client, key: &[u8]) -> Transport {
+    pub(crate) fn watched(connector: &Connector, key: &[u8]) -> Transport {
         let own = Own { kind: OwnKind::Watched, ..Own::default() };
-        Transport { own: Some(Mutex::new(own)), ..Transport::pooled(client, key) }
+        Transport { own: Some(Mutex::new(own)), ..Transport::pooled(connector, key) }
     }
 
     /// From here on the connection is never replaced. Gives what turns true when it ends.
@@ -83,12 +83,12 @@ impl Transport {
     }
 
     pub(crate) fn reply_timeout(&self) -> Option<Duration> {
-        self.client.timeouts.reply
+        self.connector.timeouts.reply
     }
 
     /// Sends a command and gives back its reply, within `limit` or the client's reply time-out, whichever is shorter.
     pub(crate) async fn send(&self, command: &Cmd, time: ReplyTime, limit: Option<Duration>) -> Result<Value, Failure> {
-        let limit = match (limit, self.client.timeouts.reply) {
+        let limit = match (limit, self.connector.timeouts.reply) {
             (Some(limit), Some(timeout)) => Some(limit.min(timeout)),
             (limit, timeout) => limit.or(timeout),
         };
@@ -107,7 +107,8 @@ impl Transport {
     }
 
     async fn send_shared(&self, node: &Node, command: &Cmd, limit: Option<Duration>) -> Result<Value, Failure> {
-        let (generation, mut connection) = node.shared(self.client.timeouts.connect).await.map_err(Failure::unsent)?;
+        let (generation, mut connection) =
+            node.shared(self.connector.timeouts.connect).await.map_err(Failure::unsent)?;
         let reply = exchange(&mut connection, &None, command, limit).await;
         if !is_answered(&reply) {
             node.forget(generation).await;
@@ -122,7 +123,7 @@ impl Transport {
         command: &Cmd,
         limit: Option<Duration>,
     ) -> Result<Value, Failure> {
-        let mut connection = node.take(self.client.timeouts.connect).await.map_err(Failure::unsent)?;
+        let mut connection = node.take(self.connector.timeouts.connect).await.map_err(Failure::unsent)?;
         let reply = exchange(&mut connection, asked, command, limit).await;
         if is_answered(&reply) {
             node.give_back(connection);
@@ -163,7 +164,7 @@ impl Transport {
 
     async fn connect_own(&self, own: &mut Own, node: &Arc<Node>) -> RedisResult<()> {
         own.connection = None;
-        let limit = self.client.timeouts.connect;
+        let limit = self.connector.timeouts.connect;
         let connection = match own.kind {
             OwnKind::Kept => node.connect(limit).await?,
             OwnKind::Watched | OwnKind::Pinned => {
@@ -178,8 +179,8 @@ impl Transport {
 
     async fn node(&self, asked: &Option<Address>) -> RedisResult<Arc<Node>> {
         match asked {
-            Some(address) => self.client.servers.named(address.clone()).await,
-            None => self.client.servers.node_of(&self.key, self.client.timeouts.connect).await,
+            Some(address) => self.connector.servers.named(address.clone()).await,
+            None => self.connector.servers.node_of(&self.key, self.connector.timeouts.connect).await,
         }
     }
 
@@ -192,10 +193,10 @@ impl Transport {
             Some((slot, redirected(target, &host)?))
         };
         match (failure.code(), redirection()) {
-            ("MOVED", Some((slot, address))) => self.client.servers.moved(slot, address).await,
+            ("MOVED", Some((slot, address))) => self.connector.servers.moved(slot, address).await,
             ("ASK", Some((_, address))) => *self.asked.lock().expect(UNPOISONED) = Some(address),
             ("GRACE" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF" | "BUSY", _) => {}
-            _ if failure.is_transient() => self.client.servers.suspect(node).await,
+            _ if failure.is_transient() => self.connector.servers.suspect(node).await,
             _ => {}
         }
     }

@@ -1,7 +1,8 @@
 //! A future or a guard that is dropped leaves nothing behind: the case cancellation-leaves-nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use redis_lock_client::Error;
 use support::Server;
 
 use crate::tests::proxy::Proxy;
@@ -115,4 +116,61 @@ async fn a_program_can_wait_for_what_goes_on_behind_it() {
     drop(guard);
     client.settled().await;
     assert!(server.is_free("k") && server.calls("lock.cancel") == 1 && server.calls("lock.release") == 2);
+}
+
+/// What a busy machine takes beside the two seconds that the README promises.
+const BUSY: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn an_acquire_answers_within_two_seconds_of_its_time_whatever_the_network_does() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    let _held = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
+    let wait = Duration::from_millis(500);
+    let lock = || client.mutex("k").lease(LONG);
+    let cut_and_silent = [false, true];
+    for lock in [lock(), lock().session(), lock().replicas(1, Duration::from_secs(1))] {
+        for is_cut in cut_and_silent {
+            let began = Instant::now();
+            let waiting = lock.acquire_within(wait);
+            let trouble = async {
+                eventually("a waiter", || server.waiters("k").len() == 1).await;
+                tokio::time::sleep_until((began + wait - Duration::from_millis(100)).into()).await;
+                if is_cut {
+                    proxy.disconnect();
+                }
+                proxy.silence();
+            };
+            let (end, ()) = tokio::join!(waiting, trouble);
+            assert!(matches!(end, Err(Error::Redis(_))), "{end:?}");
+            let late = began.elapsed().saturating_sub(wait);
+            assert!(late < Duration::from_secs(2) + BUSY, "{late:?} late, cut: {is_cut}");
+            proxy.speak();
+            eventually("an empty queue", || server.waiters("k").is_empty()).await;
+            client.settled().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_dropped_on_a_silent_network_is_withdrawn_when_it_is_back() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
+    let lock = client.mutex("k").lease(LONG);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    eventually("a waiter", || server.waiters("k").len() == 1).await;
+    proxy.silence();
+    holder.release().await.unwrap();
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    // Longer than a restart takes.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert_eq!(server.holds("k"), 1);
+    proxy.disconnect();
+    proxy.speak();
+    client.settled().await;
+    assert!(server.is_free("k"));
 }

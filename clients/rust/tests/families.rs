@@ -244,3 +244,23 @@ async fn the_lease_counts_from_the_grant_and_not_from_the_request() {
     );
     guard.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn renewals_have_the_length_that_was_given_last() {
+    let server = Server::start();
+    let lease = || server.holders("k")[0].get("lease").int();
+    // A shorter one takes effect at once: a renewal after a third of the old length would come too late.
+    let guard = client_of(server.port()).mutex("k").lease(LONG).auto_renew().acquire().await.unwrap();
+    guard.renew(Duration::from_millis(600)).await.unwrap();
+    eventually("renewals", || server.calls("lock.renew") >= 5).await;
+    assert!(lease() == 600 && !guard.is_lost());
+    // A longer one is not cut back.
+    guard.renew(Duration::from_millis(900)).await.unwrap();
+    let calls = server.calls("lock.renew");
+    eventually("renewals", || server.calls("lock.renew") >= calls + 3).await;
+    assert_eq!(lease(), 900);
+    guard.extend(Duration::from_secs(60)).await.unwrap();
+    assert!((60_000..=60_900).contains(&lease()));
+    guard.release().await.unwrap();
+    assert!(server.is_free("k"));
+}

@@ -5,6 +5,7 @@ mod cluster;
 mod conformance;
 mod connections;
 mod families;
+mod imports;
 mod mixed;
 mod proxy;
 mod readme;

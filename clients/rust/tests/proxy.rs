@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 pub struct Proxy {
@@ -18,6 +19,15 @@ pub struct Proxy {
 struct Plan {
     next: Mutex<Option<(Vec<u8>, Fate)>>,
     done: AtomicUsize,
+    network: watch::Sender<Network>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Network {
+    /// Nothing passes, and no connection ends.
+    is_silent: bool,
+    /// Connections of an earlier generation end.
+    generation: u32,
 }
 
 /// What becomes of a reply.
@@ -48,9 +58,31 @@ impl Proxy {
         *self.plan.next.lock().expect("no test panics with it") = Some((request.into(), Fate::Held));
     }
 
+    /// From here on nothing passes, and no connection ends; new ones are accepted, and as silent.
+    pub fn silence(&self) {
+        self.plan.network.send_modify(|network| network.is_silent = true);
+    }
+
+    /// What was held back passes, as the packets do that a network sends again.
+    pub fn speak(&self) {
+        self.plan.network.send_modify(|network| network.is_silent = false);
+    }
+
+    /// Ends every connection.
+    pub fn disconnect(&self) {
+        self.plan.network.send_modify(|network| network.generation += 1);
+    }
+
     /// How many replies were cut or held back.
     pub fn done(&self) -> usize {
         self.plan.done.load(Ordering::SeqCst)
+    }
+}
+
+impl Plan {
+    async fn passes(&self) {
+        // The sender is of the same plan: it is there.
+        let _ = self.network.subscribe().wait_for(|network| !network.is_silent).await;
     }
 }
 
@@ -68,8 +100,11 @@ async fn accept(listener: TcpListener, server: u16, plan: Arc<Plan>) {
         let (from_server, to_server) = server.into_split();
         let fate = Arc::new(Mutex::new(None));
         let (plan, its_fate) = (plan.clone(), fate.clone());
+        let mut network = plan.network.subscribe();
+        let generation = network.borrow_and_update().generation;
         tokio::spawn(async move {
             tokio::select! {
+                _ = network.wait_for(|network| network.generation > generation) => {}
                 () = requests(from_client, to_server, &plan, &its_fate) => {}
                 () = replies(from_server, to_client, &plan, &fate) => {}
             }
@@ -80,6 +115,7 @@ async fn accept(listener: TcpListener, server: u16, plan: Arc<Plan>) {
 async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan, fate: &Mutex<Option<Fate>>) {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        plan.passes().await;
         let request = &bytes[..length];
         {
             let mut next = plan.next.lock().expect("no test panics with it");
@@ -97,6 +133,7 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan, 
 async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan, fate: &Mutex<Option<Fate>>) {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        plan.passes().await;
         let fate = *fate.lock().expect("no test panics with it");
         match fate {
             Some(Fate::Cut(after)) => {

@@ -12,6 +12,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import redis
 import redis.asyncio
+from redis.backoff import NoBackoff
 from redis.exceptions import AskError
 
 _VERSION = tuple(int(part) for part in redis.__version__.split(".")[:2] if part.isdigit())
@@ -56,15 +57,23 @@ def pool_state(pool: Any) -> PoolState:
     return state
 
 
-def new_connection(pool: Any, ask: Optional[AskError] = None) -> Any:
-    """A connection as the pool makes them, outside of it, not connected yet; `ask`: to the node that it names.
+def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: Optional[float] = None) -> Any:
+    """A connection as the pool makes them, outside of it, not connected yet; `ask`: to the node that it names;
+    `connect_s`: connected in one attempt, of which no part may take longer.
 
     That node may be one that redis-py does not list: the first slots of a new node are still on their way to it.
     """
     kwargs: Dict[str, Any] = pool.connection_kwargs
     if ask is not None:
         kwargs = {**kwargs, "host": ask.host or kwargs["host"], "port": ask.port}
-    return pool.connection_class(**kwargs)
+    connection = pool.connection_class(**kwargs)
+    if connect_s is not None:
+        timeout_s: Optional[float] = connection.socket_timeout
+        connection.socket_connect_timeout = connect_s
+        connection.socket_timeout = connect_s if timeout_s is None else min(connect_s, timeout_s)
+        # redis-py has two classes of that name, one for asyncio.
+        connection.retry = type(connection.retry)(NoBackoff(), 0)
+    return connection
 
 
 def times_out_within(connection: Any, seconds: float) -> bool:

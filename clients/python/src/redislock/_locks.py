@@ -208,7 +208,8 @@ class LockBase:
         """Make the grant this line of execution's hold, or give it back."""
         try:
             if request.before and granted.fence != hold.fence:
-                yield Cleanup(protocol.release_all(pooled, request))
+                given_back = protocol.give_back(pooled, self.family, request.token, 0, request.lease)
+                yield Cleanup(given_back, protocol.CLEANUP_S)
                 yield from protocol.lose(hold, self.on_lost)
                 raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
             if self.replicas:
@@ -220,30 +221,42 @@ class LockBase:
             hold.granted(granted, self.family.mode)
             self.local.hold, self.local.token = hold, hold.token
             if not hold.background:
-                yield from self._start_background(hold, request, transport, pooled)
+                if request.session:
+                    hold.session_transport = transport
+                    transport.pin()
+                yield from self._start_background(hold)
         except GeneratorExit:
             raise
         except LockNotOwnedError:
             raise
         except BaseException:
-            yield Cleanup(protocol.withdraw(pooled, request))
+            yield Cleanup(protocol.withdraw(pooled, request), protocol.CLEANUP_S)
             if not request.before and self.local.hold is hold:
                 yield from self._forget(hold)
             raise
 
-    def _start_background(self, hold: Hold, request: protocol.Request, transport: Any, pooled: Any) -> Steps[None]:
+    def _start_background(self, hold: Hold) -> Steps[None]:
         kept = weakref.ref(hold)
-        if request.session:
-            hold.session_transport = transport
-            transport.pin()
-            steps = protocol.session_loop(transport, self.family, kept, self.on_lost)
-            hold.background.append((yield Spawn(steps, f"redislock session {request.name}")))
+        session = hold.session_transport
+        if session is not None:
+            steps = protocol.session_loop(session, self.family, kept, self.on_lost)
+            hold.background.append((yield Spawn(steps, f"redislock session {self.name!s}")))
         if self.auto_renew:
-            steps = protocol.renewal_loop(pooled, self.family, kept, self.on_lost)
-            hold.background.append((yield Spawn(steps, f"redislock renew {request.name}")))
-        if self.on_lost is not None and not request.session:
+            steps = protocol.renewal_loop(self._transport(), self.family, kept, self.on_lost)
+            hold.background.append((yield Spawn(steps, f"redislock renew {self.name!s}")))
+        if self.on_lost is not None and session is None:
             steps = protocol.deadline_loop(kept, self.on_lost)
-            hold.background.append((yield Spawn(steps, f"redislock deadline {request.name}")))
+            hold.background.append((yield Spawn(steps, f"redislock deadline {self.name!s}")))
+
+    def _renewing(self, hold: Hold, lease: Lease, doing: str) -> Steps[None]:
+        """Renew by hand. The length is that of the later renewals, which begin anew: a shorter one cannot wait for
+        a third of the old one."""
+        if not (yield from protocol.renew(self._transport(), self.family, hold, lease)):
+            yield from self._lost_while(hold, doing)
+        hold.lease = lease
+        if hold.background:
+            hold.stop_background()
+            yield from self._start_background(hold)
 
     def _releasing(self, drop: int) -> Steps[None]:
         token, hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
@@ -265,15 +278,13 @@ class LockBase:
                 yield Close(hold.session_transport)
             raise
         except BaseException:
-            yield Cleanup(self._release_after_all(hold, left, last))
+            yield from self._released(hold, left, last)
+            given_back = protocol.give_back(self._transport(), self.family, hold.token, left, hold.lease)
+            yield Cleanup(given_back, protocol.CLEANUP_S)
             raise
         yield from self._released(hold, left, last or not was_held)
         if not was_held:
             raise self._error(LockNotOwnedError, "Cannot release a lock that's no longer owned")
-
-    def _release_after_all(self, hold: Hold, left: int, last: bool) -> Steps[None]:
-        yield from protocol.release(self._transport(), self.family, hold, left)
-        yield from self._released(hold, left, last)
 
     def _released(self, hold: Hold, left: int, all_of_it: bool) -> Steps[None]:
         hold.holds[self.family.mode] = left
@@ -298,16 +309,14 @@ class LockBase:
             if left_ms is None or left_ms < 0:
                 yield from self._lost_while(hold, "extend")
             ms += left_ms or 0
-        if not (yield from protocol.renew(transport, self.family, hold, Lease(ms))):
-            yield from self._lost_while(hold, "extend")
+        yield from self._renewing(hold, Lease(ms), "extend")
         return True
 
     def _reacquiring(self) -> Steps[bool]:
         token, hold = self._held("Cannot reacquire an unlocked lock")
         if self.timeout is None:
             raise self._error(LockError, "Cannot reacquire a lock with no timeout")
-        if not (yield from protocol.renew(self._transport(), self.family, hold, self._lease())):
-            yield from self._lost_while(hold, "reacquire")
+        yield from self._renewing(hold, self._lease(), "reacquire")
         return True
 
     def _executing(self, command: Command) -> Steps[Any]:

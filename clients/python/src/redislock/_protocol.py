@@ -7,6 +7,7 @@ that nobody is told of.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import weakref
 from dataclasses import dataclass
@@ -22,13 +23,17 @@ logger = logging.getLogger("redislock")
 
 # BLOCK where the socket has no time-out.
 SLICE_S = 5.0
-# A reply to BLOCK that is so late will not come: where the socket has no time-out, ours ends the wait.
+# A reply that is so late will not come: where the socket has no time-out, ours ends the wait.
 REPLY_MARGIN_S = 5.0
+# How long after the end of the caller's time an attempt may end.
+LATE_S = 1.0
+# How long an attempt behind a failure may take to connect.
+CONNECT_S = 2.0
 # How long a request without BLOCK, or a release, is sent again: long enough for a reconnect and a slot's move.
 RESEND_S = 1.0
 RELEASE_S = 10.0
-# How long a cancelled caller is kept to clear up behind itself.
-CLEANUP_S = 2.0
+# How long a caller that gives up is kept to clear up behind itself; that goes on beside it until the lease is over.
+CLEANUP_S = 1.0
 
 
 @dataclass
@@ -60,20 +65,22 @@ class Backoff:
 
     FIRST_S, LAST_S = 0.01, 0.25
 
-    def __init__(self) -> None:
+    def __init__(self, last_s: float = LAST_S) -> None:
         self._longest = self.FIRST_S
+        self._last_s = last_s
 
     def next(self, until: Optional[float]) -> float:
         seconds = random.uniform(self._longest / 2, self._longest)
-        self._longest = min(self._longest * 2, self.LAST_S)
+        self._longest = min(self._longest * 2, self._last_s)
         return seconds if until is None else max(0.0, min(seconds, until - clock()))
 
 
 class Resend:
     """A request is sent again for so long after its first failure: however long that took, there is a second try."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, last_s: float = Backoff.LAST_S) -> None:
         self._limit_s = limit_s
+        self._last_s = last_s
         self._until: Optional[float] = None
         self._backoff: Optional[Backoff] = None
 
@@ -84,7 +91,7 @@ class Resend:
         return clock() >= self._until
 
     def pause(self) -> Pause:
-        self._backoff = self._backoff or Backoff()
+        self._backoff = self._backoff or Backoff(self._last_s)
         return Pause(self._backoff.next(self._until))
 
 
@@ -102,13 +109,15 @@ def acquire(
     backoff = Backoff()
     # A request that was sent and not answered: it may be queued, or granted.
     unanswered = False
+    has_failed = False
     try:
         while True:
             try:
-                granted = yield from _ask(transport, request, ends, waits)
-                unanswered = False
+                granted = yield from _ask(transport, request, ends, waits, has_failed)
+                unanswered = has_failed = False
             except REDIS_ERRORS as error:
                 unanswered = unanswered or may_have_run(error)
+                has_failed = True
                 if code(error) == "WRONGTYPE" and poll_s is None:
                     raise (yield from _wrong_type(transport, request)) from error
                 if code(error) in ("WRONGTYPE", "GRACE") and not waits:
@@ -136,23 +145,30 @@ def acquire(
         raise
     except BaseException as error:
         if unanswered or not isinstance(error, Exception):
-            yield Cleanup(withdraw(pooled, request))
+            yield Cleanup(withdraw(pooled, request), CLEANUP_S)
         raise
 
 
-def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Optional[Granted]]:
+def _ask(
+    transport: Any, request: Request, ends: Optional[float], waits: bool, has_failed: bool
+) -> Steps[Optional[Granted]]:
     """One request, or one slice of a wait."""
-    block_s = None
-    if waits:
-        block_s = slice_of(transport.socket_timeout())
-        if ends is not None:
-            block_s = min(block_s, max(0.0, ends - clock()))
-    block_ms = None if block_s is None else max(1, round(block_s * 1000))
-    within_s = None if block_s is None else block_s + REPLY_MARGIN_S
+    if not waits:
+        sent = clock()
+        return request.granted((yield Send(transport, request.command(None), REPLY_MARGIN_S)), sent)
+    left_s = None if ends is None else max(0.0, ends - clock())
+    timeout_s = transport.socket_timeout()
+    connect_s = None
+    if has_failed:
+        connect_s = CONNECT_S if left_s is None else min(CONNECT_S, left_s + LATE_S)
+        timeout_s = connect_s if timeout_s is None else min(timeout_s, connect_s)
+    block_s = slice_of(timeout_s) if left_s is None else min(slice_of(timeout_s), left_s)
+    within_s = block_s + REPLY_MARGIN_S if left_s is None else min(block_s + REPLY_MARGIN_S, left_s + LATE_S)
     sent = clock()
-    reply = yield Send(transport, request.command(block_ms), within_s, waits=waits)
+    command = request.command(max(1, round(block_s * 1000)))
+    reply = yield Send(transport, command, within_s, waits=True, connect_s=connect_s)
     granted = request.granted(reply, sent)
-    if granted is not None and waits:
+    if granted is not None:
         return (yield from _with_deadline(transport, request, granted, sent))
     return granted
 
@@ -180,33 +196,36 @@ def slice_of(socket_timeout_s: Optional[float]) -> float:
 
 
 def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
-    found = yield Send(transport, ("TYPE", request.family.key))
+    found = yield Send(transport, ("TYPE", request.family.key), REPLY_MARGIN_S)
     found = found.decode() if isinstance(found, bytes) else str(found)
     hint = "; a SET NX client may hold it: mixed=True takes turns with such clients" if found == "string" else ""
     return named(WrongTypeError, f"the key {request.name!r} is a {found}, not a lock{hint}", request.name)
 
 
+# What clears up behind a caller that has gone. It goes on until it gets through, or until the lease is over.
+
+
 def withdraw(transport: Any, request: Request) -> Steps[None]:
-    """Leave neither a queued request nor a hold of it behind. What cannot be reached ends with its lease."""
+    """Leave neither a queued request nor a hold of it behind."""
     # In this order: a release alone could come just before the grant.
-    yield from _sent(transport, request, request.family.cancel(request.token))
-    yield from _sent(transport, request, request.family.release(request.token, request.before))
+    yield from _sent(transport, request.family.cancel(request.token), request.lease)
+    yield from give_back(transport, request.family, request.token, request.before, request.lease)
 
 
-def release_all(transport: Any, request: Request) -> Steps[None]:
-    """Give back every hold of the request's owner and mode."""
-    yield from _sent(transport, request, request.family.release(request.token, 0))
+def give_back(transport: Any, family: Family, token: bytes, holds: int, lease: Lease) -> Steps[None]:
+    """Give back down to `holds`, whatever the server says to that."""
+    yield from _sent(transport, family.release(token, holds), lease)
 
 
-def _sent(transport: Any, request: Request, command: Command) -> Steps[None]:
-    resend = Resend(CLEANUP_S)
+def _sent(transport: Any, command: Command, lease: Lease) -> Steps[None]:
+    resend = Resend(math.inf if lease.ms is None else lease.ms / 1000, last_s=1.0)
     while True:
         try:
-            yield Send(transport, command, CLEANUP_S)
+            yield Send(transport, command, CONNECT_S, connect_s=CONNECT_S)
             return
         except REDIS_ERRORS as error:
             if not is_transient(error) or resend.expired():
-                logger.debug("%s: could not be withdrawn: %r", request.name, error)
+                logger.debug("%s: not sent: %r", command[:2], error)
                 return
         yield resend.pause()
 
@@ -233,7 +252,7 @@ def release(transport: Any, family: Family, hold: Hold, holds: int) -> Steps[boo
     may_be_done = False
     while True:
         try:
-            reply = yield Send(transport, family.release(hold.token, holds))
+            reply = yield Send(transport, family.release(hold.token, holds), REPLY_MARGIN_S)
         except REDIS_ERRORS as error:
             if means_lost(error):
                 return False
@@ -252,7 +271,7 @@ def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[boo
     while True:
         sent = clock()
         try:
-            reply = yield Send(transport, family.renew(hold.token, lease))
+            reply = yield Send(transport, family.renew(hold.token, lease), REPLY_MARGIN_S)
         except REDIS_ERRORS as error:
             if means_lost(error):
                 return False
@@ -271,7 +290,7 @@ def query(transport: Any, command: Command, name: str) -> Steps[Any]:
     resend = Resend(RESEND_S)
     while True:
         try:
-            return (yield Send(transport, command))
+            return (yield Send(transport, command, REPLY_MARGIN_S))
         except REDIS_ERRORS as error:
             if not is_transient(error) or resend.expired():
                 raise translated(error, name) from error

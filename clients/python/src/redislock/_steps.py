@@ -23,6 +23,8 @@ class Send:
 
     `within_s`: after so many seconds without a reply the connection counts as lost; None: the socket's own time-out.
     `waits`: the server may hold the reply back, so that the connection is taken for long.
+    `connect_s`: make a connection for it, outside of the pool, in one attempt of so many seconds; None: over one of the
+    pool. Its connections are made as the client's own `retry` says, which may take minutes.
     `reply_to`: decode the reply as the client does for the command of that name.
     """
 
@@ -30,6 +32,7 @@ class Send:
     command: Command
     within_s: Optional[float] = None
     waits: bool = False
+    connect_s: Optional[float] = None
     reply_to: Optional[str] = None
 
 
@@ -50,9 +53,11 @@ class Pause:
 
 @dataclass
 class Cleanup:
-    """Run these steps to their end, also when the caller is cancelled meanwhile."""
+    """Run these steps to their end beside the caller, also when it is cancelled meanwhile, and keep it for so many
+    seconds at most."""
 
     steps: "Steps[None]"
+    longest_s: float
 
 
 @dataclass

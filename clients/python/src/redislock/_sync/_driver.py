@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
@@ -26,15 +27,18 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
     error: Optional[BaseException] = None
     while True:
         try:
-            step = steps.send(outcome) if error is None else steps.throw(error)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        try:
-            outcome = step.transport.send(step) if isinstance(step, Send) else _do(step, sleep)
-            error = None
+            # The loop stands inside: where it begins again, a signal may interrupt.
+            while True:
+                step = steps.send(outcome) if error is None else steps.throw(error)
+                outcome = error = None
+                outcome = step.transport.send(step) if isinstance(step, Send) else _do(step, sleep)
         except BaseException as caught:
-            # KeyboardInterrupt too: the protocol clears up behind the caller and lets it go on.
+            if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:
+                if isinstance(caught, StopIteration):
+                    result: T = caught.value
+                    return result
+                raise
+            # KeyboardInterrupt too, wherever in this frame it comes: the protocol clears up behind the caller.
             outcome, error = None, caught
 
 
@@ -44,9 +48,9 @@ def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify], sleep: Callable[[floa
     if isinstance(step, Pause):
         return _pause(step, sleep)
     if isinstance(step, Cleanup):
-        return run(step.steps)
+        return BackgroundThread(step.steps, "redislock cleanup").join(step.longest_s)
     if isinstance(step, Spawn):
-        return BackgroundThread(step)
+        return BackgroundThread(step.steps, step.name)
     return _notify(step)
 
 
@@ -68,7 +72,7 @@ def _notify(step: Notify) -> None:
 class BackgroundThread(Background):
     """A daemon thread: it ends with the steps, with stop(), or with the process."""
 
-    def __init__(self, spawn: Spawn) -> None:
+    def __init__(self, steps: Steps[None], name: str) -> None:
         self._stop = threading.Event()
         stop = self._stop
 
@@ -78,15 +82,19 @@ class BackgroundThread(Background):
 
         def work() -> None:
             try:
-                run(spawn.steps, sleep)
+                run(steps, sleep)
             except Stopped:
                 pass
             except Exception:
                 # A release closes a session's connection while this thread reads from it: redis-py then fails anyhow.
                 if not stop.is_set():
-                    logger.exception("%s failed", spawn.name)
+                    logger.exception("%s failed", name)
 
-        threading.Thread(target=work, name=spawn.name, daemon=True).start()
+        self._thread = threading.Thread(target=work, name=name, daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
+
+    def join(self, longest_s: float) -> None:
+        self._thread.join(longest_s)

@@ -55,9 +55,9 @@ class Transport:
 
     def send(self, step: Send) -> Any:
         if self._own:
-            return self._send_over(self._own_connection(), step, self._asking)
+            return self._send_over(self._own_connection(step), step, self._asking)
         pool = self._pool()
-        if self._ask is not None:
+        if self._ask is not None or step.connect_s is not None:
             return self._send_on_new_connection(pool, step)
         if not step.waits:
             return self._send_pooled(pool, step)
@@ -85,7 +85,7 @@ class Transport:
 
     def _send_on_new_connection(self, pool: Any, step: Send) -> Any:
         ask, self._ask = self._ask, None
-        connection = new_connection(pool, ask)
+        connection = new_connection(pool, ask, step.connect_s)
         try:
             return self._send_over(connection, step, asking=ask is not None)
         finally:
@@ -142,7 +142,7 @@ class Transport:
         """The client; of a cluster that of some node: all have the same options."""
         return self._client.get_redis_connection(self._client.get_default_node()) if self._cluster else self._client
 
-    def _own_connection(self) -> Any:
+    def _own_connection(self, step: Send) -> Any:
         if self._pinned:
             if self._connection is None:
                 raise ConnectionError("The connection of the lock has ended")
@@ -152,7 +152,7 @@ class Transport:
             self.close()
             ask, self._ask = self._ask, None
             self._asking = ask is not None
-            self._connection, self._connection_pool = new_connection(pool, ask), pool
+            self._connection, self._connection_pool = new_connection(pool, ask, step.connect_s), pool
         return self._connection
 
     def _pool(self) -> Any:

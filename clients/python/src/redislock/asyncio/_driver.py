@@ -51,9 +51,10 @@ async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify], sleep: Sleep) -
         return await _pause(step, sleep)
     if isinstance(step, Cleanup):
         # A second cancellation ends the caller, not the clearing up.
-        return await asyncio.shield(_task(run(step.steps)))
+        await asyncio.wait([BackgroundTask(step.steps, "redislock cleanup").task], timeout=step.longest_s)
+        return None
     if isinstance(step, Spawn):
-        return BackgroundTask(step)
+        return BackgroundTask(step.steps, step.name)
     return await _notify(step)
 
 
@@ -85,27 +86,27 @@ def _task(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
 class BackgroundTask(Background):
     """A task: it ends with the steps, or with stop()."""
 
-    def __init__(self, spawn: Spawn) -> None:
+    def __init__(self, steps: Steps[None], name: str) -> None:
         self._stopped = False
         self._pausing = False
-        self._task = _task(self._work(spawn))
+        self.task = _task(self._work(steps, name))
 
     def stop(self) -> None:
         self._stopped = True
         # Only in a pause. Elsewhere a command is on its way, and to give it up would end its connection: a session
         # would be over before its release arrives. Or on_lost runs, which may release the lock itself.
-        if self._pausing and not self._task.get_loop().is_closed():
-            self._task.cancel()
+        if self._pausing and not self.task.get_loop().is_closed():
+            self.task.cancel()
 
-    async def _work(self, spawn: Spawn) -> None:
+    async def _work(self, steps: Steps[None], name: str) -> None:
         try:
-            await run(spawn.steps, self._sleep)
+            await run(steps, self._sleep)
         except Stopped:
             pass
         except Exception:
             # A release closes a session's connection while this task reads from it: redis-py then fails anyhow.
             if not self._stopped:
-                logger.exception("%s failed", spawn.name)
+                logger.exception("%s failed", name)
 
     async def _sleep(self, seconds: float) -> None:
         if self._stopped:

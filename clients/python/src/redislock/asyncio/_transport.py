@@ -69,9 +69,9 @@ class Transport:
 
     async def send(self, step: Send) -> Any:
         if self._own:
-            return await self._send_over(await self._own_connection(), step, self._asking)
+            return await self._send_over(await self._own_connection(step), step, self._asking)
         pool = await self._node_pool() if self._cluster else self._client.connection_pool
-        if self._ask is not None:
+        if self._ask is not None or step.connect_s is not None:
             return await self._send_on_new_connection(pool, step)
         if not step.waits:
             return await self._send_pooled(pool, step)
@@ -99,7 +99,7 @@ class Transport:
 
     async def _send_on_new_connection(self, pool: Any, step: Send) -> Any:
         ask, self._ask = self._ask, None
-        connection = new_connection(pool, ask)
+        connection = new_connection(pool, ask, step.connect_s)
         try:
             return await self._send_over(connection, step, asking=ask is not None)
         finally:
@@ -170,7 +170,7 @@ class Transport:
         callback = self._client.response_callbacks.get(command)
         return reply if callback is None else callback(reply)
 
-    async def _own_connection(self) -> Any:
+    async def _own_connection(self, step: Send) -> Any:
         if self._pinned:
             if self._connection is None:
                 raise ConnectionError("The connection of the lock has ended")
@@ -180,7 +180,7 @@ class Transport:
             await self.close()
             ask, self._ask = self._ask, None
             self._asking = ask is not None
-            self._connection, self._connection_pool = new_connection(pool, ask), pool
+            self._connection, self._connection_pool = new_connection(pool, ask, step.connect_s), pool
         return self._connection
 
     async def _node_pool(self) -> Any:

@@ -1,0 +1,203 @@
+"""A caller that gives up while the network is silent: it is let go soon, and the withdrawal reaches the server later."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, AsyncIterator
+
+import pytest
+import redislock
+import redislock.asyncio
+from apis import AsyncioApi
+from redis.exceptions import RedisError
+from redislock._steps import Cleanup, Pause
+from redislock._sync._driver import run
+from test_conformance import background
+from servers import Proxy, Server, eventually
+
+# What the README promises: a caller that gives up is kept for a second at most. Beside that, what a busy machine takes.
+KEPT_S = 1.0 + 1.0
+# An acquire answers within the caller's time, one attempt (a second) and that second.
+LATE_S = 2.0 + 1.0
+
+WORKER = """
+import signal, sys, redis, redislock
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+lock = redislock.Lock(redis.Redis(port=int(sys.argv[1])), "k", timeout=60)
+try:
+    if sys.argv[2] == "release":
+        lock.acquire()
+        print("holds", flush=True)
+        sys.stdin.readline()
+        lock.release()
+    else:
+        lock.acquire()
+except BaseException as error:
+    print(type(error).__name__, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.asynccontextmanager
+async def worker(port: int, doing: str) -> AsyncIterator[Any]:
+    words = [sys.executable, "-c", WORKER, str(port), doing]
+    process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_a_wait_on_a_silent_network(server: Server, signal_number: int) -> None:
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    async with Proxy(server.port) as proxy, worker(proxy.port, "acquire") as process:
+        await eventually(lambda: server.waiters("k"), "a waiter")
+        proxy.silence()
+        began = time.monotonic()
+        process.send_signal(signal_number)
+        said = await process.stdout.readline()
+        assert said.strip() in (b"KeyboardInterrupt", b"SystemExit") and time.monotonic() - began < KEPT_S
+        # The process lives on, and so does its withdrawal: it arrives when the network is back.
+        assert server.waiters("k")
+        proxy.speak()
+        await eventually(lambda: not server.waiters("k") and server.calls("lock.release"), "the withdrawal")
+        assert server.calls("lock.cancel") == 1
+
+
+async def test_a_signal_ends_a_release_on_a_silent_network(server: Server) -> None:
+    async with Proxy(server.port) as proxy, worker(proxy.port, "release") as process:
+        assert await process.stdout.readline() == b"holds\n"
+        proxy.silence()
+        process.stdin.write(b"\n")
+        # Nothing tells that the release is on its way: no signal that comes before it does any harm.
+        await asyncio.sleep(0.3)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert await process.stdout.readline() == b"KeyboardInterrupt\n" and time.monotonic() - began < KEPT_S
+        assert server.info("k")
+        proxy.speak()
+        await eventually(lambda: server.info("k") is None, "the release")
+
+
+async def test_a_cancelled_task_is_let_go_on_a_silent_network(server: Server) -> None:
+    api = AsyncioApi()
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    try:
+        async with Proxy(server.port) as proxy:
+            lock = redislock.asyncio.Lock(api.client(proxy.port), "k", timeout=60)
+            waiting = asyncio.ensure_future(lock.acquire())
+            await eventually(lambda: server.waiters("k"), "a waiter")
+            proxy.silence()
+            began = time.monotonic()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert time.monotonic() - began < KEPT_S and server.waiters("k")
+            proxy.speak()
+            await eventually(lambda: not server.waiters("k") and server.calls("lock.release"), "the withdrawal")
+            # A release that is cancelled goes on in the same way.
+            server.ask("LOCK.RELEASE", "k", "somebody")
+            assert await lock.acquire()
+            proxy.silence()
+            releasing = asyncio.ensure_future(lock.release())
+            await asyncio.sleep(0.05)
+            began = time.monotonic()
+            releasing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await releasing
+            assert time.monotonic() - began < KEPT_S and server.info("k")
+            proxy.speak()
+            await eventually(lambda: server.info("k") is None, "the release")
+    finally:
+        await api.end()
+
+
+@pytest.mark.parametrize("silent", ["before", "while it waits"])
+async def test_an_acquire_answers_in_time_on_a_silent_network(api: Any, server: Server, silent: str) -> None:
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=60)
+        warm = api.locks.Lock(client, "warm", timeout=60)
+        await actor.do(warm.acquire)
+        await actor.do(warm.release)
+        if silent == "before":
+            proxy.silence()
+        began = time.monotonic()
+        waiting = actor.start(lock.acquire, blocking_timeout=1.5)
+        if silent != "before":
+            await eventually(lambda: server.waiters("k"), "a waiter")
+            proxy.silence()
+        with pytest.raises(RedisError):
+            await waiting
+        assert 1.5 <= time.monotonic() - began < 1.5 + LATE_S
+        proxy.speak()
+        await eventually(lambda: not server.waiters("k"), "an empty queue")
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
+async def test_a_connection_that_breaks_near_the_end_does_not_make_an_acquire_late(api: Any, server: Server) -> None:
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=60)
+        began = time.monotonic()
+        waiting = actor.start(lock.acquire, blocking_timeout=1.5)
+        await eventually(lambda: server.waiters("k"), "a waiter")
+        await asyncio.sleep(max(0.0, began + 1.4 - time.monotonic()))
+        # What the client connects to from here on is silent.
+        proxy.silence()
+        proxy.disconnect()
+        with pytest.raises(RedisError):
+            await waiting
+        assert 1.4 <= time.monotonic() - began < 1.5 + LATE_S
+        proxy.speak()
+        await eventually(lambda: not server.waiters("k"), "an empty queue")
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
+def test_an_interrupt_between_two_steps_is_an_interrupt_of_the_steps() -> None:
+    seen = []
+
+    def cleaning() -> Any:
+        seen.append("cleaned up")
+        return
+        yield
+
+    def steps() -> Any:
+        try:
+            while True:
+                yield Pause(0)
+        except KeyboardInterrupt:
+            yield Cleanup(cleaning(), 60)
+            raise
+
+    def local(frame: Any, event: str, argument: Any) -> Any:
+        if event == "line" and seen == ["slept"]:
+            seen.append("interrupted")
+            raise KeyboardInterrupt
+        return local
+
+    # A signal may interrupt in the frame of `run` itself: a tracer does that here, at its first line after the pause.
+    def first(frame: Any, event: str, argument: Any) -> Any:
+        return local if frame.f_code is run.__code__ else None
+
+    def asleep(seconds: float) -> None:
+        if not seen:
+            seen.append("slept")
+
+    sys.settrace(first)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(steps(), asleep)
+    finally:
+        sys.settrace(None)
+    assert seen == ["slept", "interrupted", "cleaned up"]

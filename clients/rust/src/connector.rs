@@ -1,0 +1,33 @@
+//! Where the servers are, and how long to wait for them: what a client gives to each lock that it makes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::background::Background;
+use crate::servers::Servers;
+
+/// Cheap to clone: the clones share connections and background tasks.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) background: Arc<Background>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Timeouts {
+    pub(crate) connect: Duration,
+    pub(crate) reply: Option<Duration>,
+}
+
+impl Connector {
+    pub(crate) fn to(servers: Servers) -> Connector {
+        Connector { servers: Arc::new(servers), timeouts: Timeouts::default(), background: Arc::default() }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts { connect: Duration::from_secs(2), reply: Some(Duration::from_secs(5)) }
+    }
+}
