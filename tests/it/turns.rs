@@ -1,6 +1,7 @@
 //! Thousands have their turn at once: the server serves them in several turns, in the order of the queue, and nobody
 //! gets in between. What is sent in one go comes between the first of these turns and the next.
 
+use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server};
 use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap};
