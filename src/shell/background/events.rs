@@ -27,9 +27,9 @@ pub enum Event {
     HoldRemoved(Key, Owner, Fence, EndedBy),
     /// The server has evicted the key, which this owner held, since the grant with this fence.
     Evicted(Key, Owner, Fence),
-    /// The key's time to live was changed.
+    /// RESTORE has brought a lock to the key.
     KeyTouched(Key),
-    /// A lock with several holders came to the key, or the key's time to live was changed.
+    /// A lock with several holders came to the key.
     SeveralHold(Key, SeveralEnds),
     /// The database is empty, or all are.
     DbFlushed(Option<i32>),

@@ -8,7 +8,7 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::slots::Slots;
-use super::{command_watch, stall, timer};
+use super::{stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::main_thread::MainThread;
@@ -149,7 +149,6 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
     events::set_sampling(true);
     consumers::cron(ctx);
-    command_watch::cron();
     if events::is_any() {
         // The module's start arms no timer, but a grace that begins with it is told, also where no request comes.
         timer::wake();

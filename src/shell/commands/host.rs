@@ -135,7 +135,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     fn has_more_than_keys(self) -> bool {
-        events::concern_several() || events::concern_anybody()
+        events::concern_anybody()
     }
 
     fn is_closing(self, client: ClientId) -> bool {
