@@ -10,7 +10,6 @@
 //! | `evictions`     | which locks does the server evict                           |
 //! | `stall`         | did the server stand still, and may it have been replaced   |
 //! | `inspections`   | when are keys inspected that may have changed unnoticed     |
-//! | `slots`         | which slot has a key of a cluster; sets of slots            |
 //!
 //! What such a turn decides is in `turn`.
 
@@ -19,7 +18,6 @@ pub mod evictions;
 pub mod gate;
 pub mod inspections;
 pub mod server_events;
-pub mod slots;
 pub mod stall;
 pub mod timer;
 pub mod turn_end;

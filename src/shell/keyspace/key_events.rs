@@ -7,7 +7,6 @@
 //! than the module's, which is still in time: the event comes after `unlink`. A DEL begins it too, as `unlink` does not
 //! tell DEL from RENAME. All other changes of keys are found by rounds of inspections.
 
-use std::cell::Cell;
 use std::ffi::{c_char, c_int, CStr};
 
 use lock::key::Key;
@@ -18,19 +17,13 @@ use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::module::subscribe_to_keys;
 use crate::shell::ffi::string::Str;
-
-/// Whether the server's events are subscribed to.
-static SUBSCRIBED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-
-/// From where the key comes that MOVE moves.
-static MOVED_FROM: MainThread<Cell<i32>> = MainThread(Cell::new(0));
+use crate::shell::main_state::MAIN;
 
 /// Subscribes to what the server tells of single keys. It cannot be undone.
 pub fn subscribe() {
-    if let (false, Some(ctx)) = (SUBSCRIBED.0.replace(true), timer::own_context()) {
+    if let (false, Some(ctx)) = (MAIN.moved.is_subscribed.replace(true), timer::own_context()) {
         subscribe_to_keys(ctx, raw::REDISMODULE_NOTIFY_GENERIC, on_key);
     }
 }
@@ -48,7 +41,7 @@ unsafe extern "C" fn on_key(
             // SAFETY: both live as long as the callback.
             let (Some(ctx), Some(key)) = (unsafe { (Ctx::new(ctx), Str::new(key)) }) else { return };
             match event {
-                b"move_from" => MOVED_FROM.0.set(ctx.db()),
+                b"move_from" => MAIN.moved.from.set(ctx.db()),
                 // A lock has just left its key: that is noted.
                 _ if !events::is_any() => {}
                 b"rename_to" => note(ctx.db(), key),
@@ -72,7 +65,7 @@ fn note(db: i32, name: Str<'_>) {
 /// the client, or the link to a primary, would stay in database 1 because a module subscribed. Elsewhere the context
 /// has a client of its own.
 fn note_moved(ctx: Ctx<'_>, name: Str<'_>) {
-    let (from, to) = (MOVED_FROM.0.get(), ctx.db());
+    let (from, to) = (MAIN.moved.from.get(), ctx.db());
     match to != from {
         true => note(to, name),
         false => (0..).take_while(|db| ctx.select_db(*db)).for_each(|db| note(db, name)),
