@@ -108,7 +108,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// As [`CommandHost::decide`].
     fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply>;
 
-    /// False where the rules know of no waiter, no session and no lock with several holders: the key tells all.
+    /// False where the rules know of no waiter and no session: the key tells all.
     fn has_more_than_keys(self) -> bool;
 
     /// Whether this connection ends with the turn, though no event has told of it.

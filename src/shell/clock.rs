@@ -1,11 +1,9 @@
 //! The two clocks: the wall clock, by which the server expires keys and so leases end, and the one that nobody sets.
 
-use std::cell::Cell;
-
 use lock::value::time::{Instant, Now, Timestamp};
 
 use super::ffi::clock as ffi;
-use super::ffi::main_thread::MainThread;
+use super::main_state::{Turn, MAIN};
 
 /// By so much the difference of the clocks may change without anybody having set one: each is cut to a millisecond, and
 /// the server may be held up between two readings. What is less adds up until it is more.
@@ -26,25 +24,6 @@ const UNITS_A_READING: u32 = 4;
 
 /// What a round of the server's event loop takes at most where it is busy, scripts and the like aside.
 const ROUND_US: u64 = 20_000;
-
-static TURN: MainThread<Cell<Turn>> =
-    MainThread(Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0 }));
-
-/// The turn that runs, or the last one. In microseconds of the clock that nobody sets.
-#[derive(Clone, Copy)]
-struct Turn {
-    /// `None` between turns.
-    began_us: Option<u64>,
-    /// When its time is over.
-    ends_us: u64,
-    /// When the last one has ended.
-    ended_us: u64,
-    /// What the turns until then have taken that no pause has made up for.
-    taken_us: u64,
-}
-
-/// By how many milliseconds the wall clock was ahead of the other when it was looked at last, or set last.
-static AHEAD_MS: MainThread<Cell<Option<i64>>> = MainThread(Cell::new(None));
 
 /// At the module's start: from now on it is noticed when the wall clock is set.
 pub fn start() {
@@ -67,17 +46,17 @@ pub fn of_expiry() -> Now {
 /// A turn begins that [`end_turn`] ends; when.
 pub fn begin_turn() -> u64 {
     let now_us = ffi::monotonic_us();
-    let turn = TURN.0.get().after_pause(now_us);
-    TURN.0.set(Turn { began_us: Some(now_us), ..turn });
+    let turn = MAIN.clock.turn.get().after_pause(now_us);
+    MAIN.clock.turn.set(Turn { began_us: Some(now_us), ..turn });
     now_us
 }
 
 /// It has ended; when.
 pub fn end_turn() -> u64 {
     let now_us = ffi::monotonic_us();
-    let turn = TURN.0.get();
+    let turn = MAIN.clock.turn.get();
     let taken_us = turn.taken_us + turn.began_us.map_or(0, |began_us| now_us.saturating_sub(began_us));
-    TURN.0.set(Turn { began_us: None, ended_us: now_us, taken_us, ..turn });
+    MAIN.clock.turn.set(Turn { began_us: None, ended_us: now_us, taken_us, ..turn });
     now_us
 }
 
@@ -92,11 +71,11 @@ impl Turn {
 
 /// Whether a turn is over in which so many units of work were done. The first of them begins one that nobody has begun.
 fn is_turn_over(units: u32) -> bool {
-    let turn = TURN.0.get();
+    let turn = MAIN.clock.turn.get();
     if units == 1 {
         if turn.began_us.is_none() {
             let Turn { ends_us, .. } = turn.after_pause(ffi::monotonic_us());
-            TURN.0.set(Turn { ends_us, ..turn });
+            MAIN.clock.turn.set(Turn { ends_us, ..turn });
         }
         return false;
     }
@@ -115,8 +94,8 @@ pub fn over_after(us: u64) -> impl FnMut() -> bool {
 
 /// What was done in this turn costs the server so much when the turn is over: that counts too.
 pub fn shorten_turn(us: u64) {
-    let turn = TURN.0.get();
-    TURN.0.set(Turn { ends_us: turn.ends_us.saturating_sub(us), ..turn });
+    let turn = MAIN.clock.turn.get();
+    MAIN.clock.turn.set(Turn { ends_us: turn.ends_us.saturating_sub(us), ..turn });
 }
 
 /// The clock that nobody sets.
@@ -133,10 +112,10 @@ pub fn ms_until(timestamp: Timestamp) -> u64 {
 /// Whether somebody has set the wall clock since this was asked last.
 pub fn was_set() -> bool {
     let ahead_ms = ffi::wall_ms().wrapping_sub(ffi::monotonic_us() / 1000) as i64;
-    let before = AHEAD_MS.0.get();
+    let before = MAIN.clock.ahead_ms.get();
     let is_same = before.is_some_and(|before| before.abs_diff(ahead_ms) <= TOLERANCE_MS);
     if !is_same {
-        AHEAD_MS.0.set(Some(ahead_ms));
+        MAIN.clock.ahead_ms.set(Some(ahead_ms));
     }
     !is_same && before.is_some()
 }

@@ -13,6 +13,10 @@
 //! | `replication` | what do replicas and the append-only file get                         |
 //! | `settings`    | which settings are there                                              |
 //! | `clock`       | what time is it                                                       |
+//! | `main_state`  | what is remembered that callbacks reach in the middle of a turn       |
+//! | `figures`     | how long did waits, holds and turns last                              |
+//! | `event`       | what happens where nothing may be decided                             |
+//! | `slots`       | which slot has a key of a cluster; sets of slots                      |
 //! | `ffi`         | how is the module API called safely                                   |
 //! | `version`     | which version of the module is this                                   |
 //!
@@ -22,11 +26,15 @@ mod background;
 mod clients;
 mod clock;
 mod commands;
+mod event;
 mod ffi;
+mod figures;
 mod keyspace;
+mod main_state;
 mod observe;
 mod replication;
 mod settings;
+mod slots;
 mod start;
 mod state;
 mod turn;

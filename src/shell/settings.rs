@@ -54,40 +54,63 @@ pub struct Flag {
     value: AtomicBool,
 }
 
-/// ms, when a request names no lease.
-static DEFAULT_LEASE: Setting = Setting::new("default-lease", 30_000, 1, YEAR);
-/// ms; a longer lease is an error.
-static MAX_LEASE: Setting = Setting::new("max-lease", YEAR, 1, YEAR);
-/// Requests that may wait on the server.
-static MAX_WAITERS: Setting = Setting::new("max-waiters", 10_000, 0, u32::MAX as i64);
-/// The same for one key; 0: no limit of its own.
-static MAX_WAITERS_PER_KEY: Setting = Setting::new("max-waiters-per-key", 0, 0, u32::MAX as i64);
-/// ms that a request keeps its place while its client is away.
-static KEEP_PLACE: Setting = Setting::new("keep-place", 1_000, 0, 3_600_000);
-/// ms after every start and promotion during which nobody new is granted anything.
-static GRACE: Setting = Setting::new("grace", 0, 0, YEAR);
+/// All of them.
+struct Settings {
+    /// ms, when a request names no lease.
+    default_lease: Setting,
+    /// ms; a longer lease is an error.
+    max_lease: Setting,
+    /// Requests that may wait on the server.
+    max_waiters: Setting,
+    /// The same for one key; 0: no limit of its own.
+    max_waiters_per_key: Setting,
+    /// ms that a request keeps its place while its client is away.
+    keep_place: Setting,
+    /// ms after every start and promotion during which nobody new is granted anything.
+    grace: Setting,
+    /// ms; what is held longer goes into LOCK.LOG; 0: nothing.
+    log_hold: Setting,
+    /// ms; what is waited for longer goes into LOCK.LOG; 0: nothing.
+    log_wait: Setting,
+    /// Entries of LOCK.LOG.
+    log_max_len: Setting,
+    /// Whether events of keys are published.
+    keyspace_events: Flag,
+}
 
-/// ms; what is held longer goes into LOCK.LOG; 0: nothing.
-static LOG_HOLD: Setting = Setting::new("log-hold", 0, 0, YEAR);
-/// ms; what is waited for longer goes into LOCK.LOG; 0: nothing.
-static LOG_WAIT: Setting = Setting::new("log-wait", 0, 0, YEAR);
-/// Entries of LOCK.LOG.
-static LOG_MAX_LEN: Setting = Setting::new("log-max-len", 128, 0, 1_000_000);
-/// Whether events of keys are published.
-static KEYSPACE_EVENTS: Flag = Flag { name: "keyspace-events", value: AtomicBool::new(false) };
+/// A static, as the server writes to the addresses of these values.
+static SETTINGS: Settings = Settings {
+    default_lease: Setting::new("default-lease", 30_000, 1, YEAR),
+    max_lease: Setting::new("max-lease", YEAR, 1, YEAR),
+    max_waiters: Setting::new("max-waiters", 10_000, 0, u32::MAX as i64),
+    max_waiters_per_key: Setting::new("max-waiters-per-key", 0, 0, u32::MAX as i64),
+    keep_place: Setting::new("keep-place", 1_000, 0, 3_600_000),
+    grace: Setting::new("grace", 0, 0, YEAR),
+    log_hold: Setting::new("log-hold", 0, 0, YEAR),
+    log_wait: Setting::new("log-wait", 0, 0, YEAR),
+    log_max_len: Setting::new("log-max-len", 128, 0, 1_000_000),
+    keyspace_events: Flag { name: "keyspace-events", value: AtomicBool::new(false) },
+};
 
-static NUMBERS: [&Setting; 9] = [
-    &DEFAULT_LEASE,
-    &MAX_LEASE,
-    &MAX_WAITERS,
-    &MAX_WAITERS_PER_KEY,
-    &KEEP_PLACE,
-    &GRACE,
-    &LOG_HOLD,
-    &LOG_WAIT,
-    &LOG_MAX_LEN,
-];
-static FLAGS: [&Flag; 1] = [&KEYSPACE_EVENTS];
+impl Settings {
+    fn numbers(&self) -> [&Setting; 9] {
+        [
+            &self.default_lease,
+            &self.max_lease,
+            &self.max_waiters,
+            &self.max_waiters_per_key,
+            &self.keep_place,
+            &self.grace,
+            &self.log_hold,
+            &self.log_wait,
+            &self.log_max_len,
+        ]
+    }
+
+    fn flags(&self) -> [&Flag; 1] {
+        [&self.keyspace_events]
+    }
+}
 
 /// Registers all settings, with the module's arguments as defaults, and gives them their values; only while the module
 /// is being loaded.
@@ -98,8 +121,8 @@ static FLAGS: [&Flag; 1] = [&KEYSPACE_EVENTS];
 pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<(), String> {
     for (name, value) in arguments {
         let is_taken = |text: &String| {
-            NUMBERS.iter().any(|setting| setting.name == name && setting.parse(text).is_some())
-                || FLAGS.iter().any(|flag| flag.name == name && yes_or_no(text).is_some())
+            SETTINGS.numbers().into_iter().any(|setting| setting.name == name && setting.parse(text).is_some())
+                || SETTINGS.flags().into_iter().any(|flag| flag.name == name && yes_or_no(text).is_some())
         };
         if !value.as_ref().is_some_and(is_taken) {
             let settings = described();
@@ -108,14 +131,14 @@ pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<
     }
     let last =
         |name: &str| arguments.iter().rev().find(|(other, _)| other == name).and_then(|(_, value)| value.as_ref());
-    for setting in NUMBERS {
+    for setting in SETTINGS.numbers() {
         let Setting { name, min, max, ref value, .. } = *setting;
         let default = last(name).and_then(|text| setting.parse(text)).unwrap_or(setting.default);
         if !register_number(ctx, &Number { name, default, min, max, value }) {
             return Err(format!("the server refuses the setting {name}"));
         }
     }
-    for Flag { name, value } in FLAGS {
+    for Flag { name, value } in SETTINGS.flags() {
         let default = last(name).is_some_and(|text| yes_or_no(text) == Some(true));
         if !register_flag(ctx, name, default, value) {
             return Err(format!("the server refuses the setting {name}"));
@@ -138,42 +161,43 @@ fn yes_or_no(text: &str) -> Option<bool> {
 
 /// All names and values, for an error.
 fn described() -> String {
-    let numbers = NUMBERS.iter().map(|setting| format!("{} ({} to {})", setting.name, setting.min, setting.max));
-    let flags = FLAGS.iter().map(|flag| format!("{} (yes or no)", flag.name));
+    let numbers =
+        SETTINGS.numbers().into_iter().map(|setting| format!("{} ({} to {})", setting.name, setting.min, setting.max));
+    let flags = SETTINGS.flags().into_iter().map(|flag| format!("{} (yes or no)", flag.name));
     numbers.chain(flags).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether ends of holds are observed.
 pub fn observes_holds() -> bool {
-    LOG_HOLD.get() > 0
+    SETTINGS.log_hold.get() > 0
 }
 
 /// How many entries LOCK.LOG has at most.
 pub fn log_max_len() -> usize {
-    LOG_MAX_LEN.count()
+    SETTINGS.log_max_len.count()
 }
 
 /// ms of grace after a start.
 pub fn grace_ms() -> u64 {
-    GRACE.get()
+    SETTINGS.grace.get()
 }
 
 /// What requests are parsed under.
 #[inline]
 pub fn leases() -> LeaseSettings {
-    LeaseSettings { default_ms: DEFAULT_LEASE.get(), max_ms: MAX_LEASE.get() }
+    LeaseSettings { default_ms: SETTINGS.default_lease.get(), max_ms: SETTINGS.max_lease.get() }
 }
 
 /// What the rules are told.
 pub fn limits() -> Limits {
     Limits {
-        max_waiters: MAX_WAITERS.count(),
-        max_waiters_per_key: MAX_WAITERS_PER_KEY.unless_zero().map(|_| MAX_WAITERS_PER_KEY.count()),
-        keep_place_ms: KEEP_PLACE.get(),
+        max_waiters: SETTINGS.max_waiters.count(),
+        max_waiters_per_key: SETTINGS.max_waiters_per_key.unless_zero().map(|_| SETTINGS.max_waiters_per_key.count()),
+        keep_place_ms: SETTINGS.keep_place.get(),
         observe: Observe {
-            changes: KEYSPACE_EVENTS.value.load(Ordering::Relaxed),
-            holds_ms: LOG_HOLD.unless_zero(),
-            waits_ms: LOG_WAIT.unless_zero(),
+            changes: SETTINGS.keyspace_events.value.load(Ordering::Relaxed),
+            holds_ms: SETTINGS.log_hold.unless_zero(),
+            waits_ms: SETTINGS.log_wait.unless_zero(),
         },
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::{c_int, CStr};
 
 use redis_module::raw;
 
-use super::background::{command_watch, gate, server_events, stall, timer};
+use super::background::{gate, server_events, stall, timer};
 use super::commands::registration;
 use super::ffi::command_keys::keys_of;
 use super::ffi::context::Ctx;
@@ -17,7 +17,7 @@ use super::ffi::module::{introduce, is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
 use super::ffi::string::{arguments, OwnedStr, Str};
 use super::ffi::{functions, info as ffi_info, slot_migration};
-use super::keyspace::{datatype, held, key_events};
+use super::keyspace::{datatype, held};
 use super::observe::info;
 use super::replication::consumers;
 use super::{clock, settings, turn, version};
@@ -89,7 +89,6 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     held::start();
     clock::start();
     timer::start(ctx, turn::on_timer);
-    command_watch::start(key_events::on_command);
     consumers::count(ctx);
     stall::count_replicas(ctx);
     server_events::note_begin();

@@ -10,9 +10,9 @@ use lock::value::time::Now;
 
 use super::background::events::{self, Event, NotingAll, Step};
 use super::background::evictions;
-use super::background::slots::slot_of;
 use super::clients::waiting_clients::WaitingClients;
 use super::ffi::main_thread::MainThread;
+use super::slots::slot_of;
 use super::{clock, settings};
 
 /// Everything of the module that is not stored with a key.
@@ -29,12 +29,12 @@ pub struct State {
 /// What the timer's turn takes for events at most. A command applies all that are left.
 const EVENTS_US: u64 = 3_000;
 
-static STATE: MainThread<RefCell<Option<State>>> = MainThread(RefCell::new(None));
+static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(None));
 
 /// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
 /// a command.
 pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
-    let mut borrowed = STATE.0.try_borrow_mut().ok()?;
+    let mut borrowed = STATE.try_borrow_mut().ok()?;
     let state = match &mut *borrowed {
         Some(state) => state,
         unset => begin(unset),
@@ -56,7 +56,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
 
 /// Applies the events that were noted, as many as there is time for; whether none is left.
 pub fn apply_events() -> bool {
-    let Ok(mut borrowed) = STATE.0.try_borrow_mut() else { return true };
+    let Ok(mut borrowed) = STATE.try_borrow_mut() else { return true };
     let state = match &mut *borrowed {
         Some(state) => state,
         unset => begin(unset),
@@ -78,7 +78,7 @@ pub fn at_rest(step: Step) -> Option<RefMut<'static, State>> {
     if !events::are_at_rest(step) {
         return None;
     }
-    RefMut::filter_map(STATE.0.try_borrow_mut().ok()?, Option::as_mut).ok()
+    RefMut::filter_map(STATE.try_borrow_mut().ok()?, Option::as_mut).ok()
 }
 
 /// Out of line: only the first request takes it.
@@ -89,12 +89,12 @@ fn begin(unset: &mut Option<State>) -> &mut State {
 
 /// Reads the state without applying events; a forked child may do so too.
 pub fn peek<R>(inspect: impl FnOnce(&State) -> R) -> Option<R> {
-    STATE.0.try_borrow().ok()?.as_ref().map(inspect)
+    STATE.try_borrow().ok()?.as_ref().map(inspect)
 }
 
 /// Whether a turn is on: what calls back now was caused by the module itself. Before the first turn none is.
 pub fn is_in_use() -> bool {
-    STATE.0.try_borrow().is_err()
+    STATE.try_borrow().is_err()
 }
 
 fn set_limits(manager: &mut LockManager) {
@@ -164,14 +164,14 @@ mod tests {
         assert_eq!(concerned(), (true, true), "whatever the turn had done by then");
         borrow(|_, _| ());
         assert_eq!(concerned(), (false, false), "the rules know");
-        *STATE.0.borrow_mut() = None;
+        *STATE.borrow_mut() = None;
     }
 
     #[test]
     fn it_is_in_use_during_a_turn_and_not_before_the_first() {
         let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(STATE.0.borrow().is_none() && !is_in_use(), "nothing has run yet");
-        let turn = STATE.0.borrow_mut();
+        assert!(STATE.borrow().is_none() && !is_in_use(), "nothing has run yet");
+        let turn = STATE.borrow_mut();
         assert!(is_in_use(), "a turn");
         drop(turn);
         assert!(!is_in_use(), "it is over");

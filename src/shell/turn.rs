@@ -30,7 +30,6 @@ use super::ffi::guard::guard;
 use super::ffi::main_thread;
 use super::ffi::string::Str;
 use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
-use super::keyspace::key_events;
 use super::keyspace::store::{Store, StoredKey};
 use super::observe::longest_turn::Turn;
 use super::observe::{keyspace_events, occurrences};
@@ -57,13 +56,9 @@ pub fn of_command<'c, R>(
         let parking = Parking { answering: Answering { ctx, clients }, waiter, has_parked: false };
         let mut host = Host { keys, clients: parking, now };
         manager.samples.wants_hold = events::is_sampling();
-        let several_before = manager.with_several_holders();
         let result = decide(manager, &mut host);
         let has_parked = host.clients.has_parked;
-        if manager.with_several_holders() > several_before {
-            key_events::follow_several_holders(ctx);
-        }
-        key_events::follow(manager);
+        inspections::follow(manager);
         occurrences::take(ctx, now, manager, clients, log);
         schedule_and_wake(manager);
         (result, has_parked)
@@ -263,7 +258,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             } else {
                 schedule(manager);
             }
-            key_events::follow(manager);
+            inspections::follow(manager);
             occurrences::take(ctx, now, manager, clients, log);
         });
         keyspace_events::publish(ctx);

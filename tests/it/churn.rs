@@ -96,6 +96,28 @@ fn what_nine_thousand_requests_needed_is_given_back() {
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
 }
 
+/// Also what requests for 128 keys each needed, when they go with their connection.
+#[test]
+fn what_requests_for_many_keys_needed_is_given_back_when_their_connection_ends() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert_eq!(client.run("CONFIG SET lock.keep-place 0"), Reply::ok());
+    let in_vain = |client: &mut Client, count: usize| {
+        hold(client, "k0", "holder");
+        let mut several = server.client();
+        for n in 0..count {
+            let keys: String = (0..127).map(|key| format!("{n}:{key} ")).collect();
+            let queued = several.run(&format!("MLOCK.ACQUIRE 128 k0 {keys}{n} BLOCK 0 NOTIFY ch"));
+            assert_eq!(queued.items()[1], Reply::Int(0));
+        }
+    };
+    in_vain(&mut client, 3);
+    let before = memory_when_all_have_gone(&server, &mut client);
+    in_vain(&mut client, 1_000);
+    let after = memory_when_all_have_gone(&server, &mut client);
+    assert!(after < before + SLACK, "{before} bytes before, {after} after");
+}
+
 /// Asserts that the server has let go of everybody, and returns the memory that it uses then.
 fn memory_when_all_have_gone(server: &Server, client: &mut Client) -> i64 {
     client.run("CLIENT UNPAUSE");

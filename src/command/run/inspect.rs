@@ -6,7 +6,7 @@ use lock::manager::lock_manager::LockManager;
 use lock::queue::request::QueuedRequest;
 use lock::value::outcome::{Hold, LiveHolders};
 use lock::value::rebuild::FamilyAndLimit;
-use lock::value::time::{Deadline, Timestamp};
+use lock::value::time::Timestamp;
 
 use super::Arguments;
 use crate::errors::ErrorReply;
@@ -39,14 +39,12 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
 ) -> Result<R, ErrorReply> {
     let now = host.now();
     let name = KeyRef { db: host.db(), name: key.bytes() };
-    let (shortened_to, has_ended) = match host.has_more_than_keys() {
-        true => {
-            host.inspect(|manager, _, _| (manager.shortened_to(name), has_session_ended(host, manager, name, token)))?
-        }
-        false => (Deadline::Never, false),
+    let has_ended = match host.has_more_than_keys() {
+        true => host.inspect(|manager, _, _| has_session_ended(host, manager, name, token))?,
+        false => false,
     };
     let (told, is_held) = host.read(key, |read| {
-        let hold = read.and_then(|ReadLock { lock, until }| lock.hold(token, lock.holders_until(until, shortened_to)));
+        let hold = read.and_then(|ReadLock { lock, until }| lock.hold(token, until));
         let hold = hold.filter(|hold| !has_ended && !hold.until.is_over(now.timestamp()));
         (tell(hold.as_ref(), now.timestamp()), hold.is_some())
     })?;
@@ -94,7 +92,7 @@ fn held_info<'k>(
     now: Timestamp,
     length: ListLength,
 ) -> Option<(FamilyAndLimit, HeldInfo<'k>)> {
-    let mut holds = lock.holds(lock.holders_until(until, manager.shortened_to(name)));
+    let mut holds = lock.holds(until);
     holds.retain(is_live(manager, name, now));
     let holding = holds.len();
     let holders: Vec<_> = length
@@ -122,7 +120,7 @@ pub(super) fn live<'k>(
     ReadLock { lock, until }: ReadLock<'k>,
     now: Timestamp,
 ) -> Option<LiveHolders<'k>> {
-    lock.live(lock.holders_until(until, manager.shortened_to(name)), is_live(manager, name, now))
+    lock.live(until, is_live(manager, name, now))
 }
 
 /// `LOCK.WAITERS key [COUNT n]`

@@ -282,14 +282,14 @@ impl Keyspace {
         let Some(Stored::Lock(_, until)) = self.primary.get_mut(key) else { return };
         *until = when;
         self.signal_modified(key);
-        self.tell_of(key);
+        self.events.push(KeyEvent::Touched(key.clone()));
         self.send(key, Sent::Deadline(when));
     }
 
-    /// An event says that the key was written, and of several holders when they end.
+    /// A lock came to the key: an event tells of several holders, which the module finds there.
     fn tell_of(&mut self, key: &Key) {
-        if let Some(Stored::Lock(lock, until)) = self.primary.get(key) {
-            self.events.extend(lock.several_ends(*until).map(|ends| KeyEvent::Several(key.clone(), ends)));
+        if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
+            self.events.extend(lock.ends_when_loaded().map(|ends| KeyEvent::Several(key.clone(), ends)));
         }
         self.events.push(KeyEvent::Touched(key.clone()));
     }

@@ -184,9 +184,6 @@ impl LockManager {
                 self.due.remove(queue);
             }
         }
-        if self.queues.is_empty() {
-            self.to_inspect = Vec::new();
-        }
         others
     }
 }

@@ -32,11 +32,9 @@ impl LockManager {
             return;
         }
         let Some((lock, until)) = entry.lock_and_until() else { return };
-        let shortened_to = self.shared_leases.take_shortened(key).min(until);
-        let is_clamped = lock.clamp(until, shortened_to);
+        let is_clamped = lock.clamp(until, until);
         if is_clamped {
-            let at_most = if lock.several_ends(until).is_some() { shortened_to } else { until };
-            entry.update(Effect::Clamp(at_most), None);
+            entry.update(Effect::Clamp(until), None);
         }
         let Content::Lock(lock) = entry.content() else { return };
         let before = lock.held_family();

@@ -1,40 +1,54 @@
-//! Rounds in which waited-for keys are inspected: what other commands did to them, and no event has told.
+//! Rounds of inspections: what other commands did to keys, and no event has told.
 //!
-//! No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all waited-for keys are
-//! opened, a few at a time, round and round. Like an event an inspection decides nothing: it marks queues as due, and
-//! the drain reads their keys. What nothing happened to is left alone: thousands may wait for one key.
+//! No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all waited-for keys and
+//! all locks with several holders are opened, a few at a time, round and round. Like an event an inspection decides
+//! nothing: it marks queues and locks as due, and `drain` and `tick` read their keys. A key that nothing happened to is
+//! left alone: thousands of requests may wait for it.
+
+use std::ops::Bound;
 
 use super::lock_manager::LockManager;
-use crate::host::{Content, Entry, Host, Keys};
-use crate::key::Key;
+use crate::host::{Content, Entry, Gate, Host, Keys};
 use crate::queue::request::QueueId;
 
 impl LockManager {
-    /// Whether a request waits for a key that held no lock when it was inspected last.
-    pub fn waits_for_unheld(&self) -> bool {
-        self.queues.iter().any(|(_, queue)| queue.waiters() > 0 && queue.seen.is_none())
-    }
-
-    /// Those of these keys that have the name, in any database.
-    pub fn unheld_named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
-        let is_unheld = |key: &Key| self.queues.of_key(key.as_ref()).is_some_and(|queue| queue.seen.is_none());
-        self.queues.keys_named(name).filter(is_unheld)
-    }
-
     /// Goes on with the round, or begins the next: at most so many keys are inspected.
     pub fn inspect_some<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
-        if self.to_inspect.is_empty() {
-            self.to_inspect = self.queues.iter().map(|(id, _)| id).collect();
-        }
         for _ in 0..most {
-            let Some(id) = self.to_inspect.pop() else { return };
-            let Some(queue) = self.queues.get(id) else { continue };
+            let Some((id, queue)) = self.queues.next_from(self.next_inspected()) else { break };
+            self.inspected = Some(id);
             let (key, is_waited_for) = (queue.key.clone(), queue.waiters() > 0);
             if self.has_changed_unnoticed(&mut host.keys.open(key.as_ref()), id) {
                 self.queues.holders_may_differ(id);
                 if is_waited_for {
                     self.due.insert(id);
                 }
+            }
+        }
+        if self.queues.next_from(self.next_inspected()).is_none() {
+            self.inspected = None;
+            self.queues.end_round();
+        }
+        self.inspect_shared(host, most);
+    }
+
+    fn next_inspected(&self) -> Bound<QueueId> {
+        self.inspected.map_or(Bound::Unbounded, Bound::Excluded)
+    }
+
+    /// The same of locks with several holders, waited for or not: each of these ends no later than the key did when
+    /// EXPIRE had made that shorter, though another EXPIRE or PERSIST comes after it.
+    fn inspect_shared<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
+        for _ in 0..most {
+            let Some(key) = self.shared_leases.next_to_inspect() else { return };
+            let key = key.as_ref();
+            match host.keys.gate(key) {
+                Gate::Open => {}
+                Gate::Closed => return,
+                Gate::Elsewhere => continue,
+            }
+            if matches!(host.keys.open(key).lock_and_until(), Some((lock, until)) if lock.outlives_key(until)) {
+                self.shared_leases.settle_now(key);
             }
         }
     }
@@ -54,11 +68,13 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::host::simulated::Stored;
     use crate::host::WaitOutcome;
+    use crate::key::Key;
     use crate::manager::fixture::{key, Fixture};
+    use crate::manager::lock_manager::LockError;
     use crate::value::claim::Claim;
+    use crate::value::fence::Fence;
     use crate::value::outcome::KeyError;
     use crate::value::time::{Deadline, Lease, Timestamp};
 
@@ -104,16 +120,27 @@ mod tests {
         fixture.acquire_all("b", &[b"k", b"free"], MUTEX, None, Lease::Persist);
         fixture.acquire("c", MUTEX, None, Lease::Persist);
         assert_eq!(inspect(&mut fixture), 0);
-        assert!(fixture.server.inbox.answers.is_empty() && fixture.manager.waits_for_unheld());
-        let unheld = |name: &[u8]| fixture.manager.unheld_named(name).collect::<Vec<_>>();
-        assert_eq!((unheld(b"free"), unheld(b"k")), (vec![free.clone()], vec![]));
+        assert!(fixture.server.inbox.answers.is_empty());
         fixture.server.keyspace.primary.insert(free.clone(), Stored::Foreign);
         assert_eq!(inspect(&mut fixture), 1);
         let answers: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
         assert_eq!(answers, [WaitOutcome::Impossible(KeyError::WrongType)]);
         fixture.server.keyspace.primary.remove(&key());
         assert_eq!((inspect(&mut fixture), fixture.holders()), (1, "c".into()));
-        assert!(!fixture.manager.waits_for_unheld(), "no request waits for it any more");
+    }
+
+    #[test]
+    fn a_lock_that_comes_to_a_free_key_closes_a_deadlock_before_a_round_has_found_it() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        fixture.acquire_all("b", &[b"held by b"], MUTEX, None, Lease::Persist);
+        fixture.acquire_all("c", &[b"held by c"], MUTEX, None, Lease::Persist);
+        fixture.acquire_all("b", &[b"free", b"held by c"], MUTEX, None, Lease::Persist);
+        // RENAME k free
+        let lock = fixture.server.keyspace.primary.remove(&key()).unwrap();
+        fixture.server.keyspace.primary.insert(Key::new(0, b"free"), lock);
+        fixture.manager.key_removed(key().as_ref(), Fence::new(u64::MAX >> 11).unwrap());
+        let asked = fixture.try_acquire("a", &[b"held by b"], MUTEX);
+        assert!(matches!(asked, Err(LockError::Deadlock(_))), "{asked:?}");
     }
 
     #[test]

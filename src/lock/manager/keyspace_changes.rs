@@ -8,13 +8,14 @@ use crate::key::KeyRef;
 use crate::value::fence::Fence;
 use crate::value::lock::SeveralEnds;
 use crate::value::owner::Owner;
-use crate::value::time::{Deadline, Now};
+use crate::value::time::Now;
 
 impl LockManager {
     /// A lock whose latest fence was `last` is gone from the key.
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
         self.bindings.unbind_key(key, last);
         self.shared_leases.leave(key, last);
+        self.queues.lock_may_have_moved();
         self.key_touched(key);
         self.queues.id_of(key).into_iter().for_each(|queue| self.queues.set_seen(queue, None));
     }
@@ -38,54 +39,25 @@ impl LockManager {
         self.tell_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
     }
 
-    /// A lock with several holders came to be under the key, or a client set the key's deadline.
+    /// A lock with several holders came to be under the key.
     pub fn several_hold(&mut self, key: KeyRef<'_>, ends: SeveralEnds) {
         // Somebody may write: so may the timer.
         self.shared_leases.resume();
-        self.follow_several(key, ends);
-    }
-
-    fn follow_several(&mut self, key: KeyRef<'_>, ends: SeveralEnds) {
         self.shared_leases.watch(key, ends.fence, ends.first);
-        let until = self.shared_leases.arrive(ends.fence).min(ends.shortened_to.unwrap_or(Deadline::Never));
-        if until != Deadline::Never {
-            self.shared_leases.shorten(key, ends.fence, until);
-        }
     }
 
     /// The primary has decided about the key, which the caller has open: as its lock is now, so it is meant to be.
     pub fn applied(&mut self, key: KeyRef<'_>, ends: Option<SeveralEnds>) {
         self.shared_leases.forget(key);
         if let Some(ends) = ends {
-            self.follow_several(key, SeveralEnds { shortened_to: None, ..ends });
+            self.shared_leases.watch(key, ends.fence, ends.first);
         }
     }
 
-    /// How many locks are known to have several holders.
-    #[inline]
-    pub fn with_several_holders(&self) -> usize {
-        self.shared_leases.len()
-    }
-
-    /// Whether there are any.
+    /// Whether a lock is known to have several holders.
     #[inline]
     pub fn knows_several_holders(&self) -> bool {
-        self.with_several_holders() > 0
-    }
-
-    /// Whether a key of this name, in any database, is known to have several holders.
-    pub fn has_several_holders_named(&self, name: &[u8]) -> bool {
-        self.shared_leases.contains_named(name)
-    }
-
-    /// Whether the key is known to have several holders.
-    pub fn has_several_holders(&self, key: KeyRef<'_>) -> bool {
-        self.shared_leases.contains(key)
-    }
-
-    /// To what clients have shortened the leases of several holders, where that is not stored with them yet.
-    pub fn shortened_to(&self, key: KeyRef<'_>) -> Deadline {
-        self.shared_leases.shortened_to(key)
+        !self.shared_leases.is_empty()
     }
 
     /// Something happened to the key.
@@ -174,12 +146,12 @@ mod tests {
     fn locks_with_several_holders_are_known_until_their_database_is_flushed() {
         let (k, other) = (key(), KeyRef { db: 1, name: b"k" });
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
-        assert!(!fixture.manager.knows_several_holders() && !fixture.manager.has_several_holders(k.as_ref()));
+        assert!(!fixture.manager.knows_several_holders() && !fixture.manager.shared_leases.contains(k.as_ref()));
         fixture = two_readers();
-        assert!(fixture.manager.knows_several_holders() && fixture.manager.has_several_holders(k.as_ref()));
+        assert!(fixture.manager.knows_several_holders() && fixture.manager.shared_leases.contains(k.as_ref()));
         assert_eq!(fixture.next_timer(), Some(1_101));
         fixture.manager.dbs_swapped(0, 1);
-        assert!(fixture.manager.has_several_holders(other) && !fixture.manager.has_several_holders(k.as_ref()));
+        assert!(fixture.manager.shared_leases.contains(other) && !fixture.manager.shared_leases.contains(k.as_ref()));
         fixture.manager.db_flushed(Some(0));
         assert!(fixture.manager.knows_several_holders());
         fixture.manager.db_flushed(Some(1));
@@ -205,13 +177,9 @@ mod tests {
         let mut fixture = two_readers();
         let at = |ms| Deadline::At(Timestamp::from_ms(ms));
         let fence = fixture.stored().0.fence().unwrap();
-        fixture
-            .manager
-            .several_hold(k.as_ref(), SeveralEnds { fence, first: at(1_100), shortened_to: Some(at(1_050)) });
-        assert_eq!(fixture.manager.shortened_to(k.as_ref()), at(1_050));
-        let ends = SeveralEnds { fence, first: at(1_400), shortened_to: Some(at(1_300)) };
+        let ends = SeveralEnds { fence, first: at(1_400) };
         fixture.manager.applied(k.as_ref(), Some(ends));
-        assert_eq!((fixture.manager.shortened_to(k.as_ref()), fixture.next_timer()), (Deadline::Never, Some(1_401)));
+        assert_eq!(fixture.next_timer(), Some(1_401));
         fixture.manager.applied(k.as_ref(), None);
         assert!(!fixture.manager.knows_several_holders());
     }

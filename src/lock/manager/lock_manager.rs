@@ -60,8 +60,8 @@ pub struct LockManager {
     pub(super) due: Due<QueueId>,
     /// Walks over many wait queues, each of which is served.
     pub(super) sweeps: Sweeps,
-    /// Wait queues that are still to be inspected in this round.
-    pub(super) to_inspect: Vec<QueueId>,
+    /// The wait queue that was inspected last in this round.
+    pub(super) inspected: Option<QueueId>,
     /// Owners that have come to hold the key of a queue, or may overtake its head: their requests are tried again.
     pub(super) to_try: Due<(QueueId, OwnerId)>,
     /// The queue of which one of them is being tried, and the requests that are left.

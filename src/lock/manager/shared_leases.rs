@@ -1,4 +1,4 @@
-//! Locks with several holders: when the first of their leases ends, and to what a client has shortened them.
+//! Locks with several holders: when the first of their leases ends.
 //!
 //! The server ends a key by its time to live. It knows nothing of a holder that ends before its key: one of several, or
 //! all of them, where PERSIST, a long EXPIRE or a RESTORE has given the key a longer life. So each lock with several
@@ -6,11 +6,11 @@
 //! lock with one holder ends with its key and needs none.
 
 use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef};
-use crate::name_filter::NameFilter;
 use crate::name_map::NameMap;
 use crate::shrink;
 use crate::value::fence::Fence;
@@ -22,10 +22,9 @@ pub(super) struct SharedLeases {
     // The tables of a database stay when they are empty: databases are few, and the next lock would make them anew.
     by_key: IdMap<i32, NameMap<Rc<[u8]>, SharedLease>>,
     count: usize,
-    names: NameFilter,
-    by_time: BTreeSet<(Timestamp, i32, Rc<[u8]>)>,
-    /// What was not dealt with when a lock left its key, by its latest fence: it may come back under another.
-    left: Vec<(Fence, Deadline)>,
+    by_time: BTreeSet<(Deadline, i32, Rc<[u8]>)>,
+    /// The key that was inspected last in this round.
+    inspected: Option<(Deadline, i32, Rc<[u8]>)>,
     /// The server refused writes: nothing is due before.
     not_before: Option<Instant>,
     /// Something is due earlier than what [`SharedLeases::take_sooner`] was asked for last.
@@ -38,8 +37,6 @@ struct SharedLease {
     due: Deadline,
     /// Of the latest grant that is known here.
     fence: Fence,
-    /// The earliest deadline that clients gave the key since its holders were inspected.
-    shortened_to: Deadline,
 }
 
 impl SharedLeases {
@@ -49,18 +46,8 @@ impl SharedLeases {
         self.count == 0
     }
 
-    /// How many locks have several holders.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether a key of this name, in any database, is known to have several holders.
-    pub fn contains_named(&self, name: &[u8]) -> bool {
-        self.names.may_contain(name) && self.by_key.values().any(|names| names.contains_key(name))
-    }
-
     /// Whether the key is known to have several holders.
+    #[cfg(test)]
     pub fn contains(&self, key: KeyRef<'_>) -> bool {
         self.get(key).is_some()
     }
@@ -68,13 +55,14 @@ impl SharedLeases {
     /// The first of several holders ends with this millisecond, or later.
     pub fn watch(&mut self, key: KeyRef<'_>, fence: Fence, first: Deadline) {
         let due = first.timestamp().map_or(Deadline::Never, |first| Deadline::At(first.plus_ms(1)));
-        self.note(key, SharedLease { due, fence, shortened_to: Deadline::Never });
+        self.note(key, SharedLease { due, fence });
     }
 
-    /// A client gave the key this deadline, which some holders outlive as they are stored: it is due now.
-    pub fn shorten(&mut self, key: KeyRef<'_>, fence: Fence, until: Deadline) {
-        let due = Deadline::At(Timestamp::from_ms(0));
-        self.note(key, SharedLease { due, fence, shortened_to: until });
+    /// The lock is to be settled now.
+    pub fn settle_now(&mut self, key: KeyRef<'_>) {
+        let Some(lease) = self.get(key).copied() else { return };
+        self.note(key, SharedLease { due: Deadline::At(Timestamp::from_ms(0)), ..lease });
+        self.resume();
     }
 
     fn note(&mut self, key: KeyRef<'_>, new: SharedLease) {
@@ -82,82 +70,38 @@ impl SharedLeases {
         // Most changes of holders come while an earlier end is known.
         if let Some(known) = names.get_mut(key.name).filter(|known| known.due <= new.due) {
             known.fence = known.fence.max(new.fence);
-            known.shortened_to = known.shortened_to.min(new.shortened_to);
             return;
         }
         let known = names.get_key_value(key.name).map(|(name, known)| (name.clone(), *known));
         let (name, known) = known.unwrap_or_else(|| (key.name.into(), SharedLease { due: Deadline::Never, ..new }));
-        if let Some(before) = known.due.timestamp() {
-            self.by_time.remove(&(before, key.db, name.clone()));
-        }
-        self.by_time.extend(new.due.timestamp().map(|due| (due, key.db, name.clone())));
+        self.by_time.remove(&(known.due, key.db, name.clone()));
+        self.by_time.insert((new.due, key.db, name.clone()));
         self.sooner = true;
-        let lease = SharedLease {
-            due: new.due,
-            fence: known.fence.max(new.fence),
-            shortened_to: known.shortened_to.min(new.shortened_to),
-        };
+        let lease = SharedLease { due: new.due, fence: known.fence.max(new.fence) };
         if names.insert(name, lease).is_none() {
             self.count += 1;
-            self.names.insert(key.name);
         }
-    }
-
-    /// To what clients have shortened the leases since they were inspected; `Never`: they have not.
-    pub fn shortened_to(&self, key: KeyRef<'_>) -> Deadline {
-        self.get(key).map_or(Deadline::Never, |lease| lease.shortened_to)
-    }
-
-    /// The same; the holders follow it now.
-    pub fn take_shortened(&mut self, key: KeyRef<'_>) -> Deadline {
-        if !self.names.may_contain(key.name) {
-            return Deadline::Never;
-        }
-        let lease = self.by_key.get_mut(&key.db).and_then(|names| names.get_mut(key.name));
-        lease.map_or(Deadline::Never, |lease| std::mem::replace(&mut lease.shortened_to, Deadline::Never))
     }
 
     /// The key has one holder or none, or its deadline was dealt with.
     pub fn forget(&mut self, key: KeyRef<'_>) {
-        if !self.names.may_contain(key.name) {
-            return;
-        }
         let Some(names) = self.by_key.get_mut(&key.db) else { return };
         let Some((name, lease)) = names.remove_entry(key.name) else { return };
         shrink::map(names);
         self.count -= 1;
-        self.names.remove(&name);
-        if let Some(end) = lease.due.timestamp() {
-            self.by_time.remove(&(end, key.db, name));
-        }
+        self.by_time.remove(&(lease.due, key.db, name));
     }
 
     /// A lock whose latest fence was `last` is gone from the key. The next lock may be there already.
     pub fn leave(&mut self, key: KeyRef<'_>, last: Fence) {
-        let Some(lease) = self.get(key).copied().filter(|lease| lease.fence <= last) else { return };
-        if lease.shortened_to != Deadline::Never {
-            self.left.push((last, lease.shortened_to));
+        if self.get(key).is_some_and(|lease| lease.fence <= last) {
+            self.forget(key);
         }
-        self.forget(key);
-    }
-
-    /// A lock with this fence has come to a key: to what it was shortened where it was before.
-    pub fn arrive(&mut self, fence: Fence) -> Deadline {
-        let position = self.left.iter().position(|(left, _)| *left == fence);
-        position.map_or(Deadline::Never, |position| self.left.swap_remove(position).1)
-    }
-
-    /// A transaction is over: what has left a key is gone.
-    pub fn end_turn(&mut self) {
-        self.left = Vec::new();
     }
 
     /// The database is empty, or all are.
     pub fn forget_db(&mut self, db: Option<i32>) {
         let is_flushed = |other: i32| db.is_none_or(|db| db == other);
-        for (_, names) in self.by_key.iter().filter(|(other, _)| is_flushed(**other)) {
-            names.keys().for_each(|name| self.names.remove(name));
-        }
         self.by_key.retain(|other, _| !is_flushed(*other));
         self.by_time.retain(|(_, other, _)| !is_flushed(*other));
         self.count = self.by_key.values().map(NameMap::len).sum();
@@ -182,7 +126,7 @@ impl SharedLeases {
             return None;
         }
         let (first, ..) = self.by_time.first()?;
-        self.not_before.is_none().then_some(*first)
+        first.timestamp().filter(|_| self.not_before.is_none())
     }
 
     /// Until when all are put off.
@@ -194,7 +138,7 @@ impl SharedLeases {
     /// When something is due, the next first.
     #[cfg(any(test, feature = "testing"))]
     pub fn all(&self) -> impl Iterator<Item = Timestamp> + '_ {
-        self.by_time.iter().map(|(when, ..)| *when)
+        self.by_time.iter().filter_map(|(due, ..)| due.timestamp())
     }
 
     /// A key that is due. It stays so until it is forgotten or put off.
@@ -230,8 +174,16 @@ impl SharedLeases {
         self.note(key, SharedLease { due: Deadline::At(when), ..lease });
     }
 
+    /// The next key to be inspected; `None`: the round is over, and the next one begins.
+    pub fn next_to_inspect(&mut self) -> Option<Key> {
+        let from = self.inspected.take().map_or(Unbounded, Excluded);
+        self.inspected = self.by_time.range((from, Unbounded)).next().cloned();
+        let (_, db, name) = self.inspected.clone()?;
+        Some(Key { db, name })
+    }
+
     fn get(&self, key: KeyRef<'_>) -> Option<&SharedLease> {
-        self.names.may_contain(key.name).then(|| self.by_key.get(&key.db)?.get(key.name))?
+        self.by_key.get(&key.db)?.get(key.name)
     }
 }
 
@@ -277,34 +229,30 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_time_to_live_counts_until_it_is_taken() {
+    fn a_lock_that_leaves_its_key_is_forgotten_unless_the_next_is_there_already() {
         let mut leases = SharedLeases::default();
-        leases.watch(K, fence(7), Deadline::At(at(60)));
-        for ms in [50, 5, 90] {
-            leases.shorten(K, fence(7), Deadline::At(at(ms)));
-        }
-        assert_eq!((leases.shortened_to(K), leases.shortened_to(L)), (Deadline::At(at(5)), Deadline::Never));
-        assert_eq!(due(&mut leases, 2), Some(K.to_key()), "it is inspected now");
-        assert_eq!(leases.take_shortened(K), Deadline::At(at(5)));
-        assert_eq!(leases.take_shortened(K), Deadline::Never);
-    }
-
-    #[test]
-    fn a_lock_that_is_renamed_takes_along_what_was_done_to_it() {
-        let mut leases = SharedLeases::default();
-        leases.shorten(K, fence(7), Deadline::At(at(5)));
-        leases.leave(K, fence(7));
-        assert!(!leases.contains(K));
         leases.watch(K, fence(9), Deadline::Never);
         leases.leave(K, fence(8));
         assert!(leases.contains(K), "the next lock is there already");
-        leases.forget(K);
-        assert_eq!((leases.arrive(fence(8)), leases.arrive(fence(7))), (Deadline::Never, Deadline::At(at(5))));
-        assert_eq!(leases.arrive(fence(7)), Deadline::Never, "once");
-        leases.shorten(K, fence(7), Deadline::At(at(5)));
-        leases.leave(K, fence(7));
-        leases.end_turn();
-        assert_eq!(leases.arrive(fence(7)), Deadline::Never);
+        leases.leave(K, fence(9));
+        assert!(!leases.contains(K));
+    }
+
+    #[test]
+    fn a_round_comes_to_every_key_once_though_they_are_watched_anew() {
+        let mut leases = SharedLeases::default();
+        leases.watch(K, fence(7), Deadline::At(at(9)));
+        leases.watch(L, fence(7), Deadline::Never);
+        leases.watch(ELSEWHERE, fence(7), Deadline::At(at(19)));
+        for _ in 0..2 {
+            assert_eq!(leases.next_to_inspect(), Some(K.to_key()));
+            leases.settle_now(K);
+            assert_eq!(due(&mut leases, 1), Some(K.to_key()));
+            leases.forget(K);
+            leases.watch(K, fence(7), Deadline::At(at(9)));
+            assert_eq!(leases.next_to_inspect(), Some(ELSEWHERE.to_key()));
+            assert_eq!((leases.next_to_inspect(), leases.next_to_inspect()), (Some(L.to_key()), None));
+        }
     }
 
     #[test]
@@ -317,10 +265,11 @@ mod tests {
         assert_eq!((due(&mut leases, 49), due(&mut leases, 50)), (None, Some(K.to_key())));
         leases.resume();
         assert_eq!(leases.next(), Some(at(10)));
-        leases.shorten(K, fence(7), Deadline::At(at(5)));
+        leases.put_off_all(Instant::from_ms(50));
+        leases.settle_now(K);
+        assert_eq!(due(&mut leases, 20), Some(K.to_key()), "a client wrote: writes are accepted");
         leases.put_off(K, at(70));
         assert_eq!(due(&mut leases, 20), Some(L.to_key()));
-        assert_eq!(leases.shortened_to(K), Deadline::At(at(5)));
     }
 
     #[test]

@@ -158,7 +158,6 @@ impl LockManager {
     /// Decides what was put down, as far as the turn goes: one of each kind after the other, so that none waits behind
     /// thousands of another. The rest, and whatever a closed gate blocks, stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        self.shared_leases.end_turn();
         // What the queues put down comes in the next turn.
         let mut queues = self.due.len();
         let mut is_closed = false;

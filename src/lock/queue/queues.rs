@@ -24,6 +24,7 @@ use crate::value::owner::Owner;
 /// All wait queues of one server.
 #[derive(Clone, Debug, Default)]
 pub struct WaitQueues {
+    // By id, so that a round of inspections goes on behind the one that it inspected last.
     queues: BTreeMap<QueueId, WaitQueue>,
     // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
     // time.
@@ -34,6 +35,10 @@ pub struct WaitQueues {
     /// Kept places, the one gone longest first.
     away: BTreeMap<u64, RequestId>,
     waited_for: WaitedFor,
+    /// How many keys held no lock when they were inspected last.
+    unheld: usize,
+    /// A lock may have come to one of these: so many rounds of inspections have to end before all holders are known.
+    rounds_to_know: u8,
     last_number: u64,
     /// How often a request or an owner was looked up: what a search costs.
     #[cfg(test)]
@@ -83,14 +88,6 @@ impl WaitQueues {
     #[inline(never)]
     fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
         self.by_key.get(&key.db).and_then(|names| names.get(key.name)).copied()
-    }
-
-    /// The keys of this name that are waited for, in any database.
-    pub fn keys_named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = Key> + 'a {
-        let tables = self.names.may_contain(name).then_some(&self.by_key);
-        let waited_for =
-            tables.into_iter().flatten().filter_map(move |(db, names)| Some((*db, names.get_key_value(name)?.0)));
-        waited_for.map(|(db, name)| Key { db, name: name.clone() })
     }
 
     /// The wait queue of a key.
@@ -206,6 +203,7 @@ impl WaitQueues {
     pub fn may_be_waited_for(&self, db: i32, owner: &[u8], mut holds: impl FnMut(&Key) -> bool) -> bool {
         let known = self.owner_id(db, owner).and_then(|id| self.owners.get(id));
         known.is_some_and(|known| !known.holds.is_empty() || self.present(known).next().is_some())
+            || self.rounds_to_know > 0
             || self.waited_for.opaque(db).filter_map(|id| self.queues.get(&id)).any(|queue| holds(&queue.key))
     }
 
@@ -267,6 +265,7 @@ impl WaitQueues {
             && self.owners.is_empty()
             && self.away.is_empty()
             && self.waited_for.is_empty()
+            && self.unheld == 0
             && self.names.is_empty()
     }
 }
@@ -414,7 +413,24 @@ impl WaitQueues {
 
     /// Notes the latest fence under the key of a queue, as it was inspected now.
     pub fn set_seen(&mut self, id: QueueId, fence: Option<Fence>) {
-        self.queues.get_mut(&id).into_iter().for_each(|queue| queue.seen = fence);
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        self.unheld -= usize::from(queue.seen.is_none());
+        queue.seen = fence;
+        self.unheld += usize::from(queue.seen.is_none());
+    }
+
+    /// A lock has left its key by a command of the server's own, which does not tell where it goes: RENAME and MOVE may
+    /// bring it to a waited-for key that held none.
+    pub fn lock_may_have_moved(&mut self) {
+        if self.unheld > 0 {
+            // One round may be on.
+            self.rounds_to_know = 2;
+        }
+    }
+
+    /// A round of inspections has come to every key.
+    pub fn end_round(&mut self) {
+        self.rounds_to_know = self.rounds_to_know.saturating_sub(1);
     }
 
     /// Sets the limit that counts for a semaphore's queue; whether it is another one.
@@ -437,11 +453,13 @@ impl WaitQueues {
         self.by_key.entry(key.db).or_default().insert(key.name.clone(), id);
         self.names.insert(&key.name);
         self.queues.insert(id, WaitQueue::new(key, family));
+        self.unheld += 1;
         id
     }
 
     fn close(&mut self, id: QueueId) {
         let Some(queue) = self.queues.remove(&id) else { return };
+        self.unheld -= usize::from(queue.seen.is_none());
         self.waited_for.forget(&mut self.owners, id);
         self.names.remove(&queue.key.name);
         if let Some(names) = self.by_key.get_mut(&queue.key.db) {

@@ -423,27 +423,28 @@ fn leases_that_were_over_when_a_replica_took_over_end_then() {
     }
 }
 
-/// The time to live that a key had for a moment, in the same transaction, and under another name.
+/// Also under another name.
 #[test]
-fn lengthening_changes_no_holder_whoever_looks_when() {
+fn lengthening_changes_no_holder_but_of_several_changes_in_one_transaction_the_last_counts() {
     let expire = |ms| Event::Expire("s", ms);
-    let rows: [&[Event]; 4] = [
-        &[expire(Some(5)), expire(Some(50))],
-        &[expire(Some(50)), expire(Some(5)), expire(None)],
-        &[expire(Some(5)), expire(None), Event::Renamed("s", "t"), Event::Renamed("t", "s")],
-        &[expire(Some(5)), Event::Renamed("s", "t"), Event::Expire("t", None), Event::Renamed("t", "s")],
+    let rows: [(&[Event], Ms); 4] = [
+        (&[expire(Some(5)), expire(Some(50))], 50),
+        (&[expire(Some(50)), expire(Some(5)), expire(None)], 60),
+        (&[expire(Some(5)), expire(None), Event::Renamed("s", "t"), Event::Renamed("t", "s")], 60),
+        (&[expire(Some(5)), Event::Renamed("s", "t"), Event::Expire("t", None), Event::Renamed("t", "s")], 60),
     ];
-    for events in rows {
-        for together in [true, false] {
+    for (events, end_of_transaction) in rows {
+        for (together, end) in [(true, end_of_transaction), (false, 5)] {
             let mut world = World::new();
             world.share("s", "a", 60);
-            world.share("s", "b", 90);
+            world.share("s", "b", 60);
             match together {
                 true => world.happen_together(events),
                 false => events.iter().for_each(|event| world.happen(*event)),
             }
+            world.pass(end);
             assert_eq!(world.stored("s"), Some(2), "{events:?}");
-            world.pass(6);
+            world.pass(1);
             assert_eq!(world.stored("s"), None, "{events:?}");
         }
     }
@@ -518,7 +519,8 @@ fn a_time_to_live_that_is_set_after_a_refusal_of_writes_is_no_later_for_it() {
     world.pass(20);
     world.happen(Event::Writes(Writes::Accepted));
     world.share("s", "p", 400);
-    world.happen_together(&[Event::Expire("s", Some(40)), Event::Expire("s", None)]);
+    world.happen(Event::Expire("s", Some(40)));
+    world.happen(Event::Expire("s", None));
     world.pass(41);
     assert_eq!(world.stored("s"), None);
 }

@@ -294,13 +294,15 @@ impl Rules {
         while let Some(event) = events.pop_front() {
             match event {
                 KeyEvent::Removed(key, fence) => self.manager.key_removed(key.as_ref(), fence),
-                // Nobody tells it, and an inspection finds it.
-                KeyEvent::Touched(_) if self.turns % 2 == 1 => {
+                // No event tells of it, and an inspection finds it. Of RESTORE one does.
+                KeyEvent::Touched(key) => {
+                    if self.turns % 2 == 0 {
+                        self.manager.key_touched(key.as_ref());
+                    }
                     let now = self.server.now();
                     self.manager.inspect_some(&mut self.server.host(&now), usize::MAX);
                     events.append(&mut std::mem::take(&mut self.server.keyspace.events).into());
                 }
-                KeyEvent::Touched(key) => self.manager.key_touched(key.as_ref()),
                 KeyEvent::Several(key, ends) => self.manager.several_hold(key.as_ref(), ends),
             }
         }

@@ -333,8 +333,7 @@ impl Simulation {
             ) {
                 (None, None) | (Some(Stored::Foreign), Some(Value::Foreign)) => {}
                 (Some(Stored::Lock(lock, until)), Some(Value::Lock(expected))) => {
-                    let shortened_to = self.rules.manager.shortened_to(to_key(key).as_ref());
-                    let holds = lock.holds(lock.holders_until(until, shortened_to));
+                    let holds = lock.holds(until);
                     let live: Vec<_> = holds.iter().filter(|hold| !hold.until.is_over(now)).collect();
                     if live.len() == holds.len() {
                         assert_eq!(to_until(until), expected.until, "time to live of {key}");

@@ -156,6 +156,7 @@ impl Model {
             self.apply(*event);
             self.expire();
         }
+        self.end_with_keys();
         self.settle();
     }
 
@@ -198,14 +199,22 @@ impl Model {
         self.deaf.push(number);
     }
 
-    /// One holder ends with the key; several end no later.
+    /// One holder ends with the key. Of several the last time to live of a transaction counts.
     fn set_time_to_live(&mut self, key: Word, ms: Option<Ms>) {
         let until = ms.map_or(Until::Never, |ms| Until::At(self.now.wall + ms));
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
         lock.until = until;
-        let is_only = lock.holders.len() == 1;
-        for holder in &mut lock.holders {
-            holder.until = if is_only { until } else { holder.until.min(until) };
+        if let [only] = &mut lock.holders[..] {
+            only.until = until;
+        }
+    }
+
+    /// Several holders end no later than their key.
+    fn end_with_keys(&mut self) {
+        for lock in self.values.iter_mut().filter_map(|(_, value)| value.lock_mut()) {
+            for holder in &mut lock.holders {
+                holder.until = holder.until.min(lock.until);
+            }
         }
     }
 

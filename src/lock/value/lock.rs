@@ -32,21 +32,19 @@ pub enum Lock {
     Vacant,
 }
 
-/// The ends of several holders, as they are stored, beside that of their key.
+/// When several holders end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeveralEnds {
     /// Of the latest grant: by it the lock is known under another key.
     pub fence: Fence,
     /// When the first of them ends.
     pub first: Deadline,
-    /// The key's deadline, where it is earlier than the last of theirs.
-    pub shortened_to: Option<Deadline>,
 }
 
 impl SeveralEnds {
     /// Nothing is known of the key but that it is to be inspected.
     pub fn to_be_inspected() -> SeveralEnds {
-        SeveralEnds { fence: Fence::FIRST, first: Deadline::At(Timestamp::from_ms(0)), shortened_to: None }
+        SeveralEnds { fence: Fence::FIRST, first: Deadline::At(Timestamp::from_ms(0)) }
     }
 }
 
@@ -302,15 +300,12 @@ impl Lock {
         }
     }
 
-    /// When the first of several holders ends, and whether they outlive the key; `None` with one holder, which ends
-    /// with its key.
+    /// When the first of several holders ends; `None` with one holder, which ends with its key.
     pub fn several_ends(&self, key_until: Deadline) -> Option<SeveralEnds> {
         match self {
-            Lock::Shared(shared) if shared.holders.len() > 1 => Some(SeveralEnds {
-                fence: shared.fence,
-                first: shared.first_deadline(key_until),
-                shortened_to: (shared.last_deadline() > Some(key_until)).then_some(key_until),
-            }),
+            Lock::Shared(shared) if shared.holders.len() > 1 => {
+                Some(SeveralEnds { fence: shared.fence, first: shared.first_deadline(key_until) })
+            }
             _ => None,
         }
     }
@@ -324,13 +319,9 @@ impl Lock {
         }
     }
 
-    /// The deadline of the key that counts for those who hold it: several follow an earlier one too, though it is not
-    /// stored with them yet.
-    pub fn holders_until(&self, key_until: Deadline, shortened_to: Deadline) -> Deadline {
-        match self.has_several_holders() {
-            true => key_until.min(shortened_to),
-            false => key_until,
-        }
+    /// Whether a holder is stored with a later end than the key's: EXPIRE has made their leases shorter.
+    pub fn outlives_key(&self, key_until: Deadline) -> bool {
+        self.has_several_holders() && self.last_deadline() > Some(key_until)
     }
 
     /// Takes over what EXPIRE, PERSIST and the like did to the key: one holder ends with it, several end no later, nor

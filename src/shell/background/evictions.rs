@@ -4,7 +4,6 @@
 //! A subscription cannot be ended, and costs every event of any key some instructions. So there is none before the
 //! server has a maxmemory and a policy that evicts.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int};
 
 use lock::key::{Key, KeyRef};
@@ -16,25 +15,20 @@ use super::events::{self, Event};
 use super::timer;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::module::subscribe_to_keys;
 use crate::shell::ffi::string::Str;
-
-static ARE_TOLD: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-
-/// The lock that was removed last.
-static LAST_REMOVED: MainThread<RefCell<Option<(Key, Owner, Fence)>>> = MainThread(RefCell::new(None));
+use crate::shell::main_state::MAIN;
 
 /// Whether the server tells of each key that it evicts.
 pub fn are_told() -> bool {
-    ARE_TOLD.0.get()
+    MAIN.removals.evictions_are_told.get()
 }
 
 /// To be called when the settings may have changed, or the role.
 pub fn watch() {
     let may_evict = |ctx: &Ctx<'_>| !are_told() && ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT);
     if let Some(ctx) = timer::own_context().filter(may_evict) {
-        ARE_TOLD.0.set(true);
+        MAIN.removals.evictions_are_told.set(true);
         subscribe_to_keys(ctx, raw::REDISMODULE_NOTIFY_EVICTED, on_evicted);
     }
 }
@@ -42,7 +36,7 @@ pub fn watch() {
 /// A lock was removed: by this owner it was held, since the grant with this fence.
 pub fn note_removed(key: &Key, owner: &Owner, fence: Fence) {
     if are_told() {
-        LAST_REMOVED.0.replace(Some((key.clone(), owner.clone(), fence)));
+        MAIN.removals.last.replace(Some((key.clone(), owner.clone(), fence)));
     }
 }
 
@@ -56,7 +50,7 @@ unsafe extern "C" fn on_evicted(
         // SAFETY: both live as long as the callback.
         let (Some(ctx), Some(name)) = (unsafe { (Ctx::new(ctx), Str::new(key)) }) else { return };
         let evicted = KeyRef { db: ctx.db(), name: name.bytes() };
-        if let Some((key, owner, fence)) = LAST_REMOVED.0.take().filter(|(key, ..)| key.as_ref() == evicted) {
+        if let Some((key, owner, fence)) = MAIN.removals.last.take().filter(|(key, ..)| key.as_ref() == evicted) {
             events::note(Event::Evicted(key, owner, fence));
             timer::wake();
         }

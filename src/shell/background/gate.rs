@@ -3,7 +3,6 @@
 //! A grant from the timer would get past every refusal that the server keeps for clients' commands, so the server is
 //! asked.
 
-use std::cell::Cell;
 use std::ffi::CStr;
 
 use command::effect::APPLY;
@@ -11,21 +10,18 @@ use command::errors::{self, ErrorReply};
 use lock::host::Gate;
 use redis_module::raw;
 
-use super::slots::slot_of;
 use super::stall;
 use crate::shell::ffi::call::{call_again, call_as_script, may_read_together};
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
+use crate::shell::main_state::MAIN;
+use crate::shell::slots::slot_of;
 
 /// The argument of LOCK.APPLY with which the gate asks whether a write would be accepted.
 const PROBE: &CStr = c"PROBE";
 
 /// `EPERM`: with it the server answers a call for a key whose slot is not, or not stably, its own.
 const NOT_MY_SLOT: i32 = 1;
-
-static PROBING: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-static IN_CLUSTER: MainThread<Cell<bool>> = MainThread(Cell::new(false));
 
 /// Which keys an answer of the gate holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +34,17 @@ pub enum HoldsFor {
 
 /// At the module's start: a server is in a cluster from its start to its end, or never.
 pub fn start(ctx: Ctx<'_>) {
-    IN_CLUSTER.0.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
+    MAIN.gate.is_in_cluster.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
 }
 
 /// Whether keys have slots that move.
 pub fn is_in_cluster() -> bool {
-    IN_CLUSTER.0.get()
+    MAIN.gate.is_in_cluster.get()
 }
 
 /// Whether the LOCK.APPLY that runs now is the gate's own question.
 pub fn is_probing() -> bool {
-    PROBING.0.get()
+    MAIN.gate.is_probing.get()
 }
 
 /// Asks the server. It answers by running a command on the key, which must not be open meanwhile.
@@ -72,9 +68,9 @@ pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
 }
 
 fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), i32> {
-    PROBING.0.set(true);
+    MAIN.gate.is_probing.set(true);
     let accepted = call_as_script(ctx, APPLY, key, PROBE);
-    PROBING.0.set(false);
+    MAIN.gate.is_probing.set(false);
     accepted
 }
 

@@ -1,61 +1,67 @@
-//! When waited-for keys are inspected that other commands may have changed: a few every few milliseconds, for as long
-//! as somebody waits. It costs the same whoever sends how many commands, and commands do not pay for it.
-
-use std::cell::Cell;
+//! When keys are inspected that other commands may have changed: a few every few milliseconds, for as long as a request
+//! waits or a lock has several holders. The cost does not depend on how many commands the server runs, and those pay
+//! nothing.
 
 use lock::host::{Host, Keys};
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Instant;
+use redis_module::raw;
 
 use super::timer;
 use crate::shell::clock;
-use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::main_state::MAIN;
 
-/// At most this many keys are inspected in one turn of the server. As long as no more are waited for, each of them is
-/// inspected in each of these turns.
-pub const KEYS_A_TURN: usize = 64;
+/// At most this many waited-for keys are inspected in one turn of the server, and as many locks with several holders. As
+/// long as there are no more, each of them is inspected in each of these turns; ten thousand take 1.6 seconds.
+const KEYS_A_TURN: usize = 64;
 
 /// Milliseconds between two such turns.
 const PAUSE_MS: u64 = 10;
 
-/// When the next inspection is due.
-static DUE: MainThread<Cell<Option<Instant>>> = MainThread(Cell::new(None));
-
-/// Whether somebody has waited since the last one: where a lock goes from hand to hand the timer is not armed anew for
-/// each waiter.
-static HAS_WAITED: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-
-/// After a turn that may have changed who waits.
+/// After a turn that may have changed which requests wait, or how many locks have several holders.
 #[inline]
 pub fn follow(manager: &LockManager) {
-    if !manager.queues().is_empty() {
-        HAS_WAITED.0.set(true);
-        if DUE.0.get().is_none() {
+    if is_needed(manager) {
+        MAIN.inspections.were_needed.set(true);
+        if MAIN.inspections.due.get().is_none() {
             begin();
         }
     }
 }
 
+#[inline]
+fn is_needed(manager: &LockManager) -> bool {
+    !manager.queues().is_empty() || manager.knows_several_holders()
+}
+
+/// On a replica no request waits and no lease ends. Its promotion is followed by a turn.
 #[cold]
 fn begin() {
+    if !is_primary() {
+        return;
+    }
     let due = clock::instant().plus_ms(PAUSE_MS);
-    DUE.0.set(Some(due));
+    MAIN.inspections.due.set(Some(due));
     timer::wake_for(due);
+}
+
+fn is_primary() -> bool {
+    timer::own_context().is_some_and(|ctx| ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_MASTER))
 }
 
 /// When the next inspection is due.
 #[inline]
 pub fn due() -> Option<Instant> {
-    DUE.0.get()
+    MAIN.inspections.due.get()
 }
 
 /// In a turn of the timer: marks what has changed, for the drain that follows.
 pub fn go_on<K: Keys, C>(manager: &mut LockManager, host: &mut Host<'_, K, C>) {
-    if DUE.0.get().is_none_or(|due| due > host.now.instant()) {
+    if MAIN.inspections.due.get().is_none_or(|due| due > host.now.instant()) {
         return;
     }
-    let has_waited = HAS_WAITED.0.replace(false);
-    let is_over = manager.queues().is_empty() && !has_waited;
-    DUE.0.set((!is_over).then(|| host.now.instant().plus_ms(PAUSE_MS)));
+    let was_needed = MAIN.inspections.were_needed.replace(false);
+    let goes_on = (was_needed || is_needed(manager)) && is_primary();
+    MAIN.inspections.due.set(goes_on.then(|| host.now.instant().plus_ms(PAUSE_MS)));
     manager.inspect_some(host, KEYS_A_TURN);
 }

@@ -9,19 +9,15 @@
 //! | `gate`          | does the server accept a write now that no client asked for |
 //! | `evictions`     | which locks does the server evict                           |
 //! | `stall`         | did the server stand still, and may it have been replaced   |
-//! | `command_watch` | who sees the commands that change keys                      |
 //! | `inspections`   | when are keys inspected that may have changed unnoticed     |
-//! | `slots`         | which slot has a key of a cluster; sets of slots            |
 //!
 //! What such a turn decides is in `turn`.
 
-pub mod command_watch;
 pub mod events;
 pub mod evictions;
 pub mod gate;
 pub mod inspections;
 pub mod server_events;
-pub mod slots;
 pub mod stall;
 pub mod timer;
 pub mod turn_end;

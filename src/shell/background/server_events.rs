@@ -1,29 +1,25 @@
 //! What the server tells, and which event of ours it is. Nothing is written here: events are noted, and a turn follows.
 
-use std::cell::Cell;
 use std::ffi::c_void;
 
 use lock::key::ClientId;
 use redis_module::raw;
 
 use super::events::{self, Event};
-use super::slots::Slots;
-use super::{command_watch, stall, timer};
+use super::{stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::module::{subscribe_to_event, unsubscribe_from_event};
 use crate::shell::ffi::slot_migration;
+use crate::shell::main_state::MAIN;
 use crate::shell::replication::consumers;
+use crate::shell::slots::Slots;
 use crate::shell::{clock, settings};
-
-/// Whom to tell at once that all databases are empty.
-static ALL_FLUSHED: MainThread<Cell<fn()>> = MainThread(Cell::new(|| {}));
 
 /// Subscribes to everything that can end or move a lock, or bring a consumer of effects. False: the server refuses.
 /// `all_flushed` is told at once that all databases are empty.
 pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
-    ALL_FLUSHED.0.set(all_flushed);
+    MAIN.all_flushed.set(all_flushed);
     /// Event numbers and the versions of their data, as `redismodule.h` has them.
     const EVENTS: [(u64, u64); 9] = [
         (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, 1),
@@ -109,7 +105,7 @@ unsafe extern "C" fn on_event(
                 // SAFETY: with this event comes this structure.
                 let db = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }.map_or(-1, |info| info.dbnum);
                 if db < 0 || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
-                    ALL_FLUSHED.0.get()();
+                    MAIN.all_flushed.get()();
                 }
                 note_if_any_concern(Event::DbFlushed((db >= 0).then_some(db)));
             }
@@ -149,7 +145,6 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
     events::set_sampling(true);
     consumers::cron(ctx);
-    command_watch::cron();
     if events::is_any() {
         // The module's start arms no timer, but a grace that begins with it is told, also where no request comes.
         timer::wake();

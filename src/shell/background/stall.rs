@@ -9,14 +9,10 @@
 //!
 //! A replica that has gone acknowledges nothing: then the grants come when a limit is over.
 
-use std::cell::Cell;
-
-use lock::value::time::Instant;
-
 use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::server::{info_field, OnlineReplicas};
+use crate::shell::main_state::{AskedReplicas, NoticedStall, MAIN};
 
 /// By how much later than expected a sign of life must come to say that the server stood still.
 const TOLERANCE_MS: u64 = 500;
@@ -27,74 +23,50 @@ const LIMIT_MS: u64 = 2_000;
 /// Replicas are asked to acknowledge no more often than this.
 const ASK_AGAIN_MS: u64 = 25;
 
-/// The server stood still, and has not heard from all of its replicas since.
-#[derive(Clone, Copy)]
-struct Stall {
-    /// When it was noticed.
-    noticed: Instant,
-    /// How many replicas there were.
-    replicas: usize,
-    asked: Option<Asked>,
-}
-
-/// The replicas were asked.
-#[derive(Clone, Copy)]
-struct Asked {
-    last: Instant,
-    /// The offset of replication when they were asked first. Who has more has it since.
-    offset: i64,
-}
-
-static LAST: MainThread<Cell<Option<Instant>>> = MainThread(Cell::new(None));
-static PERIOD_MS: MainThread<Cell<u64>> = MainThread(Cell::new(1_000));
-static REPLICAS: MainThread<Cell<usize>> = MainThread(Cell::new(0));
-static STALL: MainThread<Cell<Option<Stall>>> = MainThread(Cell::new(None));
-
 /// The server's cron, `hz` times a second.
 pub fn cron(hz: u64) {
     note_life();
-    PERIOD_MS.0.set(1_000 / hz.max(1));
+    MAIN.stall.period_ms.set(1_000 / hz.max(1));
 }
 
 /// A sign of life: notices if the last one is too long ago. To be called before anything is granted without a command.
 pub fn note_life() {
     let now = clock::instant();
-    let Some(last) = LAST.0.replace(Some(now)) else { return };
-    if now.ms_since(last) > PERIOD_MS.0.get() + TOLERANCE_MS {
-        let before = STALL.0.get().map_or(0, |stall| stall.replicas);
-        let replicas = REPLICAS.0.get().max(before);
-        STALL.0.set((replicas > 0).then_some(Stall { noticed: now, replicas, asked: None }));
+    let Some(last) = MAIN.stall.last.replace(Some(now)) else { return };
+    if now.ms_since(last) > MAIN.stall.period_ms.get() + TOLERANCE_MS {
+        let before = MAIN.stall.noticed.get().map_or(0, |stall| stall.replicas);
+        let replicas = MAIN.stall.replicas.get().max(before);
+        MAIN.stall.noticed.set((replicas > 0).then_some(NoticedStall { since: now, replicas, asked: None }));
     }
 }
 
 /// At the module's start, and whenever a replica has come or gone.
 pub fn count_replicas(ctx: Ctx<'_>) {
     note_life();
-    REPLICAS.0.set(OnlineReplicas::of(ctx).count);
+    MAIN.stall.replicas.set(OnlineReplicas::of(ctx).count);
 }
 
 /// Whether the server may have been replaced. Asks its replicas if so; the next call may know more.
 pub fn holds_back(ctx: Ctx<'_>) -> bool {
-    let Some(stall) = STALL.0.get() else { return false };
+    let Some(stall) = MAIN.stall.noticed.get() else { return false };
     let now = clock::instant();
-    let is_over = now.ms_since(stall.noticed) >= LIMIT_MS || stall.has_heard(ctx);
+    let is_over = now.ms_since(stall.since) >= LIMIT_MS || has_heard(&stall, ctx);
     if is_over {
-        STALL.0.set(None);
+        MAIN.stall.noticed.set(None);
     } else if stall.asked.is_none_or(|asked| now.ms_since(asked.last) >= ASK_AGAIN_MS) {
         let offset = || info_field(ctx, c"replication", c"master_repl_offset").unwrap_or(i64::MAX);
         let offset = stall.asked.map_or_else(offset, |asked| asked.offset);
-        STALL.0.set(Some(Stall { asked: Some(Asked { last: now, offset }), ..stall }));
+        MAIN.stall.noticed.set(Some(NoticedStall { asked: Some(AskedReplicas { last: now, offset }), ..stall }));
         // What is acknowledged is what came before the question. So one question is not enough.
         ctx.ask_replicas();
     }
     !is_over
 }
 
-impl Stall {
-    fn has_heard(&self, ctx: Ctx<'_>) -> bool {
-        self.asked.is_some_and(|asked| {
-            let replicas = OnlineReplicas::of(ctx);
-            replicas.count >= self.replicas && replicas.least_offset > asked.offset
-        })
-    }
+/// Whether all replicas have acknowledged what was sent after the stop.
+fn has_heard(stall: &NoticedStall, ctx: Ctx<'_>) -> bool {
+    stall.asked.is_some_and(|asked| {
+        let replicas = OnlineReplicas::of(ctx);
+        replicas.count >= stall.replicas && replicas.least_offset > asked.offset
+    })
 }

@@ -4,15 +4,13 @@
 //! clock only: one that is armed when the wall clock is set back fires late by as much. So a set clock is looked for at
 //! the server's cron, and then the timer is armed anew.
 
-use std::cell::Cell;
-
 use lock::manager::timers::NextTimer;
 use lock::value::time::Instant;
 
 use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::main_thread::MainThread;
-use crate::shell::ffi::timer::{self as ffi, TimerCallback, TimerId};
+use crate::shell::ffi::timer::{self as ffi, TimerCallback};
+use crate::shell::main_state::{ArmedTimer, TimerSetup, MAIN};
 
 /// Redis 7.0 counts what is left of a timer in microseconds of 31 bits, some 35 minutes. A longer wait overflows: the
 /// event loop would spin until the timer fires. One that fires too early finds nothing due and is armed again.
@@ -23,22 +21,6 @@ const _: () = assert!(LONGEST_WAIT_MS * 1000 <= i32::MAX as u64);
 /// As soon as this turn is over: the clock's start is over at any time.
 const NOW: NextTimer = NextTimer { instant: Some(Instant::START), timestamp: None };
 
-/// What the timer works with, from the module's start to its end.
-#[derive(Clone, Copy)]
-struct Setup {
-    ctx: Ctx<'static>,
-    callback: TimerCallback,
-}
-
-/// A timer that is armed.
-#[derive(Clone, Copy)]
-struct Armed {
-    timer: TimerId,
-    fires: Instant,
-    /// What it fires for: no later than this, as long as the wall clock is not set.
-    next: NextTimer,
-}
-
 /// What arming the timer came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arming {
@@ -48,18 +30,15 @@ pub enum Arming {
     Anew,
 }
 
-static SETUP: MainThread<Cell<Option<Setup>>> = MainThread(Cell::new(None));
-static ARMED: MainThread<Cell<Option<Armed>>> = MainThread(Cell::new(None));
-
 /// At the module's start. The callback has to call [`fired`] first.
 pub fn start(ctx: Ctx<'_>, callback: TimerCallback) {
-    SETUP.0.set(ffi::own_context(ctx).map(|ctx| Setup { ctx, callback }));
+    MAIN.timer.setup.set(ffi::own_context(ctx).map(|ctx| TimerSetup { ctx, callback }));
 }
 
 /// When the module goes.
 pub fn stop() {
-    let Some(setup) = SETUP.0.take() else { return };
-    if let Some(armed) = ARMED.0.take() {
+    let Some(setup) = MAIN.timer.setup.take() else { return };
+    if let Some(armed) = MAIN.timer.armed.take() {
         ffi::disarm(setup.ctx, armed.timer);
     }
     // SAFETY: it was taken out of the only place that knew it.
@@ -68,18 +47,18 @@ pub fn stop() {
 
 /// The module's own context: good for publishing, not for keys.
 pub fn own_context() -> Option<Ctx<'static>> {
-    SETUP.0.get().map(|setup| setup.ctx)
+    MAIN.timer.setup.get().map(|setup| setup.ctx)
 }
 
 /// The timer has fired: the server frees it after its callback.
 pub fn fired() {
-    ARMED.0.set(None);
+    MAIN.timer.armed.set(None);
 }
 
 /// The timer fires for this at the latest. The clocks are read only if that is not certain already.
 pub fn arm(next: NextTimer) -> Arming {
-    let Some(setup) = SETUP.0.get() else { return Arming::Unchanged };
-    let armed = ARMED.0.get();
+    let Some(setup) = MAIN.timer.setup.get() else { return Arming::Unchanged };
+    let armed = MAIN.timer.armed.get();
     if armed.is_some_and(|armed| next.is_covered_by(&armed.next)) {
         return Arming::Unchanged;
     }
@@ -88,7 +67,7 @@ pub fn arm(next: NextTimer) -> Arming {
     let Some(fires) = next.instant.into_iter().chain(lease_ends).min() else { return Arming::Unchanged };
     if let Some(armed) = armed {
         if armed.fires <= fires {
-            ARMED.0.set(Some(Armed { next, ..armed }));
+            MAIN.timer.armed.set(Some(ArmedTimer { next, ..armed }));
             return Arming::Unchanged;
         }
         ffi::disarm(setup.ctx, armed.timer);
@@ -98,7 +77,7 @@ pub fn arm(next: NextTimer) -> Arming {
         fires => fires.ms_since(clock::instant()).min(LONGEST_WAIT_MS),
     };
     let timer = ffi::arm(setup.ctx, wait_ms as i64, setup.callback);
-    ARMED.0.set(Some(Armed { timer, fires, next }));
+    MAIN.timer.armed.set(Some(ArmedTimer { timer, fires, next }));
     Arming::Anew
 }
 
@@ -127,7 +106,7 @@ fn poke_if(arming: Arming) {
 /// The wall clock was set: nobody knows when a timer that is armed would fire. Never to be called out of the timer's
 /// own callback.
 pub fn arm_anew() {
-    if let (Some(setup), Some(armed)) = (SETUP.0.get(), ARMED.0.take()) {
+    if let (Some(setup), Some(armed)) = (MAIN.timer.setup.get(), MAIN.timer.armed.take()) {
         ffi::disarm(setup.ctx, armed.timer);
         arm_now();
     }

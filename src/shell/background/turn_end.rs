@@ -5,7 +5,6 @@
 //! before it sleeps and as many after, so the module listens only for the turns in which clients are granted locks that
 //! they waited for. The subscription ends with the next request that queues: most hand-offs are followed by one.
 
-use std::cell::Cell;
 use std::ffi::c_void;
 
 use redis_module::raw;
@@ -13,8 +12,8 @@ use redis_module::raw;
 use super::events::{self, Event};
 use super::timer;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::module::{subscribe_to_event, unsubscribe_from_event};
+use crate::shell::main_state::{Listening, MAIN};
 
 /// After so many turns that nobody asked for the timer ends the subscription, which costs a turn of its own.
 const MOST_IDLE_TURNS: u32 = 10;
@@ -22,29 +21,16 @@ const MOST_IDLE_TURNS: u32 = 10;
 /// The version of the event's data, as `redismodule.h` has it.
 const DATAVER: u64 = 1;
 
-/// Whether the module listens, and whom for.
-#[derive(Clone, Copy)]
-enum Listening {
-    /// It does not.
-    No,
-    /// The end of this turn is to be told.
-    Asked,
-    /// So many turns have ended since somebody asked.
-    Idle(u32),
-}
-
-static LISTENING: MainThread<Cell<Listening>> = MainThread(Cell::new(Listening::No));
-
 /// The end of this turn is told: as the event [`Event::TurnOver`].
 pub fn tell() {
-    let is_listening = match LISTENING.0.get() {
+    let is_listening = match MAIN.turn_end.get() {
         Listening::Asked => return,
         Listening::Idle(_) => true,
         Listening::No => timer::own_context()
             .is_some_and(|ctx| subscribe_to_event(ctx, raw::REDISMODULE_EVENT_EVENTLOOP, DATAVER, on_event_loop)),
     };
     if is_listening {
-        LISTENING.0.set(Listening::Asked);
+        MAIN.turn_end.set(Listening::Asked);
     } else {
         // No supported server refuses. What was told before counts as delivered then.
         events::note(Event::TurnOver);
@@ -53,7 +39,7 @@ pub fn tell() {
 
 /// Whether the module listens for nothing.
 pub fn is_idle() -> bool {
-    matches!(LISTENING.0.get(), Listening::Idle(_))
+    matches!(MAIN.turn_end.get(), Listening::Idle(_))
 }
 
 /// The module stops listening if that is for nothing. To be called by the timer's turn and by commands of connections
@@ -64,7 +50,7 @@ pub fn rest_if_idle() {
     }
     if let Some(ctx) = timer::own_context() {
         unsubscribe_from_event(ctx, raw::REDISMODULE_EVENT_EVENTLOOP, DATAVER);
-        LISTENING.0.set(Listening::No);
+        MAIN.turn_end.set(Listening::No);
     }
 }
 
@@ -73,7 +59,7 @@ unsafe extern "C" fn on_event_loop(_: *mut raw::RedisModuleCtx, _: raw::RedisMod
         return;
     }
     guard("event loop", || {
-        let idle_turns = match LISTENING.0.get() {
+        let idle_turns = match MAIN.turn_end.get() {
             Listening::No => return,
             Listening::Asked => {
                 events::note(Event::TurnOver);
@@ -81,7 +67,7 @@ unsafe extern "C" fn on_event_loop(_: *mut raw::RedisModuleCtx, _: raw::RedisMod
             }
             Listening::Idle(turns) => turns.saturating_add(1),
         };
-        LISTENING.0.set(Listening::Idle(idle_turns));
+        MAIN.turn_end.set(Listening::Idle(idle_turns));
         if idle_turns == MOST_IDLE_TURNS {
             timer::wake();
         }

@@ -17,9 +17,9 @@ use crate::shell::clients::connections::connection_of;
 use crate::shell::ffi::call::{CallAs, CallReply};
 use crate::shell::ffi::command_keys::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::server::has_user;
 use crate::shell::ffi::string::Str;
+use crate::shell::main_state::MAIN;
 use crate::shell::turn;
 
 /// Which argument is the command's name.
@@ -27,7 +27,7 @@ const COMMAND_ARGUMENT: usize = 3;
 
 /// Runs the command.
 pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
-    let _innermost = Innermost::enter(&RUNNING).ok_or(errors::EXEC_WITHIN_EXEC)?;
+    let _innermost = Innermost::enter(&MAIN.exec.is_running).ok_or(errors::EXEC_WITHIN_EXEC)?;
     let (key, command) = (args[1], &args[COMMAND_ARGUMENT..]);
     let keys = all_keys(ctx, key, command);
     gate::compare_slots(&keys)?;
@@ -55,7 +55,8 @@ pub fn tell_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
     ctx.tell_key(KeyArgument { position: 1, flags: key_flags(Access::Read) });
     // A command that has keys of a further LOCK.EXEC, directly or by way of another module, would have us called within
     // us, as deep as there are arguments.
-    let (Some(_outermost), Some(command)) = (Innermost::enter(&TELLING), strings.get(COMMAND_ARGUMENT..)) else {
+    let (Some(_outermost), Some(command)) = (Innermost::enter(&MAIN.exec.is_telling), strings.get(COMMAND_ARGUMENT..))
+    else {
         return;
     };
     for key in all_keys_of(ctx, command) {
@@ -101,16 +102,13 @@ fn call(ctx: Ctx<'_>, command: &[Str<'_>]) -> Result<CallReply, ErrorReply> {
     ctx.call(call_as, &name, args).ok_or(errors::INTERNAL_ERROR)
 }
 
-static RUNNING: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-static TELLING: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-
 /// What must not happen within itself happens as long as this lives.
 struct Innermost(&'static Cell<bool>);
 
 impl Innermost {
     /// `None`: it happens already.
-    fn enter(happens: &'static MainThread<Cell<bool>>) -> Option<Innermost> {
-        (!happens.0.replace(true)).then_some(Innermost(&happens.0))
+    fn enter(happens: &'static Cell<bool>) -> Option<Innermost> {
+        (!happens.replace(true)).then_some(Innermost(happens))
     }
 }
 

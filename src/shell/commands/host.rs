@@ -19,7 +19,6 @@ use uuid::Uuid;
 use super::exec;
 use crate::shell::background::events::{self, Step};
 use crate::shell::background::gate;
-use crate::shell::background::slots::slot_of;
 use crate::shell::clients::connections::connection_of;
 use crate::shell::clients::parking::Parking;
 use crate::shell::clients::waiting_clients::WaitingClients;
@@ -30,6 +29,7 @@ use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::keyspace::lock_key::{ReadContent, ReadKey};
 use crate::shell::keyspace::store::Store;
 use crate::shell::keyspace::{datatype, received};
+use crate::shell::slots::slot_of;
 use crate::shell::turn::{self, AloneTurn};
 use crate::shell::{clock, settings};
 
@@ -135,7 +135,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     fn has_more_than_keys(self) -> bool {
-        events::concern_several() || events::concern_anybody()
+        events::concern_anybody()
     }
 
     fn is_closing(self, client: ClientId) -> bool {

@@ -7,7 +7,6 @@ use std::ptr::NonNull;
 use command::host::Scanned;
 use redis_module::raw;
 
-use super::command_filter::{CommandFilter, FilteredCommand};
 use super::context::Ctx;
 use super::string::{OwnedStr, Str};
 use super::{api, probe};
@@ -102,25 +101,38 @@ impl Drop for Reply {
 /// until the server ends. It does reset that where a command filter has changed the command's name; so one puts another
 /// string with the same name in its place. The client is well again afterwards.
 pub fn call_again<R>(ctx: Ctx<'_>, call: impl FnOnce() -> R) -> R {
-    /// The filters see every command: this one is there for the one call only.
-    struct ForOneCall<'c>(Ctx<'c>, Option<CommandFilter>);
+    let _filter = CopyingNames::begin(ctx);
+    call()
+}
 
-    impl Drop for ForOneCall<'_> {
-        fn drop(&mut self) {
-            if let Some(filter) = self.1.take() {
-                // SAFETY: it is ended once, here, and no command is being filtered.
-                unsafe { filter.unregister(self.0) };
-            }
+/// A command filter, which is called for every command of the server: it is there for one call only.
+struct CopyingNames<'c>(Ctx<'c>, NonNull<raw::RedisModuleCommandFilter>);
+
+impl CopyingNames<'_> {
+    fn begin(ctx: Ctx<'_>) -> Option<CopyingNames<'_>> {
+        // SAFETY: the callback is a function of this module.
+        let filter = unsafe { api!(RedisModule_RegisterCommandFilter(ctx.raw(), Some(copy_name), 0)) };
+        NonNull::new(filter).map(|filter| CopyingNames(ctx, filter))
+    }
+}
+
+impl Drop for CopyingNames<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the filter is this module's and ended once, here; no command is being filtered.
+        unsafe { api!(RedisModule_UnregisterCommandFilter(self.0.raw(), self.1.as_ptr())) };
+    }
+}
+
+/// Puts another string object with the same bytes in the place of the command's name.
+unsafe extern "C" fn copy_name(command: *mut raw::RedisModuleCommandFilterCtx) {
+    // SAFETY: the command is being filtered; the server owns the new string once it has replaced the old one.
+    unsafe {
+        let Some(name) = Str::new(api!(RedisModule_CommandFilterArgGet(command, 0))) else { return };
+        let copy = OwnedStr::new(name.bytes());
+        if api!(RedisModule_CommandFilterArgReplace(command, 0, copy.as_str().raw())) == 0 {
+            std::mem::forget(copy);
         }
     }
-
-    unsafe extern "C" fn copy_name(command: *mut raw::RedisModuleCommandFilterCtx) {
-        // SAFETY: what the filter was called with.
-        unsafe { FilteredCommand::new(command) }.copy_name();
-    }
-
-    let _filter = ForOneCall(ctx, CommandFilter::register(ctx, copy_name));
-    call()
 }
 
 /// Runs `command key word` as a script would, so that the server refuses what it would refuse a client.

@@ -45,12 +45,6 @@ impl<'c> Ctx<'c> {
         self.flags() & flags != 0
     }
 
-    /// Whether a transaction or the server's own data is being run, whoever's context this is.
-    pub fn is_in_exec_or_loading(self) -> bool {
-        let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-        self.has_flag(raw::REDISMODULE_CTX_FLAGS_MULTI | loading)
-    }
-
     /// The server's number for the client; in a script that of the script's own, in a call by another module that of a
     /// temporary one.
     pub fn client_id(self) -> u64 {

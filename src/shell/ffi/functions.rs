@@ -80,7 +80,7 @@ table! {
         RedisModule_StopTimer RedisModule_SubscribeToKeyspaceEvents;
     "6.0":
         RedisModule_AvoidReplicaTraffic RedisModule_CommandFilterArgGet RedisModule_CommandFilterArgReplace
-        RedisModule_CommandFilterArgsCount RedisModule_DbSize RedisModule_FreeModuleUser
+        RedisModule_DbSize RedisModule_FreeModuleUser
         RedisModule_FreeServerInfo RedisModule_GetClientInfoById RedisModule_GetKeyNameFromIO
         RedisModule_GetServerInfo RedisModule_InfoAddFieldCString RedisModule_InfoAddFieldULongLong
         RedisModule_InfoAddSection RedisModule_IsIOError RedisModule_NotifyKeyspaceEvent

@@ -1,5 +1,6 @@
 //! The server's main thread, and values that only it touches.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of the main thread.
@@ -21,7 +22,23 @@ fn thread_id() -> usize {
 }
 
 /// A value that only the server's main thread touches.
-pub struct MainThread<T>(pub T);
+pub struct MainThread<T>(T);
+
+impl<T> MainThread<T> {
+    /// To be a `static`.
+    pub const fn new(value: T) -> MainThread<T> {
+        MainThread(value)
+    }
+}
+
+impl<T> Deref for MainThread<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 // SAFETY: the server runs commands, callbacks, events and timers of a module on its main thread, one after the other.
 // Another module may run a command on a thread of its own, while it has the server's lock and the main thread sleeps:

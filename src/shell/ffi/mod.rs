@@ -15,7 +15,6 @@
 //! | `server`         | what does the server know of itself and of clients; channels           |
 //! | `info`           | how does the module add a section to INFO                              |
 //! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
-//! | `command_filter` | how is a command seen before it runs                                   |
 //! | `command_keys`   | which arguments of a command are keys                                  |
 //! | `command_info`   | how is a command registered and described                              |
 //! | `module`         | what does the module tell the server about itself                      |
@@ -33,7 +32,6 @@
 pub mod blocked;
 pub mod call;
 pub mod clock;
-pub mod command_filter;
 pub mod command_info;
 pub mod command_keys;
 pub mod context;

@@ -79,22 +79,29 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
             }
             state::borrow(|state, _| state.manager.fences.raise(fence));
         }
-        note_holders(rdb, &lock);
+        note_loaded(rdb, &lock);
         held::changed(None, lock.held_family());
         Box::into_raw(Box::new(lock)).cast()
     })
     .unwrap_or(null_mut())
 }
 
-/// Some of several holders may have ended before the key does, or all of them; of a vacant lock nobody is left. The key
-/// is inspected when it is there: a RESTORE is followed by a turn, and so is the end of a load.
-fn note_holders(rdb: Rdb, lock: &Lock) {
-    if let (Some(ends), Some((db, name))) = (lock.ends_when_loaded(), rdb.key()) {
+/// Some of several holders may have ended before the key does, or all of them; a vacant lock has none left. The holder
+/// of a waited-for key has to be known at once, for a deadlock. The key is inspected when it is there: a RESTORE is
+/// followed by a turn, and so is the end of a load.
+fn note_loaded(rdb: Rdb, lock: &Lock) {
+    let Some((db, name)) = rdb.key() else { return };
+    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    let is_restored = rdb.context().is_some_and(|ctx| !ctx.has_flag(loading));
+    let (ends, is_waited_for) = (lock.ends_when_loaded(), is_restored && events::concern_anybody());
+    if let Some(ends) = ends {
         events::note(Event::SeveralHold(Key::new(db, name.bytes()), ends));
-        let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-        if rdb.context().is_some_and(|ctx| !ctx.has_flag(loading)) {
-            timer::wake();
-        }
+    }
+    if is_waited_for {
+        events::note(Event::KeyTouched(Key::new(db, name.bytes())));
+    }
+    if is_restored && (ends.is_some() || is_waited_for) {
+        timer::wake();
     }
 }
 
@@ -173,12 +180,12 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
     });
 }
 
-/// Whether a lock that leaves its key may come to another one, by RENAME or MOVE, with leases that somebody has to end
-/// there. The server tells where, and it does so after this.
+/// Whether a lock that leaves its key may come to another one, by RENAME or MOVE, with leases that have to end there.
+/// The server tells where, and it does so after this.
 fn may_come_to_another_key(lock: &Lock) -> bool {
     let is_over = |lock: &Lock| lock.last_deadline().is_some_and(|last| last.is_over(clock::now().timestamp()));
     // The server has removed it when it was over, unless it has just been restored.
-    lock.has_several_holders() && (!is_over(lock) || events::is_any()) && key_events::keys_may_move()
+    lock.has_several_holders() && (!is_over(lock) || events::is_any())
 }
 
 unsafe extern "C" fn save_fence(rdb: *mut raw::RedisModuleIO, _: c_int) {

@@ -7,39 +7,21 @@
 //! the flushes. FLUSHDB of the only database with keys is one of all. What FLUSHDB ASYNC takes from one of several
 //! counts until it is freed.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use lock::value::by_family::ByFamily;
 use lock::value::claim::Family;
 
-use crate::shell::ffi::main_thread::{self, MainThread};
+use crate::shell::ffi::main_thread;
+use crate::shell::main_state::{Flushed, MAIN};
 use crate::shell::state;
 
-/// What came and went on the main thread, without the rules.
-static HERE: MainThread<Cell<ByFamily<i64>>> = MainThread(Cell::new(ByFamily([0; 4])));
-
-/// What other threads have freed.
+/// What other threads have freed: a static, as they write it.
 static FREED_ELSEWHERE: ByFamily<AtomicI64> = ByFamily([const { AtomicI64::new(0) }; 4]);
 
-/// The last flush of all databases.
-static FLUSHED: MainThread<Cell<ByFamily<Flushed>>> = MainThread(Cell::new(ByFamily([Flushed::NOTHING; 4])));
-
-/// What was in memory when all databases had been flushed.
-#[derive(Clone, Copy)]
-struct Flushed {
-    locks: i64,
-    /// How many other threads had freed by then.
-    freed_before: i64,
-}
-
-impl Flushed {
-    const NOTHING: Flushed = Flushed { locks: 0, freed_before: 0 };
-
-    /// How many of them are still in memory.
-    fn left(self, freed: i64) -> i64 {
-        (self.locks - (freed - self.freed_before)).max(0)
-    }
+/// How many of the locks that were flushed are still in memory.
+fn left(flushed: Flushed, freed: i64) -> i64 {
+    (flushed.locks - (freed - flushed.freed_before)).max(0)
 }
 
 /// At the module's start.
@@ -49,10 +31,10 @@ pub fn start() {
 
 /// A key held this before, and holds that now, but not by what the rules did. Main thread only.
 pub fn changed(before: Option<Family>, after: Option<Family>) {
-    let mut here = HERE.0.get();
+    let mut here = MAIN.held.here.get();
     before.into_iter().for_each(|family| *here.of_mut(family) -= 1);
     after.into_iter().for_each(|family| *here.of_mut(family) += 1);
-    HERE.0.set(here);
+    MAIN.held.here.set(here);
 }
 
 /// The server frees a lock that somebody held, on any thread.
@@ -67,7 +49,7 @@ pub fn freed(family: Family) {
 /// All databases are empty now.
 pub fn all_flushed() {
     let Some(by_rules) = state::peek(|state| state.manager.statistics.stored()) else { return };
-    FLUSHED.0.set(ByFamily::make(|family| {
+    MAIN.held.flushed.set(ByFamily::make(|family| {
         let freed = FREED_ELSEWHERE.of(family).load(Ordering::Relaxed);
         Flushed { locks: in_memory(by_rules, family, freed), freed_before: freed }
     }));
@@ -77,11 +59,11 @@ pub fn all_flushed() {
 pub fn stored(by_rules: ByFamily<i64>) -> ByFamily<u64> {
     ByFamily::make(|family| {
         let freed = FREED_ELSEWHERE.of(family).load(Ordering::Relaxed);
-        let stored = in_memory(by_rules, family, freed) - FLUSHED.0.get().of(family).left(freed);
+        let stored = in_memory(by_rules, family, freed) - left(*MAIN.held.flushed.get().of(family), freed);
         u64::try_from(stored).unwrap_or(0)
     })
 }
 
 fn in_memory(by_rules: ByFamily<i64>, family: Family, freed_elsewhere: i64) -> i64 {
-    by_rules.of(family) + HERE.0.get().of(family) - freed_elsewhere
+    by_rules.of(family) + MAIN.held.here.get().of(family) - freed_elsewhere
 }

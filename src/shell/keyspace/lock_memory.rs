@@ -1,6 +1,5 @@
 //! The memory of stored locks: 64 bytes each, made where the server can keep them.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,37 +9,31 @@ use redis_module::raw;
 
 use super::held;
 use crate::shell::ffi::key::OpenKey;
-use crate::shell::ffi::main_thread::MainThread;
-
-/// The server's handle of our data type.
-static TYPE: MainThread<Cell<*mut raw::RedisModuleType>> = MainThread(Cell::new(null_mut()));
+use crate::shell::main_state::MAIN;
 
 /// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal; those
-/// of other locks may come from anywhere, `free` from another thread too.
+/// of other locks may come from anywhere, `free` from another thread too: so it is a static.
 static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
 
-/// The memory of locks that were removed, for the next ones: the server's allocator counts what it gives and takes,
-/// which would cost an uncontended pair 2 %.
-static SPARES: MainThread<RefCell<Vec<NonNull<Lock>>>> = MainThread(RefCell::new(Vec::new()));
-
-/// At most this many are kept, of 64 bytes each.
+/// The memory of at most this many removed locks, of 64 bytes each, is kept for the next ones: the server's allocator
+/// counts what it gives and takes, which would cost an uncontended pair 2 %.
 const MOST_SPARES: usize = 1024;
 
 /// At the module's start, when the data type was registered.
 pub fn start(data_type: *mut raw::RedisModuleType) {
-    TYPE.0.set(data_type);
+    MAIN.lock_memory.data_type.set(data_type);
 }
 
 /// The server's handle of our data type.
 #[inline]
 pub fn data_type() -> *mut raw::RedisModuleType {
-    TYPE.0.get()
+    MAIN.lock_memory.data_type.get()
 }
 
 /// A lock, made where the server can keep it. Whoever gets it hands it to the server, or it leaks.
 #[inline(always)]
 pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
-    let spare = SPARES.0.borrow_mut().pop();
+    let spare = MAIN.lock_memory.spares.borrow_mut().pop();
     let memory = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
     // SAFETY: it is memory for a lock, without one in it.
     unsafe { memory.write(lock()) };
@@ -72,7 +65,7 @@ pub fn is_removing(value: *const c_void) -> bool {
 pub unsafe fn free(lock: NonNull<Lock>) {
     // Nobody else has this very lock: it is the main thread, inside `remove`.
     if is_removing(lock.as_ptr().cast()) {
-        let mut spares = SPARES.0.borrow_mut();
+        let mut spares = MAIN.lock_memory.spares.borrow_mut();
         if spares.len() < MOST_SPARES {
             // SAFETY: the lock is ours.
             unsafe { lock.drop_in_place() };

@@ -6,7 +6,7 @@
 //! | `lock_key`    | which lock is under an open key                |
 //! | `lock_memory` | where does a lock lie in memory                |
 //! | `datatype`    | what does the server ask of the data type      |
-//! | `key_events`  | what does the server tell of single keys       |
+//! | `key_events`  | where has a lock with several holders gone     |
 //! | `held`        | how many keys hold a lock                      |
 //! | `removals`    | which locks expired or were removed by others  |
 //! | `received`    | what does an effect of the primary do to a key |

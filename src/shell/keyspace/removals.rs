@@ -1,8 +1,6 @@
 //! Locks that leave their keys without a command of ours: by expiry, DEL, eviction, RENAME and so on. What is observed
 //! of that, and counted.
 
-use std::cell::{Cell, RefCell};
-
 use lock::key::{Key, KeyRef};
 use lock::manager::occurrence::EndedBy;
 use lock::value::fence::Fence;
@@ -13,25 +11,16 @@ use redis_module::raw;
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::{evictions, timer};
 use crate::shell::clock;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
+use crate::shell::main_state::MAIN;
 use crate::shell::{settings, state};
-
-/// Holds whose leases have ended with their keys.
-static EXPIRED: MainThread<Cell<u64>> = MainThread(Cell::new(0));
-
-/// Locks that expired when their keys were opened in this turn.
-static IN_TURN: MainThread<RefCell<Vec<(Key, Owner, Fence)>>> = MainThread(RefCell::new(Vec::new()));
-
-/// How many removals were told of since the last turn ended.
-static TOLD: MainThread<Cell<usize>> = MainThread(Cell::new(0));
 
 /// Outside of turns at most so many: a flush, or the server's expiry, removes thousands at once.
 const MOST_TOLD: usize = 1_000;
 
 /// How many holds have ended with their keys because their leases were over.
 pub fn expired() -> u64 {
-    EXPIRED.0.get()
+    MAIN.removals.expired.get()
 }
 
 /// A lock leaves its key. Not on a replica, which does what its primary says, nor out of an append-only file.
@@ -48,7 +37,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     let is_in_turn = state::is_in_use();
     let has_expired = is_in_turn || lock.may_have_expired(&clock::of_expiry());
     if has_expired {
-        EXPIRED.0.set(EXPIRED.0.get() + lock.holders() as u64);
+        MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
     }
     let Some((owner, fence)) = lock.latest_holder() else { return };
     if !(events::concern_anybody() || settings::observes_holds() || evictions::are_told()) {
@@ -56,15 +45,15 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     }
     // Neither the short road nor an inspection takes what its turn has brought.
     timer::wake();
-    let told = TOLD.0.get();
+    let told = MAIN.removals.told.get();
     if !is_in_turn && told == MOST_TOLD {
         return;
     }
-    TOLD.0.set(told + 1);
+    MAIN.removals.told.set(told + 1);
     let key = Key::new(db, name.bytes());
     evictions::note_removed(&key, owner, fence);
     if is_in_turn {
-        IN_TURN.0.borrow_mut().push((key, owner.clone(), fence));
+        MAIN.removals.in_turn.borrow_mut().push((key, owner.clone(), fence));
     } else {
         let by = if has_expired { EndedBy::Expired } else { EndedBy::Removed };
         events::note(Event::HoldRemoved(key, owner.clone(), fence, by));
@@ -73,7 +62,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
 
 /// The lock that expired when this key was opened, if that was not asked yet.
 pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
-    let mut expired = IN_TURN.0.borrow_mut();
+    let mut expired = MAIN.removals.in_turn.borrow_mut();
     let position = expired.iter().position(|(other, ..)| other.as_ref() == key)?;
     let (_, owner, fence) = expired.swap_remove(position);
     Some((owner, fence))
@@ -81,6 +70,6 @@ pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
 
 /// A turn is over: those for which nobody asked.
 pub fn take_rest() -> Vec<(Key, Owner, Fence)> {
-    TOLD.0.set(0);
-    IN_TURN.0.take()
+    MAIN.removals.told.set(0);
+    MAIN.removals.in_turn.take()
 }

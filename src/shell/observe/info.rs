@@ -4,13 +4,14 @@ use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use redis_module::raw;
 
-use super::durations::{Percentiles, HOLDS, WAITS};
 use super::longest_turn;
 use crate::shell::background::{events, timer};
 use crate::shell::clock;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::info::Section;
+use crate::shell::figures::Percentiles;
 use crate::shell::keyspace::{held, removals};
+use crate::shell::main_state::MAIN;
 use crate::shell::state::{self, State};
 
 /// The server collects INFO.
@@ -72,8 +73,8 @@ fn write(section: &Section, state: &State) {
     ] {
         section.number(name, number);
     }
-    for (name, durations) in [("wait", &WAITS), ("hold", &HOLDS)] {
-        let Percentiles { p50, p99, p999, max } = durations.percentiles(now);
+    for (name, durations) in [("wait", &MAIN.figures.waits), ("hold", &MAIN.figures.holds)] {
+        let Percentiles { p50, p99, p999, max } = durations.borrow_mut().percentiles(now);
         for (which, ms) in [("p50", p50), ("p99", p99), ("p999", p999), ("max", max)] {
             section.number(&format!("{name}_ms_{which}"), ms);
         }

@@ -3,15 +3,13 @@
 //! Other modules may hear an event and call a command of ours in the middle of it. So events are published when the
 //! turn is over and the state is free; and those of such a command come after all of the turn that it interrupts.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ffi::CStr;
 
 use lock::key::Key;
 
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::OwnedStr;
+use crate::shell::main_state::MAIN;
 
 /// An event of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,35 +38,30 @@ impl KeyEvent {
     }
 }
 
-static EVENTS: MainThread<RefCell<VecDeque<(KeyEvent, Key)>>> = MainThread(RefCell::new(VecDeque::new()));
-/// Whether there are any.
-static IS_ANY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-static IS_PUBLISHING: MainThread<Cell<bool>> = MainThread(Cell::new(false));
-
 /// Puts an event down, to be published when the turn is over.
 pub fn note(event: KeyEvent, key: Key) {
-    EVENTS.0.borrow_mut().push_back((event, key));
-    IS_ANY.0.set(true);
+    MAIN.key_events.events.borrow_mut().push_back((event.name(), key));
+    MAIN.key_events.is_any.set(true);
 }
 
 /// Publishes what was put down. The state must be free.
 #[inline]
 pub fn publish(ctx: Ctx<'_>) {
-    if IS_ANY.0.get() {
+    if MAIN.key_events.is_any.get() {
         publish_all(ctx);
     }
 }
 
 #[cold]
 fn publish_all(ctx: Ctx<'_>) {
-    if IS_PUBLISHING.0.replace(true) {
+    if MAIN.key_events.is_publishing.replace(true) {
         return;
     }
     let _publishing = Publishing;
     let db = ctx.db();
     while let Some((event, key)) = take_next() {
         ctx.select_db(key.db);
-        ctx.notify(event.name(), OwnedStr::new(&key.name).as_str());
+        ctx.notify(event, OwnedStr::new(&key.name).as_str());
     }
     ctx.select_db(db);
 }
@@ -78,13 +71,13 @@ struct Publishing;
 
 impl Drop for Publishing {
     fn drop(&mut self) {
-        IS_PUBLISHING.0.set(false);
+        MAIN.key_events.is_publishing.set(false);
     }
 }
 
-fn take_next() -> Option<(KeyEvent, Key)> {
-    let mut events = EVENTS.0.borrow_mut();
+fn take_next() -> Option<(&'static CStr, Key)> {
+    let mut events = MAIN.key_events.events.borrow_mut();
     let next = events.pop_front();
-    IS_ANY.0.set(!events.is_empty());
+    MAIN.key_events.is_any.set(!events.is_empty());
     next
 }

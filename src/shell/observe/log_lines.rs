@@ -1,7 +1,6 @@
 //! Lines in the server's log. At most one a second of each kind, which then tells how many were left out: what clients
 //! do cannot flood the log. Names are quoted, escaped and cut; and no message is a format.
 
-use std::cell::RefCell;
 use std::fmt::{self, Display};
 
 use command::errors::Quoted;
@@ -10,10 +9,7 @@ use lock::value::owner::Owner;
 use lock::value::time::Instant;
 
 use crate::shell::ffi::context::{Ctx, LogLevel};
-use crate::shell::ffi::main_thread::MainThread;
-
-/// Milliseconds between two lines of one kind.
-const BETWEEN_MS: u64 = 1_000;
+use crate::shell::main_state::{MAIN, PACED_LINES};
 
 /// What a line tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +30,7 @@ pub enum LineKind {
     Evicted,
 }
 
-/// How many kinds there are.
-const KINDS: usize = LineKind::Evicted as usize + 1;
+const _: () = assert!(PACED_LINES == LineKind::Evicted as usize + 1);
 
 impl LineKind {
     fn level(self) -> LogLevel {
@@ -46,30 +41,9 @@ impl LineKind {
     }
 }
 
-/// Of one kind: when its last line was, and what was left out since.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pace {
-    last: Option<Instant>,
-    left_out: u64,
-}
-
-impl Pace {
-    /// How many were left out before this line; `None`: it is left out too.
-    fn admit(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.ms_since(last) < BETWEEN_MS) {
-            self.left_out += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.left_out))
-    }
-}
-
-static PACES: MainThread<RefCell<[Pace; KINDS]>> = MainThread(RefCell::new([Pace { last: None, left_out: 0 }; KINDS]));
-
 /// Writes a line, unless there was one of its kind within the last second.
 pub fn write(ctx: Ctx<'_>, now: Instant, kind: LineKind, message: impl Display) {
-    let Some(left_out) = PACES.0.borrow_mut()[kind as usize].admit(now) else { return };
+    let Some(left_out) = MAIN.figures.lines.borrow_mut()[kind as usize].admit(now) else { return };
     let rest = LeftOut(left_out);
     ctx.log(kind.level(), &format!("redis-lock: {message}{rest}"));
 }

@@ -1,15 +1,10 @@
 //! How long turns hold the server: those of the timer, and of commands that meet somebody who waits.
 
-use std::cell::RefCell;
-
 use lock::value::time::Instant;
 
-use super::windows::{Max, Windows};
 use crate::shell::background::events;
 use crate::shell::clock;
-use crate::shell::ffi::main_thread::MainThread;
-
-static LONGEST: MainThread<RefCell<Windows<Max>>> = MainThread(RefCell::new(Windows::new(Max(0), Max(0))));
+use crate::shell::main_state::MAIN;
 
 /// A turn that is measured: from here to its end.
 pub struct Turn {
@@ -34,12 +29,16 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let Some(began_us) = self.began_us else { return };
         let now_us = clock::end_turn();
-        LONGEST.0.borrow_mut().current(Instant::from_ms(now_us / 1000)).add(now_us.saturating_sub(began_us));
+        MAIN.figures
+            .longest_turn
+            .borrow_mut()
+            .current(Instant::from_ms(now_us / 1000))
+            .add(now_us.saturating_sub(began_us));
     }
 }
 
 /// The longest of the last one to two minutes, in microseconds.
 pub fn longest_us() -> u64 {
-    let mut longest = LONGEST.0.borrow_mut();
+    let mut longest = MAIN.figures.longest_turn.borrow_mut();
     longest.both(clock::instant()).iter().map(|max| max.0).max().unwrap_or(0)
 }

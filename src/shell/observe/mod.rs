@@ -7,15 +7,11 @@
 //! | `report`          | what is told of each occurrence: entries, lines, key events    |
 //! | `log_lines`       | which lines come into the server's log, and how often          |
 //! | `keyspace_events` | how is lock.keyspace-events published                          |
-//! | `durations`       | how long did waits and holds last                              |
 //! | `longest_turn`    | how long did a turn hold the server                            |
-//! | `windows`         | how are figures kept for one to two minutes and then forgotten |
 
-mod durations;
 pub mod info;
 pub mod keyspace_events;
 mod log_lines;
 pub mod longest_turn;
 pub mod occurrences;
 mod report;
-mod windows;

@@ -4,12 +4,12 @@ use command::lock_log::LockLog;
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
-use super::durations::{HOLDS, WAITS};
 use super::report::Reporter;
 use crate::shell::background::events;
 use crate::shell::clients::waiting_clients::WaitingClients;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::keyspace::removals;
+use crate::shell::main_state::MAIN;
 
 /// Takes what a turn has brought.
 #[inline]
@@ -30,10 +30,10 @@ pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut Wa
 fn take_samples(manager: &mut LockManager, now: &Now) {
     let now = now.instant();
     let held = |ms| {
-        HOLDS.add(now, ms);
+        MAIN.figures.holds.borrow_mut().add(now, ms);
         events::set_sampling(false);
     };
-    manager.samples.take(|ms| WAITS.add(now, ms), held);
+    manager.samples.take(|ms| MAIN.figures.waits.borrow_mut().add(now, ms), held);
 }
 
 /// Out of line: nothing is told of most turns.

@@ -13,21 +13,16 @@
 //! loading. So where only a backlog counts, the server's cron looks again. In a cluster, where slots are moved by
 //! streams of effects too, somebody always counts as consuming.
 
-use std::cell::Cell;
-
 use redis_module::raw;
 
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::server::info_field;
-
-static ANY: MainThread<Cell<bool>> = MainThread(Cell::new(true));
-static BACKLOG_ONLY: MainThread<Cell<bool>> = MainThread(Cell::new(false));
+use crate::shell::main_state::MAIN;
 
 /// Whether effects have to be sent.
 #[inline]
 pub fn is_any() -> bool {
-    ANY.0.get()
+    MAIN.consumers.is_any.get()
 }
 
 /// Counts again. To be called at each of the events above.
@@ -36,13 +31,13 @@ pub fn count(ctx: Ctx<'_>) {
     let is_there = |field| info_field(ctx, c"replication", field) != Some(0);
     let is_told = ctx.has_flag(always) || is_there(c"connected_slaves");
     let is_backlog = !is_told && is_there(c"repl_backlog_active");
-    BACKLOG_ONLY.0.set(is_backlog);
-    ANY.0.set(is_told || is_backlog);
+    MAIN.consumers.is_backlog_only.set(is_backlog);
+    MAIN.consumers.is_any.set(is_told || is_backlog);
 }
 
 /// The server's cron: what goes without an event is looked for.
 pub fn cron(ctx: Ctx<'_>) {
-    if BACKLOG_ONLY.0.get() {
+    if MAIN.consumers.is_backlog_only.get() {
         count(ctx);
     }
 }

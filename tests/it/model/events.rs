@@ -38,7 +38,7 @@ impl Play<'_> {
                 self.change(event)?;
                 self.note_expire(&event);
                 self.model.happen(event);
-                self.settle(Vec::new())
+                self.let_rounds_notice(&[event])
             }
         }
     }
@@ -85,7 +85,7 @@ impl Play<'_> {
             return Err(format!("RESTORE {to}: {reply:?}"));
         }
         self.model.happen(Event::Restored(from, to));
-        self.settle(Vec::new())
+        self.let_rounds_notice(&[Event::Restored(from, to)])
     }
 
     /// The number of one of those who wait on a blocked connection.

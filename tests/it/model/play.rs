@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock::testing::contract::*;
 use lock::testing::fences::Fences;
-use lock::testing::model::{Holder, Model, Until, Value};
+use lock::testing::model::{Holder, Lock, Model, Until, Value};
 use lock::testing::schedule::{Cast, Step};
 use lock::testing::world::Saved;
 
@@ -20,7 +20,7 @@ pub(super) const KEEP_PLACE: Ms = 60 * stretch::TIMES;
 /// How late, in ms, that may happen which happens at once: a timer that is made in a timer's callback takes one.
 pub(super) const LATE: Ms = 2;
 
-/// How late the module may notice that a lease that is waited for ends sooner: its keys are inspected that often.
+/// How late the module may notice what other commands do to a key: it is inspected that often.
 const INSPECTED: Ms = 10 + LATE;
 
 /// How late the module may notice that somebody has set the clock: 2 ms until the server's cron.
@@ -322,7 +322,33 @@ impl<'s> Play<'s> {
         for ((command, expected), reply) in expected.iter().zip(replies.items()) {
             self.compare_outcome(command, *expected, reply)?;
         }
-        self.settle(Vec::new())
+        self.let_rounds_notice(&events)
+    }
+
+    /// What other commands have done is noticed by a round of inspections: what a waited-for key has become, and that
+    /// the leases of several holders end sooner, which a later time to live must not change.
+    pub(super) fn let_rounds_notice(&mut self, events: &[Event]) -> Result {
+        let mut is_put = false;
+        let mut are_several = false;
+        for event in events {
+            match event {
+                Event::Overwritten(key) | Event::Renamed(_, key) | Event::Restored(_, key) => {
+                    is_put = true;
+                    if let Some(Value::Lock(Lock { until: Until::At(end), .. })) = self.model.value(key) {
+                        self.shortened.insert(key, (*end, self.now.monotonic + INSPECTED));
+                    }
+                }
+                Event::Expire(key, _) => {
+                    are_several |= matches!(self.model.value(key), Some(Value::Lock(lock)) if lock.holders.len() > 1);
+                }
+                _ => {}
+            }
+        }
+        self.settle_within(if is_put { INSPECTED } else { LATE }, Vec::new(), Vec::new())?;
+        if are_several {
+            self.pass(INSPECTED)?;
+        }
+        Ok(())
     }
 
     /// A waiter's connection ends in the turn of a command. Of a waiter whose owner has but this one request: what else

@@ -197,91 +197,125 @@ fn leases_end_when_a_pause_is_over() {
     until_gone(&mut client, "unpaused");
 }
 
-/// What is done to a key whose holders have 60 and 90 s; their deadlines then, and the key's.
-type Shortened = (&'static [&'static str], [i64; 2], i64);
+/// What is done to a key whose holders have 60 and 90 s; their deadlines then, and the key's: after a transaction, and
+/// where a round of inspections has come after each line.
+type Shortened = (&'static [&'static str], [i64; 2], [i64; 2], i64);
 
 const SHORTENED: &[Shortened] = &[
-    (&["PEXPIRE k 5000", "PEXPIRE k 50000"], [5_000, 5_000], 50_000),
-    (&["PEXPIRE k 75000", "PERSIST k"], [60_000, 75_000], -1),
-    (&["PEXPIRE k 5000", "PEXPIRE k 70000", "PEXPIRE k 3000", "EXPIRE k 80"], [3_000, 3_000], 80_000),
-    (&["PEXPIRE k 70000", "PEXPIRE k 5000", "PERSIST k", "PEXPIRE k 90000"], [5_000, 5_000], 90_000),
-    (&["PEXPIRE k 5000", "RWLOCK.RENEW k b PX 40000"], [5_000, 40_000], 40_000),
-    (&["PEXPIRE k 5000", "PERSIST k", "RENAME k other", "PERSIST other", "RENAME other k"], [5_000, 5_000], -1),
-    (&["PEXPIRE k 5000", "PERSIST k", "SWAPDB 0 1", "SWAPDB 1 0"], [5_000, 5_000], -1),
-    (&["PERSIST k", "PEXPIRE k 500000"], [60_000, 90_000], 500_000),
+    (&["PEXPIRE k 5000", "PEXPIRE k 50000"], [50_000, 50_000], [5_000, 5_000], 50_000),
+    (&["PEXPIRE k 75000", "PERSIST k"], [60_000, 90_000], [60_000, 75_000], -1),
+    (&["PEXPIRE k 5000", "PEXPIRE k 70000", "PEXPIRE k 3000", "EXPIRE k 80"], [60_000, 80_000], [3_000, 3_000], 80_000),
+    (&["PEXPIRE k 70000", "PEXPIRE k 5000", "PERSIST k", "PEXPIRE k 90000"], [60_000, 90_000], [5_000, 5_000], 90_000),
+    (&["PEXPIRE k 5000", "RWLOCK.RENEW k b PX 40000"], [5_000, 40_000], [5_000, 40_000], 40_000),
+    (
+        &["PEXPIRE k 5000", "PERSIST k", "RENAME k other", "PERSIST other", "RENAME other k"],
+        [60_000, 90_000],
+        [5_000, 5_000],
+        -1,
+    ),
+    (&["PEXPIRE k 5000", "PERSIST k", "SWAPDB 0 1", "SWAPDB 1 0"], [60_000, 90_000], [5_000, 5_000], -1),
+    (&["PERSIST k", "PEXPIRE k 500000"], [60_000, 90_000], [60_000, 90_000], 500_000),
 ];
 
-/// Lengthening changes no holder, whoever looks when: nobody, the transaction itself after each line, or each line from
-/// a client of its own. Replicas and the append-only file agree.
+/// Two hold `seen`, whose names come after all others: when a round has stored what happened to it, it has stored what
+/// happened to others before.
+const SEEN: [&str; 2] = ["RWLOCK.ACQUIRE seen a READ PX 900000", "RWLOCK.ACQUIRE seen b READ PX 900000"];
+
+/// A round of inspections has come to every lock with several holders.
+fn until_a_round_has_come(client: &mut Client) {
+    let left = client.pttl("seen");
+    // The databases may be swapped.
+    if left < 0 {
+        return;
+    }
+    let before = client.run("DUMP seen");
+    assert_eq!(client.run(&format!("PEXPIRE seen {}", left - 10)), Reply::Int(1));
+    until("a round comes", || client.run("DUMP seen") != before);
+}
+
+/// Lengthening changes no holder; of several changes in one transaction the last counts, whoever looks meanwhile.
+/// Replicas and the append-only file agree.
 #[test]
-fn a_deadline_that_was_shorter_for_a_moment_counts_whoever_looks_when() {
+fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_last_counts() {
     let mut master = Server::builder().appendonly().start();
     let replica = Server::builder().replica_of(&master).start();
     in_sync(&master, &replica);
     let mut client = master.client();
-    let assert_ends = |server: &Server, expected: &Shortened, how: &str| {
-        let (lines, holders, key) = expected;
+    all_at_once(&mut client, &SEEN.map(str::to_owned));
+    let assert_ends = |server: &Server, holders: &[i64; 2], key: i64, how: &str| {
         let mut client = server.client();
         for (owner, ms) in ["a", "b"].into_iter().zip(holders) {
             let left = left(&mut client, "k", owner);
-            assert!((ms - 2_000..=*ms).contains(&left), "{lines:?}, {how}: {owner} has {left} ms of {ms}");
+            assert!((ms - 2_000..=*ms).contains(&left), "{how}: {owner} has {left} ms of {ms}");
         }
         let left = client.pttl("k");
-        assert!((key - 2_000..=*key).contains(&left) && (left < 0) == (*key < 0), "{lines:?}, {how}: {left}");
+        assert!((key - 2_000..=key).contains(&left) && (left < 0) == (key < 0), "{how}: {left}");
     };
-    for row in SHORTENED {
-        let (lines, ..) = row;
-        for how in ["nobody looks", "looks itself", "one by one"] {
+    for (lines, after_transaction, after_each, key) in SHORTENED {
+        for way in ["a transaction", "a transaction that looks", "one by one"] {
             client.run("DEL k");
             all_at_once(&mut client, &together(TOGETHER[0], [60_000, 90_000]));
-            match how {
-                "nobody looks" => _ = multi(&mut client, lines),
-                "looks itself" => {
+            let mut expected = after_transaction;
+            match way {
+                "a transaction" => _ = multi(&mut client, lines),
+                "a transaction that looks" => {
                     let looked: Vec<&str> = lines.iter().flat_map(|line| [*line, "LOCK.INFO k"]).collect();
                     _ = multi(&mut client, &looked);
                 }
-                _ => lines.iter().for_each(|line| assert!(!master.client().run(line).is_error(), "{line}")),
+                _ => {
+                    expected = after_each;
+                    for line in *lines {
+                        assert!(!master.client().run(line).is_error(), "{line}");
+                        until_a_round_has_come(&mut client);
+                    }
+                }
             }
-            assert_ends(&master, row, how);
+            let how = format!("{lines:?}, {way}");
+            assert_ends(&master, expected, *key, &how);
             in_sync(&master, &replica);
-            assert_ends(&replica, row, how);
+            assert_ends(&replica, expected, *key, &how);
         }
-        let replies = multi(&mut client, &["DEL k"]);
-        assert_eq!(replies, [Reply::Int(1)]);
     }
+    client.run("DEL k");
     all_at_once(&mut client, &together(TOGETHER[0], [60_000, 90_000]));
-    multi(&mut client, &["PEXPIRE k 30000", "PEXPIRE k 50000"]);
-    let row: Shortened = (&["restarted"], [30_000, 30_000], 50_000);
-    assert_ends(&master, &row, "before");
+    client.run("PEXPIRE k 30000");
+    until_a_round_has_come(&mut client);
+    client.run("PEXPIRE k 50000");
+    assert_ends(&master, &[30_000, 30_000], 50_000, "before a restart");
     master.kill();
     master.restart();
-    assert_ends(&master, &row, "after");
+    assert_ends(&master, &[30_000, 30_000], 50_000, "after it");
 }
 
-/// What the transaction itself sees.
 #[test]
-fn who_looks_in_the_same_transaction_sees_it_too() {
+fn a_transaction_sees_the_time_to_live_that_it_has_just_set() {
     let server = Server::start();
     let mut client = server.client();
     all_at_once(&mut client, &together(TOGETHER[0], [60_000, 90_000]));
-    let replies =
-        multi(&mut client, &["PEXPIRE k 5000", "PEXPIRE k 50000", "LOCK.HELD k a", "LOCK.HELD k b", "LOCK.INFO k"]);
-    for held in &replies[2..4] {
-        assert_just_began(held.items()[2].int(), 5_000);
+    for ms in [5_000, 50_000] {
+        let expire = format!("PEXPIRE k {ms}");
+        let replies = multi(&mut client, &[&expire, "LOCK.HELD k a", "LOCK.HELD k b", "LOCK.INFO k"]);
+        if ms == 5_000 {
+            for held in &replies[1..3] {
+                assert_just_began(held.items()[2].int(), ms);
+            }
+            assert_just_began(replies[3].get("holders").items()[1].get("ttl").int(), ms);
+        }
+        assert_just_began(replies[3].get("ttl").int(), ms);
     }
-    assert_just_began(replies[4].get("holders").items()[1].get("ttl").int(), 5_000);
-    assert_just_began(replies[4].get("ttl").int(), 50_000);
 }
 
 #[test]
-fn holders_end_at_the_deadline_that_was_shorter_for_a_moment() {
+fn holders_end_at_the_deadline_that_was_shorter_before() {
     let server = quiet().start();
     let mut client = server.client();
+    all_at_once(&mut client, &SEEN.map(str::to_owned));
     for lengthen in ["PERSIST k", "PEXPIRE k 60000"] {
-        let mut lines = together(TOGETHER[1], [60_000, 90_000]);
-        lines.extend(["PEXPIRE k 60".into(), lengthen.into()]);
-        all_at_once(&mut client, &lines);
-        until_gone(&mut client, lengthen);
+        all_at_once(&mut client, &together(TOGETHER[1], [60_000, 90_000]));
+        client.run("PEXPIRE k 300");
+        until_a_round_has_come(&mut client);
+        client.run(lengthen);
+        until(&format!("k is gone: {lengthen}"), || client.run("EXISTS k") == Reply::Int(0));
     }
 }
 

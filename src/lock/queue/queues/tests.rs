@@ -225,26 +225,3 @@ fn somebody_is_behind_all_places_but_the_last() {
     fixture.queues.keep_place(ids[2]);
     assert_eq!(behind(&fixture.queues), [true, false, false], "a kept place is no waiter");
 }
-
-#[test]
-fn keys_that_are_waited_for_are_found_by_name_in_every_database() {
-    let mut fixture = Fixture::default();
-    fixture.wait("a", "kl", MUTEX);
-    let owner = Owner::new(b"a").unwrap();
-    let now = fixture.server.now().instant();
-    fixture.queues.enter(Arrival {
-        request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-        db: 3,
-        names: &[b"k"],
-        place: fixture.queues.last_place(Rank::Normal),
-        since: now,
-        until: None,
-        session: None,
-        may_come_back: true,
-    });
-    let mut dbs: Vec<_> = fixture.queues.keys_named(b"k").map(|key| (key.db, key.name)).collect();
-    dbs.sort_unstable();
-    assert_eq!(dbs, [(0, b"k".as_slice().into()), (3, b"k".as_slice().into())]);
-    assert_eq!(fixture.queues.keys_named(b"l").collect::<Vec<_>>(), [key("l")]);
-    assert_eq!(fixture.queues.keys_named(b"m").count(), 0);
-}

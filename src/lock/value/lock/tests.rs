@@ -306,7 +306,7 @@ fn settling_takes_out_those_whose_leases_are_over() {
     assert_eq!((mutex.first_deadline(until(7)), mutex.last_deadline()), (until(7), None));
 }
 
-/// With the deadline of the key: when the first of several ends, and what has ended them earlier.
+/// With the deadline of the key: when the first of several ends, and whether a holder is stored with a later end.
 #[test]
 fn several_holders_end_by_themselves_and_one_with_its_key() {
     let never = Deadline::Never;
@@ -315,20 +315,19 @@ fn several_holders_end_by_themselves_and_one_with_its_key() {
         (vec![], never, None),
         (vec![("a", MUTEX, 10)], until(5), None),
         (vec![a], until(5), None),
-        (vec![a, b], until(5), Some((until(5), Some(until(5))))),
-        (vec![a, b], until(20), Some((until(11), Some(until(20))))),
-        (vec![a, b], until(21), Some((until(11), None))),
-        (vec![a, b], never, Some((until(11), None))),
+        (vec![a, b], until(5), Some((until(5), true))),
+        (vec![a, b], until(20), Some((until(11), true))),
+        (vec![a, b], until(21), Some((until(11), false))),
+        (vec![a, b], never, Some((until(11), false))),
     ];
     for (grants, key_until, expected) in rows {
         let row = format!("{grants:?}, the key {key_until:?}");
         let lock = lock_with_leases(&grants);
         let are_several = expected.is_some();
         assert_eq!(lock.has_several_holders(), are_several, "{row}");
-        let ends = expected.map(|(first, shortened_to)| SeveralEnds { fence: fence(2), first, shortened_to });
+        let ends = expected.map(|(first, _)| SeveralEnds { fence: fence(2), first });
         assert_eq!(lock.several_ends(key_until), ends, "{row}");
-        // The key was to end at 3 once.
-        assert_eq!(lock.holders_until(key_until, until(3)), if are_several { until(3) } else { key_until }, "{row}");
+        assert_eq!(lock.outlives_key(key_until), expected.is_some_and(|(_, outlives)| outlives), "{row}");
         // What comes out of a file without a holder is to be removed; nobody knows the deadline of the key.
         let first = lock.ends_when_loaded().map(|ends| ends.first);
         let expected = if lock.is_vacant() { Some(until(0)) } else { are_several.then_some(until(11)) };

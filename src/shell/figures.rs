@@ -1,0 +1,198 @@
+//! Figures of the last one to two minutes, in bounded memory: how long waits and holds lasted, and turns at most. And
+//! how often the log tells of one kind of thing.
+
+use hdrhistogram::Histogram;
+use lock::value::time::Instant;
+
+/// How long a window is.
+const WINDOW_MS: u64 = 60_000;
+
+/// Something that gathers figures and can be emptied.
+pub trait Figures {
+    /// As if nothing had been gathered.
+    fn clear(&mut self);
+}
+
+/// Two windows.
+pub struct Windows<F> {
+    current: F,
+    previous: F,
+    /// When the current one began.
+    began: Instant,
+}
+
+impl<F: Figures> Windows<F> {
+    /// Two that are empty.
+    pub const fn new(current: F, previous: F) -> Windows<F> {
+        Windows { current, previous, began: Instant::START }
+    }
+
+    /// The window that gathers now.
+    pub fn current(&mut self, now: Instant) -> &mut F {
+        self.turn(now);
+        &mut self.current
+    }
+
+    /// Both: of this minute, and of the one before.
+    pub fn both(&mut self, now: Instant) -> [&F; 2] {
+        self.turn(now);
+        [&self.current, &self.previous]
+    }
+
+    fn turn(&mut self, now: Instant) {
+        let passed = now.ms_since(self.began) / WINDOW_MS;
+        if passed == 0 {
+            return;
+        }
+        std::mem::swap(&mut self.current, &mut self.previous);
+        self.current.clear();
+        if passed > 1 {
+            self.previous.clear();
+        }
+        self.began = self.began.plus_ms(passed * WINDOW_MS);
+    }
+}
+
+/// The largest of some numbers; 0 of none.
+#[derive(Default)]
+pub struct Max(pub u64);
+
+impl Max {
+    /// One more of them.
+    pub fn add(&mut self, number: u64) {
+        self.0 = self.0.max(number);
+    }
+}
+
+impl Figures for Max {
+    fn clear(&mut self) {
+        self.0 = 0;
+    }
+}
+
+/// A longer one counts as this: a year in ms.
+const LONGEST_MS: u64 = 31_536_000_000;
+
+/// Percentiles are exact to one in a hundred. One histogram takes 16 KB then.
+const DIGITS: u8 = 2;
+
+/// What is told of them, in ms; 0 of none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Percentiles {
+    pub p50: u64,
+    pub p99: u64,
+    pub p999: u64,
+    /// Exact.
+    pub max: u64,
+}
+
+/// Durations of one kind. Without any they take no memory.
+pub struct Durations(Option<Windows<Gathered>>);
+
+struct Gathered {
+    histogram: Histogram<u32>,
+    max: Max,
+}
+
+impl Gathered {
+    fn new() -> Gathered {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_MS, DIGITS).expect("the bounds are in order");
+        Gathered { histogram, max: Max(0) }
+    }
+}
+
+impl Figures for Gathered {
+    fn clear(&mut self) {
+        self.histogram.reset();
+        self.max.clear();
+    }
+}
+
+impl Durations {
+    /// None yet.
+    pub const fn new() -> Durations {
+        Durations(None)
+    }
+
+    /// One more.
+    pub fn add(&mut self, now: Instant, ms: u64) {
+        let windows = self.0.get_or_insert_with(|| Windows::new(Gathered::new(), Gathered::new()));
+        let gathered = windows.current(now);
+        gathered.histogram.saturating_record(ms);
+        gathered.max.add(ms);
+    }
+
+    /// Of the last one to two minutes.
+    pub fn percentiles(&mut self, now: Instant) -> Percentiles {
+        let Some(windows) = self.0.as_mut() else { return Percentiles::default() };
+        let [current, previous] = windows.both(now);
+        let mut all = current.histogram.clone();
+        all.add(&previous.histogram).expect("both have the same bounds");
+        let max = current.max.0.max(previous.max.0);
+        // The histogram tells the upper end of a range.
+        let at = |quantile| if all.is_empty() { 0 } else { all.value_at_quantile(quantile).min(max) };
+        Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max }
+    }
+}
+
+/// Milliseconds between two lines of one kind.
+const BETWEEN_MS: u64 = 1_000;
+
+/// Of lines of one kind: when its last line was, and what was left out since.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl Pace {
+    /// There was none yet.
+    pub const NEVER: Pace = Pace { last: None, left_out: 0 };
+
+    /// How many were left out before this line; `None`: it is left out too.
+    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.ms_since(last) < BETWEEN_MS) {
+            self.left_out += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_gathered_is_forgotten_after_one_to_two_minutes() {
+        let of_both = |windows: &mut Windows<Max>, ms| windows.both(Instant::from_ms(ms)).map(|max| max.0);
+        let mut windows = Windows::new(Max(0), Max(0));
+        for (number, ms) in [(7, 500_001), (9, 539_999), (5, 540_000), (6, 540_001)] {
+            windows.current(Instant::from_ms(ms)).add(number);
+        }
+        assert_eq!(of_both(&mut windows, 599_999), [6, 9]);
+        assert_eq!(of_both(&mut windows, 600_000), [0, 6]);
+        assert_eq!(of_both(&mut windows, 660_000), [0, 0]);
+        windows.current(Instant::from_ms(660_000)).add(3);
+        assert_eq!(of_both(&mut windows, 780_000), [0, 0], "nobody asked for two minutes");
+    }
+
+    #[test]
+    fn percentiles_are_of_what_was_gathered() {
+        let mut durations = Durations::new();
+        let now = Instant::from_ms(1);
+        assert_eq!(durations.percentiles(now), Percentiles::default());
+        for ms in 1..=1_000 {
+            durations.add(now, ms);
+        }
+        let Percentiles { p50, p99, p999, max } = durations.percentiles(now);
+        assert!((495..=505).contains(&p50) && (980..=1_000).contains(&p99) && (990..=1_000).contains(&p999));
+        assert_eq!(max, 1_000);
+        durations.add(now, u64::MAX);
+        assert_eq!(durations.percentiles(now).max, u64::MAX);
+        assert_eq!(durations.percentiles(Instant::from_ms(999_999)), Percentiles::default());
+        durations.add(Instant::from_ms(999_999), 0);
+        assert_eq!(durations.percentiles(Instant::from_ms(999_999)), Percentiles::default());
+    }
+}

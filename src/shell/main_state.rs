@@ -1,0 +1,297 @@
+//! What the module remembers beside [`State`](super::state::State): all that callbacks of the server reach while a turn
+//! has the state borrowed, and what commands ask before they borrow it. Here is what is remembered; the rooms that are
+//! named decide what it means.
+//!
+//! What is a `static` elsewhere is a table, a setting whose address the server has, or known to other threads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::CStr;
+use std::ptr::{null_mut, NonNull};
+
+use lock::key::{ClientId, Key};
+use lock::manager::timers::NextTimer;
+use lock::value::by_family::ByFamily;
+use lock::value::fence::Fence;
+use lock::value::lock::Lock;
+use lock::value::owner::Owner;
+use lock::value::time::Instant;
+use redis_module::raw;
+
+use super::event::Event;
+use super::ffi::context::Ctx;
+use super::ffi::main_thread::MainThread;
+use super::ffi::timer::{TimerCallback, TimerId};
+use super::figures::{Durations, Max, Pace, Windows};
+
+/// The one value.
+pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
+
+/// All of it, by rooms.
+pub struct MainState {
+    pub noted: Noted,
+    pub clock: Clock,
+    pub timer: Timer,
+    pub inspections: Inspections,
+    pub turn_end: Cell<Listening>,
+    pub gate: Gate,
+    pub stall: Stall,
+    pub consumers: Consumers,
+    pub removals: Removals,
+    pub moved: Moved,
+    pub held: Held,
+    pub lock_memory: LockMemory,
+    pub key_events: KeyEvents,
+    pub figures: Figures,
+    pub exec: Exec,
+    /// Connections, by the last digits of their ids. Ids are never used again: what was a connection is one, or has
+    /// ended and asks no more.
+    pub connections: [Cell<Option<ClientId>>; KNOWN_CONNECTIONS],
+    /// To be called at the moment when all databases are empty.
+    pub all_flushed: Cell<fn()>,
+}
+
+/// So many connections are remembered.
+pub const KNOWN_CONNECTIONS: usize = 256;
+
+/// So many kinds of lines in the server's log are paced.
+pub const PACED_LINES: usize = 7;
+
+/// What callbacks have noted: `background/events`.
+pub struct Noted {
+    pub events: RefCell<VecDeque<Event>>,
+    /// What every command asks: whether there are events, and whether it has to take the long road for another reason.
+    pub unrest: Cell<u8>,
+    /// A request waits, a hold is bound to a connection, or a grant is on its way.
+    pub concern_anybody: Cell<bool>,
+    /// A lock has several holders.
+    pub concern_several: Cell<bool>,
+}
+
+/// `clock`.
+pub struct Clock {
+    pub turn: Cell<Turn>,
+    /// By how many milliseconds the wall clock was ahead of the other when it was looked at last, or set last.
+    pub ahead_ms: Cell<Option<i64>>,
+}
+
+/// The turn that runs, or the last one. In microseconds of the clock that nobody sets.
+#[derive(Clone, Copy)]
+pub struct Turn {
+    /// `None` between turns.
+    pub began_us: Option<u64>,
+    /// When its time is over.
+    pub ends_us: u64,
+    /// When the last one has ended.
+    pub ended_us: u64,
+    /// What the turns until then have taken that no pause has made up for.
+    pub taken_us: u64,
+}
+
+/// `background/timer`.
+pub struct Timer {
+    pub setup: Cell<Option<TimerSetup>>,
+    pub armed: Cell<Option<ArmedTimer>>,
+}
+
+/// What the timer works with, from the module's start to its end.
+#[derive(Clone, Copy)]
+pub struct TimerSetup {
+    pub ctx: Ctx<'static>,
+    pub callback: TimerCallback,
+}
+
+/// A timer that is armed.
+#[derive(Clone, Copy)]
+pub struct ArmedTimer {
+    pub timer: TimerId,
+    pub fires: Instant,
+    /// What it fires for: no later than this, as long as the wall clock is not set.
+    pub next: NextTimer,
+}
+
+/// `background/inspections`.
+pub struct Inspections {
+    /// When the next inspection is due.
+    pub due: Cell<Option<Instant>>,
+    /// Whether there was a key to inspect since the last one: where a lock goes from hand to hand the timer is not armed
+    /// anew for each waiter.
+    pub were_needed: Cell<bool>,
+}
+
+/// Whether the module listens to the server's event loop, and for which turn: `background/turn_end`.
+#[derive(Clone, Copy)]
+pub enum Listening {
+    /// It does not.
+    No,
+    /// The end of this turn is to be told.
+    Asked,
+    /// So many turns have ended since it was asked for.
+    Idle(u32),
+}
+
+/// `background/gate`.
+pub struct Gate {
+    /// The LOCK.APPLY that runs now is the gate's own question.
+    pub is_probing: Cell<bool>,
+    pub is_in_cluster: Cell<bool>,
+}
+
+/// Whether the server stood still: `background/stall`.
+pub struct Stall {
+    /// The last sign of life.
+    pub last: Cell<Option<Instant>>,
+    /// How often one comes.
+    pub period_ms: Cell<u64>,
+    pub replicas: Cell<usize>,
+    pub noticed: Cell<Option<NoticedStall>>,
+}
+
+/// The server stood still, and has not heard from all of its replicas since.
+#[derive(Clone, Copy)]
+pub struct NoticedStall {
+    /// When it was noticed.
+    pub since: Instant,
+    /// How many replicas there were.
+    pub replicas: usize,
+    pub asked: Option<AskedReplicas>,
+}
+
+/// The replicas were asked.
+#[derive(Clone, Copy)]
+pub struct AskedReplicas {
+    pub last: Instant,
+    /// The offset of replication when they were asked first. Who has more has it since.
+    pub offset: i64,
+}
+
+/// `replication/consumers`.
+pub struct Consumers {
+    pub is_any: Cell<bool>,
+    pub is_backlog_only: Cell<bool>,
+}
+
+/// Locks that the server takes from their keys: `keyspace/removals`, `background/evictions`.
+pub struct Removals {
+    /// Holds whose leases have ended with their keys.
+    pub expired: Cell<u64>,
+    /// Locks that expired when their keys were opened in this turn.
+    pub in_turn: RefCell<Vec<(Key, Owner, Fence)>>,
+    /// How many removals were told of since the last turn ended.
+    pub told: Cell<usize>,
+    /// Whether the server tells of each key that it evicts.
+    pub evictions_are_told: Cell<bool>,
+    /// The lock that was removed last.
+    pub last: RefCell<Option<(Key, Owner, Fence)>>,
+}
+
+/// Locks with several holders that go to another key: `keyspace/key_events`.
+pub struct Moved {
+    /// Whether the server's events are subscribed to.
+    pub is_subscribed: Cell<bool>,
+    /// From which database the key comes that MOVE moves.
+    pub from: Cell<i32>,
+}
+
+/// How many keys hold a lock: `keyspace/held`.
+pub struct Held {
+    /// What came and went on the main thread, without the rules.
+    pub here: Cell<ByFamily<i64>>,
+    /// What was in memory after the last flush of all databases.
+    pub flushed: Cell<ByFamily<Flushed>>,
+}
+
+/// What was in memory when all databases had been flushed.
+#[derive(Clone, Copy)]
+pub struct Flushed {
+    pub locks: i64,
+    /// How many other threads had freed by then.
+    pub freed_before: i64,
+}
+
+/// `keyspace/lock_memory`.
+pub struct LockMemory {
+    /// The server's handle of our data type.
+    pub data_type: Cell<*mut raw::RedisModuleType>,
+    /// The memory of locks that were removed, for the next ones.
+    pub spares: RefCell<Vec<NonNull<Lock>>>,
+}
+
+/// Keyspace events that are published when the turn is over: `observe/keyspace_events`.
+pub struct KeyEvents {
+    pub events: RefCell<VecDeque<(&'static CStr, Key)>>,
+    pub is_any: Cell<bool>,
+    pub is_publishing: Cell<bool>,
+}
+
+/// What is measured: `observe`.
+pub struct Figures {
+    /// From queueing to the hand-off.
+    pub waits: RefCell<Durations>,
+    /// From the grant to the end of a hold.
+    pub holds: RefCell<Durations>,
+    pub longest_turn: RefCell<Windows<Max>>,
+    pub lines: RefCell<[Pace; PACED_LINES]>,
+}
+
+/// What must not happen within itself: `commands/exec`.
+pub struct Exec {
+    pub is_running: Cell<bool>,
+    pub is_telling: Cell<bool>,
+}
+
+impl MainState {
+    const fn new() -> MainState {
+        MainState {
+            noted: Noted {
+                events: RefCell::new(VecDeque::new()),
+                unrest: Cell::new(0),
+                concern_anybody: Cell::new(false),
+                concern_several: Cell::new(false),
+            },
+            clock: Clock {
+                turn: Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0 }),
+                ahead_ms: Cell::new(None),
+            },
+            timer: Timer { setup: Cell::new(None), armed: Cell::new(None) },
+            inspections: Inspections { due: Cell::new(None), were_needed: Cell::new(false) },
+            turn_end: Cell::new(Listening::No),
+            gate: Gate { is_probing: Cell::new(false), is_in_cluster: Cell::new(false) },
+            stall: Stall {
+                last: Cell::new(None),
+                period_ms: Cell::new(1_000),
+                replicas: Cell::new(0),
+                noticed: Cell::new(None),
+            },
+            // In doubt there is one.
+            consumers: Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) },
+            removals: Removals {
+                expired: Cell::new(0),
+                in_turn: RefCell::new(Vec::new()),
+                told: Cell::new(0),
+                evictions_are_told: Cell::new(false),
+                last: RefCell::new(None),
+            },
+            moved: Moved { is_subscribed: Cell::new(false), from: Cell::new(0) },
+            held: Held {
+                here: Cell::new(ByFamily([0; 4])),
+                flushed: Cell::new(ByFamily([Flushed { locks: 0, freed_before: 0 }; 4])),
+            },
+            lock_memory: LockMemory { data_type: Cell::new(null_mut()), spares: RefCell::new(Vec::new()) },
+            key_events: KeyEvents {
+                events: RefCell::new(VecDeque::new()),
+                is_any: Cell::new(false),
+                is_publishing: Cell::new(false),
+            },
+            figures: Figures {
+                waits: RefCell::new(Durations::new()),
+                holds: RefCell::new(Durations::new()),
+                longest_turn: RefCell::new(Windows::new(Max(0), Max(0))),
+                lines: RefCell::new([Pace::NEVER; PACED_LINES]),
+            },
+            exec: Exec { is_running: Cell::new(false), is_telling: Cell::new(false) },
+            connections: [const { Cell::new(None) }; KNOWN_CONNECTIONS],
+            all_flushed: Cell::new(|| {}),
+        }
+    }
+}
