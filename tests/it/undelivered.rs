@@ -176,9 +176,9 @@ fn an_owner_that_was_told_by_another_reply_keeps_it() {
     }
 }
 
-/// It cannot be passed on while writes are paused, and its owner asks meanwhile.
+/// It cannot be passed on while writes are paused, and somebody asks meanwhile.
 #[test]
-fn an_owner_that_asks_after_a_lost_reply_keeps_it() {
+fn a_lost_grant_counts_for_no_command_before_it_is_passed_on() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -187,10 +187,8 @@ fn an_owner_that_asks_after_a_lost_reply_keeps_it() {
     let replies = client.pipeline(&["MULTI", "LOCK.RELEASE k a", &kill, "EXEC", "CLIENT PAUSE 60000 WRITE"]);
     assert_eq!(replies[4], Reply::ok());
     until_gone(&mut client, b.id);
-    assert!(client.run("LOCK.HELD k b").items()[0].int() > 0);
+    assert!(client.run("LOCK.HELD k b").is_null());
     assert_eq!(client.run("CLIENT UNPAUSE"), Reply::ok());
-    c.assert_silent_for(A_WHILE);
-    assert_eq!(client.run("LOCK.RELEASE k b"), Reply::Int(1));
     c.granted("c");
 }
 

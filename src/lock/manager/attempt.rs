@@ -183,9 +183,15 @@ impl LockManager {
         let outcome = WaitOutcome::Granted { fence: grant.fence, holds: grant.holds };
         self.samples.waited(waited.ms);
         match self.tell(clients, waited.request, outcome) {
-            Delivery::Done => {}
+            Delivery::Done if self.deliveries.is_empty() => {}
+            Delivery::Done => {
+                let delivery = delivery();
+                let names: Vec<&[u8]> = delivery.grants.iter().map(|(key, _)| &*key.name).collect();
+                let db = delivery.grants.first().map_or(0, |(key, _)| key.db);
+                self.deliveries.confirm(db, &names, delivery.owner.as_bytes());
+            }
             Delivery::Pending => self.deliveries.sent(delivery()),
-            Delivery::Failed => self.deliveries.put_back(delivery()),
+            Delivery::Failed => self.deliveries.not_sent(delivery()),
         }
     }
 

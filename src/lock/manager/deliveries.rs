@@ -32,62 +32,112 @@ impl GrantInFlight {
 }
 
 /// All grants of which it is not known whether they were received, and those of which it is known that they were not.
+///
+/// A grant that was not received stays where a later one of the same hold is on its way: that one tells the owner of
+/// both. Otherwise the later one is taken back first, which leaves what the earlier one granted.
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
-    all: IdMap<RequestId, GrantInFlight>,
+    all: IdMap<RequestId, (GrantNumber, GrantInFlight)>,
     /// By the hash of each key and the owner: thousands are granted in one turn, and each may be confirmed.
-    by_hold: BTreeSet<(u64, RequestId)>,
+    by_hold: BTreeSet<(u64, GrantNumber, RequestId)>,
     secret: NameSecret,
-    /// Those that nobody received.
-    lost: BTreeSet<RequestId>,
+    /// Those that were not received.
+    lost: BTreeSet<(GrantNumber, RequestId)>,
+    last: GrantNumber,
 }
+
+/// A running number.
+type GrantNumber = u64;
 
 impl Deliveries {
     /// The client of the request is going to be told.
     pub fn sent(&mut self, delivery: GrantInFlight) {
-        let request = delivery.request;
-        for (key, _) in &delivery.grants {
-            self.by_hold.insert((self.secret.hash_hold(key.as_ref(), delivery.owner.as_bytes()).hold, request));
-        }
-        self.all.insert(request, delivery);
+        self.last += 1;
+        self.insert(self.last, delivery);
     }
 
-    /// It was told, and was still there when that turn of the server was over.
+    fn insert(&mut self, number: GrantNumber, delivery: GrantInFlight) {
+        let request = delivery.request;
+        for (key, _) in &delivery.grants {
+            self.by_hold.insert((self.hash_of(key.as_ref(), delivery.owner.as_bytes()), number, request));
+        }
+        self.all.insert(request, (number, delivery));
+    }
+
+    fn hash_of(&self, key: KeyRef<'_>, owner: &[u8]) -> u64 {
+        self.secret.hash_hold(key, owner).hold
+    }
+
+    /// It was told, and was still there when that turn of the server was over. The owner knows of earlier grants of the
+    /// same holds by that.
     pub fn delivered(&mut self, request: RequestId) {
-        if !self.lost.contains(&request) {
-            self.take(request);
+        let Some((number, _)) = self.all.get(&request) else { return };
+        if self.lost.contains(&(*number, request)) {
+            return;
+        }
+        let Some((_, delivery)) = self.take(request) else { return };
+        for (key, _) in &delivery.grants {
+            self.confirm_hold(key.as_ref(), delivery.owner.as_bytes());
         }
     }
 
     /// It has gone before that: the grant is to be taken back.
     pub fn undelivered(&mut self, request: RequestId) {
-        if self.all.contains_key(&request) {
-            self.lost.insert(request);
+        if let Some((number, _)) = self.all.get(&request) {
+            self.lost.insert((*number, request));
         }
     }
 
-    /// To be taken back by the next drain.
-    pub fn put_back(&mut self, delivery: GrantInFlight) {
-        self.lost.insert(delivery.request);
-        self.sent(delivery);
+    /// The grant could not be sent: it is to be taken back by the next drain.
+    pub fn not_sent(&mut self, delivery: GrantInFlight) {
+        self.last += 1;
+        self.put_back(self.last, delivery);
+    }
+
+    /// To be taken back by the next drain, as before.
+    pub fn put_back(&mut self, number: GrantNumber, delivery: GrantInFlight) {
+        self.lost.insert((number, delivery.request));
+        self.insert(number, delivery);
     }
 
     /// The owner was told by another reply that it holds the keys: whatever became of the earlier grant, it was
     /// received.
     pub fn confirm(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
-        if self.is_empty() {
-            return;
+        if !self.is_empty() {
+            names.iter().for_each(|name| self.confirm_hold(KeyRef { db, name }, owner));
         }
-        for name in names {
-            let key = KeyRef { db, name };
-            let hash = self.secret.hash_hold(key, owner).hold;
-            let hashed = self.by_hold.range((hash, RequestId::FIRST)..=(hash, RequestId::LAST)).map(|(_, id)| *id);
-            let is_for = |id: &RequestId| self.all.get(id).is_some_and(|delivery| delivery.is_for(key, owner));
-            let confirmed: Vec<_> = hashed.filter(is_for).collect();
-            for request in confirmed {
-                self.take(request);
-            }
+    }
+
+    fn confirm_hold(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        let confirmed: Vec<_> = self.of_hold(key, owner).map(|(_, request)| request).collect();
+        confirmed.into_iter().for_each(|request| _ = self.take(request));
+    }
+
+    /// The grants of a hold, the latest first.
+    fn of_hold<'a>(&'a self, key: KeyRef<'a>, owner: &'a [u8]) -> impl Iterator<Item = (GrantNumber, RequestId)> + 'a {
+        let hash = self.hash_of(key, owner);
+        let range = (hash, GrantNumber::MIN, RequestId::FIRST)..=(hash, GrantNumber::MAX, RequestId::LAST);
+        let hashed = self.by_hold.range(range).rev().map(|(_, number, request)| (*number, *request));
+        hashed.filter(move |(_, request)| self.all.get(request).is_some_and(|(_, it)| it.is_for(key, owner)))
+    }
+
+    /// Whether all that the owner has of this key was granted to it by grants that were not received.
+    pub fn is_lost(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        let is_first = |request: &RequestId| {
+            let granted = self.all.get(request).into_iter().flat_map(|(_, it)| &it.grants);
+            granted.filter(|(granted, _)| granted.as_ref() == key).any(|(_, grant)| grant.holds_before == 0)
+        };
+        if self.lost.is_empty() {
+            return false;
         }
+        let mut grants = self.of_hold(key, owner).peekable();
+        let is_any_lost = grants.peek().is_some();
+        let (mut are_all_lost, mut has_first) = (true, false);
+        for (number, request) in grants {
+            are_all_lost &= self.lost.contains(&(number, request));
+            has_first |= is_first(&request);
+        }
+        is_any_lost && are_all_lost && has_first
     }
 
     /// Whether there is any of either kind.
@@ -101,9 +151,15 @@ impl Deliveries {
         !self.lost.is_empty()
     }
 
-    /// Takes out one that is to be taken back.
-    pub fn take_lost(&mut self) -> Option<GrantInFlight> {
-        self.take(*self.lost.first()?)
+    /// Takes out the latest one that is to be taken back, unless a later one of the same hold is on its way.
+    pub fn take_lost(&mut self) -> Option<(GrantNumber, GrantInFlight)> {
+        let is_last = |(number, request): &(GrantNumber, RequestId)| {
+            let Some((_, delivery)) = self.all.get(request) else { return true };
+            let mut keys = delivery.grants.iter().map(|(key, _)| key.as_ref());
+            keys.all(|key| self.of_hold(key, delivery.owner.as_bytes()).next().is_none_or(|(last, _)| last == *number))
+        };
+        let (_, request) = self.lost.iter().rev().copied().find(is_last)?;
+        self.take(request)
     }
 
     /// Nothing is on its way any more: this server is no primary.
@@ -113,14 +169,14 @@ impl Deliveries {
         self.lost.clear();
     }
 
-    fn take(&mut self, request: RequestId) -> Option<GrantInFlight> {
-        let delivery = self.all.remove(&request)?;
+    fn take(&mut self, request: RequestId) -> Option<(GrantNumber, GrantInFlight)> {
+        let (number, delivery) = self.all.remove(&request)?;
         shrink::map(&mut self.all);
         for (key, _) in &delivery.grants {
-            self.by_hold.remove(&(self.secret.hash_hold(key.as_ref(), delivery.owner.as_bytes()).hold, request));
+            self.by_hold.remove(&(self.hash_of(key.as_ref(), delivery.owner.as_bytes()), number, request));
         }
-        self.lost.remove(&request);
-        Some(delivery)
+        self.lost.remove(&(number, request));
+        Some((number, delivery))
     }
 }
 
@@ -138,7 +194,7 @@ mod tests {
     }
 
     fn lost(deliveries: &mut Deliveries) -> Vec<String> {
-        std::iter::from_fn(|| deliveries.take_lost()).map(|delivery| format!("{:?}", delivery.owner)).collect()
+        std::iter::from_fn(|| deliveries.take_lost()).map(|(_, delivery)| format!("{:?}", delivery.owner)).collect()
     }
 
     #[test]
@@ -155,7 +211,7 @@ mod tests {
         assert!(deliveries.has_lost());
         assert_eq!(lost(&mut deliveries), ["b"], "once, and no other");
         assert!(!deliveries.has_lost());
-        deliveries.put_back(delivery(2, "b", "k"));
+        deliveries.put_back(2, delivery(2, "b", "k"));
         assert_eq!(lost(&mut deliveries), ["b"], "to be tried again");
         assert!(!deliveries.is_empty(), "c is on its way");
         deliveries.delivered(RequestId(3));
@@ -179,17 +235,43 @@ mod tests {
             deliveries.undelivered(RequestId(1));
             assert_eq!(deliveries.has_lost(), !is_confirmed, "on its way: {db} {names:?} {owner}");
             deliveries.clear();
-            deliveries.put_back(delivery(1, "a", "kl"));
+            deliveries.not_sent(delivery(1, "a", "kl"));
             deliveries.confirm(db, names, owner.as_bytes());
             assert_eq!(deliveries.has_lost(), !is_confirmed, "lost: {db} {names:?} {owner}");
         }
     }
 
     #[test]
+    fn of_several_grants_of_one_hold_the_latest_is_taken_back_first_and_none_while_one_is_on_its_way() {
+        let two = || {
+            let mut deliveries = Deliveries::default();
+            deliveries.sent(delivery(1, "a", "k"));
+            let mut second = delivery(2, "a", "kl");
+            second.grants = second.grants.into_iter().map(|(key, it)| (key, Grant { holds_before: 1, ..it })).collect();
+            deliveries.sent(second);
+            deliveries.undelivered(RequestId(1));
+            deliveries
+        };
+        let requests = |deliveries: &mut Deliveries| -> Vec<_> {
+            std::iter::from_fn(|| deliveries.take_lost()).map(|(_, delivery)| delivery.request.0).collect()
+        };
+        let (k, l) = (KeyRef { db: 0, name: b"k" }, KeyRef { db: 0, name: b"l" });
+        let mut deliveries = two();
+        assert_eq!((requests(&mut deliveries), deliveries.is_lost(k, b"a")), (vec![], false));
+        deliveries.undelivered(RequestId(2));
+        let is_lost = [(k, "a"), (l, "a"), (k, "b")].map(|(key, owner)| deliveries.is_lost(key, owner.as_bytes()));
+        assert_eq!(is_lost, [true, false, false], "a held l before");
+        assert_eq!(requests(&mut deliveries), [2, 1]);
+        let mut deliveries = two();
+        deliveries.delivered(RequestId(2));
+        assert!(deliveries.is_empty() && deliveries.by_hold.is_empty(), "a was told of both");
+    }
+
+    #[test]
     fn nothing_is_left_when_the_server_is_no_primary() {
         let mut deliveries = Deliveries::default();
         deliveries.sent(delivery(1, "a", "k"));
-        deliveries.put_back(delivery(2, "b", "k"));
+        deliveries.not_sent(delivery(2, "b", "k"));
         deliveries.clear();
         deliveries.undelivered(RequestId(1));
         assert!(!deliveries.has_lost());

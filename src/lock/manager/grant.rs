@@ -49,7 +49,10 @@ impl LockManager {
             Ok(grant)
         });
         let grants = grants.collect::<Result<_, KeyError>>()?;
-        self.deliveries.confirm(db, names, request.owner.as_bytes());
+        // The reply to a waiter tells its owner once it is delivered.
+        if by.waited.is_none() {
+            self.deliveries.confirm(db, names, request.owner.as_bytes());
+        }
         Ok(grants)
     }
 
@@ -72,7 +75,9 @@ impl LockManager {
             None => self.next_fence(now)?,
         };
         let grant = self.grant_key(now, key, entry, request, fence, by)?;
-        self.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
+        if by.waited.is_none() {
+            self.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
+        }
         Ok(grant)
     }
 

@@ -25,11 +25,12 @@ impl LockManager {
         }
     }
 
-    /// Whether the connection that this hold is bound to has ended. Such a hold counts as ended for every command,
-    /// though the drain has still to write that.
+    /// Whether the connection that this hold is bound to has ended, or its client went before it was told of the grant.
+    /// Such a hold counts as ended for every command, though the drain has still to write that.
     pub fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let client = || self.bindings.client_of(key, owner);
-        !self.ended.is_empty() && client().is_some_and(|client| self.ended.contains_key(&client))
+        self.deliveries.is_lost(key, owner)
+            || !self.ended.is_empty() && client().is_some_and(|client| self.ended.contains_key(&client))
     }
 
     /// What is bound to a connection, the oldest last: to be taken from the end.

@@ -257,15 +257,20 @@ impl LockManager {
 
     /// Takes the next grant back of those that were not received. `None`: there is none.
     fn take_back_next<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        let delivery = self.deliveries.take_lost()?;
-        Some(self.take_back(host, delivery))
+        let (number, delivery) = self.deliveries.take_lost()?;
+        Some(self.take_back(host, number, delivery))
     }
 
     /// Takes a grant back that nobody received; the next waiter has its turn. Not while the gate is closed.
-    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, delivery: GrantInFlight) -> Gate {
+    fn take_back<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        number: u64,
+        delivery: GrantInFlight,
+    ) -> Gate {
         let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| host.keys.gate(key.as_ref())).collect();
         if gates.contains(&Gate::Closed) {
-            self.deliveries.put_back(delivery);
+            self.deliveries.put_back(number, delivery);
             return Gate::Closed;
         }
         self.statistics.undelivered_grants += 1;
