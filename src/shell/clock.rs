@@ -2,7 +2,7 @@
 
 use lock::value::time::{Instant, Now, Timestamp};
 
-use super::ffi::clock as ffi;
+use super::ffi::time as ffi;
 use super::main_state::{Turn, MAIN};
 
 /// By so much the difference of the clocks may change without anybody having set one: each is cut to a millisecond, and

@@ -21,7 +21,7 @@ use redis_module::raw;
 use super::event::Event;
 use super::ffi::context::Ctx;
 use super::ffi::main_thread::MainThread;
-use super::ffi::timer::{TimerCallback, TimerId};
+use super::ffi::time::{TimerCallback, TimerId};
 use super::figures::{Durations, Max, Pace, Windows};
 
 /// The one value.
@@ -165,7 +165,7 @@ pub struct AskedReplicas {
     pub offset: i64,
 }
 
-/// `replication/consumers`.
+/// Of effects: `replication`.
 pub struct Consumers {
     pub is_any: Cell<bool>,
     pub is_backlog_only: Cell<bool>,
@@ -209,7 +209,7 @@ pub struct Flushed {
     pub freed_before: i64,
 }
 
-/// `keyspace/lock_memory`.
+/// The memory of stored locks: `keyspace/lock_key`.
 pub struct LockMemory {
     /// The server's handle of our data type.
     pub data_type: Cell<*mut raw::RedisModuleType>,

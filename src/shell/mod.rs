@@ -18,7 +18,6 @@
 //! | `event`       | what happens where nothing may be decided                             |
 //! | `slots`       | which slot has a key of a cluster; sets of slots                      |
 //! | `ffi`         | how is the module API called safely                                   |
-//! | `version`     | which version of the module is this                                   |
 //!
 //! Imports run from the top of the table to its bottom.
 
@@ -38,4 +37,3 @@ mod slots;
 mod start;
 mod state;
 mod turn;
-mod version;

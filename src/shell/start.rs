@@ -16,14 +16,31 @@ use super::ffi::guard::guard;
 use super::ffi::module::{introduce, is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
 use super::ffi::string::{arguments, OwnedStr, Str};
-use super::ffi::{functions, info as ffi_info, slot_migration};
+use super::ffi::{functions, module};
 use super::keyspace::{datatype, held};
 use super::observe::info;
-use super::replication::consumers;
-use super::{clock, settings, turn, version};
+use super::replication;
+use super::{clock, settings, turn};
 
 /// The module's name, as MODULE LIST tells it.
 const NAME: &CStr = c"lock";
+
+/// The module's version, as MODULE LIST tells it: 0.2.0 is 200, 1.2.3 is 10,203. It is said once, in Cargo.toml.
+const VERSION: i32 = 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
+    + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
+    + number(env!("CARGO_PKG_VERSION_PATCH"));
+
+/// Digits, as Cargo checked them.(`str::parse` cannot be called at compile time.)
+const fn number(digits: &str) -> i32 {
+    let digits = digits.as_bytes();
+    let (mut number, mut index) = (0, 0);
+    while index < digits.len() {
+        number = 10 * number + (digits[index] - b'0') as i32;
+        index += 1;
+    }
+    assert!(number < 100, "minor and patch have two digits of the number each");
+    number
+}
 
 /// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a dump that is cut short is an error of ours, not the end of the server. And
 /// `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which the crate's bindings leave out: keys signal when they
@@ -66,7 +83,7 @@ pub unsafe extern "C" fn RedisModule_OnUnload(_: *mut raw::RedisModuleCtx) -> c_
 }
 
 fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
-    if !introduce(ctx, NAME, version::NUMBER) {
+    if !introduce(ctx, NAME, VERSION) {
         return Err("a module of this name is loaded already".into());
     }
     settings::register(ctx, &pairs(args))?;
@@ -76,20 +93,20 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
         return Err("the server refuses the data type".into());
     }
     registration::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
-    if !ffi_info::register(ctx, info::on_info) {
+    if !module::register_info(ctx, info::on_info) {
         return Err("the server refuses a section of INFO".into());
     }
     if !server_events::subscribe(ctx, held::all_flushed) {
         return Err("the server refuses an event: it must be Redis 7.0.5 or newer, or Valkey".into());
     }
     // Where the server tells of its slot migrations, it may migrate.
-    let migrations = if server_events::subscribe_to_slot_migrations(ctx) { slot_migration::OPTION } else { 0 };
+    let migrations = if server_events::subscribe_to_slot_migrations(ctx) { module::MAY_MIGRATE_SLOTS } else { 0 };
     let unchecked = if is_valkey() { UNCHECKED_ON_VALKEY } else { 0 };
     set_options(ctx, OPTIONS | migrations | unchecked);
     held::start();
     clock::start();
     timer::start(ctx, turn::on_timer);
-    consumers::count(ctx);
+    replication::count_consumers(ctx);
     stall::count_replicas(ctx);
     server_events::note_begin();
     warn_of_eviction(ctx);

@@ -15,24 +15,24 @@ use lock::manager::lock_manager::LockManager;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
 use lock::value::claim::{LockRequest, Portion};
 use lock::value::outcome::{Grant, KeyError, Released};
-use lock::value::time::Now;
+use lock::value::time::{Instant, Now};
 use redis_module::raw;
 
 use super::background::events::{NotingAll, Step};
 use super::background::timer::Arming;
 use super::background::{events, inspections, stall, timer, turn_end};
-use super::clients::connections::connection_of;
+use super::clients::parking::Answering;
 use super::clients::parking::Parking;
-use super::clients::wake::Answering;
+use super::clients::waiting_clients::connection_of;
 use super::clock;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
 use super::ffi::main_thread;
 use super::ffi::string::Str;
-use super::ffi::timer::{poke_event_loop, sleeps_past_new_timers};
+use super::ffi::time::{poke_event_loop, sleeps_past_new_timers};
 use super::keyspace::store::{Store, StoredKey};
-use super::observe::longest_turn::Turn;
-use super::observe::{keyspace_events, occurrences};
+use super::main_state::MAIN;
+use super::observe::{keyspace_events, report};
 use super::state::{self, State};
 
 /// What the rules work with during a command.
@@ -48,7 +48,7 @@ pub fn of_command<'c, R>(
     waiter: Option<NewWaiter<'c, Str<'c>>>,
     decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
 ) -> Result<R, ErrorReply> {
-    let turn = Turn::of_command();
+    let turn = MeasuredTurn::of_command();
     let decided = state::borrow(|state, now| {
         let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
@@ -59,7 +59,7 @@ pub fn of_command<'c, R>(
         let result = decide(manager, &mut host);
         let has_parked = host.clients.has_parked;
         inspections::follow(manager);
-        occurrences::take(ctx, now, manager, clients, log);
+        report::take(ctx, now, manager, clients, log);
         schedule_and_wake(manager);
         (result, has_parked)
     });
@@ -205,7 +205,7 @@ pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, Er
 pub fn of_log<R>(ctx: Ctx<'_>, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply> {
     let worked = state::borrow(|state, now| {
         let State { manager, clients, log } = state;
-        occurrences::take(ctx, now, manager, clients, log);
+        report::take(ctx, now, manager, clients, log);
         schedule_and_wake(manager);
         work(log)
     });
@@ -230,7 +230,7 @@ pub fn of_note(note: impl FnOnce(&mut LockManager)) {
 pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     timer::fired();
     let played = guard("timer", || {
-        let turn = Turn::of_timer();
+        let turn = MeasuredTurn::of_timer();
         stall::note_life();
         turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
                 schedule(manager);
             }
             inspections::follow(manager);
-            occurrences::take(ctx, now, manager, clients, log);
+            report::take(ctx, now, manager, clients, log);
         });
         keyspace_events::publish(ctx);
         drop(turn);
@@ -298,5 +298,36 @@ fn schedule_and_wake(manager: &mut LockManager) {
 fn wake_in_time(manager: &LockManager) {
     if schedule(manager) == Arming::Anew && (sleeps_past_new_timers() || !main_thread::is_here()) {
         poke_event_loop();
+    }
+}
+
+/// A turn that is measured: from here to its end.
+struct MeasuredTurn {
+    began_us: Option<u64>,
+}
+
+impl MeasuredTurn {
+    /// A turn of the timer.
+    fn of_timer() -> MeasuredTurn {
+        MeasuredTurn { began_us: Some(clock::begin_turn()) }
+    }
+
+    /// That of a command: measured where anybody waits, or something may be left to be done for one who does.
+    fn of_command() -> MeasuredTurn {
+        let is_measured = events::concern_anybody() || events::is_any();
+        MeasuredTurn { began_us: is_measured.then(clock::begin_turn) }
+    }
+}
+
+/// It is over, also where a bug has ended it.
+impl Drop for MeasuredTurn {
+    fn drop(&mut self) {
+        let Some(began_us) = self.began_us else { return };
+        let now_us = clock::end_turn();
+        MAIN.figures
+            .longest_turn
+            .borrow_mut()
+            .current(Instant::from_ms(now_us / 1000))
+            .add(now_us.saturating_sub(began_us));
     }
 }

@@ -9,10 +9,9 @@ use super::events::{self, Event};
 use super::{stall, timer};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::module::{subscribe_to_event, unsubscribe_from_event};
-use crate::shell::ffi::slot_migration;
+use crate::shell::ffi::module::{self, subscribe_to_event, unsubscribe_from_event};
 use crate::shell::main_state::MAIN;
-use crate::shell::replication::consumers;
+use crate::shell::replication;
 use crate::shell::slots::Slots;
 use crate::shell::{clock, settings};
 
@@ -46,7 +45,7 @@ pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
 /// target stores what comes, and is asked for none of it before the slots are its own: clients are redirected, and the
 /// gate says so of every key. An aborted migration has moved nothing.
 pub fn subscribe_to_slot_migrations(ctx: Ctx<'_>) -> bool {
-    slot_migration::subscribe(ctx, on_slot_migration)
+    module::subscribe_to_slot_migrations(ctx, on_slot_migration)
 }
 
 unsafe extern "C" fn on_slot_migration(
@@ -56,14 +55,14 @@ unsafe extern "C" fn on_slot_migration(
     data: *mut c_void,
 ) {
     guard("slot migration", || match sub {
-        slot_migration::EXPORT_COMPLETED if events::concern_anybody() => {
+        module::EXPORT_COMPLETED if events::concern_anybody() => {
             let mut slots = Slots::none();
             // SAFETY: it came with the event.
-            unsafe { slot_migration::each_slot(data, |slot| slots.add(slot)) };
+            unsafe { module::each_slot(data, |slot| slots.add(slot)) };
             note_if_any_concern(Event::SlotsLeft(slots));
         }
         // From now on leases of several holders end here.
-        slot_migration::IMPORT_COMPLETED => timer::wake(),
+        module::IMPORT_COMPLETED => timer::wake(),
         _ => {}
     });
 }
@@ -91,7 +90,7 @@ unsafe extern "C" fn on_event(
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         match (event.id, sub) {
             (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, sub) => {
-                consumers::count(ctx);
+                replication::count_consumers(ctx);
                 match sub {
                     // Even if nobody waits: a grant on its way may be lost yet, and cannot be taken back here.
                     raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA => {
@@ -116,12 +115,12 @@ unsafe extern "C" fn on_event(
                 }
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
-                consumers::count(ctx);
+                replication::count_consumers(ctx);
                 begin();
                 note_if_any_concern(Event::DbChanged(None));
             }
             (raw::REDISMODULE_EVENT_CONFIG, _) => {
-                consumers::count(ctx);
+                replication::count_consumers(ctx);
                 events::note(Event::Configured);
                 timer::wake();
             }
@@ -132,9 +131,9 @@ unsafe extern "C" fn on_event(
             }
             (raw::REDISMODULE_EVENT_REPLICA_CHANGE, _) => {
                 stall::count_replicas(ctx);
-                consumers::count(ctx);
+                replication::count_consumers(ctx);
             }
-            (raw::REDISMODULE_EVENT_FORK_CHILD, _) => consumers::count(ctx),
+            (raw::REDISMODULE_EVENT_FORK_CHILD, _) => replication::count_consumers(ctx),
             _ => {}
         }
     });
@@ -144,7 +143,7 @@ unsafe extern "C" fn on_event(
 fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
     events::set_sampling(true);
-    consumers::cron(ctx);
+    replication::cron(ctx);
     if events::is_any() {
         // The module's start arms no timer, but a grace that begins with it is told, also where no request comes.
         timer::wake();

@@ -9,7 +9,7 @@ use lock::value::time::Instant;
 
 use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::timer::{self as ffi, TimerCallback};
+use crate::shell::ffi::time::{self as ffi, TimerCallback};
 use crate::shell::main_state::{ArmedTimer, TimerSetup, MAIN};
 
 /// Redis 7.0 counts what is left of a timer in microseconds of 31 bits, some 35 minutes. A longer wait overflows: the

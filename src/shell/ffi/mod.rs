@@ -8,19 +8,16 @@
 //! | `reply`          | how is a reply written                                                 |
 //! | `key`            | how is a key opened, stored, expired, deleted                          |
 //! | `blocked`        | how is a client blocked and unblocked, exactly once                    |
-//! | `clock`          | what time is it, by which of the server's clocks                       |
-//! | `timer`          | how is a timer made, and the event loop woken                          |
 //! | `replicate`      | how is an effect sent to replicas and the append-only file             |
 //! | `call`           | how is a command of the server's own called                            |
 //! | `server`         | what does the server know of itself and of clients; channels           |
-//! | `info`           | how does the module add a section to INFO                              |
 //! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
 //! | `command_keys`   | which arguments of a command are keys                                  |
 //! | `command_info`   | how is a command registered and described                              |
-//! | `module`         | what does the module tell the server about itself                      |
+//! | `time`           | what time is it; how is a timer made, and the event loop woken          |
+//! | `module`         | what does the module tell the server about itself; a section of INFO   |
 //! | `setting`        | how is a setting registered                                            |
 //! | `functions`      | does the server have every function that is called                     |
-//! | `slot_migration` | what does Valkey tell of slots that it moves in one step               |
 //! | `main_thread`    | which values does only the main thread touch                           |
 //! | `guard`          | how is a panic kept from leaving through C                             |
 //!
@@ -31,13 +28,11 @@
 
 pub mod blocked;
 pub mod call;
-pub mod clock;
 pub mod command_info;
 pub mod command_keys;
 pub mod context;
 pub mod functions;
 pub mod guard;
-pub mod info;
 pub mod key;
 pub mod main_thread;
 pub mod module;
@@ -46,8 +41,7 @@ pub mod replicate;
 pub mod reply;
 pub mod server;
 pub mod setting;
-pub mod slot_migration;
 pub mod string;
-pub mod timer;
+pub mod time;
 
 pub(super) use functions::{api, probe};

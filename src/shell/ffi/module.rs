@@ -1,6 +1,7 @@
-//! What the module tells the server about itself: options, settings, the events that it wants to know of.
+//! What the module tells the server about itself: options, the data type, the events that it wants to know of, a section
+//! of INFO.
 
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::ptr::{null_mut, NonNull};
 
 use redis_module::raw;
@@ -74,4 +75,97 @@ pub fn unsubscribe_from_event(ctx: Ctx<'_>, id: u64, dataver: u64) {
 pub fn subscribe_to_keys(ctx: Ctx<'_>, classes: i32, callback: KeyCallback) {
     // SAFETY: the callback is a function of this module.
     unsafe { api!(RedisModule_SubscribeToKeyspaceEvents(ctx.raw(), classes, Some(callback))) };
+}
+
+/// Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: the crate's bindings know neither its event nor the module
+/// option that allows it. The number of the event, and the version of its data. Redis counts other events up to that number.
+const SLOT_MIGRATION: (u64, u64) = (19, 1);
+
+/// The subevent: the slots of an import belong to this node now.
+pub const IMPORT_COMPLETED: u64 = 4;
+
+/// The subevent: the slots of an export belong to the target now.
+pub const EXPORT_COMPLETED: u64 = 5;
+
+/// The module option without which Valkey refuses to migrate slots: `…_HANDLE_ATOMIC_SLOT_MIGRATION`.
+pub const MAY_MIGRATE_SLOTS: u32 = 1 << 5;
+
+/// From one slot to another, both included.
+#[repr(C)]
+struct SlotRange {
+    first: c_int,
+    last: c_int,
+}
+
+/// What comes with the event.
+#[repr(C)]
+struct Migration {
+    version: u64,
+    job: [c_char; 41],
+    ranges: *const SlotRange,
+    count: u32,
+}
+
+/// Subscribes to the event. False: this server has none of that kind.
+pub fn subscribe_to_slot_migrations(ctx: Ctx<'_>, callback: EventCallback) -> bool {
+    // Under the event's number Redis may have another.
+    is_valkey() && subscribe_to_event(ctx, SLOT_MIGRATION.0, SLOT_MIGRATION.1, callback)
+}
+
+/// Tells the number of each slot that an event is about.
+///
+/// # Safety
+/// `data` came with the event to the callback that is running.
+pub unsafe fn each_slot(data: *const c_void, mut tell: impl FnMut(u16)) {
+    // SAFETY: with this event comes this structure, and its ranges live as long.
+    let ranges = unsafe {
+        match data.cast::<Migration>().as_ref() {
+            Some(migration) if !migration.ranges.is_null() => {
+                std::slice::from_raw_parts(migration.ranges, migration.count as usize)
+            }
+            _ => return,
+        }
+    };
+    ranges.iter().flat_map(|range| range.first..=range.last).flat_map(u16::try_from).for_each(&mut tell);
+}
+
+/// What the server calls when it collects INFO; the second argument is not 0 in a crash report.
+pub type InfoCallback = unsafe extern "C" fn(*mut raw::RedisModuleInfoCtx, i32);
+
+/// The server asks for a section of INFO from now on. False: it refuses.
+pub fn register_info(ctx: Ctx<'_>, callback: InfoCallback) -> bool {
+    // SAFETY: the callback is a function of this module.
+    let registered = unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(callback))) };
+    registered == raw::REDISMODULE_OK as i32
+}
+
+/// The section that has the module's name.
+pub struct Section {
+    info: *mut raw::RedisModuleInfoCtx,
+}
+
+impl Section {
+    /// `None`: nobody asked for it.
+    ///
+    /// # Safety
+    /// It is what the server passed to the callback that is running, and is not used after it.
+    pub unsafe fn begin(info: *mut raw::RedisModuleInfoCtx) -> Option<Section> {
+        // SAFETY: the caller vouches for it; the name is left out.
+        let begun = unsafe { api!(RedisModule_InfoAddSection(info, std::ptr::null())) };
+        (begun == raw::REDISMODULE_OK as i32).then_some(Section { info })
+    }
+
+    /// A field, under the module's name and this one.
+    pub fn number(&self, name: &str, number: u64) {
+        let Ok(name) = CString::new(name) else { return };
+        // SAFETY: the section is open, the name is copied.
+        unsafe { api!(RedisModule_InfoAddFieldULongLong(self.info, name.as_ptr(), number)) };
+    }
+
+    /// The same with a word.
+    pub fn text(&self, name: &str, text: &str) {
+        let (Ok(name), Ok(text)) = (CString::new(name), CString::new(text)) else { return };
+        // SAFETY: the section is open, both are copied.
+        unsafe { api!(RedisModule_InfoAddFieldCString(self.info, name.as_ptr(), text.as_ptr())) };
+    }
 }

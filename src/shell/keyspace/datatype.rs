@@ -11,7 +11,7 @@ use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use redis_module::raw;
 
-use super::{held, key_events, lock_memory, removals};
+use super::{held, key_events, lock_key, removals};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
@@ -22,7 +22,7 @@ use crate::shell::ffi::module::register_data_type;
 use crate::shell::ffi::rdb_io::{Digest, Rdb};
 use crate::shell::ffi::replicate::AofRewrite;
 use crate::shell::ffi::string::Str;
-use crate::shell::replication::emit;
+use crate::shell::replication;
 use crate::shell::state;
 
 /// The name of the data type, as `TYPE` and `SCAN … TYPE` have it.
@@ -31,7 +31,7 @@ pub const NAME: &CStr = c"redislock";
 /// Registers the data type; only while the module is being loaded. False: the server refuses it.
 pub fn register(ctx: Ctx<'_>) -> bool {
     let registered = register_data_type(ctx, NAME, rdb_codec::VERSION, &METHODS);
-    registered.map(|data_type| lock_memory::start(data_type.as_ptr())).is_some()
+    registered.map(|data_type| lock_key::start(data_type.as_ptr())).is_some()
 }
 
 static METHODS: raw::RedisModuleTypeMethods = raw::RedisModuleTypeMethods {
@@ -118,7 +118,7 @@ unsafe extern "C" fn rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisM
         // SAFETY: the server passes the file, the key and a value of our type.
         unsafe {
             if let (Some(key), Some(lock)) = (Str::new(key), value.cast::<Lock>().as_ref()) {
-                emit::rewrite(AofRewrite::new(aof), key, lock);
+                replication::rewrite(AofRewrite::new(aof), key, lock);
             }
         }
     });
@@ -145,12 +145,12 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 unsafe extern "C" fn free(value: *mut c_void) {
     let Some(lock) = NonNull::new(value.cast::<Lock>()) else { return };
     // SAFETY: the server passes a value that `LockKey::set` or `load` gave it, and forgets it.
-    guard("free", || unsafe { lock_memory::free(lock) });
+    guard("free", || unsafe { lock_key::free(lock) });
 }
 
 /// A key of ours leaves the keyspace, whatever the reason: DEL, expiry, eviction, overwriting, RENAME, MIGRATE.
 unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
-    if lock_memory::is_removing(value) {
+    if lock_key::is_removing(value) {
         return;
     }
     guard("unlink", || {

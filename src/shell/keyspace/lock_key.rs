@@ -1,16 +1,21 @@
-//! An open key and the lock under it. A reference to the lock never outlives the key's being open.
+//! An open key, the lock under it, and the memory of stored locks: 64 bytes each, made where the server can keep them.
+//! A reference to a lock never outlives the key's being open.
 
 use std::cell::Cell;
-use std::ptr::NonNull;
+use std::ffi::c_void;
+use std::ptr::{null_mut, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use lock::host::Content;
 use lock::value::lock::Lock;
 use lock::value::time::{Deadline, Timestamp};
+use redis_module::raw;
 
-use super::lock_memory;
+use super::held;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::key::{OpenKey, RawContent};
 use crate::shell::ffi::string::Str;
+use crate::shell::main_state::MAIN;
 
 /// A key that is open for reading and writing.
 pub struct LockKey<'c> {
@@ -28,7 +33,7 @@ impl<'c> LockKey<'c> {
     #[inline(always)]
     pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> LockKey<'c> {
         let key = OpenKey::write(ctx, name);
-        let content = key.content(lock_memory::data_type());
+        let content = key.content(data_type());
         LockKey { key, content, until: Cell::new(None) }
     }
 
@@ -55,9 +60,9 @@ impl<'c> LockKey<'c> {
     /// Stores a lock in place of what was there, without a time to live.
     #[inline(always)]
     pub fn set(&mut self, lock: impl FnOnce() -> Lock) {
-        let value = lock_memory::keep(lock).cast();
+        let value = keep(lock).cast();
         // SAFETY: the key is open for writing, and the server owns the lock from now on.
-        unsafe { self.key.set(lock_memory::data_type(), value) };
+        unsafe { self.key.set(data_type(), value) };
         self.content = RawContent::Ours(value);
         self.until.set(None);
     }
@@ -67,7 +72,7 @@ impl<'c> LockKey<'c> {
     pub fn remove(&mut self) {
         if let RawContent::Ours(value) = std::mem::replace(&mut self.content, RawContent::Empty) {
             // SAFETY: the key is open for writing; references to its lock borrow us, so there are none.
-            unsafe { lock_memory::remove(&self.key, value.cast()) };
+            unsafe { remove(&self.key, value.cast()) };
             self.until.set(None);
         }
     }
@@ -113,7 +118,7 @@ impl<'c> ReadKey<'c> {
     /// No [`LockKey`] of the same key is open before what is returned is dropped.
     pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> ReadContent<'c> {
         let Some(key) = OpenKey::read(ctx, name) else { return ReadContent::Free };
-        match key.content(lock_memory::data_type()) {
+        match key.content(data_type()) {
             RawContent::Ours(value) => ReadContent::Lock(ReadKey { key, lock: value.cast() }),
             RawContent::Empty => ReadContent::Free,
             RawContent::Foreign => ReadContent::Foreign,
@@ -134,4 +139,71 @@ impl<'c> ReadKey<'c> {
 
 fn until(key: &OpenKey<'_>) -> Deadline {
     key.expire_at_ms().map_or(Deadline::Never, |ms| Deadline::At(Timestamp::from_ms(ms)))
+}
+
+/// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal; those
+/// of other locks may come from anywhere, `free` from another thread too: so it is a static.
+static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
+
+/// The memory of at most this many removed locks, of 64 bytes each, is kept for the next ones: the server's allocator
+/// counts what it gives and takes, which would cost an uncontended pair 2 %.
+const MOST_SPARES: usize = 1024;
+
+/// At the module's start, when the data type was registered.
+pub fn start(data_type: *mut raw::RedisModuleType) {
+    MAIN.lock_memory.data_type.set(data_type);
+}
+
+/// The server's handle of our data type.
+#[inline]
+pub fn data_type() -> *mut raw::RedisModuleType {
+    MAIN.lock_memory.data_type.get()
+}
+
+/// A lock, made where the server can keep it. Whoever gets it hands it to the server, or it leaks.
+#[inline(always)]
+pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
+    let spare = MAIN.lock_memory.spares.borrow_mut().pop();
+    let memory = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
+    // SAFETY: it is memory for a lock, without one in it.
+    unsafe { memory.write(lock()) };
+    memory
+}
+
+/// Removes a key whose lock nobody holds any more. `unlink` notes no event for it: the caller knows what follows.
+///
+/// # Safety
+/// The key is open for writing, `lock` is its value, and nobody refers to it any more.
+#[inline]
+pub unsafe fn remove(key: &OpenKey<'_>, lock: NonNull<Lock>) {
+    REMOVING.store(lock.as_ptr(), Ordering::Relaxed);
+    // SAFETY: the caller vouches for it.
+    unsafe { key.delete() };
+    REMOVING.store(null_mut(), Ordering::Relaxed);
+}
+
+/// Whether the module itself removes this value now.
+pub fn is_removing(value: *const c_void) -> bool {
+    REMOVING.load(Ordering::Relaxed).cast_const().cast() == value
+}
+
+/// Frees a lock, or keeps its memory. May run on another thread, and for values that never were in the keyspace.
+///
+/// # Safety
+/// The lock came from [`keep`] or a `Box`, and the server has forgotten it.
+#[inline(always)]
+pub unsafe fn free(lock: NonNull<Lock>) {
+    // Nobody else has this very lock: it is the main thread, inside `remove`.
+    if is_removing(lock.as_ptr().cast()) {
+        let mut spares = MAIN.lock_memory.spares.borrow_mut();
+        if spares.len() < MOST_SPARES {
+            // SAFETY: the lock is ours.
+            unsafe { lock.drop_in_place() };
+            return spares.push(lock);
+        }
+    }
+    // SAFETY: as above.
+    let lock = unsafe { Box::from_raw(lock.as_ptr()) };
+    lock.held_family().into_iter().for_each(held::freed);
+    drop(lock);
 }

@@ -3,8 +3,7 @@
 //! | file          | question                                       |
 //! | ------------- | ---------------------------------------------- |
 //! | `store`       | how do the rules open and change a stored lock |
-//! | `lock_key`    | which lock is under an open key                |
-//! | `lock_memory` | where does a lock lie in memory                |
+//! | `lock_key`    | which lock is under an open key; its memory    |
 //! | `datatype`    | what does the server ask of the data type      |
 //! | `key_events`  | where has a lock with several holders gone     |
 //! | `held`        | how many keys hold a lock                      |
@@ -15,7 +14,6 @@ pub mod datatype;
 pub mod held;
 pub mod key_events;
 pub mod lock_key;
-pub mod lock_memory;
 pub mod received;
 pub mod removals;
 pub mod store;

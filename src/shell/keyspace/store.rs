@@ -13,7 +13,7 @@ use super::removals;
 use crate::shell::background::gate::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::{OwnedStr, Str};
-use crate::shell::replication::emit::{self, Scope};
+use crate::shell::replication::{self, Scope};
 
 /// The keyspace of a command or of a turn of the timer.
 pub struct Store<'a> {
@@ -174,7 +174,7 @@ impl Entry for StoredKey<'_> {
             self.lock_key.set_until(first.until());
         }
         if let Content::Lock(lock) = self.lock_key.content() {
-            emit::send_hold(self.ctx, self.scope, self.name.as_str(), lock, first.owner(), first.until());
+            replication::send_hold(self.ctx, self.scope, self.name.as_str(), lock, first.owner(), first.until());
         }
         self.ctx.signal_modified(self.name.as_str());
     }
@@ -190,10 +190,10 @@ impl Entry for StoredKey<'_> {
         };
         let Content::Lock(lock) = self.lock_key.content() else { return };
         match effect {
-            Effect::Hold(owner) | Effect::Renew(owner) => emit::send_hold(ctx, scope, name, lock, owner, until),
-            Effect::Drop(owner) => emit::send_drop(ctx, scope, name, owner),
-            Effect::Limit => emit::send_limit(ctx, scope, name, lock),
-            Effect::Clamp(at_most) => emit::send_clamp(ctx, scope, name, at_most, until),
+            Effect::Hold(owner) | Effect::Renew(owner) => replication::send_hold(ctx, scope, name, lock, owner, until),
+            Effect::Drop(owner) => replication::send_drop(ctx, scope, name, owner),
+            Effect::Limit => replication::send_limit(ctx, scope, name, lock),
+            Effect::Clamp(at_most) => replication::send_clamp(ctx, scope, name, at_most, until),
         }
         if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
             ctx.signal_modified(name);
@@ -203,7 +203,7 @@ impl Entry for StoredKey<'_> {
     #[inline(always)]
     fn remove(&mut self) {
         self.lock_key.remove();
-        emit::send_removal(self.ctx, self.scope, self.name.as_str());
+        replication::send_removal(self.ctx, self.scope, self.name.as_str());
         self.ctx.signal_modified(self.name.as_str());
     }
 }

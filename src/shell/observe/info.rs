@@ -4,11 +4,10 @@ use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use redis_module::raw;
 
-use super::longest_turn;
 use crate::shell::background::{events, timer};
 use crate::shell::clock;
 use crate::shell::ffi::guard::guard;
-use crate::shell::ffi::info::Section;
+use crate::shell::ffi::module::Section;
 use crate::shell::figures::Percentiles;
 use crate::shell::keyspace::{held, removals};
 use crate::shell::main_state::MAIN;
@@ -79,5 +78,11 @@ fn write(section: &Section, state: &State) {
             section.number(&format!("{name}_ms_{which}"), ms);
         }
     }
-    section.number("longest_turn_us", longest_turn::longest_us());
+    section.number("longest_turn_us", longest_turn_us());
+}
+
+/// The longest of the last one to two minutes, in microseconds.
+fn longest_turn_us() -> u64 {
+    let mut longest = MAIN.figures.longest_turn.borrow_mut();
+    longest.both(clock::instant()).iter().map(|max| max.0).max().unwrap_or(0)
 }

@@ -1,4 +1,5 @@
-//! What is told of each occurrence: an entry of LOCK.LOG, a line in the server's log, a keyspace event.
+//! What came of a turn, taken from the rules when it is over, while its command or timer may still publish. What is told
+//! of each occurrence: an entry of LOCK.LOG, a line in the server's log, a keyspace event.
 //!
 //! | occurrence           | LOCK.LOG                  | line        | keyspace event                |
 //! | -------------------- | ------------------------- | ----------- | ----------------------------- |
@@ -24,7 +25,7 @@ use command::errors::{ErrorReply, Quoted};
 use command::lock_log::{LockLog, NewEntry};
 use command::reply::LogEvent;
 use lock::key::{ClientId, Key, RequestId};
-use lock::manager::lock_manager::LockError;
+use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::occurrence::{EndedBy, GrantChange, Observe, Occurrence, RenewedBy};
 use lock::queue::wait_queue::WaiterLimit;
 use lock::value::owner::Owner;
@@ -32,14 +33,48 @@ use lock::value::time::Now;
 
 use super::keyspace_events::{self, KeyEvent};
 use super::log_lines::{self, LineKind, OwnerOnKey};
-use crate::shell::clients::connections::connection_of;
-use crate::shell::clients::waiting_clients::WaitingClients;
+use crate::shell::background::events;
+use crate::shell::clients::waiting_clients::{connection_of, WaitingClients};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{client_address, client_user};
+use crate::shell::keyspace::removals;
+use crate::shell::main_state::MAIN;
 use crate::shell::settings;
 
+/// Takes what a turn has brought.
+#[inline]
+pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut WaitingClients, log: &mut LockLog) {
+    for (key, owner, fence) in removals::take_rest() {
+        manager.hold_expired(now, key.as_ref(), &owner, fence);
+    }
+    if !manager.samples.is_empty() {
+        take_samples(manager, now);
+    }
+    if !manager.occurrences.is_empty() {
+        take_occurrences(ctx, now, manager, clients, log);
+    }
+    clients.forget_granted();
+}
+
+#[inline(never)]
+fn take_samples(manager: &mut LockManager, now: &Now) {
+    let now = now.instant();
+    let held = |ms| {
+        MAIN.figures.holds.borrow_mut().add(now, ms);
+        events::set_sampling(false);
+    };
+    manager.samples.take(|ms| MAIN.figures.waits.borrow_mut().add(now, ms), held);
+}
+
+/// Out of line: nothing is told of most turns.
+#[cold]
+fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
+    let mut reporter = Reporter { ctx, now, observe: manager.limits.observe, clients, log, told: None, named: None };
+    manager.occurrences.take().into_iter().for_each(|occurrence| reporter.tell(occurrence));
+}
+
 /// Tells of the occurrences of one turn.
-pub struct Reporter<'a> {
+struct Reporter<'a> {
     /// Of the command or the timer.
     pub ctx: Ctx<'a>,
     /// In this turn.

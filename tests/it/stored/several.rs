@@ -217,22 +217,6 @@ const SHORTENED: &[Shortened] = &[
     (&["PERSIST k", "PEXPIRE k 500000"], [60_000, 90_000], [60_000, 90_000], 500_000),
 ];
 
-/// Two hold `seen`, whose names come after all others: when a round has stored what happened to it, it has stored what
-/// happened to others before.
-const SEEN: [&str; 2] = ["RWLOCK.ACQUIRE seen a READ PX 900000", "RWLOCK.ACQUIRE seen b READ PX 900000"];
-
-/// A round of inspections has come to every lock with several holders.
-fn until_a_round_has_come(client: &mut Client) {
-    let left = client.pttl("seen");
-    // The databases may be swapped.
-    if left < 0 {
-        return;
-    }
-    let before = client.run("DUMP seen");
-    assert_eq!(client.run(&format!("PEXPIRE seen {}", left - 10)), Reply::Int(1));
-    until("a round comes", || client.run("DUMP seen") != before);
-}
-
 /// Lengthening changes no holder; of several changes in one transaction the last counts, whoever looks meanwhile.
 /// Replicas and the append-only file agree.
 #[test]
@@ -241,7 +225,7 @@ fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_l
     let replica = Server::builder().replica_of(&master).start();
     in_sync(&master, &replica);
     let mut client = master.client();
-    all_at_once(&mut client, &SEEN.map(str::to_owned));
+    let_two_hold_zz(&mut client);
     let assert_ends = |server: &Server, holders: &[i64; 2], key: i64, how: &str| {
         let mut client = server.client();
         for (owner, ms) in ["a", "b"].into_iter().zip(holders) {
@@ -309,7 +293,7 @@ fn a_transaction_sees_the_time_to_live_that_it_has_just_set() {
 fn holders_end_at_the_deadline_that_was_shorter_before() {
     let server = quiet().start();
     let mut client = server.client();
-    all_at_once(&mut client, &SEEN.map(str::to_owned));
+    let_two_hold_zz(&mut client);
     for lengthen in ["PERSIST k", "PEXPIRE k 60000"] {
         all_at_once(&mut client, &together(TOGETHER[1], [60_000, 90_000]));
         client.run("PEXPIRE k 300");

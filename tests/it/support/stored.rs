@@ -1,6 +1,6 @@
 //! Locks of every family and of every shape that is stored, and what must still hold wherever they have come to.
 
-use super::{assert_just_began, Client, Reply, Server};
+use super::{assert_just_began, until, Client, Reply, Server};
 
 /// The keys of [`take_locks`].
 pub const KEYS: [&str; 12] = [
@@ -92,4 +92,25 @@ pub fn assert_locks_still_work(client: &mut Client) {
 pub fn rewrite_aof(server: &Server) {
     assert!(!server.client().run("BGREWRITEAOF").is_error());
     server.wait_aof_rewritten();
+}
+
+/// From now on [`until_a_round_has_come`] tells of rounds of inspections: of all names `zz` is the last, so when a round
+/// has stored what was done to it, it has stored what was done to others before.
+#[track_caller]
+pub fn let_two_hold_zz(client: &mut Client) {
+    for owner in ["a", "b"] {
+        assert!(client.run(&format!("RWLOCK.ACQUIRE zz {owner} READ PX 3600000")).items()[1].int() > 0);
+    }
+}
+
+/// Waits until a round has come to every lock with several holders, unless the database with `zz` is another one now.
+#[track_caller]
+pub fn until_a_round_has_come(client: &mut Client) {
+    let end = client.run("PEXPIRETIME zz").int();
+    if end < 0 {
+        return;
+    }
+    let before = client.run("DUMP zz");
+    assert_eq!(client.run(&format!("PEXPIREAT zz {}", end - 1)), Reply::Int(1));
+    until("a round comes", || client.run("DUMP zz") != before);
 }

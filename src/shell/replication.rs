@@ -1,13 +1,29 @@
-//! Sends effects to replicas and the append-only file.
+//! What replicas and the append-only file get: effects, sent at the moment of a decision, if anything consumes them.
+//! `keyspace/received` applies them.
+//!
+//! Whether anything does, a replica, its backlog or an append-only file, is known: building an effect for nothing costs a
+//! third of a request. The answer must be exact, or replicas would miss a grant. A consumer begins at one of these moments,
+//! each is an event:
+//! - A replica's first synchronization and the start of an append-only file begin with a snapshot by a forked child:
+//!   whatever was not sent before the fork is in the snapshot. A replica that synchronizes partially needs the backlog
+//!   of an earlier one, which counts as a consumer.
+//! - `CONFIG SET appendonly yes`, a promotion, the end of loading.
+//!
+//! Consumers are counted again only at these events. One goes without any: a backlog that no replica reads is freed
+//! after `repl-backlog-ttl`, and one that a start from an RDB file made is freed after the server has told the end of
+//! loading. So where only a backlog counts, the server's cron looks again. In a cluster, where slots are moved by
+//! streams of effects too, somebody always counts as consuming.
 
 use command::effect::{encode_hold, APPLY};
 use lock::value::lock::Lock;
 use lock::value::time::Deadline;
+use redis_module::raw;
 
-use super::consumers;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::replicate::{AofRewrite, Rest};
+use crate::shell::ffi::server::info_field;
 use crate::shell::ffi::string::Str;
+use crate::shell::main_state::MAIN;
 
 /// From where the keyspace is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +100,32 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
 /// its save points. For a timer's change it has no call that only counts: there the effect is what is counted.
 #[inline]
 fn is_consumed(ctx: Ctx<'_>, scope: Scope) -> bool {
-    if scope == Scope::Timer || consumers::is_any() {
+    if scope == Scope::Timer || is_consumed_at_all() {
         return true;
     }
     ctx.replicate_verbatim();
     false
+}
+
+/// Whether anything consumes effects.
+#[inline]
+fn is_consumed_at_all() -> bool {
+    MAIN.consumers.is_any.get()
+}
+
+/// Counts again. To be called at each of the events above.
+pub fn count_consumers(ctx: Ctx<'_>) {
+    let always = raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER | raw::REDISMODULE_CTX_FLAGS_SLAVE;
+    let is_there = |field| info_field(ctx, c"replication", field) != Some(0);
+    let is_told = ctx.has_flag(always) || is_there(c"connected_slaves");
+    let is_backlog = !is_told && is_there(c"repl_backlog_active");
+    MAIN.consumers.is_backlog_only.set(is_backlog);
+    MAIN.consumers.is_any.set(is_told || is_backlog);
+}
+
+/// The server's cron: what goes without an event is looked for.
+pub fn cron(ctx: Ctx<'_>) {
+    if MAIN.consumers.is_backlog_only.get() {
+        count_consumers(ctx);
+    }
 }
