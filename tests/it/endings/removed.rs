@@ -1,5 +1,4 @@
-//! DEL, UNLINK, flushes, expiry, eviction, RENAME, MOVE and a release in a transaction or a script: each wakes the
-//! next.
+//! What removes a lock in ways that no transcript of `tests/spec` has: asynchronous flushes, store commands, eviction.
 
 use super::*;
 
@@ -26,28 +25,8 @@ fn assert_wakes_the_next(end: impl Fn(&mut Client)) {
 }
 
 #[test]
-fn del_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("DEL k"), Reply::Int(1)));
-}
-
-#[test]
-fn unlink_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("UNLINK k"), Reply::Int(1)));
-}
-
-#[test]
-fn flushdb_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHDB SYNC"), Reply::ok()));
-}
-
-#[test]
 fn flushdb_async_wakes_the_next() {
     assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHDB ASYNC"), Reply::ok()));
-}
-
-#[test]
-fn flushall_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("FLUSHALL SYNC"), Reply::ok()));
 }
 
 #[test]
@@ -56,60 +35,10 @@ fn flushall_async_wakes_the_next() {
 }
 
 #[test]
-fn pexpire_with_a_time_that_is_past_wakes_the_next() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("PEXPIRE k -1"), Reply::Int(1)));
-    assert_wakes_the_next(|client| assert_eq!(client.run("EXPIREAT k 1"), Reply::Int(1)));
-}
-
-#[test]
-fn pexpire_shorter_wakes_the_next_when_that_time_is_over() {
-    assert_wakes_the_next(|client| assert_eq!(client.run("PEXPIRE k 50"), Reply::Int(1)));
-}
-
-#[test]
-fn a_release_in_a_transaction_wakes_the_next() {
-    assert_wakes_the_next(|client| {
-        let holder = holders(client, "k").remove(0);
-        let release = format!("LOCK.RELEASE k {holder}");
-        assert_eq!(multi(client, &[&release, &release]), [Reply::Int(1), Reply::Int(0)]);
-    });
-}
-
-#[test]
-fn a_release_in_a_script_wakes_the_next() {
-    assert_wakes_the_next(|client| {
-        let holder = holders(client, "k").remove(0);
-        let script = "return redis.call('LOCK.RELEASE', KEYS[1], ARGV[1])";
-        assert_eq!(client.cmd(&["EVAL", script, "1", "k", &holder]), Reply::Int(1));
-    });
-}
-
-#[test]
-fn rename_wakes_the_next_and_takes_the_lock_along() {
-    assert_wakes_the_next(|client| {
-        let holder = holders(client, "k");
-        client.run("DEL elsewhere");
-        assert_eq!(client.run("RENAME k elsewhere"), Reply::ok());
-        assert_eq!(holders(client, "elsewhere"), holder);
-    });
-}
-
-#[test]
 fn renamenx_wakes_the_next() {
     assert_wakes_the_next(|client| {
         client.run("DEL elsewhere");
         assert_eq!(client.run("RENAMENX k elsewhere"), Reply::Int(1));
-    });
-}
-
-#[test]
-fn move_wakes_the_next_and_takes_the_lock_along() {
-    assert_wakes_the_next(|client| {
-        let holder = holders(client, "k");
-        let replies = client.pipeline(&["SELECT 1", "DEL k", "SELECT 0", "MOVE k 1", "SELECT 1"]);
-        assert_eq!(replies[3], Reply::Int(1));
-        assert_eq!(holders(client, "k"), holder);
-        client.run("SELECT 0");
     });
 }
 

@@ -3,54 +3,6 @@
 use super::*;
 
 #[test]
-fn a_release_and_the_end_of_the_head_waiters_client_pass_the_lock_on() {
-    let server = quiet().start();
-    let mut client = server.client();
-    for kill_first in [false, true] {
-        hold(&mut client, "k", "a");
-        let [b, mut c] = line_up(&server, "k", ["b", "c"]);
-        let kill = format!("CLIENT KILL ID {}", b.id);
-        let mut lines = ["LOCK.RELEASE k a", &kill];
-        if kill_first {
-            lines.reverse();
-        }
-        assert_eq!(multi(&mut client, &lines), [Reply::Int(1), Reply::Int(1)]);
-        c.granted("c");
-        assert_eq!(holders(&mut client, "k"), ["c"]);
-        assert_nobody_waits(&server, &["k"]);
-        client.run("LOCK.RELEASE k c");
-        assert_eq!(client.run("EXISTS k"), Reply::Int(0));
-    }
-}
-
-#[test]
-fn a_lock_granted_to_many_dead_clients_reaches_the_first_that_lives() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let [b, c, d, mut e, mut f] = line_up(&server, "k", ["b", "c", "d", "e", "f"]);
-    let mut lines = vec!["LOCK.RELEASE k a".to_string()];
-    lines.extend([&b, &c, &d].map(|dead| format!("CLIENT KILL ID {}", dead.id)));
-    multi(&mut client, &lines.iter().map(String::as_str).collect::<Vec<_>>());
-    e.granted("e");
-    f.assert_silent();
-    assert_eq!(queue(&mut client, "k"), ["f"]);
-}
-
-#[test]
-fn when_all_who_waited_are_dead_the_lock_is_free() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let [b, c] = line_up(&server, "k", ["b", "c"]);
-    let kills = [&b, &c].map(|dead| format!("CLIENT KILL ID {}", dead.id));
-    multi(&mut client, &["LOCK.RELEASE k a", &kills[0], &kills[1]]);
-    until("the lock is free", || client.run("EXISTS k") == Reply::Int(0));
-    assert!(client.run("LOCK.ACQUIRE k z").fence() > 0);
-    assert_nobody_waits(&server, &["k"]);
-}
-
-#[test]
 fn a_release_and_client_unblock_error_leave_no_lock_with_whom_was_told_otherwise() {
     let server = quiet().start();
     let mut client = server.client();
@@ -66,34 +18,6 @@ fn a_release_and_client_unblock_error_leave_no_lock_with_whom_was_told_otherwise
     } else {
         assert_eq!(reply.items()[0], Reply::bulk("b"));
         assert_eq!(holders(&mut client, "k"), ["b"]);
-    }
-}
-
-#[test]
-fn a_release_and_a_cancel_settle_for_the_grant() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let [mut b, mut c] = line_up(&server, "k", ["b", "c"]);
-    let replies = multi(&mut client, &["LOCK.RELEASE k a", "LOCK.CANCEL k b"]);
-    assert_eq!(replies[1], Reply::Int(0), "b does not wait any more, it holds");
-    b.granted("b");
-    assert_eq!(client.run("PING"), Reply::Status("PONG".into()));
-    c.assert_silent();
-}
-
-#[test]
-fn a_removal_and_the_end_of_the_head_waiters_client_pass_the_lock_on() {
-    for end in ["DEL k", "FLUSHALL", "RENAME k elsewhere", "PEXPIRE k 0"] {
-        let server = quiet().start();
-        let mut client = server.client();
-        hold(&mut client, "k", "a");
-        let [b, mut c] = line_up(&server, "k", ["b", "c"]);
-        let kill = format!("CLIENT KILL ID {}", b.id);
-        assert_eq!(multi(&mut client, &[end, &kill])[1], Reply::Int(1), "{end}");
-        c.granted("c");
-        assert_eq!(holders(&mut client, "k"), ["c"], "{end}");
-        assert_nobody_waits(&server, &["k"]);
     }
 }
 

@@ -6,18 +6,6 @@ use crate::support::Server;
 use std::time::Duration;
 
 #[test]
-fn in_multi_each_asks_anew() {
-    let server = Server::start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let lines = ["LOCK.EXEC k a SET x 1", "LOCK.EXEC k a LOCK.RELEASE k a", "LOCK.EXEC k a SET x 2", "GET x"];
-    let replies = multi(&mut client, &lines);
-    assert_eq!(replies[..2], [Reply::ok(), Reply::Int(1)]);
-    assert_not_held(&replies[2]);
-    assert_eq!(replies[3], Reply::bulk("1"));
-}
-
-#[test]
 fn watch_trips_on_what_the_command_changes_and_on_nothing_else() {
     for (line, trips) in [
         ("LOCK.EXEC k a SET x 1", true),

@@ -6,7 +6,6 @@ mod fuzz;
 mod holding;
 mod keys;
 mod noticed;
-mod own_lock;
 mod permissions;
 mod refused;
 mod replies;

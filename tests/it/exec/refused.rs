@@ -126,16 +126,6 @@ fn nesting_without_end_ends_nothing() {
 }
 
 #[test]
-fn lock_apply() {
-    let server = Server::start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let reply = client.run("LOCK.EXEC k a LOCK.APPLY k DROP a");
-    assert!(reply.error().starts_with("ERR LOCK.APPLY is internal"), "{reply:?}");
-    assert_eq!(holders(&mut client, "k"), ["a"]);
-}
-
-#[test]
 fn in_an_acquire_block_is_ignored_and_session_and_notify_are_errors() {
     let server = quiet().start();
     let mut client = server.client();

@@ -9,14 +9,8 @@ mod top;
 
 use crate::support::{Client, Reply};
 
-const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const SYNTAX: &str = "ERR syntax error";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-
-/// The names of a map's fields.
-fn fields(map: &Reply) -> Vec<&str> {
-    map.pairs().into_iter().map(|(name, _)| name.text()).collect()
-}
 
 /// What a full iteration of LOCK.SCAN lists, each key once, in the order of their names.
 #[track_caller]

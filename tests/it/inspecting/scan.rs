@@ -1,85 +1,13 @@
-//! LOCK.SCAN: the locks of a database, some with each call.
+//! LOCK.SCAN: whole iterations, patterns, permissions, replicas, clusters.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{fields, scan_all, scanned_keys};
+use super::{scan_all, scanned_keys};
 use crate::support::cluster::single_node;
-use crate::support::families::{each_way, rows, wait_for};
+use crate::support::families::rows;
 use crate::support::waiting::*;
-use crate::support::{built_caller, each_protocol, in_sync, until, Client, Reply, Rng, Server};
-
-#[test]
-fn it_lists_what_the_contract_names_in_its_order() {
-    each_protocol(|client| {
-        client.run("SEM.ACQUIRE k a LIMIT 5 PX 50000").fence();
-        client.run("SEM.ACQUIRE k b LIMIT 5 PX 60000").fence();
-        client.run("SEM.RELEASE k a");
-        client.run("SEM.ACQUIRE k a LIMIT 5 PERSIST").fence();
-        let reply = client.run("LOCK.SCAN 0");
-        let [cursor, locks] = reply.items() else { panic!("{reply:?}") };
-        assert_eq!(cursor, &Reply::bulk("0"));
-        let [lock] = locks.items() else { panic!("{locks:?}") };
-        assert_eq!(fields(lock), ["key", "kind", "owner", "holders", "ttl", "waiters"]);
-        assert_eq!((lock.get("key"), lock.get("kind")), (&Reply::bulk("k"), &Reply::bulk("semaphore")));
-        assert_eq!(lock.get("owner"), &Reply::bulk("b"), "the one with the smallest fence");
-        assert_eq!((lock.get("holders").int(), lock.get("ttl").int(), lock.get("waiters").int()), (2, -1, 0));
-    });
-}
-
-#[test]
-fn it_is_a_map_in_resp3_and_a_flat_array_in_resp2() {
-    let server = Server::start();
-    server.client().run("LOCK.ACQUIRE k a").fence();
-    for (mut client, is_map) in [(server.client(), false), (server.client3(), true)] {
-        let lock = client.run("LOCK.SCAN 0").items()[1].items()[0].clone();
-        assert_eq!(matches!(lock, Reply::Map(_)), is_map, "{lock:?}");
-    }
-}
-
-#[test]
-fn it_says_of_each_family_what_lock_info_says() {
-    each_way(quiet, |way, server, client| {
-        way.hold(client, "k", "a");
-        let _waits = wait_for(way, server, "k", "b");
-        let locks = scan_all(client, "");
-        let lock = locks.iter().find(|lock| lock.get("key").is_bulk("k")).expect("it is there");
-        let info = client.run("LOCK.INFO k");
-        assert_eq!(lock.get("kind"), info.get("kind"), "{way:?}");
-        assert_eq!(lock.get("owner"), info.get("holders").items()[0].get("owner"), "{way:?}");
-        assert_eq!(lock.get("holders"), info.get("holding"), "{way:?}");
-        assert_eq!(lock.get("waiters"), &Reply::Int(1), "{way:?}");
-        let ttl = lock.get("ttl").int();
-        assert!((info.get("ttl").int()..=60_000).contains(&ttl), "{way:?}: {ttl}");
-    });
-}
-
-#[test]
-fn it_lists_the_locks_of_this_database_only_and_nothing_else() {
-    let server = Server::start();
-    let mut client = server.client();
-    client.run("SET string v");
-    client.run("RPUSH list v");
-    client.run("LOCK.ACQUIRE here a").fence();
-    client.run("SELECT 3");
-    client.run("LOCK.ACQUIRE there a").fence();
-    assert_eq!(scanned_keys(&mut client, ""), ["there"]);
-    client.run("SELECT 0");
-    assert_eq!(scanned_keys(&mut client, ""), ["here"]);
-}
-
-#[test]
-fn a_kept_place_is_no_waiter_and_a_free_key_is_left_out_though_it_is_waited_for() {
-    let server = quiet().module_args("keep-place 60000").start();
-    let mut client = server.client();
-    hold(&mut client, "held", "a");
-    let _waits = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 held free b {LONG} BLOCK 0"));
-    assert!(client.run(&format!("LOCK.ACQUIRE held c {LONG} BLOCK 1")).is_nil());
-    assert_eq!(client.run("LOCK.INFO free").get("waiters").int(), 1);
-    let locks = scan_all(&mut client, "");
-    assert_eq!(locks.len(), 1, "{locks:?}");
-    assert_eq!((locks[0].get("key").text(), locks[0].get("waiters").int()), ("held", 1));
-}
+use crate::support::{built_caller, in_sync, until, Client, Reply, Rng, Server};
 
 /// Each lock that is there during the whole iteration is listed, whatever comes and goes; so it is with SCAN.
 #[test]

@@ -1,13 +1,12 @@
 //! A lock is a value of the keyspace: it is saved, loaded, moved, measured, expired and watched like any other.
 
 mod cost;
-mod expire;
 mod keyspace;
 mod persistence;
 mod several;
 mod watch;
 
-use crate::support::families::{held, left, rows, until_ended};
+use crate::support::families::{held, left, until_ended};
 use crate::support::skip::skip;
 use crate::support::stored::*;
 use crate::support::waiting::*;

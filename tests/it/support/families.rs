@@ -8,8 +8,6 @@ use super::{until, Client, Reply, Server};
 pub struct Way {
     /// As LOCK.INFO names the family.
     pub kind: &'static str,
-    /// As LOCK.INFO and LOCK.WAITERS name what is held and wanted.
-    pub mode: &'static str,
     acquire: &'static str,
     release: &'static str,
     renew: &'static str,
@@ -21,7 +19,6 @@ pub struct Way {
 pub const WAYS: [Way; 5] = [
     Way {
         kind: "mutex",
-        mode: "exclusive",
         acquire: "LOCK.ACQUIRE KEY OWNER",
         release: "LOCK.RELEASE KEY OWNER",
         renew: "LOCK.RENEW KEY OWNER",
@@ -29,7 +26,6 @@ pub const WAYS: [Way; 5] = [
     },
     Way {
         kind: "reentrant",
-        mode: "exclusive",
         acquire: "RLOCK.ACQUIRE KEY OWNER",
         release: "RLOCK.RELEASE KEY OWNER",
         renew: "RLOCK.RENEW KEY OWNER",
@@ -37,7 +33,6 @@ pub const WAYS: [Way; 5] = [
     },
     Way {
         kind: "rw",
-        mode: "write",
         acquire: "RWLOCK.ACQUIRE KEY OWNER WRITE",
         release: "RWLOCK.RELEASE KEY OWNER WRITE",
         renew: "RWLOCK.RENEW KEY OWNER",
@@ -45,7 +40,6 @@ pub const WAYS: [Way; 5] = [
     },
     Way {
         kind: "semaphore",
-        mode: "permits",
         acquire: "SEM.ACQUIRE KEY OWNER LIMIT 1",
         release: "SEM.RELEASE KEY OWNER",
         renew: "SEM.RENEW KEY OWNER",
@@ -54,7 +48,6 @@ pub const WAYS: [Way; 5] = [
     // Mutexes too: the second key is a companion of the first.
     Way {
         kind: "mutex",
-        mode: "exclusive",
         acquire: "MLOCK.ACQUIRE 2 KEY KEY:too OWNER",
         release: "MLOCK.RELEASE 2 KEY KEY:too OWNER",
         renew: "MLOCK.RENEW 2 KEY KEY:too OWNER",
@@ -73,15 +66,6 @@ impl Way {
 
     pub fn renew(&self, key: &str, owner: &str) -> String {
         fill(self.renew, key, owner)
-    }
-
-    /// The reply to a request that is queued and does not block.
-    pub fn queued(&self, owner: &str) -> Reply {
-        let mut reply = vec![Reply::bulk(owner), Reply::Int(0)];
-        if self.has_holds {
-            reply.push(Reply::Int(0));
-        }
-        Reply::Array(reply)
     }
 
     /// Gives `key` to `owner` for a long time.

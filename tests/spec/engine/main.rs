@@ -82,7 +82,7 @@ macro_rules! chapters {
 }
 
 chapters! {
-    words mutex reentrant rwlock semaphore mlock waiting deadlock endings notify sessions exec looking settings lasting
+    words families mutex reentrant rwlock semaphore mlock waiting deadlock endings notify sessions exec looking settings lasting
 }
 
 #[test]
@@ -95,7 +95,8 @@ fn every_promise_compares_something_and_has_a_title_of_its_own() {
                 matches!(step.action, Sends { .. } | Gets { .. } | IsClosed { .. })
             };
             assert!(promise.steps.iter().any(compares), "{file}: {}", promise.title);
-            assert!(titles.insert(promise.title.clone()), "{file}: {}: twice", promise.title);
+            let family = promise.family.map(|family| family.name);
+            assert!(titles.insert((promise.title.clone(), family)), "{file}: {}: twice", promise.title);
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::transcript::{Action, End, Promise, Step};
 /// What went wrong: the whole transcript until then.
 pub fn play(file: &str, promise: &Promise, backend: &mut impl Backend) -> Result<(), String> {
     let mut play = Play { backend, names: Names::new(), open: BTreeSet::new() };
-    let mut told = format!("# {}\n", promise.title);
+    let family = promise.family.map_or(String::new(), |family| format!(" ({})", family.name));
+    let mut told = format!("# {}{family}\n", promise.title);
     for step in &promise.steps {
         told.push_str(&format!("{}\n", step.text));
         if let Err(why) = play.step(step) {

@@ -224,6 +224,7 @@ impl Backend for Real {
             Err(_) => Ok(Some(())),
         })?;
         self.connections.remove(who);
+        self.rounds();
         closed.ok_or("it is open".into())
     }
 

@@ -9,8 +9,70 @@ pub struct Promise {
     pub title: String,
     /// What it is played on.
     pub stage: Stage,
+    /// The family in which it is played, of a promise that every family makes.
+    pub family: Option<&'static Family>,
     /// What happens, in this order.
     pub steps: Vec<Step>,
+}
+
+/// A way to hold a key so that no other owner can: the words for `ACQUIRE key owner`, `RELEASE key owner` and
+/// `RENEW key owner` in the transcripts of all families.
+#[derive(Debug)]
+pub struct Family {
+    pub name: &'static str,
+    acquire: &'static str,
+    release: &'static str,
+    renew: &'static str,
+}
+
+/// Every family, as far as it has one holder at a time.
+const FAMILIES: [Family; 5] = [
+    Family {
+        name: "LOCK",
+        acquire: "LOCK.ACQUIRE KEY OWNER",
+        release: "LOCK.RELEASE KEY OWNER",
+        renew: "LOCK.RENEW KEY OWNER",
+    },
+    Family {
+        name: "RLOCK",
+        acquire: "RLOCK.ACQUIRE KEY OWNER",
+        release: "RLOCK.RELEASE KEY OWNER",
+        renew: "RLOCK.RENEW KEY OWNER",
+    },
+    Family {
+        name: "RWLOCK",
+        acquire: "RWLOCK.ACQUIRE KEY OWNER WRITE",
+        release: "RWLOCK.RELEASE KEY OWNER WRITE",
+        renew: "RWLOCK.RENEW KEY OWNER",
+    },
+    Family {
+        name: "SEM",
+        acquire: "SEM.ACQUIRE KEY OWNER LIMIT 1",
+        release: "SEM.RELEASE KEY OWNER",
+        renew: "SEM.RENEW KEY OWNER",
+    },
+    Family {
+        name: "MLOCK",
+        acquire: "MLOCK.ACQUIRE 2 KEY KEY:too OWNER",
+        release: "MLOCK.RELEASE 2 KEY KEY:too OWNER",
+        renew: "MLOCK.RENEW 2 KEY KEY:too OWNER",
+    },
+];
+
+impl Family {
+    /// The command in the words of this family.
+    fn command(&self, command: &str) -> String {
+        let mut words = command.splitn(4, ' ');
+        let form = match words.next() {
+            Some("ACQUIRE") => self.acquire,
+            Some("RELEASE") => self.release,
+            Some("RENEW") => self.renew,
+            _ => return command.to_string(),
+        };
+        let (key, owner) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let form = form.replace("KEY", key).replace("OWNER", owner);
+        words.next().map_or(form.clone(), |rest| format!("{form} {rest}"))
+    }
 }
 
 /// What a transcript is played on.
@@ -64,23 +126,37 @@ pub enum End {
 
 /// All promises of a chapter.
 pub fn promises(text: &str) -> Vec<Promise> {
-    let mut promises: Vec<Promise> = Vec::new();
-    for (line, text) in joined(text) {
-        if let Some(title) = text.strip_prefix("# ") {
-            promises.push(Promise { title: title.to_string(), stage: Stage::Any, steps: Vec::new() });
-            continue;
-        }
-        let Some(promise) = promises.last_mut() else { panic!("line {line}: no promise yet") };
-        if let Some(stage) = stage(&text) {
-            assert!(promise.steps.is_empty(), "line {line}: it is played on something from its first step on");
-            promise.stage = stage;
-            continue;
-        }
-        let action = action(&text).unwrap_or_else(|why| panic!("line {line}: {text}: {why}"));
-        promise.steps.push(Step { line, text, action });
-    }
-    promises
+    let lines = joined(text);
+    let chapters = lines.split_inclusive(|(_, line)| line == END_OF_PROMISE);
+    chapters.flat_map(|promise| played(&promise[..promise.len() - 1])).collect()
 }
+
+/// A promise, or the same in every family.
+fn played(lines: &[(usize, String)]) -> Vec<Promise> {
+    match lines.iter().any(|(_, line)| line == IN_EVERY_FAMILY) {
+        true => FAMILIES.iter().map(|family| promise(lines, Some(family))).collect(),
+        false => vec![promise(lines, None)],
+    }
+}
+
+fn promise(lines: &[(usize, String)], family: Option<&'static Family>) -> Promise {
+    let (line, title) = &lines[0];
+    let title = title.strip_prefix("# ").unwrap_or_else(|| panic!("line {line}: no promise yet")).to_string();
+    let mut promise = Promise { title, stage: Stage::Any, family, steps: Vec::new() };
+    for (line, text) in &lines[1..] {
+        if let Some(stage) = stage(text) {
+            promise.stage = stage;
+        } else if text != IN_EVERY_FAMILY {
+            let action = action(text, family).unwrap_or_else(|why| panic!("line {line}: {text}: {why}"));
+            promise.steps.push(Step { line: *line, text: text.clone(), action });
+        }
+    }
+    promise
+}
+
+const IN_EVERY_FAMILY: &str = "in every family";
+/// Stands behind each promise.
+const END_OF_PROMISE: &str = "";
 
 /// Lines without comments and empty ones; what begins with a blank goes on where the line above it ends.
 fn joined(text: &str) -> Vec<(usize, String)> {
@@ -88,6 +164,10 @@ fn joined(text: &str) -> Vec<(usize, String)> {
     for (number, line) in (1..).zip(text.lines()) {
         match joined.last_mut() {
             _ if line.trim().is_empty() || line.starts_with("//") => {}
+            Some(_) if line.starts_with("# ") => {
+                joined.push((number, END_OF_PROMISE.to_string()));
+                joined.push((number, line.trim_end().to_string()));
+            }
             Some((_, before)) if line.starts_with(' ') => {
                 before.push(' ');
                 before.push_str(line.trim());
@@ -95,6 +175,7 @@ fn joined(text: &str) -> Vec<(usize, String)> {
             _ => joined.push((number, line.trim_end().to_string())),
         }
     }
+    joined.push((0, END_OF_PROMISE.to_string()));
     joined
 }
 
@@ -112,7 +193,7 @@ fn stage(text: &str) -> Option<Stage> {
     }
 }
 
-fn action(text: &str) -> Result<Action, String> {
+fn action(text: &str, family: Option<&Family>) -> Result<Action, String> {
     match text {
         "the server restarts" => return Ok(Action::Restarts),
         "the replica follows" => return Ok(Action::Follows),
@@ -132,7 +213,8 @@ fn action(text: &str) -> Result<Action, String> {
                 (sent, ends.split(" | ").map(|end| parse_end(end.trim())).collect::<Result<_, _>>()?)
             }
         };
-        let commands: Vec<String> = sent.split(" | ").map(|command| command.trim().to_string()).collect();
+        let in_family = |command: &str| family.map_or(command.to_string(), |family| family.command(command));
+        let commands: Vec<String> = sent.split(" | ").map(|command| in_family(command.trim())).collect();
         if commands.len() != ends.len() {
             return Err(format!("{} commands, {} replies", commands.len(), ends.len()));
         }
