@@ -16,6 +16,9 @@ MODULE_DIR = $(PREFIX)/lib/redis/modules
 
 # Hundreds of clients need more open files than the 256 that macOS gives a shell.
 MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
+# Tests are built in a profile of their own (Cargo.toml), and load the module of the release.
+QUICK = --profile quick
+RELEASED = REDIS_LOCK_MODULE=$${REDIS_LOCK_MODULE:-$(abspath $(MODULE))}
 # They are tested apart from the module.
 NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-cli
 # Where they cannot be had, their tests say so and are skipped.
@@ -43,10 +46,11 @@ test: test-module test-clients ## every test, against real servers (REDIS_SERVER
 test-module: ## the tests of the module and of the tools beside it
 	@scripts/setup compiler libclang redis cli faketime deb
 	@$(METRICS_TOOLS)
-	cargo build --release --workspace $(NO_CLIENTS)
+	cargo build --release
+	cargo build $(QUICK) --workspace $(NO_CLIENTS)
 	@! command -v dpkg-deb >/dev/null || scripts/deb module
-	@$(MANY_FILES); echo cargo test --release --workspace $(NO_CLIENTS); \
-		cargo test --release --workspace $(NO_CLIENTS)
+	@$(MANY_FILES); echo cargo test $(QUICK) --workspace $(NO_CLIENTS); \
+		$(RELEASED) cargo test $(QUICK) --workspace $(NO_CLIENTS)
 
 test-clients: ## the clients (Python, Node, Rust) and the command line, on real servers; needs PyPI and npm
 	@scripts/setup compiler libclang redis cli python node openssl deb
@@ -80,9 +84,9 @@ faults: ## crashes, power cuts, stops and partitions under load, a minute each o
 
 soak: ## ten million calls of every kind on one server: replies, counts, memory (REDIS_LOCK_SOAK_OPERATIONS=n)
 	@scripts/setup compiler libclang redis
-	cargo build --release --workspace
+	cargo build --release
 	REDIS_LOCK_SOAK_OPERATIONS=$${REDIS_LOCK_SOAK_OPERATIONS:-10000000} \
-		cargo test --release -p redis-lock-faults --test faults soak -- --nocapture
+		$(RELEASED) cargo test $(QUICK) -p redis-lock-faults --test faults soak -- --nocapture
 
 upgrade: ## old and new modules and servers beside each other, replaced under load, there and back, on every server
 	@scripts/setup compiler libclang redis
@@ -136,8 +140,8 @@ deb: ## Debian packages in target/debian: redis-lock-module, and redis-lock with
 
 test-deb: deb ## installs each, tries it (the module in Debian's redis-server), removes it; root only, else skipped
 	@scripts/setup redis
-	cargo test --release --test it package:: -- --nocapture
-	cargo test --release --package redis-lock-cli package:: -- --nocapture
+	$(RELEASED) cargo test $(QUICK) --test it package:: -- --nocapture
+	$(RELEASED) cargo test $(QUICK) --package redis-lock-cli package:: -- --nocapture
 
 glibc: ## the oldest glibc that the built module runs with
 	@test -f $(MODULE) || $(MAKE) --no-print-directory build
