@@ -1,4 +1,4 @@
-//! What `redis-lock generate completions` writes completes in each shell, as somebody who presses the tabulator sees it.
+//! What `redis-lock generate completions` writes completes in each shell, as the tabulator key shows it.
 
 use std::process::Command;
 
