@@ -24,12 +24,12 @@ NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-cli
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
-.PHONY: help setup build run test test-module test-clients test-all test-newest check check-long check-servers \
-	faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb glibc demo \
-	bench bench-quick bench-clients
+.PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check check-long \
+	check-servers faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb \
+	glibc demo bench bench-quick bench-clients
 
 help: ## what this Makefile can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install all that is missing here (apt-get or Homebrew)
 	@scripts/setup compiler libclang redis cli faketime python node openssl lint
@@ -58,6 +58,11 @@ test-clients: ## the clients (Python, Node, Rust) and the command line, on real 
 	cargo build --release --package redis-lock-cli
 	@! command -v dpkg-deb >/dev/null || scripts/deb cli
 	@$(MANY_FILES); scripts/test-clients
+
+test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/clients-faults.md
+	@scripts/setup compiler libclang redis cli python node
+	cargo build --release
+	@$(MANY_FILES); scripts/test-clients-faults
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
 	@scripts/setup compiler libclang redis cli faketime

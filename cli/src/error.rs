@@ -59,7 +59,7 @@ impl Error {
             Some("NOPERM" | "NOAUTH" | "WRONGPASS") => Error::NoPermission(words),
             Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(words),
             Some("MOVED" | "ASK") => Error::Server(format!("{words} (it is a cluster's node: -c follows)")),
-            _ if words.contains("unknown command") => Error::NoModule { server: server.to_string() },
+            _ if is_of_the_module(&words) => Error::NoModule { server: server.to_string() },
             _ => Error::Server(words),
         }
     }
@@ -74,6 +74,14 @@ impl Error {
             Error::Io { .. } => exit_code::MACHINE,
         }
     }
+}
+
+/// Whether the command that the server does not know is one of the module: another one was renamed there.
+fn is_of_the_module(words: &str) -> bool {
+    let Some((_, name)) = words.split_once("unknown command ") else { return false };
+    // Before 7.0 Redis quotes it by backticks.
+    let name = name.trim_start_matches(['\'', '`']);
+    ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|family| name.starts_with(family))
 }
 
 /// An error reply as the server wrote it: its code, then its sentence.
@@ -99,5 +107,28 @@ impl fmt::Display for Error {
             Error::Reply(what) => write!(f, "the server's reply is none of redis-lock's: {what}"),
             Error::Io { what, cause } => write!(f, "{what}: {cause}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_command_of_the_module_that_is_unknown_says_that_the_module_is_missing() {
+        let exit_code = |reply: &[u8]| {
+            let reply = redis::parse_redis_value(reply).and_then(redis::Value::extract_error);
+            Error::of_command("here", reply.unwrap_err()).exit_code()
+        };
+        assert_eq!(
+            exit_code(b"-ERR unknown command 'LOCK.TOP', with args beginning with: \r\n"),
+            exit_code::UNAVAILABLE
+        );
+        assert_eq!(exit_code(b"-ERR unknown command `SEM.ACQUIRE`, with args: \r\n"), exit_code::UNAVAILABLE);
+        // Renamed, as some hosts do with it.
+        assert_eq!(
+            exit_code(b"-ERR unknown command 'INFO', with args beginning with: 'lock' \r\n"),
+            exit_code::PROTOCOL
+        );
     }
 }

@@ -59,7 +59,13 @@ fn completions(directory: &Path) -> io::Result<()> {
     let mut command = CommandLine::command();
     let name = command.get_name().to_string();
     for shell in SHELLS {
-        clap_complete::generate_to(shell, &mut command, &name, directory)?;
+        let path = clap_complete::generate_to(shell, &mut command, &name, directory)?;
+        if shell == Shell::Bash {
+            // clap_complete 4.6 goes to `redis__lock__subcmd__run`, and describes `redis__subcmd__lock__subcmd__run`: a
+            // name with a hyphen has two names, and no option of a subcommand is completed.
+            let script = fs::read_to_string(&path)?;
+            fs::write(&path, script.replace("redis__subcmd__lock", "redis__lock"))?;
+        }
     }
     Ok(())
 }

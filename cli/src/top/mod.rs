@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event};
 use ratatui::DefaultTerminal;
+use rustix::process::{kill_current_process_group, Signal};
 use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::{mpsc, watch};
 use tokio::time;
@@ -112,14 +113,20 @@ async fn interact(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(of_terminal)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(of_terminal)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(of_terminal)?;
+    let mut continued = signal(SignalKind::from_raw(Signal::CONT.as_raw())).map_err(of_terminal)?;
     let mut tick = time::interval(TICK);
     loop {
         terminal.draw(|frame| draw(frame, view, &known)).map_err(of_terminal)?;
         tokio::select! {
             event = keys.recv() => match event {
                 Some(Ok(event)) => {
-                    if view.handle(event) == Wish::Quit {
-                        return Ok(ExitCode::SUCCESS);
+                    match view.handle(event) {
+                        Wish::Quit => return Ok(ExitCode::SUCCESS),
+                        Wish::Suspend => {
+                            suspend(&mut continued).await?;
+                            terminal = ratatui::try_init().map_err(of_terminal)?;
+                        }
+                        Wish::Stay => {}
                     }
                     pace.send_if_modified(|interval| std::mem::replace(interval, view.interval) != view.interval);
                 }
@@ -135,11 +142,23 @@ async fn interact(
                 None => return Ok(ExitCode::SUCCESS),
             },
             _ = tick.tick() => {}
+            // Stopped by a signal of somebody else: the shell has put the terminal in order for itself meanwhile.
+            _ = continued.recv() => terminal = ratatui::try_init().map_err(of_terminal)?,
             _ = interrupt.recv() => return Ok(of_signal(SignalKind::interrupt())),
             _ = terminate.recv() => return Ok(of_signal(SignalKind::terminate())),
             _ = hang_up.recv() => return Ok(of_signal(SignalKind::hangup())),
         }
     }
+}
+
+/// Ctrl-Z, which the terminal does not make a signal of while each key is read by itself.
+async fn suspend(continued: &mut tokio::signal::unix::Signal) -> Result<(), Error> {
+    ratatui::restore();
+    // As the terminal does it: to all of the job that the shell has made.
+    kill_current_process_group(Signal::TSTP).map_err(|cause| of_terminal(cause.into()))?;
+    // The stop may come a moment later. Where no shell could continue it, the system drops the signal.
+    let _continued_or_dropped = time::timeout(Duration::from_millis(100), continued.recv()).await;
+    Ok(())
 }
 
 /// Keys and changes of size. The thread ends with the program: nothing else wakes it.

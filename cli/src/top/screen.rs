@@ -27,6 +27,7 @@ pub struct Known {
 
 const HELP: &str = "\
 q, Esc, Ctrl-C    quit
+Ctrl-Z            back to the shell, until fg
 s                 sort by the next column
 w o h k           sort by waiters, oldest wait, time held, key
 + -               ask less often, more often

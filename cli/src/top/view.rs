@@ -31,6 +31,8 @@ pub enum Sort {
 pub enum Wish {
     Stay,
     Quit,
+    /// Back to the shell, until it says `fg`.
+    Suspend,
 }
 
 /// The paces that + and - go through, in milliseconds.
@@ -50,7 +52,11 @@ impl View {
 
     fn press(&mut self, key: KeyEvent) -> Wish {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Wish::Quit } else { Wish::Stay };
+            return match key.code {
+                KeyCode::Char('c') => Wish::Quit,
+                KeyCode::Char('z') => Wish::Suspend,
+                _ => Wish::Stay,
+            };
         }
         match key.code {
             KeyCode::Esc if self.is_help => self.is_help = false,

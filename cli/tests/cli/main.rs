@@ -3,6 +3,7 @@
 mod arguments;
 mod break_lock;
 mod cancel;
+mod completions;
 mod connecting;
 mod documents;
 mod errors;

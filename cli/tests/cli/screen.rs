@@ -26,9 +26,21 @@ impl Screen {
     /// Runs it with the words of a line, on 24 lines of 100 columns.
     #[track_caller]
     pub fn start(line: &str) -> Screen {
-        let pair = native_pty_system().openpty(size(ROWS, COLUMNS)).expect("a terminal");
         let mut command = CommandBuilder::new(PROGRAM);
         command.args(line.split_whitespace());
+        Screen::of(command)
+    }
+
+    /// A shell that reads its commands here, without anybody's settings.
+    #[track_caller]
+    pub fn shell(program: &str, arguments: &[&str]) -> Screen {
+        let mut command = CommandBuilder::new(program);
+        command.args(arguments);
+        Screen::of(command)
+    }
+
+    fn of(mut command: CommandBuilder) -> Screen {
+        let pair = native_pty_system().openpty(size(ROWS, COLUMNS)).expect("a terminal");
         command.env("TERM", "xterm-256color");
         command.env_remove("REDISCLI_AUTH");
         let program = pair.slave.spawn_command(command).expect("the program is built");

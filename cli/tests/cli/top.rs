@@ -5,7 +5,7 @@ use serde_json::{json, Value};
 use support::{in_sync, until, Client, Info, Server};
 
 use crate::screen::Screen;
-use crate::tool::{at, fields, redis_lock};
+use crate::tool::{at, fields, redis_lock, PROGRAM};
 
 /// Two locks: `z-hot` is the first by waiters, `warm` by key and by its oldest wait. The waiters wait as long as the
 /// client is connected.
@@ -85,6 +85,26 @@ fn q_escape_and_control_c_end_it_with_status_0_and_leave_the_terminal_as_it_was(
         screen.assert_restored();
         assert!(!screen.text().contains("nobody waits"), "{}", screen.text());
     }
+}
+
+#[test]
+fn control_z_stops_it_for_the_shell_and_fg_brings_the_screen_back() {
+    let server = Server::start();
+    let mut screen = Screen::shell("bash", &["--noprofile", "--norc", "-i"]);
+    screen.press(&format!("{PROGRAM} -p {} top --interval 100ms\n", server.port()));
+    screen.until_shows("nobody waits");
+    for _ in 0..2 {
+        screen.press("\x1a");
+        screen.until("the shell", |text| text.contains("Stopped") && !text.contains("nobody waits"));
+        screen.press("fg\n");
+        screen.until("the screen again", |text| text.contains("nobody waits") && !text.contains("Stopped"));
+        screen.press("?");
+        screen.until_shows("this help");
+        screen.press("?");
+        screen.until("no help", |text| !text.contains("this help"));
+    }
+    screen.press("q");
+    screen.until("the shell", |text| !text.contains("nobody waits"));
 }
 
 #[test]

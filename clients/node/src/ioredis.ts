@@ -252,23 +252,23 @@ class IoredisSubscriber implements Subscriber {
 
   subscribe(channel: string, sharded: boolean): Promise<void> {
     return new Promise((resolve, reject) => {
-      const fail = (error: unknown): void => reject(new Trouble(error, isReply(error) ? "refused" : "unsent"));
       // ioredis gives no reply to a command of a subscription whose connection was lost, nor to an SSUBSCRIBE that
-      // was redirected.
+      // was redirected: whatever comes first ends it, and nothing is left listening.
+      const settle = (end: () => void): void => {
+        clearTimeout(timer);
+        this.redis.off("close", lost);
+        this.redis.off("moved", moved);
+        end();
+      };
+      const fail = (error: unknown): void =>
+        settle(() => reject(new Trouble(error, isReply(error) ? "refused" : "unsent")));
       const lost = (): void => fail(new Error("The subscriber's connection was lost"));
-      const moved = (): void =>
-        reject(new Trouble(new Error("MOVED to another node, as SSUBSCRIBE was told"), "refused"));
+      const moved = (): void => fail(new Error("MOVED to another node, as SSUBSCRIBE was told"));
       const timer = setTimeout(lost, UNSENT_MS);
       this.redis.once("close", lost);
       this.redis.once("moved", moved);
       const subscribing = sharded ? this.redis.ssubscribe(channel) : this.redis.subscribe(channel);
-      subscribing
-        .then(() => resolve(), fail)
-        .finally(() => {
-          clearTimeout(timer);
-          this.redis.off("close", lost);
-          this.redis.off("moved", moved);
-        });
+      subscribing.then(() => settle(resolve), fail);
     });
   }
 

@@ -40,3 +40,29 @@ it("the examples and the README's first one run", { timeout: 90_000 }, async () 
     await server.stop();
   }
 });
+
+it("the README's programs are typed strictly, as an ES module and as CommonJS", { timeout: 90_000 }, async () => {
+  const readme = readFileSync(join(PACKAGE, "README.md"), "utf8");
+  const commonJs = /```js\n([^]*?)```/.exec(readme)?.[1] ?? "";
+  const esModule = /```ts\n([^]*?)```/.exec(readme)?.[1] ?? "";
+  const [imports, rest] = esModule.split("\n\n");
+  const folder = mkdtempSync(join(PACKAGE, "build/typed-"));
+  try {
+    const files = {
+      "first.cjs": commonJs,
+      "second.mts": esModule,
+      // CommonJS has no await outside of functions.
+      "second.cts": `${imports}\n\nvoid (async () => {\n${rest}})();\n`,
+    };
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+    const options =
+      "--noEmit --strict --allowJs --checkJs --skipLibCheck --target es2022 --module nodenext --types node";
+    const tsc = join(PACKAGE, "node_modules/typescript/bin/tsc");
+    // Fails with what tsc says, on its output.
+    await run(process.execPath, [tsc, ...options.split(" "), ...Object.keys(files)], { cwd: folder }).catch((error) =>
+      assert.fail(String(error.stdout)),
+    );
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});

@@ -313,4 +313,16 @@ suite("families", (each) => {
     await eventually(() => told.length, "the loss");
     await hold.release();
   });
+
+  each("a lock is handed on by its token", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const { client: there } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
+    const same = await new Lock(there, "k", { lease: 60_000, token: hold.token }).acquire({ wait: 0 });
+    assert.equal(same.fence, hold.fence);
+    await same.release();
+    assert.equal(await server.info("k"), null);
+    await assert.rejects(hold.release(), LockLostError);
+  });
 });

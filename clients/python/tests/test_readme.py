@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from servers import ROOT, Server, until
@@ -13,11 +14,22 @@ PROGRAMS = [
     (document, program)
     for document in ("README.md", "clients/python/README.md")
     for program in re.findall(r"^```python\n(.*?)^```$", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
+    # What imports nothing is a part of a program.
+    if "import " in program
 ]
 
 
 def test_there_are_three() -> None:
     assert [document for document, _ in PROGRAMS] == ["README.md"] + ["clients/python/README.md"] * 2
+
+
+@pytest.mark.parametrize("program", [program for _, program in PROGRAMS])
+def test_it_is_typed_strictly(program: str, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    words = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path), str(file)]
+    checked = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.parametrize("program", [program for _, program in PROGRAMS])

@@ -159,7 +159,7 @@ impl Lock {
         }
     }
 
-    /// [`Lock::acquire`] within this time; None: not granted in time. Where a server does not answer it takes at most two
+    /// [`Lock::acquire`] within this time; None: not granted in time. Where no server answers it takes at most two
     /// seconds longer: one for the last attempt, one for clearing up.
     ///
     /// # Errors

@@ -264,3 +264,15 @@ async fn renewals_have_the_length_that_was_given_last() {
     guard.release().await.unwrap();
     assert!(server.is_free("k"));
 }
+
+#[tokio::test]
+async fn a_lock_is_handed_on_by_its_token() {
+    let server = Server::start();
+    let guard = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
+    let there = client_of(server.port()).mutex("k").lease(LONG).token(guard.token());
+    let same = there.try_acquire().await.unwrap().expect("its own token holds it");
+    assert_eq!(same.fence(), guard.fence());
+    same.release().await.unwrap();
+    assert!(server.is_free("k"));
+    assert!(matches!(guard.release().await, Err(Error::LockLost)));
+}

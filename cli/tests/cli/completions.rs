@@ -1,0 +1,74 @@
+//! What `redis-lock generate completions` writes completes in each shell, as the tabulator key shows it.
+
+use std::process::Command;
+
+use crate::screen::Screen;
+use crate::tool::redis_lock;
+
+/// What is typed, and what it becomes.
+const COMPLETED: [(&str, &str); 2] =
+    [("redis-lock wai", "redis-lock waiters"), ("redis-lock run --confl", "redis-lock run --conflict-exit-code")];
+
+fn completions() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = redis_lock(&format!("generate completions {}", folder.path().display()));
+    assert_eq!(made.status, 0, "{}", made.stderr);
+    folder
+}
+
+/// A shell that is not installed says nothing about its completions.
+fn is_installed(shell: &str) -> bool {
+    let found = Command::new(shell).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("skipped: there is no {shell} here");
+    }
+    found
+}
+
+#[test]
+fn bash_completes() {
+    let folder = completions();
+    let script = folder.path().join("redis-lock.bash");
+    presses_tab("bash", &["--noprofile", "--norc", "-i"], &[&format!("source {}", script.display())]);
+}
+
+#[test]
+fn zsh_completes() {
+    if !is_installed("zsh") {
+        return;
+    }
+    let folder = completions();
+    let path = format!("fpath=({} $fpath)", folder.path().display());
+    presses_tab("zsh", &["-f", "-i"], &[&path, "autoload -U compinit", "compinit -u -D"]);
+}
+
+#[test]
+fn fish_completes() {
+    if !is_installed("fish") {
+        return;
+    }
+    let folder = completions();
+    let script = folder.path().join("redis-lock.fish");
+    for (typed, completed) in COMPLETED {
+        let ask = format!("source {}; complete -C '{typed}'", script.display());
+        let said = Command::new("fish").args(["--no-config", "-c", &ask]).output().expect("fish runs");
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let last = completed.split_whitespace().last().expect("a word");
+        assert!(said.lines().any(|line| line.split('\t').next() == Some(last)), "{typed}: {said}");
+    }
+}
+
+fn presses_tab(shell: &str, arguments: &[&str], before: &[&str]) {
+    let mut screen = Screen::shell(shell, arguments);
+    for line in before {
+        screen.press(&format!("{line}\n"));
+    }
+    screen.press("echo rea''dy\n");
+    screen.until_shows("ready");
+    for (typed, completed) in COMPLETED {
+        screen.press(&format!("{typed}\t"));
+        screen.until_shows(completed);
+        // Ctrl-U: the line is empty again.
+        screen.press("\x15");
+    }
+}
