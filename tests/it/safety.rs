@@ -18,6 +18,17 @@ fn quoted() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
+fn every_transcript_that_the_page_names_exists() {
+    let named: BTreeSet<(&str, &str)> = quoted().filter_map(|quoted| quoted.split_once(".txt::")).collect();
+    assert!(!named.is_empty());
+    for (file, title) in named {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file).with_extension("txt");
+        let chapter = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(chapter.lines().any(|line| line == format!("# {title}")), "{} has no {title}", path.display());
+    }
+}
+
+#[test]
 fn every_test_that_the_page_names_exists() {
     let named: BTreeSet<(&str, &str)> = quoted().filter_map(|quoted| quoted.split_once(".rs::")).collect();
     assert!(named.len() > 20, "only {} tests were found", named.len());

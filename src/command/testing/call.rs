@@ -24,7 +24,7 @@ use crate::parse::{LeaseSettings, ScanCommand};
 use crate::reply::ReplyWriter;
 use crate::run::is_held;
 
-/// Who sent a command.
+/// The sender of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// A connection by itself.

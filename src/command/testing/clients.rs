@@ -66,7 +66,7 @@ impl WaitingClient {
     }
 }
 
-/// All connections, and who waits.
+/// All connections, and the clients that wait.
 #[derive(Debug, Default)]
 pub struct AllClients {
     /// By their ids.

@@ -2,7 +2,7 @@
 //! without a server.
 //!
 //! The rules and the commands are the real ones. What is invented is the server around them: connections, databases,
-//! expiry, transactions, subscriptions, and those commands of the server that end or move a lock.
+//! expiry, transactions, subscriptions, and the commands of the server that end or move a lock.
 
 mod call;
 mod clients;

@@ -1,5 +1,5 @@
-//! The commands of the simulated server, and how it runs those of the module: what ends or moves a lock, transactions,
-//! subscriptions, and what tells a test what is there. As far as the transcripts of `tests/spec` need them.
+//! The simulated server's own commands, and how it runs the module's: DEL, RENAME and the like, transactions,
+//! subscriptions, CONFIG and CLIENT. As far as the transcripts of `tests/spec` need them.
 
 use std::cell::RefCell;
 

@@ -19,7 +19,7 @@ use crate::parse::LeaseSettings;
 /// Waited-for keys are inspected this often while anyone waits, as a server does.
 const INSPECTION_MS: u64 = 10;
 
-/// A server whose time passes when a test says so.
+/// A server without a process: its time passes when a test says so.
 pub struct SimulatedServer {
     pub(super) manager: RefCell<LockManager>,
     pub(super) keyspace: RefCell<Keyspace>,

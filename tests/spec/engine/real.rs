@@ -70,6 +70,11 @@ impl Real {
         Real { servers, clocks, control, connections: HashMap::new(), changed: Vec::new() }
     }
 
+    /// Whether time passes only as a transcript says.
+    pub fn has_standing_clocks(&self) -> bool {
+        self.clocks.is_some()
+    }
+
     /// Whether server and module see the clocks that were preloaded.
     fn goes_by_its_clocks(&mut self) -> bool {
         let fence = self.control.run("LOCK.ACQUIRE k a PX 1").fence();

@@ -88,6 +88,14 @@ pub enum Stage {
     Replicated,
 }
 
+impl Promise {
+    /// How much time its transcript lets pass.
+    pub fn ms(&self) -> u64 {
+        let ms = |step: &Step| if let Action::Passes { ms } = step.action { ms } else { 0 };
+        self.steps.iter().map(ms).sum()
+    }
+}
+
 /// A line.
 #[derive(Debug)]
 pub struct Step {
