@@ -11,6 +11,10 @@
 //! | `replicate`      | how is an effect sent to replicas and the append-only file             |
 //! | `call`           | how is a command of the server's own called                            |
 //! | `server`         | what does the server know of itself and of clients; channels           |
+//! | `rdb_io`                 | `load_string_buffer`, …    | of a string that is cut short it leaks the memory; no   |
+//! |                          |                            | digests, no rewriting of an append-only file            |
+//! | `call`           | how is a command of the server's own called                            |
+//! | `server`         | what does the server know of itself and of clients; channels           |
 //! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
 //! | `command_keys`   | which arguments of a command are keys                                  |
 //! | `command_info`   | how is a command registered and described                              |
@@ -21,9 +25,9 @@
 //! | `main_thread`    | which values does only the main thread touch                           |
 //! | `guard`          | how is a panic kept from leaving through C                             |
 //!
-//! Of the crate `redis-module` (2.0.8) only the bindings and the allocator are used. Its wrappers unwrap the pointers of
-//! functions that `functions` would not know of: where one is missing, the first call would end the server, and not the
-//! load. Apart from that:
+//! Of the crate `redis-module` (2.0.8) the bindings, the allocator and the registration of settings are used. What its
+//! wrappers call has to be named in `functions` by hand, or where one is missing the first call would end the server, and
+//! not the load. Apart from that:
 //!
 //! | ours                     | the crate's                | why it does not do                                      |
 //! | ------------------------ | -------------------------- | ------------------------------------------------------- |
@@ -41,7 +45,6 @@
 //! | `server`                 | `get_current_user`, …      | ends Redis 7.0 where the caller has no user             |
 //! | `command_info`, `module` | macros                     | commands need descriptions and ACL categories; one      |
 //! |                          |                            | listener for all events of a kind, without its database |
-//! | `setting`                | `configuration`            | a lock or a cell of the crate's around each value       |
 //! | `main_thread`, `guard`   | `RedisGILGuard`            | it hands out `&mut` without a borrow check; no wrapper  |
 //! |                          |                            | catches a panic                                         |
 
