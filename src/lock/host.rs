@@ -128,8 +128,8 @@ pub enum Effect<'a> {
     Drop(&'a [u8]),
     /// The semaphore's limit.
     Limit,
-    /// No holder ends later than this, as clients have set the key's own deadline.
-    Clamp(Deadline),
+    /// No holder ends later than the key, as clients have set its deadline.
+    Clamp,
 }
 
 /// How a request that waited came to its end.

@@ -64,14 +64,10 @@ pub fn send_limit(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Sends that no holder ends later than `at_most`, which was the key's deadline for a while, or is it.
-pub fn send_clamp(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, at_most: Deadline, key_until: Deadline) {
-    let rest = match at_most.timestamp() {
-        Some(timestamp) if at_most != key_until => Rest::WordAndInteger(c"CLAMP", timestamp.signed_ms()),
-        _ => Rest::Word(c"CLAMP"),
-    };
+/// Sends that no holder ends later than the key, as clients have set its deadline.
+pub fn send_clamp(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
     if is_consumed(ctx, scope) {
-        ctx.replicate(APPLY, key, rest);
+        ctx.replicate(APPLY, key, Rest::Word(c"CLAMP"));
     }
 }
 

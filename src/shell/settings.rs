@@ -134,15 +134,11 @@ pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<
     for setting in SETTINGS.numbers() {
         let Setting { name, min, max, ref value, .. } = *setting;
         let default = last(name).and_then(|text| setting.parse(text)).unwrap_or(setting.default);
-        if !register_number(ctx, &Number { name, default, min, max, value }) {
-            return Err(format!("the server refuses the setting {name}"));
-        }
+        register_number(ctx, &Number { name, default, min, max, value });
     }
     for Flag { name, value } in SETTINGS.flags() {
         let default = last(name).is_some_and(|text| yes_or_no(text) == Some(true));
-        if !register_flag(ctx, name, default, value) {
-            return Err(format!("the server refuses the setting {name}"));
-        }
+        register_flag(ctx, name, default, value);
     }
     match setting::load(ctx) {
         true => Ok(()),

@@ -186,7 +186,7 @@ impl From<&Sent> for Told {
             Sent::Drop(owner) => Told::Drop(owner.clone()),
             Sent::Delete => Told::Delete,
             Sent::Limit(limit) => Told::Limit(*limit),
-            Sent::Clamp(_) => Told::Clamp,
+            Sent::Clamp => Told::Clamp,
             Sent::Deadline(until) => Told::Deadline(*until),
             Sent::Put(_) => Told::Put,
         }
@@ -199,7 +199,7 @@ enum Sent {
     Hold(FamilyAndLimit, Holder),
     Drop(Owner),
     Limit(u32),
-    Clamp(Deadline),
+    Clamp,
     Deadline(Deadline),
     Put(Stored),
     Delete,
@@ -358,7 +358,7 @@ impl Replica {
             }
             Sent::Drop(owner) => Received::Drop(owner.as_ref()),
             Sent::Limit(limit) => Received::Limit(*limit),
-            Sent::Clamp(at_most) => Received::Clamp(*at_most),
+            Sent::Clamp => Received::Clamp(Deadline::Never),
         };
         let is_lock = matches!(self.keys.get(&key), Some(Stored::Lock(..)));
         assert!(is_lock || matches!(received, Received::Hold(..)), "it has no such lock: {received:?}");
@@ -460,7 +460,7 @@ impl Entry for OpenKey<'_> {
             }
             Effect::Drop(owner) => Sent::Drop(Owner::new(owner).expect("effects name owners")),
             Effect::Limit => Sent::Limit(limit.expect("only a semaphore has a limit")),
-            Effect::Clamp(at_most) => Sent::Clamp(at_most),
+            Effect::Clamp => Sent::Clamp,
         };
         self.keyspace.send(&self.key, sent);
     }

@@ -34,7 +34,7 @@ impl LockManager {
         let Some((lock, until)) = entry.lock_and_until() else { return };
         let is_clamped = lock.clamp(until, until);
         if is_clamped {
-            entry.update(Effect::Clamp(until), None);
+            entry.update(Effect::Clamp, None);
         }
         let Content::Lock(lock) = entry.content() else { return };
         let before = lock.held_family();

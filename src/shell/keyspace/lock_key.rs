@@ -146,7 +146,7 @@ fn until(key: &OpenKey<'_>) -> Deadline {
 static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
 
 /// The memory of at most this many removed locks, of 64 bytes each, is kept for the next ones: the server's allocator
-/// counts what it gives and takes, which would cost an uncontended pair 2 %.
+/// counts what it gives and takes, which would cost an uncontended pair 370 instructions, 2 %.
 const MOST_SPARES: usize = 1024;
 
 /// At the module's start, when the data type was registered.

@@ -193,7 +193,7 @@ impl Entry for StoredKey<'_> {
             Effect::Hold(owner) | Effect::Renew(owner) => replication::send_hold(ctx, scope, name, lock, owner, until),
             Effect::Drop(owner) => replication::send_drop(ctx, scope, name, owner),
             Effect::Limit => replication::send_limit(ctx, scope, name, lock),
-            Effect::Clamp(at_most) => replication::send_clamp(ctx, scope, name, at_most, until),
+            Effect::Clamp => replication::send_clamp(ctx, scope, name),
         }
         if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
             ctx.signal_modified(name);
