@@ -172,7 +172,8 @@ impl WaitingClients {
 }
 
 /// The client of a command, if it is a connection. That of a script is none, nor is the temporary one of another
-/// module's call: neither ever ends. The server is asked only about those that are not known: its answer is a string.
+/// module's call: neither ever ends. The server is asked only about those that are not known: its answer is a string,
+/// which would cost a pair with SESSION 770 instructions, 4 %.
 pub fn connection_of(ctx: Ctx<'_>) -> Option<ClientId> {
     let client = ClientId(ctx.client_id());
     let known = &MAIN.connections[client.0 as usize % KNOWN_CONNECTIONS];
