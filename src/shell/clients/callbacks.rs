@@ -2,7 +2,7 @@
 //! events.
 //!
 //! After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
-//! and then `free`, or `free` alone when the client has gone; a grant that nobody received is passed on then. The reply
+//! and then `free`, or `free` alone when the client has gone; an undelivered grant is passed on then. The reply
 //! callback is called for a client too that the server is going to close in this turn: its user was deleted, its output
 //! buffer is too long, its socket breaks. So a grant is told here, and delivered when the turn is over.
 
@@ -27,7 +27,7 @@ pub struct Ready {
     pub client: ClientId,
     /// Its request.
     pub request: RequestId,
-    /// Who asked.
+    /// The owner that asked.
     pub owner: Owner,
     /// For a lock of which family.
     pub family: Family,

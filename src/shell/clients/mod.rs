@@ -1,4 +1,4 @@
-//! Those whose requests are queued: blocked clients, and subscribers that wait without blocking.
+//! Clients with queued requests: blocked clients, and subscribers that wait without blocking.
 //!
 //! | file              | question                                                                |
 //! | ----------------- | ----------------------------------------------------------------------- |

@@ -18,9 +18,9 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{publish, Audience, User};
 use crate::shell::ffi::string::{OwnedStr, Str};
 
-/// The clients of the rules during a command: those who wait already, and the command's own.
+/// The clients of the rules during a command: the waiting ones, and the command's own.
 pub struct Parking<'a> {
-    /// Those who wait already.
+    /// The clients that wait already.
     pub answering: Answering<'a>,
     /// `None`: the command does not wait.
     pub waiter: Option<NewWaiter<'a, Str<'a>>>,
@@ -39,7 +39,7 @@ impl Clients for Parking<'_> {
 }
 
 impl Park for Parking<'_> {
-    /// As BLPOP: who may not block gets its answer at once.
+    /// As BLPOP: a client that may not block is answered at once.
     fn may_wait(&self) -> bool {
         self.waiter.is_some() && !self.answering.ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
     }
@@ -75,11 +75,11 @@ const UNBLOCKING_US: u64 = 8;
 /// are shorter. No event or counter of the server tells a module that an ACL has changed.
 const PERMITTED_FOR_MS: u64 = 20;
 
-/// The clients of the rules: those who wait, and a context to publish with.
+/// The clients of the rules: the waiting ones, and a context to publish with.
 pub struct Answering<'a> {
     /// Of the callback that is running.
     pub ctx: Ctx<'a>,
-    /// Those who wait.
+    /// The clients that wait.
     pub clients: &'a mut WaitingClients,
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The number of the main thread.
+/// The number of the main thread: a static, as other threads read it.
 static MAIN: AtomicUsize = AtomicUsize::new(0);
 
 /// At the module's start, which is on the main thread.

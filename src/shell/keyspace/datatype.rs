@@ -34,6 +34,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
     registered.map(|data_type| lock_key::start(data_type.as_ptr())).is_some()
 }
 
+/// A table that the server copies.
 static METHODS: raw::RedisModuleTypeMethods = raw::RedisModuleTypeMethods {
     version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,
     rdb_load: Some(load),
