@@ -35,11 +35,6 @@ pub trait Keys {
 
     /// Whether waiters of this key may be granted it.
     fn gate(&mut self, key: KeyRef<'_>) -> Gate;
-
-    /// Whether this owner holds the key.
-    fn is_held_by(&mut self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        matches!(self.open(key).content(), Content::Lock(lock) if lock.is_held_by(owner))
-    }
 }
 
 /// An open key.

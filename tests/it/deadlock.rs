@@ -1,7 +1,7 @@
 //! Deadlocks are refused, not suffered: who would close a cycle is told so, and nobody else notices.
 
 use crate::support::waiting::*;
-use crate::support::{Client, Reply};
+use crate::support::{until, Client, Reply};
 use std::time::Duration;
 
 /// The request is refused with an error that names `owners`, nobody is queued for `key` by it, and the client may
@@ -386,17 +386,41 @@ mod each_family {
     }
 }
 
+/// W1 waits for Y, which waits for X: X passes W1, and so does W2, for which W1 waits too.
 #[test]
-fn a_deadlock_behind_a_request_that_the_nearest_waiter_may_pass_is_found() {
+fn an_owner_that_a_request_for_several_keys_waits_for_by_others_passes_it() {
     let server = quiet().start();
     let mut client = server.client();
     for (key, owner) in [("k", "H"), ("a", "W2"), ("j", "Y"), ("x", "X")] {
         hold(&mut client, key, owner);
     }
     let _w1 = Waiter::park(&server, "MLOCK.ACQUIRE 3 k a j W1 BLOCK 0");
-    let [_w2] = line_up(&server, "k", ["W2"]);
+    let [mut w2] = line_up(&server, "k", ["W2"]);
     let [_y] = line_up(&server, "x", ["Y"]);
-    assert_deadlock(&mut client, "LOCK.ACQUIRE k X BLOCK 0", &["X", "W1", "Y"]);
+    let [mut x] = line_up(&server, "k", ["X"]);
+    client.run("LOCK.RELEASE k H");
+    w2.granted("W2");
+    client.run("LOCK.RELEASE k W2");
+    x.granted("X");
+}
+
+/// f waits for c. b waits behind f, and for c until its lease on k4 ends; c waits behind both.
+#[test]
+fn requests_for_several_keys_that_cross_are_all_served_though_a_lease_ends_meanwhile() {
+    let server = quiet().start();
+    let mut client = server.client();
+    hold(&mut client, "k2", "d");
+    hold(&mut client, "k3", "c");
+    assert!(client.run("LOCK.ACQUIRE k4 c PX 300").fence() > 0);
+    let [mut f, mut b, mut c] = ["k2 k3 f", "k2 k4 b", "k4 k2 c"]
+        .map(|line| Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 {line} {LONG} BLOCK 0")));
+    until("the lease on k4 ends", || client.run("EXISTS k4") == Reply::Int(0));
+    client.run("LOCK.RELEASE k2 d");
+    c.granted("c");
+    assert_eq!(client.run("MLOCK.RELEASE 3 k2 k3 k4 c"), Reply::Int(3));
+    f.granted("f");
+    client.run("MLOCK.RELEASE 2 k2 k3 f");
+    b.granted("b");
 }
 
 #[test]
@@ -424,6 +448,39 @@ fn an_owner_that_gains_a_key_is_tried_again_elsewhere() {
     client.run("LOCK.RELEASE a x");
     again.granted("y");
     elsewhere.granted("y");
+}
+
+/// The connection of a's session ends, and its client goes on by another before the module has taken the hold out: no
+/// request waits for that hold any more.
+#[test]
+fn a_session_that_has_ended_closes_no_deadlock() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let mut session = server.client();
+    assert!(session.run("LOCK.ACQUIRE x a SESSION").fence() > 0);
+    hold(&mut client, "y", "b");
+    let [mut b] = line_up(&server, "x", ["b"]);
+    let id = session.run("CLIENT ID").int();
+    let lines = [format!("CLIENT KILL ID {id}"), format!("LOCK.ACQUIRE y a {LONG} BLOCK 60000 NOTIFY granted")];
+    let replies = client.pipeline(&lines);
+    assert_eq!(replies[0], Reply::Int(1));
+    assert_eq!(replies[1].items()[1], Reply::Int(0), "it waits: {:?}", replies[1]);
+    b.granted("b");
+}
+
+/// b waits for x and y, both free for a moment; that a held y by a session that has ended does not let it pass.
+#[test]
+fn a_session_that_has_ended_lets_its_owner_pass_no_request() {
+    let server = quiet().start();
+    let mut client = server.client();
+    let mut session = server.client();
+    assert!(session.run("LOCK.ACQUIRE y a SESSION").fence() > 0);
+    hold(&mut client, "x", "d");
+    let mut b = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 x y b {LONG} BLOCK 0"));
+    let id = session.run("CLIENT ID").int();
+    let replies = client.pipeline(&["DEL x".to_string(), format!("CLIENT KILL ID {id}"), "LOCK.ACQUIRE x a".into()]);
+    assert_eq!(replies, [Reply::Int(1), Reply::Int(1), Reply::NullArray]);
+    b.granted("b");
 }
 
 mod counted_permits {

@@ -6,7 +6,7 @@ use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;
 use crate::queue::new_request::NewRequest;
-use crate::queue::precedence::{is_first, Passing};
+use crate::queue::precedence::{is_first, Reach};
 use crate::queue::request::{Arrival, Place, QueueId, Rank};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::{Count, InvalidClaim, LockRequest};
@@ -106,7 +106,8 @@ impl LockManager {
         let Some(wait) = request.wait else { return Ok(Acquired::NotGranted) };
         let place = self.place_to_queue(request, rank_of(&mut entry, &lock_request))?;
         let new = NewRequest { db: key.db, names: request.names, request: lock_request, place };
-        if deadlock::may_close_cycle(&self.queues, &new) {
+        let may_be_waited_for = deadlock::may_close_cycle(&self.queues, &new);
+        if may_be_waited_for {
             drop(entry);
             self.refuse_deadlock(host, &new)?;
             entry = host.keys.open(key);
@@ -124,6 +125,10 @@ impl LockManager {
         self.watch_open(&mut entry, queue);
         let never_fit = if is_new_limit { self.over_limit(&mut entry, queue) } else { Vec::new() };
         drop(entry);
+        // What waits for its owner waits from now on for others, too.
+        if may_be_waited_for {
+            self.is_stuck(id);
+        }
         if is_new_limit {
             self.dismiss_all(&mut host.clients, host.now, never_fit, OVER_LIMIT);
             self.serve(host, queue);
@@ -145,13 +150,19 @@ impl LockManager {
         }
         let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
         let place = self.place_to_queue(request, Rank::Normal)?;
-        self.refuse_deadlock(host, &NewRequest { db, names, request: lock_request, place })?;
+        let new = NewRequest { db, names, request: lock_request, place };
+        let may_be_waited_for = deadlock::may_close_cycle(&self.queues, &new);
+        self.refuse_deadlock(host, &new)?;
         let Some(id) = self.enqueue(&mut host.clients, host.now, request, wait, place) else {
             return Ok(Acquired::NotGranted);
         };
         let queues = self.queues.request(id).map(|queued| queued.queues.clone());
         for queue in queues.into_iter().flatten() {
             self.watch(host, queue);
+        }
+        // What waits for its owner waits from now on for others, too.
+        if may_be_waited_for {
+            self.is_stuck(id);
         }
         Ok(Acquired::Queued(id))
     }
@@ -209,7 +220,7 @@ impl LockManager {
             return Ok(Admission::Wait);
         }
         let AcquireRequest { db, names, request: lock_request, .. } = *request;
-        if self.grace.is_running(host.now) && !holds_all(&mut host.keys, db, names, lock_request.owner.as_bytes()) {
+        if self.grace.is_running(host.now) && !self.holds_all(host, db, names, lock_request.owner.as_bytes()) {
             return request.wait.map(|_| Admission::Wait).ok_or(LockError::Grace);
         }
         Ok(Admission::Admit)
@@ -220,16 +231,27 @@ impl LockManager {
         let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
         let owner = lock_request.owner.as_bytes();
         let retried = wait.and_then(|_| self.queues.find_retried(db, names, &lock_request));
-        let mut passing = Passing::new(&self.queues, db, owner);
         names.iter().all(|name| {
             let key = KeyRef { db, name };
             let Some(queue) = self.queues.id_of(key) else { return true };
-            if names.len() > 1 && host.keys.is_held_by(key, owner) {
+            if names.len() > 1 && self.holders(&mut host.keys, host.now).is_held_by(key, owner) {
                 return true;
             }
             let place = self.place_of(retried, rank_of(&mut host.keys.open(key), &lock_request));
-            is_first(&self.queues, &mut host.keys, &mut passing, queue, place)
+            is_first(&self.queues, &mut self.holders(&mut host.keys, host.now), Reach::Everything, owner, queue, place)
         })
+    }
+
+    /// Whether the owner holds every one of the keys.
+    pub(super) fn holds_all<K: Keys, C>(
+        &self,
+        host: &mut Host<'_, K, C>,
+        db: i32,
+        names: &[&[u8]],
+        owner: &[u8],
+    ) -> bool {
+        let mut holders = self.holders(&mut host.keys, host.now);
+        names.iter().all(|name| holders.is_held_by(KeyRef { db, name }, owner))
     }
 
     /// Grants where others wait for one of the keys, or may, and serves them after it.
@@ -315,7 +337,7 @@ impl LockManager {
 
     /// Refuses a request whose waiting would never end.
     fn refuse_deadlock<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &NewRequest<'_>) -> Result<(), LockError> {
-        match deadlock::find(&self.queues, &mut host.keys, host.now, new) {
+        match deadlock::find(&self.queues, &mut self.holders(&mut host.keys, host.now), new) {
             Some(cycle) => Err(LockError::Deadlock(cycle)),
             None => Ok(()),
         }
@@ -401,11 +423,6 @@ fn take_over_limit<E: Entry>(entry: &mut E, limit: Option<u32>) -> bool {
         entry.update(Effect::Limit, None);
     }
     is_new
-}
-
-/// Whether the owner holds every one of the keys.
-pub(super) fn holds_all<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], owner: &[u8]) -> bool {
-    names.iter().all(|name| keys.is_held_by(KeyRef { db, name }, owner))
 }
 
 #[cfg(test)]

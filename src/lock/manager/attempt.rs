@@ -1,6 +1,5 @@
 //! An attempt to serve one waiter: granted, told that its turn will never come, or left waiting.
 
-use super::acquire::holds_all;
 use super::deliveries::GrantInFlight;
 use super::grant::{first_of, GrantedBy};
 use super::lock_manager::LockManager;
@@ -8,7 +7,7 @@ use super::occurrence::Waited;
 use crate::host::{Clients, Content, Delivery, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::queue::precedence::{is_first, Passing};
+use crate::queue::precedence::{is_first, is_head, Reach};
 use crate::queue::request::{Others, QueueId};
 use crate::value::claim::LockRequest;
 use crate::value::outcome::{Admission, Grant, KeyError};
@@ -33,6 +32,15 @@ pub(super) enum Precedence {
     First,
     /// It is granted only what its owner holds already.
     Behind,
+}
+
+/// Whether a request may pass requests for several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Not now: requests that need not pass any are served first.
+    Kept,
+    /// Where its owner is waited for.
+    MayPass(Reach),
 }
 
 impl LockManager {
@@ -101,6 +109,7 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         queue: QueueId,
         id: RequestId,
+        order: Order,
     ) -> Attempt {
         let Some(queued) = self.queues.request(id) else { return Attempt::Dismissed };
         let is_blocked_elsewhere = queued.blocked_on.is_some_and(|other| other != queue);
@@ -135,13 +144,18 @@ impl LockManager {
                 return Attempt::Dismissed;
             }
         }
-        let mut passing = Passing::new(&self.queues, db, queued.owner.as_bytes());
-        let is_behind = |other: &QueueId| !is_first(&self.queues, &mut host.keys, &mut passing, *other, queued.place);
+        let is_behind = |other: &QueueId| match order {
+            Order::Kept => !is_head(&self.queues, *other, queued.place),
+            Order::MayPass(reach) => {
+                let (holders, owner) = (&mut self.holders(&mut host.keys, host.now), queued.owner.as_bytes());
+                !is_first(&self.queues, holders, reach, owner, *other, queued.place)
+            }
+        };
         if let Some(other) = admitting.into_iter().find(is_behind) {
             return self.is_blocked_on(id, other);
         }
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-        if self.grace.is_running(host.now) && !holds_all(&mut host.keys, db, &names, queued.owner.as_bytes()) {
+        if self.grace.is_running(host.now) && !self.holds_all(host, db, &names, queued.owner.as_bytes()) {
             return Attempt::Stuck;
         }
         let waited = Waited { request: id, ms: host.now.instant().ms_since(queued.since) };

@@ -113,6 +113,7 @@ impl LockManager {
         self.sweeps.clear();
         self.to_try.clear();
         self.trying = None;
+        self.overtaking.clear();
         self.ended.clear();
         self.deliveries.clear();
     }
@@ -178,6 +179,7 @@ impl LockManager {
         }
         self.timers.clear(Timer::PlaceEnds(id));
         self.endings.remove(id);
+        self.overtaking.remove(request.place, id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
                 self.lease_ends.clear(queue);

@@ -145,6 +145,7 @@ impl LockManager {
     pub(super) fn note_new_holder<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
         if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
             self.queues.note_holders(queue, Some(lock));
+            self.queues.set_seen(queue, lock.fence());
         }
     }
 

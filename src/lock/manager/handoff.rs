@@ -9,19 +9,19 @@
 use std::collections::VecDeque;
 
 use super::acquire::OVER_LIMIT;
-use super::attempt::{Attempt, Precedence};
+use super::attempt::{Attempt, Order, Precedence};
 use super::endings::Ending;
 use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
-use crate::queue::precedence::{is_first, Passing};
+use crate::queue::precedence::{is_first, is_head};
 use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaitQueue;
-use crate::value::claim::{Claim, Count, Family, InvalidClaim};
-use crate::value::outcome::KeyError;
+use crate::value::claim::{Claim, Count, Family, InvalidClaim, LockRequest};
+use crate::value::outcome::{Admission, KeyError};
 use crate::value::owner::Owner;
-use crate::value::time::Now;
+use crate::value::time::{Lease, Now};
 
 /// How to go on with a queue when its key has been closed.
 #[derive(Debug)]
@@ -121,7 +121,10 @@ impl LockManager {
             }
         };
         let (limit, fence) = (lock.semaphore_limit(), lock.fence());
+        // Its waiters wait for another holder now.
+        let last = wait_queue.last();
         self.queues.set_seen(queue, fence);
+        last.into_iter().for_each(|(_, last)| self.is_stuck(last));
         gained.iter().for_each(|owner| self.gained(key.as_ref(), owner.as_bytes()));
         if limit.is_some_and(|limit| self.queues.set_limit(queue, limit)) {
             let never_fit = self.over_limit(entry, queue);
@@ -130,8 +133,8 @@ impl LockManager {
         Ok(())
     }
 
-    /// An owner that holds a key reenters it, and passes requests that want it besides others: what else it waits for
-    /// is tried again, wherever that stands, by the drain.
+    /// An owner that holds a key reenters it, and passes requests for several keys that wait for it: what else it waits
+    /// for is tried again, wherever that stands, by the drain.
     pub(super) fn gained(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(queue) = self.queues.id_of(key) {
             let waiting = self.queues.owner_with_requests(key.db, owner);
@@ -150,17 +153,33 @@ impl LockManager {
         };
         let Some(id) = requests.pop_front() else { return Some(Gate::Open) };
         self.trying = (!requests.is_empty()).then_some((gained, requests));
+        let gate = self.try_request(host, id, Order::Kept);
+        match gate {
+            Gate::Open => self.is_stuck(id),
+            Gate::Closed => self.trying.get_or_insert((gained, VecDeque::new())).1.push_front(id),
+            Gate::Elsewhere => {}
+        }
+        Some(gate)
+    }
+
+    /// Serves a waiting request wherever it stands, if it may be granted now. What the gate said.
+    pub(super) fn try_request<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        id: RequestId,
+        order: Order,
+    ) -> Gate {
         let queue = self.queues.request(id).filter(|queued| queued.is_present()).map(|queued| queued.queues[0]);
         let Some((queue, key)) = queue.and_then(|id| Some((id, self.queues.get(id)?.key.clone()))) else {
-            return Some(Gate::Open);
+            return Gate::Open;
         };
         let gate = host.keys.gate(key.as_ref());
         match gate {
-            Gate::Open => self.serve_request(host, queue, key.as_ref(), id),
-            Gate::Closed => self.trying.get_or_insert((gained, VecDeque::new())).1.push_front(id),
+            Gate::Open => self.serve_request(host, queue, key.as_ref(), id, order),
+            Gate::Closed => {}
             Gate::Elsewhere => self.put_off(queue, Gate::Elsewhere),
         }
-        Some(gate)
+        gate
     }
 
     /// The requests of an owner that what it holds of a key may let it have. Of a semaphore these are the ones that ask
@@ -199,16 +218,28 @@ impl LockManager {
         queue: QueueId,
         key: KeyRef<'_>,
         id: RequestId,
+        order: Order,
     ) {
         let Some(request) = self.queues.request(id) else { return };
         if request.has_several_keys() {
             self.queues.set_blocked_on(id, None);
-            self.attempt_several(host, queue, id);
+            self.attempt_several(host, queue, id, order);
             self.watch(host, queue);
             return;
         }
-        let mut passing = Passing::new(&self.queues, request.db, request.owner.as_bytes());
-        let is_first = is_first(&self.queues, &mut host.keys, &mut passing, queue, request.place);
+        let is_first = match order {
+            _ if is_head(&self.queues, queue, request.place) => true,
+            Order::Kept => false,
+            Order::MayPass(reach) => {
+                let (owner, place, request) = (request.owner.clone(), request.place, request.claim);
+                let request = LockRequest { owner: owner.as_ref(), claim: request, lease: Lease::Persist };
+                // The search is the last to be asked.
+                let admission = self.admission(host.now, key, &mut host.keys.open(key), &request);
+                let holders = &mut self.holders(&mut host.keys, host.now);
+                admission == Ok(Admission::Admit)
+                    && is_first(&self.queues, holders, reach, owner.as_bytes(), queue, place)
+            }
+        };
         let precedence = if is_first { Precedence::First } else { Precedence::Behind };
         let mut entry = host.keys.open(key);
         self.attempt(&mut entry, &mut host.clients, host.now, key, queue, id, precedence);
@@ -264,10 +295,11 @@ impl LockManager {
     pub(super) fn serve_on<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, mut next: Next) {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
         while let Next::Head(id) = next {
-            match self.attempt_several(host, queue, id) {
+            match self.attempt_several(host, queue, id, Order::Kept) {
                 Attempt::Granted => break,
+                // Owners that it waits for may pass it, and it may pass others elsewhere.
                 Attempt::Stuck => {
-                    self.try_overtaking(queue);
+                    self.is_stuck(id);
                     break;
                 }
                 Attempt::Dismissed if host.now.is_turn_over() => {
@@ -284,23 +316,6 @@ impl LockManager {
             remove_if_vacant(&mut entry);
             self.watch_open(&mut entry, queue);
         }
-    }
-
-    /// The head is stuck and wants several keys: owners that may overtake it are tried by the drain.
-    fn try_overtaking(&mut self, queue: QueueId) {
-        let Some(wait_queue) = self.queues.get(queue) else { return };
-        let mut passing = Vec::new();
-        let queued = wait_queue.present().filter_map(|(_, id)| self.queues.request(id));
-        for behind in queued.skip(1) {
-            if self.queues.may_be_passed_by(behind) {
-                passing.push((wait_queue.key.clone(), behind.owner.clone()));
-            }
-            // No request overtakes one for this key only.
-            if !behind.has_several_keys() {
-                break;
-            }
-        }
-        passing.iter().for_each(|(key, owner)| self.gained(key.as_ref(), owner.as_bytes()));
     }
 
     fn has_one_holder(&self, queue: QueueId) -> bool {

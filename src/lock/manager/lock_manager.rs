@@ -11,6 +11,7 @@ use super::due::Due;
 use super::endings::Endings;
 use super::grace::Grace;
 use super::occurrence::{Observe, Occurrences};
+use super::overtaking::Overtaking;
 use super::samples::Samples;
 use super::session_bindings::{BindingId, Bindings, Slot};
 use super::shared_leases::SharedLeases;
@@ -62,10 +63,11 @@ pub struct LockManager {
     pub(super) sweeps: Sweeps,
     /// The wait queue that was inspected last in this round.
     pub(super) inspected: Option<QueueId>,
-    /// Owners that have come to hold the key of a queue, or may overtake its head: their requests are tried again.
+    /// Owners that have come to hold the key of a queue: their requests are tried again.
     pub(super) to_try: Due<(QueueId, OwnerId)>,
     /// The queue of which one of them is being tried, and the requests that are left.
     pub(super) trying: Option<(QueueId, VecDeque<RequestId>)>,
+    pub(super) overtaking: Overtaking,
     /// Connections that ended, with what is bound to them and still to be taken from them, the oldest last.
     pub(super) ended: BTreeMap<ClientId, Vec<BindingId>>,
     pub(super) deliveries: Deliveries,

@@ -20,6 +20,7 @@
 //! | `timers`           | what happens by itself, and when                                  |
 //! | `due`              | what is left for a later turn, and in which order                 |
 //! | `endings`          | which requests end in one of the next turns, and how              |
+//! | `overtaking`       | which requests may pass others, once nothing else moves           |
 //! | `sweep`            | which queues of many are served in the next turns                 |
 //! | `timer_set`        | which timer fires next                                            |
 //! | `shared_leases`    | when does the first of several holders end                        |
@@ -48,6 +49,7 @@ mod keyspace_changes;
 mod large_work;
 pub mod lock_manager;
 pub mod occurrence;
+mod overtaking;
 pub mod release;
 pub mod renewal;
 mod samples;

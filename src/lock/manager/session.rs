@@ -9,12 +9,19 @@ use super::session_bindings::{Binding, BindingId};
 use super::timers::GATE_RETRY_MS;
 use crate::host::{Clients, Gate, Host, Keys};
 use crate::key::{ClientId, KeyRef};
+use crate::queue::holders::{Holders, Sessions};
 use crate::value::claim::LockRequest;
 use crate::value::fence::Fence;
 use crate::value::time::Now;
 
 /// Milliseconds after which a renewal is tried again of a key whose slot is moving.
 const ELSEWHERE_RETRY_MS: u64 = 1_000;
+
+impl Sessions for LockManager {
+    fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        LockManager::has_ended(self, key, owner)
+    }
+}
 
 impl LockManager {
     /// A connection has ended. Nothing is written: [`LockManager::drain`] takes its holds from it.
@@ -31,6 +38,11 @@ impl LockManager {
         let client = || self.bindings.client_of(key, owner);
         self.deliveries.is_lost(key, owner)
             || !self.ended.is_empty() && client().is_some_and(|client| self.ended.contains_key(&client))
+    }
+
+    /// The holders of keys, without those whose connections have ended.
+    pub(super) fn holders<'a, K: Keys>(&'a self, keys: &'a mut K, now: &Now) -> Holders<'a, K> {
+        Holders::new(keys, self, now.timestamp())
     }
 
     /// What is bound to a connection, the oldest last: to be taken from the end.
@@ -141,6 +153,8 @@ impl LockManager {
 mod tests {
     use super::*;
     use crate::host::simulated::Told;
+    use crate::key::Key;
+    use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::value::claim::{Claim, Portion};
     use crate::value::outcome::Released;
@@ -169,6 +183,36 @@ mod tests {
         assert_eq!(fixture.server.keyspace.primary.len(), 1, "what is not bound stays");
         assert!(!fixture.manager.has_due() && fixture.manager.bindings().is_empty());
         assert_eq!(fixture.next_timer(), None);
+    }
+
+    /// a holds k by a session that has ended; b, which a waits for then, waits for k.
+    #[test]
+    fn a_session_that_has_ended_closes_no_deadlock_before_it_is_taken_out() {
+        let mut fixture = bound();
+        fixture.acquire_all("b", &[b"l"], Claim::Mutex, None, Lease::Persist);
+        fixture.acquire("b", Claim::Mutex, None, Lease::Persist);
+        assert!(fixture.try_acquire("a", &[b"l"], Claim::Mutex).is_err(), "they wait for each other");
+        fixture.manager.end_session(CLIENT);
+        assert!(matches!(fixture.try_acquire("a", &[b"l"], Claim::Mutex), Ok(Acquired::Queued(_))));
+        fixture.drain();
+        assert_eq!(fixture.holders(), "b");
+    }
+
+    /// b waits for k and l, and a comes for l, which is free now.
+    #[test]
+    fn a_session_that_has_ended_lets_its_owner_pass_no_request_before_it_is_taken_out() {
+        for (ends, is_granted) in [(false, true), (true, false)] {
+            let mut fixture = bound();
+            fixture.acquire_all("d", &[b"l"], Claim::Mutex, None, Lease::Persist);
+            fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
+            fixture.server.keyspace.delete(&Key::new(0, b"l"));
+            fixture.manager.key_touched(Key::new(0, b"l").as_ref());
+            if ends {
+                fixture.manager.end_session(CLIENT);
+            }
+            let acquired = fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
+            assert_eq!(matches!(acquired, Acquired::Granted(_)), is_granted, "{acquired:?}");
+        }
     }
 
     #[test]

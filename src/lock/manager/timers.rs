@@ -77,6 +77,7 @@ impl LockManager {
             || !self.sweeps.is_empty()
             || !self.to_try.is_empty()
             || self.trying.is_some()
+            || !self.overtaking.is_empty()
             || !self.ended.is_empty()
             || !self.endings.is_empty()
             || self.deliveries.has_lost()
@@ -173,6 +174,9 @@ impl LockManager {
                 }
                 gates.extend(self.try_one_again(host));
                 gates.extend(self.sweep_next(host));
+                if gates.is_empty() && !has_ended && self.due.is_empty() {
+                    gates.extend(self.let_one_pass(host));
+                }
             }
             // It is so for every key.
             is_closed |= gates.contains(&Gate::Closed);

@@ -5,13 +5,13 @@
 //! `Reduction` imagines that. A request that nothing can wait for is spared it.
 
 use super::edge::Edge;
+use super::holders::Holders;
 use super::new_request::NewRequest;
 use super::queues::WaitQueues;
 use super::reduction::{Question, Reduction};
 use crate::host::Keys;
 use crate::id_map::IdSet;
 use crate::value::claim::{Claim, Count};
-use crate::value::time::Now;
 
 /// Whether the request may be in the way of others, or of itself, as far as can be told without an open key: false is
 /// certain, and the rule.
@@ -20,23 +20,29 @@ pub fn may_close_cycle(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
 }
 
 /// The cycle that the request would close, beginning with its own owner; `None`: it may wait.
-pub fn find<K: Keys>(queues: &WaitQueues, keys: &mut K, now: &Now, new: &NewRequest<'_>) -> Option<Vec<Edge>> {
-    let holds =
-        |keys: &mut K| queues.may_be_waited_for(new.db, new.owner(), |key| keys.is_held_by(key.as_ref(), new.owner()));
-    if !changes_permits(queues, new) && !holds(keys) {
+pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> Option<Vec<Edge>> {
+    let holds = |holders: &mut Holders<'_, K>| {
+        queues.may_be_waited_for(new.db, new.owner(), |key| holders.is_held_by(key.as_ref(), new.owner()))
+    };
+    if !changes_permits(queues, new) && !holds(holders) {
         return None;
     }
-    let (now, new_queues) = (now.timestamp(), Vec::from_iter(new.queues(queues)));
     let free = IdSet::default();
     let question = Question { new, is_queued: true, free: &free };
-    let mut queued = Reduction::new(queues, keys, now, question, &new_queues);
+    let mut queued = Reduction::new(queues, holders, question);
     if queued.frees_new_owner() {
         return None;
     }
     // Owners that are stuck without it as well are no fault of its waiting.
-    let (reached, cycle) = (queued.reached(), queued.cycle());
-    let question = Question { is_queued: false, ..question };
-    let free = Reduction::new(queues, keys, now, question, &new_queues).stuck(&reached);
+    let cycle = queued.cycle();
+    let free = match is_only_wait(queues, new) {
+        true => queued.stuck_without_new(),
+        false => {
+            let reached = queued.reached();
+            let question = Question { is_queued: false, ..question };
+            Reduction::new(queues, holders, question).stuck(&reached)
+        }
+    };
     if free.is_empty() {
         return Some(cycle);
     }
@@ -44,8 +50,17 @@ pub fn find<K: Keys>(queues: &WaitQueues, keys: &mut K, now: &Now, new: &NewRequ
         return None;
     }
     let question = Question { new, is_queued: true, free: &free };
-    let mut queued = Reduction::new(queues, keys, now, question, &new_queues);
+    let mut queued = Reduction::new(queues, holders, question);
     (!queued.frees_new_owner()).then(|| queued.cycle())
+}
+
+/// Its owner waits for nothing else, and it leaves the LIMIT as it is.
+fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+    let owner = queues.owner_id(new.db, new.owner());
+    let mut others = owner.into_iter().flat_map(|id| queues.waiting(id)).filter(|(_, other)| other.place != new.place);
+    let mut here = new.queues(queues).filter_map(|id| queues.get(id));
+    let is_same = |limit: Option<u32>| limit.is_none() || limit == new.request.claim.limit();
+    others.next().is_none() && here.all(|queue| is_same(queue.limit))
 }
 
 /// It stands ahead of others, takes more permits than its owner has already, or brings a LIMIT that is smaller.

@@ -1,6 +1,7 @@
 //! Wait queues beside a simulated keyspace, for the tests of this folder.
 
 use super::deadlock;
+use super::holders::{Holders, Sessions};
 use super::new_request::NewRequest;
 use super::queues::WaitQueues;
 use super::request::{Arrival, Place, Rank};
@@ -13,11 +14,22 @@ use crate::value::lock::FirstGrant;
 use crate::value::owner::Owner;
 use crate::value::time::{Deadline, Lease};
 
+/// Holds that are bound to connections that have ended.
+#[derive(Default)]
+pub(super) struct Ended(pub Vec<(Key, Owner)>);
+
+impl Sessions for Ended {
+    fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        self.0.iter().any(|(other, of)| other.as_ref() == key && of.as_bytes() == owner)
+    }
+}
+
 /// Keys are named by one letter each: "kl" are the keys k and l.
 #[derive(Default)]
 pub(super) struct Fixture {
     pub server: SimulatedServer,
     pub queues: WaitQueues,
+    pub ended: Ended,
     fences: FenceClock,
 }
 
@@ -73,8 +85,10 @@ impl Fixture {
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let place = self.queues.last_place(Rank::Normal);
         let new = NewRequest { db: 0, names: &names(keys), request, place };
-        let now = self.server.now();
-        let cycle = deadlock::find(&self.queues, &mut &mut self.server.keyspace, &now, &new)?;
+        let now = self.server.now().timestamp();
+        let mut keys = &mut self.server.keyspace;
+        let mut holders = Holders::new(&mut keys, &self.ended, now);
+        let cycle = deadlock::find(&self.queues, &mut holders, &new)?;
         assert!(deadlock::may_close_cycle(&self.queues, &new), "a search that was spared would have found one");
         let edges = cycle.iter().map(|edge| format!("{:?}@{}", edge.owner, edge.key.escape_ascii()));
         Some(edges.collect::<Vec<_>>().join(" "))

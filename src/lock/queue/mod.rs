@@ -10,6 +10,7 @@
 //! | `reduction`   | who is stuck when all others have given back         |
 //! | `new_request` | which request is it that asks                        |
 //! | `edge`        | who would wait for whom, on which key                |
+//! | `holders`     | who holds a key, sessions that have ended left out   |
 //! | `waited_for`  | who may hold a key that is waited for                |
 //! | `busiest`     | which keys are the most waited for                   |
 //! | `owners`      | what does this owner wait for, and what may it hold  |
@@ -19,6 +20,7 @@ pub mod deadlock;
 pub mod edge;
 #[cfg(test)]
 mod fixture;
+pub mod holders;
 pub mod new_request;
 mod owners;
 pub mod precedence;

@@ -1,104 +1,190 @@
-//! Whom a request must not overtake: the one rule that hand-offs and the deadlock search ask.
+//! Which requests a request must not overtake: the rule of hand-offs.
 //!
 //! First come, first served, per key. One exception keeps requests for several keys from blocking each other for ever:
 //! an owner that such a request waits for passes it.
 //!
-//! | the request ahead                                   | has to be served first |
-//! | --------------------------------------------------- | ---------------------- |
-//! | wants this key only                                 | yes                    |
-//! | wants several keys, none of them held by this owner | yes                    |
-//! | wants several keys, one of them held by this owner  | no: it waits for it    |
-//! | is of this very owner                               | yes                    |
+//! | the requests ahead in the queue        | an owner passes them           |
+//! | -------------------------------------- | ------------------------------ |
+//! | one wants this key only                | no                             |
+//! | one is of this very owner              | no                             |
+//! | all others want several keys           | if the first one waits for it  |
+//!
+//! A request waits for the owners that hold its keys, for those of the requests ahead of it, and for those that such
+//! owners wait for themselves. So every request in a queue waits for what the first one waits for, and the first one
+//! alone has to be asked. An owner that passes holds up none of them: they wait for it anyway.
+//!
+//! Two owners may be able to break the same cycle, each by passing another request. The one passes that holds what it is
+//! waited for by ([`Reach::Holders`]); others only where nothing else moves.
 
+use super::holders::Holders;
 use super::queues::WaitQueues;
 use super::request::{OwnerId, Place, QueueId, QueuedRequest};
 use super::wait_queue::WaitQueue;
 use crate::host::Keys;
+use crate::id_map::{IdMap, IdSet};
+use crate::key::RequestId;
+
+/// So many holders and requests are looked at in one search, in some milliseconds. An owner behind more of them does
+/// not pass before the requests ahead of it are fewer.
+const MOST_STEPS: usize = 40_000;
+
+/// Whether no request stands ahead of this place.
+pub fn is_head(queues: &WaitQueues, id: QueueId, place: Place) -> bool {
+    queues.get(id).and_then(|queue| queue.first_place()).is_none_or(|first| first >= place)
+}
+
+/// How far a request is followed to the owners that it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// To the holders of its keys, and of those of the requests ahead of it.
+    Holders,
+    /// Also to the owners of the requests ahead of it, and on to what all of these wait for.
+    Everything,
+}
 
 /// Whether no request that stands ahead of `place` in the queue has to be served before one of the owner.
 pub fn is_first<K: Keys>(
     queues: &WaitQueues,
-    keys: &mut K,
-    passing: &mut Passing<'_>,
+    holders: &mut Holders<'_, K>,
+    reach: Reach,
+    owner: &[u8],
     id: QueueId,
     place: Place,
 ) -> bool {
     let Some(queue) = queues.get(id) else { return true };
-    let mut ahead = queue.present().take_while(|(other, _)| *other < place);
-    match queue.has_requests_for_several() {
-        true => ahead.filter_map(|(_, id)| queues.request(id)).all(|ahead| passing.passes(keys, &Several::of(ahead))),
-        false => ahead.next().is_none(),
-    }
+    let Some((_, head)) = queue.present().next().filter(|(first, _)| *first < place) else { return true };
+    let is_passable = |ahead: &QueuedRequest| ahead.has_several_keys() && ahead.owner.as_bytes() != owner;
+    let mut ahead = queue.present().take_while(|(other, _)| *other < place).filter_map(|(_, id)| queues.request(id));
+    queue.has_requests_for_several()
+        && queues.request(head).is_some_and(is_passable)
+        && Search::new(queues, holders, reach, Some(owner)).run(head).is_found
+        && ahead.all(is_passable)
 }
 
-/// A request that may be passed, queued or about to be.
-#[derive(Clone, Copy)]
-pub(super) struct Several<'a> {
-    pub owner: Option<OwnerId>,
-    pub place: Place,
-    pub queues: &'a [QueueId],
+/// The requests of the owners that this request waits for, of its own, and of those that this waits for: behind a request
+/// for several keys that waits for its owner they may pass that now.
+pub fn requests_waited_for<K: Keys>(
+    queues: &WaitQueues,
+    holders: &mut Holders<'_, K>,
+    request: RequestId,
+) -> Vec<(Place, RequestId)> {
+    let mut search = Search::new(queues, holders, Reach::Everything, None);
+    queues.request(request).into_iter().for_each(|queued| search.reach_owner(queued.owner_id));
+    let queued = search.run(request).owners.into_iter().flat_map(|owner| queues.waiting(owner));
+    queued.map(|(id, queued)| (queued.place, id)).collect()
 }
 
-impl<'a> Several<'a> {
-    pub fn of(queued: &'a QueuedRequest) -> Several<'a> {
-        Several { owner: Some(queued.owner_id), place: queued.place, queues: &queued.queues }
-    }
+/// Follows a request to the owners that it waits for. Each request and each queue is visited once.
+struct Search<'q, 'h, 'k, K> {
+    queues: &'q WaitQueues,
+    holders: &'h mut Holders<'k, K>,
+    reach: Reach,
+    /// It ends where this owner is found.
+    wanted: Option<&'h [u8]>,
+    is_found: bool,
+    /// Owners that were found, and wait themselves.
+    owners: IdSet<OwnerId>,
+    requests: IdSet<RequestId>,
+    to_visit: Vec<RequestId>,
+    visited: IdMap<QueueId, Visited>,
+    steps: usize,
 }
 
-/// Which requests for several keys one owner passes.
-///
-/// Thousands may be asked about, with a hundred keys each: only those keys are opened that it may hold, and once.
-pub struct Passing<'a> {
-    queues: &'a WaitQueues,
-    owner: &'a [u8],
-    id: Option<OwnerId>,
-    /// Of the keys that it may hold, those for which a request for several waits.
-    may_hold: Vec<QueueId>,
-    held: Vec<QueueId>,
-    /// Requests of its own that are imagined to be served.
-    served: Vec<Several<'a>>,
+/// What was visited of a queue.
+#[derive(Clone, Copy, Debug)]
+struct Visited {
+    /// The one holder of the key; `None`: there are none, or several, which were reached at once.
+    only_holder: Option<OnlyHolder>,
+    /// The requests ahead of this place.
+    ahead_of: Place,
 }
 
-impl<'a> Passing<'a> {
-    /// Of the requests that are queued.
-    pub fn new(queues: &'a WaitQueues, db: i32, owner: &'a [u8]) -> Passing<'a> {
-        Passing::with(queues, db, owner, &[])
+#[derive(Clone, Copy, Debug)]
+struct OnlyHolder {
+    owner: OwnerId,
+    is_wanted: bool,
+}
+
+impl<'q, 'h, 'k, K: Keys> Search<'q, 'h, 'k, K> {
+    fn new(queues: &'q WaitQueues, holders: &'h mut Holders<'k, K>, reach: Reach, wanted: Option<&'h [u8]>) -> Self {
+        let (requests, owners, visited) = (IdSet::default(), IdSet::default(), IdMap::default());
+        let (to_visit, is_found, steps) = (Vec::new(), false, 0);
+        Search { queues, holders, reach, wanted, is_found, owners, requests, to_visit, visited, steps }
     }
 
-    /// As if a request for several keys stood in these queues, too.
-    pub(super) fn with(queues: &'a WaitQueues, db: i32, owner: &'a [u8], also: &[QueueId]) -> Passing<'a> {
-        let id = queues.owner_id(db, owner);
-        let known = id.into_iter().flat_map(|id| queues.may_hold(id));
-        let is_wanted =
-            |id: &QueueId| also.contains(id) || queues.get(*id).is_some_and(WaitQueue::has_requests_for_several);
-        let may_hold = known.chain(queues.opaque(db)).filter(is_wanted).collect();
-        Passing { queues, owner, id, may_hold, held: Vec::new(), served: Vec::new() }
-    }
-
-    /// As if this request of its own were served: it holds those keys then.
-    pub(super) fn serve(&mut self, own: Several<'a>) {
-        self.served.push(own);
-    }
-
-    /// It passes none for certain.
-    pub(super) fn is_idle(&self) -> bool {
-        self.may_hold.is_empty() && self.held.is_empty() && self.served.is_empty()
-    }
-
-    pub(super) fn passes<K: Keys>(&mut self, keys: &mut K, ahead: &Several<'_>) -> bool {
-        if ahead.queues.len() < 2 || ahead.owner.is_some() && ahead.owner == self.id || self.is_idle() {
-            return false;
-        }
-        let queues = self.queues;
-        for id in std::mem::take(&mut self.may_hold) {
-            if queues.get(id).is_some_and(|queue| keys.is_held_by(queue.key.as_ref(), self.owner)) {
-                self.held.push(id);
+    fn run(mut self, from: RequestId) -> Self {
+        self.reach(from);
+        while let Some(queued) = self.to_visit.pop().and_then(|id| self.queues.request(id)) {
+            for queue in &queued.queues {
+                self.visit(*queue, queued);
+            }
+            if self.is_found || self.steps > MOST_STEPS {
+                break;
             }
         }
-        // Behind a request of its own: that is served before.
-        let waits_for =
-            |own: &Several<'_>| own.place < ahead.place && ahead.queues.iter().any(|id| own.queues.contains(id));
-        self.held.iter().any(|id| ahead.queues.contains(id)) || self.served.iter().any(waits_for)
+        self
+    }
+
+    fn reach(&mut self, request: RequestId) {
+        self.steps += 1;
+        if self.requests.insert(request) {
+            self.to_visit.push(request);
+        }
+    }
+
+    /// The holders of the key, and the requests ahead of this one. For a mutex that its owner holds it does not wait.
+    fn visit(&mut self, id: QueueId, queued: &QueuedRequest) {
+        let queues = self.queues;
+        let Some(queue) = queues.get(id) else { return };
+        let visited = self.visited.get(&id).copied();
+        let Visited { only_holder, ahead_of } = visited.unwrap_or_else(|| {
+            let only_holder = self.visit_holders(queue);
+            Visited { only_holder, ahead_of: Place::FIRST }
+        });
+        let is_held = only_holder.is_some_and(|holder| holder.owner == queued.owner_id && queued.has_several_keys());
+        let ahead_of = if is_held { ahead_of } else { self.visit_ahead(queue, ahead_of, queued.place) };
+        self.visited.insert(id, Visited { only_holder, ahead_of });
+        if let Some(holder) = only_holder.filter(|_| !is_held) {
+            self.is_found |= holder.is_wanted;
+            self.reach_owner(holder.owner);
+        }
+    }
+
+    fn visit_ahead(&mut self, queue: &WaitQueue, from: Place, to: Place) -> Place {
+        if from < to {
+            for (_, id) in queue.present_between(from, to) {
+                self.reach(id);
+                let Some(ahead) = self.queues.request(id).filter(|_| self.reach == Reach::Everything) else { continue };
+                self.is_found |= self.wanted == Some(ahead.owner.as_bytes());
+                self.reach_owner(ahead.owner_id);
+            }
+        }
+        from.max(to)
+    }
+
+    fn visit_holders(&mut self, queue: &WaitQueue) -> Option<OnlyHolder> {
+        let (queues, key, wanted) = (self.queues, queue.key.as_ref(), self.wanted);
+        let (mut number, mut has_wanted, mut known) = (0, false, Vec::new());
+        _ = self.holders.visit(key, |hold| {
+            number += 1;
+            has_wanted |= wanted == Some(hold.owner.as_bytes());
+            known.extend(queues.owner_id(key.db, hold.owner.as_bytes()));
+        });
+        self.steps += number;
+        if let ([only], 1) = (&known[..], number) {
+            return Some(OnlyHolder { owner: *only, is_wanted: has_wanted });
+        }
+        self.is_found |= has_wanted;
+        known.into_iter().for_each(|owner| self.reach_owner(owner));
+        None
+    }
+
+    /// What it waits for itself, if for anything.
+    fn reach_owner(&mut self, owner: OwnerId) {
+        let queues = self.queues;
+        if self.reach == Reach::Everything && queues.waiting(owner).next().is_some() && self.owners.insert(owner) {
+            queues.waiting(owner).for_each(|(request, _)| self.reach(request));
+        }
     }
 }
 
@@ -125,15 +211,16 @@ mod tests {
             let mut fixture = Fixture::default();
             fixture.hold("a", held, Claim::Mutex);
             let id = fixture.wait(ahead, waits_for, Claim::Mutex);
-            let Fixture { mut server, queues, .. } = fixture;
+            let Fixture { mut server, queues, ended, .. } = fixture;
+            let now = server.now().timestamp();
             let keys = &mut &mut server.keyspace;
+            let holders = &mut Holders::new(keys, &ended, now);
             let request = queues.request(id).unwrap();
             let queue = queues.id_of(key("k").as_ref()).unwrap();
             let behind = queues.last_place(Rank::Normal);
-            let passing = &mut Passing::new(&queues, 0, b"a");
-            assert_eq!(is_first(&queues, keys, passing, queue, behind), !goes_first_expected, "{row}");
+            assert_eq!(is_first(&queues, holders, Reach::Holders, b"a", queue, behind), !goes_first_expected, "{row}");
             assert!(
-                is_first(&queues, keys, passing, queue, request.place),
+                is_first(&queues, holders, Reach::Holders, b"a", queue, request.place),
                 "{row}: nobody is ahead of the first place"
             );
         }

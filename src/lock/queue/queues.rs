@@ -39,6 +39,8 @@ pub struct WaitQueues {
     unheld: usize,
     /// A lock may have come to one of these: so many rounds of inspections have to end before all holders are known.
     rounds_to_know: u8,
+    /// How many of those who wait want several keys.
+    several: usize,
     last_number: u64,
     /// How often a request or an owner was looked up: what a search costs.
     #[cfg(test)]
@@ -67,6 +69,11 @@ impl WaitQueues {
     /// How many places are kept.
     pub fn kept_places(&self) -> usize {
         self.away.len()
+    }
+
+    /// Whether some of the requests that wait want several keys.
+    pub fn has_requests_for_several(&self) -> bool {
+        self.several > 0
     }
 
     /// Whether a key of this name may have a wait queue: false is certain.
@@ -147,11 +154,11 @@ impl WaitQueues {
     }
 
     /// The waiting requests of an owner that may have to do with a queue, in the order of their places: the ones that
-    /// stand there. Where others wait for several keys it is all of them, because a request for several is listed under
-    /// one of its queues, and may be passed at another.
+    /// stand there. Where requests for several keys wait it is all of them: such a request is listed under one of its
+    /// queues, and may be passed at any.
     pub fn requests_around(&self, id: QueueId, owner: OwnerId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
-        let (queue, known) = (self.queues.get(&id), self.owners.get(owner));
-        let (from, to) = match queue.is_some_and(WaitQueue::has_requests_for_several) {
+        let known = self.owners.get(owner);
+        let (from, to) = match self.has_requests_for_several() {
             true => (QueueId::FIRST, QueueId::LAST),
             false => (id, id),
         };
@@ -207,12 +214,6 @@ impl WaitQueues {
             || self.waited_for.opaque(db).filter_map(|id| self.queues.get(&id)).any(|queue| holds(&queue.key))
     }
 
-    /// Whether a request for several keys may wait for the owner of this one.
-    pub fn may_be_passed_by(&self, request: &QueuedRequest) -> bool {
-        let mut may_hold = self.may_hold(request.owner_id).chain(self.opaque(request.db));
-        may_hold.any(|id| self.queues.get(&id).is_some_and(WaitQueue::has_requests_for_several))
-    }
-
     /// The number of an owner that waits or may hold what is waited for, as far as it is entered by name.
     pub(super) fn owner_id(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
         self.count_lookup();
@@ -228,16 +229,6 @@ impl WaitQueues {
     pub(super) fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
         self.count_lookup();
         self.owners.get(id).into_iter().flat_map(|known| self.present(known))
-    }
-
-    /// The queues whose keys the owner may hold. Those of [`WaitQueues::opaque`] may come to it.
-    pub(super) fn may_hold(&self, id: OwnerId) -> impl Iterator<Item = QueueId> + '_ {
-        self.owners.get(id).into_iter().flat_map(|known| &known.holds).copied()
-    }
-
-    /// The queues whose keys have to be opened to know who holds them.
-    pub(super) fn opaque(&self, db: i32) -> impl Iterator<Item = QueueId> + '_ {
-        self.waited_for.opaque(db)
     }
 
     /// How often a request or an owner was looked up.
@@ -284,10 +275,10 @@ impl WaitQueues {
             queue.present.insert(place, id);
             queue.limit = request.claim.limit().or(queue.limit);
         }
+        self.several += usize::from(queues.len() > 1);
         let listed_under = *queues.iter().min().expect("a request names at least one key");
         let owner = request.owner.to_owner();
         let owner_id = self.owners.enlist(db, &owner, listed_under, id);
-        let has_several_keys = queues.len() > 1;
         let queued = QueuedRequest {
             owner,
             claim: request.claim,
@@ -313,7 +304,7 @@ impl WaitQueues {
                 let both: Vec<_> = listed.into_iter().flatten().map(|(_, id)| *id).collect();
                 both.into_iter().for_each(|id| self.waits_elsewhere(id));
             }
-            1 if !has_several_keys => {}
+            1 => {}
             _ => self.waits_elsewhere(id),
         }
         id
@@ -331,8 +322,9 @@ impl WaitQueues {
     /// Takes a request out for good, and the wait queues that are empty then.
     pub fn leave(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
-        if let Some(away) = request.away {
-            self.away.remove(&away);
+        match request.away {
+            Some(away) => _ = self.away.remove(&away),
+            None => self.several -= usize::from(request.has_several_keys()),
         }
         for queue_id in &request.queues {
             let Some(queue) = self.queues.get_mut(queue_id) else { continue };
@@ -358,6 +350,7 @@ impl WaitQueues {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
         request.away = Some(departure);
         self.away.insert(departure, id);
+        self.several -= usize::from(request.has_several_keys());
         for queue in &request.queues {
             if let Some(queue) = self.queues.get_mut(queue) {
                 queue.present.remove(&request.place);

@@ -9,25 +9,27 @@
 //! | wait on a key                                 | served when these owners are free                                |
 //! | --------------------------------------------- | ---------------------------------------------------------------- |
 //! | that the owner holds, or will by a request    | (it is served with that request)                                 |
-//! | for a mutex, to write                         | the holders; all requests ahead that it may not pass             |
+//! | for a mutex, to write                         | the holders; the owners of all requests ahead for this key only  |
 //! | to read                                       | the writers among them                                           |
 //! | for permits                                   | as many as it takes; the requests ahead are served               |
 //! | that has become something else                | (the request is told so)                                         |
+//!
+//! A request for several keys holds up no other for ever: an owner that it waits for passes it (see
+//! [`super::precedence`]). It is in the way of others only once it is served while its owner waits elsewhere.
 
 use std::collections::BTreeMap;
 
 use super::edge::Edge;
+use super::holders::{Holders, Under};
 use super::new_request::NewRequest;
-use super::precedence::{Passing, Several};
 use super::queues::WaitQueues;
 use super::request::{OwnerId, Place, QueueId, QueuedRequest};
 use super::wait_queue::WaitQueue;
-use crate::host::{Content, Entry, Keys};
+use crate::host::Keys;
 use crate::id_map::{IdMap, IdSet};
 use crate::key::{KeyRef, RequestId};
 use crate::value::claim::{Claim, Count, Family, Share};
 use crate::value::owner::Owner;
-use crate::value::time::Timestamp;
 
 /// What is imagined.
 #[derive(Clone, Copy)]
@@ -51,15 +53,24 @@ const NEW: NodeId = 0;
 
 #[derive(Debug)]
 struct Node {
-    /// An owner's number, unless it has none yet, or the node is for a place.
-    owner: Option<OwnerId>,
-    is_owner: bool,
+    stands_for: StandsFor,
     /// So many other nodes, and semaphores, have to do something first. An owner that is not explored waits for that.
     needs: usize,
     /// Those that wait for this one, and on which key.
     dependents: Vec<(NodeId, KeyId)>,
     /// The semaphores to which it gives something back.
     semaphores: Vec<KeyId>,
+}
+
+/// What a node stands for.
+#[derive(Clone, Copy, Debug)]
+enum StandsFor {
+    /// An owner, by its number if it has one yet.
+    Owner(Option<OwnerId>),
+    /// One of several requests of an owner: its node.
+    Request(NodeId),
+    /// All requests up to a place.
+    Place,
 }
 
 /// Something in the way of a request: a holder, or a request ahead of it.
@@ -69,6 +80,29 @@ struct Blocker {
     place: Option<Place>,
     who: Who,
     is_read: bool,
+    /// It wants several keys.
+    is_passable: bool,
+}
+
+/// Which blockers a node for a place is about.
+#[derive(Clone, Copy, Debug)]
+enum Chain {
+    /// Holders, and requests for one key only.
+    All,
+    /// The writers among them, which are all that a reader waits for.
+    Writers,
+    /// Requests for several keys.
+    Passable,
+}
+
+impl Chain {
+    fn has(self, blocker: &Blocker) -> bool {
+        match self {
+            Chain::All => !blocker.is_passable,
+            Chain::Writers => !blocker.is_read,
+            Chain::Passable => blocker.is_passable,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,10 +123,8 @@ struct KeyState<'a> {
     limit: u32,
     /// Holders and requests in their order, but such as are in nobody's way who is not in the way of another here.
     blockers: Option<Vec<Blocker>>,
-    /// The nodes of their places: all up to there are free. `None`: they were from the beginning.
-    places: Vec<Option<NodeId>>,
-    /// The same of the writers among them, which are all that a reader waits for.
-    places_of_writers: Vec<Option<NodeId>>,
+    /// The nodes of their places, by [`Chain`]: all up to there are free. `None`: they were from the beginning.
+    places: [Vec<Option<NodeId>>; 3],
     permits: Option<Permits>,
 }
 
@@ -119,22 +151,31 @@ struct Standing<'a> {
     queued: Option<(RequestId, &'a QueuedRequest)>,
 }
 
+/// A request that may pass requests for several keys.
+struct Passing {
+    node: NodeId,
+    owner: NodeId,
+    /// Where such requests are ahead of it, by key and place node.
+    behind: Vec<(KeyId, NodeId)>,
+}
+
 /// The reduction. Keys are opened once.
-pub(super) struct Reduction<'a, K> {
-    keys: &'a mut K,
-    now: Timestamp,
+pub(super) struct Reduction<'a, 'k, K> {
+    holders: &'a mut Holders<'k, K>,
     question: Question<'a>,
     queues: &'a WaitQueues,
     nodes: Nodes<'a>,
     states: Vec<KeyState<'a>>,
     by_queue: IdMap<QueueId, KeyId>,
-    /// The keys of the new request, and their queues.
+    /// The keys of the new request.
     new_keys: Vec<KeyId>,
-    new_queues: &'a [QueueId],
     /// The one request that its owner has queued, which waits elsewhere by the new one.
     only_one_of_new: Option<&'a QueuedRequest>,
     /// Whether a request for several keys is going to be told that it can never have one of them.
     is_told: IdMap<RequestId, bool>,
+    passing: BTreeMap<Place, Passing>,
+    /// The nodes of requests for several keys.
+    by_place: IdMap<Place, NodeId>,
 }
 
 /// The nodes, apart from the keys: those are open while holders are looked for.
@@ -162,8 +203,8 @@ impl KeyState<'_> {
 }
 
 impl<'a> Nodes<'a> {
-    fn add(&mut self, owner: Option<OwnerId>, is_owner: bool, needs: usize) -> NodeId {
-        self.all.push(Node { owner, is_owner, needs, dependents: Vec::new(), semaphores: Vec::new() });
+    fn add(&mut self, stands_for: StandsFor, needs: usize) -> NodeId {
+        self.all.push(Node { stands_for, needs, dependents: Vec::new(), semaphores: Vec::new() });
         self.all.len() - 1
     }
 
@@ -182,7 +223,7 @@ impl<'a> Nodes<'a> {
         if self.question.free.contains(&id) || self.queues.waiting(id).next().is_none() {
             return None;
         }
-        let node = self.add(Some(id), true, 1);
+        let node = self.add(StandsFor::Owner(Some(id)), 1);
         self.by_owner.insert(id, node);
         self.unexplored.push(node);
         Some(node)
@@ -210,43 +251,51 @@ impl<'a> Nodes<'a> {
     /// It needs one thing less.
     fn lessen(&mut self, node: NodeId) {
         let needs = &mut self.all[node].needs;
-        *needs -= 1;
-        if *needs == 0 {
-            self.freed.push(node);
+        if *needs > 0 {
+            *needs -= 1;
+            if *needs == 0 {
+                self.freed.push(node);
+            }
+        }
+    }
+
+    /// The number of the owner that the node stands for.
+    fn owner_of(&self, node: NodeId) -> Option<OwnerId> {
+        match self.all[node].stands_for {
+            StandsFor::Owner(id) => id,
+            StandsFor::Request(_) | StandsFor::Place => None,
         }
     }
 }
 
-impl<'a, K: Keys> Reduction<'a, K> {
-    /// `new_queues`: those of the new request.
+impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
+    /// Opens the keys of the new request.
     pub fn new(
         queues: &'a WaitQueues,
-        keys: &'a mut K,
-        now: Timestamp,
+        holders: &'a mut Holders<'k, K>,
         question: Question<'a>,
-        new_queues: &'a [QueueId],
-    ) -> Reduction<'a, K> {
+    ) -> Reduction<'a, 'k, K> {
         let new = question.new;
         let new_id = queues.owner_id(new.db, new.owner());
         let (by_owner, unexplored, freed) = (IdMap::default(), vec![NEW], Vec::new());
         let mut nodes = Nodes { queues, question, new_id, all: Vec::new(), by_owner, unexplored, freed };
-        nodes.add(new_id, true, 1);
-        let (by_queue, is_told) = (IdMap::default(), IdMap::default());
+        nodes.add(StandsFor::Owner(new_id), 1);
+        let (by_queue, is_told, by_place) = (IdMap::default(), IdMap::default(), IdMap::default());
         let (states, new_keys) = (Vec::new(), Vec::new());
         let mut queued = new_id.into_iter().flat_map(|id| queues.waiting(id)).map(|(_, queued)| queued);
         let only_one_of_new = queued.next().filter(|queued| question.is_queued && !queued.may_wait_elsewhere);
         let mut reduction = Reduction {
-            keys,
-            now,
+            holders,
             question,
             queues,
             nodes,
             states,
             by_queue,
             new_keys,
-            new_queues,
             only_one_of_new,
             is_told,
+            passing: BTreeMap::new(),
+            by_place,
         };
         for name in new.names {
             let queue = queues.id_of(new.key(name)).and_then(|id| Some((id, queues.get(id)?)));
@@ -258,35 +307,54 @@ impl<'a, K: Keys> Reduction<'a, K> {
 
     /// Whether the owner of the new request becomes free.
     pub fn frees_new_owner(&mut self) -> bool {
-        while !self.nodes.is_free(NEW) {
-            let Some(node) = self.nodes.unexplored.pop() else { return false };
-            self.explore(node);
-            self.spread();
+        loop {
+            while let Some(node) = self.nodes.unexplored.pop() {
+                self.explore(node);
+                self.spread();
+                if self.nodes.is_free(NEW) {
+                    return true;
+                }
+            }
+            if !self.let_one_pass() {
+                return self.nodes.is_free(NEW);
+            }
         }
-        true
     }
 
-    /// The owners that are stuck, of these and of all whom they wait for.
+    /// The owners that are stuck, of those that were reached, if the new request gives up as well. It is its owner's only
+    /// one, and brings no other LIMIT.
+    pub fn stuck_without_new(&mut self) -> IdSet<OwnerId> {
+        self.nodes.all[NEW].needs = 0;
+        self.nodes.freed.push(NEW);
+        self.spread();
+        self.stuck(&[])
+    }
+
+    /// The owners that are stuck, of these and of all that they wait for.
     pub fn stuck(&mut self, owners: &[OwnerId]) -> IdSet<OwnerId> {
         owners.iter().for_each(|id| _ = self.nodes.reach(*id));
-        while let Some(node) = self.nodes.unexplored.pop() {
-            self.explore(node);
-            self.spread();
+        loop {
+            while let Some(node) = self.nodes.unexplored.pop() {
+                self.explore(node);
+                self.spread();
+            }
+            if !self.let_one_pass() {
+                let stuck = (0..self.nodes.all.len()).filter(|node| !self.nodes.is_free(*node));
+                return stuck.filter_map(|node| self.nodes.owner_of(node)).collect();
+            }
         }
-        let stuck = self.nodes.all.iter().filter(|node| node.needs > 0);
-        stuck.filter_map(|node| node.owner).collect()
     }
 
     /// All owners that are stuck, or may be: those that have a node, or stand in a queue that was reached.
     pub fn reached(&self) -> Vec<OwnerId> {
         let standing = (0..self.states.len()).flat_map(|key| self.standing(key, None));
         let standing = standing.filter_map(|standing| Some(standing.queued?.1.owner_id));
-        self.nodes.all.iter().filter_map(|node| node.owner).chain(standing).collect()
+        (0..self.nodes.all.len()).filter_map(|node| self.nodes.owner_of(node)).chain(standing).collect()
     }
 
     fn explore(&mut self, node: NodeId) {
         let (queues, Question { new, is_queued, .. }) = (self.queues, self.question);
-        let id = self.nodes.all[node].owner;
+        let id = self.nodes.owner_of(node);
         let queued = id.into_iter().flat_map(|id| queues.waiting(id)).filter(|(_, queued)| queued.place != new.place);
         let queued = queued.map(|(id, queued)| Standing {
             place: queued.place,
@@ -300,42 +368,37 @@ impl<'a, K: Keys> Reduction<'a, K> {
         requests.sort_unstable_by_key(|request| request.place);
         let has_several = requests.len() > 1;
         // What it holds by its requests, once they are served.
-        let mut will_hold: IdMap<KeyId, Share> = IdMap::default();
-        let mut passing = None;
+        let mut will_hold: IdMap<KeyId, (Share, NodeId)> = IdMap::default();
         for request in &requests {
             let keys = self.keys_of(request);
             if self.is_told(request, &keys) {
                 continue;
             }
+            let waiter = match has_several {
+                true => self.nodes.add(StandsFor::Request(node), 1),
+                false => node,
+            };
+            if keys.len() > 1 {
+                self.by_place.insert(request.place, waiter);
+            }
             for key in &keys {
-                let held = will_hold.get(key).copied();
-                let share = held.unwrap_or_else(|| self.states[*key].held_by(node));
-                if !share.covers(&request.claim) {
-                    self.wait(node, request, *key, share, &mut passing);
+                let held = self.states[*key].held_by(node);
+                let (share, by) = will_hold.get(key).map_or((held, None), |(share, by)| (*share, Some(*by)));
+                match by.filter(|by| !held.covers(&request.claim) && !self.nodes.is_free(*by)) {
+                    _ if !share.covers(&request.claim) => self.wait(node, waiter, request, *key, share),
+                    Some(by) => self.nodes.waits_for(waiter, by, *key),
+                    None => {}
                 }
                 if has_several {
-                    will_hold.insert(*key, share.with(&request.claim));
+                    will_hold.insert(*key, (share.with(&request.claim), waiter));
                 }
             }
-            if has_several {
-                let passing: &mut Passing<'a> = passing.get_or_insert_with(|| self.passing_of(node));
-                passing.serve(self.several(request));
+            if let (true, Some(key)) = (has_several, keys.first()) {
+                self.nodes.waits_for(node, waiter, *key);
+                self.nodes.lessen(waiter);
             }
         }
         self.nodes.lessen(node);
-    }
-
-    fn passing_of(&self, node: NodeId) -> Passing<'a> {
-        let Question { new, is_queued, .. } = self.question;
-        let name = self.nodes.all[node].owner.and_then(|id| self.queues.owner(id));
-        let name = if node == NEW { new.owner() } else { name.map_or(&[][..], Owner::as_bytes) };
-        let also = if node != NEW && is_queued && new.names.len() > 1 { self.new_queues } else { &[] };
-        Passing::with(self.queues, new.db, name, also)
-    }
-
-    fn several(&self, request: &Standing<'a>) -> Several<'a> {
-        let new = Several { owner: self.nodes.new_id, place: request.place, queues: self.new_queues };
-        request.queued.map_or(new, |(_, queued)| Several::of(queued))
     }
 
     fn keys_of(&mut self, request: &Standing<'a>) -> Vec<KeyId> {
@@ -374,46 +437,30 @@ impl<'a, K: Keys> Reduction<'a, K> {
 }
 
 /// Keys.
-impl<'a, K: Keys> Reduction<'a, K> {
+impl<'a, K: Keys> Reduction<'a, '_, K> {
     fn open(&mut self, name: &'a [u8], queue: Option<(QueueId, &'a WaitQueue)>, claim: Claim) -> KeyId {
         if let Some(known) = queue.and_then(|(id, _)| self.by_queue.get(&id)) {
             return *known;
         }
         let Question { new, is_queued, .. } = self.question;
-        let (nodes, now, family) = (&mut self.nodes, self.now, claim.family());
+        let (nodes, family) = (&mut self.nodes, claim.family());
         let mut holders = Vec::new();
-        let mut entry = self.keys.open(KeyRef { db: new.db, name });
-        let is_another = match entry.content() {
-            Content::Free => false,
-            Content::Foreign => true,
-            Content::Lock(lock) if lock.family() != Some(family) => true,
-            Content::Lock(lock) => {
-                for hold in lock.live_holds(now) {
-                    let share = Share { holds: hold.holds, reads: hold.reads };
-                    holders.extend(nodes.reach_named(hold.owner).map(|node| (node, share)));
-                }
-                false
-            }
-        };
-        drop(entry);
+        let under = self.holders.visit(KeyRef { db: new.db, name }, |hold| {
+            let share = Share { holds: hold.holds, reads: hold.reads };
+            holders.extend(nodes.reach_named(hold.owner).map(|node| (node, share)));
+        });
+        let is_another = !matches!(under, Under::Lock(known) if known.is_none_or(|known| known == family));
+        if is_another {
+            holders.clear();
+        }
         holders.sort_unstable_by_key(|(node, _)| *node);
         let of_queue = queue.and_then(|(_, queue)| queue.limit).or(claim.limit());
         let brought = new.request.claim.limit().filter(|_| is_queued && new.names.contains(&name));
         let limit = brought.or(of_queue).unwrap_or(0);
         let key = self.states.len();
         self.by_queue.extend(queue.map(|(id, _)| (id, key)));
-        let (blockers, places, places_of_writers, permits) = (None, Vec::new(), Vec::new(), None);
-        self.states.push(KeyState {
-            name,
-            queue,
-            is_another,
-            holders,
-            limit,
-            blockers,
-            places,
-            places_of_writers,
-            permits,
-        });
+        let (blockers, places, permits) = (None, Default::default(), None);
+        self.states.push(KeyState { name, queue, is_another, holders, limit, blockers, places, permits });
         key
     }
 
@@ -452,54 +499,44 @@ impl<'a, K: Keys> Reduction<'a, K> {
         self.only_one_of_new.is_some_and(|only| only.place == queued.place)
     }
 
-    /// The owner waits on the key, by this request.
-    fn wait(
-        &mut self,
-        node: NodeId,
-        request: &Standing<'a>,
-        key: KeyId,
-        share: Share,
-        passing: &mut Option<Passing<'a>>,
-    ) {
+    /// The owner waits on the key, by this request, which has a node of its own if it is one of several.
+    fn wait(&mut self, owner: NodeId, node: NodeId, request: &Standing<'a>, key: KeyId, share: Share) {
         let place = request.place;
         if self.states[key].permits.is_none() && self.is_open(key, place) {
             return;
         }
-        match request.claim.family() {
-            Family::Semaphore => self.wait_for_permits(node, place, key),
-            Family::ReadWrite => {
-                self.list_blockers(key, |_| true);
-                let is_read = request.claim.is_read();
-                // A reader that wants to write is not in its own way.
-                match share == Share::default() {
-                    true => self.wait_for_place(node, place, key, is_read),
-                    false => self.wait_for_each(node, key, |blocker| blocker.place.is_none_or(|ahead| ahead < place)),
+        if request.claim.family() == Family::Semaphore {
+            return self.wait_for_permits(node, place, key);
+        }
+        self.list_blockers(key);
+        match request.claim.is_read() {
+            true => _ = self.wait_for_place(node, place, key, Chain::Writers),
+            // A reader that wants to write is not in its own way.
+            false if share != Share::default() => self.wait_for_each(owner, node, place, key),
+            false => {
+                _ = self.wait_for_place(node, place, key, Chain::All);
+                if let Some(behind) = self.wait_for_place(node, place, key, Chain::Passable) {
+                    let passing = self.passing.entry(place);
+                    passing.or_insert(Passing { node, owner, behind: Vec::new() }).behind.push((key, behind));
                 }
-            }
-            Family::Mutex | Family::Reentrant => {
-                let queue = self.states[key].queue.map(|(_, queue)| queue);
-                if queue.is_some_and(WaitQueue::has_requests_for_several) || self.new_queues.len() > 1 {
-                    let passing = passing.get_or_insert_with(|| self.passing_of(node));
-                    if !passing.is_idle() {
-                        return self.wait_for_those_not_passed(node, place, key, passing);
-                    }
-                }
-                self.list_blockers(key, |queued| queued.may_wait_elsewhere);
-                self.wait_for_place(node, place, key, false);
             }
         }
     }
 
     /// Holders and requests in the way of others. The requests of owners that do nothing else here are left out.
-    fn list_blockers(&mut self, key: KeyId, is_listed: impl Fn(&QueuedRequest) -> bool) {
+    fn list_blockers(&mut self, key: KeyId) {
         if self.states[key].blockers.is_some() {
             return;
         }
         let holders = self.states[key].holders.iter();
-        let holder =
-            |(node, share): &(NodeId, Share)| Blocker { place: None, who: Who::Node(*node), is_read: share.holds == 0 };
+        let holder = |(node, share): &(NodeId, Share)| {
+            let (place, who, is_read) = (None, Who::Node(*node), share.holds == 0);
+            Blocker { place, who, is_read, is_passable: false }
+        };
         let mut blockers: Vec<_> = holders.map(holder).collect();
         for ahead in self.standing(key, None).collect::<Vec<_>>() {
+            let is_listed =
+                |queued: &QueuedRequest| queued.may_wait_elsewhere || queued.claim.family() == Family::ReadWrite;
             if ahead.queued.is_none_or(|(_, queued)| is_listed(queued) || self.is_only_one_of_new(queued)) {
                 blockers.extend(self.blocker(&ahead));
             }
@@ -523,31 +560,32 @@ impl<'a, K: Keys> Reduction<'a, K> {
                 return None;
             }
         }
-        Some(Blocker { place: Some(ahead.place), who, is_read: ahead.claim.is_read() })
+        let is_passable = ahead.queued.map_or(self.new_keys.len() > 1, |(_, queued)| queued.has_several_keys());
+        Some(Blocker { place: Some(ahead.place), who, is_read: ahead.claim.is_read(), is_passable })
     }
 
-    /// It waits for all who are listed ahead of the place, a reader for the writers among them.
-    fn wait_for_place(&mut self, node: NodeId, place: Place, key: KeyId, is_read: bool) {
+    /// It waits for all of these that are listed ahead of the place: the node of that.
+    fn wait_for_place(&mut self, node: NodeId, place: Place, key: KeyId, chain: Chain) -> Option<NodeId> {
         let blockers = self.states[key].blockers.as_deref().unwrap_or_default();
         let ahead = blockers.partition_point(|blocker| blocker.place.is_none_or(|ahead| ahead < place));
-        if let Some(up_to) = ahead.checked_sub(1).and_then(|last| self.place(key, last, is_read)) {
-            self.nodes.waits_for(node, up_to, key);
-        }
+        let up_to = ahead.checked_sub(1).and_then(|last| self.place(key, last, chain))?;
+        self.nodes.waits_for(node, up_to, key);
+        Some(up_to)
     }
 
-    /// The node of all who are listed up to this one, or of the writers among them, unless they are free.
-    fn place(&mut self, key: KeyId, last: usize, writers: bool) -> Option<NodeId> {
-        let KeyState { blockers, places, places_of_writers, .. } = &mut self.states[key];
-        let places = if writers { places_of_writers } else { places };
+    /// The node of all of these that are listed up to this one, unless they are free.
+    fn place(&mut self, key: KeyId, last: usize, chain: Chain) -> Option<NodeId> {
+        let KeyState { blockers, places, .. } = &mut self.states[key];
+        let places = &mut places[chain as usize];
         for index in places.len()..=last {
             let blocker = blockers.as_ref().and_then(|blockers| blockers.get(index))?;
             let before = index.checked_sub(1).and_then(|before| places[before]);
             let before = before.filter(|before| !self.nodes.is_free(*before));
-            let owner = Some(blocker.who).filter(|_| !writers || !blocker.is_read);
+            let owner = Some(blocker).filter(|blocker| chain.has(blocker)).map(|blocker| blocker.who);
             let place = match owner.and_then(|who| self.nodes.find(who)) {
                 None => before,
                 Some(owner) => {
-                    let place = self.nodes.add(None, false, 0);
+                    let place = self.nodes.add(StandsFor::Place, 0);
                     self.nodes.waits_for(place, owner, key);
                     before.into_iter().for_each(|before| self.nodes.waits_for(place, before, key));
                     Some(place)
@@ -558,32 +596,66 @@ impl<'a, K: Keys> Reduction<'a, K> {
         places[last].filter(|place| !self.nodes.is_free(*place))
     }
 
-    /// It waits for each of these but itself.
-    fn wait_for_each(&mut self, node: NodeId, key: KeyId, is_waited_for: impl Fn(&Blocker) -> bool) {
+    /// It waits for each that is ahead of the place but its own owner.
+    fn wait_for_each(&mut self, owner: NodeId, node: NodeId, place: Place, key: KeyId) {
         let blockers = self.states[key].blockers.clone().unwrap_or_default();
-        for blocker in blockers.iter().filter(|blocker| is_waited_for(blocker)) {
-            if let Some(other) = self.nodes.find(blocker.who).filter(|other| *other != node) {
+        for blocker in blockers.iter().filter(|blocker| blocker.place.is_none_or(|ahead| ahead < place)) {
+            if let Some(other) = self.nodes.find(blocker.who).filter(|other| *other != owner) {
                 self.nodes.waits_for(node, other, key);
             }
         }
     }
 
-    /// Behind a request that it passes may stand one that it has to wait for, and that waits for nothing else.
-    fn wait_for_those_not_passed(&mut self, node: NodeId, place: Place, key: KeyId, passing: &mut Passing<'a>) {
-        let mut ahead: Vec<_> = self.states[key].holders.iter().map(|(holder, _)| *holder).collect();
-        for other in self.standing(key, None).take_while(|other| other.place < place).collect::<Vec<_>>() {
-            if !passing.passes(self.keys, &self.several(&other)) {
-                let blocker = self.blocker(&other);
-                ahead.extend(blocker.and_then(|blocker| self.nodes.find(blocker.who)));
+    /// Where nothing else moves: the first request that waits for nothing but requests for several keys ahead of it,
+    /// none of which is served before, passes them.
+    fn let_one_pass(&mut self) -> bool {
+        let passes = |(place, passing): &(&Place, &Passing)| {
+            let behind = || passing.behind.iter().filter(|(_, place)| !self.nodes.is_free(*place));
+            let needs = self.nodes.all[passing.node].needs;
+            needs > 0 && needs == behind().count() && behind().all(|(key, _)| self.unserved(*key, **place).is_some())
+        };
+        let Some((place, passing)) = self.passing.iter().find(passes) else { return false };
+        let (node, owner) = (passing.node, passing.owner);
+        let passed = passing
+            .behind
+            .iter()
+            .flat_map(|(key, _)| self.unserved(*key, *place).into_iter().flatten().map(move |request| (request, *key)));
+        let passed: Vec<_> = passed.collect();
+        self.nodes.all[node].needs = 0;
+        self.nodes.freed.push(node);
+        self.spread();
+        // As long as it waits elsewhere, they wait for it.
+        for (request, key) in passed {
+            if !self.nodes.is_free(owner) && !self.nodes.is_free(request) {
+                self.nodes.waits_for(request, owner, key);
             }
         }
-        ahead.retain(|other| *other != node && !self.nodes.is_free(*other));
-        ahead.into_iter().for_each(|other| self.nodes.waits_for(node, other, key));
+        true
+    }
+
+    /// The requests for several keys that are ahead of this place; `None`: one of them was served, and its owner waits
+    /// elsewhere.
+    fn unserved(&self, key: KeyId, place: Place) -> Option<Vec<NodeId>> {
+        let blockers = self.states[key].blockers.iter().flatten().filter(|blocker| blocker.is_passable);
+        let ahead = blockers.map_while(|blocker| blocker.place.filter(|ahead| *ahead < place));
+        let mut unserved = Vec::new();
+        for request in ahead.filter_map(|ahead| self.by_place.get(&ahead)) {
+            let owner = match self.nodes.all[*request].stands_for {
+                StandsFor::Request(owner) => owner,
+                StandsFor::Owner(_) | StandsFor::Place => *request,
+            };
+            match (self.nodes.is_free(owner), self.nodes.is_free(*request)) {
+                (true, _) => {}
+                (false, true) => return None,
+                (false, false) => unserved.push(*request),
+            }
+        }
+        Some(unserved)
     }
 }
 
 /// Semaphores, and what follows where an owner becomes free.
-impl<'a, K: Keys> Reduction<'a, K> {
+impl<'a, K: Keys> Reduction<'a, '_, K> {
     fn wait_for_permits(&mut self, node: NodeId, place: Place, key: KeyId) {
         let KeyState { permits, holders, limit, .. } = &mut self.states[key];
         if permits.is_none() {
@@ -672,7 +744,7 @@ impl<'a, K: Keys> Reduction<'a, K> {
 }
 
 /// What is told of a deadlock.
-impl<K: Keys> Reduction<'_, K> {
+impl<'k, K: Keys> Reduction<'_, 'k, K> {
     /// A cycle of owners that are stuck: the shortest one from the new owner back to it, if it is on one.
     pub fn cycle(&self) -> Vec<Edge> {
         let mut waits: IdMap<NodeId, (NodeId, KeyId)> = IdMap::default();
@@ -711,8 +783,14 @@ impl<K: Keys> Reduction<'_, K> {
         let mut edges = Vec::new();
         let mut node = from;
         while let Some((blocker, key)) = waits.get(&node) {
-            if self.nodes.all[node].is_owner {
-                let known = self.nodes.all[node].owner.and_then(|id| self.queues.owner(id));
+            // Of several requests of an owner the one counts that waits for others.
+            let owner = match (self.nodes.all[node].stands_for, self.nodes.all[*blocker].stands_for) {
+                (StandsFor::Place, _) | (_, StandsFor::Request(_)) => None,
+                (StandsFor::Owner(_), _) => Some(node),
+                (StandsFor::Request(owner), _) => Some(owner),
+            };
+            if let Some(owner) = owner {
+                let known = self.nodes.owner_of(owner).and_then(|id| self.queues.owner(id));
                 let owner = known.cloned().unwrap_or_else(|| self.question.new.request.owner.to_owner());
                 edges.push(self.states[*key].edge(owner));
             }
@@ -725,7 +803,7 @@ impl<K: Keys> Reduction<'_, K> {
     }
 
     /// Those that are stuck behind this node, and on which key.
-    fn waiting_for(&self, node: NodeId) -> impl Iterator<Item = (NodeId, KeyId)> + '_ {
+    fn waiting_for(&self, node: NodeId) -> impl Iterator<Item = (NodeId, KeyId)> + use<'_, 'k, K> {
         let Node { dependents, semaphores, .. } = &self.nodes.all[node];
         let by_permits = semaphores.iter().flat_map(move |key| {
             let permits = self.states[*key].permits.as_ref();

@@ -62,6 +62,11 @@ impl WaitQueue {
         self.present.first_key_value().map(|(_, id)| *id)
     }
 
+    /// The request that came last, and where it stands.
+    pub fn last(&self) -> Option<(Place, RequestId)> {
+        self.present.last_key_value().map(|(place, id)| (*place, *id))
+    }
+
     /// Where the head stands.
     #[inline]
     pub fn first_place(&self) -> Option<Place> {
@@ -77,6 +82,11 @@ impl WaitQueue {
     /// The requests from this place on.
     pub fn present_from(&self, place: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
         self.present.range(place..).map(|(place, id)| (*place, *id))
+    }
+
+    /// The requests from one place on, up to another that is behind it.
+    pub(super) fn present_between(&self, from: Place, to: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+        self.present.range(from..to).map(|(place, id)| (*place, *id))
     }
 
     /// Whether anybody waits behind this place.

@@ -61,6 +61,13 @@ impl World {
         assert!(matches!(self.ask(&[key], owner, Claim::Mutex, None), Outcome::Granted(..)));
     }
 
+    /// `LOCK.ACQUIRE key owner PX lease`
+    fn hold_for(&mut self, key: Word, owner: Word, lease: Ms) {
+        self.hold(key, owner);
+        let renewed = Command::Renew { keys: vec![key], owner, kind: Kind::Mutex, lease: Some(Some(lease)) };
+        assert_eq!(self.send(renewed), Outcome::Renewed(true));
+    }
+
     /// `MLOCK.ACQUIRE n keys owner BLOCK 0`
     fn wait(&mut self, keys: &[Word], owner: Word) {
         assert_eq!(self.ask(keys, owner, Claim::Mutex, Some(0)), Outcome::Queued);
@@ -102,8 +109,9 @@ impl World {
     }
 }
 
+/// W1 waits for Y, which waits for X: that passes W1, and so does W2.
 #[test]
-fn a_deadlock_is_found_behind_one_that_the_nearest_waiter_may_pass() {
+fn an_owner_that_a_request_for_several_keys_waits_for_by_others_passes_it() {
     let mut world = World::new();
     for (key, owner) in [("k", "H"), ("a", "W2"), ("j", "Y"), ("x", "X")] {
         world.hold(key, owner);
@@ -111,7 +119,49 @@ fn a_deadlock_is_found_behind_one_that_the_nearest_waiter_may_pass() {
     world.wait(&["k", "a", "j"], "W1");
     world.wait(&["k"], "W2");
     world.wait(&["x"], "Y");
-    assert_eq!(world.ask(&["k"], "X", Claim::Mutex, Some(0)), Outcome::Refused(Refusal::Deadlock));
+    world.wait(&["k"], "X");
+    world.release("k", "H");
+    assert!(world.holds("k", "W2"));
+    world.release("k", "W2");
+    assert!(world.holds("k", "X"));
+}
+
+/// f waits for c, b behind f, and c behind b for what it holds no more.
+#[test]
+fn an_owner_that_a_request_ahead_of_another_waits_for_passes_both() {
+    let mut world = World::new();
+    world.hold("k", "d");
+    world.hold("j", "c");
+    world.hold_for("x", "c", 1_500);
+    world.wait(&["k", "j"], "f");
+    world.wait(&["k", "x"], "b");
+    world.wait(&["x", "k"], "c");
+    world.pass(1_501);
+    world.release("k", "d");
+    assert!(world.holds("k", "c") && world.holds("x", "c"));
+    world.release("k", "c");
+    world.release("x", "c");
+    assert!(!world.holds("k", "b"), "f came first");
+    world.release("j", "c");
+    assert!(world.holds("k", "f") && world.holds("j", "f"));
+    world.release("k", "f");
+    assert!(world.holds("k", "b") && world.holds("x", "b"));
+}
+
+/// r waits for h and c, and h for c; then only by h for c.
+#[test]
+fn requests_for_several_keys_wait_for_an_owner_by_another_that_waits_for_it() {
+    let mut world = World::new();
+    world.hold("k", "h");
+    world.hold("j", "c");
+    world.hold_for("x", "c", 1_500);
+    world.hold("a", "d");
+    world.wait(&["k", "x", "a"], "r");
+    world.wait(&["j"], "h");
+    world.wait(&["a"], "c");
+    world.pass(1_501);
+    world.release("a", "d");
+    assert!(world.holds("a", "c"));
 }
 
 #[test]
@@ -148,12 +198,12 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
             outcome: deadlock,
         },
         Case {
-            title: "it waits for nothing else, and holds nothing",
+            title: "it waits for nothing else, holds nothing, and waits by others for one behind, which passes it",
             held: &[("k", "H"), ("a", "G"), ("j", "W")],
             ahead: &[],
             keys: &["k", "a"],
             behind: &[(&["k"], "W"), (&["j"], "G")],
-            outcome: deadlock,
+            outcome: Outcome::Queued,
         },
         Case {
             title: "others stand ahead of its place",
@@ -161,7 +211,7 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
             ahead: &[(&["k"], "Z")],
             keys: &["k", "a"],
             behind: &[(&["k"], "W"), (&["j"], "G")],
-            outcome: deadlock,
+            outcome: Outcome::Queued,
         },
         Case {
             title: "it waits for one of those behind, who passes it",

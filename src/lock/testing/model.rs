@@ -3,6 +3,7 @@
 //!
 //! What the contract leaves open, and what is taken for it here:
 //! - which of two errors a request gets that deserves both: of its keys in their order, then MAXWAITERS, then DEADLOCK;
+//! - where an owner waits with several requests, and requests for several keys wait, whether one more closes a deadlock;
 //! - a wait that runs out in the very millisecond in which a lease ends is over, and so is a place;
 //! - of requests that end together the older one ends first, and its place is the first to go where too many are
 //!   kept;
@@ -362,15 +363,64 @@ impl Model {
         Ok(if is_blocked { Say::Blocked } else { Say::Admits })
     }
 
-    /// First come, first served: everyone ahead of this place waits for this very owner.
+    /// First come, first served: no request ahead of this place has to be served before one of this owner.
     pub(super) fn overtakes_nobody(&self, key: Word, owner: Word, place: usize) -> bool {
-        let ahead = self.requests.iter().take(place);
-        ahead.filter(|ahead| ahead.waits_for(key)).all(|ahead| self.may_pass(owner, &ahead.asked))
+        self.passes_all(key, owner, place, |ahead| self.waited_for_by(ahead))
     }
 
-    /// "An owner that it waits for passes it": a request for several keys.
-    fn may_pass(&self, owner: Word, ahead: &Acquire) -> bool {
-        ahead.keys.len() > 1 && ahead.owner != owner && ahead.keys.iter().any(|key| self.holds(key, owner))
+    /// The same, where only those pass that hold what is waited for.
+    pub(super) fn overtakes_nobody_as_holder(&self, key: Word, owner: Word, place: usize) -> bool {
+        self.passes_all(key, owner, place, |ahead| self.holders_waited_for_by(ahead))
+    }
+
+    /// "An owner that it waits for, or that a request ahead of it waits for, passes it": a request for several keys.
+    fn passes_all(&self, key: Word, owner: Word, place: usize, waited_for: impl Fn(usize) -> Vec<Word>) -> bool {
+        let mut ahead = (0..place).filter(|ahead| self.requests[*ahead].waits_for(key));
+        ahead.all(|ahead| {
+            let Acquire { keys, owner: other, .. } = &self.requests[ahead].asked;
+            keys.len() > 1 && *other != owner && waited_for(ahead).contains(&owner)
+        })
+    }
+
+    /// The owners that hold what this request or one ahead of it waits for.
+    fn holders_waited_for_by(&self, request: usize) -> Vec<Word> {
+        let Acquire { keys, owner, claim, .. } = &self.requests[request].asked;
+        let mut owners = Vec::new();
+        for key in keys.iter().filter(|key| self.say(key, owner, *claim, self.limit(key)) != Ok(Say::Has)) {
+            if let Some(Value::Lock(lock)) = self.value(key) {
+                owners.extend(lock.holders.iter().map(|holder| holder.owner).filter(|holder| holder != owner));
+            }
+            let ahead = (0..request).filter(|ahead| self.requests[*ahead].waits_for(key));
+            owners.extend(ahead.flat_map(|ahead| self.holders_waited_for_by(ahead)));
+        }
+        owners
+    }
+
+    /// The owners that hold what a request waits for, that have a request ahead of it, and for which such owners wait.
+    fn waited_for_by(&self, request: usize) -> Vec<Word> {
+        let (mut owners, mut waiting) = (Vec::new(), vec![request]);
+        let mut next = 0;
+        while let Some(index) = waiting.get(next).copied() {
+            next += 1;
+            let Acquire { keys, owner, claim, .. } = &self.requests[index].asked;
+            for key in keys {
+                if self.say(key, owner, *claim, self.limit(key)) == Ok(Say::Has) {
+                    continue;
+                }
+                let holders = match self.value(key) {
+                    Some(Value::Lock(lock)) => &lock.holders[..],
+                    _ => &[],
+                };
+                owners.extend(holders.iter().map(|holder| holder.owner).filter(|holder| holder != owner));
+                let ahead = self.requests[..index].iter().filter(|ahead| ahead.waits_for(key));
+                owners.extend(ahead.map(|ahead| ahead.asked.owner));
+            }
+            let waits = |request: &Request| request.away.is_none() && owners.contains(&request.asked.owner);
+            waiting.extend((0..self.requests.len()).filter(|index| waits(&self.requests[*index])));
+            let all = std::mem::take(&mut waiting);
+            all.into_iter().for_each(|index| waiting.extend((!waiting.contains(&index)).then_some(index)));
+        }
+        owners
     }
 
     fn last_place(&self, is_upgrade: bool) -> usize {

@@ -28,6 +28,15 @@ impl Model {
         with.requests.iter().any(|request| request.asked.owner == *owner)
     }
 
+    /// Whether an owner waits with several requests, or would with this one, while requests for several keys wait: "one
+    /// owner is one line of execution", and whether such a request closes a deadlock is left open.
+    pub fn has_parallel_waits(&self, asked: &Acquire) -> bool {
+        let present = self.requests.iter().filter(|request| request.away.is_none()).map(|request| &request.asked);
+        let waits: Vec<_> = present.filter(|waits| waits.number != asked.number).chain([asked]).collect();
+        let is_one_of_several = |one: &Acquire| waits.iter().filter(|other| other.owner == one.owner).count() > 1;
+        waits.iter().any(|one| one.keys.len() > 1) && waits.iter().any(|one| is_one_of_several(one))
+    }
+
     fn with_requests<'a>(&self, requests: impl Iterator<Item = (usize, &'a Request)>) -> Model {
         let waiting = requests.map(|(_, request)| request).filter(|request| request.away.is_none());
         Model { requests: waiting.cloned().collect(), grace: None, ..self.clone() }
@@ -54,7 +63,7 @@ impl Model {
             }
             let waiting: Vec<Word> = self.requests.iter().map(|request| request.asked.owner).collect();
             self.take_out(|holder| !waiting.contains(&holder.owner));
-            if let Some(index) = self.next_to_be_served() {
+            if let Some(index) = self.next_to_be_imagined() {
                 let Request { asked, .. } = self.requests.remove(index);
                 self.grant(&asked, self.limit(asked.keys[0]));
             } else {

@@ -330,21 +330,45 @@ impl Model {
         refused.next()
     }
 
-    /// Who holds all it asks for already is served whoever waits; then the first whose turn has come.
+    /// An owner that holds all it asks for already is served first, whatever is ahead; then the first request whose turn
+    /// has come; where nothing else moves, the first that passes requests for several keys, of those that hold what these
+    /// wait for before others.
     pub(super) fn next_to_be_served(&self) -> Option<usize> {
-        let eligible = |is_wanted: fn(Turn) -> bool| {
-            (0..self.requests.len()).find(|index| self.turn(*index).is_some_and(is_wanted))
-        };
-        eligible(|turn| turn == Turn::HasAll).or_else(|| eligible(|_| true))
+        let passes = |key, place: usize| self.overtakes_nobody(key, self.requests[place].asked.owner, place);
+        let holds = |key, place: usize| self.overtakes_nobody_as_holder(key, self.requests[place].asked.owner, place);
+        let first = self.next_but_for(|key, place| self.is_first(key, place));
+        first.or_else(|| self.next_but_for(holds)).or_else(|| self.next_but_for(passes))
     }
 
-    fn turn(&self, index: usize) -> Option<Turn> {
+    /// Where nothing moves even so, requests for several keys are imagined to give up: only those wait for ever that wait
+    /// for holders, or behind requests for one key.
+    pub(super) fn next_to_be_imagined(&self) -> Option<usize> {
+        let passes = |key, place: usize| {
+            let mut ahead = self.requests.iter().take(place).filter(|ahead| ahead.waits_for(key));
+            ahead.all(|ahead| ahead.asked.keys.len() > 1 && ahead.asked.owner != self.requests[place].asked.owner)
+        };
+        self.next_to_be_served().or_else(|| self.next_but_for(passes))
+    }
+
+    /// The first request that has its turn, where requests ahead of a place are in its way unless they are told not to
+    /// be.
+    fn next_but_for(&self, overtakes_nobody: impl Fn(Word, usize) -> bool) -> Option<usize> {
+        let all = || (0..self.requests.len()).map(|index| (index, self.turn(index, &overtakes_nobody)));
+        let has_all = all().find(|(_, turn)| *turn == Some(Turn::HasAll));
+        has_all.or_else(|| all().find(|(_, turn)| turn.is_some())).map(|(index, _)| index)
+    }
+
+    fn is_first(&self, key: Word, place: usize) -> bool {
+        !self.requests.iter().take(place).any(|ahead| ahead.waits_for(key))
+    }
+
+    fn turn(&self, index: usize, overtakes_nobody: &impl Fn(Word, usize) -> bool) -> Option<Turn> {
         let Request { asked, away: None, .. } = &self.requests[index] else { return None };
         let mut turn = Turn::HasAll;
         for key in &asked.keys {
             match self.say(key, asked.owner, asked.claim, self.limit(key)) {
                 Ok(Say::Has) => {}
-                Ok(Say::Admits) if self.overtakes_nobody(key, asked.owner, index) => turn = Turn::Come,
+                Ok(Say::Admits) if overtakes_nobody(key, index) => turn = Turn::Come,
                 _ => return None,
             }
         }

@@ -1,7 +1,7 @@
 //! The deadlock as the contract defines it, for tests: every owner that waits for nothing gives back all that it holds,
 //! whoever can be served is served, until nothing changes. No graph, no index, no order but that of the queues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
@@ -19,6 +19,20 @@ struct Waits {
     claim: Claim,
     place: Place,
     names: Vec<Name>,
+}
+
+/// What is ahead of a request.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    Kept,
+    /// Where nothing else moves, an owner passes requests for several keys that wait for what it holds, or stand behind
+    /// others that do.
+    HolderPasses,
+    /// Where nothing else moves, an owner passes requests for several keys that wait for it in any way.
+    MayPass,
+    /// Where nothing moves even so, requests for several keys give up: only those wait for ever that wait for holders,
+    /// or behind requests for one key.
+    GivenUp,
 }
 
 #[derive(Clone, Default)]
@@ -107,8 +121,12 @@ impl World {
             for (_, shares) in self.locks.values_mut() {
                 shares.retain(|owner, _| waiting.contains(owner));
             }
-            let served = (0..self.waiting.len())
-                .find(|index| self.waiting[*index].names.iter().all(|name| self.admits(*index, name)));
+            let is_served = |index: &usize, order| {
+                let names = &self.waiting[*index].names;
+                names.iter().all(|name| self.admits(*index, name, order))
+            };
+            let first = |order| (0..self.waiting.len()).find(|index| is_served(index, order));
+            let served = [Order::Kept, Order::HolderPasses, Order::MayPass, Order::GivenUp].into_iter().find_map(first);
             let Some(index) = served else { return waiting };
             let Waits { owner, claim, names, .. } = self.waiting.remove(index);
             for name in names {
@@ -126,7 +144,7 @@ impl World {
             || matches!(claim, Claim::Permits { count, .. } if count.number() > limit)
     }
 
-    fn admits(&self, index: usize, name: &Name) -> bool {
+    fn admits(&self, index: usize, name: &Name, order: Order) -> bool {
         let Waits { owner, claim, .. } = &self.waiting[index];
         let share = self.share(name, owner);
         if share.covers(claim) {
@@ -142,13 +160,38 @@ impl World {
             claim if claim.is_read() => others.all(|share| share.holds == 0),
             _ => others.next().is_none(),
         };
-        let mut ahead = self.waiting[..index].iter().filter(|ahead| ahead.names.contains(name));
-        is_admitted && ahead.all(|ahead| self.passes(owner, ahead))
+        let mut ahead = (0..index).filter(|ahead| self.waiting[*ahead].names.contains(name));
+        is_admitted
+            && ahead.all(|ahead| match order {
+                Order::Kept => false,
+                Order::HolderPasses | Order::MayPass => self.passes(owner, ahead, order),
+                Order::GivenUp => self.waiting[ahead].names.len() > 1 && self.waiting[ahead].owner != *owner,
+            })
     }
 
-    /// Whether this owner passes a request, which waits for it.
-    fn passes(&self, owner: &Name, ahead: &Waits) -> bool {
-        let is_held = |name: &Name| self.share(name, owner) != Share::default();
-        ahead.names.len() > 1 && ahead.owner != *owner && ahead.names.iter().any(is_held)
+    /// Whether this owner passes the request: it wants several keys and waits for the owner, or for others that do.
+    fn passes(&self, owner: &Name, ahead: usize, order: Order) -> bool {
+        let (mut owners, mut waiting) = (BTreeSet::new(), BTreeSet::from([ahead]));
+        loop {
+            let before = (owners.len(), waiting.len());
+            for index in waiting.clone() {
+                let waits = &self.waiting[index];
+                for name in waits.names.iter().filter(|name| !self.share(name, &waits.owner).covers(&waits.claim)) {
+                    let holders = self.locks.get(name).into_iter().flat_map(|(_, shares)| shares.keys());
+                    owners.extend(holders.filter(|holder| **holder != waits.owner).cloned());
+                    let ahead = (0..index).filter(|ahead| self.waiting[*ahead].names.contains(name));
+                    match order {
+                        Order::MayPass => owners.extend(ahead.map(|ahead| self.waiting[ahead].owner.clone())),
+                        _ => waiting.extend(ahead),
+                    }
+                }
+            }
+            let waits = |index: &usize| order == Order::MayPass && owners.contains(&self.waiting[*index].owner);
+            waiting.extend((0..self.waiting.len()).filter(waits));
+            if before == (owners.len(), waiting.len()) {
+                let Waits { names, owner: other, .. } = &self.waiting[ahead];
+                return names.len() > 1 && other != owner && owners.contains(owner);
+            }
+        }
     }
 }

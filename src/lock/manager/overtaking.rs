@@ -1,0 +1,67 @@
+//! Owners that pass requests for several keys, because these wait for them (see [`crate::queue::precedence`]): tried
+//! where nothing else moves, so that a request that need not pass any is served first.
+
+use std::collections::BTreeSet;
+
+use super::attempt::Order;
+use super::lock_manager::LockManager;
+use crate::host::{Clients, Gate, Host, Keys};
+use crate::key::RequestId;
+use crate::queue::precedence::{requests_waited_for, Reach};
+use crate::queue::request::Place;
+
+/// What is to be tried, by places.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Overtaking {
+    /// Requests that have to wait: what they wait for may pass.
+    stuck: BTreeSet<(Place, RequestId)>,
+    /// Requests that may pass: those of holders first.
+    passing: BTreeSet<(Reach, Place, RequestId)>,
+}
+
+impl Overtaking {
+    /// Nothing is to be tried.
+    pub fn is_empty(&self) -> bool {
+        self.stuck.is_empty() && self.passing.is_empty()
+    }
+
+    /// Nothing is to be tried any more.
+    pub fn clear(&mut self) {
+        *self = Overtaking::default();
+    }
+
+    /// The request is not in its queues any more.
+    pub fn remove(&mut self, place: Place, id: RequestId) {
+        if !self.is_empty() {
+            self.stuck.remove(&(place, id));
+            self.passing.remove(&(Reach::Holders, place, id));
+            self.passing.remove(&(Reach::Everything, place, id));
+        }
+    }
+}
+
+impl LockManager {
+    /// The request has to wait, or may wait for others than before: those that it waits for are to be tried.
+    pub(super) fn is_stuck(&mut self, id: RequestId) {
+        if let Some(queued) = self.queues.request(id).filter(|_| self.queues.has_requests_for_several()) {
+            self.overtaking.stuck.insert((queued.place, id));
+        }
+    }
+
+    /// Tries the next request that may pass others. `None`: there is none. Otherwise what the gate said.
+    pub(super) fn let_one_pass<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+        if let Some((_, id)) = self.overtaking.stuck.pop_first() {
+            let passing = requests_waited_for(&self.queues, &mut self.holders(&mut host.keys, host.now), id);
+            for reach in [Reach::Holders, Reach::Everything] {
+                self.overtaking.passing.extend(passing.iter().map(|(place, id)| (reach, *place, *id)));
+            }
+            return Some(Gate::Open);
+        }
+        let (reach, place, id) = self.overtaking.passing.pop_first()?;
+        let gate = self.try_request(host, id, Order::MayPass(reach));
+        if gate == Gate::Closed {
+            self.overtaking.passing.insert((reach, place, id));
+        }
+        Some(gate)
+    }
+}

@@ -1,0 +1,61 @@
+//! The holders of keys as they count for precedence and deadlocks: neither a lease that is over nor the session of a
+//! connection that has ended holds a key, though the lock that is stored still names it.
+
+use crate::host::{Content, Entry, Keys};
+use crate::key::KeyRef;
+use crate::value::claim::Family;
+use crate::value::outcome::Hold;
+use crate::value::time::{Deadline, Timestamp};
+
+/// Which holds are bound to connections that have ended.
+pub trait Sessions {
+    /// Whether the connection that this hold is bound to has ended.
+    fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool;
+}
+
+/// The one answer to who holds a key.
+pub struct Holders<'a, K> {
+    keys: &'a mut K,
+    sessions: &'a dyn Sessions,
+    now: Timestamp,
+}
+
+/// What is under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Under {
+    /// Nothing, or a lock of this family.
+    Lock(Option<Family>),
+    /// A value of another type.
+    Foreign,
+}
+
+impl<'a, K: Keys> Holders<'a, K> {
+    /// The holders of these keys, now.
+    pub fn new(keys: &'a mut K, sessions: &'a dyn Sessions, now: Timestamp) -> Holders<'a, K> {
+        Holders { keys, sessions, now }
+    }
+
+    /// Whether this owner holds the key.
+    pub fn is_held_by(&mut self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        let now = self.now;
+        let mut entry = self.keys.open(key);
+        let is_held = matches!(entry.content(), Content::Lock(lock)
+            if lock.hold(owner, Deadline::Never).is_some_and(|hold| !hold.until.is_over(now)));
+        is_held && !self.sessions.has_ended(key, owner)
+    }
+
+    /// Visits the holds of the key, in no particular order.
+    pub(super) fn visit(&mut self, key: KeyRef<'_>, mut visit: impl FnMut(Hold<'_>)) -> Under {
+        let (now, sessions) = (self.now, self.sessions);
+        let mut entry = self.keys.open(key);
+        match entry.content() {
+            Content::Free => Under::Lock(None),
+            Content::Foreign => Under::Foreign,
+            Content::Lock(lock) => {
+                let live = lock.live_holds(now).filter(|hold| !sessions.has_ended(key, hold.owner.as_bytes()));
+                live.for_each(&mut visit);
+                Under::Lock(lock.family())
+            }
+        }
+    }
+}
