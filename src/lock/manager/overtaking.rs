@@ -50,6 +50,10 @@ impl LockManager {
 
     /// Tries the next request that may pass others. `None`: there is none. Otherwise what the gate said.
     pub(super) fn let_one_pass<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+        if !self.queues.may_any_pass() {
+            self.overtaking.clear();
+            return None;
+        }
         if let Some((_, id)) = self.overtaking.stuck.pop_first() {
             let passing = requests_waited_for(&self.queues, &mut self.holders(&mut host.keys, host.now), id);
             for reach in [Reach::Holders, Reach::Everything] {

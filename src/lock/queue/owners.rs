@@ -26,7 +26,16 @@ pub(super) struct Owners {
     // time.
     ids: IdMap<i32, BTreeMap<Owner, OwnerId>>,
     known: BTreeMap<OwnerId, Known>,
+    /// How many owners wait and have more to do with queues than that: only these are waited for while they wait.
+    entangled: usize,
     last_number: u64,
+}
+
+impl Known {
+    /// It has several requests, or waits and may hold what is waited for.
+    fn is_entangled(&self) -> bool {
+        self.listed.len() > 1 || !self.listed.is_empty() && !self.holds.is_empty()
+    }
 }
 
 impl Owners {
@@ -41,37 +50,54 @@ impl Owners {
     /// A request of the owner was queued.
     pub fn enlist(&mut self, db: i32, owner: &Owner, under: QueueId, request: RequestId) -> OwnerId {
         let id = self.enter(db, owner);
-        self.known.get_mut(&id).into_iter().for_each(|known| _ = known.listed.insert((under, request)));
+        self.change(id, |known| _ = known.listed.insert((under, request)));
         id
     }
 
     /// It has left; whether its owner has others.
     pub fn unlist(&mut self, id: OwnerId, under: QueueId, request: RequestId) -> Others {
-        let Some(known) = self.known.get_mut(&id) else { return Others::None };
-        known.listed.remove(&(under, request));
-        let others = if known.listed.is_empty() { Others::None } else { Others::Some };
+        self.change(id, |known| _ = known.listed.remove(&(under, request)));
+        let has_others = self.known.get(&id).is_some_and(|known| !known.listed.is_empty());
         self.forget_if_unused(id);
-        others
+        if has_others {
+            Others::Some
+        } else {
+            Others::None
+        }
     }
 
     /// The owner holds the key of this queue.
     pub fn gains(&mut self, db: i32, owner: &Owner, queue: QueueId) -> OwnerId {
         let id = self.enter(db, owner);
-        self.known.get_mut(&id).into_iter().for_each(|known| _ = known.holds.insert(queue));
+        self.change(id, |known| _ = known.holds.insert(queue));
         id
     }
 
     /// It does not any more, or nobody waits for it.
     pub fn loses(&mut self, id: OwnerId, queue: QueueId) {
-        if let Some(known) = self.known.get_mut(&id) {
-            known.holds.remove(&queue);
-            self.forget_if_unused(id);
+        self.change(id, |known| _ = known.holds.remove(&queue));
+        self.forget_if_unused(id);
+    }
+
+    /// Whether an owner that waits may be waited for: it has several requests, or holds what is waited for by name.
+    pub fn are_entangled(&self) -> bool {
+        self.entangled > 0
+    }
+
+    fn change(&mut self, id: OwnerId, change: impl FnOnce(&mut Known)) {
+        let Some(known) = self.known.get_mut(&id) else { return };
+        let before = known.is_entangled();
+        change(known);
+        match (before, known.is_entangled()) {
+            (false, true) => self.entangled += 1,
+            (true, false) => self.entangled -= 1,
+            _ => {}
         }
     }
 
     #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty() && self.ids.values().all(BTreeMap::is_empty)
+        self.known.is_empty() && self.entangled == 0 && self.ids.values().all(BTreeMap::is_empty)
     }
 
     fn enter(&mut self, db: i32, owner: &Owner) -> OwnerId {

@@ -73,6 +73,11 @@ impl WaitedFor {
         self.replace(owners, queue, OneOrMany::Many(Vec::new()));
     }
 
+    /// Whether there are keys that have to be opened.
+    pub fn has_opaque(&self) -> bool {
+        !self.opaque.is_empty()
+    }
+
     /// The queues of this database whose keys have to be opened.
     pub fn opaque(&self, db: i32) -> impl Iterator<Item = QueueId> + '_ {
         self.opaque.iter().filter(move |(_, other)| **other == db).map(|(queue, _)| *queue)
