@@ -35,7 +35,7 @@ WORKERS: Dict[str, List[str]] = {
     "python-asyncio": [sys.executable, str(HERE / "worker.py"), "asyncio"],
     "ioredis": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "ioredis"],
     "node-redis": [NODE, str(HERE.parent / "node/build/tests/faults_worker.js"), "node-redis"],
-    "rust": [str(TARGET / "debug/examples/faults_worker")],
+    "rust": [str(TARGET / "quick/examples/faults_worker")],
 }
 
 # What the READMEs promise, in milliseconds.
