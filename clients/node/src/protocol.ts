@@ -212,14 +212,15 @@ class AskingByMessage extends Sending {
     const { connections, request } = this;
     const { key } = request.family;
     let listening = await abortable(connections.listening(key), this.signal);
-    const isFirst = this.isFirst;
-    this.isFirst = false;
     if (listening === undefined) {
-      // Most locks are free: the first request of all needs nobody to listen. Later ones do: one that is queued stays
-      // queued when another one, which does not wait, is answered nil.
-      if (isFirst) {
+      // Most locks are free: the first request of all needs nobody to listen.
+      if (this.isFirst) {
+        this.isFirst = false;
+        const wasOpen = this.open;
         const answered = await this.ask(ends);
         if (answered !== undefined && answered !== "queued") return answered;
+        // One that was queued before stays queued when this one, which does not wait, is answered nil.
+        this.open ||= wasOpen;
       }
       listening = await this.listen(ends);
       if (listening === undefined) return undefined;
