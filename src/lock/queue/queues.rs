@@ -16,7 +16,7 @@ use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_filter::NameFilter;
 use crate::one_or_many::OneOrMany;
-use crate::value::claim::{Claim, Family, LockRequest};
+use crate::value::claim::{Claim, Family, LockRequest, Share};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
@@ -214,12 +214,27 @@ impl WaitQueues {
     }
 
     /// Whether anybody may be waiting for this owner: false is certain, and spares the search for a deadlock. `holds`
-    /// tells whether the owner holds a key that has to be opened to know.
+    /// tells whether the owner holds a key that has to be opened to know; after a flush these may be thousands, and the
+    /// search is cheaper then.
     pub fn may_be_waited_for(&self, db: i32, owner: &[u8], mut holds: impl FnMut(&Key) -> bool) -> bool {
+        const MOST_OPENED: usize = 16;
         let known = self.owner_id(db, owner).and_then(|id| self.owners.get(id));
         known.is_some_and(|known| !known.holds.is_empty() || self.present(known).next().is_some())
             || self.rounds_to_know > 0
+            || self.waited_for.opaque(db).nth(MOST_OPENED).is_some()
             || self.waited_for.opaque(db).filter_map(|id| self.queues.get(&id)).any(|queue| holds(&queue.key))
+    }
+
+    /// Whether an earlier request of this owner in the same queue, once it is served, lets it have all that it asks for
+    /// there: then the later request waits for nothing else.
+    pub(super) fn is_covered_by_earlier(&self, id: QueueId, owner: &[u8], place: Place, claim: &Claim) -> bool {
+        let known = self.queues.get(&id).and_then(|queue| self.owners.get(self.owner_id(queue.key.db, owner)?));
+        let range = (id, RequestId::FIRST)..=(id, RequestId::LAST);
+        let mut listed = known.into_iter().flat_map(|known| known.listed.range(range.clone()));
+        let earlier = listed.find_map(|(_, id)| {
+            self.requests.get(id).filter(|it| it.is_present() && !it.has_several_keys() && it.place < place)
+        });
+        earlier.is_some_and(|earlier| Share::default().with(&earlier.claim).covers(claim))
     }
 
     /// The number of an owner that waits or may hold what is waited for, as far as it is entered by name.

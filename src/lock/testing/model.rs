@@ -172,9 +172,15 @@ impl Model {
         let Acquire { keys, owner, claim, .. } = asked;
         let limit = asked.claim.limit().unwrap_or(0);
         let says = keys.iter().map(|key| self.say(key, owner, *claim, limit)).collect::<Result<Vec<_>, _>>()?;
-        let same = self.requests.iter().position(|other| other.is_retried_by(asked));
-        let retried = same.filter(|_| asked.block.is_some());
+        let find_same = |requests: &[Request]| requests.iter().position(|other| other.is_retried_by(asked));
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
+        if let Some(kept) = find_same(&self.requests).filter(|kept| self.requests[*kept].away.is_some()) {
+            if self.requests[kept].is_upgrade && !is_upgrade {
+                self.end_upgrade(kept);
+            }
+        }
+        let same = find_same(&self.requests);
+        let retried = same.filter(|_| asked.block.is_some());
         let keeps_place = |request: &Request| request.away.is_none() || request.is_upgrade == is_upgrade;
         let kept = retried.filter(|retried| keeps_place(&self.requests[*retried]));
         let mut place = kept.unwrap_or_else(|| self.last_place(is_upgrade));

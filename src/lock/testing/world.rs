@@ -302,19 +302,24 @@ impl Model {
         }
     }
 
-    /// "At the head of the queue for as long as it is a reader (afterwards in the order of its arrival)": a kept place
-    /// too.
+    /// "At the head of the queue for as long as it is a reader (afterwards in the order of its arrival)". For a kept
+    /// place it matters whether its owner reads when it comes back.
     pub(super) fn end_upgrades(&mut self) {
         let is_over = |model: &Model, request: &Request| {
             let Acquire { keys, owner, claim, .. } = &request.asked;
-            request.is_upgrade && !model.is_upgrade(keys[0], owner, *claim)
+            request.away.is_none() && request.is_upgrade && !model.is_upgrade(keys[0], owner, *claim)
         };
         while let Some(over) = self.requests.iter().position(|request| is_over(self, request)) {
-            let request = Request { is_upgrade: false, ..self.requests.remove(over) };
-            let is_behind = |other: &Request| !other.is_upgrade && other.arrival > request.arrival;
-            let place = self.requests.iter().position(is_behind).unwrap_or(self.requests.len());
-            self.requests.insert(place, request);
+            self.end_upgrade(over);
         }
+    }
+
+    /// The request goes to the place of its arrival.
+    pub(super) fn end_upgrade(&mut self, index: usize) {
+        let request = Request { is_upgrade: false, ..self.requests.remove(index) };
+        let is_behind = |other: &Request| !other.is_upgrade && other.arrival > request.arrival;
+        let place = self.requests.iter().position(is_behind).unwrap_or(self.requests.len());
+        self.requests.insert(place, request);
     }
 
     /// A waiter whose turn can never come, as things are.
