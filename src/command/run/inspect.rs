@@ -133,8 +133,9 @@ pub(super) fn waiters<'h, H: CommandHost<'h>>(
     host.inspect(|manager, clients, now| {
         host.read(args.strings[1], |_| ())?;
         let queues = manager.queues();
-        let ids = queues.of_key(name).into_iter().flat_map(|queue| queue.present());
-        let waiting: Vec<_> = length.of(ids.filter_map(|(_, id)| Some((id, queues.request(id)?)))).collect();
+        let ids = queues.of_key(name).into_iter().flat_map(|queue| queue.present()).map(|(_, id)| id);
+        let ids = ids.filter(|id| !manager.is_ending(*id));
+        let waiting: Vec<_> = length.of(ids.filter_map(|id| Some((id, queues.request(id)?)))).collect();
         let infos = waiting.into_iter().map(|(id, request)| waiter_info(clients, id, request));
         reply::waiters(&mut host, infos, now.instant());
         Ok(())

@@ -100,7 +100,7 @@ impl LockManager {
     /// The client of the request waits no more, though the request is still in its queues: its wait has run out, or it
     /// is among the endings. The queue is due again when it leaves.
     fn is_over(&self, id: RequestId, until: Option<Instant>, now: &Now) -> bool {
-        self.endings.contains(id) || until.is_some_and(|until| until <= now.instant())
+        self.is_ending(id) || until.is_some_and(|until| until <= now.instant())
     }
 
     /// Grants all keys of a request for several, if all admit it.

@@ -133,6 +133,11 @@ impl LockManager {
         self.endings.extend(ids, Ending::Left);
     }
 
+    /// Whether the request is no waiter any more, though one of the next turns has still to take it out of its queues.
+    pub fn is_ending(&self, id: RequestId) -> bool {
+        self.endings.contains(id)
+    }
+
     /// Takes a request out and tells its client why.
     pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
         let Some(request) = self.queues.request(id) else { return };
