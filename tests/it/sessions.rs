@@ -74,9 +74,9 @@ mod renewal {
                 let_pass(Duration::from_millis(5));
             };
             // Two thirds are left when it is renewed; a busy machine may be late. The third goes by one clock, the
-            // lease by another, each cut to its millisecond: so it may be one less here.
+            // lease by another, each cut to its millisecond, and a time service may slow one of them down meanwhile.
             let after = renewed - deadline;
-            assert!((LEASE / 3 - 1..=2 * LEASE / 3).contains(&after), "renewed after {after} ms of {LEASE}");
+            assert!((LEASE / 3 - 4..=2 * LEASE / 3).contains(&after), "renewed after {after} ms of {LEASE}");
             (deadline, looked) = (renewed, renewed - LEASE);
         }
         assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
