@@ -196,6 +196,7 @@ fn lines_end_at_column_120() {
         ("README.md", README),
         ("redis.conf.example", EXAMPLE_CONF),
         ("CHANGELOG.md", include_str!("../../CHANGELOG.md")),
+        ("CONTRIBUTING.md", include_str!("../../CONTRIBUTING.md")),
         ("why.md", include_str!("../../docs/benchmarks/why.md")),
         ("acl.md", include_str!("../../docs/acl.md")),
         ("metrics.md", include_str!("../../docs/metrics.md")),
