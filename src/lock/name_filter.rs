@@ -1,8 +1,8 @@
 //! Which names are certainly not in a table of names, told by a few instructions.
 //!
 //! Nearly every key is one that nobody waits for. The tables of names hash with a secret, because clients choose the
-//! names; here whoever makes names collide gains nothing but a look into the table. Without it a pair on another key costs
-//! 2 to 4 % more instructions while one request waits.
+//! names; here whoever makes names collide gains nothing but a look into the table. Without it a pair on another key
+//! costs 2 to 4 % more instructions while one request waits.
 
 /// Counts of names by a cheap hash.
 #[derive(Clone, Debug, Default)]

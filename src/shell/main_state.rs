@@ -114,8 +114,8 @@ pub struct ArmedTimer {
 pub struct Inspections {
     /// When the next inspection is due.
     pub due: Cell<Option<Instant>>,
-    /// Whether there was a key to inspect since the last one: where a lock goes from hand to hand the timer is not armed
-    /// anew for each waiter.
+    /// Whether there was a key to inspect since the last one: where a lock goes from hand to hand the timer is not
+    /// armed anew for each waiter.
     pub were_needed: Cell<bool>,
 }
 

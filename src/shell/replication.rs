@@ -1,9 +1,9 @@
 //! What replicas and the append-only file get: effects, sent at the moment of a decision, if anything consumes them.
 //! `keyspace/received` applies them.
 //!
-//! Whether anything does, a replica, its backlog or an append-only file, is known: building an effect for nothing costs a
-//! third of a request. The answer must be exact, or replicas would miss a grant. A consumer begins at one of these moments,
-//! each is an event:
+//! Whether anything does, a replica, its backlog or an append-only file, is known: building an effect for nothing costs
+//! a third of a request. The answer must be exact, or replicas would miss a grant. A consumer begins at one of these
+//! moments, each is an event:
 //! - A replica's first synchronization and the start of an append-only file begin with a snapshot by a forked child:
 //!   whatever was not sent before the fork is in the snapshot. A replica that synchronizes partially needs the backlog
 //!   of an earlier one, which counts as a consumer.

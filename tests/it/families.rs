@@ -1,5 +1,5 @@
-//! What every family promises alike where a transcript of `tests/spec` cannot show it: replicas, pauses, scripts, lists and
-//! queues of hundreds.
+//! What every family promises alike where a transcript of `tests/spec` cannot show it: replicas, pauses, scripts, lists
+//! and queues of hundreds.
 
 use crate::support::families::{each_way, rows, wait_for, WAYS};
 use crate::support::waiting::*;

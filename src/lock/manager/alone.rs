@@ -1,8 +1,8 @@
 //! The fast path of a request for a key that no request waits for. Nearly all requests take it.
 //!
-//! It asks the lock the same as `acquire` and `release` do, and leaves out only what concerns waiters and observers. All
-//! that the rules remember of it is the last fence, and a hold that is bound to a connection: without one, nothing has
-//! to be scheduled after it.
+//! It asks the lock the same as `acquire` and `release` do, and leaves out only what concerns waiters and observers.
+//! All that the rules remember of it is the last fence, and a hold that is bound to a connection: without one, nothing
+//! has to be scheduled after it.
 //!
 //! It is kept for its figure: without it an acquire and its release take 20,017 instructions of the server instead of
 //! 18,560, which is 1.12 of what the module API costs in the same place instead of 1.04 (callgrind, Redis 7.0.15,

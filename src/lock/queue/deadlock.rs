@@ -64,8 +64,8 @@ fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     others.next().is_none() && here.all(|queue| is_same(queue.limit))
 }
 
-/// It stands behind all others, and an earlier request of its owner lets it have what it asks for. Thousands of requests
-/// of one owner for one key would otherwise be searched through for each further one.
+/// It stands behind all others, and an earlier request of its owner lets it have what it asks for. Thousands of
+/// requests of one owner for one key would otherwise be searched through for each further one.
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([_], claim) = (new.names, &new.request.claim) else { return false };
     let mut here = new.queues(queues);

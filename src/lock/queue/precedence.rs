@@ -13,8 +13,8 @@
 //! owners wait for themselves. So every request in a queue waits for what the first one waits for, and the first one
 //! alone has to be asked. An owner that passes holds up none of them: they wait for it anyway.
 //!
-//! Two owners may be able to break the same cycle, each by passing another request. The one passes that holds what it is
-//! waited for by ([`Reach::Holders`]); others only where nothing else moves.
+//! Two owners may be able to break the same cycle, each by passing another request. The one passes that holds what it
+//! is waited for by ([`Reach::Holders`]); others only where nothing else moves.
 
 use super::holders::Holders;
 use super::queues::WaitQueues;
@@ -61,8 +61,8 @@ pub fn is_first<K: Keys>(
         && ahead.all(is_passable)
 }
 
-/// The requests of the owners that this request waits for, of its own, and of those that this waits for: behind a request
-/// for several keys that waits for its owner they may pass that now.
+/// The requests of the owners that this request waits for, of its own, and of those that this waits for: behind a
+/// request for several keys that waits for its owner they may pass that now.
 pub fn requests_waited_for<K: Keys>(
     queues: &WaitQueues,
     holders: &mut Holders<'_, K>,

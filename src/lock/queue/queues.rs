@@ -76,9 +76,9 @@ impl WaitQueues {
         self.several > 0
     }
 
-    /// Whether an owner may pass a request for several keys, because that waits for it: false is certain. The owner waits
-    /// itself, and has another request or holds what is waited for. Where there is none, no search has to find that out:
-    /// with a thousand requests for 128 keys each takes milliseconds.
+    /// Whether an owner may pass a request for several keys, because that waits for it: false is certain. The owner
+    /// waits itself, and has another request or holds what is waited for. Where there is none, no search has to find
+    /// that out: with a thousand requests for 128 keys each takes milliseconds.
     pub fn may_any_pass(&self) -> bool {
         let is_known = self.rounds_to_know == 0 && !self.waited_for.has_opaque();
         self.has_requests_for_several() && (self.owners.are_entangled() || !is_known)

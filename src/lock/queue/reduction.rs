@@ -321,8 +321,8 @@ impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
         }
     }
 
-    /// The owners that are stuck, of those that were reached, if the new request gives up as well. It is its owner's only
-    /// one, and brings no other LIMIT.
+    /// The owners that are stuck, of those that were reached, if the new request gives up as well. It is its owner's
+    /// only one, and brings no other LIMIT.
     pub fn stuck_without_new(&mut self) -> IdSet<OwnerId> {
         self.nodes.all[NEW].needs = 0;
         self.nodes.freed.push(NEW);

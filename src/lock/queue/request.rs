@@ -108,8 +108,8 @@ pub struct QueuedRequest {
     pub(super) owner_id: OwnerId,
     /// The queue under which the requests of its owner are found: the smallest of `queues`.
     pub(super) listed_under: QueueId,
-    /// Whether its owner may have other requests: one that waits for nothing else gives back what it gets as soon as it is
-    /// served.
+    /// Whether its owner may have other requests: one that waits for nothing else gives back what it gets as soon as it
+    /// is served.
     pub(super) may_wait_elsewhere: bool,
     /// Of a request for several keys: the queue in which it had to wait when it was tried last. What happens to its
     /// other keys does not matter before something happens there.

@@ -335,9 +335,9 @@ impl Model {
         refused.next()
     }
 
-    /// An owner that holds all it asks for already is served first, whatever is ahead; then the first request whose turn
-    /// has come; where nothing else moves, the first that passes requests for several keys, of those that hold what these
-    /// wait for before others.
+    /// An owner that holds all it asks for already is served first, whatever is ahead; then the first request whose
+    /// turn has come; where nothing else moves, the first that passes requests for several keys, of those that hold
+    /// what these wait for before others.
     pub(super) fn next_to_be_served(&self) -> Option<usize> {
         let passes = |key, place: usize| self.overtakes_nobody(key, self.requests[place].asked.owner, place);
         let holds = |key, place: usize| self.overtakes_nobody_as_holder(key, self.requests[place].asked.owner, place);
@@ -345,8 +345,8 @@ impl Model {
         first.or_else(|| self.next_but_for(holds)).or_else(|| self.next_but_for(passes))
     }
 
-    /// Where nothing moves even so, requests for several keys are imagined to give up: only those wait for ever that wait
-    /// for holders, or behind requests for one key.
+    /// Where nothing moves even so, requests for several keys are imagined to give up: only those wait for ever that
+    /// wait for holders, or behind requests for one key.
     pub(super) fn next_to_be_imagined(&self) -> Option<usize> {
         let passes = |key, place: usize| {
             let mut ahead = self.requests.iter().take(place).filter(|ahead| ahead.waits_for(key));

@@ -26,8 +26,8 @@
 //! | `guard`          | how is a panic kept from leaving through C                             |
 //!
 //! Of the crate `redis-module` (2.0.8) the bindings, the allocator and the registration of settings are used. What its
-//! wrappers call has to be named in `functions` by hand, or where one is missing the first call would end the server, and
-//! not the load. Apart from that:
+//! wrappers call has to be named in `functions` by hand, or where one is missing the first call would end the server,
+//! and not the load. Apart from that:
 //!
 //! | ours                     | the crate's                | why it does not do                                      |
 //! | ------------------------ | -------------------------- | ------------------------------------------------------- |

@@ -1,5 +1,5 @@
-//! What the module tells the server about itself: options, the data type, the events that it wants to know of, a section
-//! of INFO.
+//! What the module tells the server about itself: options, the data type, the events that it wants to know of, a
+//! section of INFO.
 
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::ptr::{null_mut, NonNull};
@@ -78,7 +78,8 @@ pub fn subscribe_to_keys(ctx: Ctx<'_>, classes: i32, callback: KeyCallback) {
 }
 
 /// Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: the crate's bindings know neither its event nor the module
-/// option that allows it. The number of the event, and the version of its data. Redis counts other events up to that number.
+/// option that allows it. The number of the event, and the version of its data. Redis counts other events up to that
+/// number.
 const SLOT_MIGRATION: (u64, u64) = (19, 1);
 
 /// The subevent: the slots of an import belong to this node now.

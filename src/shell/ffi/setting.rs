@@ -1,6 +1,6 @@
 //! Settings of the module: the server checks and keeps them, `CONFIG` reads and changes them. The crate registers them:
-//! its callbacks read and write the atomics. It does not say whether the server refuses one, which has no reason to: the
-//! names begin with the module's.
+//! its callbacks read and write the atomics. It does not say whether the server refuses one, which has no reason to:
+//! the names begin with the module's.
 
 use std::sync::atomic::{AtomicBool, AtomicI64};
 

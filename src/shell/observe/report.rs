@@ -1,5 +1,5 @@
-//! What came of a turn, taken from the rules when it is over, while its command or timer may still publish. What is told
-//! of each occurrence: an entry of LOCK.LOG, a line in the server's log, a keyspace event.
+//! What came of a turn, taken from the rules when it is over, while its command or timer may still publish. What is
+//! told of each occurrence: an entry of LOCK.LOG, a line in the server's log, a keyspace event.
 //!
 //! | occurrence           | LOCK.LOG                  | line        | keyspace event                |
 //! | -------------------- | ------------------------- | ----------- | ----------------------------- |

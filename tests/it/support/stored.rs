@@ -94,8 +94,8 @@ pub fn rewrite_aof(server: &Server) {
     server.wait_aof_rewritten();
 }
 
-/// From now on [`until_a_round_has_come`] tells of rounds of inspections: of all names `zz` is the last, so when a round
-/// has stored what was done to it, it has stored what was done to others before.
+/// From now on [`until_a_round_has_come`] tells of rounds of inspections: of all names `zz` is the last, so when a
+/// round has stored what was done to it, it has stored what was done to others before.
 #[track_caller]
 pub fn let_two_hold_zz(client: &mut Client) {
     for owner in ["a", "b"] {
