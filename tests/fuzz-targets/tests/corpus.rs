@@ -1,7 +1,8 @@
-//! Every target, on stable Rust, with the inputs that are kept in `fuzz/corpus` and with random changes to them.
+//! Every target, on stable Rust, with the inputs that are kept in `fuzz/corpus/*.tar` and random changes to them.
 //! `LOCK_TEST_SEED` repeats a run that failed.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::panic::{catch_unwind, resume_unwind};
 use std::path::Path;
 
@@ -54,13 +55,23 @@ fn run(name: &str, target: fn(&[u8]), input: &[u8]) {
     }
 }
 
+/// The inputs of `fuzz/corpus/<name>.tar`, in the order of the archive, which `scripts/fuzz` sorts.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-    let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
-    paths.sort();
-    assert!(paths.len() > 10, "{} has {} inputs", folder.display(), paths.len());
-    paths.iter().map(|path| fs::read(path).expect("an input")).collect()
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fuzz/corpus/{name}.tar"));
+    let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut archive = tar::Archive::new(file);
+    let entries = archive.entries().expect("an archive");
+    let inputs: Vec<_> = entries
+        .map(|entry| {
+            let mut entry = entry.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let mut input = Vec::new();
+            entry.read_to_end(&mut input).expect("an input");
+            assert_eq!(input.len() as u64, entry.size(), "{} is cut off", path.display());
+            input
+        })
+        .collect();
+    assert!(inputs.len() > 10, "{} has {} inputs", path.display(), inputs.len());
+    inputs
 }
 
 /// One input with some changes: bytes changed, left out and put in, or its rest that of another one.
