@@ -17,7 +17,8 @@ use crate::transport::Transport;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// What to lock, and how: made by [`Client`], changed by its methods, and acquired as often as one likes.
+/// What to lock, and how: made by [`Client`](crate::Client), changed by its methods, and acquired as often as one
+/// likes.
 ///
 /// A clone is another owner, but for the same [`Lock::token`].
 pub struct Lock {

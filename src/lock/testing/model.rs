@@ -4,7 +4,7 @@
 //! What the contract leaves open, and what is taken for it here:
 //! - which of two errors a request gets that deserves both: of its keys in their order, then MAXWAITERS, then DEADLOCK;
 //! - where an owner waits with several requests, and requests for several keys wait, whether one more closes a
-//! deadlock;
+//!   deadlock;
 //! - a wait that runs out in the very millisecond in which a lease ends is over, and so is a place;
 //! - of requests that end together the older one ends first, and its place is the first to go where too many are
 //!   kept;
