@@ -387,8 +387,8 @@ impl Lock {
         one.into_iter().chain(live)
     }
 
-    /// The first of the holders that are live, and how many they are; `None`: no holder is. `until`: see
-    /// [`Lock::holders_until`]. Walks: for replies.
+    /// The first of the holders that are live, and how many they are; `None`: no holder is. `until`: the key's own
+    /// deadline. Walks: for replies.
     pub fn live(&self, until: Deadline, is_live: impl Fn(&Hold<'_>) -> bool) -> Option<LiveHolders<'_>> {
         let (one, shared) = match self {
             Lock::Exclusive(exclusive) => (Some(exclusive.hold(until)), None),
