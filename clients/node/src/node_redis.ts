@@ -44,6 +44,10 @@ interface Sentinel extends NodeRedisClient {
  * then, and become a PING where the command was given up before. What has no reply when the connection ends is not
  * written again by node-redis itself; what was not written yet is, however late. Its own way to take a command back (an
  * AbortSignal) leaves its queue broken after the second one in a row, for ever (5.12).
+ *
+ * While the client is not ready the words throw, which takes the command out of the queue. node-redis (5.12) writes what
+ * was queued in the turn in which the connection broke into the closed socket, and then waits for replies to it: where
+ * the next connection comes without an error in between, each later command gets the reply to an earlier one, for ever.
  */
 class OnceCommand {
   [index: number]: string | Buffer;
@@ -53,7 +57,10 @@ class OnceCommand {
   private readonly words: number;
   private givenUp = false;
 
-  constructor(words: readonly Word[]) {
+  constructor(
+    words: readonly Word[],
+    private readonly isReady: () => boolean,
+  ) {
     this.words = words.length;
     for (let index = 0; index < words.length; index++) {
       const word = words[index] as Word;
@@ -62,6 +69,7 @@ class OnceCommand {
   }
 
   get length(): number {
+    if (this.queued && !this.sent && !this.isReady()) throw new Error("The connection has ended");
     if (this.givenUp) return 1;
     if (this.queued) this.sent = true;
     return this.words;
@@ -100,7 +108,7 @@ class ClientNode implements Node {
 
   send(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const command = new OnceCommand(words);
+      const command = new OnceCommand(words, () => this.client.isReady);
       const fail = (trouble: Trouble): void => {
         patience.stop();
         command.giveUp();
