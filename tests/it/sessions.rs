@@ -74,7 +74,8 @@ mod renewal {
                 let_pass(Duration::from_millis(5));
             };
             // Two thirds are left when it is renewed; a busy machine may be late. The third goes by one clock, the
-            // lease by another, each cut to its millisecond, and a time service may slow one of them down meanwhile.
+            // lease by another, each cut to its millisecond, and the server reads one after the other: it may stand
+            // still in between.
             let after = renewed - deadline;
             assert!((LEASE / 3 - 4..=2 * LEASE / 3).contains(&after), "renewed after {after} ms of {LEASE}");
             (deadline, looked) = (renewed, renewed - LEASE);

@@ -8,6 +8,7 @@ use command::host::Scanned;
 use redis_module::raw;
 
 use super::context::Ctx;
+use super::guard::guard;
 use super::string::{OwnedStr, Str};
 use super::{api, probe};
 
@@ -126,13 +127,13 @@ impl Drop for CopyingNames<'_> {
 /// Puts another string object with the same bytes in the place of the command's name.
 unsafe extern "C" fn copy_name(command: *mut raw::RedisModuleCommandFilterCtx) {
     // SAFETY: the command is being filtered; the server owns the new string once it has replaced the old one.
-    unsafe {
+    guard("command filter", || unsafe {
         let Some(name) = Str::new(api!(RedisModule_CommandFilterArgGet(command, 0))) else { return };
         let copy = OwnedStr::new(name.bytes());
         if api!(RedisModule_CommandFilterArgReplace(command, 0, copy.as_str().raw())) == 0 {
             std::mem::forget(copy);
         }
-    }
+    });
 }
 
 /// Runs `command key word` as a script would, so that the server refuses what it would refuse a client.

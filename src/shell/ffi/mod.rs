@@ -11,10 +11,6 @@
 //! | `replicate`      | how is an effect sent to replicas and the append-only file             |
 //! | `call`           | how is a command of the server's own called                            |
 //! | `server`         | what does the server know of itself and of clients; channels           |
-//! | `rdb_io`                 | `load_string_buffer`, …    | of a string that is cut short it leaks the memory; no   |
-//! |                          |                            | digests, no rewriting of an append-only file            |
-//! | `call`           | how is a command of the server's own called                            |
-//! | `server`         | what does the server know of itself and of clients; channels           |
 //! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
 //! | `command_keys`   | which arguments of a command are keys                                  |
 //! | `command_info`   | how is a command registered and described                              |
