@@ -67,6 +67,11 @@ impl LockManager {
         host: &mut Host<'_, K, C>,
         request: AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
+        if !self.endings.is_empty() {
+            // The client of the request that this one retries has gone: its place is kept from now on.
+            let same = self.queues.find_retried(request.db, request.names, &request.request);
+            same.into_iter().for_each(|same| _ = self.leave_if_left(host.now, same));
+        }
         let answer = match request.names {
             [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),
             _ => self.acquire_several(host, &request),
@@ -123,7 +128,8 @@ impl LockManager {
         let is_new_limit = take_over_limit(&mut entry, lock_request.claim.limit())
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
         self.watch_open(&mut entry, queue);
-        let never_fit = if is_new_limit { self.over_limit(&mut entry, queue) } else { Vec::new() };
+        self.note_value(&mut entry, queue);
+        let never_fit = if is_new_limit { self.over_limit(host.now, &mut entry, queue) } else { Vec::new() };
         drop(entry);
         // What waits for its owner waits from now on for others, too.
         if may_be_waited_for {
@@ -157,8 +163,10 @@ impl LockManager {
             return Ok(Acquired::NotGranted);
         };
         let queues = self.queues.request(id).map(|queued| queued.queues.clone());
-        for queue in queues.into_iter().flatten() {
-            self.watch(host, queue);
+        for (queue, name) in queues.into_iter().flatten().zip(names) {
+            let mut entry = host.keys.open(KeyRef { db, name });
+            self.watch_open(&mut entry, queue);
+            self.note_value(&mut entry, queue);
         }
         // What waits for its owner waits from now on for others, too.
         if may_be_waited_for {
@@ -276,7 +284,7 @@ impl LockManager {
         for name in names {
             let Some(queue) = self.queues.id_of(KeyRef { db, name }) else { continue };
             if lock_request.claim.limit().is_some_and(|limit| self.queues.set_limit(queue, limit)) {
-                let never_fit = self.over_limit(&mut host.keys.open(KeyRef { db, name }), queue);
+                let never_fit = self.over_limit(host.now, &mut host.keys.open(KeyRef { db, name }), queue);
                 self.dismiss_all(&mut host.clients, host.now, never_fit, OVER_LIMIT);
             }
             self.serve(host, queue);
@@ -297,7 +305,8 @@ impl LockManager {
 
     /// Whether one more may wait, on the server and for each of its keys.
     fn check_room(&self, request: &AcquireRequest<'_>) -> Result<(), LockError> {
-        if self.queues.waiters() >= self.limits.max_waiters {
+        // What is about to end is no waiter.
+        if self.queues.waiters().saturating_sub(self.endings.len()) >= self.limits.max_waiters {
             return Err(LockError::MaxWaiters(WaiterLimit::Server));
         }
         let Some(most) = self.limits.max_waiters_per_key else { return Ok(()) };
@@ -372,20 +381,32 @@ impl LockManager {
         }
         // Before anything can answer the request.
         if !clients.park(id) {
+            let queues = self.queues.request(id).map(|queued| queued.queues.clone());
+            self.due.extend(queues.into_iter().flatten());
             self.remove(id);
             return None;
         }
         Some(id)
     }
 
+    /// The first request of a queue knows the value under the key: it was decided by that.
+    fn note_value<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
+        if let (true, Content::Lock(lock)) = (self.queues.get(queue).is_some_and(WaitQueue::is_last), entry.content()) {
+            self.queues.set_seen(queue, lock.fence());
+        }
+    }
+
     /// The waiters that can never fit the queue's limit, with what their owners hold already.
-    pub(super) fn over_limit<E: Entry>(&self, entry: &mut E, queue: QueueId) -> Vec<RequestId> {
+    pub(super) fn over_limit<E: Entry>(&self, now: &Now, entry: &mut E, queue: QueueId) -> Vec<RequestId> {
         let Some((queue, limit)) = self.queues.get(queue).and_then(|queue| Some((queue, queue.limit?))) else {
             return Vec::new();
         };
-        let mut held = |owner: &Owner| match entry.lock_and_until() {
-            Some((lock, until)) => lock.hold(owner.as_bytes(), until).map_or(0, |hold| hold.holds),
-            None => 0,
+        let key = queue.key.as_ref();
+        let mut held = |owner: &Owner| match entry.content() {
+            Content::Lock(lock) if !self.has_ended(key, owner.as_bytes()) => {
+                lock.live_hold(owner.as_bytes(), now.timestamp()).map_or(0, |hold| hold.holds)
+            }
+            Content::Lock(_) | Content::Free | Content::Foreign => 0,
         };
         let mut never_fits = |id: &RequestId| {
             self.queues.request(*id).is_some_and(|queued| match queued.claim.count() {

@@ -105,8 +105,8 @@ impl LockManager {
         Some(released.map_err(KeyError::from))
     }
 
-    /// Nobody waits for the key. Which one it is matters only where anybody waits, and its database only where somebody
-    /// waits for one of its name, or of a name that looks like it.
+    /// No request waits for the key. Its name is asked for only where there are queues, its database only where a queue
+    /// may have that name.
     #[inline(always)]
     fn is_left_alone<'k>(&self, key: impl LateKey<'k>) -> bool {
         self.queues.is_empty() || !self.queues.may_have(key.name()) || self.queues.id_of(key.key()).is_none()

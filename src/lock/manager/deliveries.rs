@@ -31,10 +31,10 @@ impl GrantInFlight {
     }
 }
 
-/// All grants of which it is not known whether they were received, and those of which it is known that they were not.
+/// Grants in flight to their clients, and lost grants, which are to be taken back.
 ///
-/// A grant that was not received stays where a later one of the same hold is on its way: that one tells the owner of
-/// both. Otherwise the later one is taken back first, which leaves what the earlier one granted.
+/// A lost grant is not taken back while a later grant of the same hold is in flight: the reply to that one tells the
+/// owner of both. If both are lost, the later one is taken back first: `Lock::take_back` undoes the latest grant.
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
     all: IdMap<RequestId, (GrantNumber, GrantInFlight)>,

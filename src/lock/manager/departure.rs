@@ -176,6 +176,16 @@ impl LockManager {
         true
     }
 
+    /// Lets this request leave now, if its connection has ended: at the head of a queue it would be in the way. False:
+    /// it stays.
+    pub(super) fn leave_if_left(&mut self, now: &Now, id: RequestId) -> bool {
+        let has_left = self.endings.take_if_left(id);
+        if has_left {
+            self.leave(now, id, Departure::MayComeBack);
+        }
+        has_left
+    }
+
     /// Takes a request out of its queues, with its timers and those of queues in which nobody stands any more.
     pub(super) fn remove(&mut self, id: RequestId) -> Others {
         let Some((request, others)) = self.queues.leave(id) else { return Others::None };

@@ -42,11 +42,25 @@ impl Endings {
         self.0.pop_first()
     }
 
+    /// Takes the request out if its client has gone; whether it has.
+    pub fn take_if_left(&mut self, id: RequestId) -> bool {
+        let has_left = !self.0.is_empty() && self.0.get(&id) == Some(&Ending::Left);
+        if has_left {
+            self.0.remove(&id);
+        }
+        has_left
+    }
+
     /// The request has gone.
     pub fn remove(&mut self, id: RequestId) {
         if !self.0.is_empty() {
             self.0.remove(&id);
         }
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// There is none.

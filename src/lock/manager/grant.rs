@@ -107,6 +107,7 @@ impl LockManager {
         let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner));
         let kept_until = is_held.then(|| entry.until());
         let before = held_family(entry);
+        let fence_before = fence_under(entry);
         let is_observed = self.limits.observe.changes;
         let deadline_before = is_observed.then(|| owners_deadline(entry, owner));
         let mut change = GrantChange::Anything;
@@ -133,6 +134,7 @@ impl LockManager {
             Content::Foreign => return Err(KeyError::WrongType),
         };
         self.statistics.count_stored(before, held_family(entry));
+        self.note_seen(key, fence_before, fence_under(entry));
         self.note_grant(key, request, grant, by.waited, change);
         match by.session {
             Some(client) => self.bind(now, client, key, request, fence),
@@ -145,7 +147,15 @@ impl LockManager {
     pub(super) fn note_new_holder<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
         if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
             self.queues.note_holders(queue, Some(lock));
-            self.queues.set_seen(queue, lock.fence());
+        }
+    }
+
+    /// After a grant: the value under the key is another one, but no news to the queue. A value that came before it,
+    /// and that the queue has not taken in, still is.
+    fn note_seen(&mut self, key: KeyRef<'_>, before: Option<Fence>, after: Option<Fence>) {
+        let Some(queue) = self.queues.id_of(key) else { return };
+        if before.is_none() || self.queues.get(queue).is_some_and(|queue| queue.seen == before) {
+            self.queues.set_seen(queue, after);
         }
     }
 
@@ -169,6 +179,14 @@ fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockR
 pub(super) fn held_family<E: Entry>(entry: &mut E) -> Option<Family> {
     match entry.content() {
         Content::Lock(lock) => lock.held_family(),
+        Content::Free | Content::Foreign => None,
+    }
+}
+
+/// The latest fence of the lock that is here.
+fn fence_under<E: Entry>(entry: &mut E) -> Option<Fence> {
+    match entry.content() {
+        Content::Lock(lock) => lock.fence(),
         Content::Free | Content::Foreign => None,
     }
 }

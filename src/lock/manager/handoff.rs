@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::acquire::OVER_LIMIT;
 use super::attempt::{Attempt, Order, Precedence};
 use super::endings::Ending;
-use super::lock_manager::LockManager;
+use super::lock_manager::{LockManager, Trying};
 use super::release::remove_if_vacant;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
@@ -82,7 +82,7 @@ impl LockManager {
             return Gate::Open;
         }
         let mut entry = host.keys.open(key.as_ref());
-        if let Err(error) = self.take_in_value(&mut entry, queue) {
+        if let Err(error) = self.take_in_value(host.now, &mut entry, queue) {
             drop(entry);
             let waiters = self.queues.get(queue).into_iter().flat_map(WaitQueue::present).map(|(_, id)| id).collect();
             self.end_all(waiters, WaitOutcome::Impossible(error));
@@ -99,7 +99,7 @@ impl LockManager {
     ///
     /// # Errors
     /// No request in the queue can ever be granted the value.
-    fn take_in_value<E: Entry>(&mut self, entry: &mut E, queue: QueueId) -> Result<(), KeyError> {
+    fn take_in_value<E: Entry>(&mut self, now: &Now, entry: &mut E, queue: QueueId) -> Result<(), KeyError> {
         let Some(wait_queue) = self.queues.get(queue) else { return Ok(()) };
         let lock = match entry.content() {
             Content::Free => return Ok(()),
@@ -127,7 +127,7 @@ impl LockManager {
         last.into_iter().for_each(|(_, last)| self.is_stuck(last));
         gained.iter().for_each(|owner| self.gained(key.as_ref(), owner.as_bytes()));
         if limit.is_some_and(|limit| self.queues.set_limit(queue, limit)) {
-            let never_fit = self.over_limit(entry, queue);
+            let never_fit = self.over_limit(now, entry, queue);
             self.endings.extend(never_fit, Ending::Told(OVER_LIMIT));
         }
         Ok(())
@@ -144,20 +144,24 @@ impl LockManager {
 
     /// Tries one request again of an owner that has gained a key. `None`: there is none. Otherwise what the gate said.
     pub(super) fn try_one_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        let (gained, mut requests) = match self.trying.take() {
+        let mut trying = match self.trying.take() {
             Some(trying) => trying,
             None => {
                 let (queue, owner) = self.to_try.take_next()?;
-                (queue, self.requests_to_try(host, queue, owner))
+                let requests = self.requests_to_try(host, queue, owner);
+                Trying { queue, owner, requests, stuck: None }
             }
         };
-        let Some(id) = requests.pop_front() else { return Some(Gate::Open) };
-        self.trying = (!requests.is_empty()).then_some((gained, requests));
+        let Some(id) = trying.requests.pop_front() else { return Some(Gate::Open) };
         let gate = self.try_request(host, id, Order::Kept);
-        match gate {
-            Gate::Open => self.is_stuck(id),
-            Gate::Closed => self.trying.get_or_insert((gained, VecDeque::new())).1.push_front(id),
-            Gate::Elsewhere => {}
+        if gate == Gate::Closed {
+            trying.requests.push_front(id);
+        }
+        trying.stuck = Some(id).filter(|id| self.queues.request(*id).is_some()).or(trying.stuck);
+        match trying.requests.is_empty() {
+            // One search for all of them: it begins with their owner.
+            true => trying.stuck.into_iter().for_each(|stuck| self.is_stuck(stuck)),
+            false => self.trying = Some(trying),
         }
         Some(gate)
     }
@@ -207,8 +211,18 @@ impl LockManager {
 
     /// Whether requests are to be tried again of an owner that has gained this queue's key: they come before its head.
     fn is_tried(&self, queue: QueueId) -> bool {
-        self.trying.as_ref().is_some_and(|(gained, _)| *gained == queue)
+        self.trying.as_ref().is_some_and(|trying| trying.queue == queue)
             || self.to_try.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
+    }
+
+    /// An owner holds the key of this queue no more: what it had gained by that lets it have nothing.
+    pub(super) fn lost(&mut self, queue: QueueId, key: KeyRef<'_>, owner: &[u8]) {
+        if !self.is_tried(queue) {
+            return;
+        }
+        let Some(owner) = self.queues.owner_with_requests(key.db, owner) else { return };
+        self.to_try.remove((queue, owner));
+        self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
     }
 
     /// Serves a request wherever it stands, if it may overtake every request ahead.
@@ -260,6 +274,13 @@ impl LockManager {
         // An earlier turn left the rest of the queue to the timer: commands in between need not do its work.
         let goes_on_later = self.due.contains(queue);
         while let Some(id) = self.queues.get(queue).and_then(WaitQueue::first) {
+            if self.leave_if_left(now, id) {
+                if now.is_turn_over() {
+                    self.go_on_later(queue);
+                    break;
+                }
+                continue;
+            }
             let Some(head) = self.queues.request(id) else { break };
             if self.is_tried(queue) {
                 self.go_on_later(queue);

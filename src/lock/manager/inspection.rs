@@ -38,22 +38,25 @@ impl LockManager {
 
     /// The same of locks with several holders, waited for or not: each of these ends no later than the key did when
     /// EXPIRE had made that shorter, though another EXPIRE or PERSIST comes after it.
+    /// Without a budget: so many keys take microseconds.
     fn inspect_shared<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
         for _ in 0..most {
             let Some(key) = self.shared_leases.next_to_inspect() else { return };
             let key = key.as_ref();
-            match host.keys.gate(key) {
-                Gate::Open => {}
-                Gate::Closed => return,
-                Gate::Elsewhere => continue,
+            // The gate costs a call of the server: it is asked only where there is something to write.
+            if !matches!(host.keys.open(key).lock_and_until(), Some((lock, until)) if lock.outlives_key(until)) {
+                continue;
             }
-            if matches!(host.keys.open(key).lock_and_until(), Some((lock, until)) if lock.outlives_key(until)) {
-                self.shared_leases.settle_now(key);
+            match host.keys.gate(key) {
+                Gate::Open => self.shared_leases.settle_now(key),
+                Gate::Closed => return,
+                Gate::Elsewhere => {}
             }
         }
+        self.shared_leases.end_round_if_over();
     }
 
-    /// Whether the key is not as it was when `watch_open` saw it: another value, or a lease that ends sooner.
+    /// Whether the key is not as its queue knows it: another value, or a lease that ends sooner.
     fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
         let seen = self.queues.get(queue).and_then(|queue| queue.seen);
         match entry.lock_and_until() {

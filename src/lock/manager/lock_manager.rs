@@ -65,12 +65,23 @@ pub struct LockManager {
     pub(super) inspected: Option<QueueId>,
     /// Owners that have come to hold the key of a queue: their requests are tried again.
     pub(super) to_try: Due<(QueueId, OwnerId)>,
-    /// The queue of which one of them is being tried, and the requests that are left.
-    pub(super) trying: Option<(QueueId, VecDeque<RequestId>)>,
+    /// The one of them whose requests are being tried.
+    pub(super) trying: Option<Trying>,
     pub(super) overtaking: Overtaking,
     /// Connections that ended, with what is bound to them and still to be taken from them, the oldest last.
     pub(super) ended: BTreeMap<ClientId, Vec<BindingId>>,
     pub(super) deliveries: Deliveries,
+}
+
+/// An owner whose requests are tried again, since it has come to hold the key of a queue.
+#[derive(Clone, Debug)]
+pub(super) struct Trying {
+    pub queue: QueueId,
+    pub owner: OwnerId,
+    /// The requests that are left.
+    pub requests: VecDeque<RequestId>,
+    /// One that was tried and has to wait.
+    pub stuck: Option<RequestId>,
 }
 
 /// The settings that the rules know.

@@ -194,6 +194,9 @@ impl LockManager {
                 if let (Whose::Owner(owner), Some(fence)) = (whose, fence) {
                     self.note_end(host.now, key, owner, fence, end.by());
                 }
+                if let (Whose::Owner(owner), Some((queue, _))) = (whose, waited_for) {
+                    self.lost(queue, key, owner);
+                }
                 for (owner, fence) in everybody {
                     self.note_end(host.now, key, owner.as_bytes(), fence, end.by());
                 }

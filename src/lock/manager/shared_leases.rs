@@ -182,6 +182,14 @@ impl SharedLeases {
         Some(Key { db, name })
     }
 
+    /// Ends the round if no key follows, so that the next call begins the next round.
+    pub fn end_round_if_over(&mut self) {
+        let from = self.inspected.as_ref().map_or(Unbounded, Excluded);
+        if self.by_time.range((from, Unbounded)).next().is_none() {
+            self.inspected = None;
+        }
+    }
+
     fn get(&self, key: KeyRef<'_>) -> Option<&SharedLease> {
         self.by_key.get(&key.db)?.get(key.name)
     }
@@ -253,6 +261,12 @@ mod tests {
             assert_eq!(leases.next_to_inspect(), Some(ELSEWHERE.to_key()));
             assert_eq!((leases.next_to_inspect(), leases.next_to_inspect()), (Some(L.to_key()), None));
         }
+        // As many keys as are inspected at a time need no call more.
+        let all: Vec<_> = (0..3).map(|_| leases.next_to_inspect()).collect();
+        leases.end_round_if_over();
+        assert_eq!((all.len(), leases.next_to_inspect()), (3, all[0].clone()));
+        leases.end_round_if_over();
+        assert_eq!(leases.next_to_inspect(), all[1], "the round goes on");
     }
 
     #[test]

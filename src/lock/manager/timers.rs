@@ -246,7 +246,6 @@ impl LockManager {
         }
         match entry.lock_and_until() {
             Some((lock, until)) => {
-                self.queues.set_seen(queue, lock.fence());
                 self.queues.note_holders(queue, Some(lock));
                 if let Some(end) = lock.first_deadline(until).timestamp() {
                     self.lease_ends.set_no_later(queue, end.plus_ms(1));

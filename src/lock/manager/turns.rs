@@ -4,12 +4,14 @@ use std::num::NonZeroU64;
 
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::Departure;
+use super::endings::Ending;
 use super::fixture::{key, owner, Fixture};
+use super::renewal::{RenewRequest, Renewed};
 use super::timers::GATE_RETRY_MS;
 use crate::host::simulated::{Stored, Told, Turns};
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, RequestId};
-use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
+use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
 
@@ -169,6 +171,83 @@ fn a_key_that_changes_once_more_is_inspected_from_the_head() {
     drain_all(&mut fixture);
     assert!(matches!(told(&mut fixture)[..], [(_, WaitOutcome::Granted { holds: 1, .. })]), "a holds it already");
     assert_eq!((fixture.holders(), waiting(&fixture).len()), ("a".into(), 2));
+}
+
+/// A lock of b has come to the key k, for which a and b wait; before the turn that notices it, another command sees it.
+#[test]
+fn a_lock_that_comes_to_its_owner_is_noticed_whatever_another_command_does_before() {
+    let by_a_request = |fixture: &mut Fixture| {
+        assert!(matches!(fixture.acquire("c", MUTEX, None, Lease::Persist), Acquired::Queued(_)));
+    };
+    let by_a_renewal = |fixture: &mut Fixture| {
+        let (now, name) = (fixture.server.now(), key().name);
+        let names: [&[u8]; 1] = [&name];
+        let request = RenewRequest { db: 0, names: &names, owner: b"b", family: Family::Mutex, lease: None };
+        assert_eq!(fixture.manager.renew(&mut fixture.server.host(&now), &request), Ok(Renewed::All));
+    };
+    for before in [by_a_request as fn(&mut Fixture), by_a_renewal] {
+        let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX)]);
+        let fence = fixture.stored().0.fence().unwrap();
+        let mut other = Fixture::of(&[("b", MUTEX)]);
+        let lock_of_b = other.server.keyspace.take_copy(&key()).unwrap();
+        fixture.server.keyspace.put(&key(), lock_of_b);
+        fixture.manager.key_removed(key().as_ref(), fence);
+        before(&mut fixture);
+        drain_all(&mut fixture);
+        assert!(matches!(told(&mut fixture)[..], [(_, WaitOutcome::Granted { holds: 1, .. })]), "b holds it already");
+    }
+}
+
+/// What an owner gained is forgotten when it releases it: its other requests do not keep the next one waiting.
+#[test]
+fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
+    let mut fixture = Fixture::of(&[("h", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
+    fixture.acquire_all("h", &[b"l"], MUTEX, None, Lease::Persist);
+    fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
+    assert_eq!(fixture.release("h", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.release("b", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.holders(), "w", "in the same step");
+    drain_all(&mut fixture);
+    assert_eq!(fixture.holders(), "w");
+}
+
+/// A connection with many requests has gone, the first of them at the head.
+#[test]
+fn a_release_passes_over_requests_whose_connection_has_ended() {
+    let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
+    let gone = waiting(&fixture);
+    fixture.manager.endings.extend(gone[..2].iter().copied(), Ending::Left);
+    assert_eq!(fixture.release("h", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!(fixture.holders(), "w", "in the same step");
+}
+
+/// The connection of a request has ended, and the same request comes again before a turn has noted that.
+#[test]
+fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
+    let mut fixture = Fixture::of(&[("h", MUTEX)]);
+    let (b, now) = (owner("b"), fixture.server.now());
+    let request = LockRequest { owner: b.as_ref(), claim: MUTEX, lease: Lease::Persist };
+    let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true });
+    let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
+    let queued = fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap();
+    let Acquired::Queued(id) = queued else { panic!("it waits") };
+    fixture.manager.leave_all([id]);
+    fixture.server.keyspace.delete(&key());
+    assert!(matches!(ask(&mut fixture, "b", MUTEX), Acquired::Granted(_)));
+    drain_all(&mut fixture);
+    assert!(fixture.manager.queues().is_empty(), "no place is kept");
+}
+
+#[test]
+fn a_smaller_limit_counts_no_hold_that_was_lost() {
+    let permits = |limit, count| Claim::Permits { limit, count: Count::Step(count) };
+    let mut fixture = Fixture::of(&[("x", permits(3, 3)), ("a", permits(3, 1)), ("a", permits(3, 2))]);
+    let [first, second] = waiting(&fixture)[..] else { panic!("two wait") };
+    assert_eq!(fixture.release("x", Portion::Permits(Count::Step(1))), Ok(Released::Fewer(2)));
+    assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == first));
+    fixture.manager.undelivered(first);
+    assert!(matches!(fixture.acquire("n", permits(2, 1), None, Lease::Persist), Acquired::Queued(_)));
+    assert!(told(&mut fixture).is_empty() && waiting(&fixture).contains(&second), "it fits the smaller LIMIT");
 }
 
 /// A session of client 7 holds k, l and m; b waits for each.

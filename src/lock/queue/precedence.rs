@@ -117,9 +117,9 @@ impl<'q, 'h, 'k, K: Keys> Search<'q, 'h, 'k, K> {
         while let Some(queued) = self.to_visit.pop().and_then(|id| self.queues.request(id)) {
             for queue in &queued.queues {
                 self.visit(*queue, queued);
-            }
-            if self.is_found || self.steps > MOST_STEPS {
-                break;
+                if self.is_found || self.steps > MOST_STEPS {
+                    return self;
+                }
             }
         }
         self
@@ -153,6 +153,9 @@ impl<'q, 'h, 'k, K: Keys> Search<'q, 'h, 'k, K> {
     fn visit_ahead(&mut self, queue: &WaitQueue, from: Place, to: Place) -> Place {
         if from < to {
             for (_, id) in queue.present_between(from, to) {
+                if self.steps > MOST_STEPS {
+                    break;
+                }
                 self.reach(id);
                 let Some(ahead) = self.queues.request(id).filter(|_| self.reach == Reach::Everything) else { continue };
                 self.is_found |= self.wanted == Some(ahead.owner.as_bytes());

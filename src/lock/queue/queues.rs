@@ -412,14 +412,11 @@ impl WaitQueues {
         }
     }
 
-    /// The same of all queues of a database, or of all; which they are.
-    pub fn holders_of_db_may_differ(&mut self, db: Option<i32>) -> Vec<QueueId> {
-        let concerned = self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
-        let mark = |(id, queue): (&QueueId, &WaitQueue)| {
+    /// The same of all queues of a database, or of all. Each costs an entry in a table of numbers.
+    pub fn holders_of_db_may_differ(&mut self, db: Option<i32>) {
+        for (id, queue) in self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db)) {
             self.waited_for.becomes_opaque(*id, queue.key.db);
-            *id
-        };
-        concerned.map(mark).collect()
+        }
     }
 
     /// Notes in which of its queues the request has to wait; `None`: it is not known.

@@ -1,13 +1,13 @@
-//! Who may hold a waited-for key: whom a queued request may wait for.
+//! The index of holders of waited-for keys.
 //!
-//! Holders are entered by name where they are few. Where there are many, or something has happened to the key that
-//! nobody has looked at yet, the key is opaque: who asks has to open it. Nobody who holds is missing; who is entered
-//! may hold no more, until the queue is served.
+//! It lists the holders of a key by name where they are few. A key with many holders is opaque: a search has to open
+//! it. So is a key after another command has changed it, until it is inspected. The index may list former holders until
+//! the queue is served; it never omits a current one.
+
+use std::collections::BTreeMap;
 
 use super::owners::Owners;
 use super::request::{OwnerId, QueueId};
-use std::collections::BTreeMap;
-
 use crate::id_map::IdMap;
 use crate::one_or_many::OneOrMany;
 use crate::shrink;

@@ -592,3 +592,18 @@ fn of_waits_that_are_over_at_once_the_older_request_leaves_its_place_first() {
     assert_eq!(world.ask(&["a"], "r", Claim::Mutex, Some(1)), Outcome::Queued);
     world.pass(1);
 }
+
+/// The LIMIT that a request brings after a failover is no smaller one: none is turned out.
+#[test]
+fn a_limit_outlives_a_failover() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        world.share("t", "p", 400);
+    }
+    world.simulation.play(&Step::Failover(50));
+    let one_more = Claim::Permits(3, Holds::By(1));
+    assert_eq!(world.ask(&["s"], "p", one_more, Some(0)), Outcome::Queued, "for the grace");
+    world.happen(Event::Restored("t", "s"));
+    // Its owner can get nothing more with and without this request.
+    assert_eq!(world.ask(&["t"], "p", one_more, Some(0)), Outcome::Queued);
+}

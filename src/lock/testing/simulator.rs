@@ -1,5 +1,5 @@
 //! Plays schedules on the rules and on the model, and compares them after every step: the outcome of the command,
-//! what those who waited were told, holders, and who waits in which order.
+//! the outcomes of waits, holders, and the order of the queues.
 
 use std::collections::HashMap;
 

@@ -267,9 +267,9 @@ impl Model {
     pub fn restart(&mut self, saved: &Saved, grace: Ms) {
         let Model { now, max_waiters, max_waiters_per_key, keep_place, grants, .. } = *self;
         let grace = (grace > 0).then_some((now.monotonic, now.monotonic + grace));
-        let values = saved.0.clone();
         let settings = Model { max_waiters, max_waiters_per_key, keep_place, ..Model::default() };
-        *self = Model { now, grants, grace, values, ..settings };
+        *self = Model { now, grants, grace, ..settings };
+        saved.0.iter().for_each(|(key, value)| self.put(key, value.clone()));
         self.settle();
     }
 

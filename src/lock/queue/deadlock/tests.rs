@@ -26,7 +26,7 @@ const fn permits(limit: u32, permits: u32) -> Claim {
 
 type Requests = &'static [(&'static str, &'static str, Claim)];
 
-/// Who holds what, who waits for what in this order, the new request, and the cycle that it would close.
+/// Holds, waiting requests in their order, the new request, and the cycle that it would close.
 struct Case {
     title: &'static str,
     held: Requests,
