@@ -1,7 +1,7 @@
-//! README.md and redis.conf.example are tests: their sessions are typed into a real redis-cli, and what they name is
-//! looked up on a real server.
+//! README.md, the pages of docs/ and redis.conf.example are tests: their sessions are typed into a real redis-cli, and
+//! what they name is looked up on a real server.
 //!
-//! A session of README.md is a fenced block without a language. Lines that begin with the prompt `127.0.0.1:6379> ` (or
+//! A session of a page is a fenced block without a language. Lines that begin with the prompt `127.0.0.1:6379> ` (or
 //! `127.0.0.1:6379(TX)> ` inside MULTI) are typed; the lines below are the reply, as redis-cli prints it. One redis-cli
 //! serves all blocks, in their order, so a block goes on where the one before it ended. Every character must agree,
 //! except what varies from run to run: see [`varies`].
@@ -37,13 +37,28 @@ use std::path::Path;
 use std::process::Command;
 
 const README: &str = include_str!("../../README.md");
+
+/// The pages with the contract, the settings and the figures.
+const PAGES: [(&str, &str); 7] = [
+    ("docs/commands.md", include_str!("../../docs/commands.md")),
+    ("docs/waiting.md", include_str!("../../docs/waiting.md")),
+    ("docs/inspecting.md", include_str!("../../docs/inspecting.md")),
+    ("docs/fences.md", FENCES),
+    ("docs/settings.md", SETTINGS),
+    ("docs/figures.md", FIGURES),
+    ("docs/limits.md", include_str!("../../docs/limits.md")),
+];
+const FENCES: &str = include_str!("../../docs/fences.md");
+const SETTINGS: &str = include_str!("../../docs/settings.md");
+const FIGURES: &str = include_str!("../../docs/figures.md");
 const EXAMPLE_CONF: &str = include_str!("../../redis.conf.example");
 
 const COLUMNS: usize = 120;
 
 #[test]
 fn the_sessions_are_what_redis_cli_prints() {
-    let sessions = type_sessions(&Server::start(), "README.md", README);
+    let typed = |(file, text)| type_sessions(&Server::start(), file, text);
+    let sessions: usize = [("README.md", README)].into_iter().chain(PAGES).map(typed).sum();
     assert!(sessions > 10, "only {sessions} sessions were found");
 }
 
@@ -85,11 +100,11 @@ fn every_command_that_readme_names_exists_and_it_names_them_all() {
 }
 
 #[test]
-fn every_setting_of_readme_has_the_default_that_it_says() {
+fn every_setting_has_the_default_that_docs_settings_says() {
     let server = Server::start();
     let all = server.client().run("CONFIG GET lock.*");
     let mut there: Vec<(&str, &str)> = all.pairs().iter().map(|(name, value)| (name.text(), value.text())).collect();
-    let rows = README.lines().filter(|line| line.starts_with("| lock."));
+    let rows = SETTINGS.lines().filter(|line| line.starts_with("| lock."));
     let mut told: Vec<(&str, &str)> = rows.map(|row| (cell(row, 0), cell(row, 1))).collect();
     there.sort_unstable();
     told.sort_unstable();
@@ -133,22 +148,24 @@ fn a_server_starts_on_the_example() {
 }
 
 #[test]
-fn a_lock_has_the_size_that_readme_says() {
+fn a_lock_has_the_size_that_docs_figures_says() {
     let server = Server::start();
     let mut client = server.client();
     let version = server.info("server").text("redis_version").to_string();
     let allocator = server.info("memory").text("mem_allocator").to_string();
-    // The server that README measured: others keep keys in another way, other allocators round otherwise.
+    // The server of docs/figures.md: others keep keys in another way, other allocators round otherwise.
     if !version.starts_with("7.0.") || !allocator.starts_with("jemalloc") {
-        return skip(&format!("README says the sizes of Redis 7.0 with jemalloc, not of {version} with {allocator}"));
+        return skip(&format!(
+            "docs/figures.md has the sizes of Redis 7.0 with jemalloc, not of {version} with {allocator}"
+        ));
     }
     let before = server.info("memory").number("used_memory");
     let make = "for i = 1, 1000 do redis.call('LOCK.ACQUIRE', string.format('lock:%07d', i), ARGV[1], 'EX', 300) end";
     client.cmd(&["EVAL", make, "0", "0615c124-43c5-4ca6-bf89-a6986fb23e07"]);
     let in_all = (server.info("memory").number("used_memory") - before) / 1000;
     let row = |name: &str| {
-        let row = README.lines().find(|line| line.starts_with(&format!("| {name}")));
-        row.unwrap_or_else(|| panic!("README has no row {name}"))
+        let row = FIGURES.lines().find(|line| line.starts_with(&format!("| {name}")));
+        row.unwrap_or_else(|| panic!("docs/figures.md has no row {name}"))
     };
     let counted: i64 = cell(row("locked key, as `MEMORY USAGE` counts"), 1).parse().expect("bytes");
     let stored: i64 = cell(row("stored lock"), 1).parse().expect("bytes");
@@ -156,28 +173,30 @@ fn a_lock_has_the_size_that_readme_says() {
     // As the row says: the stored lock, 16 bytes of the key's name and 24 of its dict entry.
     assert_eq!(counted, stored + 16 + 24);
     assert!(row("locked key, in all").contains("240 at 1,000"));
-    assert!((216..=264).contains(&in_all), "{in_all} bytes per locked key, and README says 240");
+    assert!((216..=264).contains(&in_all), "{in_all} bytes per locked key, and docs/figures.md says 240");
 }
 
 #[test]
-fn every_link_of_readme_leads_somewhere() {
+fn every_link_leads_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let anchors = anchors(README);
-    let targets: Vec<&str> = README.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
-    for target in &targets {
-        match target.split_once('#') {
-            Some(("", name)) => assert!(anchors.contains(name), "no heading for {target}"),
-            _ if target.starts_with("https://") => {}
-            Some((file, name)) => {
-                let document = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
-                assert!(self::anchors(&document).contains(name), "no heading for {target}");
+    let mut wrong = Vec::new();
+    for (file, text) in [("README.md", README)].into_iter().chain(PAGES) {
+        let folder = Path::new(file).parent().expect("a file is in a folder");
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+            if path.starts_with("https://") {
+                continue;
             }
-            None => assert!(root.join(target).exists(), "no file {target}"),
+            let path = if path.is_empty() { root.join(file) } else { root.join(folder).join(path) };
+            let leads = match (fs::read_to_string(&path), anchor) {
+                (Ok(document), Some(anchor)) => anchors(&document).contains(anchor),
+                (_, None) => path.exists(),
+                (Err(_), Some(_)) => false,
+            };
+            wrong.extend((!leads).then(|| format!("{file}: {target}")));
         }
     }
-    for anchor in anchors.iter().filter(|anchor| *anchor != "contents") {
-        assert!(targets.contains(&format!("#{anchor}").as_str()), "the contents do not name #{anchor}");
-    }
+    assert!(wrong.is_empty(), "links that lead nowhere: {wrong:#?}");
 }
 
 #[test]
@@ -208,7 +227,7 @@ fn lines_end_at_column_120() {
     ];
     // Rules of a user are one line of redis.conf.
     let is_long = |line: &str| line.starts_with(['|', '#']) || line.starts_with("user ");
-    for (file, text) in documents {
+    for (file, text) in documents.into_iter().chain(PAGES) {
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !is_long(line)) {
             assert!(line.chars().count() <= COLUMNS, "{file}, line {number}: {line}");
         }
@@ -237,7 +256,7 @@ fn the_sql_example_keeps_an_older_grant_away() {
 
 /// The one block in this language.
 fn the_block_of(language: &str) -> String {
-    let blocks: Vec<Block> = blocks(README).into_iter().filter(|block| block.language == language).collect();
+    let blocks: Vec<Block> = blocks(FENCES).into_iter().filter(|block| block.language == language).collect();
     let [block] = blocks.as_slice() else { panic!("{} blocks of {language}", blocks.len()) };
     block.lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! Compares README.md with the transcripts: each sentence of the sections that describe what clients may rely on is in
+//! Compares the documents with the transcripts: each sentence of the sections that describe what clients may rely on is in
 //! `../sentences.txt`, with the titles of the transcripts that show it or with the reason why there is none.
 
 use std::collections::BTreeSet;
@@ -7,10 +7,15 @@ use std::path::Path;
 use crate::transcript::promises;
 use crate::CHAPTERS;
 
-const README: &str = include_str!("../../../README.md");
+const PAGES: [&str; 4] = [
+    include_str!("../../../docs/commands.md"),
+    include_str!("../../../docs/waiting.md"),
+    include_str!("../../../docs/fences.md"),
+    include_str!("../../../docs/settings.md"),
+];
 const SENTENCES: &str = include_str!("../sentences.txt");
 
-/// The sections of README.md that are compared.
+/// The sections of these pages that are compared.
 const SECTIONS: [&str; 14] = [
     "Terms",
     "Mutex",
@@ -19,7 +24,7 @@ const SECTIONS: [&str; 14] = [
     "Semaphore",
     "Several mutexes at once",
     "A command only while holding",
-    "Waiting",
+    "The queue",
     "Without blocking",
     "Sessions",
     "Deadlocks",
@@ -29,8 +34,8 @@ const SECTIONS: [&str; 14] = [
 ];
 
 /// The sentences of these sections: of paragraphs, items and rows of tables. What ends in a colon leads to an example.
-fn sentences_of_readme() -> BTreeSet<String> {
-    let lines: Vec<&str> = README.lines().collect();
+fn sentences_of_pages() -> BTreeSet<String> {
+    let lines: Vec<&str> = PAGES.iter().flat_map(|page| page.lines()).collect();
     let (mut sentences, mut section, mut is_example, mut text) = (BTreeSet::new(), "", false, String::new());
     for (number, line) in lines.iter().enumerate() {
         let begins_with = |beginnings: &[&str]| beginnings.iter().any(|beginning| line.starts_with(beginning));
@@ -69,7 +74,7 @@ fn split_into(sentences: &mut BTreeSet<String>, text: &str) {
 }
 
 #[test]
-fn readme_is_covered() {
+fn the_documents_are_covered() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let titles: BTreeSet<String> =
         CHAPTERS.iter().flat_map(|(_, text)| promises(text)).map(|promise| promise.title).collect();
@@ -93,9 +98,9 @@ fn readme_is_covered() {
             }
         }
     }
-    let readme = sentences_of_readme();
-    wrong.extend(readme.difference(&listed).map(|sentence| format!("is in README.md only: {sentence}")));
-    wrong.extend(listed.difference(&readme).map(|sentence| format!("is not in README.md: {sentence}")));
+    let pages = sentences_of_pages();
+    wrong.extend(pages.difference(&listed).map(|sentence| format!("is in docs/ only: {sentence}")));
+    wrong.extend(listed.difference(&pages).map(|sentence| format!("is not in docs/: {sentence}")));
     wrong.extend(shown.difference(&titles).map(|title| format!("there is no transcript: {title}")));
     assert!(wrong.is_empty(), "tests/spec/sentences.txt:\n{}", wrong.join("\n"));
 }
