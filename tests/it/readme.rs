@@ -48,6 +48,7 @@ const PAGES: [(&str, &str); 7] = [
     ("docs/figures.md", FIGURES),
     ("docs/limits.md", include_str!("../../docs/limits.md")),
 ];
+const ARCHITECTURE: &str = include_str!("../../ARCHITECTURE.md");
 const FENCES: &str = include_str!("../../docs/fences.md");
 const SETTINGS: &str = include_str!("../../docs/settings.md");
 const FIGURES: &str = include_str!("../../docs/figures.md");
@@ -180,7 +181,7 @@ fn a_lock_has_the_size_that_docs_figures_says() {
 fn every_link_leads_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut wrong = Vec::new();
-    for (file, text) in [("README.md", README)].into_iter().chain(PAGES) {
+    for (file, text) in [("README.md", README), ("ARCHITECTURE.md", ARCHITECTURE)].into_iter().chain(PAGES) {
         let folder = Path::new(file).parent().expect("a file is in a folder");
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
@@ -199,6 +200,28 @@ fn every_link_leads_somewhere() {
     assert!(wrong.is_empty(), "links that lead nowhere: {wrong:#?}");
 }
 
+/// Paths with a folder in them; below src/ unless they are there as they are.
+#[test]
+fn architecture_names_files_and_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let find = |path: &str| [root.join("src").join(path), root.join(path)].into_iter().find(|path| path.exists());
+    let (mut wrong, mut tests) = (Vec::new(), 0);
+    for line in ARCHITECTURE.lines() {
+        let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        let is_path = |word: &&str| word.contains('/') && !word.contains(' ') && !word.contains('{');
+        wrong.extend(quoted.iter().copied().filter(is_path).filter(|path| find(path).is_none()));
+        // | an invariant | `file`: `test` |
+        if let (Some(path), [.., name]) = (quoted.first().and_then(|path| find(path)), &quoted[..]) {
+            if line.ends_with("` |") && line.contains("`: `") {
+                tests += 1;
+                let is_there = fs::read_to_string(path).is_ok_and(|file| file.contains(&format!("fn {name}(")));
+                wrong.extend((!is_there).then_some(*name));
+            }
+        }
+    }
+    assert!(wrong.is_empty() && tests > 8, "{wrong:#?}; {tests} tests");
+}
+
 #[test]
 fn the_changelogs_begin_with_this_version() {
     let version = env!("CARGO_PKG_VERSION");
@@ -214,6 +237,7 @@ fn lines_end_at_column_120() {
     let documents = [
         ("README.md", README),
         ("redis.conf.example", EXAMPLE_CONF),
+        ("ARCHITECTURE.md", ARCHITECTURE),
         ("CHANGELOG.md", include_str!("../../CHANGELOG.md")),
         ("CONTRIBUTING.md", include_str!("../../CONTRIBUTING.md")),
         ("why.md", include_str!("../../docs/benchmarks/why.md")),
