@@ -81,6 +81,17 @@ pub(crate) const WAIT: Arg = optional(parts(
     Form::Block,
     &[token("milliseconds", "BLOCK", Form::Integer), optional(token("channel", "NOTIFY", Form::Text))],
 ));
+/// The same of LOCK.ACQUIRE.
+pub(crate) const WAIT_OR_COALESCE: Arg = optional(parts(
+    "wait",
+    Form::Block,
+    &[
+        token("milliseconds", "BLOCK", Form::Integer),
+        optional(token("coalesce", "COALESCE", Form::Token)),
+        optional(token("channel", "NOTIFY", Form::Text)),
+    ],
+));
+pub(crate) const FAILED: Arg = optional(token("failed", "FAILED", Form::Token));
 pub(crate) const SESSION: Arg = optional(token("session", "SESSION", Form::Token));
 pub(crate) const COUNT: Arg = optional(token("count", "COUNT", Form::Integer));
 pub(crate) const CURSOR: Arg = arg("cursor", Form::Integer);

@@ -1,8 +1,9 @@
 //! The commands, from which the server is told everything about them: `COMMAND INFO`, `COMMAND DOCS`, ACLs.
 
 use crate::argument_docs::{
-    COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, HOLDS, KEY, KEYS, LEASE, LIMIT, LOG_OPERATION, MODE,
-    NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, SESSION, TOKEN, WAIT,
+    COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS, LEASE, LIMIT,
+    LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, SESSION, TOKEN, WAIT,
+    WAIT_OR_COALESCE,
 };
 use crate::name::Prefix;
 
@@ -121,15 +122,15 @@ pub const CATALOG: &[Command] = &[
         "LOCK.ACQUIRE",
         Action::Acquire(Prefix::Lock),
         -3,
-        &[KEY, NEW_TOKEN, LEASE, WAIT, SESSION],
-        "Acquires a mutex, or queues for it.",
+        &[KEY, NEW_TOKEN, LEASE, WAIT_OR_COALESCE, SESSION],
+        "Acquires a mutex, or queues for it; with COALESCE it may learn instead that the holder has done the work.",
     ),
     command(
         "LOCK.RELEASE",
         Action::Release(Prefix::Lock),
-        3,
-        &[KEY, TOKEN],
-        "Releases a mutex; the next waiter has it at once.",
+        -3,
+        &[KEY, TOKEN, FAILED],
+        "Releases a mutex; the next waiter has it at once, and waiters with COALESCE are told, unless the work FAILED.",
     ),
     command(
         "LOCK.RENEW",
@@ -338,8 +339,8 @@ mod tests {
         let lease = "[EX seconds|PX milliseconds|PERSIST]";
         let wait = "[BLOCK milliseconds [NOTIFY channel]] [SESSION]";
         let hints = [
-            format!("LOCK.ACQUIRE key token|* {lease} {wait}"),
-            "LOCK.RELEASE key token".into(),
+            format!("LOCK.ACQUIRE key token|* {lease} [BLOCK milliseconds [COALESCE] [NOTIFY channel]] [SESSION]"),
+            "LOCK.RELEASE key token [FAILED]".into(),
             format!("LOCK.RENEW key token {lease}"),
             format!("RLOCK.ACQUIRE key owner|* [HOLDS holds] {lease} {wait}"),
             "RLOCK.RELEASE key owner [HOLDS holds]".into(),
@@ -404,7 +405,7 @@ mod tests {
         let accepted = |action| (0..9).filter(|arguments| of_action(action).accepts(*arguments)).collect::<Vec<_>>();
         assert_eq!(accepted(Action::Held), [3]);
         assert_eq!(accepted(Action::Info), [2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(accepted(Action::Release(Prefix::Lock)), [3]);
+        assert_eq!(accepted(Action::Release(Prefix::Lock)), [3, 4, 5, 6, 7, 8]);
         assert_eq!(accepted(Action::Acquire(Prefix::Sem)), [5, 6, 7, 8]);
     }
 

@@ -9,10 +9,11 @@ use lock::value::claim::InvalidClaim;
 use lock::value::outcome::KeyError;
 
 /// The JSON that tells how a request for `key` by `token` ended:
-/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…}`, the last two only when granted.
+/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…}`, the last two only when granted; the fence also when done.
 pub fn message(key: &[u8], token: &[u8], outcome: WaitOutcome) -> Vec<u8> {
     let (fence, holds) = match outcome {
         WaitOutcome::Granted { fence, holds } => (Some(fence.get()), Some(holds)),
+        WaitOutcome::Done { fence } => (Some(fence.get()), None),
         _ => (None, None),
     };
     let message = Message { key: Text(key), token: Text(token), outcome: word(outcome), fence, holds };
@@ -22,6 +23,7 @@ pub fn message(key: &[u8], token: &[u8], outcome: WaitOutcome) -> Vec<u8> {
 fn word(outcome: WaitOutcome) -> &'static str {
     match outcome {
         WaitOutcome::Granted { .. } => "granted",
+        WaitOutcome::Done { .. } => "done",
         WaitOutcome::TimedOut => "timeout",
         WaitOutcome::Cancelled => "cancelled",
         WaitOutcome::Superseded | WaitOutcome::Demoted | WaitOutcome::NotPermitted => "unblocked",
@@ -76,6 +78,12 @@ mod tests {
             text(b"k", b"t", outcome),
             r#"{"key":"k","token":"t","outcome":"granted","fence":9007199254740991,"holds":3}"#
         );
+    }
+
+    #[test]
+    fn work_that_was_done_is_told_with_the_fence_of_the_hold() {
+        let outcome = WaitOutcome::Done { fence: Fence::new(7).unwrap() };
+        assert_eq!(text(b"k", b"t", outcome), r#"{"key":"k","token":"t","outcome":"done","fence":7}"#);
     }
 
     #[test]

@@ -137,6 +137,11 @@ pub enum WaitOutcome {
         /// Holds of the mode asked for, or permits.
         holds: u32,
     },
+    /// The work was done (COALESCE): the holder has released the lock.
+    Done {
+        /// Of the hold that was released.
+        fence: Fence,
+    },
     /// BLOCK ran out.
     TimedOut,
     /// LOCK.CANCEL.

@@ -37,11 +37,13 @@ pub enum Token<'a> {
     Made,
 }
 
-/// `[BLOCK milliseconds [NOTIFY channel]] [SESSION]`. The default: none of them was given.
+/// `[BLOCK milliseconds [COALESCE] [NOTIFY channel]] [SESSION]`. The default: none of them was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitOptions {
     /// BLOCK.
     pub block: Option<WaitLimit>,
+    /// COALESCE: the release by the holder answers the request. Only with BLOCK.
+    pub coalesce: bool,
     /// Which argument is the channel of NOTIFY, the command's name being argument 0. Only with BLOCK.
     pub channel_argument: Option<usize>,
     /// SESSION was given: the grant is bound to the connection.
@@ -73,8 +75,8 @@ impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
             Prefix::Rwlock => Claim::ReadWrite(mode.ok_or(errors::SYNTAX)?, count(&options)?),
             Prefix::Sem => permits(&options)?,
         };
-        let wait =
-            WaitOptions { block: options.block, channel_argument: options.channel_argument, session: options.session };
+        let Options { block, coalesce, channel_argument, session, .. } = options;
+        let wait = WaitOptions { block, coalesce, channel_argument, session };
         let lease = match options.lease {
             Some(lease) => lease,
             None => settings.default_lease(command)?,
@@ -94,8 +96,8 @@ fn read_options<'a, A: Argument<'a>>(
     let options = Options::parse(args, start, command, settings)?;
     // A session ends with its connection and its lease is renewed: without a deadline there is nothing to renew.
     let is_persistent_session = options.session && options.lease == Some(Lease::Persist);
-    // NOTIFY says how to wait, BLOCK how long.
-    let lacks_block = options.channel_argument.is_some() && options.block.is_none();
+    // NOTIFY and COALESCE say how to wait, BLOCK how long.
+    let lacks_block = (options.channel_argument.is_some() || options.coalesce) && options.block.is_none();
     if is_persistent_session || lacks_block {
         return Err(errors::SYNTAX);
     }
@@ -137,13 +139,13 @@ mod tests {
 
     #[test]
     fn every_part_of_a_request_is_read() {
-        let args = words("LOCK.ACQUIRE k t SESSION NOTIFY c BLOCK 5 PX 2");
+        let args = words("LOCK.ACQUIRE k t SESSION NOTIFY c BLOCK 5 coalesce PX 2");
         let command = AcquireCommand::parse(Prefix::Lock, &args, SETTINGS).unwrap();
         assert_eq!(command.keys, [b"k"]);
         assert!(matches!(command.token, Token::Given(owner) if owner.as_bytes() == b"t"));
         assert_eq!((command.claim, Some(command.lease)), (Claim::Mutex, Lease::from_ms(2)));
         let block = Some(WaitLimit::Ms(NonZeroU64::new(5).unwrap()));
-        assert_eq!(command.wait, WaitOptions { block, channel_argument: Some(5), session: true });
+        assert_eq!(command.wait, WaitOptions { block, coalesce: true, channel_argument: Some(5), session: true });
     }
 
     #[test]
@@ -236,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn notify_needs_block() {
-        for line in ["x k t NOTIFY c", "x k t NOTIFY c SESSION"] {
+    fn notify_and_coalesce_need_block() {
+        for line in ["x k t NOTIFY c", "x k t NOTIFY c SESSION", "x k t COALESCE", "x k t COALESCE PX 5"] {
             assert_eq!(error(Prefix::Lock, line), errors::SYNTAX, "{line}");
         }
-        for line in ["x k t NOTIFY c BLOCK 0", "x k t BLOCK 5 NOTIFY c", "x k t BLOCK 5"] {
+        for line in ["x k t NOTIFY c BLOCK 0", "x k t BLOCK 5 NOTIFY c", "x k t BLOCK 5", "x k t COALESCE BLOCK 5"] {
             claim(Prefix::Lock, line);
         }
     }

@@ -5,8 +5,10 @@
 //! | `PX`, `EX` | the lease, 1 ms to max-lease    | every ACQUIRE and RENEW              |
 //! | `PERSIST`  |                                 | every ACQUIRE and RENEW              |
 //! | `BLOCK`    | ms to wait, 0 for ever          | every ACQUIRE                        |
+//! | `COALESCE` | only with BLOCK                 | LOCK.ACQUIRE                         |
 //! | `NOTIFY`   | a channel; only with BLOCK      | every ACQUIRE                        |
 //! | `SESSION`  |                                 | every ACQUIRE                        |
+//! | `FAILED`   |                                 | LOCK.RELEASE                         |
 //! | `HOLDS`    | holds afterwards, 0 to 2^32 - 1 | RLOCK, RWLOCK, SEM: ACQUIRE, RELEASE |
 //! | `PERMITS`  | 1 to 1,000,000                  | SEM: ACQUIRE, RELEASE                |
 //! | `LIMIT`    | 1 to 1,000,000                  | SEM.ACQUIRE                          |
@@ -38,6 +40,8 @@ pub(super) struct Options {
     /// The index of NOTIFY's value among the arguments.
     pub channel_argument: Option<usize>,
     pub session: bool,
+    pub coalesce: bool,
+    pub failed: bool,
     holds: Option<u32>,
     permits: Option<u32>,
     pub limit: Option<u32>,
@@ -55,11 +59,13 @@ enum OptionName {
     Permits,
     Limit,
     Persist,
+    Coalesce,
+    Failed,
 }
 
 impl OptionName {
     /// The most frequent one is tried first.
-    const ALL: [OptionName; 9] = [
+    const ALL: [OptionName; 11] = [
         OptionName::Px,
         OptionName::Ex,
         OptionName::Block,
@@ -69,6 +75,8 @@ impl OptionName {
         OptionName::Permits,
         OptionName::Limit,
         OptionName::Persist,
+        OptionName::Coalesce,
+        OptionName::Failed,
     ];
 
     #[inline]
@@ -83,6 +91,8 @@ impl OptionName {
             OptionName::Permits => "PERMITS",
             OptionName::Limit => "LIMIT",
             OptionName::Persist => "PERSIST",
+            OptionName::Coalesce => "COALESCE",
+            OptionName::Failed => "FAILED",
         }
     }
 
@@ -106,6 +116,8 @@ impl OptionName {
             OptionName::Holds => verb != Verb::Renew && matches!(prefix, Prefix::Rlock | Prefix::Rwlock | Prefix::Sem),
             OptionName::Permits => verb != Verb::Renew && prefix == Prefix::Sem,
             OptionName::Limit => verb == Verb::Acquire && prefix == Prefix::Sem,
+            OptionName::Coalesce => verb == Verb::Acquire && prefix == Prefix::Lock,
+            OptionName::Failed => verb == Verb::Release && prefix == Prefix::Lock,
         }
     }
 }
@@ -153,7 +165,7 @@ impl Options {
             let value_argument = next + 1;
             let value = || args.get(value_argument).map(|value| value.bytes()).ok_or(errors::SYNTAX);
             next = match name {
-                OptionName::Session | OptionName::Persist => value_argument,
+                OptionName::Session | OptionName::Persist | OptionName::Coalesce | OptionName::Failed => value_argument,
                 _ => value_argument + 1,
             };
             match name {
@@ -165,8 +177,9 @@ impl Options {
                 OptionName::Permits => once(&mut options.permits, permits(value()?)?)?,
                 OptionName::Limit => once(&mut options.limit, permits(value()?)?)?,
                 OptionName::Persist => once(&mut options.lease, settings.persist(command)?)?,
-                OptionName::Session if options.session => return Err(errors::SYNTAX),
-                OptionName::Session => options.session = true,
+                OptionName::Session => flag(&mut options.session)?,
+                OptionName::Coalesce => flag(&mut options.coalesce)?,
+                OptionName::Failed => flag(&mut options.failed)?,
             }
         }
         match (options.holds, options.permits) {
@@ -191,6 +204,14 @@ fn once<T>(option: &mut Option<T>, value: T) -> Result<(), ErrorReply> {
     match option.replace(value) {
         None => Ok(()),
         Some(_) => Err(errors::SYNTAX),
+    }
+}
+
+/// The same of an option without a value.
+fn flag(option: &mut bool) -> Result<(), ErrorReply> {
+    match std::mem::replace(option, true) {
+        false => Ok(()),
+        true => Err(errors::SYNTAX),
     }
 }
 
@@ -225,7 +246,7 @@ mod tests {
         Options::parse(&words(line), 3, command, SETTINGS)
     }
 
-    /// Of SEM.ACQUIRE, which takes every option.
+    /// Of SEM.ACQUIRE, which takes every option but COALESCE and FAILED.
     fn given(line: &str) -> Options {
         parse(SEM_ACQUIRE, &format!("x k t {line}")).expect(line)
     }
@@ -313,6 +334,8 @@ mod tests {
         assert_eq!(takers("HOLDS 5"), with_holds);
         assert_eq!(takers("PERMITS 5"), ["sem.acquire", "sem.release"]);
         assert_eq!(takers("LIMIT 5"), ["sem.acquire"]);
+        assert_eq!(takers("COALESCE"), ["lock.acquire"]);
+        assert_eq!(takers("FAILED"), ["lock.release"]);
     }
 
     #[test]
@@ -331,6 +354,11 @@ mod tests {
             ["PX 5", "EX 5", "PERSIST", "BLOCK 5", "BLOCK 0", "NOTIFY c", "SESSION", "HOLDS 5", "PERMITS 5", "LIMIT 5"]
         {
             assert_eq!(error(&format!("{option} {option}")), errors::SYNTAX, "{option}");
+        }
+        for (option, verb) in [("COALESCE", Verb::Acquire), ("FAILED", Verb::Release)] {
+            let command = CommandName { prefix: Prefix::Lock, verb };
+            assert!(parse(command, &format!("x k t {option}")).is_ok(), "{option}");
+            assert_eq!(parse(command, &format!("x k t {option} {option}")), Err(errors::SYNTAX), "{option}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! `X.RELEASE key owner [READ|WRITE] [option …]`.
 
+use lock::manager::release::Work;
 use lock::value::claim::Portion;
 use lock::value::owner::OwnerRef;
 
@@ -21,6 +22,8 @@ pub struct ReleaseCommand<'a, A> {
     pub owner: OwnerRef<'a>,
     /// What it gives back.
     pub portion: Portion,
+    /// Failed: FAILED was given.
+    pub work: Work,
 }
 
 impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
@@ -34,14 +37,19 @@ impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
         let (keys, owner_argument) = keys(prefix, args)?;
         let owner = owner(args.get(owner_argument).ok_or(errors::SYNTAX)?.bytes())?;
         let next = owner_argument + 1;
-        let count_from = |start| Options::parse(args, start, command, settings).map(|options| options.count());
-        let portion = match prefix {
-            Prefix::Lock | Prefix::Mlock => count_from(next).map(|_| Portion::Mutex)?,
-            Prefix::Rlock => Portion::Reentrant(count_from(next)?),
-            Prefix::Rwlock => Portion::ReadWrite(mode(args.get(next).map(|mode| mode.bytes()))?, count_from(next + 1)?),
-            Prefix::Sem => Portion::Permits(count_from(next)?),
+        let mode = match prefix {
+            Prefix::Rwlock => Some(mode(args.get(next).map(|mode| mode.bytes()))?),
+            _ => None,
         };
-        Ok(ReleaseCommand { keys, owner, portion })
+        let options = Options::parse(args, next + usize::from(mode.is_some()), command, settings)?;
+        let portion = match prefix {
+            Prefix::Lock | Prefix::Mlock => Portion::Mutex,
+            Prefix::Rlock => Portion::Reentrant(options.count()),
+            Prefix::Rwlock => Portion::ReadWrite(mode.ok_or(errors::SYNTAX)?, options.count()),
+            Prefix::Sem => Portion::Permits(options.count()),
+        };
+        let work = if options.failed { Work::Failed } else { Work::Done };
+        Ok(ReleaseCommand { keys, owner, portion, work })
     }
 }
 
@@ -73,6 +81,14 @@ mod tests {
             assert_eq!((command.keys, command.owner.as_bytes()), (&args[1..2], &b"t"[..]), "{line}");
             assert_eq!(command.portion, portion, "{line}");
         }
+    }
+
+    #[test]
+    fn failed_says_that_the_work_was_not_done() {
+        for (line, work) in [("x k t", Work::Done), ("x k t FAILED", Work::Failed), ("x k t failed", Work::Failed)] {
+            assert_eq!(ReleaseCommand::parse(Prefix::Lock, &words(line), SETTINGS).expect(line).work, work, "{line}");
+        }
+        assert_eq!(error(Prefix::Mlock, "x 1 k t FAILED"), errors::SYNTAX);
     }
 
     #[test]

@@ -25,10 +25,18 @@ pub fn not_granted(out: &mut impl ReplyWriter) {
     out.null();
 }
 
+/// The work was done, with COALESCE: nil for the token, and the fence of the hold that did it.
+pub fn done(out: &mut impl ReplyWriter, fence: Fence) {
+    out.array(2);
+    out.null_bulk();
+    out.integer(number::of_fence(fence));
+}
+
 /// How the wait of a blocked client ended.
 pub fn wait_outcome(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, outcome: WaitOutcome) {
     match outcome {
         WaitOutcome::Granted { fence, holds } => grant(out, family, owner, fence, holds),
+        WaitOutcome::Done { fence } => done(out, fence),
         WaitOutcome::TimedOut => not_granted(out),
         WaitOutcome::Cancelled => out.error(&errors::CANCELLED),
         WaitOutcome::Superseded => out.error(&errors::SUPERSEDED),
@@ -100,6 +108,12 @@ mod tests {
             let outcome = WaitOutcome::Granted { fence: fence(), holds: 3 };
             assert_eq!(record(|out| wait_outcome(out, family, owner(), outcome)), row(family, 7, 3), "{family:?}");
         }
+    }
+
+    #[test]
+    fn a_wait_that_a_release_answers_is_nil_with_the_fence_of_the_hold() {
+        let written = record(|out| wait_outcome(out, Family::Mutex, owner(), WaitOutcome::Done { fence: fence() }));
+        assert_eq!(written, [Written::Array(2), Written::NullBulk, 7.into()]);
     }
 
     #[test]

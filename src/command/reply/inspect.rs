@@ -64,6 +64,8 @@ pub struct WaiterInfo<'a> {
     pub since: Instant,
     /// When the client stops waiting; `None`: never.
     pub until: Option<Instant>,
+    /// COALESCE was given.
+    pub coalesces: bool,
 }
 
 /// LOCK.HELD: `[fence, holds, ttl]`, holds of both modes together; nil where the token does not hold the lock.
@@ -137,7 +139,7 @@ impl WaiterInfo<'_> {
             Claim::Permits { count, .. } => count.number(),
             Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => 1,
         };
-        out.map(7);
+        out.map(8);
         text_field(out, "owner", self.owner.as_bytes());
         text_field(out, "mode", self.claim.mode_word().as_bytes());
         integer_field(out, "permits", i64::from(permits));
@@ -145,6 +147,7 @@ impl WaiterInfo<'_> {
         text_field(out, "addr", self.address.as_bytes());
         integer_field(out, "waited", number::of_ms(now.ms_since(self.since)));
         integer_field(out, "remaining", self.until.map_or(-1, |until| number::of_ms(until.ms_since(now))));
+        integer_field(out, "coalesce", self.coalesces.into());
     }
 }
 
@@ -327,6 +330,7 @@ mod tests {
             address: "127.0.0.1:5".into(),
             since: Instant::from_ms(998_000),
             until,
+            coalesces: claim == Claim::Mutex,
         };
         let permits = Claim::Permits { limit: 5, count: Count::Step(3) };
         let read = Claim::ReadWrite(Mode::Read, Count::Exactly(2));
@@ -335,9 +339,9 @@ mod tests {
             waiter(b"a", read, None, None),
             waiter(b"c", Claim::Mutex, None, Some(Instant::from_ms(999_999))),
         ];
-        let row = |owner: &str, mode: &str, permits, client, remaining| {
+        let row = |owner: &str, mode: &str, permits, client, remaining, coalesce| {
             [
-                vec![Written::Map(7)],
+                vec![Written::Map(8)],
                 text_field("owner", owner),
                 text_field("mode", mode),
                 integer_field("permits", permits),
@@ -345,14 +349,15 @@ mod tests {
                 text_field("addr", "127.0.0.1:5"),
                 integer_field("waited", 2_000),
                 integer_field("remaining", remaining),
+                integer_field("coalesce", coalesce),
             ]
             .concat()
         };
         let expected = [
             vec![Written::Array(3)],
-            row("b", "permits", 3, 9, 4_000),
-            row("a", "read", 1, 0, -1),
-            row("c", "exclusive", 1, 0, 0),
+            row("b", "permits", 3, 9, 4_000, 0),
+            row("a", "read", 1, 0, -1, 0),
+            row("c", "exclusive", 1, 0, 0, 1),
         ];
         assert_eq!(record(|out| waiters(out, queue.into_iter(), Instant::from_ms(1_000_000))), expected.concat());
     }

@@ -12,6 +12,7 @@ pub(super) enum Written {
     Bytes(Vec<u8>),
     Status(String),
     Null,
+    NullBulk,
     Error(String),
 }
 
@@ -60,6 +61,10 @@ impl ReplyWriter for Recorder {
 
     fn null(&mut self) {
         self.0.push(Written::Null);
+    }
+
+    fn null_bulk(&mut self) {
+        self.0.push(Written::NullBulk);
     }
 
     fn error(&mut self, error: &ErrorReply) {

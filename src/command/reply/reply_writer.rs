@@ -22,6 +22,9 @@ pub trait ReplyWriter {
     /// Writes nil: in RESP2 a null array, in RESP3 `_`.
     fn null(&mut self);
 
+    /// Writes nil in the place of a string: in RESP2 a null bulk string, in RESP3 `_`.
+    fn null_bulk(&mut self);
+
     /// Writes an error.
     fn error(&mut self, error: &ErrorReply);
 }

@@ -46,7 +46,8 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
         }
     }
     let keys = KeyArguments { arguments: keys, names: &names(command.keys) };
-    let wait = command.wait.block.map(|limit| Wait { limit, may_come_back });
+    let WaitOptions { block, coalesce: coalesces, .. } = command.wait;
+    let wait = block.map(|limit| Wait { limit, may_come_back, coalesces });
     acquire_among_others(host, prefix, keys, &request, wait, terms)
 }
 

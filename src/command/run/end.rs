@@ -2,6 +2,7 @@
 //! LOCK.BREAK.
 
 use lock::key::KeyRef;
+use lock::manager::release::Work;
 use lock::manager::renewal::RenewRequest;
 use lock::value::claim::Portion;
 
@@ -33,7 +34,7 @@ pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
         return Ok(());
     }
     let keys = KeyArguments { arguments: keys, names: &names(command.keys) };
-    release_among_others(prefix, host, keys, owner, portion)
+    release_among_others(prefix, host, keys, owner, portion, command.work)
 }
 
 #[inline(never)]
@@ -43,11 +44,15 @@ fn release_among_others<'h, H: CommandHost<'h>>(
     keys: KeyArguments<'_, H::Argument>,
     owner: &[u8],
     portion: &Portion,
+    work: Work,
 ) -> Result<(), ErrorReply> {
     let (db, names) = (host.db(), keys.names);
     if let (false, [name]) = (prefix.takes_several_keys(), names) {
-        let released =
-            host.decide(keys, None, |manager, rules| manager.release(rules, KeyRef { db, name }, owner, portion))?;
+        let key = KeyRef { db, name };
+        let released = host.decide(keys, None, |manager, rules| match work {
+            Work::Done => manager.release(rules, key, owner, portion),
+            Work::Failed => manager.release_failed(rules, key, owner),
+        })?;
         reply::released(&mut host, prefix.family(), released?);
         return Ok(());
     }

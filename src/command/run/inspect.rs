@@ -152,5 +152,6 @@ fn waiter_info<'a>(clients: &impl Waiting, id: RequestId, request: &'a QueuedReq
         address,
         since: request.since,
         until: request.until,
+        coalesces: request.coalesces,
     }
 }

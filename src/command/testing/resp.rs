@@ -31,14 +31,6 @@ impl Encoder {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// The null of a key without a value.
-    pub fn null_bulk(&mut self) {
-        match self.protocol {
-            Protocol::Resp2 => self.line("$-1"),
-            Protocol::Resp3 => self.line("_"),
-        }
-    }
-
     /// Begins a message that was not asked for.
     pub fn push(&mut self, len: usize) {
         match self.protocol {
@@ -82,6 +74,13 @@ impl ReplyWriter for Encoder {
     fn null(&mut self) {
         match self.protocol {
             Protocol::Resp2 => self.line("*-1"),
+            Protocol::Resp3 => self.line("_"),
+        }
+    }
+
+    fn null_bulk(&mut self) {
+        match self.protocol {
+            Protocol::Resp2 => self.line("$-1"),
             Protocol::Resp3 => self.line("_"),
         }
     }

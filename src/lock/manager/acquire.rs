@@ -44,6 +44,8 @@ pub struct Wait {
     pub limit: WaitLimit,
     /// Not for a token that the server made: nobody can retry it.
     pub may_come_back: bool,
+    /// COALESCE: the release of the lock answers the request. Only of a request for one mutex.
+    pub coalesces: bool,
 }
 
 /// The answer to a request to acquire.
@@ -375,6 +377,7 @@ impl LockManager {
             until,
             session,
             may_come_back: wait.may_come_back,
+            coalesces: wait.coalesces,
         });
         if let Some(until) = until {
             self.timers.set(Timer::WaitEnds(id), until);

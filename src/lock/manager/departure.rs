@@ -32,7 +32,8 @@ impl LockManager {
     /// The client of a queued request waits no more. Nothing is written: [`LockManager::drain`] follows.
     pub fn leave(&mut self, now: &Now, id: RequestId, departure: Departure) {
         let Some(request) = self.queues.request(id) else { return };
-        let keeps_place = request.may_come_back && self.limits.keep_place_ms > 0;
+        let is_done = self.queues.done_by(id).is_some();
+        let keeps_place = request.may_come_back && self.limits.keep_place_ms > 0 && !is_done;
         // Those behind it may be admissible without it: readers behind a writer, for one.
         self.due.extend(request.queues.iter().copied());
         if departure == Departure::ForGood || !keeps_place {
@@ -135,11 +136,14 @@ impl LockManager {
 
     /// Whether the request is no waiter any more, though one of the next turns has still to take it out of its queues.
     pub fn is_ending(&self, id: RequestId) -> bool {
-        self.endings.contains(id)
+        self.endings.contains(id) || self.queues.done_by(id).is_some()
     }
 
-    /// Takes a request out and tells its client why.
+    /// Takes a request out and tells its client why. A request that a release has answered is told that.
     pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
+        if self.end_if_done(clients, id) {
+            return;
+        }
         let Some(request) = self.queues.request(id) else { return };
         self.due.extend(request.queues.iter().copied());
         if request.is_present() {
@@ -176,6 +180,21 @@ impl LockManager {
         true
     }
 
+    /// Tells the next of the requests with COALESCE that a release has answered. False: there is none.
+    pub(super) fn end_next_done<C: Clients>(&mut self, clients: &mut C) -> bool {
+        self.queues.next_done().is_some_and(|id| self.end_if_done(clients, id))
+    }
+
+    /// Tells a request with COALESCE that a release has answered it. A kept place just goes. False: none has.
+    pub(super) fn end_if_done<C: Clients>(&mut self, clients: &mut C, id: RequestId) -> bool {
+        let Some(fence) = self.queues.done_by(id) else { return false };
+        if self.queues.request(id).is_some_and(QueuedRequest::is_present) {
+            self.tell(clients, id, WaitOutcome::Done { fence });
+        }
+        self.remove(id);
+        true
+    }
+
     /// Lets this request leave now, if its connection has ended: at the head of a queue it would be in the way. False:
     /// it stays.
     pub(super) fn leave_if_left(&mut self, now: &Now, id: RequestId) -> bool {
@@ -195,13 +214,16 @@ impl LockManager {
         self.timers.clear(Timer::PlaceEnds(id));
         self.endings.remove(id);
         self.overtaking.remove(request.place, id);
-        for queue in request.queues {
-            if self.queues.get(queue).is_none() {
-                self.lease_ends.clear(queue);
-                self.due.remove(queue);
-            }
-        }
+        request.queues.into_iter().for_each(|queue| self.forget_if_closed(queue));
         others
+    }
+
+    /// Nothing is to be done for a queue in which nobody stands any more.
+    pub(super) fn forget_if_closed(&mut self, queue: QueueId) {
+        if self.queues.get(queue).is_none() {
+            self.lease_ends.clear(queue);
+            self.due.remove(queue);
+        }
     }
 }
 
@@ -232,7 +254,7 @@ mod tests {
             db: 0,
             names,
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { limit, may_come_back }),
+            wait: Some(Wait { limit, may_come_back, coalesces: false }),
             session: None,
         };
         match fixture.manager.acquire(&mut fixture.server.host(&now), request) {

@@ -1,13 +1,13 @@
 //! Tests that no turn is long, however many requests, keys and owners there are: each turn is counted in steps (keys
 //! opened, requests and owners looked up), so an unbounded one fails by a number and not by a clock.
 
-use super::acquire::Acquired;
-use super::fixture::{key, Fixture};
+use super::acquire::{AcquireRequest, Acquired, Wait};
+use super::fixture::{key, owner, Fixture};
 use crate::host::simulated::{Stored, Turns};
 use crate::key::{Key, KeyRef, RequestId};
-use crate::value::claim::{Claim, Count, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, Portion};
 use crate::value::outcome::Released;
-use crate::value::time::Lease;
+use crate::value::time::{Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
 
@@ -81,6 +81,63 @@ fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
     // The walk over the owner's requests looks at each of them once, and so does the one after it.
     assert!(longest <= most(1) + 2 * REQUESTS, "{longest} steps in a turn");
     assert!(turns >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
+}
+
+fn ask(fixture: &mut Fixture, name: &str, wait: Option<Wait>) -> Acquired {
+    let (owner, now) = (owner(name), fixture.server.now());
+    let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
+    let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
+    fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap()
+}
+
+/// Ten thousand waiters, of which each `ordinary`th has no COALESCE.
+fn ten_thousand_waiters(ordinary: usize) -> Fixture {
+    let mut fixture = Fixture::of(&[("h", MUTEX)]);
+    for number in 1..=10_000 {
+        let coalesces = number % ordinary != 0;
+        let wait = Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces };
+        assert!(matches!(ask(&mut fixture, &format!("o{number}"), Some(wait)), Acquired::Queued(_)));
+    }
+    fixture.server.turns = Turns::Of(UNITS);
+    fixture
+}
+
+#[test]
+fn ten_thousand_waiters_with_coalesce_are_told_over_turns_and_hold_up_nobody() {
+    let mut fixture = ten_thousand_waiters(5_000);
+    let elsewhere = Key::new(0, b"elsewhere");
+    fixture.acquire_all("a", &[&elsewhere.name], MUTEX, None, Lease::Persist);
+    fixture.manager.limits.max_waiters += 1;
+    fixture.acquire_all("b", &[&elsewhere.name], MUTEX, None, Lease::Persist);
+    for (holder, next) in [("h", "o5000"), ("o5000", "o10000")] {
+        let (steps, released) = cost(&mut fixture, |fixture| fixture.release(holder, Portion::Mutex));
+        assert!(released == Ok(Released::Gone) && steps <= most(1), "the release: {steps} steps");
+        assert_eq!(fixture.holders(), next, "the first without COALESCE is granted in that step");
+    }
+    assert_eq!(fixture.release("o10000", Portion::Mutex), Ok(Released::Gone));
+    assert_eq!((fixture.manager.queues().waiters(), fixture.manager.queues().len()), (1, 1), "that of elsewhere");
+    assert!(matches!(ask(&mut fixture, "newcomer", None), Acquired::Granted(_)), "a newcomer finds the lock free");
+    fixture.server.keyspace.delete(&elsewhere);
+    fixture.manager.key_touched(elsewhere.as_ref());
+    fixture.drain();
+    assert!(fixture.manager.has_due(), "thousands are still to be told");
+    let holder = fixture.stored_under(&elsewhere).map(|(lock, _)| lock.is_held_by(b"b"));
+    assert_eq!(holder, Some(true), "a hand-off elsewhere is in the next turn");
+    let (turns, longest) = drain(&mut fixture);
+    assert!(longest <= most(1), "{longest} steps in a turn");
+    assert!((10_000 / UNITS as usize - 4..10_000).contains(&turns), "{turns} turns");
+    assert_eq!(fixture.manager.statistics.coalesced, 9_998);
+}
+
+#[test]
+fn a_waiter_with_coalesce_is_found_behind_thousands_without() {
+    let mut fixture = ten_thousand_waiters(1);
+    let wait = Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: true };
+    fixture.manager.limits.max_waiters += 1;
+    assert!(matches!(ask(&mut fixture, "last", Some(wait)), Acquired::Queued(_)));
+    let (steps, released) = cost(&mut fixture, |fixture| fixture.release("h", Portion::Mutex));
+    assert!(released == Ok(Released::Gone) && steps <= STEPS_A_UNIT, "the release: {steps} steps");
+    assert_eq!((fixture.holders(), fixture.manager.statistics.coalesced), ("o1".into(), 1));
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl LockManager {
     /// Whether what happens to connections and keys matters to anybody: somebody waits, a hold is bound to a
     /// connection, or a grant is on its way.
     pub fn concerns_anybody(&self) -> bool {
-        !self.queues.is_empty() || !self.bindings.is_empty() || !self.deliveries.is_empty()
+        !self.queues.is_empty() || self.queues.has_done() || !self.bindings.is_empty() || !self.deliveries.is_empty()
     }
 
     /// While anyone waits, a free key keeps the queue's family.

@@ -33,6 +33,8 @@
 pub mod acquire;
 pub mod alone;
 mod attempt;
+#[cfg(test)]
+mod coalescing;
 mod deliveries;
 pub mod departure;
 mod due;

@@ -23,13 +23,22 @@ use crate::value::owner::Owner;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
     /// Its owner gives it back.
-    Released { owner: &'a [u8], portion: &'a Portion },
+    Released { owner: &'a [u8], portion: &'a Portion, work: Work },
     /// The connection that it was bound to has ended.
     Disconnected { owner: &'a [u8] },
     /// Its client has gone before it was told of the grant.
     Undelivered { owner: &'a [u8], claim: &'a Claim, grant: &'a Grant },
     /// LOCK.BREAK takes it away, with all that its owner has of the lock.
     Broken(Whose<'a>),
+}
+
+/// Whether the owner has done what it took the lock for: of a mutex the requests with COALESCE are answered by that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// It has.
+    Done,
+    /// It has not: LOCK.RELEASE … FAILED.
+    Failed,
 }
 
 /// Whose holds LOCK.BREAK ends.
@@ -62,7 +71,7 @@ impl<'a> End<'a> {
 
     fn apply(&self, lock: &mut Lock) -> Result<Released, InvalidClaim> {
         match self {
-            End::Released { owner, portion } => lock.release(owner, portion),
+            End::Released { owner, portion, .. } => lock.release(owner, portion),
             End::Disconnected { owner } => Ok(lock.evict(owner)),
             End::Undelivered { owner, claim, grant } => lock.take_back(owner, claim, grant),
             End::Broken(Whose::Owner(owner)) => Ok(lock.evict(owner)),
@@ -80,7 +89,17 @@ impl LockManager {
         owner: &[u8],
         portion: &Portion,
     ) -> Result<Released, KeyError> {
-        self.end_hold(host, key, End::Released { owner, portion })
+        self.end_hold(host, key, End::Released { owner, portion, work: Work::Done })
+    }
+
+    /// Gives a mutex back of which the work was not done: the waiters stay, with COALESCE or not.
+    pub fn release_failed<K: Keys, C: Clients>(
+        &mut self,
+        host: &mut Host<'_, K, C>,
+        key: KeyRef<'_>,
+        owner: &[u8],
+    ) -> Result<Released, KeyError> {
+        self.end_hold(host, key, End::Released { owner, portion: &Portion::Mutex, work: Work::Failed })
     }
 
     /// Gives several mutexes back, as far as the owner holds them; how many it held.
@@ -200,6 +219,9 @@ impl LockManager {
                 for (owner, fence) in everybody {
                     self.note_end(host.now, key, owner.as_bytes(), fence, end.by());
                 }
+                if let (End::Released { portion: Portion::Mutex, work: Work::Done, .. }, Some(fence)) = (end, fence) {
+                    self.end_coalescing(key, fence);
+                }
                 if !self.bindings.is_empty() {
                     self.unbind_ended(key, whose);
                 }
@@ -228,9 +250,22 @@ impl LockManager {
                 drop(entry);
                 self.put_off(queue, gate);
             }
-            None => remove_if_vacant(&mut entry),
+            None => {
+                remove_if_vacant(&mut entry);
+                drop(entry);
+            }
         }
+        // The first of them now, the others in the next turns.
+        while self.end_next_done(&mut host.clients) && !host.now.is_turn_over() {}
         Ok(released)
+    }
+
+    /// The work was done under this fence: takes the requests with COALESCE out of the queue, before it is served.
+    fn end_coalescing(&mut self, key: KeyRef<'_>, fence: Fence) {
+        if let Some(queue) = self.queues.id_of(key) {
+            self.queues.end_coalescing(queue, fence);
+            self.forget_if_closed(queue);
+        }
     }
 
     fn unbind_ended(&mut self, key: KeyRef<'_>, whose: Whose<'_>) {

@@ -24,6 +24,8 @@ pub struct Statistics {
     pub cancelled: u64,
     /// Waits that the same request, sent again, took over.
     pub superseded: u64,
+    /// Waits with COALESCE that a release answered.
+    pub coalesced: u64,
     /// Requests refused because their waiting would never have ended.
     pub deadlocks: u64,
     /// Requests refused because too many wait already.
@@ -83,6 +85,7 @@ impl Statistics {
     pub(super) fn count_outcome(&mut self, outcome: WaitOutcome) {
         match outcome {
             WaitOutcome::Granted { .. } => self.grants_after_wait += 1,
+            WaitOutcome::Done { .. } => self.coalesced += 1,
             WaitOutcome::TimedOut => self.wait_timeouts += 1,
             WaitOutcome::Cancelled => self.cancelled += 1,
             WaitOutcome::Superseded => self.superseded += 1,

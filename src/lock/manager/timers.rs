@@ -80,6 +80,7 @@ impl LockManager {
             || !self.overtaking.is_empty()
             || !self.ended.is_empty()
             || !self.endings.is_empty()
+            || self.queues.has_done()
             || self.deliveries.has_lost()
     }
 
@@ -120,7 +121,7 @@ impl LockManager {
     /// Whether requests are still to be told how they ended.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn has_endings(&self) -> bool {
-        !self.endings.is_empty()
+        !self.endings.is_empty() || self.queues.has_done()
     }
 
     /// Whether newcomers are granted what they ask for.
@@ -164,7 +165,7 @@ impl LockManager {
         let mut is_closed = false;
         loop {
             let mut gates = Vec::new();
-            let has_ended = self.end_next_request(&mut host.clients, host.now);
+            let has_ended = self.end_next_request(&mut host.clients, host.now) | self.end_next_done(&mut host.clients);
             if !is_closed {
                 gates.extend(self.take_back_next(host));
                 gates.extend(self.end_next_hold(host));
@@ -208,6 +209,8 @@ impl LockManager {
                 self.renew_session(host, id);
             }
             match timer {
+                // Its wait was over before, when the lock was released.
+                Some(Timer::WaitEnds(id)) if self.end_if_done(&mut host.clients, id) => {}
                 Some(Timer::WaitEnds(id)) => {
                     self.tell(&mut host.clients, id, WaitOutcome::TimedOut);
                     self.leave(host.now, id, Departure::MayComeBack);
@@ -330,7 +333,11 @@ mod tests {
             db: 0,
             names: &[b"k"],
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { limit: WaitLimit::Ms(NonZeroU64::new(200).unwrap()), may_come_back: false }),
+            wait: Some(Wait {
+                limit: WaitLimit::Ms(NonZeroU64::new(200).unwrap()),
+                may_come_back: false,
+                coalesces: false,
+            }),
             session: None,
         };
         let acquired = fixture.manager.acquire(&mut fixture.server.host(&now), request);

@@ -227,7 +227,7 @@ fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     let (b, now) = (owner("b"), fixture.server.now());
     let request = LockRequest { owner: b.as_ref(), claim: MUTEX, lease: Lease::Persist };
-    let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true });
+    let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: false });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
     let queued = fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap();
     let Acquired::Queued(id) = queued else { panic!("it waits") };
@@ -372,7 +372,11 @@ fn whose_time_runs_out_is_granted_nothing_any_more() {
             db: 0,
             names: &[b"k"],
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { limit: WaitLimit::Ms(NonZeroU64::new(500).unwrap()), may_come_back: false }),
+            wait: Some(Wait {
+                limit: WaitLimit::Ms(NonZeroU64::new(500).unwrap()),
+                may_come_back: false,
+                coalesces: false,
+            }),
             session: None,
         };
         assert!(matches!(fixture.manager.acquire(&mut fixture.server.host(&now), request), Ok(Acquired::Queued(_))));

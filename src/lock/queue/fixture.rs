@@ -74,6 +74,7 @@ impl Fixture {
             until: None,
             session: None,
             may_come_back: true,
+            coalesces: false,
         });
         self.note_holders(names);
         id

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::owners::{Known, Owners};
 use super::request::{Arrival, Others, OwnerId, Place, QueueId, QueuedRequest, Rank};
-use super::wait_queue::WaitQueue;
+use super::wait_queue::{Standing, WaitQueue};
 use super::waited_for::WaitedFor;
 use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
@@ -34,6 +34,11 @@ pub struct WaitQueues {
     owners: Owners,
     /// Kept places, the one gone longest first.
     away: BTreeMap<u64, RequestId>,
+    /// Requests with COALESCE that a release has answered, and that are still to be told, by their queue and the last
+    /// request before the release. They stand in no queue any more: a newcomer finds the key free at once.
+    done: BTreeMap<(QueueId, RequestId), Done>,
+    /// How many of them are waiters to be told, and no kept places.
+    done_waiters: usize,
     waited_for: WaitedFor,
     /// How many keys held no lock when they were inspected last.
     unheld: usize,
@@ -45,6 +50,14 @@ pub struct WaitQueues {
     /// How often a request or an owner was looked up: what a search costs.
     #[cfg(test)]
     pub(super) looked_up: std::cell::Cell<usize>,
+}
+
+/// The requests that one release has answered.
+#[derive(Clone, Debug)]
+struct Done {
+    /// Of the hold that was released.
+    fence: Fence,
+    requests: Standing,
 }
 
 /// What is there.
@@ -63,7 +76,7 @@ impl WaitQueues {
 
     /// How many requests wait; a kept place is no waiter.
     pub fn waiters(&self) -> usize {
-        self.requests.len() - self.away.len()
+        self.requests.len() - self.away.len() - self.done_waiters
     }
 
     /// How many places are kept.
@@ -131,16 +144,47 @@ impl WaitQueues {
         self.requests.get(&id)
     }
 
-    /// All of them, in no particular order.
+    /// All that are queued or keep their places, in no particular order.
     pub fn requests(&self) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
-        self.requests.iter().map(|(id, request)| (*id, request))
+        self.requests.iter().map(|(id, request)| (*id, request)).filter(|(id, request)| !self.is_done(*id, request))
+    }
+
+    /// The fence of the released hold that has answered this request, if one has.
+    pub fn done_by(&self, id: RequestId) -> Option<Fence> {
+        Some(self.done.get(&self.done_key(id, self.requests.get(&id)?)?)?.fence)
+    }
+
+    /// The next request that a release has answered and that is still to be told.
+    pub fn next_done(&self) -> Option<RequestId> {
+        let (_, Done { requests, .. }) = self.done.first_key_value()?;
+        let kept = || self.away.get(requests.away.first()?);
+        requests.present.first_key_value().map(|(_, id)| id).or_else(kept).copied()
+    }
+
+    /// Whether requests that a release has answered are still to be told.
+    #[inline]
+    pub fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    #[inline]
+    fn is_done(&self, id: RequestId, request: &QueuedRequest) -> bool {
+        self.has_done() && self.done_key(id, request).is_some()
+    }
+
+    /// A release answers all requests with COALESCE that were queued before it.
+    fn done_key(&self, id: RequestId, request: &QueuedRequest) -> Option<(QueueId, RequestId)> {
+        let queue = *request.queues.first().filter(|_| request.coalesces)?;
+        let (key, _) = self.done.range((queue, id)..=(queue, RequestId::LAST)).next()?;
+        Some(*key)
     }
 
     /// Every request in a queue, those that wait before the kept places.
     pub fn all_in(&self, id: QueueId) -> Vec<RequestId> {
         let Some(queue) = self.queues.get(&id) else { return Vec::new() };
-        let mut all: Vec<_> = queue.present.values().copied().collect();
-        all.extend(queue.away.iter().filter_map(|departure| self.away.get(departure)));
+        let mut all: Vec<_> = queue.present().map(|(_, id)| id).collect();
+        let away = queue.ordinary.away.iter().chain(&queue.coalescing.away);
+        all.extend(away.filter_map(|departure| self.away.get(departure)));
         all
     }
 
@@ -152,7 +196,8 @@ impl WaitQueues {
     /// The queued requests of an owner, whether their clients are there or away.
     pub fn requests_of(&self, db: i32, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
         let known = self.owners.id_of(db, owner).and_then(|id| self.owners.get(id));
-        known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id)
+        let listed = known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id);
+        listed.filter(|id| self.requests.get(id).is_some_and(|request| !self.is_done(*id, request)))
     }
 
     /// An owner that has requests in this database, queued or with a kept place.
@@ -173,7 +218,7 @@ impl WaitQueues {
         let range = (from, RequestId::FIRST)..=(to, RequestId::LAST);
         let listed = known.into_iter().flat_map(|known| known.listed.range(range.clone())).map(|(_, id)| *id);
         let queued = listed.filter_map(|id| Some((id, self.requests.get(&id)?)));
-        let waiting = queued.filter(|(_, request)| request.is_present() && is_wanted(&request.claim));
+        let waiting = queued.filter(|(id, request)| self.waits(*id, request) && is_wanted(&request.claim));
         let mut waiting: Vec<_> = waiting.map(|(id, request)| (request.place, id)).collect();
         waiting.sort_unstable();
         waiting.into_iter().map(|(_, id)| id).collect()
@@ -190,6 +235,7 @@ impl WaitQueues {
             self.requests.get(id).is_some_and(|queued| {
                 request.claim.is_retry_of(&queued.claim)
                     && queued.queues.len() == names.len()
+                    && !self.is_done(*id, queued)
                     && names.iter().filter_map(id_of).all(|queue| queued.stands_in(queue))
             })
         };
@@ -210,7 +256,7 @@ impl WaitQueues {
 
     /// The request that has been away longest of those who have a place in this queue.
     pub fn longest_away_in(&self, id: QueueId) -> Option<RequestId> {
-        self.away.get(self.queues.get(&id)?.away.first()?).copied()
+        self.away.get(&self.queues.get(&id)?.longest_away()?).copied()
     }
 
     /// Whether anybody may be waiting for this owner: false is certain, and spares the search for a deadlock. `holds`
@@ -232,7 +278,7 @@ impl WaitQueues {
         let range = (id, RequestId::FIRST)..=(id, RequestId::LAST);
         let mut listed = known.into_iter().flat_map(|known| known.listed.range(range.clone()));
         let earlier = listed.find_map(|(_, id)| {
-            self.requests.get(id).filter(|it| it.is_present() && !it.has_several_keys() && it.place < place)
+            self.requests.get(id).filter(|it| self.waits(*id, it) && !it.has_several_keys() && it.place < place)
         });
         earlier.is_some_and(|earlier| Share::default().with(&earlier.claim).covers(claim))
     }
@@ -268,7 +314,11 @@ impl WaitQueues {
 
     fn present<'a>(&'a self, known: &'a Known) -> impl Iterator<Item = (RequestId, &'a QueuedRequest)> + 'a {
         let queued = known.listed.iter().filter_map(|(_, id)| Some((*id, self.requests.get(id)?)));
-        queued.filter(|(_, request)| request.is_present())
+        queued.filter(|(id, request)| self.waits(*id, request))
+    }
+
+    fn waits(&self, id: RequestId, request: &QueuedRequest) -> bool {
+        request.is_present() && !self.is_done(id, request)
     }
 
     /// Whether nothing is left of those who waited.
@@ -278,6 +328,8 @@ impl WaitQueues {
             && self.requests.is_empty()
             && self.owners.is_empty()
             && self.away.is_empty()
+            && self.done.is_empty()
+            && self.done_waiters == 0
             && self.waited_for.is_empty()
             && self.unheld == 0
             && self.names.is_empty()
@@ -288,14 +340,14 @@ impl WaitQueues {
 impl WaitQueues {
     /// Puts a request into the wait queues of its keys.
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
-        let Arrival { request, db, names, place, since, until, session, may_come_back } = arrival;
+        let Arrival { request, db, names, place, since, until, session, may_come_back, coalesces } = arrival;
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.family())).collect();
         for queue in &queues {
             let queue = self.queues.get_mut(queue).expect("queue_for made it");
             queue.several += usize::from(queues.len() > 1);
-            queue.present.insert(place, id);
+            queue.standing_mut(coalesces).present.insert(place, id);
             queue.limit = request.claim.limit().or(queue.limit);
         }
         self.several += usize::from(queues.len() > 1);
@@ -313,6 +365,7 @@ impl WaitQueues {
             until,
             session,
             may_come_back,
+            coalesces,
             owner_id,
             listed_under,
             may_wait_elsewhere: false,
@@ -345,19 +398,17 @@ impl WaitQueues {
     /// Takes a request out for good, and the wait queues that are empty then.
     pub fn leave(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
+        self.leave_done(id, &request);
         match request.away {
             Some(away) => _ = self.away.remove(&away),
             None => self.several -= usize::from(request.has_several_keys()),
         }
         for queue_id in &request.queues {
             let Some(queue) = self.queues.get_mut(queue_id) else { continue };
-            match request.away {
-                Some(away) => _ = queue.away.remove(&away),
-                None => {
-                    queue.present.remove(&request.place);
-                    queue.several -= usize::from(request.has_several_keys());
-                    queue.elsewhere -= usize::from(request.may_wait_elsewhere);
-                }
+            queue.standing_mut(request.coalesces).remove(request.place, request.away);
+            if request.is_present() {
+                queue.several -= usize::from(request.has_several_keys());
+                queue.elsewhere -= usize::from(request.may_wait_elsewhere);
             }
             if queue.is_empty() {
                 self.close(*queue_id);
@@ -365,6 +416,28 @@ impl WaitQueues {
         }
         let others = self.owners.unlist(request.owner_id, request.listed_under, id);
         Some((request, others))
+    }
+
+    /// The key is released: takes all requests with COALESCE out of its queue, however many they are, and the queue if
+    /// no other is there. They are to be told one by one: [`WaitQueues::next_done`].
+    pub fn end_coalescing(&mut self, id: QueueId, fence: Fence) {
+        let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.coalescing.is_empty()) else { return };
+        let requests = std::mem::take(&mut queue.coalescing);
+        self.done_waiters += requests.present.len();
+        self.done.insert((id, RequestId(self.last_number)), Done { fence, requests });
+        if queue.is_empty() {
+            self.close(id);
+        }
+    }
+
+    fn leave_done(&mut self, id: RequestId, request: &QueuedRequest) {
+        let Some(key) = self.done_key(id, request) else { return };
+        let Some(Done { requests, .. }) = self.done.get_mut(&key) else { return };
+        requests.remove(request.place, request.away);
+        self.done_waiters -= usize::from(request.is_present());
+        if requests.is_empty() {
+            self.done.remove(&key);
+        }
     }
 
     /// The client is away: the request keeps its place, but is passed over.
@@ -376,10 +449,11 @@ impl WaitQueues {
         self.several -= usize::from(request.has_several_keys());
         for queue in &request.queues {
             if let Some(queue) = self.queues.get_mut(queue) {
-                queue.present.remove(&request.place);
+                let standing = queue.standing_mut(request.coalesces);
+                standing.present.remove(&request.place);
+                standing.away.insert(departure);
                 queue.several -= usize::from(request.has_several_keys());
                 queue.elsewhere -= usize::from(request.may_wait_elsewhere);
-                queue.away.insert(departure);
             }
         }
     }
@@ -391,8 +465,9 @@ impl WaitQueues {
         request.place = after;
         for queue in &request.queues {
             if let Some(queue) = self.queues.get_mut(queue) {
-                queue.present.remove(&before);
-                queue.present.insert(after, id);
+                // An upgrade of a read/write lock has no COALESCE.
+                queue.ordinary.present.remove(&before);
+                queue.ordinary.present.insert(after, id);
             }
         }
     }
@@ -456,7 +531,7 @@ impl WaitQueues {
         if let Some(id) = self.id_of(key) {
             let queue = self.queues.get_mut(&id).expect("by_key names queues that exist");
             // Only kept places are left: the family is the newcomer's.
-            if queue.present.is_empty() && queue.family != family {
+            if queue.waiters() == 0 && queue.family != family {
                 queue.family = family;
                 queue.limit = None;
             }

@@ -79,6 +79,8 @@ pub struct Arrival<'a> {
     pub session: Option<ClientId>,
     /// Whether it may keep its place when it goes away: not for a token that the server made.
     pub may_come_back: bool,
+    /// Whether a release of the key answers it. Only of a request for one mutex.
+    pub coalesces: bool,
 }
 
 /// A request that is queued, or keeps its place while its client is away.
@@ -104,6 +106,8 @@ pub struct QueuedRequest {
     pub session: Option<ClientId>,
     /// Whether it may keep its place when it goes away: not for a token that the server made.
     pub may_come_back: bool,
+    /// Whether a release of the key answers it (COALESCE). Only of a request for one mutex.
+    pub coalesces: bool,
     /// Its owner's number.
     pub(super) owner_id: OwnerId,
     /// The queue under which the requests of its owner are found: the smallest of `queues`.

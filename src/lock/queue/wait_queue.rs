@@ -1,7 +1,7 @@
 //! The wait queue of one key: its requests in the order of their places.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use super::request::Place;
 use crate::key::{Key, RequestId};
@@ -29,13 +29,47 @@ pub struct WaitQueue {
     /// The latest fence under the key when it was inspected last; `None`: it was free, or is not known. Another fence
     /// is another value: RENAME, RESTORE and the like have put it there.
     pub seen: Option<Fence>,
-    pub(super) present: BTreeMap<Place, RequestId>,
-    /// Kept places, by their departures.
-    pub(super) away: BTreeSet<u64>,
+    /// The requests without COALESCE.
+    pub(super) ordinary: Standing,
+    /// The requests with COALESCE, apart: a release answers all of them at once.
+    pub(super) coalescing: Standing,
     /// How many of those who wait want other keys too.
     pub(super) several: usize,
     /// How many of them may wait elsewhere, too.
     pub(super) elsewhere: usize,
+}
+
+/// Requests in the order of their places.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Standing {
+    pub present: BTreeMap<Place, RequestId>,
+    /// Kept places, by their departures.
+    pub away: BTreeSet<u64>,
+}
+
+impl Standing {
+    pub fn is_empty(&self) -> bool {
+        self.present.is_empty() && self.away.is_empty()
+    }
+
+    pub fn remove(&mut self, place: Place, departure: Option<u64>) {
+        match departure {
+            Some(departure) => _ = self.away.remove(&departure),
+            None => _ = self.present.remove(&place),
+        }
+    }
+
+    fn range(&self, places: impl RangeBounds<Place>) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+        self.present.range(places).map(|(place, id)| (*place, *id))
+    }
+
+    fn first(&self) -> Option<(Place, RequestId)> {
+        self.present.first_key_value().map(|(place, id)| (*place, *id))
+    }
+
+    fn last(&self) -> Option<(Place, RequestId)> {
+        self.present.last_key_value().map(|(place, id)| (*place, *id))
+    }
 }
 
 impl WaitQueue {
@@ -45,53 +79,76 @@ impl WaitQueue {
             family,
             limit: None,
             seen: None,
-            present: BTreeMap::new(),
-            away: BTreeSet::new(),
+            ordinary: Standing::default(),
+            coalescing: Standing::default(),
             several: 0,
             elsewhere: 0,
         }
     }
 
+    pub(super) fn standing_mut(&mut self, coalesces: bool) -> &mut Standing {
+        if coalesces {
+            &mut self.coalescing
+        } else {
+            &mut self.ordinary
+        }
+    }
+
     /// The requests whose clients are there, first come first.
-    pub fn present(&self) -> impl DoubleEndedIterator<Item = (Place, RequestId)> + '_ {
-        self.present.iter().map(|(place, id)| (*place, *id))
+    pub fn present(&self) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+        self.range(..)
+    }
+
+    /// Requests with and without COALESCE, in one order.
+    fn range(&self, places: impl RangeBounds<Place> + Clone) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+        let mut ordinary = self.ordinary.range(places.clone()).peekable();
+        let mut coalescing = self.coalescing.range(places).peekable();
+        std::iter::from_fn(move || match (ordinary.peek(), coalescing.peek()) {
+            (Some(one), Some(other)) if other < one => coalescing.next(),
+            (None, _) => coalescing.next(),
+            (Some(_), _) => ordinary.next(),
+        })
     }
 
     /// The head: the request whose turn is next.
     pub fn first(&self) -> Option<RequestId> {
-        self.present.first_key_value().map(|(_, id)| *id)
+        self.head().map(|(_, id)| id)
+    }
+
+    fn head(&self) -> Option<(Place, RequestId)> {
+        self.ordinary.first().into_iter().chain(self.coalescing.first()).min()
     }
 
     /// The request that came last, and where it stands.
     pub fn last(&self) -> Option<(Place, RequestId)> {
-        self.present.last_key_value().map(|(place, id)| (*place, *id))
+        self.ordinary.last().max(self.coalescing.last())
     }
 
     /// Where the head stands.
     #[inline]
     pub fn first_place(&self) -> Option<Place> {
-        self.present.first_key_value().map(|(place, _)| *place)
+        self.head().map(|(place, _)| place)
     }
 
     /// The next one behind this place; without one the head.
     pub fn next_after(&self, place: Option<Place>) -> Option<(Place, RequestId)> {
         let from = place.map_or(Bound::Unbounded, Bound::Excluded);
-        self.present.range((from, Bound::Unbounded)).next().map(|(place, id)| (*place, *id))
+        self.range((from, Bound::Unbounded)).next()
     }
 
     /// The requests from this place on.
     pub fn present_from(&self, place: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
-        self.present.range(place..).map(|(place, id)| (*place, *id))
+        self.range(place..)
     }
 
     /// The requests from one place on, up to another that is behind it.
     pub(super) fn present_between(&self, from: Place, to: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
-        self.present.range(from..to).map(|(place, id)| (*place, *id))
+        self.range(from..to)
     }
 
     /// Whether anybody waits behind this place.
     pub fn is_anybody_behind(&self, place: Place) -> bool {
-        self.present.last_key_value().is_some_and(|(last, _)| *last > place)
+        self.last().is_some_and(|(last, _)| last > place)
     }
 
     /// Whether some of those who wait want other keys too.
@@ -101,12 +158,17 @@ impl WaitQueue {
 
     /// How many wait; a kept place is no waiter.
     pub fn waiters(&self) -> usize {
-        self.present.len()
+        self.ordinary.present.len() + self.coalescing.present.len()
     }
 
     /// How many places are kept.
     pub fn kept_places(&self) -> usize {
-        self.away.len()
+        self.ordinary.away.len() + self.coalescing.away.len()
+    }
+
+    /// The departure of the kept place that was left first.
+    pub(super) fn longest_away(&self) -> Option<u64> {
+        self.ordinary.away.first().into_iter().chain(self.coalescing.away.first()).min().copied()
     }
 
     /// A queued claim as it counts now: under the LIMIT of the newest request.
@@ -116,10 +178,10 @@ impl WaitQueue {
 
     /// Whether one is left, who waits or keeps a place.
     pub fn is_last(&self) -> bool {
-        self.present.len() + self.away.len() == 1
+        self.waiters() + self.kept_places() == 1
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.present.is_empty() && self.away.is_empty()
+        self.ordinary.is_empty() && self.coalescing.is_empty()
     }
 }

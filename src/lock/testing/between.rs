@@ -42,7 +42,12 @@ pub(super) fn check_nobody_gets_in_between(rules: &Rules, chance: usize) {
     there.outcomes = Some(Vec::new());
     let asked = there.ask(&key, "newcomer", claim, None);
     assert!(!matches!(asked, Ok(Acquired::Granted(_))), "{key:?} is granted past those who wait: {asked:?}");
-    let newcomer = there.ask(&key, "newcomer", claim, Some(Wait { limit: WaitLimit::Forever, may_come_back: false }));
+    let newcomer = there.ask(
+        &key,
+        "newcomer",
+        claim,
+        Some(Wait { limit: WaitLimit::Forever, may_come_back: false, coalesces: false }),
+    );
     assert!(!matches!(newcomer, Ok(Acquired::Granted(_))), "{key:?} is granted past those who wait: {newcomer:?}");
     match ELSE[chance / 7 % ELSE.len()] {
         Else::Nothing => {}
@@ -108,7 +113,7 @@ impl Rules {
         let Some(queued) = self.manager.queues().request(id).cloned() else { return };
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-        let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true });
+        let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: queued.coalesces });
         let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
         let now = self.server.now();
         // Where no place is kept, the place of a connection that has ended is lost.

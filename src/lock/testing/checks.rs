@@ -177,7 +177,7 @@ pub(super) fn check_nobody_is_left_behind(rules: &mut Rules) {
 
 /// A release of all that the owner had leaves it nothing of that key, if it waits for nothing more.
 pub(super) fn check_release(command: &Command, rules: &Rules) {
-    let Command::Release { keys, owner, claim } = command else { return };
+    let Command::Release { keys, owner, claim, .. } = command else { return };
     let gives_all = *claim == Claim::Mutex || claim.holds() == Holds::Exactly(0);
     let [key] = keys[..] else { return };
     if let (true, Some(Stored::Lock(lock, until))) = (gives_all, rules.server.keyspace.primary.get(&to_key(key))) {

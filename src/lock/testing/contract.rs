@@ -108,6 +108,8 @@ pub struct Acquire {
     pub block: Option<Ms>,
     /// `SESSION`.
     pub session: bool,
+    /// `COALESCE`, if it waits: only for one mutex.
+    pub coalesce: bool,
     /// `NOTIFY`, if it waits: it is told by a message, and its connection is not blocked.
     pub notify: bool,
 }
@@ -125,6 +127,8 @@ pub enum Command {
         owner: Word,
         /// What.
         claim: Claim,
+        /// `FAILED`: only of one mutex.
+        failed: bool,
     },
     /// `*.RENEW key owner [lease]`
     Renew {
@@ -202,6 +206,8 @@ pub enum Refusal {
 pub enum Answer<F = Grant> {
     /// It holds so many now, under this fence.
     Granted(F, u32),
+    /// `[nil, fence]`: the work was done by the hold with this fence.
+    Done(F),
     /// nil
     TimedOut,
     /// `UNBLOCKED cancelled`

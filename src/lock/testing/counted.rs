@@ -16,6 +16,7 @@ pub(super) struct Counted {
     wait_timeouts: u64,
     cancelled: u64,
     superseded: u64,
+    coalesced: u64,
     deadlocks: u64,
     max_waiters_refusals: u64,
     grace_refusals: u64,
@@ -41,6 +42,7 @@ impl Counted {
             Answer::TimedOut => self.wait_timeouts += 1,
             Answer::Cancelled => self.cancelled += 1,
             Answer::Superseded => self.superseded += 1,
+            Answer::Done(_) => self.coalesced += 1,
             Answer::Refused(_) | Answer::TryAgain | Answer::Demoted => {}
         }
     }
@@ -57,6 +59,7 @@ impl Counted {
             wait_timeouts,
             cancelled,
             superseded,
+            coalesced: statistics.coalesced,
             deadlocks,
             max_waiters_refusals: statistics.max_waiters_refusals,
             grace_refusals: statistics.grace_refusals,

@@ -48,7 +48,8 @@ impl Model {
             let asked = &request.asked;
             let (owner, until) = (label(asked.owner), wait_ahead(request.until));
             let away = request.away.map(|(_, until)| until - monotonic);
-            write!(text, "{owner} {:?} {:?} {until} {away:?} {},", asked.keys, asked.claim, request.is_upgrade)
+            let (keys, claim, is_upgrade, coalesce) = (&asked.keys, asked.claim, request.is_upgrade, asked.coalesce);
+            write!(text, "{owner} {keys:?} {claim:?} {until} {away:?} {is_upgrade} {coalesce},")
                 .expect("a string takes all");
         }
         let grace = self.grace.map(|(_, until)| until - monotonic);

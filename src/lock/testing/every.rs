@@ -63,8 +63,10 @@ impl World {
         let mut steps = Vec::new();
         let [(first, kind), (second, _)] = self.keys;
         for (client, owner) in (0..).zip(OWNERS) {
-            let acquire = |keys: &[Word], claim, block, session| {
+            // Who asks with SESSION shares the work, where it can be shared.
+            let acquire = |keys: &[Word], claim, block: Option<Ms>, session| {
                 let (keys, lease) = (keys.to_vec(), Some(LEASE));
+                let coalesce = session && block.is_some() && claim == Claim::Mutex;
                 Step::Send(Command::Acquire(Acquire {
                     number: 0,
                     client,
@@ -74,10 +76,13 @@ impl World {
                     lease,
                     block,
                     session,
+                    coalesce,
                     notify: false,
                 }))
             };
-            let release = |keys: &[Word], claim| Step::Send(Command::Release { keys: keys.to_vec(), owner, claim });
+            let release = |keys: &[Word], claim| {
+                Step::Send(Command::Release { keys: keys.to_vec(), owner, claim, failed: false })
+            };
             for ((key, _), claims) in self.keys.iter().zip(self.claims) {
                 steps.extend(claims.iter().map(|claim| acquire(&[key], *claim, Some(0), false)));
                 steps.extend(claims.iter().map(|claim| release(&[key], *claim)));
@@ -87,6 +92,10 @@ impl World {
             if self.keys.iter().all(|(_, kind)| *kind == Kind::Mutex) {
                 steps.push(acquire(&[first, second], Claim::Mutex, Some(0), false));
                 steps.push(release(&[first, second], Claim::Mutex));
+            }
+            if kind == Kind::Mutex {
+                let (keys, claim) = (vec![first], Claim::Mutex);
+                steps.push(Step::Send(Command::Release { keys, owner, claim, failed: true }));
             }
             steps.push(Step::Send(Command::Break { key: first, owner: Some(owner) }));
             steps.push(Step::Send(Command::Cancel { key: first, owner }));

@@ -38,7 +38,18 @@ impl World {
         self.connections += 1;
         let (client, keys) = (self.connections, keys.to_vec());
         let lease = Some(10_000);
-        let asked = Acquire { number: 0, client, keys, owner, claim, lease, block, session: false, notify: false };
+        let asked = Acquire {
+            number: 0,
+            client,
+            keys,
+            owner,
+            claim,
+            lease,
+            block,
+            session: false,
+            coalesce: false,
+            notify: false,
+        };
         self.send(Command::Acquire(asked))
     }
 
@@ -47,7 +58,8 @@ impl World {
         self.connections += 1;
         let (client, keys, claim) = (self.connections, vec![key], Claim::Permits(3, Holds::By(1)));
         let (lease, session, notify) = (Some(lease), false, false);
-        let asked = Acquire { number: 0, client, keys, owner, claim, lease, block: None, session, notify };
+        let asked =
+            Acquire { number: 0, client, keys, owner, claim, lease, block: None, session, coalesce: false, notify };
         assert!(matches!(self.send(Command::Acquire(asked)), Outcome::Granted(..)));
     }
 
@@ -74,7 +86,7 @@ impl World {
     }
 
     fn release(&mut self, key: Word, owner: Word) {
-        let released = self.send(Command::Release { keys: vec![key], owner, claim: Claim::Mutex });
+        let released = self.send(Command::Release { keys: vec![key], owner, claim: Claim::Mutex, failed: false });
         assert_eq!(released, Outcome::Released(0));
     }
 
@@ -360,7 +372,7 @@ fn a_retry_keeps_its_place_among_its_owners_requests() {
     for holds in [Holds::Exactly(1), Holds::By(1), Holds::Exactly(2), Holds::By(1)] {
         assert_eq!(world.ask(&["r"], "q", one(holds), Some(0)), Outcome::Queued);
     }
-    world.send(Command::Release { keys: vec!["r"], owner: "p", claim: one(Holds::Exactly(0)) });
+    world.send(Command::Release { keys: vec!["r"], owner: "p", claim: one(Holds::Exactly(0)), failed: false });
     let granted = world.told().iter().filter_map(|told| match told {
         Answer::Granted(_, holds) => Some(*holds),
         _ => None,
@@ -387,7 +399,8 @@ fn holders_whose_leases_are_over_are_no_lock_for_a_release_of_several() {
     world.happen(Event::Expire("a", Some(5)));
     world.happen(Event::Expire("a", Some(500)));
     world.pass(10);
-    let released = world.send(Command::Release { keys: vec!["a", "b"], owner: "o", claim: Claim::Mutex });
+    let released =
+        world.send(Command::Release { keys: vec!["a", "b"], owner: "o", claim: Claim::Mutex, failed: false });
     assert_eq!(released, Outcome::Released(0));
 }
 
@@ -411,7 +424,18 @@ fn a_clock_that_is_set_moves_leases_and_nothing_else() {
     assert_eq!(world.ask(&["a"], "q", Claim::Mutex, Some(200)), Outcome::Queued);
     let (keys, claim) = (vec!["b"], Claim::Mutex);
     let (lease, notify) = (Some(300), false);
-    let bound = Acquire { number: 0, client: 0, keys, owner: "o", claim, lease, block: None, session: true, notify };
+    let bound = Acquire {
+        number: 0,
+        client: 0,
+        keys,
+        owner: "o",
+        claim,
+        lease,
+        block: None,
+        session: true,
+        coalesce: false,
+        notify,
+    };
     world.send(Command::Acquire(bound));
     for by_ms in [250, 250, 250, 250, -999] {
         world.simulation.play(&Step::SetClock(by_ms));
@@ -510,10 +534,10 @@ fn a_place_that_was_kept_for_a_reader_is_none_for_a_writer() {
     assert_eq!(world.ask(&["w"], "a", write, Some(1)), Outcome::Queued);
     world.pass(1);
     assert_eq!(world.told(), [Answer::TimedOut]);
-    world.send(Command::Release { keys: vec!["w"], owner: "a", claim: read });
+    world.send(Command::Release { keys: vec!["w"], owner: "a", claim: read, failed: false });
     assert_eq!(world.ask(&["w"], "b", write, Some(0)), Outcome::Queued);
     assert_eq!(world.ask(&["w"], "a", write, Some(0)), Outcome::Queued);
-    world.send(Command::Release { keys: vec!["w"], owner: "c", claim: read });
+    world.send(Command::Release { keys: vec!["w"], owner: "c", claim: read, failed: false });
     assert!(matches!(world.told()[1..], [Answer::Granted(..)]));
     assert!(world.holds("w", "b") && !world.holds("w", "a"));
 }
@@ -563,7 +587,12 @@ fn a_time_to_live_that_is_set_after_a_refusal_of_writes_is_no_later_for_it() {
     let mut world = World::new();
     world.share("t", "q", 3);
     world.share("t", "p", 400);
-    world.send(Command::Release { keys: vec!["t"], owner: "p", claim: Claim::Permits(3, Holds::Exactly(0)) });
+    world.send(Command::Release {
+        keys: vec!["t"],
+        owner: "p",
+        claim: Claim::Permits(3, Holds::Exactly(0)),
+        failed: false,
+    });
     world.share("s", "q", 100);
     world.happen(Event::Writes(Writes::Refused));
     world.pass(20);

@@ -13,6 +13,8 @@
 //!   that was kept for a request of the other rank is not taken up;
 //! - the LIMIT of a semaphore that RENAME or RESTORE brings is the newest one of its key;
 //! - a grant that nobody heard is taken back when nobody else has a turn; the fence and lease of an older hold stay;
+//! - MLOCK.RELEASE releases each of its keys, for requests with COALESCE too; the flag of the newest retry counts;
+//! - in the search for a deadlock a request with COALESCE waits as any other;
 //! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
 //! - a session's renewal that meets a server that refuses writes is tried again after 10 ms, and none before;
 //! - the wall clock is set: what is over by it then has ended, also a session's lease; after that every lease of a
@@ -160,7 +162,7 @@ impl Model {
         self.expire();
         let outcome = match command {
             Command::Acquire(asked) => self.acquire(asked),
-            Command::Release { keys, owner, claim } => self.release(keys, owner, *claim),
+            Command::Release { keys, owner, claim, failed } => self.release(keys, owner, *claim, *failed),
             Command::Renew { keys, owner, kind, lease } => self.renew(keys, owner, *kind, *lease),
             Command::Break { key, owner } => self.break_holds(key, *owner),
             Command::Cancel { key, owner } => self.cancel(key, owner),
@@ -249,12 +251,12 @@ impl Model {
         }
     }
 
-    fn release(&mut self, keys: &[Word], owner: Word, claim: Claim) -> Result<Outcome, Refusal> {
+    fn release(&mut self, keys: &[Word], owner: Word, claim: Claim, failed: bool) -> Result<Outcome, Refusal> {
         keys.iter().try_for_each(|key| self.check_kind(key, claim.kind()))?;
         let mut released = 0;
         for key in keys {
             let Some(holder) = self.holder(key, owner) else { continue };
-            let held = *holder.count(claim);
+            let (held, grant) = (*holder.count(claim), holder.grant);
             let left = match claim.holds() {
                 _ if claim == Claim::Mutex => 0,
                 _ if held == 0 => return Ok(Outcome::NotHeld),
@@ -265,6 +267,9 @@ impl Model {
             if left < held {
                 *holder.count(claim) = left;
                 self.holders_changed(key);
+                if !failed && claim == Claim::Mutex {
+                    self.answer_all_that_coalesce(key, grant);
+                }
             }
             if keys.len() == 1 {
                 return Ok(Outcome::Released(left));
@@ -272,6 +277,16 @@ impl Model {
             released += 1;
         }
         Ok(if keys.len() == 1 { Outcome::NotHeld } else { Outcome::Released(released) })
+    }
+
+    /// "When the holder releases the lock, every request with COALESCE that waits for the key is answered
+    /// `[nil, fence]`, wherever it stands; an answered request keeps no place": a request that is away neither.
+    fn answer_all_that_coalesce(&mut self, key: Word, grant: Grant) {
+        let is_meant = |request: &Request| request.asked.coalesce && request.asked.keys.contains(&key);
+        let meant = self.requests.iter().filter(|request| is_meant(request) && request.away.is_none());
+        let answers: Vec<_> = meant.map(|request| (request.asked.number, Answer::Done(grant))).collect();
+        self.answers.extend(answers);
+        self.requests.retain(|request| !is_meant(request));
     }
 
     fn renew(&mut self, keys: &[Word], owner: Word, kind: Kind, lease: Option<Option<Ms>>) -> Result<Outcome, Refusal> {

@@ -60,7 +60,7 @@ impl Rules {
         let mut host = self.server.host(now);
         match command {
             Command::Acquire(asked) => self.acquire(asked),
-            Command::Release { keys, owner, claim } => {
+            Command::Release { keys, owner, claim, failed } => {
                 let (names, portion) = (names(keys), portion(*claim));
                 let released = match &names[..] {
                     [name] => {
@@ -68,7 +68,10 @@ impl Rules {
                         let owner = owner.as_bytes();
                         let now_us = || now.us();
                         let released = self.manager.release_alone(now_us, key, || host.keys.open(key), owner, &portion);
-                        released.unwrap_or_else(|| self.manager.release(&mut host, key, owner, &portion))
+                        released.unwrap_or_else(|| match failed {
+                            true => self.manager.release_failed(&mut host, key, owner),
+                            false => self.manager.release(&mut host, key, owner, &portion),
+                        })
                     }
                     _ => {
                         let released = self.manager.release_several(&mut host, 0, &names, owner.as_bytes());
@@ -109,7 +112,7 @@ impl Rules {
             db: 0,
             names: &names(&asked.keys),
             request: value::LockRequest { owner, claim: claim(asked.claim), lease: to_lease(asked.lease) },
-            wait: limit.map(|limit| Wait { limit, may_come_back: true }),
+            wait: limit.map(|limit| Wait { limit, may_come_back: true, coalesces: asked.coalesce }),
             session: asked.session.then_some(ClientId(asked.client)),
         };
         let acquired = match self.acquire_alone(&request) {
@@ -355,6 +358,7 @@ fn refusal(error: KeyError) -> Refusal {
 fn to_answer(outcome: WaitOutcome) -> Answer<Fence> {
     match outcome {
         WaitOutcome::Granted { fence, holds } => Answer::Granted(fence, holds),
+        WaitOutcome::Done { fence } => Answer::Done(fence),
         WaitOutcome::TimedOut => Answer::TimedOut,
         WaitOutcome::Cancelled => Answer::Cancelled,
         WaitOutcome::Superseded => Answer::Superseded,

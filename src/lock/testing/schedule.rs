@@ -215,15 +215,19 @@ fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
     let who = rng.below(cast.owners.len());
     let session = rng.once_in(6);
     let lease = if !session && rng.once_in(8) { None } else { Some(rng.pick(&[3, 30, 100, 400])) };
+    let claim = claim(rng, kind);
+    let block = (!rng.once_in(5)).then(|| rng.pick(&[0, 0, 10, 50, 300]));
+    let coalesce = block.is_some() && keys.len() == 1 && claim == Claim::Mutex && rng.once_in(2);
     Command::Acquire(Acquire {
         number: 0,
         client: (2 * who + rng.below(2)) as u64,
         keys,
         owner: cast.owners[who],
-        claim: claim(rng, kind),
+        claim,
         lease,
-        block: (!rng.once_in(5)).then(|| rng.pick(&[0, 0, 10, 50, 300])),
+        block,
         session,
+        coalesce,
         notify: rng.once_in(3),
     })
 }
@@ -231,7 +235,9 @@ fn acquire(rng: &mut Rng, cast: &Cast) -> Command {
 fn together(rng: &mut Rng, cast: &Cast) -> Step {
     let command = |rng: &mut Rng| match rng.below(7) {
         0..=2 => match acquire(rng, cast) {
-            Command::Acquire(asked) => Command::Acquire(Acquire { block: None, session: false, ..asked }),
+            Command::Acquire(asked) => {
+                Command::Acquire(Acquire { block: None, session: false, coalesce: false, ..asked })
+            }
             other => other,
         },
         3 => renew(rng, cast),
@@ -270,7 +276,8 @@ fn release(rng: &mut Rng, cast: &Cast) -> Command {
         Claim::Permits(limit, _) if rng.once_in(3) => Claim::Permits(limit, Holds::Exactly(0)),
         claim => claim,
     };
-    Command::Release { keys, owner: rng.pick(cast.owners), claim }
+    let failed = keys.len() == 1 && claim == Claim::Mutex && rng.once_in(3);
+    Command::Release { keys, owner: rng.pick(cast.owners), claim, failed }
 }
 
 fn break_holds(rng: &mut Rng, cast: &Cast) -> Command {

@@ -59,6 +59,7 @@ fn write(section: &Section, state: &State) {
         ("wait_timeouts", statistics.wait_timeouts),
         ("cancelled", statistics.cancelled),
         ("superseded", statistics.superseded),
+        ("coalesced", statistics.coalesced),
         ("deadlocks", statistics.deadlocks),
         ("max_waiters_refusals", statistics.max_waiters_refusals),
         ("grace_refusals", statistics.grace_refusals),

@@ -12,7 +12,7 @@ use command::errors::{self, ErrorReply};
 use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{ReleaseCommand, RenewCommand, ScanCommand, Token, MAX_LEASE_MS};
-use lock::manager::release::Whose;
+use lock::manager::release::{Whose, Work};
 use lock::value::claim::{Claim, Count, Mode, Portion};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, WaitLimit};
@@ -134,6 +134,8 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
     let session = wait.session.then(|| vec![b"SESSION".to_vec()]);
     assert!(!(wait.session && *lease == Lease::Persist), "a session without an end");
     options.extend(session);
+    assert!(!wait.coalesce || wait.block.is_some() && prefix == Prefix::Lock, "COALESCE without BLOCK");
+    options.extend(wait.coalesce.then(|| vec![b"Coalesce".to_vec()]));
     options.extend(wait.block.map(|limit| match limit {
         WaitLimit::Ms(ms) => option("BLOCK", ms),
         WaitLimit::Forever => option("BLOCK", 0),
@@ -150,7 +152,8 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
     assert!(wait.channel_argument.is_none() || wait.block.is_some(), "NOTIFY without BLOCK");
     options.extend(wait.channel_argument.map(|_| option("NOTIFY", "channel")));
     let is_notified = wait.channel_argument.is_some();
-    let says = format!("{keys:?} {token:?} {claim:?} {lease:?} {:?} {} {is_notified}", wait.block, wait.session);
+    let how = format!("{:?} {} {}", wait.block, wait.coalesce, wait.session);
+    let says = format!("{keys:?} {token:?} {claim:?} {lease:?} {how} {is_notified}");
     Printed {
         head: head(prefix, keys, token, mode),
         options: options.into_iter().filter(|option| !option.is_empty()).collect(),
@@ -159,14 +162,15 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
 }
 
 fn release(prefix: Prefix, asked: &ReleaseCommand<'_, &[u8]>) -> Printed {
-    let ReleaseCommand { keys, owner, portion } = asked;
+    let ReleaseCommand { keys, owner, portion, work } = asked;
     let (mode, option) = match *portion {
         Portion::Mutex => (None, None),
         Portion::Reentrant(count) => (None, Some(holds(count))),
         Portion::ReadWrite(mode, count) => (Some(mode), Some(holds(count))),
         Portion::Permits(count) => (None, Some(permits(count))),
     };
-    let options = option.into_iter().filter(|option| !option.is_empty()).collect();
+    let failed = (*work == Work::Failed).then(|| vec![b"failed".to_vec()]);
+    let options = option.into_iter().chain(failed).filter(|option| !option.is_empty()).collect();
     Printed { head: head(prefix, keys, checked(*owner), mode), options, says: says(asked) }
 }
 

@@ -117,6 +117,13 @@ fn waits_that_end_otherwise() {
     assert!(first.reply().is_error());
     assert_counted(&server, &before, &[("superseded", 1)], "");
 
+    hold(&mut client, "m", "a");
+    let before = counts(&server);
+    let mut sharing = Waiter::park(&server, "LOCK.ACQUIRE m c BLOCK 0 COALESCE");
+    client.run("LOCK.RELEASE m a");
+    assert!(!sharing.reply().is_error());
+    assert_counted(&server, &before, &[("releases", 1), ("coalesced", 1)], "");
+
     let before = counts(&server);
     hold(&mut client, "l", "b");
     client.run("LOCK.ACQUIRE l a BLOCK 100");

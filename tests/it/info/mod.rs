@@ -28,13 +28,14 @@ const STATE: [&str; 11] = [
 ];
 
 /// Everything that is counted since the start.
-const COUNTERS: [&str; 16] = [
+const COUNTERS: [&str; 17] = [
     "grants_immediate",
     "grants_after_wait",
     "not_granted",
     "wait_timeouts",
     "cancelled",
     "superseded",
+    "coalesced",
     "deadlocks",
     "max_waiters_refusals",
     "grace_refusals",

@@ -7,7 +7,8 @@ use super::driver::Driver;
 
 fn acquire(client: u64, owner: Word, lease: Option<Ms>, block: Option<Ms>) -> Step {
     let (keys, claim) = (vec!["a"], Claim::Mutex);
-    let asked = Acquire { number: 0, client, keys, owner, claim, lease, block, session: false, notify: false };
+    let asked =
+        Acquire { number: 0, client, keys, owner, claim, lease, block, session: false, coalesce: false, notify: false };
     Step::Send(Command::Acquire(asked))
 }
 

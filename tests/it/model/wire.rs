@@ -46,18 +46,20 @@ pub fn line(command: &Command) -> String {
             line += &lease(asked.lease);
             if let Some(block) = asked.block {
                 line += &format!(" BLOCK {block}");
+                line += if asked.coalesce { " COALESCE" } else { "" };
                 if asked.notify {
                     line += &format!(" NOTIFY {}", channel(asked.number));
                 }
             }
             line + if asked.session { " SESSION" } else { "" }
         }
-        Command::Release { keys, owner, claim: given_back } => {
+        Command::Release { keys, owner, claim: given_back, failed } => {
             let given_back = match given_back {
                 Claim::Permits(_, holds) => permits(*holds),
                 other => claim(*other),
             };
-            format!("{} {owner}{given_back}", head(kind_of(command), "RELEASE", keys))
+            let failed = if *failed { " FAILED" } else { "" };
+            format!("{} {owner}{given_back}{failed}", head(kind_of(command), "RELEASE", keys))
         }
         Command::Renew { keys, owner, kind, lease: given } => {
             format!("{} {owner}{}", head(*kind, "RENEW", keys), given.map_or(String::new(), lease))
@@ -191,6 +193,9 @@ pub fn told_by_reply(asked: &Acquire, reply: &Reply) -> Told<i64> {
         Some((fence, holds)) => (format!("granted {holds}"), Some(fence)),
         None if reply.is_nil() => ("nil".into(), None),
         None => match reply {
+            Reply::Array(items) if matches!(items[..], [Reply::Null | Reply::NullBulk, Reply::Int(_)]) => {
+                ("done".into(), Some(items[1].int()))
+            }
             Reply::Error(text) if text.starts_with("UNBLOCKED") => (text.clone(), None),
             Reply::Error(text) => (text.split(' ').next().unwrap_or_default().into(), None),
             other => (format!("{other:?}"), None),
@@ -207,6 +212,7 @@ pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
     }
     match (json["outcome"].as_str(), json["fence"].as_i64(), json["holds"].as_i64()) {
         (Some("granted"), Some(fence), Some(holds)) => (format!("granted {holds}"), Some(fence)),
+        (Some("done"), Some(fence), None) => ("done".into(), Some(fence)),
         (Some(outcome), None, None) if outcome != "granted" => (outcome.into(), None),
         _ => strange,
     }
@@ -216,6 +222,7 @@ pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
 pub fn to_be_told(asked: &Acquire, answer: Answer) -> Told<Grant> {
     let (by_reply, by_message) = match answer {
         Answer::Granted(grant, holds) => return (format!("granted {holds}"), Some(grant)),
+        Answer::Done(grant) => return ("done".into(), Some(grant)),
         Answer::TimedOut => ("nil", "timeout"),
         Answer::Cancelled => ("UNBLOCKED cancelled", "cancelled"),
         Answer::Superseded => ("UNBLOCKED superseded by a newer request", "unblocked"),

@@ -94,7 +94,8 @@ macro_rules! chapters {
 }
 
 chapters! {
-    words families mutex reentrant rwlock semaphore mlock waiting deadlock endings notify sessions exec looking settings
+    words families mutex reentrant rwlock semaphore mlock waiting coalesce deadlock endings notify sessions exec looking
+    settings
     lasting
 }
 

@@ -1,0 +1,301 @@
+//! Tests of requests with COALESCE: the release of the lock answers them, no other end of the hold does.
+
+use super::acquire::{AcquireRequest, Acquired, Wait};
+use super::departure::{Cancelled, Departure};
+use super::fixture::{key, owner, Fixture};
+use super::release::Whose;
+use super::renewal::RenewRequest;
+use crate::host::simulated::Turns;
+use crate::host::{Gate, WaitOutcome};
+use crate::key::{ClientId, Key, KeyRef, RequestId};
+use crate::value::claim::{Claim, Count, Family, LockRequest, Portion};
+use crate::value::fence::Fence;
+use crate::value::outcome::Released;
+use crate::value::time::{Lease, WaitLimit};
+
+const MUTEX: Claim = Claim::Mutex;
+
+/// `LOCK.ACQUIRE name owner BLOCK`, with COALESCE or without. The request may keep its place, and waits for 500 ms.
+fn ask_for(fixture: &mut Fixture, name: &[u8], token: &str, coalesces: bool) -> Acquired {
+    let (owner, now) = (owner(token), fixture.server.now());
+    let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
+    let limit = WaitLimit::Ms(500.try_into().unwrap());
+    let wait = Some(Wait { limit, may_come_back: true, coalesces });
+    let request = AcquireRequest { db: 0, names: &[name], request, wait, session: None };
+    fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap()
+}
+
+fn queue(fixture: &mut Fixture, token: &str, coalesces: bool) -> RequestId {
+    match ask_for(fixture, b"k", token, coalesces) {
+        Acquired::Queued(id) => id,
+        other => panic!("{token} does not wait: {other:?}"),
+    }
+}
+
+/// `a` holds the key; requests of one letter each wait for it, those in upper case with COALESCE.
+fn waiting(tokens: &str) -> (Fixture, Vec<RequestId>) {
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    let ids = tokens.chars().map(|c| queue(&mut fixture, &c.to_string(), c.is_ascii_uppercase())).collect();
+    (fixture, ids)
+}
+
+fn release(fixture: &mut Fixture, token: &str) {
+    assert_eq!(fixture.release(token, Portion::Mutex), Ok(Released::Gone), "{token}");
+}
+
+fn release_failed(fixture: &mut Fixture, token: &str) {
+    let now = fixture.server.now();
+    let released = fixture.manager.release_failed(&mut fixture.server.host(&now), key().as_ref(), token.as_bytes());
+    assert_eq!(released, Ok(Released::Gone), "{token}");
+}
+
+/// Of the hold that there is.
+fn fence(fixture: &Fixture) -> Fence {
+    fixture.stored().0.fence().unwrap()
+}
+
+fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
+    std::mem::take(&mut fixture.server.inbox.answers)
+}
+
+fn drain_all(fixture: &mut Fixture) {
+    for _ in 0..100 {
+        if !fixture.manager.has_due() {
+            return;
+        }
+        fixture.drain();
+    }
+    panic!("it comes to no end");
+}
+
+/// Nothing is left of requests that were answered.
+fn assert_nobody_waits(fixture: &mut Fixture) {
+    assert!(fixture.manager.queues().is_empty() && fixture.manager.queues().is_clean());
+    assert_eq!((fixture.manager.queues().waiters(), fixture.next_timer()), (0, None));
+    assert!(!fixture.manager.has_due());
+}
+
+#[test]
+fn a_release_answers_all_that_coalesce_and_grants_the_first_other() {
+    let (mut fixture, ids) = waiting("BcDe");
+    let released = fence(&fixture);
+    release(&mut fixture, "a");
+    let done = WaitOutcome::Done { fence: released };
+    let granted = WaitOutcome::Granted { fence: fence(&fixture), holds: 1 };
+    assert_eq!(told(&mut fixture), [(ids[1], granted), (ids[0], done), (ids[2], done)]);
+    assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("c".into(), 1));
+    assert_eq!(fixture.manager.statistics.coalesced, 2);
+    release(&mut fixture, "c");
+    assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[3]));
+    // Where all coalesce the key is free.
+    let (mut fixture, _) = waiting("BCD");
+    release(&mut fixture, "a");
+    assert_eq!((told(&mut fixture).len(), fixture.holders()), (3, "".into()));
+    assert_nobody_waits(&mut fixture);
+}
+
+#[test]
+fn the_owner_that_does_not_hold_it_answers_nobody() {
+    let (mut fixture, _) = waiting("B");
+    for token in ["z", "B"] {
+        assert_eq!(fixture.release(token, Portion::Mutex), Ok(Released::NotHeld));
+    }
+    assert_eq!((told(&mut fixture).len(), fixture.manager.queues().waiters()), (0, 1));
+}
+
+#[test]
+fn any_other_end_of_the_hold_grants_the_head_and_answers_nobody() {
+    type End = fn(&mut Fixture);
+    let ends: [(&str, End); 5] = [
+        ("FAILED", |fixture| release_failed(fixture, "a")),
+        ("LOCK.BREAK", |fixture| _ = fixture.break_holds(Whose::Everybody).unwrap()),
+        ("LOCK.BREAK OWNER", |fixture| _ = fixture.break_holds(Whose::Owner(b"a")).unwrap()),
+        ("DEL", |fixture| {
+            fixture.server.keyspace.delete(&key());
+            fixture.manager.key_touched(key().as_ref());
+        }),
+        ("its lease", |fixture| {
+            let (now, lease) = (fixture.server.now(), Lease::from_ms(1));
+            let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", family: Family::Mutex, lease };
+            fixture.manager.renew(&mut fixture.server.host(&now), &request).unwrap();
+            fixture.server.keyspace.now_ms += 2;
+            fixture.tick();
+        }),
+    ];
+    for (row, end) in ends {
+        let (mut fixture, ids) = waiting("BcD");
+        end(&mut fixture);
+        drain_all(&mut fixture);
+        assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]), "{row}");
+        assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("B".into(), 2), "{row}");
+    }
+    // Its connection, and a grant that nobody received.
+    let mut fixture = Fixture::default();
+    fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
+    let ids = ["b", "c"].map(|token| queue(&mut fixture, token, true));
+    fixture.manager.end_session(ClientId(7));
+    drain_all(&mut fixture);
+    fixture.manager.undelivered(ids[0]);
+    drain_all(&mut fixture);
+    let granted: Vec<_> = told(&mut fixture).into_iter().map(|(id, _)| id).collect();
+    assert_eq!((granted, fixture.holders()), (ids.to_vec(), "c".into()));
+    assert_eq!(fixture.manager.statistics.coalesced, 0);
+}
+
+#[test]
+fn a_release_by_the_owner_counts_though_its_grant_is_lost_later() {
+    let (mut fixture, ids) = waiting("bC");
+    release_failed(&mut fixture, "a");
+    let released = fence(&fixture);
+    release(&mut fixture, "b");
+    fixture.manager.undelivered(ids[0]);
+    drain_all(&mut fixture);
+    assert_eq!(told(&mut fixture)[1..], [(ids[1], WaitOutcome::Done { fence: released })]);
+    assert_nobody_waits(&mut fixture);
+}
+
+#[test]
+fn an_answered_request_keeps_no_place_and_a_failed_release_leaves_it() {
+    for (is_failed, kept) in [(false, 0), (true, 1)] {
+        let (mut fixture, ids) = waiting("B");
+        let now = fixture.server.now();
+        fixture.manager.leave(&now, ids[0], Departure::MayComeBack);
+        assert_eq!(fixture.manager.queues().kept_places(), 1);
+        match is_failed {
+            true => release_failed(&mut fixture, "a"),
+            false => release(&mut fixture, "a"),
+        }
+        drain_all(&mut fixture);
+        assert_eq!((told(&mut fixture), fixture.manager.queues().kept_places()), (vec![], kept), "{is_failed}");
+    }
+}
+
+#[test]
+fn the_flag_of_a_retry_counts_whether_its_client_was_there_or_away() {
+    for (coalesced, coalesces, is_away) in
+        [(false, true, false), (true, false, false), (false, true, true), (true, false, true)]
+    {
+        let row = format!("{coalesced} {coalesces} {is_away}");
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let older = queue(&mut fixture, "b", coalesced);
+        let behind = queue(&mut fixture, "c", false);
+        if is_away {
+            let now = fixture.server.now();
+            fixture.manager.leave(&now, older, Departure::MayComeBack);
+        }
+        let retry = queue(&mut fixture, "b", coalesces);
+        let present = fixture.manager.queues().of_key(key().as_ref()).unwrap().present();
+        assert_eq!(present.map(|(_, id)| id).collect::<Vec<_>>(), [retry, behind], "{row}: it keeps its place");
+        told(&mut fixture);
+        release(&mut fixture, "a");
+        assert_eq!(fixture.holders(), if coalesces { "c" } else { "b" }, "{row}");
+        let is_done = told(&mut fixture).iter().any(|(id, it)| *id == retry && matches!(it, WaitOutcome::Done { .. }));
+        assert_eq!(is_done, coalesces, "{row}");
+    }
+}
+
+#[test]
+fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_hold() {
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::Persist);
+    let fences = [&b"k"[..], b"l"].map(|name| fixture.stored_under(&Key::new(0, name)).unwrap().0.fence().unwrap());
+    let of_k = queue(&mut fixture, "b", true);
+    let Acquired::Queued(of_l) = ask_for(&mut fixture, b"l", "c", true) else { panic!("l is held") };
+    let now = fixture.server.now();
+    let released = fixture.manager.release_several(&mut fixture.server.host(&now), 0, &[b"k", b"l"], b"a");
+    assert_eq!(released, Ok(2));
+    let done = |id, fence| (id, WaitOutcome::Done { fence });
+    assert_eq!(told(&mut fixture), [done(of_k, fences[0]), done(of_l, fences[1])]);
+}
+
+/// A release with several waiters with COALESCE, of which the release itself tells one.
+fn released(tokens: &str) -> (Fixture, Vec<RequestId>, WaitOutcome) {
+    let (mut fixture, ids) = waiting(tokens);
+    let fence = fence(&fixture);
+    fixture.server.turns = Turns::Of(1);
+    release(&mut fixture, "a");
+    assert_eq!(told(&mut fixture), [(ids[0], WaitOutcome::Done { fence })], "{tokens}");
+    (fixture, ids, WaitOutcome::Done { fence })
+}
+
+#[test]
+fn several_releases_before_all_are_told_tell_each_its_own_fence() {
+    let (mut fixture, mut ids, first) = released("BCD");
+    assert!(matches!(ask_for(&mut fixture, b"k", "e", true), Acquired::Granted(_)), "a newcomer finds it free");
+    let second = WaitOutcome::Done { fence: fence(&fixture) };
+    ids.push(queue(&mut fixture, "f", true));
+    ids.push(queue(&mut fixture, "g", true));
+    release(&mut fixture, "e");
+    drain_all(&mut fixture);
+    let mut told = told(&mut fixture);
+    told.sort_by_key(|(id, _)| *id);
+    assert_eq!(told, [(ids[1], first), (ids[2], first), (ids[3], second), (ids[4], second)]);
+    assert_nobody_waits(&mut fixture);
+}
+
+#[test]
+fn a_request_that_is_still_to_be_told_waits_no_more() {
+    let (mut fixture, ids, done) = released("BCDEFG");
+    let queues = fixture.manager.queues();
+    assert_eq!((queues.waiters(), queues.requests().count(), queues.is_empty()), (0, 0, true));
+    assert!(fixture.manager.concerns_anybody() && fixture.manager.is_ending(ids[1]));
+    assert_eq!(fixture.cancel("C"), Ok(Cancelled::Nothing));
+    assert!(matches!(ask_for(&mut fixture, b"k", "C", true), Acquired::Granted(_)), "a retry asks afresh");
+    // A client that goes meanwhile keeps no place, and its connection's end is no other answer.
+    let now = fixture.server.now();
+    fixture.manager.leave(&now, ids[2], Departure::MayComeBack);
+    fixture.manager.leave_all([ids[3]]);
+    // A wait that would run out was over before.
+    fixture.server.keyspace.now_ms += 500;
+    fixture.tick();
+    assert_eq!(told(&mut fixture), [(ids[1], done)]);
+    drain_all(&mut fixture);
+    assert_eq!(told(&mut fixture), [(ids[4], done), (ids[5], done)]);
+    assert_nobody_waits(&mut fixture);
+}
+
+#[test]
+fn an_owner_that_is_still_to_be_told_closes_no_deadlock() {
+    let mut fixture = Fixture::of(&[("a", MUTEX)]);
+    fixture.acquire_all("d", &[b"x"], MUTEX, None, Lease::Persist);
+    ["b", "c", "d"].iter().for_each(|token| _ = queue(&mut fixture, token, true));
+    fixture.server.turns = Turns::Of(1);
+    release(&mut fixture, "a");
+    assert!(matches!(ask_for(&mut fixture, b"k", "e", false), Acquired::Granted(_)));
+    // It would wait for d, which was answered: it waits for e no more.
+    assert!(matches!(ask_for(&mut fixture, b"x", "e", false), Acquired::Queued(_)));
+}
+
+#[test]
+fn other_outcomes_do_not_come_before_the_answer() {
+    for gate in [Gate::Elsewhere, Gate::Closed] {
+        let (mut fixture, ids) = waiting("Bc");
+        let done = WaitOutcome::Done { fence: fence(&fixture) };
+        fixture.server.keyspace.gate = gate;
+        release(&mut fixture, "a");
+        fixture.drain();
+        let told = told(&mut fixture);
+        assert_eq!(told[0], (ids[0], done), "{gate:?}");
+        assert_eq!(told.len(), if gate == Gate::Elsewhere { 2 } else { 1 }, "{gate:?}");
+    }
+    let (mut fixture, ids, done) = released("BCD");
+    fixture.manager.slots_left(|_| true);
+    fixture.manager.demote();
+    drain_all(&mut fixture);
+    assert_eq!(told(&mut fixture), [(ids[1], done), (ids[2], done)]);
+}
+
+#[test]
+fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
+    let (mut fixture, ids) = waiting("B");
+    let one = Count::Step(1);
+    fixture.acquire_all("r", &[b"r"], Claim::Reentrant(one), None, Lease::Persist);
+    let lock = fixture.server.keyspace.take_copy(&Key::new(0, b"r")).unwrap();
+    fixture.server.keyspace.put(&key(), lock);
+    let now = fixture.server.now();
+    let key = KeyRef { db: 0, name: b"k" };
+    let released = fixture.manager.release(&mut fixture.server.host(&now), key, b"r", &Portion::Reentrant(one));
+    assert_eq!(released, Ok(Released::Gone));
+    drain_all(&mut fixture);
+    assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]));
+}
