@@ -159,6 +159,35 @@ fn every_key_of_a_flush_and_every_hold_of_a_connection_that_ended_is_handed_over
     }
 }
 
+#[test]
+fn a_release_answers_thousands_with_coalesce_and_a_newcomer_finds_the_lock_free_at_once() {
+    let mut crowd = Crowd::new();
+    assert!(crowd.client.run(&format!("LOCK.ACQUIRE k maker {LONG}")).fence() > 0);
+    crowd.wait(|n| format!("LOCK.ACQUIRE k {n} COALESCE"));
+    let (mut blocked, mut leaving) = (crowd.server.client(), crowd.server.client());
+    leaving.run(&format!("LOCK.ACQUIRE k leaving {LONG} BLOCK 0 COALESCE NOTIFY ch"));
+    let kill = format!("CLIENT KILL ID {}", leaving.id());
+    blocked.send_line(&format!("LOCK.ACQUIRE k blocked {LONG} BLOCK 0"));
+    until("it waits", || queue(&mut crowd.client, "k").last().is_some_and(|last| last == "blocked"));
+    let last = MANY - 1;
+    let replies = crowd.client.pipeline(&[
+        "LOCK.RELEASE k maker".to_owned(),
+        "LOCK.WAITERS k".to_owned(),
+        format!("LOCK.CANCEL k {last}"),
+        kill,
+        "LOCK.RELEASE k blocked".to_owned(),
+        format!("LOCK.ACQUIRE k newcomer {LONG}"),
+    ]);
+    assert_eq!(replies[..5], [Reply::Int(1), Reply::Array(vec![]), Reply::Int(0), Reply::Int(1), Reply::Int(1)]);
+    assert!(replies[5].fence() > 0, "a newcomer finds it free");
+    assert!(blocked.read_soon(SOON).expect("it is answered").fence() > 0, "the first without COALESCE is granted");
+    crowd.hear(MANY);
+    crowd.others.remove("leaving");
+    assert!(crowd.others.values().all(|outcome| outcome == "done"), "{:?}", crowd.others.values().next());
+    assert!(crowd.others.len() >= last && crowd.granted.is_empty());
+    assert_nobody_waits(&crowd.server, &["k"]);
+}
+
 /// More events than one turn applies: those that it leaves bring the next one, without a command from anyone.
 #[test]
 fn tens_of_thousands_of_keys_that_a_script_deletes_are_handed_over_in_their_order() {
