@@ -16,9 +16,10 @@ const PAGES: [&str; 4] = [
 const SENTENCES: &str = include_str!("../sentences.txt");
 
 /// The sections of these pages that are compared.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "Terms",
     "Mutex",
+    "Once for all: single-flight",
     "Reentrant mutex",
     "Read/write lock",
     "Semaphore",
