@@ -215,6 +215,8 @@ fn expected_words(name: &str) -> Vec<&'static str> {
         _ => &["owner"],
     };
     let amount: &[&str] = match (family, verb) {
+        ("lock", "acquire") => &["COALESCE"],
+        ("lock", "release") => &["FAILED"],
         ("rlock", "acquire" | "release") => &["HOLDS"],
         ("rwlock", "acquire" | "release") => &["READ", "WRITE", "HOLDS"],
         ("sem", "acquire") => &["LIMIT", "PERMITS", "HOLDS"],

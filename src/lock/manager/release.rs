@@ -13,6 +13,7 @@ use super::lock_manager::LockManager;
 use super::occurrence::EndedBy;
 use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::KeyRef;
+use crate::queue::request::QueueId;
 use crate::value::claim::{Claim, Family, InvalidClaim, Portion};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
@@ -220,7 +221,8 @@ impl LockManager {
                     self.note_end(host.now, key, owner.as_bytes(), fence, end.by());
                 }
                 if let (End::Released { portion: Portion::Mutex, work: Work::Done, .. }, Some(fence)) = (end, fence) {
-                    self.end_coalescing(key, fence);
+                    let queue = waited_for.map(|(queue, _)| queue).or_else(|| self.queues.id_of(key));
+                    queue.into_iter().for_each(|queue| self.end_coalescing(queue, fence));
                 }
                 if !self.bindings.is_empty() {
                     self.unbind_ended(key, whose);
@@ -261,11 +263,9 @@ impl LockManager {
     }
 
     /// The work was done under this fence: takes the requests with COALESCE out of the queue, before it is served.
-    fn end_coalescing(&mut self, key: KeyRef<'_>, fence: Fence) {
-        if let Some(queue) = self.queues.id_of(key) {
-            self.queues.end_coalescing(queue, fence);
-            self.forget_if_closed(queue);
-        }
+    fn end_coalescing(&mut self, queue: QueueId, fence: Fence) {
+        self.queues.end_coalescing(queue, fence);
+        self.forget_if_closed(queue);
     }
 
     fn unbind_ended(&mut self, key: KeyRef<'_>, whose: Whose<'_>) {
