@@ -98,11 +98,11 @@ fn redis_cli_hints_what_is_still_to_be_typed() {
     }
     let server = Server::start();
     let mut typist = Typist::sit_down(&server);
-    let rest = "[EX seconds|PX milliseconds|PERSIST] [BLOCK milliseconds [NOTIFY channel]] [SESSION]";
+    let rest = "[EX seconds|PX milliseconds|PERSIST] [BLOCK milliseconds [COALESCE] [NOTIFY channel]] [SESSION]";
     assert_eq!(typist.hint("LOCK.ACQUIRE "), format!("key token|* {rest}"));
     assert_eq!(typist.hint("LOCK.ACQUIRE k "), format!("token|* {rest}"));
     assert_eq!(typist.hint("lock.acquire k me "), rest);
-    assert_eq!(typist.hint("LOCK.RELEASE k "), "token");
+    assert_eq!(typist.hint("LOCK.RELEASE k "), "token [FAILED]");
     assert_eq!(typist.hint("RWLOCK.RELEASE k me "), "READ|WRITE [HOLDS holds]");
     assert_eq!(typist.hint("MLOCK.RELEASE "), "numkeys key [key ...] token");
     for (_, name, line) in all_commands() {
