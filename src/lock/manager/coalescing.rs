@@ -95,6 +95,21 @@ fn a_release_answers_all_that_coalesce_and_grants_the_first_other() {
 }
 
 #[test]
+fn requests_with_and_without_coalesce_stand_in_one_order() {
+    for tokens in ["bCdE", "BcDe", "BCD", "bcd"] {
+        let (fixture, ids) = waiting(tokens);
+        let queue = fixture.manager.queues().of_key(key().as_ref()).unwrap();
+        let (places, present): (Vec<_>, Vec<_>) = queue.present().unzip();
+        assert_eq!((&present, queue.first()), (&ids, ids.first().copied()), "{tokens}");
+        assert_eq!((queue.first_place(), queue.waiters()), (Some(places[0]), ids.len()), "{tokens}");
+        assert_eq!(queue.next_after(Some(places[0])), Some((places[1], ids[1])), "{tokens}");
+        let last = ids.len() - 1;
+        assert_eq!(queue.last(), Some((places[last], ids[last])), "{tokens}");
+        assert!(queue.is_anybody_behind(places[last - 1]) && !queue.is_anybody_behind(places[last]), "{tokens}");
+    }
+}
+
+#[test]
 fn the_owner_that_does_not_hold_it_answers_nobody() {
     let (mut fixture, _) = waiting("B");
     for token in ["z", "B"] {
@@ -252,6 +267,27 @@ fn a_request_that_is_still_to_be_told_waits_no_more() {
     drain_all(&mut fixture);
     assert_eq!(told(&mut fixture), [(ids[4], done), (ids[5], done)]);
     assert_nobody_waits(&mut fixture);
+}
+
+#[test]
+fn a_request_that_is_still_to_be_told_waits_no_more_beside_others_that_wait() {
+    let (mut fixture, ids) = waiting("BCDEfg");
+    fixture.acquire_all("D", &[b"x"], MUTEX, None, Lease::Persist);
+    let first = WaitOutcome::Done { fence: fence(&fixture) };
+    fixture.server.turns = Turns::Of(1);
+    release(&mut fixture, "a");
+    let second = WaitOutcome::Done { fence: fence(&fixture) };
+    assert_eq!((fixture.holders(), told(&mut fixture).len()), ("f".into(), 2), "one grant, one of four answers");
+    assert_eq!(fixture.cancel("C"), Ok(Cancelled::Nothing));
+    assert!(matches!(ask_for(&mut fixture, b"x", "f", false), Acquired::Queued(_)), "D does not wait for f");
+    let retry = queue(&mut fixture, "C", true);
+    assert_eq!(told(&mut fixture), [], "the older request is not superseded");
+    assert!(!fixture.manager.is_ending(retry), "no release has answered it yet");
+    release(&mut fixture, "f");
+    fixture.server.turns = Turns::Endless;
+    drain_all(&mut fixture);
+    assert_eq!(told(&mut fixture)[1..], [(ids[1], first), (ids[2], first), (ids[3], first), (retry, second)]);
+    assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("g".into(), 1), "f waits for x");
 }
 
 #[test]

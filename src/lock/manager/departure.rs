@@ -139,11 +139,8 @@ impl LockManager {
         self.endings.contains(id) || self.queues.done_by(id).is_some()
     }
 
-    /// Takes a request out and tells its client why. A request that a release has answered is told that.
+    /// Takes a request out and tells its client why.
     pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
-        if self.end_if_done(clients, id) {
-            return;
-        }
         let Some(request) = self.queues.request(id) else { return };
         self.due.extend(request.queues.iter().copied());
         if request.is_present() {
@@ -214,16 +211,13 @@ impl LockManager {
         self.timers.clear(Timer::PlaceEnds(id));
         self.endings.remove(id);
         self.overtaking.remove(request.place, id);
-        request.queues.into_iter().for_each(|queue| self.forget_if_closed(queue));
-        others
-    }
-
-    /// Nothing is to be done for a queue in which nobody stands any more.
-    pub(super) fn forget_if_closed(&mut self, queue: QueueId) {
-        if self.queues.get(queue).is_none() {
-            self.lease_ends.clear(queue);
-            self.due.remove(queue);
+        for queue in request.queues {
+            if self.queues.get(queue).is_none() {
+                self.lease_ends.clear(queue);
+                self.due.remove(queue);
+            }
         }
+        others
     }
 }
 

@@ -115,7 +115,7 @@ fn ten_thousand_waiters_with_coalesce_are_told_over_turns_and_hold_up_nobody() {
         assert_eq!(fixture.holders(), next, "the first without COALESCE is granted in that step");
     }
     assert_eq!(fixture.release("o10000", Portion::Mutex), Ok(Released::Gone));
-    assert_eq!((fixture.manager.queues().waiters(), fixture.manager.queues().len()), (1, 1), "that of elsewhere");
+    assert_eq!(fixture.manager.queues().waiters(), 1, "that of elsewhere");
     assert!(matches!(ask(&mut fixture, "newcomer", None), Acquired::Granted(_)), "a newcomer finds the lock free");
     fixture.server.keyspace.delete(&elsewhere);
     fixture.manager.key_touched(elsewhere.as_ref());

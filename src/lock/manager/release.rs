@@ -13,7 +13,6 @@ use super::lock_manager::LockManager;
 use super::occurrence::EndedBy;
 use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::KeyRef;
-use crate::queue::request::QueueId;
 use crate::value::claim::{Claim, Family, InvalidClaim, Portion};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
@@ -221,8 +220,9 @@ impl LockManager {
                     self.note_end(host.now, key, owner.as_bytes(), fence, end.by());
                 }
                 if let (End::Released { portion: Portion::Mutex, work: Work::Done, .. }, Some(fence)) = (end, fence) {
+                    // Before the queue is served: what the release answers is granted nothing.
                     let queue = waited_for.map(|(queue, _)| queue).or_else(|| self.queues.id_of(key));
-                    queue.into_iter().for_each(|queue| self.end_coalescing(queue, fence));
+                    queue.into_iter().for_each(|queue| self.queues.end_coalescing(queue, fence));
                 }
                 if !self.bindings.is_empty() {
                     self.unbind_ended(key, whose);
@@ -260,12 +260,6 @@ impl LockManager {
         // The first of them now, the others in the next turns.
         while self.end_next_done(&mut host.clients) && !host.now.is_turn_over() {}
         Ok(released)
-    }
-
-    /// The work was done under this fence: takes the requests with COALESCE out of the queue, before it is served.
-    fn end_coalescing(&mut self, queue: QueueId, fence: Fence) {
-        self.queues.end_coalescing(queue, fence);
-        self.forget_if_closed(queue);
     }
 
     fn unbind_ended(&mut self, key: KeyRef<'_>, whose: Whose<'_>) {

@@ -418,16 +418,13 @@ impl WaitQueues {
         Some((request, others))
     }
 
-    /// The key is released: takes all requests with COALESCE out of its queue, however many they are, and the queue if
-    /// no other is there. They are to be told one by one: [`WaitQueues::next_done`].
+    /// The key is released: takes all requests with COALESCE out of its queue, however many they are. They are to be
+    /// told one by one ([`WaitQueues::next_done`]); the first that leaves takes the queue along if no other is there.
     pub fn end_coalescing(&mut self, id: QueueId, fence: Fence) {
         let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.coalescing.is_empty()) else { return };
         let requests = std::mem::take(&mut queue.coalescing);
         self.done_waiters += requests.present.len();
         self.done.insert((id, RequestId(self.last_number)), Done { fence, requests });
-        if queue.is_empty() {
-            self.close(id);
-        }
     }
 
     fn leave_done(&mut self, id: RequestId, request: &QueuedRequest) {
