@@ -60,13 +60,13 @@ pub(crate) const NEW_TOKEN: Arg = parts("token", Form::OneOf, &[TOKEN, MAKE_ONE]
 pub(crate) const NEW_OWNER: Arg = parts("owner", Form::OneOf, &[OWNER, MAKE_ONE]);
 pub(crate) const MODE: Arg =
     parts("mode", Form::OneOf, &[token("read", "READ", Form::Token), token("write", "WRITE", Form::Token)]);
-pub(crate) const HOLDS: Arg = optional(token("holds", "HOLDS", Form::Integer));
+pub(crate) const HOLDS: Arg = optional(HOLDS_NUMBER);
 pub(crate) const LIMIT: Arg = token("limit", "LIMIT", Form::Integer);
-pub(crate) const PERMITS: Arg = optional(parts(
-    "amount",
-    Form::OneOf,
-    &[token("permits", "PERMITS", Form::Integer), token("holds", "HOLDS", Form::Integer)],
-));
+const PERMITS_NUMBER: Arg = token("permits", "PERMITS", Form::Integer);
+const HOLDS_NUMBER: Arg = token("holds", "HOLDS", Form::Integer);
+pub(crate) const PERMITS: Arg = optional(parts("amount", Form::OneOf, &[PERMITS_NUMBER, HOLDS_NUMBER]));
+pub(crate) const PERMITS_OR_SLOT: Arg =
+    optional(parts("amount", Form::OneOf, &[PERMITS_NUMBER, HOLDS_NUMBER, token("slot", "SLOT", Form::Token)]));
 pub(crate) const LEASE: Arg = optional(parts(
     "lease",
     Form::OneOf,

@@ -2,8 +2,8 @@
 
 use crate::argument_docs::{
     COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS, LEASE, LIMIT,
-    LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, SESSION, TOKEN, WAIT,
-    WAIT_OR_COALESCE,
+    LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, PERMITS_OR_SLOT, SESSION,
+    TOKEN, WAIT, WAIT_OR_COALESCE,
 };
 use crate::name::Prefix;
 
@@ -185,7 +185,7 @@ pub const CATALOG: &[Command] = &[
         "SEM.ACQUIRE",
         Action::Acquire(Prefix::Sem),
         -5,
-        &[KEY, NEW_OWNER, LIMIT, PERMITS, LEASE, WAIT, SESSION],
+        &[KEY, NEW_OWNER, LIMIT, PERMITS_OR_SLOT, LEASE, WAIT, SESSION],
         "Acquires permits of a semaphore, or queues for them.",
     ),
     command(
@@ -348,7 +348,7 @@ mod tests {
             format!("RWLOCK.ACQUIRE key owner|* READ|WRITE [HOLDS holds] {lease} {wait}"),
             "RWLOCK.RELEASE key owner READ|WRITE [HOLDS holds]".into(),
             format!("RWLOCK.RENEW key owner {lease}"),
-            format!("SEM.ACQUIRE key owner|* LIMIT limit [PERMITS permits|HOLDS holds] {lease} {wait}"),
+            format!("SEM.ACQUIRE key owner|* LIMIT limit [PERMITS permits|HOLDS holds|SLOT] {lease} {wait}"),
             "SEM.RELEASE key owner [PERMITS permits|HOLDS holds]".into(),
             format!("SEM.RENEW key owner {lease}"),
             format!("MLOCK.ACQUIRE numkeys key [key ...] token|* {lease} {wait}"),

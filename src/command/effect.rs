@@ -7,6 +7,7 @@
 //! | `r fence lease until holds owner`         | the same of a reentrant mutex                              |
 //! | `w fence lease until holds reads owner`   | of a read/write lock: `holds` to write, `reads` to read    |
 //! | `s fence lease until holds limit owner`   | of a semaphore: `holds` are permits                        |
+//! | `n fence lease until slot limit owner`    | of a semaphore, one permit: the slot with this number      |
 //! | `DROP owner`                              | two arguments: this owner holds it no more                 |
 //! | `LIMIT n`                                 | the semaphore's limit                                      |
 //! | `CLAMP`                                   | the holders' deadlines follow the key's                    |
@@ -32,6 +33,7 @@ use lock::value::outcome::Hold;
 use lock::value::owner::{Owner, OwnerRef};
 use lock::value::rebuild::FamilyAndLimit;
 use lock::value::received::Received;
+use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::parse::integer;
@@ -77,7 +79,7 @@ fn write_hold(room: &mut [u8], kind: FamilyAndLimit, hold: &Hold<'_>) -> usize {
         }
         Family::Semaphore => {
             fields.put_number(u64::from(kind.limit));
-            fields.put_number(u64::from(hold.holds));
+            fields.put_number(u64::from(hold.slot.map_or(hold.holds, Slot::number)));
         }
     }
     match hold.until {
@@ -89,15 +91,16 @@ fn write_hold(room: &mut [u8], kind: FamilyAndLimit, hold: &Hold<'_>) -> usize {
         Lease::Persist => fields.put(*b"-1 "),
     }
     fields.put_number(hold.fence.get());
-    fields.put([letter(kind.family), b' ']);
+    fields.put([letter(kind.family, hold.slot), b' ']);
     fields.free.len()
 }
 
-fn letter(family: Family) -> u8 {
+fn letter(family: Family, slot: Option<Slot>) -> u8 {
     match family {
         Family::Mutex => b'm',
         Family::Reentrant => b'r',
         Family::ReadWrite => b'w',
+        Family::Semaphore if slot.is_some() => b'n',
         Family::Semaphore => b's',
     }
 }
@@ -163,6 +166,7 @@ pub fn decode<'a>(args: &[&'a [u8]]) -> Option<Received<'a>> {
 fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
     let fields = &mut fields;
     let (fence, lease, until) = (take_number(fields)?, take_number(fields)?, take_number(fields)?);
+    let mut slot = None;
     let (kind, holds, reads) = match letter {
         b'm' => (FamilyAndLimit::new(Family::Mutex, 1)?, 1, 0),
         b'r' => (FamilyAndLimit::new(Family::Reentrant, 1)?, take_count(fields)?, 0),
@@ -171,10 +175,14 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<Received<'a>> {
             let holds = take_count(fields)?;
             (FamilyAndLimit::new(Family::Semaphore, take_count(fields)?)?, holds, 0)
         }
+        b'n' => {
+            slot = Some(Slot::new(take_count(fields)?)?);
+            (FamilyAndLimit::new(Family::Semaphore, take_count(fields)?)?, 1, 0)
+        }
         _ => return None,
     };
     let (fence, lease, until) = (fence_of(fence)?, Lease::from_ms(lease)?, deadline_of(until)?);
-    sound(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads })
+    sound(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads, slot })
 }
 
 fn decode_hold_of_0_1_0<'a>(owner: &[u8], fields: &[u8]) -> Option<Received<'a>> {
@@ -194,7 +202,7 @@ fn decode_hold_of_0_1_0<'a>(owner: &[u8], fields: &[u8]) -> Option<Received<'a>>
         return None;
     }
     let kind = FamilyAndLimit::new(family, limit)?;
-    sound(kind, Holder { owner: Owner::new(owner)?, fence, lease, until, holds, reads })
+    sound(kind, Holder { owner: Owner::new(owner)?, fence, lease, until, holds, reads, slot: None })
 }
 
 /// `None`: no lock of the kind can be held so.
@@ -233,8 +241,13 @@ mod tests {
     use lock::value::owner::MAX_OWNER;
     use proptest::prelude::*;
 
-    const ALL: [(Family, u8); 4] =
-        [(Family::Mutex, b'm'), (Family::Reentrant, b'r'), (Family::ReadWrite, b'w'), (Family::Semaphore, b's')];
+    const ALL: [(Family, u8); 5] = [
+        (Family::Mutex, b'm'),
+        (Family::Reentrant, b'r'),
+        (Family::ReadWrite, b'w'),
+        (Family::Semaphore, b's'),
+        (Family::Semaphore, b'n'),
+    ];
 
     /// A lock of any family, held by one owner as somebody can hold it.
     fn held() -> impl Strategy<Value = (FamilyAndLimit, Holder)> {
@@ -242,19 +255,22 @@ mod tests {
         let ms = || prop_oneof![Just(-1), 1..=9i64, 1..=i64::MAX, Just(i64::MAX)];
         let count = || prop_oneof![1..=9u32, any::<u32>(), Just(u32::MAX)];
         let fence = prop_oneof![1..=9u64, 1..1u64 << 53, Just((1 << 53) - 1)];
-        (0..4usize, owner, fence, ms(), ms(), count(), count()).prop_filter_map(
+        (0..5usize, owner, fence, ms(), ms(), count(), count()).prop_filter_map(
             "no lock can be held so",
             |(family, owner, fence, lease, until, holds, other)| {
-                let (holds, reads, limit) = match ALL[family].0 {
+                let (family, letter) = ALL[family];
+                let slot = if letter == b'n' { Some(Slot::new(holds % 1_000_000)?) } else { None };
+                let (holds, reads, limit) = match family {
+                    _ if slot.is_some() => (1, 0, other),
                     Family::Mutex => (1, 0, 1),
                     Family::Reentrant => (holds, 0, 1),
                     Family::ReadWrite => (holds, other, 0),
                     Family::Semaphore => (holds, 0, other),
                 };
-                let kind = FamilyAndLimit::new(ALL[family].0, limit)?;
+                let kind = FamilyAndLimit::new(family, limit)?;
                 let (lease, until) = (Lease::from_ms(lease)?, deadline_of(until)?);
                 let owner = Owner::new(&owner)?;
-                let holder = Holder { owner, fence: Fence::new(fence)?, lease, until, holds, reads };
+                let holder = Holder { owner, fence: Fence::new(fence)?, lease, until, holds, reads, slot };
                 kind.allows(&holder).then_some((kind, holder))
             },
         )
@@ -278,12 +294,13 @@ mod tests {
     #[test]
     fn a_hold_reads_so() {
         let rows = [
-            (Family::Mutex, 1, 1, 0, "m 1763778000000000 30000 1763778030000 worker 7"),
-            (Family::Reentrant, 1, 3, 0, "r 1763778000000000 30000 1763778030000 3 worker 7"),
-            (Family::ReadWrite, 0, 0, 2, "w 1763778000000000 30000 1763778030000 0 2 worker 7"),
-            (Family::Semaphore, 5, 4, 0, "s 1763778000000000 30000 1763778030000 4 5 worker 7"),
+            (Family::Mutex, 1, 1, 0, None, "m 1763778000000000 30000 1763778030000 worker 7"),
+            (Family::Reentrant, 1, 3, 0, None, "r 1763778000000000 30000 1763778030000 3 worker 7"),
+            (Family::ReadWrite, 0, 0, 2, None, "w 1763778000000000 30000 1763778030000 0 2 worker 7"),
+            (Family::Semaphore, 5, 4, 0, None, "s 1763778000000000 30000 1763778030000 4 5 worker 7"),
+            (Family::Semaphore, 5, 1, 0, Slot::new(4), "n 1763778000000000 30000 1763778030000 4 5 worker 7"),
         ];
-        for (family, limit, holds, reads, text) in rows {
+        for (family, limit, holds, reads, slot, text) in rows {
             let holder = Holder {
                 owner: Owner::new(b"worker 7").unwrap(),
                 fence: Fence::new(1_763_778_000_000_000).unwrap(),
@@ -291,6 +308,7 @@ mod tests {
                 until: deadline_of(1_763_778_030_000).unwrap(),
                 holds,
                 reads,
+                slot,
             };
             let forever = Holder { lease: Lease::Persist, until: Deadline::Never, ..holder.clone() };
             let kind = FamilyAndLimit::new(family, limit).unwrap();
@@ -314,14 +332,14 @@ mod tests {
 
         /// Whatever is decoded is a hold, and reads only so: there is one form of each.
         #[test]
-        fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..4usize) {
+        fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..5usize) {
             let bytes = [&[ALL[letter].1, b' '][..], &bytes].concat();
             prop_assert!(encoded_again(&bytes).is_none_or(|again| again == bytes));
         }
 
         #[test]
         fn no_change_of_a_good_one_brings_it_down(
-            held in held(), position in 0..2000usize, to in "[0-9 mrws-]|[\\x00-\\xff]", cut in 0..2000usize,
+            held in held(), position in 0..2000usize, to in "[0-9 mrwsn-]|[\\x00-\\xff]", cut in 0..2000usize,
         ) {
             let mut bytes = encoded(&held);
             let len = bytes.len();
@@ -346,7 +364,16 @@ mod tests {
     /// Each of them differs from a good one in one thing.
     #[test]
     fn what_no_lock_can_be_is_not_decoded() {
-        for good in ["m 9 9 9 a", "r 9 9 9 1 a", "w 9 9 9 0 1 a", "w 9 9 9 1 0 a", "s 9 9 9 1 1 a", "s 9 9 9 2 1 a"] {
+        for good in [
+            "m 9 9 9 a",
+            "r 9 9 9 1 a",
+            "w 9 9 9 0 1 a",
+            "w 9 9 9 1 0 a",
+            "s 9 9 9 1 1 a",
+            "s 9 9 9 2 1 a",
+            "n 9 9 9 0 1 a",
+            "n 9 9 9 999999 1 a",
+        ] {
             assert!(decode(&[good.as_bytes()]).is_some(), "{good}");
         }
         for bad in [
@@ -379,6 +406,10 @@ mod tests {
             "s 9 9 9 0 1 a",
             "s 9 9 9 1 0 a",
             "s 9 9 9 1 a",
+            "n 9 9 9 0 a",
+            "n 9 9 9 0 0 a",
+            "n 9 9 9 -1 1 a",
+            "n 9 9 9 1000000 1 a",
         ] {
             assert!(decode(&[bad.as_bytes()]).is_none(), "{bad}");
         }

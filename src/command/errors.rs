@@ -53,6 +53,11 @@ pub const BAD_HOLDS: ErrorReply = ErrorReply::of("ERR HOLDS must be 1 or more to
 pub const BAD_PERMITS: ErrorReply = ErrorReply::of("ERR LIMIT and PERMITS must be between 1 and 1000000");
 /// A claim that could never be granted.
 pub const OVER_LIMIT: ErrorReply = ErrorReply::of("ERR more permits than LIMIT lets out");
+/// SLOT by an owner that holds permits without one.
+pub const HOLDS_PERMITS: ErrorReply =
+    ErrorReply::of("ERR this owner holds permits without a slot: release them before asking for one");
+/// Permits without SLOT by an owner that holds a slot.
+pub const HOLDS_SLOT: ErrorReply = ErrorReply::of("ERR this owner holds a slot: release it before asking for permits");
 /// `SEM.ACQUIRE` without LIMIT.
 pub const NO_LIMIT: ErrorReply = ErrorReply::of("ERR SEM.ACQUIRE needs LIMIT");
 /// `numkeys` out of its bounds, or no number.
@@ -205,6 +210,8 @@ impl From<InvalidClaim> for ErrorReply {
             }
             InvalidClaim::TooManyHolds => TOO_MANY_HOLDS,
             InvalidClaim::OverLimit => OVER_LIMIT,
+            InvalidClaim::HoldsPermits => HOLDS_PERMITS,
+            InvalidClaim::HoldsSlot => HOLDS_SLOT,
         }
     }
 }
@@ -358,6 +365,11 @@ mod tests {
             (invalid(InvalidClaim::HoldsFewer(2)), "ERR this owner holds only 2: a release never adds"),
             (invalid(InvalidClaim::TooManyHolds), "ERR too many holds"),
             (invalid(InvalidClaim::OverLimit), "ERR more permits than LIMIT lets out"),
+            (
+                invalid(InvalidClaim::HoldsPermits),
+                "ERR this owner holds permits without a slot: release them before asking for one",
+            ),
+            (invalid(InvalidClaim::HoldsSlot), "ERR this owner holds a slot: release it before asking for permits"),
         ];
         for (error, expected) in cases {
             assert_eq!(error.as_str(), expected);

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use lock::host::{Host, Keys, Park};
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
-use lock::value::claim::{LockRequest, Portion};
+use lock::value::claim::{Claim, LockRequest, Portion};
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::owner::OwnerRef;
@@ -173,6 +173,8 @@ pub struct NewWaiter<'k, A> {
     pub owner: OwnerRef<'k>,
     /// Its command.
     pub prefix: Prefix,
+    /// What it claims.
+    pub claim: Claim,
     /// The first of its keys.
     pub key: &'k [u8],
     /// Where the outcome is published; `None`: the client blocks.

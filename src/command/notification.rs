@@ -7,16 +7,18 @@ use serde::Serialize;
 use lock::host::WaitOutcome;
 use lock::value::claim::InvalidClaim;
 use lock::value::outcome::KeyError;
+use lock::value::slots::Slot;
 
 /// The JSON that tells how a request for `key` by `token` ended:
-/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…}`, the last two only when granted; the fence also when done.
+/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…,"slot":…}`, fence and holds only when granted, the slot where
+/// it was asked for; the fence also when done.
 pub fn message(key: &[u8], token: &[u8], outcome: WaitOutcome) -> Vec<u8> {
-    let (fence, holds) = match outcome {
-        WaitOutcome::Granted { fence, holds } => (Some(fence.get()), Some(holds)),
-        WaitOutcome::Done { fence } => (Some(fence.get()), None),
-        _ => (None, None),
+    let (fence, holds, slot) = match outcome {
+        WaitOutcome::Granted { fence, holds, slot } => (Some(fence.get()), Some(holds), slot.map(Slot::number)),
+        WaitOutcome::Done { fence } => (Some(fence.get()), None, None),
+        _ => (None, None, None),
     };
-    let message = Message { key: Text(key), token: Text(token), outcome: word(outcome), fence, holds };
+    let message = Message { key: Text(key), token: Text(token), outcome: word(outcome), fence, holds, slot };
     serde_json::to_vec(&message).expect("strings and numbers can always be written as JSON")
 }
 
@@ -43,6 +45,8 @@ struct Message<'a> {
     fence: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     holds: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slot: Option<u32>,
 }
 
 /// Bytes as a JSON string, or as `{"base64":…}` where they are not UTF-8.
@@ -73,10 +77,16 @@ mod tests {
 
     #[test]
     fn a_grant_is_told_with_its_fence_and_holds() {
-        let outcome = WaitOutcome::Granted { fence: Fence::new((1 << 53) - 1).unwrap(), holds: 3 };
+        let fence = Fence::new((1 << 53) - 1).unwrap();
+        let outcome = WaitOutcome::Granted { fence, holds: 3, slot: None };
         assert_eq!(
             text(b"k", b"t", outcome),
             r#"{"key":"k","token":"t","outcome":"granted","fence":9007199254740991,"holds":3}"#
+        );
+        let outcome = WaitOutcome::Granted { fence, holds: 1, slot: Slot::new(4) };
+        assert_eq!(
+            text(b"k", b"t", outcome),
+            r#"{"key":"k","token":"t","outcome":"granted","fence":9007199254740991,"holds":1,"slot":4}"#
         );
     }
 

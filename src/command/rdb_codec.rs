@@ -1,6 +1,10 @@
 //! A lock as bytes: in an RDB file, in a `DUMP`, nowhere else. What comes back may be anything.
 //!
 //! The form is serde's with postcard: variable-length integers, no pointers, no lengths that are trusted.
+//!
+//! A semaphore with slots has a family of its own, which a module that knows no slots refuses, and the slots behind
+//! everything else. All other locks, semaphores without slots among them, are written as 0.1.0 wrote them: a new version
+//! of the form would keep older modules from reading those too.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +14,7 @@ use lock::value::holders::Holder;
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;
 use lock::value::rebuild::FamilyAndLimit;
+use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 /// The version that the server keeps with each value. Raise it when the form changes, and read the old ones still.
@@ -21,7 +26,12 @@ enum StoredFamily {
     Reentrant,
     ReadWrite,
     Semaphore,
+    /// Behind the lock follow the slots of its holders, in their order.
+    SemaphoreWithSlots,
 }
+
+/// The numbers of the holders' slots; at least one has one.
+type StoredSlots = Vec<Option<u32>>;
 
 #[derive(Serialize, Deserialize)]
 struct StoredLock<'a> {
@@ -61,7 +71,7 @@ impl From<StoredFamily> for Family {
             StoredFamily::Mutex => Family::Mutex,
             StoredFamily::Reentrant => Family::Reentrant,
             StoredFamily::ReadWrite => Family::ReadWrite,
-            StoredFamily::Semaphore => Family::Semaphore,
+            StoredFamily::Semaphore | StoredFamily::SemaphoreWithSlots => Family::Semaphore,
         }
     }
 }
@@ -79,8 +89,16 @@ pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
         holds: hold.holds,
         reads: hold.reads,
     });
-    let stored = StoredLock { family: family.into(), limit, fence: lock.fence()?.get(), holders: holders.collect() };
-    postcard::to_allocvec(&stored).ok()
+    let slots: StoredSlots = holds.iter().map(|hold| hold.slot.map(Slot::number)).collect();
+    let has_slots = slots.iter().any(Option::is_some);
+    let family = if has_slots { StoredFamily::SemaphoreWithSlots } else { family.into() };
+    let stored = StoredLock { family, limit, fence: lock.fence()?.get(), holders: holders.collect() };
+    let bytes = postcard::to_allocvec(&stored).ok()?;
+    if has_slots {
+        postcard::to_extend(&slots, bytes).ok()
+    } else {
+        Some(bytes)
+    }
 }
 
 /// The lock that these bytes are, if they are one to the last byte. No bytes are a lock that nobody holds: its key is
@@ -89,16 +107,24 @@ pub fn decode(bytes: &[u8]) -> Option<Lock> {
     if bytes.is_empty() {
         return Some(Lock::Vacant);
     }
-    let (stored, rest) = postcard::take_from_bytes::<StoredLock<'_>>(bytes).ok()?;
+    let (stored, mut rest) = postcard::take_from_bytes::<StoredLock<'_>>(bytes).ok()?;
+    let mut slots: StoredSlots = vec![None; stored.holders.len()];
+    if let StoredFamily::SemaphoreWithSlots = stored.family {
+        (slots, rest) = postcard::take_from_bytes(rest).ok()?;
+        if slots.len() != stored.holders.len() || slots.iter().all(Option::is_none) {
+            return None;
+        }
+    }
     if !rest.is_empty() {
         return None;
     }
     let kind = FamilyAndLimit::new(stored.family.into(), stored.limit)?;
-    let holders = stored.holders.iter().map(decode_holder).collect::<Option<Vec<_>>>()?;
+    let holders = stored.holders.iter().zip(slots).map(|(holder, slot)| decode_holder(holder, slot));
+    let holders = holders.collect::<Option<Vec<_>>>()?;
     Lock::from_parts(kind, Fence::new(stored.fence)?, holders)
 }
 
-fn decode_holder(stored: &StoredHolder<'_>) -> Option<Holder> {
+fn decode_holder(stored: &StoredHolder<'_>, slot: Option<u32>) -> Option<Holder> {
     Some(Holder {
         owner: Owner::new(stored.owner)?,
         fence: Fence::new(stored.fence)?,
@@ -110,6 +136,10 @@ fn decode_holder(stored: &StoredHolder<'_>) -> Option<Holder> {
         },
         holds: stored.holds,
         reads: stored.reads,
+        slot: match slot {
+            Some(number) => Some(Slot::new(number)?),
+            None => None,
+        },
     })
 }
 
@@ -146,11 +176,64 @@ mod tests {
             lock(Claim::ReadWrite(Mode::Read, Count::Step(2)), 30),
             lock(Claim::ReadWrite(Mode::Write, Count::Step(1)), 1),
             lock(permits, 25),
+            lock(Claim::Slot { limit: 90 }, 25),
+            with_and_without_slots(),
         ] {
             let back = decode(&encode(&lock).unwrap()).unwrap();
             assert_eq!(format!("{:?}", back.stored_holds()), format!("{:?}", lock.stored_holds()));
             assert_eq!((back.family_and_limit(), back.fence()), (lock.family_and_limit(), lock.fence()));
         }
+    }
+
+    /// Two holders with slots, and between them one with permits.
+    fn with_and_without_slots() -> Lock {
+        let mut semaphore = lock(Claim::Slot { limit: 9 }, 2);
+        let claim = Claim::Permits { limit: 9, count: Count::Step(3) };
+        let (owner, now) = (Owner::new(b"permits").unwrap(), Timestamp::from_ms(1_000));
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+        semaphore.admit(&request, Fence::new(10).unwrap(), now, Deadline::Never).unwrap();
+        semaphore
+    }
+
+    /// The bytes of [`with_and_without_slots`] with others where the slots are.
+    fn with_slots_stored(slots: &[Option<u32>]) -> Option<Lock> {
+        let slots_of = |slots: &[Option<u32>]| postcard::to_allocvec(slots).unwrap();
+        let semaphore = with_and_without_slots();
+        let holds = semaphore.stored_holds();
+        let as_they_are: Vec<_> = holds.iter().map(|hold| hold.slot.map(Slot::number)).collect();
+        let bytes = encode(&semaphore).unwrap();
+        let before = bytes.strip_suffix(&slots_of(&as_they_are)[..]).expect("the slots are the last");
+        decode(&[before, &slots_of(slots)].concat())
+    }
+
+    #[test]
+    fn slots_that_no_semaphore_can_have_are_refused() {
+        assert!(with_slots_stored(&[Some(0), None, Some(1)]).is_some());
+        assert!(with_slots_stored(&[Some(999_999), None, None]).is_some(), "LIMIT may have been larger");
+        for bad in [
+            &[Some(0), None, Some(0)][..],
+            &[None, None, None],
+            &[Some(0), None],
+            &[Some(0), None, Some(1), None],
+            &[Some(1_000_000), None, None],
+            &[Some(u32::MAX), None, None],
+            &[None, Some(2), None],
+            &[],
+        ] {
+            assert!(with_slots_stored(bad).is_none(), "{bad:?}");
+        }
+    }
+
+    /// What earlier versions read.
+    #[test]
+    fn only_a_semaphore_with_slots_is_written_in_a_new_form() {
+        let permits = Claim::Permits { limit: 90, count: Count::Step(3) };
+        assert_eq!(encode(&lock(permits, 25)).unwrap()[0], StoredFamily::Semaphore as u8);
+        let mut semaphore = with_and_without_slots();
+        assert_eq!(encode(&semaphore).unwrap()[0], StoredFamily::SemaphoreWithSlots as u8);
+        let owners: Vec<_> = semaphore.owners().filter(|owner| owner.as_bytes() != b"permits").cloned().collect();
+        owners.iter().for_each(|owner| _ = semaphore.evict(owner.as_bytes()));
+        assert_eq!(encode(&semaphore).unwrap()[0], StoredFamily::Semaphore as u8, "the slots have gone");
     }
 
     /// A bug leaves them: what is saved of them has to be loaded with everything else.
@@ -176,8 +259,12 @@ mod tests {
         }
 
         #[test]
-        fn no_change_of_a_good_one_brings_it_down(position in 0usize..2000, to in any::<u8>(), cut in 0usize..2000) {
-            let mut bytes = encode(&lock(Claim::Permits { limit: 90, count: Count::Step(3) }, 25)).unwrap();
+        fn no_change_of_a_good_one_brings_it_down(
+            has_slots in any::<bool>(), position in 0usize..2000, to in any::<u8>(), cut in 0usize..2000,
+        ) {
+            let permits = Claim::Permits { limit: 90, count: Count::Step(3) };
+            let claim = if has_slots { Claim::Slot { limit: 90 } } else { permits };
+            let mut bytes = encode(&lock(claim, 25)).unwrap();
             let len = bytes.len();
             bytes[position % len] = to;
             bytes.truncate(len - cut % len);

@@ -10,6 +10,7 @@ use crate::value::fence::Fence;
 use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::KeyError;
 use crate::value::owner::Owner;
+use crate::value::slots::Slot;
 use crate::value::time::{Deadline, Now};
 
 /// All that a decision works with. The parts are apart, so that clients can be answered while a key is open.
@@ -136,6 +137,8 @@ pub enum WaitOutcome {
         fence: Fence,
         /// Holds of the mode asked for, or permits.
         holds: u32,
+        /// Of a request for a slot: which.
+        slot: Option<Slot>,
     },
     /// The work was done (COALESCE): the holder has released the lock.
     Done {

@@ -112,10 +112,13 @@ fn count(options: &Options) -> Result<Count, ErrorReply> {
     }
 }
 
-/// Permits under the LIMIT that the request brings.
+/// Permits or a slot under the LIMIT that the request brings.
 fn permits(options: &Options) -> Result<Claim, ErrorReply> {
     let count = count(options)?;
     let limit = options.limit.ok_or(errors::NO_LIMIT)?;
+    if options.slot {
+        return Ok(Claim::Slot { limit });
+    }
     if count.number() > limit {
         return Err(errors::OVER_LIMIT);
     }
@@ -220,6 +223,8 @@ mod tests {
         assert_eq!(claim(Prefix::Sem, "x k t LIMIT 2"), permits(2, Count::Step(1)));
         assert_eq!(claim(Prefix::Sem, "x k t PERMITS 2 LIMIT 2"), permits(2, Count::Step(2)));
         assert_eq!(claim(Prefix::Sem, "x k t HOLDS 2 LIMIT 2"), permits(2, Count::Exactly(2)));
+        assert_eq!(claim(Prefix::Sem, "x k t Slot LIMIT 2"), Claim::Slot { limit: 2 });
+        assert_eq!(error(Prefix::Sem, "x k t SLOT"), errors::NO_LIMIT);
         assert_eq!(error(Prefix::Sem, "x k t LIMIT 2 PERMITS 3"), errors::OVER_LIMIT);
         assert_eq!(error(Prefix::Sem, "x k t LIMIT 2 HOLDS 3"), errors::OVER_LIMIT);
         assert_eq!(error(Prefix::Sem, "x k t"), errors::NO_LIMIT);

@@ -11,13 +11,14 @@
 //! | `FAILED`   |                                 | LOCK.RELEASE                         |
 //! | `HOLDS`    | holds afterwards, 0 to 2^32 - 1 | RLOCK, RWLOCK, SEM: ACQUIRE, RELEASE |
 //! | `PERMITS`  | 1 to 1,000,000                  | SEM: ACQUIRE, RELEASE                |
+//! | `SLOT`     |                                 | SEM.ACQUIRE                          |
 //! | `LIMIT`    | 1 to 1,000,000                  | SEM.ACQUIRE                          |
 //!
 //! What the options together ask for, and which of them exclude each other there, is decided by the command.
 
 use std::num::NonZeroU64;
 
-use lock::value::claim::Count;
+use lock::value::claim::{Count, MAX_PERMITS};
 use lock::value::time::{Lease, WaitLimit};
 
 use super::argument::Argument;
@@ -25,9 +26,6 @@ use super::integer::integer;
 use super::lease::LeaseSettings;
 use crate::errors::{self, ErrorReply};
 use crate::name::{CommandName, Prefix, Verb};
-
-/// The largest LIMIT and PERMITS.
-const MAX_PERMITS: u32 = 1_000_000;
 
 /// The longest BLOCK in milliseconds. As BLPOP: a timestamp that does not fit a signed number is no time-out.
 const MAX_BLOCK_MS: u64 = i64::MAX as u64 / 2;
@@ -44,6 +42,7 @@ pub(super) struct Options {
     pub failed: bool,
     holds: Option<u32>,
     permits: Option<u32>,
+    pub slot: bool,
     pub limit: Option<u32>,
 }
 
@@ -58,6 +57,7 @@ enum OptionName {
     Holds,
     Permits,
     Limit,
+    Slot,
     Persist,
     Coalesce,
     Failed,
@@ -65,7 +65,7 @@ enum OptionName {
 
 impl OptionName {
     /// The most frequent one is tried first.
-    const ALL: [OptionName; 11] = [
+    const ALL: [OptionName; 12] = [
         OptionName::Px,
         OptionName::Ex,
         OptionName::Block,
@@ -74,6 +74,7 @@ impl OptionName {
         OptionName::Holds,
         OptionName::Permits,
         OptionName::Limit,
+        OptionName::Slot,
         OptionName::Persist,
         OptionName::Coalesce,
         OptionName::Failed,
@@ -90,6 +91,7 @@ impl OptionName {
             OptionName::Holds => "HOLDS",
             OptionName::Permits => "PERMITS",
             OptionName::Limit => "LIMIT",
+            OptionName::Slot => "SLOT",
             OptionName::Persist => "PERSIST",
             OptionName::Coalesce => "COALESCE",
             OptionName::Failed => "FAILED",
@@ -115,7 +117,7 @@ impl OptionName {
             OptionName::Block | OptionName::Notify | OptionName::Session => verb == Verb::Acquire,
             OptionName::Holds => verb != Verb::Renew && matches!(prefix, Prefix::Rlock | Prefix::Rwlock | Prefix::Sem),
             OptionName::Permits => verb != Verb::Renew && prefix == Prefix::Sem,
-            OptionName::Limit => verb == Verb::Acquire && prefix == Prefix::Sem,
+            OptionName::Limit | OptionName::Slot => verb == Verb::Acquire && prefix == Prefix::Sem,
             OptionName::Coalesce => verb == Verb::Acquire && prefix == Prefix::Lock,
             OptionName::Failed => verb == Verb::Release && prefix == Prefix::Lock,
         }
@@ -165,7 +167,11 @@ impl Options {
             let value_argument = next + 1;
             let value = || args.get(value_argument).map(|value| value.bytes()).ok_or(errors::SYNTAX);
             next = match name {
-                OptionName::Session | OptionName::Persist | OptionName::Coalesce | OptionName::Failed => value_argument,
+                OptionName::Session
+                | OptionName::Persist
+                | OptionName::Coalesce
+                | OptionName::Failed
+                | OptionName::Slot => value_argument,
                 _ => value_argument + 1,
             };
             match name {
@@ -180,10 +186,11 @@ impl Options {
                 OptionName::Session => flag(&mut options.session)?,
                 OptionName::Coalesce => flag(&mut options.coalesce)?,
                 OptionName::Failed => flag(&mut options.failed)?,
+                OptionName::Slot => flag(&mut options.slot)?,
             }
         }
-        match (options.holds, options.permits) {
-            (Some(_), Some(_)) => Err(errors::SYNTAX),
+        match (options.holds, options.permits, options.slot) {
+            (Some(_), Some(_), _) | (Some(_), _, true) | (_, Some(_), true) => Err(errors::SYNTAX),
             _ => Ok(options),
         }
     }
@@ -333,7 +340,9 @@ mod tests {
             ["rlock.acquire", "rlock.release", "rwlock.acquire", "rwlock.release", "sem.acquire", "sem.release"];
         assert_eq!(takers("HOLDS 5"), with_holds);
         assert_eq!(takers("PERMITS 5"), ["sem.acquire", "sem.release"]);
-        assert_eq!(takers("LIMIT 5"), ["sem.acquire"]);
+        for line in ["LIMIT 5", "SLOT"] {
+            assert_eq!(takers(line), ["sem.acquire"], "{line}");
+        }
         assert_eq!(takers("COALESCE"), ["lock.acquire"]);
         assert_eq!(takers("FAILED"), ["lock.release"]);
     }
@@ -343,16 +352,26 @@ mod tests {
         for line in ["what", "what PX 5", "", "PX", "EX", "BLOCK", "NOTIFY", "HOLDS", "PERMITS", "LIMIT", "PX 5 EX"] {
             assert_eq!(error(line), errors::SYNTAX, "{line}");
         }
-        for line in ["PXX 5", "P 5", "PERSIST 5", "SESSION 5"] {
+        for line in ["PXX 5", "P 5", "PERSIST 5", "SESSION 5", "SLOT 5"] {
             assert_eq!(error(line), errors::SYNTAX, "{line}");
         }
     }
 
     #[test]
     fn an_option_given_twice_is_a_syntax_error() {
-        for option in
-            ["PX 5", "EX 5", "PERSIST", "BLOCK 5", "BLOCK 0", "NOTIFY c", "SESSION", "HOLDS 5", "PERMITS 5", "LIMIT 5"]
-        {
+        for option in [
+            "PX 5",
+            "EX 5",
+            "PERSIST",
+            "BLOCK 5",
+            "BLOCK 0",
+            "NOTIFY c",
+            "SESSION",
+            "HOLDS 5",
+            "PERMITS 5",
+            "LIMIT 5",
+            "SLOT",
+        ] {
             assert_eq!(error(&format!("{option} {option}")), errors::SYNTAX, "{option}");
         }
         for (option, verb) in [("COALESCE", Verb::Acquire), ("FAILED", Verb::Release)] {
@@ -367,7 +386,7 @@ mod tests {
         for line in ["PX 5 EX 5", "EX 5 PX 5", "PX 5 PERSIST", "PERSIST PX 5", "EX 5 PERSIST", "PERSIST EX 5"] {
             assert_eq!(error(line), errors::SYNTAX, "{line}");
         }
-        for line in ["HOLDS 5 PERMITS 5", "PERMITS 5 HOLDS 5"] {
+        for line in ["HOLDS 5 PERMITS 5", "PERMITS 5 HOLDS 5", "SLOT HOLDS 1", "HOLDS 1 SLOT", "PERMITS 1 SLOT"] {
             assert_eq!(error(line), errors::SYNTAX, "{line}");
         }
     }

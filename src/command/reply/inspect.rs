@@ -106,6 +106,8 @@ struct HolderRow<'a> {
     holder: &'a HolderInfo<'a>,
     mode: &'static str,
     holds: u32,
+    /// Of a semaphore: -1 for none.
+    slot: Option<i64>,
 }
 
 fn rows<'a>(holder: &'a HolderInfo<'a>, family: Family) -> impl Iterator<Item = HolderRow<'a>> {
@@ -114,14 +116,15 @@ fn rows<'a>(holder: &'a HolderInfo<'a>, family: Family) -> impl Iterator<Item = 
         Family::ReadWrite => "write",
         Family::Semaphore => "permits",
     };
+    let slot = (family == Family::Semaphore).then(|| holder.hold.slot.map_or(-1, |slot| i64::from(slot.number())));
     let modes = [(mode, holder.hold.holds), ("read", holder.hold.reads)];
-    modes.into_iter().filter(|(_, holds)| *holds > 0).map(|(mode, holds)| HolderRow { holder, mode, holds })
+    modes.into_iter().filter(|(_, holds)| *holds > 0).map(move |(mode, holds)| HolderRow { holder, mode, holds, slot })
 }
 
 impl HolderRow<'_> {
     fn write(&self, out: &mut impl ReplyWriter, now: Timestamp) {
-        let HolderRow { holder: HolderInfo { hold, session }, mode, holds } = self;
-        out.map(8);
+        let HolderRow { holder: HolderInfo { hold, session }, mode, holds, slot } = self;
+        out.map(8 + usize::from(slot.is_some()));
         text_field(out, "owner", hold.owner.as_bytes());
         text_field(out, "mode", mode.as_bytes());
         integer_field(out, "holds", i64::from(*holds));
@@ -130,6 +133,7 @@ impl HolderRow<'_> {
         integer_field(out, "lease", hold.lease.as_ms());
         integer_field(out, "age", number::of_ms(hold.age_ms(now)));
         integer_field(out, "session", number::of_client(*session));
+        slot.iter().for_each(|slot| integer_field(out, "slot", *slot));
     }
 }
 
@@ -137,7 +141,7 @@ impl WaiterInfo<'_> {
     fn write(&self, out: &mut impl ReplyWriter, now: Instant) {
         let permits = match self.claim {
             Claim::Permits { count, .. } => count.number(),
-            Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => 1,
+            Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) | Claim::Slot { .. } => 1,
         };
         out.map(8);
         text_field(out, "owner", self.owner.as_bytes());
@@ -167,6 +171,7 @@ mod tests {
     use super::*;
     use lock::value::claim::{Count, Mode};
     use lock::value::owner::Owner;
+    use lock::value::slots::Slot;
     use lock::value::time::Lease;
 
     fn at(ms: u64) -> Timestamp {
@@ -180,7 +185,8 @@ mod tests {
     /// Granted 5 seconds ago, with 20 of 25 seconds left.
     fn hold(owner: &Owner, holds: u32, reads: u32) -> Hold<'_> {
         let fence = Fence::new(995_000_999).unwrap();
-        Hold { owner, fence, lease: Lease::from_ms(25_000).unwrap(), until: Deadline::At(at(1_020_000)), holds, reads }
+        let (lease, until) = (Lease::from_ms(25_000).unwrap(), Deadline::At(at(1_020_000)));
+        Hold { owner, fence, lease, until, holds, reads, slot: None }
     }
 
     fn owner(name: &str) -> Owner {
@@ -209,6 +215,15 @@ mod tests {
             integer_field("session", session),
         ]
         .concat()
+    }
+
+    /// The same with a field more, if there is a slot.
+    fn with_slot(mut row: Vec<Written>, slot: Option<i64>) -> Vec<Written> {
+        if let Some(slot) = slot {
+            row[0] = Written::Map(9);
+            row.extend(integer_field("slot", slot));
+        }
+        row
     }
 
     fn info_of<'a>(family: Family, limit: u32, holders: Vec<HolderInfo<'a>>) -> LockInfo<'a> {
@@ -269,9 +284,19 @@ mod tests {
         ];
         for (family, limit, kind, mode) in cases {
             let holder = HolderInfo { hold: hold(&owner, 2, 0), session: Some(ClientId(9)) };
-            let rows = [holder_row("t", mode, 2, 9)];
+            let slot = (family == Family::Semaphore).then_some(-1);
+            let rows = [with_slot(holder_row("t", mode, 2, 9), slot)];
             assert_eq!(written(&info_of(family, limit, vec![holder])), map(kind, i64::from(limit), &rows));
         }
+    }
+
+    #[test]
+    fn info_tells_the_slot_of_each_holder_of_a_semaphore() {
+        let owner = owner("t");
+        let hold = Hold { slot: Slot::new(4), ..hold(&owner, 1, 0) };
+        let rows = [with_slot(holder_row("t", "permits", 1, 0), Some(4))];
+        let info = info_of(Family::Semaphore, 5, vec![HolderInfo { hold, session: None }]);
+        assert_eq!(written(&info), map("semaphore", 5, &rows));
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
     terms: ConnectionTerms<H::Argument>,
 ) -> Result<(), ErrorReply> {
     let (db, names, ConnectionTerms { session, channel }) = (host.db(), keys.names, terms);
-    let waiter = wait.map(|_| NewWaiter { owner: request.owner, prefix, key: names[0], channel });
+    let waiter = wait.map(|_| NewWaiter { owner: request.owner, prefix, claim: request.claim, key: names[0], channel });
     let acquired = host.decide(keys, waiter, |manager, rules| {
         manager.acquire(rules, AcquireRequest { db, names, request: *request, wait, session })
     })?;
@@ -83,7 +83,7 @@ fn refusal<'h>(host: impl CommandHost<'h>, error: LockError) -> ErrorReply {
 
 #[inline]
 fn reply_granted<'h>(mut host: impl CommandHost<'h>, request: &LockRequest<'_>, grant: Grant) {
-    reply::grant(&mut host, request.claim.family(), request.owner, grant.fence, grant.holds);
+    reply::grant(&mut host, request.claim.family(), request.owner, grant.fence, grant.holds, grant.slot);
 }
 
 #[cold]

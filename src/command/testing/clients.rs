@@ -169,9 +169,9 @@ impl Park for Parking<'_> {
     }
 
     fn park(&mut self, request: RequestId) -> bool {
-        let Some((client, NewWaiter { owner, prefix, key, channel })) = self.waiter else { return false };
+        let Some((client, NewWaiter { owner, prefix, claim, key, channel })) = self.waiter else { return false };
         if channel.is_some() {
-            reply::queued(self.reply, prefix.family(), owner);
+            reply::queued(self.reply, &claim, owner);
         }
         let channel = channel.map(|channel| (channel.to_vec(), key.to_vec()));
         self.clients.waiting.insert(request, WaitingClient { client, owner: owner.to_owner(), prefix, channel });

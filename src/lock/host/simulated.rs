@@ -521,5 +521,6 @@ fn to_holder(hold: &Hold<'_>) -> Holder {
         until: hold.until,
         holds: hold.holds,
         reads: hold.reads,
+        slot: hold.slot,
     }
 }

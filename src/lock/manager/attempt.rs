@@ -194,7 +194,8 @@ impl LockManager {
         grant: Grant,
         delivery: impl FnOnce() -> GrantInFlight,
     ) {
-        let outcome = WaitOutcome::Granted { fence: grant.fence, holds: grant.holds };
+        let Grant { fence, holds, slot, .. } = grant;
+        let outcome = WaitOutcome::Granted { fence, holds, slot };
         self.samples.waited(waited.ms);
         match self.tell(clients, waited.request, outcome) {
             Delivery::Done if self.deliveries.is_empty() => {}

@@ -187,7 +187,7 @@ mod tests {
 
     /// A grant of the keys of database 0 to the owner, one letter each.
     fn delivery(request: u64, owner: &str, keys: &str) -> GrantInFlight {
-        let grant = Grant { fence: Fence::new(1).unwrap(), holds_before: 0, holds: 1 };
+        let grant = Grant { fence: Fence::new(1).unwrap(), holds_before: 0, holds: 1, slot: None };
         let grants = keys.bytes().map(|name| (Key::new(0, &[name]), grant)).collect();
         let owner = Owner::new(owner.as_bytes()).unwrap();
         GrantInFlight { request: RequestId(request), owner, claim: Claim::Mutex, grants }

@@ -18,7 +18,7 @@ use crate::key::{KeyRef, RequestId};
 use crate::queue::precedence::{is_first, is_head};
 use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaitQueue;
-use crate::value::claim::{Claim, Count, Family, InvalidClaim, LockRequest};
+use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
 use crate::value::outcome::{Admission, KeyError};
 use crate::value::owner::Owner;
 use crate::value::time::{Lease, Now};
@@ -187,7 +187,8 @@ impl LockManager {
     }
 
     /// The requests of an owner that what it holds of a key may let it have. Of a semaphore these are the ones that ask
-    /// for no more than it holds: the others are served in the order of the queue.
+    /// for no more than it holds, or for a slot beside permits or permits beside a slot, which are refused: the others
+    /// are served in the order of the queue.
     fn requests_to_try<K: Keys, C>(
         &self,
         host: &mut Host<'_, K, C>,
@@ -198,13 +199,13 @@ impl LockManager {
             return VecDeque::new();
         };
         let held = match host.keys.open(wait_queue.key.as_ref()).lock_and_until() {
-            Some((lock, until)) => lock.hold(name.as_bytes(), until).map_or(0, |hold| hold.holds),
-            None => 0,
+            Some((lock, until)) => lock.hold(name.as_bytes(), until).map(|hold| hold.share()),
+            None => None,
         };
-        let is_wanted = |claim: &Claim| match claim {
-            Claim::Permits { count: Count::Step(_), .. } => false,
-            Claim::Permits { count: Count::Exactly(permits), .. } => *permits <= held,
-            Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => true,
+        let held = held.unwrap_or_default();
+        let is_wanted = |claim: &Claim| match claim.family() {
+            Family::Semaphore => held.covers(claim),
+            Family::Mutex | Family::Reentrant | Family::ReadWrite => true,
         };
         self.queues.requests_around(queue, owner, is_wanted).into()
     }

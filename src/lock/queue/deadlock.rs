@@ -11,7 +11,7 @@ use super::queues::WaitQueues;
 use super::reduction::{Question, Reduction};
 use crate::host::Keys;
 use crate::id_map::IdSet;
-use crate::value::claim::{Claim, Count};
+use crate::value::claim::{Claim, Count, Family};
 
 /// Whether the request may be in the way of others, or of itself, as far as can be told without an open key: false is
 /// certain, and the rule.
@@ -69,7 +69,7 @@ fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([_], claim) = (new.names, &new.request.claim) else { return false };
     let mut here = new.queues(queues);
-    !matches!(claim, Claim::Permits { .. })
+    claim.family() != Family::Semaphore
         && here.next().is_some_and(|id| {
             queues.get(id).is_some_and(|queue| !queue.is_anybody_behind(new.place))
                 && queues.is_covered_by_earlier(id, new.owner(), new.place, claim)

@@ -134,7 +134,7 @@ struct Permits {
     /// What owners hold that are not free, and what is asked for up to `next`, beyond LIMIT.
     excess: i64,
     /// The same by owner.
-    taken: IdMap<NodeId, u32>,
+    taken: IdMap<NodeId, Share>,
     served: Option<Place>,
     /// The request that is served next: what it asks for, unless its owner has a node.
     next: Option<(Place, u32)>,
@@ -419,7 +419,10 @@ impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
 
     /// The LIMIT of the new request turns those out that ask for more, with what their owner holds already.
     fn never_fits(&self, key: KeyId, request: &Standing<'_>) -> bool {
-        let (Claim::Permits { count, .. }, Some((_, queued))) = (request.claim, request.queued) else { return false };
+        let Some((_, queued)) = request.queued.filter(|_| request.claim.family() == Family::Semaphore) else {
+            return false;
+        };
+        let count = request.claim.count();
         if !self.question.is_queued || !self.new_keys.contains(&key) {
             return count.number() > self.states[key].limit;
         }
@@ -446,8 +449,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         let (nodes, family) = (&mut self.nodes, claim.family());
         let mut holders = Vec::new();
         let under = self.holders.visit(KeyRef { db: new.db, name }, |hold| {
-            let share = Share { holds: hold.holds, reads: hold.reads };
-            holders.extend(nodes.reach_named(hold.owner).map(|node| (node, share)));
+            holders.extend(nodes.reach_named(hold.owner).map(|node| (node, hold.share())));
         });
         let is_another = !matches!(under, Under::Lock(known) if known.is_none_or(|known| known == family));
         if is_another {
@@ -663,7 +665,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
             for (holder, share) in holders {
                 if !self.nodes.is_free(*holder) {
                     here.excess += i64::from(share.holds);
-                    here.taken.insert(*holder, share.holds);
+                    here.taken.insert(*holder, *share);
                     self.nodes.all[*holder].semaphores.push(key);
                 }
             }
@@ -716,9 +718,9 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         permits.excess += i64::from(of_unknown);
         if let Some(node) = known.filter(|node| !self.nodes.is_free(*node)) {
             let taken = permits.taken.get(&node).copied();
-            let share = Share { holds: taken.unwrap_or(0), reads: 0 };
-            let after = share.with(&next.claim).holds;
-            permits.excess += i64::from(after - share.holds);
+            let share = taken.unwrap_or_default();
+            let after = share.with(&next.claim);
+            permits.excess += i64::from(after.holds - share.holds);
             permits.taken.insert(node, after);
             if taken.is_none() {
                 self.nodes.all[node].semaphores.push(key);
@@ -735,7 +737,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
             }
             for key in std::mem::take(&mut self.nodes.all[node].semaphores) {
                 if let Some(permits) = &mut self.states[key].permits {
-                    permits.excess -= permits.taken.remove(&node).map_or(0, i64::from);
+                    permits.excess -= permits.taken.remove(&node).map_or(0, |share| i64::from(share.holds));
                 }
                 self.serve(key);
             }

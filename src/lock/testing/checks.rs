@@ -90,7 +90,10 @@ pub fn check_lock(lock: &Lock) {
         assert!(hold.fence <= fence, "{:?} has a newer fence than the lock", hold.owner);
         assert!(lock.is_held_by(owner) && hold.holds > 0 || hold.reads > 0, "{:?} holds nothing", hold.owner);
         assert!(hold.reads == 0 || kind.family == Family::ReadWrite, "{:?} reads", hold.owner);
+        assert!(hold.slot.is_none() || kind.family == Family::Semaphore && hold.holds == 1, "{:?}", hold.slot);
     }
+    let slots: Vec<_> = holds.iter().filter_map(|hold| hold.slot).collect();
+    assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len(), "two hold one slot: {slots:?}");
     assert!(holds.is_sorted_by_key(|hold| hold.fence), "the oldest grant is not the first");
     match kind.family {
         Family::Mutex => assert_eq!((holds.len(), holds[0].holds, holds[0].fence), (1, 1, fence)),
@@ -116,6 +119,9 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
         let is_within =
             || lock.holds(Deadline::Never).iter().map(|hold| u64::from(hold.holds)).sum::<u64>() <= LARGEST_LIMIT;
         assert!(lock.family() != Some(Family::Semaphore) || is_within(), "more permits than LIMIT: {lock:?}");
+        let slots = lock.holds(Deadline::Never).into_iter().filter_map(|hold| hold.slot);
+        let highest = slots.map(|slot| u64::from(slot.number())).max();
+        assert!(highest < Some(LARGEST_LIMIT), "a slot is not below LIMIT: {lock:?}");
     }
 }
 
@@ -144,7 +150,7 @@ pub(super) fn check_replica(keyspace: &Keyspace) {
             (Stored::Lock(lock, until), Some(Stored::Lock(copy, copy_until))) => {
                 let holds = |lock: &Lock, until: Deadline| -> Vec<_> {
                     let holds = lock.holds(until).into_iter();
-                    holds.map(|h| (h.owner.clone(), h.fence, h.lease, h.until, h.holds, h.reads)).collect()
+                    holds.map(|h| (h.owner.clone(), h.fence, h.lease, h.until, h.holds, h.reads, h.slot)).collect()
                 };
                 let is_same_kind = lock.family_and_limit().map(|kind| (kind.family, kind.limit))
                     == copy.family_and_limit().map(|kind| (kind.family, kind.limit));

@@ -59,6 +59,8 @@ pub enum Claim {
     Write(Holds),
     /// Permits of a semaphore under a `LIMIT`, which a release does not name.
     Permits(u32, Holds),
+    /// One permit of a semaphore under a `LIMIT`, with `SLOT`.
+    Slot(u32),
 }
 
 impl Claim {
@@ -68,14 +70,14 @@ impl Claim {
             Claim::Mutex => Kind::Mutex,
             Claim::Reentrant(_) => Kind::Reentrant,
             Claim::Read(_) | Claim::Write(_) => Kind::ReadWrite,
-            Claim::Permits(..) => Kind::Semaphore,
+            Claim::Permits(..) | Claim::Slot(_) => Kind::Semaphore,
         }
     }
 
     /// What it names; a mutex is held once.
     pub fn holds(self) -> Holds {
         match self {
-            Claim::Mutex => Holds::Exactly(1),
+            Claim::Mutex | Claim::Slot(_) => Holds::Exactly(1),
             Claim::Reentrant(holds) | Claim::Read(holds) | Claim::Write(holds) | Claim::Permits(_, holds) => holds,
         }
     }
@@ -84,6 +86,7 @@ impl Claim {
     pub fn is_retry_of(self, other: Claim) -> bool {
         match (self, other) {
             (Claim::Permits(_, holds), Claim::Permits(_, before)) => holds == before,
+            (Claim::Slot(_), Claim::Slot(_)) => true,
             _ => self == other,
         }
     }

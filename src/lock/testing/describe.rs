@@ -39,7 +39,7 @@ impl Model {
                 for h in holders {
                     let session = h.session.map(|(_, due)| wait_ahead(due));
                     let (owner, until) = (label(h.owner), ahead(h.until));
-                    write!(text, "{owner} {} {} {:?} {until} {session:?},", h.holds, h.reads, h.lease)
+                    write!(text, "{owner} {} {} {:?} {:?} {until} {session:?},", h.holds, h.reads, h.slot, h.lease)
                         .expect("a string takes all");
                 }
             }

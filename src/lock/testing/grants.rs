@@ -25,7 +25,10 @@ impl Model {
             if let Some(Value::Lock(lock)) = self.value_mut(key) {
                 if lock.holders.iter().all(|holder| holder.owner != *owner) {
                     let lease = *lease;
-                    lock.holders.push(Holder { owner, grant, holds: 0, reads: 0, lease, until, session: None });
+                    // "The smallest number from 0 that no other holder has."
+                    let is_taken = |slot: &u32| lock.holders.iter().any(|holder| holder.slot == Some(*slot));
+                    let slot = (0..).find(|slot| !is_taken(slot)).filter(|_| matches!(claim, Claim::Slot(_)));
+                    lock.holders.push(Holder { owner, grant, holds: 0, reads: 0, slot, lease, until, session: None });
                 }
             }
             let Some(holder) = self.holder(key, owner) else { continue };

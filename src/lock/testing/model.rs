@@ -55,6 +55,8 @@ pub struct Holder {
     pub holds: u32,
     /// Read holds.
     pub reads: u32,
+    /// The number of its one permit, if it asked for a slot.
+    pub slot: Option<u32>,
     /// The length last given; `None`: PERSIST.
     pub lease: Option<Ms>,
     /// When the lease ends.
@@ -360,6 +362,11 @@ impl Model {
         };
         let mine = holders.iter().find(|holder| holder.owner == owner);
         let held = mine.map_or(0, |mine| *mine.clone().count(claim));
+        // "An owner holds one slot or permits without, not both (an error)."
+        let is_slot = matches!(claim, Claim::Slot(_));
+        if claim.kind() == Kind::Semaphore && mine.is_some_and(|mine| mine.slot.is_some() != is_slot) {
+            return Err(Refusal::Invalid);
+        }
         let wanted = match claim.holds() {
             _ if claim == Claim::Mutex => 1,
             Holds::By(more) => held + more,
@@ -372,8 +379,8 @@ impl Model {
             Claim::Write(_) if held > 0 => return Ok(Say::Has),
             Claim::Mutex | Claim::Reentrant(_) | Claim::Write(_) => others().next().is_some(),
             Claim::Read(_) => others().any(|other| other.holds > 0),
-            Claim::Permits(_, holds) => {
-                let (Holds::By(number) | Holds::Exactly(number)) = holds;
+            Claim::Permits(..) | Claim::Slot(_) => {
+                let (Holds::By(number) | Holds::Exactly(number)) = claim.holds();
                 let out: u32 = others().map(|other| other.holds).sum();
                 match () {
                     () if number > limit => return Err(Refusal::Invalid),
@@ -469,7 +476,7 @@ impl Claim {
     /// The LIMIT that it brings.
     pub(super) fn limit(self) -> Option<u32> {
         match self {
-            Claim::Permits(limit, _) => Some(limit),
+            Claim::Permits(limit, _) | Claim::Slot(limit) => Some(limit),
             _ => None,
         }
     }

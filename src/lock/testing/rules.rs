@@ -123,7 +123,13 @@ impl Rules {
             self.numbers.insert(parked, asked.number);
         }
         match acquired {
-            Ok(Acquired::Granted(grant)) => Outcome::Granted(grant.fence, grant.holds),
+            Ok(Acquired::Granted(grant)) => {
+                if let Some(Stored::Lock(lock, until)) = self.server.keyspace.primary.get(&to_key(asked.keys[0])) {
+                    let slot = lock.hold(owner.as_bytes(), *until).and_then(|hold| hold.slot);
+                    assert_eq!(grant.slot, slot, "the reply tells the slot");
+                }
+                Outcome::Granted(grant.fence, grant.holds)
+            }
             Ok(Acquired::Queued(_)) => Outcome::Queued,
             Ok(Acquired::NotGranted) => Outcome::NotGranted,
             Err(LockError::Key(error)) => refused(error),
@@ -357,7 +363,7 @@ fn refusal(error: KeyError) -> Refusal {
 
 fn to_answer(outcome: WaitOutcome) -> Answer<Fence> {
     match outcome {
-        WaitOutcome::Granted { fence, holds } => Answer::Granted(fence, holds),
+        WaitOutcome::Granted { fence, holds, .. } => Answer::Granted(fence, holds),
         WaitOutcome::Done { fence } => Answer::Done(fence),
         WaitOutcome::TimedOut => Answer::TimedOut,
         WaitOutcome::Cancelled => Answer::Cancelled,
@@ -392,6 +398,7 @@ fn claim(claim: Claim) -> value::Claim {
         Claim::Read(holds) => value::Claim::ReadWrite(value::Mode::Read, count(holds)),
         Claim::Write(holds) => value::Claim::ReadWrite(value::Mode::Write, count(holds)),
         Claim::Permits(limit, holds) => value::Claim::Permits { limit, count: count(holds) },
+        Claim::Slot(limit) => value::Claim::Slot { limit },
     }
 }
 
@@ -401,5 +408,6 @@ fn portion(given_back: Claim) -> value::Portion {
         value::Claim::Reentrant(count) => value::Portion::Reentrant(count),
         value::Claim::ReadWrite(mode, count) => value::Portion::ReadWrite(mode, count),
         value::Claim::Permits { count, .. } => value::Portion::Permits(count),
+        value::Claim::Slot { .. } => value::Portion::Permits(value::Count::Exactly(0)),
     }
 }

@@ -206,6 +206,7 @@ fn claim(rng: &mut Rng, kind: Kind) -> Claim {
         Kind::Reentrant => Claim::Reentrant(holds(rng)),
         Kind::ReadWrite if rng.once_in(2) => Claim::Write(holds(rng)),
         Kind::ReadWrite => Claim::Read(holds(rng)),
+        Kind::Semaphore if rng.once_in(3) => Claim::Slot(rng.pick(&[1, 2, 3, 3])),
         Kind::Semaphore => Claim::Permits(rng.pick(&[1, 2, 3, 3]), holds(rng)),
     }
 }
@@ -274,6 +275,7 @@ fn release(rng: &mut Rng, cast: &Cast) -> Command {
         Claim::Read(_) if rng.once_in(3) => Claim::Read(Holds::Exactly(0)),
         Claim::Write(_) if rng.once_in(3) => Claim::Write(Holds::Exactly(0)),
         Claim::Permits(limit, _) if rng.once_in(3) => Claim::Permits(limit, Holds::Exactly(0)),
+        Claim::Slot(limit) => Claim::Permits(limit, Holds::By(1)),
         claim => claim,
     };
     let failed = keys.len() == 1 && claim == Claim::Mutex && rng.once_in(3);

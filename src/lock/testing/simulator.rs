@@ -16,6 +16,7 @@ use crate::host::simulated::{Stored, Turns};
 use crate::host::Gate;
 use crate::value::fence::Fence;
 use crate::value::outcome::Hold;
+use crate::value::slots::Slot;
 use crate::value::time::{Deadline, Lease};
 
 const MAX_WAITERS: usize = 5;
@@ -403,6 +404,7 @@ impl Simulation {
             let bound = self.rules.manager.bindings().client_of(to_key(key).as_ref(), hold.owner.as_bytes());
             let is_same = hold.owner.as_bytes() == holder.owner.as_bytes()
                 && (hold.holds, hold.reads) == (holder.holds, holder.reads)
+                && hold.slot.map(Slot::number) == holder.slot
                 && to_until(hold.until) == holder.until
                 && hold.lease == holder.lease.map_or(Lease::Persist, |ms| Lease::from_ms(ms as i64).expect("a lease"))
                 && bound.map(|client| client.0) == holder.session.map(|(client, _)| client);

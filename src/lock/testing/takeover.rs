@@ -22,12 +22,13 @@ const MOST_ENDS: usize = 40;
 const ONE: Count = Count::Step(1);
 
 /// What newcomers ask of every key; all but one of them are of another family than the lock.
-const CLAIMS: [Claim; 5] = [
+const CLAIMS: [Claim; 6] = [
     Claim::Mutex,
     Claim::Reentrant(ONE),
     Claim::ReadWrite(Mode::Read, ONE),
     Claim::ReadWrite(Mode::Write, ONE),
     Claim::Permits { limit: 2, count: ONE },
+    Claim::Slot { limit: 2 },
 ];
 
 /// A server that knows effects only.

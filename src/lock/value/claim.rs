@@ -3,6 +3,9 @@
 use super::owner::OwnerRef;
 use super::time::Lease;
 
+/// The largest LIMIT, and the most PERMITS.
+pub const MAX_PERMITS: u32 = 1_000_000;
+
 /// The family of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -94,6 +97,11 @@ pub enum Claim {
         /// How many are claimed.
         count: Count,
     },
+    /// One permit of a semaphore, and a number that no other holder has.
+    Slot {
+        /// As of permits.
+        limit: u32,
+    },
 }
 
 impl Claim {
@@ -104,7 +112,7 @@ impl Claim {
             Claim::Mutex => Family::Mutex,
             Claim::Reentrant(_) => Family::Reentrant,
             Claim::ReadWrite(..) => Family::ReadWrite,
-            Claim::Permits { .. } => Family::Semaphore,
+            Claim::Permits { .. } | Claim::Slot { .. } => Family::Semaphore,
         }
     }
 
@@ -114,7 +122,7 @@ impl Claim {
             Claim::Mutex | Claim::Reentrant(_) => "exclusive",
             Claim::ReadWrite(Mode::Read, _) => "read",
             Claim::ReadWrite(Mode::Write, _) => "write",
-            Claim::Permits { .. } => "permits",
+            Claim::Permits { .. } | Claim::Slot { .. } => "permits",
         }
     }
 
@@ -122,7 +130,7 @@ impl Claim {
     #[inline]
     pub fn count(&self) -> Count {
         match self {
-            Claim::Mutex => Count::Exactly(1),
+            Claim::Mutex | Claim::Slot { .. } => Count::Exactly(1),
             Claim::Reentrant(count) | Claim::ReadWrite(_, count) | Claim::Permits { count, .. } => *count,
         }
     }
@@ -130,7 +138,7 @@ impl Claim {
     /// The LIMIT that it brings.
     pub fn limit(&self) -> Option<u32> {
         match self {
-            Claim::Permits { limit, .. } => Some(*limit),
+            Claim::Permits { limit, .. } | Claim::Slot { limit } => Some(*limit),
             _ => None,
         }
     }
@@ -139,6 +147,7 @@ impl Claim {
     pub fn under_limit(self, limit: Option<u32>) -> Claim {
         match (self, limit) {
             (Claim::Permits { count, .. }, Some(limit)) => Claim::Permits { limit, count },
+            (Claim::Slot { .. }, Some(limit)) => Claim::Slot { limit },
             _ => self,
         }
     }
@@ -152,6 +161,7 @@ impl Claim {
     pub fn is_retry_of(&self, other: &Claim) -> bool {
         match (self, other) {
             (Claim::Permits { count, .. }, Claim::Permits { count: before, .. }) => count == before,
+            (Claim::Slot { .. }, Claim::Slot { .. }) => true,
             _ => self == other,
         }
     }
@@ -164,14 +174,20 @@ pub struct Share {
     pub holds: u32,
     /// Read holds.
     pub reads: u32,
+    /// The one permit is a slot.
+    pub has_slot: bool,
 }
 
 impl Share {
-    /// Whether a claim by its owner waits for nothing: it reenters, or is held already.
+    /// Whether a claim by its owner waits for nothing: it reenters, is held already, or is refused, as permits are
+    /// beside a slot.
     pub fn covers(self, claim: &Claim) -> bool {
         match claim {
             Claim::ReadWrite(Mode::Read, _) => self.holds > 0 || self.reads > 0,
-            Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(Mode::Write, _) => self.holds > 0,
+            Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(Mode::Write, _) | Claim::Slot { .. } => {
+                self.holds > 0
+            }
+            Claim::Permits { .. } if self.has_slot => true,
             Claim::Permits { count: Count::Exactly(n), .. } => *n <= self.holds,
             Claim::Permits { count: Count::Step(_), .. } => false,
         }
@@ -179,13 +195,19 @@ impl Share {
 
     /// The same, and what was claimed.
     pub fn with(self, claim: &Claim) -> Share {
+        if let (Claim::Permits { .. }, true) = (claim, self.has_slot) {
+            return self;
+        }
         let added = |held: u32| match claim.count() {
             Count::Step(n) => held.saturating_add(n),
             Count::Exactly(n) => held.max(n),
         };
         match claim.is_read() {
             true => Share { reads: added(self.reads), ..self },
-            false => Share { holds: added(self.holds), ..self },
+            false => {
+                let is_slot = matches!(claim, Claim::Slot { .. }) && self.holds == 0;
+                Share { holds: added(self.holds), has_slot: self.has_slot || is_slot, ..self }
+            }
         }
     }
 }
@@ -251,6 +273,10 @@ pub enum InvalidClaim {
     TooManyHolds,
     /// More permits than LIMIT would let out.
     OverLimit,
+    /// A slot is asked for by an owner that holds permits without one.
+    HoldsPermits,
+    /// Permits are asked for by an owner that holds a slot.
+    HoldsSlot,
 }
 
 #[cfg(test)]

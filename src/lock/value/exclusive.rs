@@ -57,7 +57,8 @@ impl Exclusive {
     }
 
     pub(super) fn hold(&self, key_until: Deadline) -> Hold<'_> {
-        Hold { owner: &self.owner, fence: self.fence, lease: self.lease, until: key_until, holds: self.holds, reads: 0 }
+        let Exclusive { owner, fence, lease, holds, .. } = self;
+        Hold { owner, fence: *fence, lease: *lease, until: key_until, holds: *holds, reads: 0, slot: None }
     }
 
     pub(super) fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
@@ -85,7 +86,8 @@ impl Exclusive {
         }
         self.lease = request.lease;
         self.fence = fence;
-        Ok((Grant { fence, holds_before, holds: self.holds }, request.lease.from(now).max(key_until)))
+        let grant = Grant { fence, holds_before, holds: self.holds, slot: None };
+        Ok((grant, request.lease.from(now).max(key_until)))
     }
 
     /// Gives back a portion. With [`Released::Gone`] nobody holds it any more, and the caller drops it.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use super::fence::Fence;
 use super::owner::Owner;
+use super::slots::{Slot, Slots};
 use super::time::{Deadline, Lease};
 use crate::name_map::NameMap;
 use crate::shrink;
@@ -25,6 +26,19 @@ pub struct Holder {
     pub holds: u32,
     /// Read holds.
     pub reads: u32,
+    /// The number of its one permit, where it was asked for.
+    pub slot: Option<Slot>,
+}
+
+/// A holder as it is kept, without its slot: that would cost every holder of every lock 8 bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub owner: Owner,
+    pub fence: Fence,
+    pub lease: Lease,
+    pub until: Deadline,
+    pub holds: u32,
+    pub reads: u32,
 }
 
 /// At most this many holders are cheaper to walk through than to index.
@@ -32,7 +46,8 @@ const WALK: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
-    all: Vec<Holder>,
+    all: Vec<Record>,
+    /// Of many holders, and wherever one has a slot.
     index: Option<Box<Index>>,
 }
 
@@ -40,11 +55,12 @@ pub(super) struct Holders {
 struct Index {
     by_owner: NameMap<Owner, usize>,
     by_until: BTreeSet<(Deadline, usize)>,
+    slots: Option<Slots>,
 }
 
 impl Holders {
     /// All holders, in no particular order.
-    pub(super) fn as_slice(&self) -> &[Holder] {
+    pub(super) fn as_slice(&self) -> &[Record] {
         &self.all
     }
 
@@ -64,24 +80,49 @@ impl Holders {
         }
     }
 
-    pub(super) fn get(&self, owner: &[u8]) -> Option<&Holder> {
+    pub(super) fn get(&self, owner: &[u8]) -> Option<&Record> {
         self.position(owner).and_then(|index| self.all.get(index))
     }
 
-    /// Adds a holder whose owner is not among them yet.
+    /// The slot of the holder at `position`.
+    pub(super) fn slot(&self, position: usize) -> Option<Slot> {
+        self.slots().and_then(|slots| slots.at(position))
+    }
+
+    /// Where the holder of this slot stands.
+    pub(super) fn position_of_slot(&self, slot: Slot) -> Option<usize> {
+        self.slots().and_then(|slots| slots.position(slot))
+    }
+
+    /// The smallest slot that no holder has.
+    pub(super) fn free_slot(&self) -> Option<Slot> {
+        self.slots().map_or(Some(Slot::FIRST), Slots::smallest_free)
+    }
+
+    fn slots(&self) -> Option<&Slots> {
+        self.index.as_ref().and_then(|index| index.slots.as_ref())
+    }
+
+    /// Adds a holder whose owner is not among them yet, and whose slot is free.
     pub(super) fn push(&mut self, holder: Holder) {
-        if let Some(index) = &mut self.index {
-            index.by_owner.insert(holder.owner.clone(), self.all.len());
-            index.by_until.insert((holder.until, self.all.len()));
+        let Holder { owner, fence, lease, until, holds, reads, slot } = holder;
+        if self.index.is_none() && slot.is_some() {
+            self.index = Some(Box::new(self.make_index()));
         }
-        self.all.push(holder);
+        if let Some(index) = &mut self.index {
+            let position = self.all.len();
+            index.by_owner.insert(owner.clone(), position);
+            index.by_until.insert((until, position));
+            slot.into_iter().for_each(|slot| index.slots.get_or_insert_with(Slots::default).give(position, slot));
+        }
+        self.all.push(Record { owner, fence, lease, until, holds, reads });
         if self.index.is_none() && self.all.len() > WALK {
             self.index = Some(Box::new(self.make_index()));
         }
     }
 
-    /// Changes the holder at `position`, all but its owner.
-    pub(super) fn change(&mut self, position: usize, change: impl FnOnce(&mut Holder)) {
+    /// Changes the holder at `position`, all but its owner and slot.
+    pub(super) fn change(&mut self, position: usize, change: impl FnOnce(&mut Record)) {
         let holder = &mut self.all[position];
         let before = holder.until;
         change(holder);
@@ -94,22 +135,28 @@ impl Holders {
     /// Takes out the holder at `position`; the last one moves to its place.
     pub(super) fn remove(&mut self, position: usize) -> Holder {
         let last = self.all.len() - 1;
-        let gone = self.all.swap_remove(position);
+        let Record { owner, fence, lease, until, holds, reads } = self.all.swap_remove(position);
         shrink::vec(&mut self.all);
-        if self.all.len() <= WALK / 2 {
+        let slots = self.index.as_mut().map(|index| &mut index.slots);
+        let slot = slots.and_then(|slots| {
+            let slot = slots.as_mut()?.remove(position, last);
+            slots.take_if(|slots| slots.is_unused());
+            slot
+        });
+        if self.all.len() <= WALK / 2 && self.slots().is_none() {
             self.index = None;
         }
         if let Some(index) = &mut self.index {
-            index.by_owner.remove(gone.owner.as_bytes());
+            index.by_owner.remove(owner.as_bytes());
             shrink::map(&mut index.by_owner);
-            index.by_until.remove(&(gone.until, position));
+            index.by_until.remove(&(until, position));
             if let Some(moved) = self.all.get(position) {
                 index.by_until.remove(&(moved.until, last));
                 index.by_until.insert((moved.until, position));
                 index.by_owner.insert(moved.owner.clone(), position);
             }
         }
-        gone
+        Holder { owner, fence, lease, until, holds, reads, slot }
     }
 
     /// The holder whose lease ends first.
@@ -137,7 +184,8 @@ impl Holders {
         };
         let index_entry = size_of::<(Owner, usize)>() + size_of::<(Deadline, usize)>() + 16;
         let index = if self.index.is_some() { self.len() * index_entry } else { 0 };
-        self.all.capacity() * size_of::<Holder>() + owners + index
+        let slots = self.slots().map_or(0, Slots::heap_bytes);
+        self.all.capacity() * size_of::<Record>() + owners + index + slots
     }
 
     fn make_index(&self) -> Index {
@@ -145,6 +193,7 @@ impl Holders {
         Index {
             by_owner: positions().map(|(position, h)| (h.owner.clone(), position)).collect(),
             by_until: positions().map(|(position, h)| (h.until, position)).collect(),
+            slots: None,
         }
     }
 }
@@ -163,6 +212,7 @@ mod tests {
             until: Deadline::At(Timestamp::from_ms(until)),
             holds: 1,
             reads: 0,
+            slot: None,
         }
     }
 
@@ -195,18 +245,18 @@ mod tests {
         let mut holders = Holders::default();
         assert_eq!((holders.heap_bytes(), holders.len(), holders.is_empty()), (0, 0, true));
         holders.push(holder(0, 1));
-        assert_eq!(holders.heap_bytes(), holders.all.capacity() * size_of::<Holder>());
+        assert_eq!(holders.heap_bytes(), holders.all.capacity() * size_of::<Record>());
         for name in 1..=16 {
             let owner = Owner::new(&[name; 100]).unwrap();
             holders.push(Holder { owner, ..holder(name, 1) });
             let names = 100 * usize::from(name);
             if name < 16 {
-                assert_eq!(holders.heap_bytes(), holders.all.capacity() * size_of::<Holder>() + names);
+                assert_eq!(holders.heap_bytes(), holders.all.capacity() * size_of::<Record>() + names);
             }
         }
         let entry = size_of::<(Owner, usize)>() + size_of::<(Deadline, usize)>() + 16;
         // Of the first 16 names 15 are long.
-        let estimate = holders.all.capacity() * size_of::<Holder>() + 1500 / 16 * 17 + 17 * entry;
+        let estimate = holders.all.capacity() * size_of::<Record>() + 1500 / 16 * 17 + 17 * entry;
         assert_eq!((holders.heap_bytes(), holders.len()), (estimate, 17));
     }
 

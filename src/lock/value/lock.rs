@@ -6,7 +6,8 @@
 //! | reentrant | nobody holds it                         | reenter                                            |
 //! | rw, READ  | nobody writes                           | reenter; the writer may read as well               |
 //! | rw, WRITE | nobody holds it                         | reenter; the only reader may upgrade (a new grant) |
-//! | semaphore | the permits out and asked for fit LIMIT | take more under the same rule                      |
+//! | semaphore | the permits out and asked for fit LIMIT | take more under the same rule; with a slot: ask     |
+//! |           |                                         | for it again, and nothing else                     |
 //!
 //! Mutex and reentrant mutex have one holder, whose deadline is the key's own time to live: such a lock is `Exclusive`
 //! and 64 bytes. The others are `Shared`: any number of holders, each with a deadline of its own. The queue is not
@@ -19,6 +20,7 @@ use super::holders::Holder;
 use super::outcome::{Admission, Grant, Hold, LiveHolders, Released};
 use super::owner::Owner;
 use super::shared::{permits_admission, Shared};
+use super::slots::Slot;
 use super::time::{Deadline, Lease, Now, Timestamp};
 
 /// The stored value of a key.
@@ -83,7 +85,9 @@ impl<'a> FirstGrant<'a> {
     /// What was granted.
     #[inline]
     pub fn grant(&self) -> Grant {
-        Grant { fence: self.fence, holds_before: 0, holds: self.request.claim.count().number() }
+        let FirstGrant { request, fence, .. } = self;
+        let slot = matches!(request.claim, Claim::Slot { .. }).then_some(Slot::FIRST);
+        Grant { fence: *fence, holds_before: 0, holds: request.claim.count().number(), slot }
     }
 
     /// The lock with this one holder.
@@ -92,7 +96,7 @@ impl<'a> FirstGrant<'a> {
         let FirstGrant { request, fence, now } = self;
         match request.claim {
             Claim::Mutex | Claim::Reentrant(_) => Lock::Exclusive(Exclusive::of_request(request, *fence)),
-            Claim::ReadWrite(..) | Claim::Permits { .. } => {
+            Claim::ReadWrite(..) | Claim::Permits { .. } | Claim::Slot { .. } => {
                 let mut shared = Shared::new(request.claim.limit(), *fence);
                 shared.admit(request, *fence, *now).expect("any claim by a first holder can be counted");
                 Lock::Shared(Box::new(shared))
@@ -168,7 +172,7 @@ impl Lock {
     pub fn hold(&self, owner: &[u8], key_until: Deadline) -> Option<Hold<'_>> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then(|| exclusive.hold(key_until)),
-            Lock::Shared(shared) => shared.holders.get(owner).map(|holder| shared.hold(holder, key_until)),
+            Lock::Shared(shared) => shared.holders.position(owner).map(|position| shared.hold(position, key_until)),
             Lock::Vacant => None,
         }
     }
@@ -209,8 +213,7 @@ impl Lock {
         match self {
             Lock::Exclusive(exclusive) => vec![exclusive.hold(key_until)],
             Lock::Shared(shared) => {
-                let all = shared.holders.as_slice().iter();
-                let mut holds: Vec<_> = all.map(|holder| shared.hold(holder, key_until)).collect();
+                let mut holds: Vec<_> = shared.holds(key_until).collect();
                 holds.sort_by_key(|hold| hold.fence);
                 holds
             }
@@ -366,8 +369,9 @@ impl Lock {
     pub fn live_hold(&self, owner: &[u8], now: Timestamp) -> Option<Hold<'_>> {
         match self {
             Lock::Shared(shared) => {
-                let holder = shared.holders.get(owner).filter(|holder| !shared.is_over(holder, now))?;
-                Some(shared.hold(holder, Deadline::Never))
+                let position = shared.holders.position(owner)?;
+                let hold = shared.hold(position, Deadline::Never);
+                (!hold.until.is_over(now)).then_some(hold)
             }
             _ => self.hold(owner, Deadline::Never),
         }
@@ -380,10 +384,9 @@ impl Lock {
             Lock::Shared(shared) => (None, Some(shared)),
             Lock::Vacant => (None, None),
         };
-        let live = shared.into_iter().flat_map(move |shared| {
-            let live = shared.holders.as_slice().iter().filter(move |holder| !shared.is_over(holder, now));
-            live.map(move |holder| shared.hold(holder, Deadline::Never))
-        });
+        let live = shared
+            .into_iter()
+            .flat_map(move |shared| shared.holds(Deadline::Never).filter(move |hold| !hold.until.is_over(now)));
         one.into_iter().chain(live)
     }
 
@@ -395,9 +398,7 @@ impl Lock {
             Lock::Shared(shared) => (None, Some(shared)),
             Lock::Vacant => (None, None),
         };
-        let holds = shared
-            .into_iter()
-            .flat_map(|shared| shared.holders.as_slice().iter().map(move |holder| shared.hold(holder, until)));
+        let holds = shared.into_iter().flat_map(|shared| shared.holds(until));
         let live = one.into_iter().chain(holds).filter(|hold| is_live(hold));
         live.fold(None, |live, hold| {
             Some(match live {
@@ -511,7 +512,7 @@ impl Lock {
             Claim::Mutex => Portion::Mutex,
             Claim::Reentrant(_) => Portion::Reentrant(as_before),
             Claim::ReadWrite(mode, _) => Portion::ReadWrite(mode, as_before),
-            Claim::Permits { .. } => Portion::Permits(as_before),
+            Claim::Permits { .. } | Claim::Slot { .. } => Portion::Permits(as_before),
         };
         self.release(owner, &portion)
     }
@@ -521,7 +522,7 @@ impl Lock {
 #[inline]
 fn admission_to_vacant(claim: &Claim) -> Result<Admission, InvalidClaim> {
     match claim {
-        Claim::Permits { limit, count } => permits_admission(0, 0, *limit, *count),
+        Claim::Permits { limit, .. } | Claim::Slot { limit } => permits_admission(0, 0, *limit, claim.count()),
         Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) => Ok(Admission::Admit),
     }
 }

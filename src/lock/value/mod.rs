@@ -6,6 +6,7 @@
 //! | `exclusive` | the same for the one holder of a mutex                     |
 //! | `shared`    | the same for the holders of a read/write lock or semaphore |
 //! | `holders`   | where thousands of holders are kept                        |
+//! | `slots`     | which holder of a semaphore has which slot                 |
 //! | `rebuild`   | how a lock comes out of a file, a dump or an effect        |
 //! | `received`  | what does an effect from elsewhere do to a lock            |
 //! | `by_family` | something for each of the families                         |
@@ -26,4 +27,5 @@ pub mod owner;
 pub mod rebuild;
 pub mod received;
 pub mod shared;
+pub mod slots;
 pub mod time;

@@ -1,8 +1,9 @@
 //! What a lock says of a claim, what a grant gave, what a release did, and how one owner holds a lock.
 
-use super::claim::InvalidClaim;
+use super::claim::{InvalidClaim, Share};
 use super::fence::Fence;
 use super::owner::Owner;
+use super::slots::Slot;
 use super::time::{Deadline, Lease, Timestamp};
 
 /// What the lock says of a claim, with its present holders.
@@ -25,6 +26,8 @@ pub struct Grant {
     pub holds_before: u32,
     /// The same after.
     pub holds: u32,
+    /// Of a claim to a slot: which.
+    pub slot: Option<Slot>,
 }
 
 /// What a release did.
@@ -58,6 +61,11 @@ impl From<InvalidClaim> for KeyError {
 }
 
 impl Hold<'_> {
+    /// What its owner holds.
+    pub fn share(&self) -> Share {
+        Share { holds: self.holds, reads: self.reads, has_slot: self.slot.is_some() }
+    }
+
     /// How long it has been held. A fence is the time of its grant in microseconds, as far as the clock was not set
     /// back since.
     pub fn age_ms(&self, now: Timestamp) -> u64 {
@@ -89,4 +97,6 @@ pub struct Hold<'a> {
     pub holds: u32,
     /// Read holds.
     pub reads: u32,
+    /// The number of the one permit, where it was asked for.
+    pub slot: Option<Slot>,
 }

@@ -53,6 +53,8 @@ impl FamilyAndLimit {
     /// Whether this hold is valid for the family. Clients cannot make an invalid one; bytes can.
     pub fn allows(self, holder: &Holder) -> bool {
         match self.family {
+            Family::Semaphore if holder.slot.is_some() => holder.holds == 1 && holder.reads == 0,
+            _ if holder.slot.is_some() => false,
             Family::Mutex => holder.holds == 1 && holder.reads == 0,
             Family::Reentrant | Family::Semaphore => holder.holds > 0 && holder.reads == 0,
             Family::ReadWrite => holder.holds > 0 || holder.reads > 0,
@@ -93,7 +95,8 @@ impl Lock {
         }
         let mut shared = Shared::new(kind.semaphore_limit(), fence);
         for holder in holders {
-            if shared.holders.position(holder.owner.as_bytes()).is_some() {
+            let is_known = shared.holders.position(holder.owner.as_bytes()).is_some();
+            if is_known || shared.holder_of_slot(&holder).is_some() {
                 return None;
             }
             shared.put(holder);
@@ -102,7 +105,7 @@ impl Lock {
     }
 
     /// This owner now holds it so, whatever was there before. A mutex has this one holder then, and so has a read/write
-    /// lock where one of them writes. False: these are no parts of such a lock, and nothing was changed.
+    /// lock where one of them writes; a slot has this holder. False: these are no parts of such a lock, and nothing was changed.
     pub fn apply_hold(&mut self, kind: FamilyAndLimit, holder: Holder) -> bool {
         if !kind.allows(&holder) {
             return false;
@@ -119,7 +122,10 @@ impl Lock {
             if let Some(position) = shared.holders.position(holder.owner.as_bytes()) {
                 shared.take_out(position);
             }
-            // No primary sends two writers; a file may hold anything.
+            // No primary sends two writers, or two holders of one slot; a file may hold anything.
+            if let Some(other) = shared.holder_of_slot(&holder) {
+                shared.take_out(other);
+            }
             let has_writer =
                 |shared: &Shared| holder.holds > 0 || shared.holders.as_slice().iter().any(|other| other.holds > 0);
             while kind.family == Family::ReadWrite && !shared.holders.is_empty() && has_writer(shared) {
@@ -157,6 +163,7 @@ mod tests {
             until: Deadline::Never,
             holds,
             reads,
+            slot: None,
         })
     }
 
@@ -182,6 +189,7 @@ mod tests {
                     until: hold.until,
                     holds: hold.holds,
                     reads: hold.reads,
+                    slot: hold.slot,
                 });
                 let loaded = |kind| Lock::from_parts(kind, lock.fence().unwrap(), stored.collect());
                 prop_assert!(lock.is_vacant() || lock.family_and_limit().and_then(loaded).is_some(), "{:?}", lock);
@@ -197,6 +205,7 @@ mod tests {
             until: Deadline::Never,
             holds,
             reads,
+            slot: None,
         }
     }
 

@@ -87,6 +87,7 @@ mod tests {
                 until: ms(until),
                 holds,
                 reads,
+                slot: None,
             },
         )
     }

@@ -2,7 +2,7 @@
 
 use super::claim::{Claim, Count, Family, InvalidClaim, LockRequest, Mode, Portion, Share};
 use super::fence::Fence;
-use super::holders::{Holder, Holders};
+use super::holders::{Holder, Holders, Record};
 use super::outcome::{Admission, Grant, Hold, Released};
 use super::time::{Deadline, Timestamp};
 
@@ -28,7 +28,12 @@ enum SharingRule {
     },
 }
 
-impl Holder {
+impl Record {
+    /// Exclusive or write holds or permits, and read holds.
+    fn counts(&self) -> (u32, u32) {
+        (self.holds, self.reads)
+    }
+
     /// Whether this hold of a read/write lock excludes the claim of that owner.
     fn excludes(&self, owner: &[u8], claim: &Claim) -> bool {
         self.owner.as_bytes() != owner && (self.holds > 0 || !claim.is_read())
@@ -96,7 +101,7 @@ impl Shared {
 
     pub(super) fn first_deadline(&self, key_until: Deadline) -> Deadline {
         let first = self.holders.first_to_end().and_then(|position| self.holders.as_slice().get(position));
-        first.map_or(key_until, |holder| self.hold(holder, key_until).until)
+        first.map_or(key_until, |holder| self.until(holder, key_until))
     }
 
     pub(super) fn last_deadline(&self) -> Option<Deadline> {
@@ -104,27 +109,38 @@ impl Shared {
         last.map(|holder| holder.until)
     }
 
-    pub(super) fn hold<'a>(&self, holder: &'a Holder, key_until: Deadline) -> Hold<'a> {
-        let until = if self.holders.len() == 1 { key_until } else { holder.until.min(key_until) };
+    /// How the holder at `position` holds it.
+    pub(super) fn hold(&self, position: usize, key_until: Deadline) -> Hold<'_> {
+        let holder = &self.holders.as_slice()[position];
         Hold {
             owner: &holder.owner,
             fence: holder.fence,
             lease: holder.lease,
-            until,
+            until: self.until(holder, key_until),
             holds: holder.holds,
             reads: holder.reads,
+            slot: self.holders.slot(position),
         }
     }
 
-    /// Whether the lease of this holder is over. The only one ends with the key, which is there; several may have ended
-    /// before it.
-    pub(super) fn is_over(&self, holder: &Holder, now: Timestamp) -> bool {
-        self.hold(holder, Deadline::Never).until.is_over(now)
+    /// Every hold, in no particular order.
+    pub(super) fn holds(&self, key_until: Deadline) -> impl Iterator<Item = Hold<'_>> {
+        (0..self.holders.len()).map(move |position| self.hold(position, key_until))
+    }
+
+    /// When the lease of this holder ends. The only one ends with the key; several may end before it.
+    fn until(&self, holder: &Record, key_until: Deadline) -> Deadline {
+        if self.holders.len() == 1 {
+            key_until
+        } else {
+            holder.until.min(key_until)
+        }
     }
 
     pub(super) fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
-        let own = self.holders.get(owner);
-        let (holds, reads) = own.map_or((0, 0), |holder| (holder.holds, holder.reads));
+        let own = self.holders.position(owner);
+        let (holds, reads) = own.map_or((0, 0), |own| self.holders.as_slice()[own].counts());
+        let has_slot = own.is_some_and(|own| self.holders.slot(own).is_some());
         match (claim, self.rule) {
             (Claim::ReadWrite(mode, count), SharingRule::ReadWrite) => {
                 let held = match mode {
@@ -132,13 +148,20 @@ impl Shared {
                     Mode::Write => holds,
                 };
                 count.added_to(held)?;
-                let share = Share { holds, reads };
+                let share = Share { holds, reads, has_slot };
                 Ok(match (share.covers(claim), self.is_excluded(owner, claim)) {
                     (true, _) => Admission::AlreadyHeld,
                     (false, true) => Admission::Wait,
                     (false, false) => Admission::Admit,
                 })
             }
+            (Claim::Slot { .. }, SharingRule::Permits { .. }) if holds > 0 && !has_slot => {
+                Err(InvalidClaim::HoldsPermits)
+            }
+            (Claim::Slot { limit }, SharingRule::Permits { out, .. }) => {
+                permits_admission(holds, out, *limit, claim.count())
+            }
+            (Claim::Permits { .. }, SharingRule::Permits { .. }) if has_slot => Err(InvalidClaim::HoldsSlot),
             (Claim::Permits { limit, count }, SharingRule::Permits { out, .. }) => {
                 permits_admission(holds, out, *limit, *count)
             }
@@ -164,6 +187,11 @@ impl Shared {
         let reads = request.claim.is_read();
         let holds_before = held.map_or(0, |holder| if reads { holder.reads } else { holder.holds });
         let holds = request.claim.count().added_to(holds_before)?;
+        let slot = match (request.claim, own.and_then(|own| self.holders.slot(own))) {
+            // Every other slot is below LIMIT, and there are fewer of them.
+            (Claim::Slot { .. }, None) => Some(self.holders.free_slot().ok_or(InvalidClaim::OverLimit)?),
+            (_, kept) => kept,
+        };
         if let (SharingRule::Permits { limit, .. }, Some(new)) = (&mut self.rule, request.claim.limit()) {
             *limit = new;
         }
@@ -176,6 +204,7 @@ impl Shared {
                 until: request.lease.from(now),
                 holds: 0,
                 reads: 0,
+                slot,
             },
         };
         *(if reads { &mut holder.reads } else { &mut holder.holds }) = holds;
@@ -183,7 +212,7 @@ impl Shared {
         holder.lease = request.lease;
         holder.until = holder.until.max(request.lease.from(now));
         self.put(holder);
-        Ok(Grant { fence, holds_before, holds })
+        Ok(Grant { fence, holds_before, holds, slot })
     }
 
     /// Gives back a portion. With [`Released::Gone`] the owner is taken out, and may have been the last.
@@ -209,6 +238,11 @@ impl Shared {
         *(if reads { &mut holder.reads } else { &mut holder.holds }) = left;
         self.put(holder);
         Ok(Released::Fewer(left))
+    }
+
+    /// Where the holder stands that has the slot of this one.
+    pub(super) fn holder_of_slot(&self, holder: &Holder) -> Option<usize> {
+        holder.slot.and_then(|slot| self.holders.position_of_slot(slot))
     }
 
     pub(super) fn take_out(&mut self, position: usize) -> Holder {

@@ -46,12 +46,12 @@ impl Park for Parking<'_> {
 
     /// Blocks the client, or replies that its request is queued, and publishes later.
     fn park(&mut self, request: RequestId) -> bool {
-        let Some(NewWaiter { owner, prefix, key, channel }) = self.waiter else { return false };
+        let Some(NewWaiter { owner, prefix, claim, key, channel }) = self.waiter else { return false };
         let Answering { ctx, clients } = &mut self.answering;
         let answer_by = match channel {
             Some(channel) => {
                 let audience = if gate::is_in_cluster() { Audience::Shard } else { Audience::Everybody };
-                reply::queued(ctx, prefix.family(), owner);
+                reply::queued(ctx, &claim, owner);
                 AnswerBy::Message { channel: channel.bytes().to_vec(), key: key.to_vec(), audience }
             }
             None => match ctx.block(&CALLBACKS) {

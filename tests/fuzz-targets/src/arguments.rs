@@ -129,6 +129,10 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
             assert!((1..=1_000_000).contains(&limit) && count.number() <= limit, "{claim:?}");
             (None, vec![permits(count), option("LIMIT", limit)])
         }
+        Claim::Slot { limit } => {
+            assert!((1..=1_000_000).contains(&limit), "{claim:?}");
+            (None, vec![vec![b"slot".to_vec()], option("LIMIT", limit)])
+        }
     };
     assert!(claim.count().number() > 0, "no hold is no claim: {claim:?}");
     let session = wait.session.then(|| vec![b"SESSION".to_vec()]);

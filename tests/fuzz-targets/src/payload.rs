@@ -15,12 +15,13 @@ use crate::same::assert_same;
 const ONE: Count = Count::Step(1);
 
 /// Of each family and mode.
-const CLAIMS: [Claim; 5] = [
+const CLAIMS: [Claim; 6] = [
     Claim::Mutex,
     Claim::Reentrant(ONE),
     Claim::ReadWrite(Mode::Read, ONE),
     Claim::ReadWrite(Mode::Write, ONE),
     Claim::Permits { limit: 3, count: ONE },
+    Claim::Slot { limit: 3 },
 ];
 
 /// Many more holders only take longer.

@@ -12,6 +12,7 @@ use lock::value::holders::Holder;
 use lock::value::lock::Lock;
 use lock::value::owner::{Owner, MAX_OWNER};
 use lock::value::rebuild::FamilyAndLimit;
+use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::same::assert_same;
@@ -51,7 +52,13 @@ fn any_holder(input: &mut Unstructured<'_>, family: Family, number: usize, of: u
     let length = *input.choose(&[0, 1, 35, 36, 37, 38, 63, 64, MAX_OWNER - 1])?;
     let mut owner = vec![u8::try_from(number).expect("few holders")];
     owner.extend((0..length).map(|_| u8::arbitrary(input)).collect::<Result<Vec<_>>>()?);
+    // Distinct numbers, in no order.
+    let slot = match family {
+        Family::Semaphore if bool::arbitrary(input)? => Slot::new((number as u32) * 7 % 100 * 10_000),
+        _ => None,
+    };
     let (holds, reads) = match family {
+        _ if slot.is_some() => (1, 0),
         Family::Mutex => (1, 0),
         Family::Reentrant | Family::Semaphore => (any_count(input)?, 0),
         Family::ReadWrite if of > 1 => (0, any_count(input)?),
@@ -68,6 +75,7 @@ fn any_holder(input: &mut Unstructured<'_>, family: Family, number: usize, of: u
         },
         holds,
         reads,
+        slot,
     })
 }
 

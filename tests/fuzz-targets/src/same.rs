@@ -2,6 +2,7 @@
 
 use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
+use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease};
 
 /// Panics where they differ. A mutex' deadline is the key's, and not among them.
@@ -11,7 +12,7 @@ pub(crate) fn assert_same(lock: &Lock, other: &Lock) {
     assert_eq!(described(lock), described(other));
 }
 
-type Described<'a> = (&'a [u8], u64, Lease, Deadline, u32, u32);
+type Described<'a> = (&'a [u8], u64, Lease, Deadline, [u32; 2], Option<Slot>);
 
 /// By owner: among holds with one fence the order is open.
 fn described(lock: &Lock) -> Vec<Described<'_>> {
@@ -21,5 +22,5 @@ fn described(lock: &Lock) -> Vec<Described<'_>> {
 }
 
 fn describe(hold: Hold<'_>) -> Described<'_> {
-    (hold.owner.as_bytes(), hold.fence.get(), hold.lease, hold.until, hold.holds, hold.reads)
+    (hold.owner.as_bytes(), hold.fence.get(), hold.lease, hold.until, [hold.holds, hold.reads], hold.slot)
 }

@@ -190,6 +190,9 @@ impl Shown<'_> {
             check("holds", key, row.get("holds").int(), holds.into())?;
             check("lease", key, row.get("lease").int(), holder.lease.map_or(-1, |lease| lease as i64))?;
             check("a holder's ttl", key, row.get("ttl").int(), ttl(holder.until, now))?;
+            if lock.kind == Kind::Semaphore {
+                check("slot", key, row.get("slot").int(), holder.slot.map_or(-1, i64::from))?;
+            }
             let bound = holder.session.map(|(client, _)| self.clients.ids[&client]);
             check("session", key, row.get("session").int(), bound.unwrap_or(0))?;
             let fence = row.get("fence").int();
@@ -215,6 +218,7 @@ impl Shown<'_> {
                 Claim::Read(_) => ("read", 1),
                 Claim::Write(_) => ("write", 1),
                 Claim::Permits(_, Holds::By(n) | Holds::Exactly(n)) => ("permits", n.into()),
+                Claim::Slot(_) => ("permits", 1),
             };
             let sent = &self.clients.requests[&request.asked.number];
             check("mode", key, row.get("mode").text(), mode)?;

@@ -56,6 +56,7 @@ pub fn line(command: &Command) -> String {
         Command::Release { keys, owner, claim: given_back, failed } => {
             let given_back = match given_back {
                 Claim::Permits(_, holds) => permits(*holds),
+                Claim::Slot(_) => String::new(),
                 other => claim(*other),
             };
             let failed = if *failed { " FAILED" } else { "" };
@@ -104,6 +105,7 @@ fn claim(claim: Claim) -> String {
         Claim::Read(n) => format!(" READ{}", holds(n)),
         Claim::Write(n) => format!(" WRITE{}", holds(n)),
         Claim::Permits(limit, n) => format!(" LIMIT {limit}{}", permits(n)),
+        Claim::Slot(limit) => format!(" SLOT LIMIT {limit}"),
     }
 }
 
@@ -159,13 +161,21 @@ pub fn outcome(command: &Command, reply: &Reply) -> Result<Outcome<i64>, String>
     }
 }
 
-/// `[owner, fence]` of a mutex, `[owner, fence, holds]` of others; a mutex that is granted is held once.
+/// `[owner, fence]` of a mutex, `[owner, fence, holds]` of others, with a slot behind it; a mutex that is granted is held
+/// once. Which slot LOCK.INFO tells.
 fn grant(asked: &Acquire, reply: &Reply) -> Option<(i64, u32)> {
     let Reply::Array(items) = reply else { return None };
     let is_mutex = asked.claim.kind() == Kind::Mutex;
+    if let (Claim::Slot(_), [owner, Reply::Int(fence), Reply::Int(holds @ 0..=1), Reply::Int(slot)]) =
+        (asked.claim, &items[..])
+    {
+        let is_told = owner.is_bulk(asked.owner) && (*slot >= 0) == (*fence > 0);
+        return is_told.then_some((*fence, *holds as u32));
+    }
+    let is_slot = matches!(asked.claim, Claim::Slot(_));
     match &items[..] {
         [owner, Reply::Int(fence)] if is_mutex && owner.is_bulk(asked.owner) => Some((*fence, (*fence > 0).into())),
-        [owner, Reply::Int(fence), Reply::Int(holds)] if !is_mutex && owner.is_bulk(asked.owner) => {
+        [owner, Reply::Int(fence), Reply::Int(holds)] if !is_mutex && !is_slot && owner.is_bulk(asked.owner) => {
             Some((*fence, *holds as u32))
         }
         _ => None,
@@ -211,7 +221,11 @@ pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
         return strange;
     }
     match (json["outcome"].as_str(), json["fence"].as_i64(), json["holds"].as_i64()) {
-        (Some("granted"), Some(fence), Some(holds)) => (format!("granted {holds}"), Some(fence)),
+        (Some("granted"), Some(fence), Some(holds))
+            if json["slot"].is_number() == matches!(asked.claim, Claim::Slot(_)) =>
+        {
+            (format!("granted {holds}"), Some(fence))
+        }
         (Some("done"), Some(fence), None) => ("done".into(), Some(fence)),
         (Some(outcome), None, None) if outcome != "granted" => (outcome.into(), None),
         _ => strange,

@@ -337,7 +337,7 @@ fn several_holders_end_by_themselves_and_one_with_its_key() {
 
 #[test]
 fn a_lock_tells_what_it_is() {
-    let shared = size_of::<Lock>() + size_of::<Shared>() + 4 * size_of::<crate::value::holders::Holder>();
+    let shared = size_of::<Lock>() + size_of::<Shared>() + 4 * size_of::<crate::value::holders::Record>();
     let rows = [
         (lock(&[]), None, None, None, "", size_of::<Lock>()),
         (lock(&[("a", MUTEX)]), Some(Family::Mutex), None, Some(1), "a", size_of::<Lock>()),

@@ -9,7 +9,6 @@ use crate::queue::fixture::Fixture;
 use crate::queue::new_request::NewRequest;
 use crate::queue::request::Place;
 use crate::value::claim::{Claim, Count, Family, Share};
-use crate::value::outcome::Hold;
 
 type Name = Vec<u8>;
 
@@ -95,8 +94,7 @@ impl World {
         for name in fixture.server.keyspace.primary.keys().map(|key| key.name.to_vec()).collect::<Vec<_>>() {
             let mut keyspace = &mut fixture.server.keyspace;
             if let Content::Lock(lock) = keyspace.open(KeyRef { db: 0, name: &name }).content() {
-                let share = |hold: Hold<'_>| Share { holds: hold.holds, reads: hold.reads };
-                let shares = lock.live_holds(now).map(|hold| (hold.owner.as_bytes().to_vec(), share(hold)));
+                let shares = lock.live_holds(now).map(|hold| (hold.owner.as_bytes().to_vec(), hold.share()));
                 world.locks.insert(name.clone(), (lock.family().unwrap(), shares.collect()));
             }
         }
@@ -137,11 +135,16 @@ impl World {
         }
     }
 
-    fn is_impossible(&self, Waits { claim, .. }: &Waits, name: &Name) -> bool {
+    fn is_impossible(&self, Waits { claim, owner, .. }: &Waits, name: &Name) -> bool {
         let is_another = |(family, shares): &(Family, BTreeMap<_, _>)| *family != claim.family() && !shares.is_empty();
         let limit = self.limits.get(name).copied().unwrap_or(u32::MAX);
+        let share = self.share(name, owner);
         self.locks.get(name).is_some_and(is_another)
-            || matches!(claim, Claim::Permits { count, .. } if count.number() > limit)
+            || match claim {
+                Claim::Permits { count, .. } => share.has_slot || count.number() > limit,
+                Claim::Slot { .. } => share.holds > 0 && !share.has_slot,
+                _ => false,
+            }
     }
 
     fn admits(&self, index: usize, name: &Name, order: Order) -> bool {
@@ -153,7 +156,7 @@ impl World {
         let others = self.locks.get(name).into_iter().flat_map(|(_, shares)| shares);
         let mut others = others.filter(|(other, _)| *other != owner).map(|(_, share)| share);
         let is_admitted = match claim {
-            Claim::Permits { .. } => {
+            Claim::Permits { .. } | Claim::Slot { .. } => {
                 let out: u32 = others.map(|share| share.holds).sum();
                 out + share.with(claim).holds <= self.limits[name]
             }

@@ -1,0 +1,166 @@
+//! The slots of a semaphore: which numbers are free, and which holder has which.
+//!
+//! A semaphore without slots has none of this.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use super::claim::MAX_PERMITS;
+use crate::shrink;
+
+/// The number of a slot: 0 to 999,999, as no LIMIT is above 1,000,000. One more is kept, so that `Option<Slot>` takes
+/// no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(NonZeroU32);
+
+impl Slot {
+    /// The slot of the first holder.
+    pub const FIRST: Slot = Slot(NonZeroU32::MIN);
+
+    /// `None`: no semaphore has so many.
+    pub fn new(number: u32) -> Option<Slot> {
+        NonZeroU32::new(number.saturating_add(1)).filter(|_| number < MAX_PERMITS).map(Slot)
+    }
+
+    /// The number, from 0.
+    pub fn number(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// The slots of a lock's holders.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    /// The free numbers in runs: the first of each, and the one behind its last. At most one run more than holders,
+    /// whatever their numbers are.
+    free: BTreeMap<u32, u32>,
+    /// By the position of the holder; the holders behind the end have none.
+    by_position: Vec<Option<Slot>>,
+}
+
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots { free: BTreeMap::from([(0, MAX_PERMITS)]), by_position: Vec::new() }
+    }
+}
+
+impl Slots {
+    /// Whether no holder has a slot.
+    pub(super) fn is_unused(&self) -> bool {
+        self.free.get(&0) == Some(&MAX_PERMITS)
+    }
+
+    /// The smallest number that no holder has.
+    pub(super) fn smallest_free(&self) -> Option<Slot> {
+        self.free.first_key_value().and_then(|(first, _)| Slot::new(*first))
+    }
+
+    /// The slot of the holder at `position`.
+    pub(super) fn at(&self, position: usize) -> Option<Slot> {
+        self.by_position.get(position).copied().flatten()
+    }
+
+    /// Where the holder of this slot stands. Walks if there is one, which only a file or dump that is wrong asks for.
+    pub(super) fn position(&self, slot: Slot) -> Option<usize> {
+        self.free_run(slot.number())
+            .is_none()
+            .then(|| self.by_position.iter().position(|other| *other == Some(slot)))?
+    }
+
+    /// The holder at `position` has this slot now, which is free.
+    pub(super) fn give(&mut self, position: usize, slot: Slot) {
+        let number = slot.number();
+        let Some((first, end)) = self.free_run(number) else { return };
+        self.free.remove(&first);
+        self.free.extend((first < number).then_some((first, number)));
+        self.free.extend((number + 1 < end).then_some((number + 1, end)));
+        self.set(position, Some(slot));
+    }
+
+    /// The holder at `position` goes, and the one at `last` moves to its place. The slot that is free now.
+    pub(super) fn remove(&mut self, position: usize, last: usize) -> Option<Slot> {
+        let (freed, moved) = (self.at(position), self.at(last));
+        self.by_position.truncate(last);
+        if position < last {
+            self.set(position, moved);
+        }
+        shrink::vec(&mut self.by_position);
+        let number = freed?.number();
+        let end = self.free.remove(&(number + 1)).unwrap_or(number + 1);
+        let before = self.free.range(..number).next_back().filter(|(_, end)| **end == number);
+        let first = before.map_or(number, |(first, _)| *first);
+        self.free.insert(first, end);
+        freed
+    }
+
+    /// Bytes on the heap, as far as can be told.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.by_position.capacity() * size_of::<Option<Slot>>() + self.free.len() * size_of::<(u32, u32)>()
+    }
+
+    fn free_run(&self, number: u32) -> Option<(u32, u32)> {
+        let (first, end) = self.free.range(..=number).next_back()?;
+        (number < *end).then_some((*first, *end))
+    }
+
+    fn set(&mut self, position: usize, slot: Option<Slot>) {
+        if position >= self.by_position.len() {
+            if slot.is_none() {
+                return;
+            }
+            self.by_position.resize(position + 1, None);
+        }
+        self.by_position[position] = slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_slot_is_below_the_largest_limit() {
+        assert_eq!(Slot::new(0), Some(Slot::FIRST));
+        assert_eq!(Slot::new(999_999).map(Slot::number), Some(999_999));
+        assert_eq!((Slot::new(1_000_000), Slot::new(u32::MAX)), (None, None));
+        assert_eq!(size_of::<Option<Slot>>(), size_of::<u32>());
+    }
+
+    proptest! {
+        /// Holders come with a slot (the smallest free one, or any that is free) or without, and go.
+        #[test]
+        fn the_runs_say_what_a_walk_would_say(steps in prop::collection::vec((0u8..4, 0usize..40, 0u32..40), 1..200)) {
+            let mut slots = Slots::default();
+            let mut holders: Vec<Option<u32>> = Vec::new();
+            for (what, position, number) in steps {
+                let is_free = |number: u32, holders: &[Option<u32>]| !holders.contains(&Some(number));
+                let smallest = (0..).find(|number| is_free(*number, &holders)).unwrap();
+                prop_assert_eq!(slots.smallest_free().map(Slot::number), Some(smallest));
+                let number = if what == 0 { smallest } else { number };
+                match what {
+                    0 | 1 if is_free(number, &holders) => {
+                        slots.give(holders.len(), Slot::new(number).unwrap());
+                        holders.push(Some(number));
+                    }
+                    2 => holders.push(None),
+                    _ if position < holders.len() => {
+                        let last = holders.len() - 1;
+                        prop_assert_eq!(slots.remove(position, last).map(Slot::number), holders[position]);
+                        holders.swap_remove(position);
+                    }
+                    _ => {}
+                }
+                for (position, number) in holders.iter().enumerate() {
+                    prop_assert_eq!(slots.at(position).map(Slot::number), *number);
+                }
+                for number in 0..41 {
+                    let holder = holders.iter().position(|other| *other == Some(number));
+                    prop_assert_eq!(slots.position(Slot::new(number).unwrap()), holder);
+                }
+                prop_assert_eq!(slots.is_unused(), holders.iter().all(Option::is_none));
+                prop_assert!(slots.free.len() <= holders.len() + 1);
+            }
+        }
+    }
+}
