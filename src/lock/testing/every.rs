@@ -26,7 +26,7 @@ struct World {
 
 const ONE: Holds = Holds::By(1);
 
-static WORLDS: [World; 5] = [
+static WORLDS: [World; 6] = [
     World {
         name: "mutexes",
         keys: [("a", Kind::Mutex), ("b", Kind::Mutex)],
@@ -49,6 +49,11 @@ static WORLDS: [World; 5] = [
             &[Claim::Permits(2, ONE), Claim::Permits(2, Holds::By(2)), Claim::Permits(1, ONE)],
             &[Claim::Permits(1, ONE)],
         ],
+    },
+    World {
+        name: "slots of semaphores",
+        keys: [("s", Kind::Semaphore), ("t", Kind::Semaphore)],
+        claims: [&[Claim::Slot(2), Claim::Permits(2, ONE)], &[Claim::Slot(1)]],
     },
     World {
         name: "a mutex and a read/write lock",
@@ -85,7 +90,11 @@ impl World {
             };
             for ((key, _), claims) in self.keys.iter().zip(self.claims) {
                 steps.extend(claims.iter().map(|claim| acquire(&[key], *claim, Some(0), false)));
-                steps.extend(claims.iter().map(|claim| release(&[key], *claim)));
+                steps.extend(claims.iter().map(|claim| match claim {
+                    // A release names permits, and no slot.
+                    Claim::Slot(limit) => release(&[key], Claim::Permits(*limit, ONE)),
+                    claim => release(&[key], *claim),
+                }));
             }
             steps.push(acquire(&[first], self.claims[0][0], Some(30), true));
             steps.push(acquire(&[second], self.claims[1][0], None, false));

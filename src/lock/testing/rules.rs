@@ -408,6 +408,6 @@ fn portion(given_back: Claim) -> value::Portion {
         value::Claim::Reentrant(count) => value::Portion::Reentrant(count),
         value::Claim::ReadWrite(mode, count) => value::Portion::ReadWrite(mode, count),
         value::Claim::Permits { count, .. } => value::Portion::Permits(count),
-        value::Claim::Slot { .. } => value::Portion::Permits(value::Count::Exactly(0)),
+        value::Claim::Slot { .. } => value::Portion::Permits(value::Count::Exactly(1)),
     }
 }

@@ -350,6 +350,8 @@ mod tests {
             assert_eq!(claim.is_read(), mode == "read", "{claim:?}");
             let is_semaphore = family == Family::Semaphore;
             assert_eq!(claim.limit(), is_semaphore.then_some(3), "{claim:?}");
+            let slot = Claim::Slot { limit: 3 };
+            assert_eq!((slot.limit(), slot.under_limit(Some(9))), (Some(3), Claim::Slot { limit: 9 }));
             let under_another = if is_semaphore { Claim::Permits { limit: 9, count } } else { claim };
             assert_eq!((claim.under_limit(Some(9)), claim.under_limit(None)), (under_another, claim));
         }
@@ -362,6 +364,10 @@ mod tests {
         assert!(permits(5, 2).is_retry_of(&permits(3, 2)), "the limit may be a newer one");
         assert!(!permits(5, 2).is_retry_of(&permits(5, 1)));
         let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        let slot = |limit| Claim::Slot { limit };
+        assert!(slot(5).is_retry_of(&slot(3)));
+        assert!(!slot(5).is_retry_of(&Claim::Permits { limit: 5, count: Count::Exactly(1) }));
+        assert!(!Claim::Permits { limit: 5, count: Count::Exactly(1) }.is_retry_of(&slot(5)));
         assert!(read.is_retry_of(&read));
         assert!(!read.is_retry_of(&Claim::ReadWrite(Mode::Write, Count::Step(1))));
         assert!(!Claim::Reentrant(Count::Step(1)).is_retry_of(&Claim::Reentrant(Count::Exactly(1))));

@@ -273,6 +273,23 @@ mod tests {
     }
 
     #[test]
+    fn slots_are_kept_with_an_index_which_goes_with_them() {
+        assert_eq!(size_of::<Record>(), 72, "a holder without a slot pays nothing for one");
+        let mut holders = Holders::default();
+        holders.push(holder(0, 1));
+        holders.push(Holder { slot: holders.free_slot(), ..holder(1, 1) });
+        assert_eq!((holders.slot(0), holders.slot(1)), (None, Some(Slot::FIRST)));
+        assert_eq!(holders.remove(0).slot, None);
+        assert_eq!((holders.slot(0), holders.position_of_slot(Slot::FIRST)), (Some(Slot::FIRST), Some(0)));
+        holders.push(holder(2, 1));
+        assert_eq!(holders.remove(0).slot, Some(Slot::FIRST));
+        assert!(holders.index.is_none());
+        assert_eq!(holders.free_slot(), Some(Slot::FIRST));
+        (3..30).for_each(|name| holders.push(holder(name, 1)));
+        assert!(holders.index.as_ref().is_some_and(|index| index.slots.is_none()));
+    }
+
+    #[test]
     fn an_index_is_kept_for_many_only() {
         let mut holders = Holders::default();
         (0..16).for_each(|name| holders.push(holder(name, 1)));

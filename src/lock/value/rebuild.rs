@@ -148,6 +148,7 @@ impl Lock {
 mod tests {
     use super::*;
     use crate::value::owner::Owner;
+    use crate::value::slots::Slot;
     use crate::value::time::Lease;
     use proptest::prelude::*;
 
@@ -156,14 +157,15 @@ mod tests {
     }
 
     fn holder() -> impl Strategy<Value = Holder> {
-        (0..4u8, 1..99u64, 0..3u32, 0..3u32).prop_map(|(name, fence, holds, reads)| Holder {
+        let slot = prop_oneof![Just(None), (0..4u32).prop_map(Slot::new)];
+        (0..4u8, 1..99u64, 0..3u32, 0..3u32, slot).prop_map(|(name, fence, holds, reads, slot)| Holder {
             owner: Owner::new(&[b'a' + name]).unwrap(),
             fence: Fence::new(fence).unwrap(),
             lease: Lease::Persist,
             until: Deadline::Never,
             holds,
             reads,
-            slot: None,
+            slot,
         })
     }
 
@@ -209,6 +211,10 @@ mod tests {
         }
     }
 
+    fn with_slot(number: u32, holder: Holder) -> Holder {
+        Holder { slot: Slot::new(number), ..holder }
+    }
+
     /// Family, limit, latest fence, holders; whether they make a lock.
     #[test]
     fn parts_make_a_lock_or_none() {
@@ -232,6 +238,11 @@ mod tests {
             (Semaphore, 2, 5, vec![held("a", 5, 1, 0), held("b", 4, 2, 0)], true),
             (Semaphore, 2, 5, vec![held("a", 5, 0, 0)], false),
             (Semaphore, 2, 5, vec![held("a", 5, 1, 1)], false),
+            (Semaphore, 2, 5, vec![with_slot(0, held("a", 5, 1, 0)), with_slot(8, held("b", 4, 1, 0))], true),
+            (Semaphore, 2, 5, vec![with_slot(1, held("a", 5, 1, 0)), with_slot(1, held("b", 4, 1, 0))], false),
+            (Semaphore, 2, 5, vec![with_slot(0, held("a", 5, 2, 0))], false),
+            (Mutex, 1, 5, vec![with_slot(0, held("a", 5, 1, 0))], false),
+            (ReadWrite, 0, 5, vec![with_slot(0, held("a", 5, 1, 0))], false),
         ];
         for (family, limit, fence, holders, is_lock) in rows {
             let row = format!("{family:?} {holders:?}");
@@ -278,14 +289,20 @@ mod tests {
             (rw, held("f", 6, 0, 1), true, "f 0+1"),
             (kind(Family::Semaphore, 2), held("g", 7, 2, 0), true, "g 2+0"),
             (kind(Family::Semaphore, 3), held("h", 8, 1, 0), true, "g 2+0 h 1+0"),
+            (kind(Family::Semaphore, 3), with_slot(4, held("i", 8, 1, 0)), true, "g 2+0 h 1+0 i 1+0 #4"),
+            (kind(Family::Semaphore, 3), with_slot(4, held("h", 8, 1, 0)), true, "g 2+0 h 1+0 #4"),
+            (kind(Family::Semaphore, 3), with_slot(5, held("h", 8, 1, 0)), true, "g 2+0 h 1+0 #5"),
+            (kind(Family::Semaphore, 3), held("h", 8, 1, 0), true, "g 2+0 h 1+0"),
+            (kind(Family::Semaphore, 3), with_slot(5, held("h", 8, 2, 0)), false, "g 2+0 h 1+0"),
         ];
         let mut lock = Lock::Vacant;
         for (kind, holder, is_applied, holders) in rows {
             let row = format!("{holder:?}");
             assert_eq!(lock.apply_hold(kind, holder), is_applied, "{row}");
             let holds = lock.holds(Deadline::Never);
-            let shown: Vec<_> =
-                holds.iter().map(|hold| format!("{:?} {}+{}", hold.owner, hold.holds, hold.reads)).collect();
+            let slot = |hold: &Hold<'_>| hold.slot.map_or(String::new(), |slot| format!(" #{}", slot.number()));
+            let shown = holds.iter().map(|it| format!("{:?} {}+{}{}", it.owner, it.holds, it.reads, slot(it)));
+            let shown: Vec<_> = shown.collect();
             assert_eq!(shown.join(" "), holders, "{row}");
             assert!(!is_applied || lock.family_and_limit() == Some(kind), "{row}");
         }

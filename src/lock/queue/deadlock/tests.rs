@@ -341,7 +341,9 @@ impl World {
                 let (limit, exactly) = (self.rng.pick(&[4, 4, 3, 2]), self.rng.once_in(4));
                 let number = 1 + self.rng.below(limit as usize) as u32;
                 let count = if exactly { Count::Exactly(number) } else { Count::Step(number) };
-                (self.rng.pick(&["s", "t"]), Claim::Permits { limit, count })
+                let is_slot = self.rng.once_in(3);
+                let claim = if is_slot { Claim::Slot { limit } } else { Claim::Permits { limit, count } };
+                (self.rng.pick(&["s", "t"]), claim)
             }
         }
     }

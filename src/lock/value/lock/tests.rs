@@ -22,6 +22,10 @@ fn permits(limit: u32, count: Count) -> Claim {
     Claim::Permits { limit, count }
 }
 
+fn slot(limit: u32) -> Claim {
+    Claim::Slot { limit }
+}
+
 fn timestamp(ms: u64) -> Timestamp {
     Timestamp::from_ms(ms)
 }
@@ -117,6 +121,19 @@ fn admission_follows_the_state_table() {
         (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "c", permits(2, Step(1)), Ok(Wait)),
         (vec![("a", permits(2, Step(1))), ("b", permits(2, Step(1)))], "a", permits(2, Step(1)), Ok(Wait)),
         (one_permit(2), "b", read(Step(1)), Err(WrongFamily(Family::Semaphore))),
+        // Semaphore, with a slot.
+        (vec![], "a", slot(1), Ok(Admit)),
+        (vec![("a", slot(2))], "a", slot(1), Ok(AlreadyHeld)),
+        (vec![("a", slot(2))], "b", slot(2), Ok(Admit)),
+        (vec![("a", slot(2))], "b", slot(1), Ok(Wait)),
+        (vec![("a", slot(2))], "b", permits(2, Step(1)), Ok(Admit)),
+        (vec![("a", slot(2))], "b", permits(2, Step(2)), Ok(Wait)),
+        (vec![("a", slot(2))], "a", permits(2, Step(1)), Err(HoldsSlot)),
+        (vec![("a", slot(2))], "a", permits(2, Exactly(1)), Err(HoldsSlot)),
+        (one_permit(2), "b", slot(2), Ok(Admit)),
+        (one_permit(2), "b", slot(1), Ok(Wait)),
+        (one_permit(2), "a", slot(2), Err(HoldsPermits)),
+        (vec![("a", write(Step(1)))], "a", slot(2), Err(WrongFamily(Family::ReadWrite))),
     ];
     for (grants, owner, claim, admission) in rows {
         let lock = lock(&grants);
@@ -187,6 +204,8 @@ fn a_grant_that_is_taken_back_leaves_what_was_before() {
         (vec![("a", write(Step(1)))], read(Step(1)), Released::Fewer(0)),
         (vec![("b", permits(3, Step(1)))], permits(3, Step(2)), Released::Gone),
         (vec![("a", permits(3, Step(1)))], permits(3, Step(2)), Released::Fewer(1)),
+        (vec![("b", slot(3))], slot(3), Released::Gone),
+        (vec![("b", slot(3)), ("a", slot(3))], slot(3), Released::Same(1)),
     ];
     for (grants, claim, released) in rows {
         let mut lock = lock(&grants);
@@ -206,6 +225,47 @@ fn a_grant_that_is_taken_back_leaves_what_was_before() {
         let other = Grant { fence: Fence::new(fence.get() + 1).unwrap(), ..grant };
         assert_eq!(later.take_back(b"a", &claim, &other), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
         assert_eq!(later.take_back(b"z", &claim, &grant), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
+    }
+}
+
+/// Steps of owners (the letter; `-` takes the hold away, `+` asks for a permit without a slot), and who has which slot
+/// then.
+#[test]
+fn a_slot_is_the_smallest_free_number_and_is_kept() {
+    let rows = [
+        ("a b c", "a0 b1 c2"),
+        ("a b -a c", "b1 c0"),
+        ("a b c -b -a d e", "c2 d0 e1"),
+        ("a b -a b", "b1"),
+        ("x+ a b", "x a0 b1"),
+        ("a x+ -a b", "x b0"),
+        ("a b -a -b c", "c0"),
+        ("a b -a x+ -b c", "x c0"),
+    ];
+    for (steps, slots) in rows {
+        let mut lock = Lock::Vacant;
+        for (number, step) in steps.split(' ').enumerate() {
+            let (name, claim) = (step.trim_matches(['-', '+']), slot(9));
+            if step.starts_with('-') {
+                lock.evict(name.as_bytes());
+                continue;
+            }
+            let claim = if step.ends_with('+') { permits(9, Step(1)) } else { claim };
+            let owner = Owner::new(name.as_bytes()).unwrap();
+            let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
+            let fence = lock.kept_fence(name.as_bytes(), &claim).unwrap_or(fence(number as u64 + 1));
+            let (grant, _) = lock.admit(&request, fence, timestamp(1), Deadline::Never).unwrap();
+            let held = lock.hold(name.as_bytes(), Deadline::Never).unwrap();
+            assert_eq!((grant.slot, grant.holds), (held.slot, held.holds), "{steps}");
+        }
+        let shown = |hold: Hold<'_>| match hold.slot {
+            Some(slot) => format!("{:?}{}", hold.owner, slot.number()),
+            None => format!("{:?}", hold.owner),
+        };
+        let mut held: Vec<_> = lock.holds(Deadline::Never).into_iter().map(shown).collect();
+        let mut expected: Vec<_> = slots.split(' ').collect();
+        (held.sort(), expected.sort());
+        assert_eq!(held, expected, "{steps}");
     }
 }
 
