@@ -219,7 +219,7 @@ fn expected_words(name: &str) -> Vec<&'static str> {
         ("lock", "release") => &["FAILED"],
         ("rlock", "acquire" | "release") => &["HOLDS"],
         ("rwlock", "acquire" | "release") => &["READ", "WRITE", "HOLDS"],
-        ("sem", "acquire") => &["LIMIT", "PERMITS", "HOLDS"],
+        ("sem", "acquire") => &["LIMIT", "PERMITS", "HOLDS", "SLOT"],
         ("sem", "release") => &["PERMITS", "HOLDS"],
         _ => &[],
     };

@@ -14,7 +14,7 @@ const FAIR_SHARE: usize = 50;
 /// Words that mean something to some command, numbers at every edge, and keys of every type.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
-    "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "READ", "WRITE", "OWNER",
+    "PX", "EX", "PERSIST", "BLOCK", "NOTIFY", "SESSION", "HOLDS", "PERMITS", "LIMIT", "SLOT", "READ", "WRITE", "OWNER",
     "MATCH", "COUNT", "+1", "1.5", "1e3", "nan", "9007199254740993", "9223372036854775807", "9223372036854775808",
     "-9223372036854775808", "99999999999999999999", "a", "b", "c", "k1", "k2", "k3", "string", "list", "mutex",
     "nested", "rw", "permits", "GET", "PING", "k:*", "COALESCE", "FAILED",
@@ -25,8 +25,20 @@ const OWNERS: &[&str] = &["a", "b", "c", "*", "k1"];
 const NUMBERS: &[&str] = &["1", "1", "2", "3", "0", "-1", "1000001", "x"];
 
 /// Options that a request for any lock may have; some of them want a number.
-const OPTIONS: &[&str] =
-    &["PX 1000", "EX 1", "PX 0", "PERSIST", "BLOCK 1", "BLOCK 1 COALESCE", "FAILED", "SESSION", "HOLDS 1", "PERMITS 2"];
+const OPTIONS: &[&str] = &[
+    "PX 1000",
+    "EX 1",
+    "PX 0",
+    "PERSIST",
+    "BLOCK 1",
+    "BLOCK 1 COALESCE",
+    "FAILED",
+    "SESSION",
+    "HOLDS 1",
+    "HOLDS 2",
+    "PERMITS 2",
+    "SLOT",
+];
 
 /// A little of everything, for them to meet.
 const EXISTING: &[&str] = &[

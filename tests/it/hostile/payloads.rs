@@ -1,7 +1,7 @@
 //! RESTORE payloads: what a lock may be is restored as it was written, everything else is refused.
 
 use super::Guard;
-use crate::support::payload::{reseal, Envelope, StoredHolder, StoredLock, FOOTER, HEADER, KINDS};
+use crate::support::payload::{reseal, slots, Envelope, StoredHolder, StoredLock, FOOTER, HEADER, KINDS, WITH_SLOTS};
 use crate::support::{Client, Reply, Rng, Server, LIMIT};
 use std::io;
 
@@ -98,7 +98,8 @@ const ALL: &[u64] = &[MUTEX, REENTRANT, RW, SEMAPHORE];
 
 #[rustfmt::skip]
 const FAULTS: &[Fault] = &[
-    ("a family that there is not", ALL, |lock| lock.kind = 4),
+    ("a family that there is not", ALL, |lock| lock.kind = 5),
+    ("slots that are missing", ALL, |lock| lock.kind = WITH_SLOTS),
     ("a family far beyond", ALL, |lock| lock.kind = u64::MAX),
     ("nobody holds it", ALL, |lock| lock.holders.clear()),
     ("no fence", ALL, |lock| lock.fence = 0),
@@ -157,6 +158,47 @@ fn every_unsound_form_is_refused() {
             }
         }
     }
+}
+
+#[test]
+fn a_slot_is_restored_and_one_that_no_holder_can_have_is_refused() {
+    let server = Server::start();
+    let mut client = server.client();
+    let envelope = Envelope::of(&mut client);
+    let fence = now_us(&mut client);
+    let holder =
+        |number: u8, holds| StoredHolder { owner: vec![b'a' + number], fence, lease: -1, until: 0, holds, reads: 0 };
+    let payload = |holds: [u64; 3], numbers: &[Option<u64>]| {
+        let holders = (0..3).zip(holds).map(|(number, holds)| holder(number, holds)).collect();
+        let lock = StoredLock { kind: WITH_SLOTS, limit: 9, fence, holders };
+        envelope.seal(&[lock.encode(), slots(numbers)].concat())
+    };
+    for numbers in [[Some(0), None, Some(7)], [None, None, Some(999_999)], [Some(2), Some(1), Some(0)]] {
+        assert_eq!(restore(&mut client, &payload([1, 1, 1], &numbers)), Reply::ok(), "{numbers:?}");
+        let info = client.run("LOCK.INFO victim");
+        for row in info.get("holders").items() {
+            let number = numbers[usize::from(row.get("owner").bytes()[0] - b'a')];
+            assert_eq!(row.get("slot").int(), number.map_or(-1, |number| number as i64), "{numbers:?}: {info:?}");
+        }
+        let free = (0..).find(|number| !numbers.contains(&Some(*number))).expect("one is free");
+        let granted = client.run("SEM.ACQUIRE victim newcomer LIMIT 9 SLOT");
+        assert_eq!(granted.items()[3].int() as u64, free, "{numbers:?}");
+        assert_eq!(client.run("DEL victim"), Reply::Int(1));
+    }
+    let one = [1, 1, 1];
+    for (fault, holds, numbers) in [
+        ("two holders of one slot", one, &[Some(1), None, Some(1)][..]),
+        ("no slot at all", one, &[None, None, None]),
+        ("too few", one, &[Some(0), None]),
+        ("too many", one, &[Some(0), None, None, Some(3)]),
+        ("none", one, &[]),
+        ("a slot beyond the largest LIMIT", one, &[Some(1_000_000), None, None]),
+        ("a slot beyond its size", one, &[Some(u64::from(u32::MAX) + 1), None, None]),
+        ("a slot with two permits", [2, 1, 1], &[Some(0), None, None]),
+    ] {
+        assert!(restore(&mut client, &payload(holds, numbers)).is_error(), "{fault}");
+    }
+    assert!(restore(&mut client, &reseal(payload(one, &[Some(0), None, None]))) == Reply::ok(), "without a fault");
 }
 
 #[test]

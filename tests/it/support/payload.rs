@@ -19,6 +19,9 @@ const END: u8 = 0;
 /// The families by their stored number.
 pub const KINDS: [&str; 4] = ["mutex", "reentrant", "rw", "semaphore"];
 
+/// The stored number of a semaphore some of whose holders have slots.
+pub const WITH_SLOTS: u64 = 4;
+
 /// A stored lock. Numbers are wider than in the module, so that they can be too large.
 #[derive(Clone, Debug)]
 pub struct StoredLock {
@@ -66,6 +69,17 @@ impl StoredLock {
         }
         bytes
     }
+}
+
+/// What stands behind a semaphore with slots ([`WITH_SLOTS`]): the slot of each holder.
+pub fn slots(numbers: &[Option<u64>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_number(&mut bytes, numbers.len() as u64);
+    for number in numbers {
+        put_number(&mut bytes, u64::from(number.is_some()));
+        number.iter().for_each(|number| put_number(&mut bytes, *number));
+    }
+    bytes
 }
 
 /// Seven bits a byte, the lowest first; all but the last have the highest bit set.

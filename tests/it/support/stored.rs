@@ -3,7 +3,7 @@
 use super::{assert_just_began, until, Client, Reply, Server};
 
 /// The keys of [`take_locks`].
-pub const KEYS: [&str; 12] = [
+pub const KEYS: [&str; 13] = [
     "mutex",
     "default",
     "forever",
@@ -14,6 +14,7 @@ pub const KEYS: [&str; 12] = [
     "writer",
     "permits",
     "forever-permits",
+    "slots",
     "one",
     "other",
 ];
@@ -37,10 +38,15 @@ pub fn take_locks(client: &mut Client) {
         "SEM.ACQUIRE permits c LIMIT 9 PERMITS 2 PX 90000",
         "SEM.ACQUIRE permits c LIMIT 8 PX 80000",
         "SEM.ACQUIRE forever-permits a LIMIT 1000000 PERMITS 1000000 PERSIST",
+        "SEM.ACQUIRE slots gone LIMIT 5 SLOT PX 600000",
+        "SEM.ACQUIRE slots a LIMIT 5 SLOT PX 600000",
+        "SEM.ACQUIRE slots b LIMIT 5 SLOT PERSIST",
+        "SEM.ACQUIRE slots c LIMIT 5 PX 600000",
         "MLOCK.ACQUIRE 2 one other a PX 600000",
     ] {
         assert!(client.run(line).fence() > 0, "{line}");
     }
+    assert_eq!(client.run("SEM.RELEASE slots gone"), Reply::Int(0));
     // The longest owner, with bytes that mean something to somebody.
     let owner: Vec<u8> = b"\0\r\n\xff*$".iter().copied().cycle().take(1024).collect();
     client.cmd(&[&b"LOCK.ACQUIRE"[..], b"binary", &owner, b"PX", b"600000"]).fence();
@@ -72,6 +78,15 @@ pub fn assert_locks_still_work(client: &mut Client) {
     assert_eq!(client.run("SEM.ACQUIRE permits d LIMIT 8 PERMITS 2").items()[2], Reply::Int(2));
     assert!(client.run("SEM.ACQUIRE permits e LIMIT 8").is_nil());
     assert_eq!(client.pttl("forever-permits"), -1);
+
+    let info = client.run("LOCK.INFO slots");
+    let rows = info.get("holders").items().iter();
+    let slots: Vec<_> = rows.map(|row| (row.get("owner").text(), row.get("slot").int())).collect();
+    assert_eq!(slots, [("a", 1), ("b", 2), ("c", -1)]);
+    for (owner, slot) in [("b", 2), ("d", 0), ("e", 3)] {
+        let granted = client.run(&format!("SEM.ACQUIRE slots {owner} LIMIT 5 SLOT"));
+        assert_eq!(granted.items()[3], Reply::Int(slot), "{owner}");
+    }
 
     assert!(client.run("RWLOCK.ACQUIRE readers a WRITE").is_nil());
     assert_eq!(client.run("RWLOCK.RELEASE readers a READ"), Reply::Int(1));
