@@ -109,6 +109,29 @@ fn an_older_module_misses_what_is_in_a_newer_append_only_file_unless_an_error_en
     }
 }
 
+/// Slots are stored in a form of their own, all other locks as before.
+#[test]
+fn an_older_module_refuses_an_rdb_file_with_slots_and_reads_it_once_they_are_released() {
+    let Some(old) = modules_that_misread_this_one() else { return };
+    let tested = Program::tested();
+    for old in old {
+        let mut server = with_saves(&this_module_on(&tested)).start();
+        let mut client = server.client();
+        client.run("SEM.ACQUIRE k a LIMIT 3 SLOT PX 600000").fence();
+        client.run("SEM.ACQUIRE k b LIMIT 3 PX 600000").fence();
+        server.stop();
+        server.rebuild(|builder| with_module(&tested, &old).apply_to(builder));
+        server.try_restart().expect_err("it does not start");
+        server.rebuild(|builder| this_module_on(&tested).apply_to(builder));
+        server.restart();
+        assert_eq!(server.client().run("SEM.RELEASE k a"), Reply::Int(0));
+        server.stop();
+        server.rebuild(|builder| with_module(&tested, &old).apply_to(builder));
+        server.restart();
+        assert_eq!(server.client().run("LOCK.HELD k b").items()[1], Reply::Int(1), "{}", old.version);
+    }
+}
+
 /// What becomes of the old primary as a replica of the new one.
 #[derive(Clone, Copy, PartialEq)]
 enum Back {
