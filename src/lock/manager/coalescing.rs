@@ -81,7 +81,7 @@ fn a_release_answers_all_that_coalesce_and_grants_the_first_other() {
     let released = fence(&fixture);
     release(&mut fixture, "a");
     let done = WaitOutcome::Done { fence: released };
-    let granted = WaitOutcome::Granted { fence: fence(&fixture), holds: 1 };
+    let granted = WaitOutcome::Granted { fence: fence(&fixture), holds: 1, slot: None };
     assert_eq!(told(&mut fixture), [(ids[1], granted), (ids[0], done), (ids[2], done)]);
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("c".into(), 1));
     assert_eq!(fixture.manager.statistics.coalesced, 2);
