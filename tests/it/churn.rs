@@ -61,7 +61,7 @@ fn churn(server: &Server, seed: u64, at_once: u64, enough: impl Fn(u64) -> bool 
             })
             .collect();
         let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        // Before anything fails: the scope waits for whoever disturbs.
+        // Set before a panic is passed on: the scope waits for the threads that disturb.
         over.store(true, Ordering::Relaxed);
         results.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
@@ -118,7 +118,7 @@ fn what_requests_for_many_keys_needed_is_given_back_when_their_connection_ends()
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
 }
 
-/// Asserts that the server has let go of everybody, and returns the memory that it uses then.
+/// Waits until the server has freed all clients and requests, and returns its memory use then.
 fn memory_when_all_have_gone(server: &Server, client: &mut Client) -> i64 {
     client.run("CLIENT UNPAUSE");
     server.wait_blocked(0);
@@ -143,7 +143,7 @@ fn memory_when_all_have_gone(server: &Server, client: &mut Client) -> i64 {
 /// What is in use when the server has done all its clearing up: it frees the helpers of blocked clients and shrinks its
 /// tables step by step.
 fn lowest_memory(server: &Server, client: &mut Client) -> i64 {
-    // Readings are counted, not seconds: of those a busy machine may take one away.
+    // Readings are counted, not seconds: a busy machine may take fewer readings in a second.
     let (mut lowest, mut readings) = (i64::MAX, 0);
     while readings < 24 {
         client.run("MEMORY PURGE");
@@ -176,7 +176,7 @@ struct Contender {
     client: Client,
     key: String,
     owner: String,
-    /// Whether nobody else ever uses this name, so that each of its grants is a new one.
+    /// Whether this name is used only once, so that each of its grants is a new one.
     unique: bool,
 }
 
@@ -263,8 +263,8 @@ impl Worker<'_> {
         if self.rng.below(2) == 0 {
             let family = if contender.key.starts_with('r') { "RLOCK" } else { "LOCK" };
             let released = self.admin.run(&format!("{family}.RELEASE {} {}", contender.key, contender.owner));
-            // By now somebody else may hold it, or it may be a string for a moment. Contenders of one name take a
-            // reentrant lock together, as many as are there.
+            // By now the lock may have another holder, or the key be a string for a moment. Contenders of one name
+            // share the holds of a reentrant lock.
             let replies = match (family, contender.unique) {
                 ("LOCK", _) => 0..=1,
                 (_, true) => -1..=0,
@@ -338,12 +338,12 @@ fn disturb_a_waiter(client: &mut Client, key: &str, way: usize, rng: &mut Rng) {
         60..=69 => assert_is_flag(&client.run(&format!("CLIENT UNBLOCK {id} TIMEOUT"))),
         70..=79 => assert_is_flag(&client.run(&format!("CLIENT UNBLOCK {id} ERROR"))),
         80..=89 => assert!((0..).contains(&client.run(&format!("LOCK.CANCEL {key} {owner}")).int())),
-        // The two at once: the lock ends, and whoever is next dies.
+        // Two causes at once: the lock ends, and the next waiter dies.
         _ => multi(client, &[&format!("DEL {key}"), &format!("CLIENT KILL ID {id}")]).iter().for_each(assert_is_flag),
     }
 }
 
-/// Done, or nobody there to do it to.
+/// Done, or there was nothing to do it to.
 #[track_caller]
 fn assert_is_flag(reply: &Reply) {
     assert!(matches!(reply, Reply::Int(0 | 1)), "{reply:?}");

@@ -1,12 +1,12 @@
-//! Somebody sets the server's wall clock. Leases go by it, as every time to live does; waits, kept places, renewals of
-//! sessions and the grace do not, and nobody waits for a timer that was armed before.
+//! The server's wall clock is set. Leases go by it, as every time to live does; waits, kept places, renewals of
+//! sessions and the grace do not, and a timer that was armed before delays none of them.
 
 use crate::support::skip::skips_shifted_clock;
 use crate::support::waiting::*;
 use crate::support::{until, Builder, Client, Info, Reply, Server};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A server whose clock can be set.
+/// A server with a clock that can be set.
 fn clocked() -> Builder {
     Server::builder().clock("+0")
 }
@@ -57,7 +57,7 @@ fn fences_and_leases_are_by_the_servers_clock() {
 
 /// A timer is armed for the end of k's lease; nothing may wait for it.
 #[test]
-fn set_forth_it_delays_nobody() {
+fn set_forward_it_delays_no_request() {
     if skips_shifted_clock() {
         return;
     }
@@ -78,9 +78,9 @@ fn set_forth_it_delays_nobody() {
     assert_times_out(&mut late, start, 200);
 }
 
-/// Only the module can end one of several leases: the key goes on, so nothing that the server does wakes anybody.
+/// Only the module can end one of several leases: the key stays, so the server itself causes no hand-off.
 #[test]
-fn set_forth_it_ends_leases_with_no_command_from_anyone() {
+fn set_forward_it_ends_leases_without_a_command() {
     if skips_shifted_clock() {
         return;
     }
@@ -98,7 +98,7 @@ fn set_forth_it_ends_leases_with_no_command_from_anyone() {
 }
 
 #[test]
-fn set_back_and_forth_again_it_delays_no_hand_off() {
+fn set_back_and_forward_again_it_delays_no_hand_off() {
     if skips_shifted_clock() {
         return;
     }

@@ -106,8 +106,8 @@ mod several_keys {
     }
 }
 
-/// Valkey 9.1 answers every call with the client of a call that named keys of several slots as it answered that one,
-/// whoever makes it.
+/// After a call that named keys of several slots, Valkey 9.1 answers later calls on the same internal client with the
+/// same error, from any module.
 mod after_a_call_for_several_slots {
     use super::*;
 
@@ -136,7 +136,7 @@ mod after_a_call_for_several_slots {
     }
 
     #[test]
-    fn who_waits_is_granted_a_lock_that_ends() {
+    fn a_waiter_is_granted_a_lock_that_ends() {
         let server = single_node();
         spoil_many(&server);
         let mut client = server.client();

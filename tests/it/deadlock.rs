@@ -1,11 +1,10 @@
-//! Deadlocks are refused, not suffered: who would close a cycle is told so, and nobody else notices.
+//! A request that would close a cycle is refused with an error; other requests are not affected.
 
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply};
 use std::time::Duration;
 
-/// The request is refused with an error that names `owners`, nobody is queued for `key` by it, and the client may
-/// go on.
+/// The request is refused with an error that names `owners`, is not queued for `key`, and the client may go on.
 #[track_caller]
 fn assert_deadlock(client: &mut Client, line: &str, owners: &[&str]) {
     // Behind the number of keys, where there is one.
@@ -37,8 +36,7 @@ fn a_deadlock_of_three_is_refused_and_named() {
     alice.granted("alice");
 }
 
-/// Neither by the error that refuses its own request does a user learn of keys that it may not read, nor who holds them
-/// or waits for them.
+/// The error of a refused request does not tell a user of keys that it may not read, nor of their holders or waiters.
 #[test]
 fn keys_that_the_caller_may_not_read_are_not_named_nor_their_owners() {
     let server = quiet().start();
@@ -116,7 +114,7 @@ fn a_chain_is_no_deadlock() {
 }
 
 #[test]
-fn who_asks_again_for_what_it_holds_or_waits_for_closes_no_cycle() {
+fn a_retry_of_a_holder_or_a_waiter_closes_no_cycle() {
     let server = quiet().start();
     let mut client = server.client();
     let fence = hold(&mut client, "k", "a");
@@ -139,7 +137,7 @@ fn without_block_a_deadlock_is_only_a_refusal() {
 }
 
 #[test]
-fn who_waits_without_blocking_is_part_of_deadlocks() {
+fn a_wait_without_blocking_is_part_of_deadlocks() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "x", "alice");
@@ -150,7 +148,7 @@ fn who_waits_without_blocking_is_part_of_deadlocks() {
 }
 
 #[test]
-fn who_has_left_closes_no_cycle() {
+fn a_request_that_has_left_closes_no_cycle() {
     let server = quiet().start();
     let mut client = server.client();
     client.run("CONFIG SET lock.keep-place 60000");
@@ -237,7 +235,7 @@ mod each_family {
     use crate::support::families::{each_way, wait_for, WAYS};
 
     #[test]
-    fn a_deadlock_over_any_two_families_is_refused_and_disturbs_nobody() {
+    fn a_deadlock_over_any_two_families_is_refused_and_affects_no_other_request() {
         let server = quiet().start();
         let mut client = server.client();
         for one in WAYS {
@@ -274,7 +272,7 @@ mod each_family {
     }
 
     #[test]
-    fn a_reader_that_waits_for_a_mutex_whose_owner_waits_for_the_write_lock() {
+    fn a_reader_and_a_waiting_writer_that_wait_for_each_other_are_a_deadlock() {
         let server = quiet().start();
         let mut client = server.client();
         client.run("RWLOCK.ACQUIRE k reader READ PX 60000");
@@ -374,7 +372,7 @@ mod each_family {
     }
 
     #[test]
-    fn who_has_left_or_ended_closes_no_cycle() {
+    fn a_request_that_has_left_or_ended_closes_no_cycle() {
         each_way(quiet, |way, server, client| {
             way.hold(client, "x", "alice");
             hold(client, "m", "bob");
@@ -388,7 +386,7 @@ mod each_family {
 
 /// W1 waits for Y, which waits for X: X passes W1, and so does W2, for which W1 waits too.
 #[test]
-fn an_owner_that_a_request_for_several_keys_waits_for_by_others_passes_it() {
+fn an_owner_that_a_request_for_several_keys_waits_for_indirectly_passes_it() {
     let server = quiet().start();
     let mut client = server.client();
     for (key, owner) in [("k", "H"), ("a", "W2"), ("j", "Y"), ("x", "X")] {
@@ -424,7 +422,7 @@ fn requests_for_several_keys_that_cross_are_all_served_though_a_lease_ends_meanw
 }
 
 #[test]
-fn who_holds_one_of_several_keys_waits_for_nobody_there() {
+fn a_request_for_several_keys_waits_for_no_other_at_a_key_that_its_owner_holds() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "a", "m");

@@ -82,7 +82,7 @@ impl Visitor {
     fn ask(&mut self, lines: &[String]) {
         let words = |line: &String| line.split(' ').map(|word| word.replace('\t', " ")).collect::<Vec<_>>();
         for line in lines {
-            // Whoever was killed meanwhile shows when its replies are read.
+            // A client that was killed meanwhile shows when its replies are read.
             let _ = self.client.try_send(&words(line));
         }
         self.awaited += lines.len();
@@ -135,7 +135,7 @@ impl World<'_> {
         self.admin.pipeline(&lines);
         let World { server, admin, visitors, .. } = self;
         until("every request is answered or its connection has ended", || {
-            // Whoever is granted a lock now makes room for the next.
+            // A client that is granted a lock now makes room for the next.
             admin.run("FLUSHALL");
             visitors.iter_mut().all(|visitor| !visitor.hear() || visitor.awaited == 0)
         });
@@ -306,7 +306,7 @@ fn disturbance(rng: &mut Rng, client: i64) -> Vec<String> {
         6 => format!("CLIENT PAUSE {} WRITE", 1 + rng.below(30)),
         7 => format!("CLIENT PAUSE {} ALL", 1 + rng.below(15)),
         8 => "CLIENT UNPAUSE".into(),
-        // Nobody is there: its data stays.
+        // No primary is there: the server keeps its data.
         9 => "REPLICAOF 127.0.0.1 1".into(),
         10..=12 => "REPLICAOF NO ONE".into(),
         13 => "DEBUG RELOAD".into(),

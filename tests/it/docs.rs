@@ -5,7 +5,7 @@ use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 
 /// What the commands of one row have in common.
 pub struct Group {
-    /// As COMMAND INFO tells them, sorted; the server adds `movablekeys` to those with a key count or a callback.
+    /// As in COMMAND INFO, sorted; the server adds `movablekeys` to commands with a key count or a callback.
     flags: &'static [&'static str],
     /// Each command with its shortest well-formed request, for the key `k` if it takes one.
     commands: &'static [(&'static str, &'static str)],
@@ -262,7 +262,7 @@ fn every_command_is_documented() {
     }
 }
 
-/// The settings, what they are when nobody says anything, another value that they take, and those that they refuse.
+/// The settings, their defaults, another value that they take, and values that they refuse.
 type Setting = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 const SETTINGS: &[Setting] = &[

@@ -47,7 +47,7 @@ fn inside_multi_and_scripts_block_is_ignored_and_session_and_notify_are_errors_i
             assert_eq!(client.run("EXISTS free"), Reply::Int(0));
         }
         client.run("DEL its:own");
-        assert_nobody_waits(server, &["k"]);
+        assert_no_waiters(server, &["k"]);
     });
 }
 
@@ -87,7 +87,7 @@ fn a_hundred_holders_and_waiters_are_listed_or_as_many_as_count_says() {
 }
 
 #[test]
-fn during_client_pause_nobody_is_granted_anything() {
+fn during_client_pause_no_lock_is_granted() {
     each_way(Server::builder, |way, server, client| {
         way.hold(client, "k", "a");
         let mut b = wait_for(way, server, "k", "b");
@@ -101,7 +101,7 @@ fn during_client_pause_nobody_is_granted_anything() {
 }
 
 #[test]
-fn whose_server_becomes_a_replica_gets_an_error() {
+fn a_waiter_gets_an_error_when_its_server_becomes_a_replica() {
     let master = Server::start();
     each_way(Server::builder, |way, server, client| {
         way.hold(client, "k", "a");
@@ -146,7 +146,7 @@ fn two_thousand_readers_are_granted_together() {
     until("all of them read", || queue(&mut client, "k").is_empty());
     let owners = holders(&mut client, "k");
     assert!(owners.into_iter().eq((0..2000).map(|n| format!("r{n}"))), "all of them, in the order of the queue");
-    assert_nobody_waits(&server, &["k"]);
+    assert_no_waiters(&server, &["k"]);
 }
 
 #[test]

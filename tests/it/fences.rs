@@ -7,7 +7,7 @@ use crate::support::{in_sync, Client, Reply, Server};
 /// Grants enough that a fence that merely counts would be seen.
 const GRANTS: usize = 20;
 
-/// The fence of a new grant on a key that nobody has held before.
+/// The fence of a new grant on a key that was never held.
 fn next_fence(client: &mut Client) -> i64 {
     let granted = client.run("LOCK.ACQUIRE fresh *");
     let fence = granted.fence();
@@ -117,7 +117,7 @@ mod restore {
 
     const HOUR_US: i64 = 3_600_000_000;
 
-    /// A lock whose fence was made so many hours from now, and that fence.
+    /// A lock with a fence made so many hours from now, and that fence.
     #[track_caller]
     pub fn lock_from(client: &mut Client, hours: i64) -> (Vec<u8>, i64) {
         let envelope = Envelope::of(client);

@@ -1,6 +1,6 @@
-//! While the server refuses writes nobody is granted anything, by no timer and no surprise; when it accepts them
-//! again, whoever is next is served at once. A grant that gets past such a gate is one that replicas and the AOF
-//! never see, or one that ends the server by assertion.
+//! While the server refuses writes no lock is granted, not even by a timer; when it accepts them again, the next waiter
+//! is granted at once. A grant that gets past such a gate would be missing on replicas and in the AOF, or would end the
+//! server by an assertion.
 
 use crate::support::waiting::*;
 use crate::support::{in_sync, until, Client, Reply, Server};
@@ -90,7 +90,7 @@ mod client_pause {
     }
 
     #[test]
-    fn who_asked_during_the_pause_comes_after_the_queue() {
+    fn a_request_made_during_the_pause_comes_after_the_queue() {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         setup.assert_nothing_is_granted_after(&["CLIENT PAUSE 60000 WRITE"]);
@@ -165,7 +165,7 @@ mod client_pause {
     }
 
     #[test]
-    fn whoever_leaves_during_a_pause_is_not_granted_after_it() {
+    fn a_waiter_that_leaves_during_a_pause_is_not_granted_after_it() {
         let server = Server::start();
         let Setup { mut client, b, mut c } = Setup::of(&server);
         client.pipeline(&["PEXPIRE k 50", "CLIENT PAUSE 60000 WRITE"]);
@@ -238,7 +238,7 @@ mod refused_writes {
     use super::*;
 
     #[test]
-    fn without_enough_replicas_nobody_is_granted_anything() {
+    fn without_enough_replicas_no_lock_is_granted() {
         let server = Server::start();
         let mut setup = Setup::of(&server);
         let replies = setup.assert_nothing_is_granted_after(&["CONFIG SET min-replicas-to-write 1", "SET x y"]);
@@ -262,7 +262,7 @@ mod refused_writes {
     }
 
     #[test]
-    fn after_a_failed_save_nobody_is_granted_anything() {
+    fn after_a_failed_save_no_lock_is_granted() {
         let server = Server::builder().config("save 3600 1").config("dbfilename dump.rdb").start();
         let mut setup = Setup::of(&server);
         // A folder is in the way of the file.
@@ -307,7 +307,7 @@ mod refused_writes {
         drop(c);
         assert_eq!(b.reply_within(Duration::from_millis(200) + SOON), Reply::NullArray);
         assert!(ms_since(start) >= 200);
-        assert_nobody_waits(&server, &["k"]);
+        assert_no_waiters(&server, &["k"]);
     }
 }
 
@@ -385,7 +385,7 @@ mod roles {
     use super::*;
 
     #[test]
-    fn nobody_is_granted_what_ends_in_the_step_of_a_demotion() {
+    fn a_lock_that_ends_in_the_step_of_a_demotion_is_not_granted() {
         let master = Server::start();
         let server = Server::start();
         let Setup { mut client, mut b, mut c } = Setup::of(&server);

@@ -1,4 +1,4 @@
-//! `lock.grace`: after a start or a promotion that may have lost locks, nobody is granted a key that it does not hold
+//! `lock.grace`: after a start or a promotion that may have lost locks, a key is granted only to owners that hold it
 //! already. Without BLOCK a request is refused, with BLOCK it waits until the grace is over.
 
 use crate::support::families::{held, Way, WAYS};
@@ -20,7 +20,7 @@ fn hold_all(client: &mut Client) {
     }
 }
 
-/// Who holds a key goes on in every family, nobody is granted a free one, and nobody succeeds to one that becomes free.
+/// In every family a holder of a key goes on, a free key is not granted, and neither is a key that becomes free.
 #[track_caller]
 fn assert_only_holders_go_on(server: &Server, client: &mut Client) {
     for way in WAYS {
@@ -71,7 +71,7 @@ fn after_a_promotion_only_holders_go_on() {
 }
 
 #[test]
-fn when_it_is_over_those_who_wait_are_served_with_no_command_from_anyone() {
+fn when_it_is_over_waiters_are_granted_without_a_command() {
     let start = Instant::now();
     let server = quiet().config("lock.grace 1500").start();
     let mut free = Waiter::ask(&server, &format!("LOCK.ACQUIRE k a {LONG} BLOCK 0"));
@@ -95,7 +95,7 @@ fn set_to_0_it_is_over_at_once() {
     waits.granted("b");
 }
 
-/// Nobody has asked for a lock before: the module had nothing to do yet.
+/// No lock was requested before: the module had nothing to do yet.
 #[test]
 fn set_where_none_was_asked_for_it_begins_none() {
     let server = Server::start();
@@ -105,7 +105,7 @@ fn set_where_none_was_asked_for_it_begins_none() {
 }
 
 #[test]
-fn over_is_over_though_nobody_asked_meanwhile() {
+fn it_ends_also_where_no_request_came_meanwhile() {
     for is_asked in [false, true] {
         let server = Server::builder().config("lock.grace 100").start();
         let mut client = server.client();

@@ -1,4 +1,4 @@
-//! What redis-cli hints while somebody types: a real redis-cli on a terminal.
+//! What redis-cli hints at during typing: a real redis-cli on a terminal.
 //!
 //! The terminal is script(1), which is part of every Debian (bsdutils): a crate for terminals would do no more.
 

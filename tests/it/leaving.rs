@@ -5,8 +5,8 @@ use crate::support::waiting::*;
 use crate::support::{Client, Reply, Server, LIMIT};
 use std::io::ErrorKind;
 
-/// `b`, the head of the queue, goes by `leave`; what it is told, if it is still there, is for `leave` to check.
-/// Whoever waits behind it moves up and is served.
+/// `b`, the head of the queue, leaves by `leave`, which also checks its reply, if there is one. The waiters behind it
+/// move up and are granted.
 #[track_caller]
 fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Waiter>) {
     let server = quiet().start();
@@ -26,7 +26,7 @@ fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Wa
     client.run("LOCK.RELEASE k c");
     d.granted("d");
     client.run("LOCK.RELEASE k d");
-    assert_nobody_waits(&server, &["k"]);
+    assert_no_waiters(&server, &["k"]);
     assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
 
@@ -68,7 +68,7 @@ fn a_cancel_and_a_client_unblock_in_one_step_answer_at_most_once() {
 }
 
 #[test]
-fn a_client_whose_user_is_deleted_leaves_the_queue() {
+fn a_client_of_a_deleted_user_leaves_the_queue() {
     let server = quiet().start();
     let mut client = server.client();
     client.run("ACL SETUSER u on nopass ~* &* +@all");
@@ -94,9 +94,9 @@ fn a_hundred_waiters_that_are_killed_at_once_leave_nothing() {
         waiter.send_line(&format!("LOCK.ACQUIRE k owner-{n} BLOCK 0"));
     }
     server.wait_blocked(100);
-    // Only those that wait: this connection speaks for the others.
+    // Kills only the waiters: this connection speaks for the others.
     assert!(client.run("CLIENT KILL TYPE normal SKIPME yes").int() >= 100);
-    assert_nobody_waits(&server, &["k"]);
+    assert_no_waiters(&server, &["k"]);
     assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
     assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
@@ -116,7 +116,7 @@ mod server_goes {
         drop(waiters);
         crate::support::in_sync(&master, &server);
         assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
-        assert_nobody_waits(&server, &["k"]);
+        assert_no_waiters(&server, &["k"]);
         assert!(client.run("LOCK.ACQUIRE k z PX 60000").fence() > 0);
         let [mut y] = line_up(&server, "k", ["y"]);
         client.run("LOCK.RELEASE k z");
@@ -141,6 +141,6 @@ mod server_goes {
         server.restart();
         let mut client = server.client();
         assert_eq!(client.run("LOCK.HELD k a").items()[0], Reply::Int(fence), "held as before");
-        assert_nobody_waits(&server, &["k"]);
+        assert_no_waiters(&server, &["k"]);
     }
 }

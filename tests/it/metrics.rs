@@ -16,7 +16,7 @@ use written::{alerts, dashboard, list, queries, text, variables, Query, ALERTS, 
 
 const DOC: &str = include_str!("../../docs/metrics.md");
 
-/// A server with some of everything, its replica, and those who wait.
+/// A server with locks of every family, its replica, and waiters.
 struct World {
     primary: Server,
     replica: Server,
@@ -44,7 +44,7 @@ fn world() -> World {
     {
         client.run(line).fence();
     }
-    // One hand-off, one renewal, one release that finds nobody.
+    // One hand-off, one renewal, one release that finds no holder.
     hold(&mut client, "m3", "x");
     let mut next = Waiter::park(&primary, "LOCK.ACQUIRE m3 y BLOCK 0");
     client.run("LOCK.RELEASE m3 x");
@@ -126,7 +126,7 @@ fn what_the_exporter_exports_is_what_the_server_knows() {
     }
     assert_eq!(value(&samples, "lock_top_waiters"), 2.0);
     assert!(value(&samples, "lock_top_longest_ms") > 0.0 && value(&samples, "lock_top_held_ms") > 0.0);
-    // A replica stores the locks, and nobody waits there.
+    // A replica stores the locks, and has no waiters.
     let replica = self::exporter(&world.replica, "").expect("it was there before").scrape();
     assert_eq!((value(&replica, "redis_up"), value(&replica, "redis_master_link_up")), (1.0, 1.0));
     assert_eq!((value(&replica, "lock_held_rw"), value(&replica, "lock_waiters")), (2.0, 0.0));

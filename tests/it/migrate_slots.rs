@@ -103,7 +103,7 @@ fn assert_asks_again(waiter: &mut Waiter) {
     assert!(reply.error().starts_with("TRYAGAIN "), "{reply:?}");
 }
 
-/// Asserts that the node redirects who asks for the key, and that it shows nothing of the slot.
+/// Asserts that the node redirects requests for the key, and that it shows nothing of the slot.
 #[track_caller]
 fn assert_redirects(cluster: &Cluster, node: usize) {
     let mut client = cluster.0[node].client();
@@ -251,7 +251,7 @@ fn what_is_held_is_counted_where_the_slot_is() {
 }
 
 #[test]
-fn a_migration_that_is_aborted_leaves_everybody_where_they_are() {
+fn an_aborted_migration_changes_no_holder_and_no_waiter() {
     if skips_slot_migrations() {
         return;
     }
@@ -294,7 +294,7 @@ fn a_migration_that_is_aborted_leaves_everybody_where_they_are() {
 }
 
 #[test]
-fn who_waits_for_a_free_key_or_without_blocking_learns_that_the_slot_has_gone() {
+fn waiters_for_a_free_key_or_without_blocking_learn_that_the_slot_has_moved() {
     if skips_slot_migrations() {
         return;
     }
@@ -332,7 +332,7 @@ fn who_waits_for_a_free_key_or_without_blocking_learns_that_the_slot_has_gone() 
     assert_eq!(queue(&mut client, "{k}"), [""; 0]);
 }
 
-/// Who holds each key, as the clients know it, and the fence of its latest grant.
+/// The holder of each key, as the clients know it, and the fence of its latest grant.
 type Ledger = Mutex<HashMap<String, (Option<String>, i64)>>;
 
 /// A client that takes and gives back locks, wherever their slot is.

@@ -108,7 +108,7 @@ fn no_fence_of_an_aof_is_given_again(files: &Files) {
     }
     let server = files.load_aof("aof", Server::builder().clock(BEFORE));
     assert_next_fence_follows(&server, files.last_fence());
-    // A rewritten one knows the fences of its locks only, also of those whose holder has gone.
+    // A rewritten file has the fences of its locks only, also of locks with an ended holder.
     let server = files.load_aof("aof-rewritten", Server::builder().clock(BEFORE));
     assert_next_fence_follows(&server, files.largest_fence());
 }
@@ -119,7 +119,7 @@ fn assert_next_fence_follows(server: &Server, last: i64) {
     assert_eq!(server.client().run("LOCK.ACQUIRE fresh a").fence(), last + 1);
 }
 
-/// Whether all locks are as they were, whoever asks; and whether they can be given back, to the last.
+/// Whether all locks are as they were, seen from every owner; and whether all their holds can be released.
 #[track_caller]
 fn assert_all_there(server: &Server, files: &Files) {
     assert_eq!(describe_all(server), files.locks());
@@ -134,7 +134,7 @@ fn assert_all_there(server: &Server, files: &Files) {
     }
 }
 
-/// Ends what LOCK.INFO says is held, and sees that LOCK.HELD says the same before, and that nobody else can have it.
+/// Ends every hold in LOCK.INFO, after checking that LOCK.HELD says the same and that no other owner is granted it.
 #[track_caller]
 fn give_back(client: &mut Client, key: &str) {
     let info = client.cmd(&["LOCK.INFO", key]);
@@ -185,7 +185,8 @@ impl Format {
         Format(u16::from_le_bytes([payload[at], payload[at + 1]]))
     }
 
-    /// Nobody reads what is newer. Up to 11 the numbers are common; then they are Redis' own, and from 80 on Valkey's.
+    /// No server reads a newer format. Up to 11 the numbers are common; then they are Redis' own, and from 80 on
+    /// Valkey's.
     fn reads(self, other: Format) -> bool {
         other.0 <= self.0 && (other.0 <= 11 || (other.0 < 80) == (self.0 < 80))
     }
@@ -397,7 +398,7 @@ const REQUESTS: &[&str] = &[
     "RWLOCK.ACQUIRE rw-deadlines b READ PERSIST",
     "PEXPIREAT rw-deadlines IN_2110",
     "RWLOCK.ACQUIRE rw-deadlines c READ PERSIST",
-    // The fence of the latest grant is above those of the holders.
+    // The fence of the latest grant is above the fences of the holders.
     "RWLOCK.ACQUIRE rw-latest-gone a READ PERSIST",
     "RWLOCK.ACQUIRE rw-latest-gone b READ PERSIST",
     "RWLOCK.RELEASE rw-latest-gone b READ",
@@ -433,7 +434,7 @@ fn take_locks(client: &mut Client) -> i64 {
         let reply = client.run(&line);
         assert!(!reply.is_error() && reply.is_nil() == line.contains("BLOCK"), "{line}: {reply:?}");
     }
-    // The longest owner, with bytes that mean something to somebody.
+    // The longest owner, with bytes that are special in some formats.
     let owner: Vec<u8> = b"\0\r\n\xff*$".iter().copied().cycle().take(1024).collect();
     client.cmd(&[&b"LOCK.ACQUIRE"[..], b"mutex-of-1024", &owner, b"PERSIST"]).fence();
     for number in 1..=MANY_HOLDERS {

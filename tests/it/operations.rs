@@ -19,7 +19,7 @@ fn the_runbook_is_what_redis_cli_prints() {
     assert!(sessions > 8, "only {sessions} sessions were found");
 }
 
-/// It is typed into a replica whose primary was killed.
+/// It is typed into a replica after its primary was killed.
 #[test]
 fn the_runbook_of_a_failover_is_what_the_new_primary_prints() {
     let mut primary = Server::start();

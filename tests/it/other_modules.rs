@@ -59,8 +59,8 @@ fn session_in_a_transaction_is_bound_to_its_connection() {
     b.granted("b");
 }
 
-/// The main thread sleeps meanwhile, and has nothing to wake it but its own clockwork, once a second. With a semaphore
-/// that others hold and nobody waits for, only the module's timer ends a lease.
+/// The main thread sleeps meanwhile; only the server's cron wakes it, once a second. The holders of a semaphore without
+/// waiters have no other deadline: only the module's timer ends their lease.
 #[test]
 fn a_lease_that_another_modules_thread_has_taken_ends_in_time() {
     let (server, mut client) = with_caller();

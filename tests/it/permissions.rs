@@ -1,4 +1,4 @@
-//! Who may do what: categories, restricted users, and the users of docs/acl.md.
+//! Permissions: categories, restricted users, and the users of docs/acl.md.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the home-made locks before this module did must work through its commands. Every test names the case it covers.
+//! The uses of the home-made locks before this module must work with its commands. Every test names the case it covers.
 //!
 //! 1. `SET NX EX` with a random identifier, compare-and-delete, an acquire that gives up in time.
 //! 2. `SETNX` and `EXPIRE`, release under WATCH and MULTI, and its six demands.
@@ -17,7 +17,7 @@ const TICKETS: i64 = 10;
 /// How long a client that was refused waits before it asks again, as the polling predecessors did.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// So long it may become where many ask: polling must not keep the server from the one who holds.
+/// The longest pause, under load: polling must not keep the server from the holder.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Tries until it is granted or the time is over: the acquire time-out of the predecessors. BLOCK spares the server
@@ -39,7 +39,7 @@ fn acquire_within(client: &mut Client, key: &str, token: &str, lease: &str, pati
     }
 }
 
-/// Looks, then buys: harmless only where nobody can come in between.
+/// Reads, then buys: harmless only if no other client can come in between.
 fn buy_ticket(client: &mut Client, buyer: &str) {
     let left: i64 = client.run("GET tickets").text().parse().expect("a number of tickets");
     if left > 0 {
@@ -318,7 +318,7 @@ fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = server.client();
-            // Nobody tells it to stop if the contender fails.
+            // If the contender fails, it does not stop this loop.
             while working.load(Ordering::Relaxed) && begun.elapsed() < LIMIT {
                 assert_eq!(client.run("RLOCK.RENEW k holder PX 2100").int(), 1);
                 thread::sleep(lease / 3);
@@ -333,7 +333,7 @@ fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
         assert_eq!(contender.run("LOCK.HELD k holder").items()[0].int(), granted.fence());
         working.store(false, Ordering::Relaxed);
     });
-    // Nobody renews any more: the lease ends by itself.
+    // The lease is not renewed any more: it ends by itself.
     let mut contender = server.client();
     until("the lease has ended", || !contender.run("RLOCK.ACQUIRE k other").is_nil());
     assert_eq!(contender.run("RLOCK.RENEW k holder PX 2100").int(), 0, "a watchdog that comes late is told");

@@ -1,4 +1,4 @@
-//! Random schedules over all families at once: who is inside together, and who is left behind.
+//! Random schedules over all families at once: no two holders that exclude each other, no waiter left behind.
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply, Rng, Server};
@@ -10,7 +10,7 @@ const ROUNDS: usize = 800;
 /// Twelve clients take locks of all families at random and count themselves in and out, in the server, where all can
 /// see it. A failure names the seed; `LOCK_TEST_SEED` repeats it as far as the order of arrival allows.
 #[test]
-fn at_random_nobody_is_where_it_must_not_be() {
+fn at_random_no_holders_exclude_each_other() {
     let server = Server::start();
     let port = server.port();
     let seed = Rng::new(1121).seed();
@@ -25,7 +25,7 @@ fn at_random_nobody_is_where_it_must_not_be() {
     for counter in ["readers", "writers", "permits", "x", "y", "z"] {
         assert_eq!(client.run(&format!("GET in:{counter}")), Reply::bulk("0"), "{counter}");
     }
-    assert_nobody_waits(&server, &["rw", "sem", "x", "y", "z"]);
+    assert_no_waiters(&server, &["rw", "sem", "x", "y", "z"]);
     assert_eq!(client.run("EXISTS rw sem x y z"), Reply::Int(0), "everything was given back");
 }
 
@@ -42,8 +42,8 @@ fn visit_at_random(port: u16, seed: u64, number: usize) {
     }
 }
 
-/// Requests, releases, cancellations, removals and leases that end, at random: whoever waits, waits for somebody.
-/// A failure names the seed; `LOCK_TEST_SEED` repeats it as far as time allows.
+/// Requests, releases, cancellations, removals and leases that end, at random: every waiter has a reason to wait. A
+/// failure names the seed; `LOCK_TEST_SEED` repeats it as far as time allows.
 #[test]
 fn at_random_no_waiter_is_left_behind_a_lock_that_would_admit_it() {
     let server = quiet().start();
@@ -77,7 +77,7 @@ fn random_line(rng: &mut Rng) -> String {
         4..=6 => format!("RWLOCK.RELEASE rw o{owner} {mode}"),
         7..=9 => format!("SEM.ACQUIRE sem o{owner} LIMIT {} PERMITS {permits} {lease} {wait}", 4 + rng.below(3)),
         10 | 11 => format!("SEM.RELEASE sem o{owner} HOLDS {}", rng.below(2)),
-        // Those who want both have names of their own, by which they are known in the queue.
+        // Requests for both locks have owner names of their own, so that the test knows them in the queue.
         12..=14 => format!("MLOCK.ACQUIRE 2 x y both{owner} {lease} {wait}"),
         15 => format!("LOCK.ACQUIRE x o{owner} {lease} {wait}"),
         16 => format!("LOCK.ACQUIRE y o{owner} {lease} {wait}"),
@@ -90,7 +90,7 @@ fn random_line(rng: &mut Rng) -> String {
     }
 }
 
-/// Who waits at the head of a queue though the lock would admit it.
+/// The owner at the head of a queue that the lock would admit.
 fn left_behind(client: &mut Client) -> Option<String> {
     let keys = ["rw", "sem", "x", "y"];
     let lines: Vec<String> =

@@ -1,5 +1,4 @@
-//! Waiting in a cluster: who waits for a lock whose slot leaves is sent after it, and the node that had the slot
-//! grants it to nobody any more.
+//! Waiting in a cluster: when a slot moves, waiters for its locks are redirected, and the old node grants them no more.
 
 use crate::support::cluster::*;
 use crate::support::skip::skip;
@@ -53,7 +52,7 @@ fn assert_sent_away(reply: &Reply) {
 }
 
 #[test]
-fn waiters_follow_a_lock_whose_slot_moves() {
+fn waiters_follow_a_lock_of_a_moving_slot() {
     let cluster = Cluster::start();
     let mut source = cluster.source.client();
     let mut target = cluster.target.client();
@@ -170,7 +169,7 @@ fn several_keys_of_a_moving_slot_are_granted_by_one_node_or_none() {
 }
 
 #[test]
-fn while_the_cluster_is_down_nobody_is_granted_anything() {
+fn while_the_cluster_is_down_no_lock_is_granted() {
     let server = single_node();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -198,7 +197,7 @@ fn while_the_cluster_is_down_nobody_is_granted_anything() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_and_whose_lock_has_left_is_left_alone() {
+fn an_undelivered_grant_of_a_lock_that_has_moved_is_left_alone() {
     let cluster = Cluster::start();
     let mut source = cluster.source.client();
     hold(&mut source, "k", "a");

@@ -188,7 +188,7 @@ mod end {
 mod binding {
     use super::*;
 
-    /// The server removes an expired lock when somebody looks for it, which is in the middle of the next one's request.
+    /// The server removes an expired lock when a command reads it: here in the middle of the next owner's request.
     #[test]
     fn a_session_on_a_lock_that_has_just_expired_is_not_taken_for_the_old_ones() {
         let server = quiet().start();

@@ -90,7 +90,7 @@ fn a_primary_of_a_cluster_that_was_replaced_meanwhile_hands_over_nothing() {
 }
 
 #[test]
-fn a_primary_whose_replica_was_promoted_meanwhile_waits_to_be_told() {
+fn a_primary_hands_over_nothing_after_its_replica_was_promoted() {
     let configured = Server::builder().config("min-replicas-to-write 1").config("min-replicas-max-lag 2");
     for builder in [Server::builder(), configured] {
         let (primary, replica) = pair(builder);
@@ -105,7 +105,7 @@ fn a_primary_whose_replica_was_promoted_meanwhile_waits_to_be_told() {
 }
 
 #[test]
-fn a_primary_whose_replica_is_there_hands_over_at_once() {
+fn a_primary_with_a_connected_replica_hands_over_at_once() {
     let (primary, replica) = pair(Server::builder());
     let mut b = stop(&primary, 1, || {});
     let fence = b.granted("b");
@@ -114,7 +114,7 @@ fn a_primary_whose_replica_is_there_hands_over_at_once() {
 }
 
 #[test]
-fn a_primary_whose_replica_has_gone_hands_over_in_the_end() {
+fn a_primary_without_its_replica_hands_over_after_a_time() {
     let (primary, mut replica) = pair(Server::builder());
     let mut b = stop(&primary, 1, || replica.kill());
     b.assert_silent_for(LIMIT / 2);

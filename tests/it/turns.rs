@@ -1,5 +1,5 @@
-//! Thousands have their turn at once: the server serves them in several turns, in the order of the queue, and nobody
-//! gets in between. What is sent in one go comes between the first of these turns and the next.
+//! Thousands are admissible at once: the server grants them over several turns, in the order of the queue, and no other
+//! request gets in between. Requests of one pipeline run between the first of these turns and the next.
 
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server};
@@ -14,9 +14,9 @@ struct Crowd {
     server: Server,
     messages: Client,
     client: Client,
-    /// Of whom it was heard that they were granted, in this order, with their fences.
+    /// The owners that were reported granted, in this order, with their fences.
     granted: Vec<(String, u64)>,
-    /// What else was heard.
+    /// Other reported outcomes.
     others: HashMap<String, String>,
 }
 
@@ -57,7 +57,7 @@ impl Crowd {
         }
     }
 
-    /// Those of whom was heard were granted in the order of the queue, which is that of their fences.
+    /// Owners were granted in the order of the queue, which is the order of their fences.
     #[track_caller]
     fn assert_in_order(&self, expected: impl IntoIterator<Item = usize>) {
         let owners: Vec<&str> = self.granted.iter().map(|(owner, _)| &**owner).collect();
@@ -70,7 +70,7 @@ impl Crowd {
 const RELEASE: &str = "RWLOCK.RELEASE k writer WRITE";
 
 #[test]
-fn a_newcomer_waits_until_all_are_served_whose_turn_has_come() {
+fn a_new_request_waits_until_all_admissible_ones_are_granted() {
     let mut crowd = Crowd::of_readers();
     let replies = crowd.client.pipeline(&[
         RELEASE.to_owned(),
@@ -90,11 +90,11 @@ fn a_newcomer_waits_until_all_are_served_whose_turn_has_come() {
     crowd.granted.pop();
     crowd.assert_in_order(0..MANY);
     assert_eq!(holders(&mut crowd.client, "k").len(), MANY, "without the first, with the newcomer");
-    assert_nobody_waits(&crowd.server, &["k"]);
+    assert_no_waiters(&crowd.server, &["k"]);
 }
 
 #[test]
-fn those_who_are_left_are_served_though_the_key_is_deleted() {
+fn the_rest_of_the_queue_is_granted_though_the_key_is_deleted() {
     let mut crowd = Crowd::of_readers();
     let replies = crowd.client.pipeline(&[RELEASE, "DEL k", "LOCK.WAITERS k COUNT 0", "RWLOCK.ACQUIRE k hasty READ"]);
     assert_eq!(replies[1], Reply::Int(1));
@@ -107,7 +107,7 @@ fn those_who_are_left_are_served_though_the_key_is_deleted() {
 }
 
 #[test]
-fn who_is_cancelled_or_leaves_meanwhile_is_granted_nothing() {
+fn a_request_cancelled_or_gone_meanwhile_is_granted_nothing() {
     let mut crowd = Crowd::of_readers();
     let mut leaving = crowd.server.client();
     leaving.run(&format!("RWLOCK.ACQUIRE k leaving READ {LONG} BLOCK 0 NOTIFY ch"));
@@ -125,7 +125,7 @@ fn who_is_cancelled_or_leaves_meanwhile_is_granted_nothing() {
 }
 
 #[test]
-fn who_was_not_told_what_the_key_has_become_before_it_is_free_again_has_its_turn() {
+fn a_waiter_not_yet_told_wrongtype_is_granted_the_key_once_it_is_free_again() {
     let mut crowd = Crowd::of_readers();
     let set = crowd.client.run("SET k value");
     assert_eq!(set, Reply::ok());
@@ -155,7 +155,7 @@ fn every_key_of_a_flush_and_every_hold_of_a_connection_that_ended_is_handed_over
         let served: BTreeSet<&str> = crowd.granted.iter().map(|(owner, _)| &**owner).collect();
         assert_eq!((served.len(), crowd.granted.len()), (MANY, MANY), "each once; keys have no order among them");
         assert_eq!(crowd.client.run("DBSIZE"), Reply::Int(MANY as i64));
-        assert_nobody_waits(&crowd.server, &["0", "4999"]);
+        assert_no_waiters(&crowd.server, &["0", "4999"]);
     }
 }
 
@@ -188,7 +188,7 @@ fn a_release_answers_thousands_with_coalesce_and_a_newcomer_finds_the_lock_free_
     assert_nobody_waits(&crowd.server, &["k"]);
 }
 
-/// More events than one turn applies: those that it leaves bring the next one, without a command from anyone.
+/// More events than one turn applies: the rest causes the next turn, without a command.
 #[test]
 fn tens_of_thousands_of_keys_that_a_script_deletes_are_handed_over_in_their_order() {
     const KEYS: usize = 40_000;

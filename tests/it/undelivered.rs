@@ -1,5 +1,5 @@
-//! A grant is delivered when the turn of the server is over and its client is still there. One that the server closes
-//! in that turn, in whatever way, has not got the lock: the next waiter has it at once. Who was told keeps it.
+//! A grant is delivered when the turn of the server is over and its client is still connected. If the server closes the
+//! client in that turn, in any way, the next waiter is granted the lock at once. A delivered grant stays.
 
 use crate::support::waiting::*;
 use crate::support::{until, Builder, Client, Reply, Server};
@@ -7,7 +7,7 @@ use crate::support::{until, Builder, Client, Reply, Server};
 /// Longer than the limit on output buffers below.
 const TOO_MUCH: usize = 200_000;
 
-/// A server with a user `u`, whose deletion closes its connections at the end of the turn.
+/// A server with a user `u`; deleting it closes its connections at the end of the turn.
 fn server_with_a_user() -> (Server, Client) {
     with_a_user(quiet())
 }
@@ -19,7 +19,7 @@ fn with_a_user(builder: Builder) -> (Server, Client) {
     (server, client)
 }
 
-/// A waiter whose connection belongs to the user `u`.
+/// A waiter on a connection of the user `u`.
 #[track_caller]
 fn park_as_user(server: &Server, line: &str) -> Waiter {
     let mut client = server.client();
@@ -37,12 +37,12 @@ fn assert_the_second_has_it(server: &Server, client: &mut Client, first: Waiter,
     assert_eq!(holders(client, "k"), ["c"]);
     until_gone(client, first.id);
     client.run("LOCK.RELEASE k c");
-    assert_nobody_waits(server, &["k"]);
+    assert_no_waiters(server, &["k"]);
     assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
 
 #[test]
-fn a_client_whose_user_is_deleted_in_the_turn_of_its_grant_does_not_have_it() {
+fn a_grant_to_a_client_of_a_user_deleted_in_that_turn_passes_on() {
     for more in ["", "SESSION"] {
         let (server, mut client) = server_with_a_user();
         hold(&mut client, "k", "a");
@@ -53,7 +53,7 @@ fn a_client_whose_user_is_deleted_in_the_turn_of_its_grant_does_not_have_it() {
 
 /// A blocked client belongs to the main thread; what I/O threads may report later is in README's known limits.
 #[test]
-fn nor_has_one_on_a_server_with_io_threads() {
+fn it_passes_on_also_on_a_server_with_io_threads() {
     let (server, mut client) = with_a_user(quiet().config("io-threads 3"));
     hold(&mut client, "k", "a");
     let b = park_as_user(&server, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
@@ -61,7 +61,7 @@ fn nor_has_one_on_a_server_with_io_threads() {
 }
 
 #[test]
-fn nor_has_one_that_is_closed_before_the_lock_ends() {
+fn a_grant_to_a_client_closed_before_the_lock_ends_passes_on() {
     let (server, mut client) = server_with_a_user();
     hold(&mut client, "k", "a");
     let b = park_as_user(&server, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");
@@ -69,7 +69,7 @@ fn nor_has_one_that_is_closed_before_the_lock_ends() {
 }
 
 #[test]
-fn nor_has_one_that_is_killed() {
+fn a_grant_to_a_killed_client_passes_on() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -80,17 +80,17 @@ fn nor_has_one_that_is_killed() {
 
 /// The server notices it before the reply is given to the client: it tells of a changed key at the end of a command.
 #[test]
-fn nor_has_one_that_is_sent_more_than_its_output_buffer_may_hold() {
+fn a_grant_to_a_client_with_a_full_output_buffer_passes_on() {
     assert_too_long_an_output_closes("ON");
 }
 
 /// The server notices it afterwards: it tells of changed keys before it sleeps.
 #[test]
-fn nor_has_one_whose_output_buffer_overflows_after_its_reply() {
+fn a_grant_passes_on_if_the_output_buffer_overflows_after_its_reply() {
     assert_too_long_an_output_closes("ON BCAST PREFIX long");
 }
 
-/// The waiter's client is told of a changed key whose name is too long for it.
+/// The waiter's client is notified of a changed key with a name too long for it.
 #[track_caller]
 fn assert_too_long_an_output_closes(tracking: &str) {
     let server = quiet().config("client-output-buffer-limit normal 50000 0 0").start();
@@ -107,7 +107,7 @@ fn assert_too_long_an_output_closes(tracking: &str) {
 /// What another client, woken in the same turn, had sent behind its own request runs before the server closes the
 /// first.
 #[test]
-fn nor_has_one_whose_turn_is_not_over_when_the_next_command_runs() {
+fn a_grant_passes_on_though_another_command_runs_before_the_turn_is_over() {
     let (server, mut client) = server_with_a_user();
     hold(&mut client, "k", "a");
     hold(&mut client, "l", "a");
@@ -176,7 +176,7 @@ fn an_owner_that_was_told_by_another_reply_keeps_it() {
     }
 }
 
-/// It cannot be passed on while writes are paused, and somebody asks meanwhile.
+/// It cannot pass on while writes are paused, and a command asks for the lock meanwhile.
 #[test]
 fn a_lost_grant_counts_for_no_command_before_it_is_passed_on() {
     let server = quiet().start();

@@ -54,7 +54,7 @@ fn many_time_outs_at_once_are_all_answered() {
         assert_eq!(waiter.read(), Reply::NullArray);
         assert!(ms_since(start) >= 200);
     }
-    assert_nobody_waits(&server, &["k"]);
+    assert_no_waiters(&server, &["k"]);
     assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
     assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
@@ -63,7 +63,7 @@ mod lock_waiters {
     use super::*;
 
     #[test]
-    fn it_works_on_a_replica_where_nobody_can_wait() {
+    fn it_works_on_a_replica_which_has_no_waiters() {
         let server = Server::start();
         let replica = Server::builder().replica_of(&server).start();
         hold(&mut server.client(), "k", "a");

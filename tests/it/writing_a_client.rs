@@ -14,7 +14,7 @@ use steps::{scripts, Script, Servers, Step};
 const PAGE: &str = include_str!("../../clients/writing-a-client.md");
 const CONFORMANCE: &str = include_str!("../../clients/conformance.md");
 
-/// Plays all blocks whose servers are such; at least so many.
+/// Plays all blocks for servers of this kind; at least so many.
 fn play_all(least: usize, are_such: fn(&Servers) -> bool) {
     let all = scripts(PAGE);
     let scripts: Vec<&Script> = all.iter().filter(|script| are_such(&script.servers)).collect();

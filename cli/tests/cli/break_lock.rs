@@ -30,7 +30,7 @@ fn owner_names_one_of_several_holders() {
 }
 
 #[test]
-fn a_lock_that_nobody_holds_is_status_1() {
+fn a_free_lock_is_status_1() {
     let server = Server::start();
     let output = at(&server, "break k");
     assert_eq!(

@@ -20,7 +20,7 @@ fn the_waiter_is_told_and_the_rest_of_the_queue_stays() {
 }
 
 #[test]
-fn who_does_not_wait_is_status_1() {
+fn an_owner_that_does_not_wait_is_status_1() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k holder PERSIST").fence();
     let output = at(&server, "cancel k holder");

@@ -123,7 +123,7 @@ fn a_master_that_the_sentinels_do_not_know_is_status_69() {
 
 #[test]
 fn the_port_of_a_sentinel_may_be_left_out() {
-    // Nobody listens on that address of the loopback network.
+    // No server listens on that address of the loopback network.
     let output = redis_lock("--sentinel 127.9.8.7 --master m ls");
     assert_eq!(output.status, 69);
     assert!(output.stderr.contains("m, by the Sentinels 127.9.8.7: Connection refused"), "{}", output.stderr);
@@ -155,7 +155,7 @@ fn tls_verifies_the_server_by_the_ca_that_is_given_and_shows_its_own_certificate
     assert_eq!(status(&format!("--tls {ca} {own}")), 0);
     // The server asks for a certificate, and ours is of its CA.
     assert_eq!(status(&format!("--tls {ca}")), 69);
-    // Nobody here knows that CA.
+    // That CA is not in the system's store.
     assert_eq!(status(&format!("--tls {own}")), 69);
     assert_eq!(status(&format!("--tls --insecure {own}")), 0);
     let uri = format!("-u rediss://localhost:{port} {ca} {own} info k");

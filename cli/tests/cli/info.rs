@@ -73,7 +73,7 @@ fn count_limits_the_holders_but_not_their_number() {
 }
 
 #[test]
-fn a_lock_that_nobody_holds_is_status_1() {
+fn a_free_lock_is_status_1() {
     let server = Server::start();
     let output = at(&server, "info k");
     assert_eq!(

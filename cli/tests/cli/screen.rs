@@ -1,4 +1,4 @@
-//! The program in a terminal of its own, and what somebody who sits there would see.
+//! The program in a terminal of its own, and the screen that a user would see.
 
 use std::io::{Read, Write};
 use std::num::NonZeroU16;

@@ -55,7 +55,7 @@ fn the_most_waited_for_lock_is_on_top_with_its_holder() {
 }
 
 #[test]
-fn hand_offs_per_second_are_those_of_the_server() {
+fn hand_offs_per_second_equal_the_servers() {
     let server = Server::start();
     let screen = start(&server);
     screen.until_shows("hand-offs 0 ");

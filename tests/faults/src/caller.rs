@@ -1,5 +1,5 @@
-//! A client that lives under faults: each call is one request, sent once, and recorded. What to do about a lost reply
-//! is for those who call.
+//! A client under faults: each call is one request, sent once, and recorded. The caller decides what to do about a lost
+//! reply.
 
 use std::io;
 use std::net::SocketAddr;
@@ -53,8 +53,8 @@ pub struct Caller {
 enum Redirect {
     /// For good, as far as it knows: until a request fails there.
     Moved(SocketAddr),
-    /// For the next request only, and if it is for this key: other keys of the slot may still be where they were, and
-    /// the node that takes the slot in grants to whoever is asking.
+    /// For the next request only, and only for this key: other keys of the slot may still be at the source, and the
+    /// importing node grants to any request that asks.
     Ask { address: SocketAddr, key: String },
 }
 
@@ -212,7 +212,7 @@ impl Caller {
             ("NOTHELD", _) => return Outcome::NotHeld,
             ("MOVED", Some(address)) => self.redirect = Some(Redirect::Moved(address)),
             ("ASK", Some(address)) => self.redirect = Some(Redirect::Ask { address, key: key.into() }),
-            // Whoever answers so may have been replaced: ask the route again.
+            // A server that answers so may have been replaced: ask the route again.
             ("READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "UNBLOCKED", _) => self.redirect = None,
             _ => {}
         }

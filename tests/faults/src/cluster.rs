@@ -1,5 +1,5 @@
-//! A cluster of real nodes, three primaries with a replica each, and what an operator or a power cut does to it. Who
-//! has a slot is always asked, never remembered: a machine that stands still makes the nodes elect somebody else.
+//! A cluster of real nodes, three primaries with a replica each, and what an operator or a power cut does to it. The
+//! primary of a slot is always asked for, never remembered: when a machine stands still, the nodes elect another.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ const SLOTS: usize = 16_384;
 /// After this the server has forgotten that it was to hand over, and may be asked again (`CLUSTER_MF_TIMEOUT`, 5 s).
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// How long one MIGRATE may take, in milliseconds. It never runs out: nobody could tell then which node has the keys.
+/// How long one MIGRATE may take, in milliseconds. It never runs out: then it would be unknown which node has the keys.
 const MIGRATE_TIMEOUT_MS: u32 = 60_000;
 
 /// How many keys one MIGRATE takes. Few, so that requests meet a slot that is half here and half there.
@@ -29,7 +29,7 @@ pub enum Takeover {
     Orderly,
     /// `CLUSTER FAILOVER FORCE`: the other primaries elect it, whatever its own says.
     Force,
-    /// `CLUSTER FAILOVER TAKEOVER`: nobody is asked.
+    /// `CLUSTER FAILOVER TAKEOVER`: without a vote.
     Alone,
 }
 
@@ -324,7 +324,7 @@ impl Cluster {
     }
 }
 
-/// Where requests go when nobody has said where.
+/// The route of requests before another is set.
 struct AnyNode {
     addresses: Vec<SocketAddr>,
     next: AtomicUsize,

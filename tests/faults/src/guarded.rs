@@ -1,4 +1,4 @@
-//! The resource that fences guard: outside the server, it refuses every write whose fence is smaller than one it has
+//! The resource that fences guard: outside the server, it refuses every write with a smaller fence than one it has
 //! seen.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub struct Guarded {
 impl Guarded {
     /// Whether the write was accepted.
     pub fn write(&self, key: &str, fence: i64, value: u64) -> bool {
-        let mut registers = self.registers.lock().expect("nobody panics while it is locked");
+        let mut registers = self.registers.lock().expect("no panic while it is locked");
         let register = registers.entry(key.into()).or_default();
         let is_accepted = fence >= register.0;
         if is_accepted {

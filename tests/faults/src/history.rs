@@ -98,7 +98,7 @@ impl ServerTime {
         ServerTime(readings)
     }
 
-    /// What the server had between two times, at least. Zero where nobody read it.
+    /// The time for which the server slept or worked between two times, at least. Zero where no reading was taken.
     pub fn between(&self, from: Duration, to: Duration) -> Duration {
         let first = self.0.partition_point(|(time, _)| *time < from);
         let end = self.0.partition_point(|(time, _)| *time <= to);
@@ -213,6 +213,6 @@ impl Recorder {
     }
 
     fn records(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().expect("nobody panics while it is locked")
+        self.records.lock().expect("no panic while it is locked")
     }
 }

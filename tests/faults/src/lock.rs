@@ -63,7 +63,7 @@ impl Kind {
 }
 
 impl Mode {
-    /// Whether nobody else may hold the lock in any mode.
+    /// Whether a hold of the lock excludes all others, in any mode.
     pub fn is_exclusive(self) -> bool {
         matches!(self, Mode::Mutex | Mode::Reentrant | Mode::Write | Mode::Both)
     }

@@ -19,7 +19,7 @@ pub struct Network {
     hosts: Vec<Host>,
 }
 
-/// A machine of the network, as far as its network goes: files and processes are shared with everybody.
+/// A machine of the network, in its network only: files and processes are shared with all others.
 pub struct Host {
     namespace: Namespace,
     address: Ipv4Addr,
@@ -61,11 +61,11 @@ impl Network {
         &self.hosts[number]
     }
 
-    /// From now on hosts see only those of their own group. Who is in no group sees nobody.
+    /// From now on hosts see only hosts of their own group. A host in no group sees none.
     #[track_caller]
     pub fn split(&self, groups: &[&[usize]]) {
         let group_of = |host| groups.iter().position(|group| group.contains(&host));
-        // A bridge of its own for whoever is in no group.
+        // A bridge of its own for each host in no group.
         let lines = (0..self.hosts.len()).map(|host| {
             let first = group_of(host).map_or(host, |group| groups[group][0]);
             plug(host, first)

@@ -23,7 +23,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Watches one server, whose process `pid` names: it changes when the server starts again. Without locks to look at
+    /// Watches one server; its process is `pid`, which changes when the server starts again. Without locks to inspect
     /// it leaves the server alone, and reads its time only.
     pub fn start(recorder: &Recorder, locks: &[Lock], route: Arc<dyn Route>, pid: Arc<AtomicU32>) -> Observer {
         let stopping = Arc::new(AtomicBool::new(false));
@@ -67,7 +67,7 @@ impl Drop for Observer {
     }
 }
 
-/// The time of one process, after what those before it had.
+/// The time of one process, after the time of the processes before it.
 struct Watch {
     pid: u32,
     before: Duration,
@@ -84,7 +84,7 @@ impl Watch {
     }
 }
 
-/// Records who waits for a key; returns the connection where it is still of use.
+/// Records the waiters of a key; returns the connection where it is still of use.
 fn look(client: Option<Client>, recorder: &Recorder, key: &str, route: &dyn Route) -> Option<Client> {
     let mut client = match client {
         Some(client) => client,

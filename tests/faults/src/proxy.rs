@@ -1,5 +1,5 @@
-//! A TCP proxy between a server and those who talk to it: what it carries can be held back, in one direction or in
-//! both, and its connections can be cut. It works wherever tests run, also where network namespaces cannot be had.
+//! A TCP proxy between a server and its clients: what it carries can be held back, in one direction or in both, and its
+//! connections can be cut. It works wherever tests run, also where network namespaces cannot be had.
 //!
 //! It carries bytes and never asks what they mean. What was held back comes late, whole and in order, as on a network
 //! that was cut and healed while TCP kept sending. So a grant may arrive long after it was made.
@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 
-/// Which way bytes go. Who connects to the proxy is the client, also where it is a replica.
+/// The direction of bytes. The side that connects to the proxy is the client, also where it is a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     ToServer,
@@ -40,7 +40,7 @@ struct State {
     links: Vec<Weak<Link>>,
 }
 
-/// What happens to whoever connects.
+/// What happens to a new connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
     Open,
@@ -61,7 +61,7 @@ impl Proxy {
     /// A proxy on a port of its own, for a server on this port of the same machine.
     ///
     /// # Errors
-    /// Those of listening and of starting a thread.
+    /// Errors of listening and of starting a thread.
     pub fn to(server: u16) -> io::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, support::free_port()))?;
         let port = listener.local_addr()?.port();
@@ -87,7 +87,7 @@ impl Proxy {
         self.shared.state().held.extend(directions);
     }
 
-    /// Ends all connections and drops what is held back; whoever connects is refused until [`Proxy::heal`].
+    /// Ends all connections and drops what is held back; new connections are refused until [`Proxy::heal`].
     pub fn cut(&self) {
         self.shared.end_links(Entry::Refused);
     }
@@ -170,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// Waits while this direction is held back; not on a connection that was cut, whose sockets take nothing any more.
+    /// Waits while this direction is held back; not on a connection that was cut: its sockets take nothing any more.
     fn wait_until_passing(&self, link: &Link, direction: Direction) {
         let is_held = |state: &mut State| state.held.contains(&direction) && state.cuts == link.cuts;
         drop(self.changed.wait_while(self.state(), is_held).expect("no holder of this mutex panics"));

@@ -27,7 +27,7 @@ pub struct Row {
     pub grants: usize,
     /// Requests that were answered with an error, or that found that nothing is held.
     pub refused: usize,
-    /// Requests whose reply was lost.
+    /// Requests with a lost reply.
     pub unknown: usize,
     /// Holds that ended before their lease did, without a release.
     pub lost: usize,

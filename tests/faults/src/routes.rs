@@ -10,7 +10,7 @@ use support::Client;
 use crate::caller::Route;
 use crate::network::Network;
 
-/// One address for all keys, until somebody sets another.
+/// One address for all keys, until another is set.
 pub struct Switch {
     address: Mutex<SocketAddr>,
     /// The host that the clients are on; none: this machine.
@@ -29,13 +29,13 @@ impl Switch {
 
     /// Clients go there from their next request on.
     pub fn set(&self, address: SocketAddr) {
-        *self.address.lock().expect("nobody panics while it is locked") = address;
+        *self.address.lock().expect("no panic while it is locked") = address;
     }
 }
 
 impl Route for Switch {
     fn address(&self, _: &str) -> SocketAddr {
-        *self.address.lock().expect("nobody panics while it is locked")
+        *self.address.lock().expect("no panic while it is locked")
     }
 
     fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<Client> {

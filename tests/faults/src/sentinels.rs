@@ -1,4 +1,4 @@
-//! Sentinels: the server under test run as Sentinel, three of them. They agree on who is the primary, and tell clients.
+//! Sentinels: the server under test run as Sentinel, three of them. They agree on the primary, and clients ask them.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,13 +20,13 @@ const SENTINELS: u32 = 3;
 /// What the Sentinels call the primary.
 pub const NAME: &str = "locks";
 
-/// How often to look for another port when someone else was quicker.
+/// How often to try another port when the first was taken meanwhile.
 const ATTEMPTS: usize = 20;
 
 /// How long a client waits for one Sentinel before it asks the next.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How often clients ask who is the primary.
+/// How often clients ask for the primary.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How the Sentinels judge.
@@ -120,7 +120,7 @@ struct AsSentinelsSay {
 
 impl Route for AsSentinelsSay {
     fn address(&self, _: &str) -> SocketAddr {
-        let mut last = self.last.lock().expect("nobody panics while it is locked");
+        let mut last = self.last.lock().expect("no panic while it is locked");
         if last.1.elapsed() > ASK_AGAIN {
             // Where none of them answers, it is where it was.
             let primary = ask(&self.ports).unwrap_or(last.0);

@@ -1,5 +1,6 @@
-//! Commands of the server's own that change a lock or make something of a free key, however they are sent: in any case
-//! of letters, by a script, a function or another module, and in transactions that were queued before anybody waited.
+//! Commands of the server itself that change a lock or create a value under a free key, however they are sent: in any
+//! letter case, by a script, a function or another module, and in transactions that were queued before the first waiter
+//! came.
 
 use super::*;
 use crate::support::built_caller;
@@ -35,7 +36,7 @@ fn send(server: &Server, way: &str, lines: &[&str], queued: Option<Queued>) {
     assert!(replies.iter().all(|reply| !reply.is_error()), "{way}: {lines:?}: {replies:?}");
 }
 
-/// Begins the transaction, for the way in which it is queued before anybody waits.
+/// Begins the transaction, for the way in which it is queued before the first waiter comes.
 fn queue(server: &Server, way: &str, lines: &[&str]) -> Option<Queued> {
     (way == "queued before").then(|| {
         let mut client = server.client();
@@ -45,7 +46,7 @@ fn queue(server: &Server, way: &str, lines: &[&str]) -> Option<Queued> {
     })
 }
 
-/// A server that ends no key by itself, so that nobody but the module notices that a lease is over.
+/// A server that ends no key by itself, so that only the module notices that a lease is over.
 fn without_expiry() -> Server {
     let server = quiet().start();
     assert_eq!(server.client().run("DEBUG SET-ACTIVE-EXPIRE 0"), Reply::ok());
@@ -124,7 +125,7 @@ fn what_a_free_key_becomes_is_told_however_it_is_made() {
     }
 }
 
-/// Nobody waits, and nobody asks the module: a client that tracks the key is told.
+/// There is no waiter, and no request to the module: a client that tracks the key is notified.
 #[test]
 fn one_of_several_ends_where_its_lock_was_brought_however_that_was_sent() {
     for way in WAYS {
@@ -188,7 +189,7 @@ fn of_several_changes_of_the_time_to_live_in_one_transaction_the_last_counts() {
 }
 
 #[test]
-fn who_waits_for_a_free_key_waits_for_the_readers_that_are_brought_there() {
+fn a_waiter_for_a_free_key_reads_wrongkind_when_readers_are_renamed_onto_it() {
     for way in WAYS {
         let server = without_expiry();
         let queued = queue(&server, way, &["RENAME k other"]);
@@ -204,7 +205,7 @@ fn who_waits_for_a_free_key_waits_for_the_readers_that_are_brought_there() {
     }
 }
 
-/// A search for a deadlock knows who holds what a free key has become, before a round has found it.
+/// A search for a deadlock sees the holders of a key that was free, before a round of inspections has found them.
 #[test]
 fn a_lock_that_rename_brings_to_a_waited_for_key_closes_a_deadlock_at_once() {
     let server = quiet().start();
@@ -273,7 +274,7 @@ fn turns(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn who_waits_for_held_and_free_keys_keeps_no_idle_server_busy() {
+fn waiters_for_held_and_free_keys_keep_no_idle_server_busy() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "held", "y");

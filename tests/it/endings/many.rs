@@ -62,9 +62,9 @@ fn flushall_async_with_a_thousand_waiters_for_one_key_serves_one() {
     assert_eq!(server.blocked_clients(), 999);
 }
 
-/// Fences tell who was served first.
+/// Fences show the order of the grants.
 #[test]
-fn lines_that_are_due_in_one_turn_are_served_in_the_order_of_their_arrival() {
+fn queues_that_are_due_in_one_turn_are_served_in_the_order_of_their_arrival() {
     let server = quiet().start();
     let mut client = server.client();
     let keys = ["m", "c", "z", "a", "k", "x", "b", "y", "d", "w", "f", "n"];

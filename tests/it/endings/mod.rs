@@ -1,5 +1,5 @@
-//! The ways in which a lock ends, and that each one wakes whoever is next: one grant, at once, replicated after what
-//! caused it, or the error that says why there can be none.
+//! The ways in which a lock ends. Each wakes the next waiter: one grant, at once, replicated after its cause, or an
+//! error that says why there can be none.
 
 mod by_others;
 mod lease;

@@ -20,7 +20,7 @@ fn assert_wakes_the_next(end: impl Fn(&mut Client)) {
 
     end(&mut client);
     assert!(c.granted("c") > second);
-    assert_nobody_waits(&server, &["k"]);
+    assert_no_waiters(&server, &["k"]);
     assert_eq!(holders(&mut client, "k"), ["c"]);
 }
 
@@ -43,7 +43,7 @@ fn renamenx_wakes_the_next() {
 }
 
 #[test]
-fn a_store_command_whose_empty_result_removes_the_key_wakes_the_next() {
+fn a_store_command_that_removes_the_key_by_an_empty_result_wakes_the_next() {
     assert_wakes_the_next(|client| assert_eq!(client.run("SINTERSTORE k nothing here"), Reply::Int(0)));
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// `end` turns `k` into something that is no mutex; both waiters must be told `error`, and nobody is granted it.
+/// `end` turns `k` into a value that is no mutex; both waiters must read `error`, and neither is granted the key.
 #[track_caller]
 fn assert_tells_all_waiters(error: &str, end: impl FnOnce(&mut Client)) {
     let server = quiet().start();
@@ -51,7 +51,7 @@ fn rename_copy_store_commands_restore_and_swapdb_over_it_tell_them_wrongtype() {
 }
 
 #[test]
-fn who_waits_for_a_free_key_and_others_is_told_what_it_becomes() {
+fn a_waiter_for_a_free_key_and_others_reads_what_the_key_becomes() {
     for ends in [
         &["SET a v"] as &[&str],
         &["SET s v", "RENAME s a"],

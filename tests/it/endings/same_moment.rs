@@ -1,9 +1,9 @@
-//! Two ends in one step or one turn of the server: one grant each, to somebody who lives, and answers that are true.
+//! Two ends in one step or one turn of the server: one grant each, to a connected client, and replies that are true.
 
 use super::*;
 
 #[test]
-fn a_release_and_client_unblock_error_leave_no_lock_with_whom_was_told_otherwise() {
+fn a_release_and_client_unblock_error_leave_no_lock_with_an_unblocked_client() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -97,7 +97,7 @@ fn releases_around_the_very_millisecond_of_the_lease_end_make_one_grant_each() {
 
 /// 7.0 can time a client out in the turn in which it was unblocked, and then answers nothing at all.
 #[test]
-fn a_waiter_whose_time_ends_in_the_turn_of_its_grant_gets_one_answer_that_is_true() {
+fn a_waiter_that_times_out_in_the_turn_of_its_grant_gets_one_true_reply() {
     let server = quiet().start();
     let mut client = server.client();
     for round in 0..5 {
@@ -114,7 +114,7 @@ fn a_waiter_whose_time_ends_in_the_turn_of_its_grant_gets_one_answer_that_is_tru
 }
 
 #[test]
-fn a_waiter_whose_time_ends_around_the_release_gets_one_answer_that_is_true() {
+fn a_waiter_that_times_out_around_the_release_gets_one_true_reply() {
     let server = quiet().start();
     let mut client = server.client();
     client.run("CONFIG SET lock.keep-place 0");
@@ -148,7 +148,7 @@ fn assert_truth_was_told(client: &mut Client, key: &str, b: &mut Waiter, c: &mut
 }
 
 #[test]
-fn a_lease_that_ends_while_the_waiter_times_out_gets_one_answer_that_is_true() {
+fn a_waiter_that_times_out_while_the_lease_ends_gets_one_true_reply() {
     let server = quiet().start();
     let mut client = server.client();
     for round in 0..10 {

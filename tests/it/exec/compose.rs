@@ -57,7 +57,7 @@ fn a_script_runs_it_and_reads_its_reply() {
     assert!(eval(written).error().contains("Write commands are not allowed"));
 }
 
-/// On Redis 7.0 what a module reads is tracked for nobody.
+/// On Redis 7.0 reads of a module are not tracked for any client.
 #[test]
 fn what_the_command_reads_is_tracked_for_the_caller() {
     let server = Server::start();

@@ -61,7 +61,7 @@ fn info_counts_what_ran_and_what_was_not_held() {
     assert_eq!(field(&server, "execs"), 9);
 }
 
-/// Whoever refuses it, and for whatever reason: it did not run.
+/// A command that the server refuses, for any reason, did not run.
 #[test]
 fn info_does_not_count_what_the_server_refused_to_run() {
     let server = Server::start();

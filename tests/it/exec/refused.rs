@@ -108,7 +108,7 @@ fn lock_exec_itself_also_by_way_of_another_module() {
     assert_eq!(client.run("LOCK.EXEC k a SET x 1"), Reply::ok(), "it is not refused afterwards");
 }
 
-/// However deep, and for whoever asks for the keys: a user with key patterns, COMMAND GETKEYS.
+/// At any depth, and also if the server asks for the keys: a user with key patterns, COMMAND GETKEYS.
 #[test]
 fn nesting_without_end_ends_nothing() {
     let mut server = Server::start();

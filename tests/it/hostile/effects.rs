@@ -139,7 +139,7 @@ fn random_effect(rng: &mut Rng) -> Vec<Vec<u8>> {
         5 => rng.pick(&UNSOUND).iter().map(|word| word.as_bytes().to_vec()).collect(),
         _ => rng.pick(&SOUND).iter().map(|word| word.as_bytes().to_vec()).collect(),
     };
-    // Most are damaged; those that are not put something there for the others to meet.
+    // Most are damaged; the intact ones put values there for the others to meet.
     for _ in 0..rng.below(4) {
         let word = rng.below(words.len());
         let word = &mut words[word];

@@ -25,7 +25,7 @@ fn now_us(client: &mut Client) -> u64 {
     seconds * 1_000_000 + micros
 }
 
-/// A lock of `kind` that somebody may hold, with some or many holders where the family has several.
+/// A sound lock of `kind`, with some or many holders where the family has several.
 fn random_sound_lock(rng: &mut Rng, kind: u64, latest_fence: u64) -> StoredLock {
     let count = match kind {
         MUTEX | REENTRANT => 1,
@@ -53,7 +53,7 @@ fn random_holder(rng: &mut Rng, kind: u64, number: usize, count: usize, newest: 
     };
     StoredHolder {
         owner,
-        // The newest grant may be of one who has gone, but not where there is one holder only.
+        // The newest grant may be of a former holder, but not where there is one holder only.
         fence: if kind == MUTEX || kind == REENTRANT { newest } else { 1 + rng.below(1000) as u64 },
         lease: *rng.pick(&[-1, 1, 30_000, i64::MAX]),
         until: if kind == MUTEX { 0 } else { *rng.pick(&[0, IN_2100, IN_2100 + 1, i64::MAX as u64]) },
@@ -91,7 +91,7 @@ fn every_sound_form_is_restored_as_it_was_written() {
     }
 }
 
-/// What makes a sound lock one that nobody can hold.
+/// A change that makes a sound lock impossible to hold.
 type Fault = (&'static str, &'static [u64], fn(&mut StoredLock));
 
 const ALL: &[u64] = &[MUTEX, REENTRANT, RW, SEMAPHORE];
@@ -202,7 +202,7 @@ fn a_slot_is_restored_and_one_that_no_holder_can_have_is_refused() {
 }
 
 #[test]
-// No byte at all is what is saved of a lock that nobody holds: see `stored::several`.
+// An empty payload is left out: it is the stored form of a lock without holders, see `stored::several`.
 fn every_cut_and_every_byte_too_many_is_refused() {
     let server = Server::start();
     let mut client = server.client();
@@ -367,7 +367,7 @@ fn restore_and_use(client: &mut Client, payload: &[u8], ttl: &[u8]) -> io::Resul
 }
 
 #[test]
-fn the_payloads_made_here_are_those_of_the_server() {
+fn the_payloads_made_here_equal_the_servers() {
     let server = Server::start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);

@@ -147,7 +147,7 @@ fn refused_by_the_grace_and_how_long_it_goes_on() {
     until("it is over", || field(&server, "grace_remaining_ms") == 0);
 }
 
-/// Whether the holder's lease ends by itself, with somebody behind it, or when somebody comes by.
+/// The holder's lease ends by itself with a waiter queued, or when the next request arrives.
 #[test]
 fn leases_that_end_are_counted_once() {
     for way in WAYS {
@@ -161,7 +161,7 @@ fn leases_that_end_are_counted_once() {
         b.granted_within("b", std::time::Duration::from_secs(1) + SOON);
         let expected = [("grants_immediate", 1), ("grants_after_wait", 1), ("leases_expired", keys)];
         assert_counted(&server, &before, &expected, &format!("{way:?}"));
-        // Nobody waits; somebody else comes.
+        // No waiter; another client's request finds the end.
         let before = counts(&server);
         client.run(&format!("{} PX 1", way.acquire("l", "a")));
         until("b is granted it", || !client.run(&way.acquire("l", "b")).is_nil());
@@ -216,7 +216,7 @@ fn the_end_of_a_connection_is_a_release_and_its_renewals_count() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_is_counted() {
+fn an_undelivered_grant_is_counted() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -237,7 +237,7 @@ fn a_grant_that_nobody_received_is_counted() {
 const LONG_ENOUGH: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[test]
-fn who_waits_and_whose_place_is_kept_is_told() {
+fn waiters_and_kept_places_are_counted() {
     let server = Server::builder().config("lock.keep-place 600000").start();
     let mut client = server.client();
     hold(&mut client, "k", "a");

@@ -21,7 +21,7 @@ fn waits_are_measured_from_the_queueing_to_the_hand_off() {
     assert!(field(&server, "longest_turn_us") > 0);
 }
 
-/// Nobody waits: some of them are measured.
+/// Holds without waiters: some of them are measured.
 #[test]
 fn holds_are_measured_from_the_grant_to_the_end() {
     let server = Server::start();

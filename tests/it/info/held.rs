@@ -40,7 +40,7 @@ fn scanned(server: &Server) -> BTreeMap<String, i64> {
 fn assert_agrees(server: &Server, what: &str) {
     let mut last = Default::default();
     for _ in 0..400 {
-        // Expired keys that nobody has touched count: they are touched first.
+        // Expired keys count until a command touches them: they are touched first.
         last = (scanned(server), told(server));
         if last.0 == last.1 {
             return;

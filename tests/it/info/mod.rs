@@ -12,7 +12,7 @@ pub fn field(server: &Server, name: &str) -> i64 {
     server.info("lock").number(&format!("lock_{name}"))
 }
 
-// The contract's names, in its order: these, then those of the counters, then those of what lasted.
+// The contract's names, in its order: states, then counters, then durations.
 const STATE: [&str; 11] = [
     "version",
     "held_mutex",

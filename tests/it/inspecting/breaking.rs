@@ -6,7 +6,7 @@ use crate::support::waiting::*;
 use crate::support::{in_sync, until, Reply, Server};
 
 #[test]
-fn a_holder_whose_lease_is_over_does_not_count() {
+fn an_expired_holder_does_not_count() {
     let server = quiet().start();
     let mut client = server.client();
     client.run("DEBUG SET-ACTIVE-EXPIRE 0");

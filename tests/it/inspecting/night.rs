@@ -1,10 +1,10 @@
-//! At 3 a.m.: something hangs. Whoever is called has redis-cli and README.md, and knows none of the keys.
+//! At 3 a.m.: something hangs. The operator has redis-cli and README.md, and knows none of the keys.
 
 use crate::support::waiting::*;
 use crate::support::{until, Reply};
 
 #[test]
-fn the_most_waited_for_lock_is_found_its_holder_its_address_who_is_next_and_it_is_freed() {
+fn the_most_waited_for_lock_its_holder_and_its_next_waiter_are_found_and_it_is_freed() {
     let server = quiet().start();
     let mut client = server.client();
     // What goes on: many locks, a few of them waited for, one of them a session's that hangs.
@@ -31,7 +31,7 @@ fn the_most_waited_for_lock_is_found_its_holder_its_address_who_is_next_and_it_i
     for command in ["LOCK.TOP", "LOCK.INFO", "LOCK.WAITERS", "LOCK.BREAK", "LOCK.SCAN"] {
         assert!(help.items().iter().any(|line| matches!(line, Reply::Status(line) if line.starts_with(command))));
     }
-    // Which lock is the most waited for, who holds it, for how long?
+    // Which lock has the most waiters, which owner holds it, for how long?
     let top = night.run("LOCK.TOP COUNT 1");
     let [worst] = top.items() else { panic!("{top:?}") };
     assert_eq!((worst.get("db").int(), worst.get("key").text(), worst.get("waiters").int()), (2, "orders:7", 3));
@@ -46,7 +46,7 @@ fn the_most_waited_for_lock_is_found_its_holder_its_address_who_is_next_and_it_i
     let session = holder.get("session").int();
     let list = night.run(&format!("CLIENT LIST ID {session}"));
     assert_eq!(client_field(list.text().trim_end(), "addr"), Some(address.as_str()));
-    // Who is next, from where, for how long?
+    // Which waiter is next, from where, for how long?
     let next = night.run("LOCK.WAITERS orders:7 COUNT 1");
     let [next] = next.items() else { panic!("{next:?}") };
     assert_eq!(next.get("owner").text(), "billing-2");

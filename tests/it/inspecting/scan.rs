@@ -167,7 +167,7 @@ fn a_replica_hides_what_has_expired() {
     ours.run("RWLOCK.ACQUIRE several a READ PX 300").fence();
     ours.run("RWLOCK.ACQUIRE several b READ PERSIST").fence();
     ours.run("RWLOCK.ACQUIRE several c READ PERSIST").fence();
-    // Nobody ends anything any more: what is over is only hidden.
+    // No lease is ended any more: an expired lock is only hidden.
     ours.run("CLIENT PAUSE 600000 WRITE");
     in_sync(&master, &replica);
     until("both leases are over", || {
@@ -187,7 +187,7 @@ fn in_a_cluster_it_lists_the_locks_of_all_slots() {
     for key in ["a", "b", "c"] {
         client.cmd(&["LOCK.ACQUIRE", key, "a"]).fence();
     }
-    // On Valkey 9.1 whoever makes a call with the same internal client after this is refused it.
+    // On Valkey 9.1, later calls with the same internal client are refused after this one.
     let broken = "return redis.pcall('MSET', 'a1', 'v', 'b1', 'v')";
     for _ in 0..3 {
         client.cmd(&["EVAL", &format!("#!lua flags=allow-cross-slot-keys\n{broken}"), "0"]);

@@ -14,7 +14,7 @@ use crate::support::{Client, Reply, Server};
 pub struct Connection {
     /// Its number in the model.
     pub number: u64,
-    /// Whose it is in the schedule.
+    /// The owner that the schedule gave it to.
     pub owner: u64,
     pub client: Client,
     /// By which the server knows it.
@@ -45,7 +45,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Who listens to what is published to waiters.
+    /// Subscribes to the channel of NOTIFY.
     pub fn listen(&mut self, server: &Server) {
         let mut client = server.client();
         client.run(&format!("PSUBSCRIBE {}", wire::channel(0).replace('0', "*")));

@@ -40,8 +40,8 @@ pub struct Shown<'a> {
     /// Owners that were granted something, as much as so many ms later than in the model.
     pub granted: &'a [Word],
     pub late: Ms,
-    /// For so many ms the module may not have noticed that somebody has set the clock: a session that has begun since
-    /// may have been renewed.
+    /// For so many ms the module may not have noticed that the clock was set: a session that has begun since may have
+    /// been renewed.
     pub unnoticed: Ms,
     /// The module may not write: a key of several holders follows their ends when it may.
     pub refuses_writes: bool,

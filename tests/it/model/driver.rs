@@ -9,10 +9,10 @@ use super::play::{put, Play, KEEP_PLACE, MAX_WAITERS};
 use crate::support::skip::skip;
 use crate::support::Server;
 
-/// Any moment will do, and another for the clock that nobody sets.
+/// Any moment will do; the monotonic clock gets another one.
 const START: Clocks = Clocks { wall: 1_800_000_000_000, monotonic: 1_000_000 };
 
-/// How often the server's cron looks whether somebody has set the clock: 500 times a second, so every 2 ms.
+/// How often the server's cron checks whether the clock was set: 500 times a second, so every 2 ms.
 const HZ: &str = "hz 500";
 
 /// The server; one that has failed is not used again.

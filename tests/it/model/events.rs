@@ -88,7 +88,7 @@ impl Play<'_> {
         self.let_rounds_notice(&[Event::Restored(from, to)])
     }
 
-    /// The number of one of those who wait on a blocked connection.
+    /// The number of a request that waits on a blocked connection.
     pub(super) fn blocked(&self, which: usize) -> Option<u64> {
         let blocked = self.model.requests().iter().filter(|it| it.away.is_none() && !it.asked.notify);
         let blocked: Vec<u64> = blocked.map(|it| it.asked.number).collect();
@@ -130,7 +130,7 @@ impl Play<'_> {
             self.model.happen(Event::Writes(writes));
             return self.settle(Vec::new());
         }
-        // What is over since counts as held until somebody looks, or the module does.
+        // A lease that has ended since counts as held until a command or the module inspects it.
         self.sweep();
         self.model.happen(Event::Writes(Writes::Accepted));
         self.settle_within(GATE_RETRY + LATE, Vec::new(), Vec::new())

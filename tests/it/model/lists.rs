@@ -9,7 +9,7 @@ use crate::support::Reply;
 /// A key with what LOCK.INFO and LOCK.WAITERS say of it; `lists` are the replies to LOCK.SCAN and LOCK.TOP.
 pub fn compare(keys: Vec<(Word, &Reply, &Reply)>, lists: &[Reply]) -> Result<(), String> {
     let [scan, top] = lists else { return Err("a list is missing".into()) };
-    // A value of another type, whose waiters may not have been told yet.
+    // A value of another type; its waiters may not have their replies yet.
     let keys: Vec<_> = keys.into_iter().filter(|(_, info, _)| !info.is_error()).collect();
     let is_known = |lock: &&Reply| keys.iter().any(|(key, ..)| lock.get("key").is_bulk(key));
 

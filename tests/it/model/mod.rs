@@ -1,19 +1,6 @@
-//! The model of the contract (`lock::testing`) beside a real server: random schedules of many clients, whose clocks
-//! stand where the schedule puts them. After every step, and whenever something happens by itself, all that a client
-//! can see is compared: each reply, each answer to a waiter, and what the server shows of every key.
-//!
-//! | file      | question                                                        |
-//! | --------- | --------------------------------------------------------------- |
-//! | `driver`  | which server, and does it go by clocks that stand               |
-//! | `play`    | how is a step played on the server and on the model             |
-//! | `events`  | how is that made to happen which is no command of ours          |
-//! | `settle`  | what does the server owe after a step, and does it come         |
-//! | `compare` | does the server show what the contract says                     |
-//! | `lists`   | do LOCK.SCAN and LOCK.TOP say the same of all keys              |
-//! | `clients` | which connections are there, and who waits on them              |
-//! | `wire`    | how is a command said, and what does a reply mean               |
-//! | `stretch` | how long does it take                                           |
-//! | `found`   | what have schedules found                                       |
+//! The model of the contract (`lock::testing`) beside a real server: random schedules of many clients, under clocks set
+//! by the schedule. After every step, and whenever a timer fires, all that a client can see is compared: each reply,
+//! each answer to a waiter, and what the server shows of every key.
 //!
 //! `LOCK_SEED` and `LOCK_STEPS` choose what is played. A failure prints its seed, the shortest schedule that was found
 //! to fail, and what was sent.

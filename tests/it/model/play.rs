@@ -23,7 +23,7 @@ pub(super) const LATE: Ms = 2;
 /// How late the module may notice what other commands do to a key: it is inspected that often.
 const INSPECTED: Ms = 10 + LATE;
 
-/// How late the module may notice that somebody has set the clock: 2 ms until the server's cron.
+/// How late the module may notice that the clock was set: 2 ms until the server's cron.
 const NOTICED: Ms = 2 + LATE;
 
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
@@ -52,7 +52,7 @@ pub(super) struct Play<'s> {
     pub(super) saved: Option<Saved>,
     /// Chooses between ways in which the same can happen.
     pub(super) turn: usize,
-    /// What was sent, for whoever reads a failure.
+    /// What was sent, for the report of a failure.
     pub(super) sent: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ impl<'s> Play<'s> {
         self.move_on()
     }
 
-    /// Everyone goes, and nothing is left of them.
+    /// All connections end, and nothing is left of their requests.
     pub(super) fn end(&mut self) -> Result {
         self.note("the end".into());
         self.writes(Writes::Accepted)?;
@@ -265,9 +265,9 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// Somebody sets the wall clock. Not back after lost data: fences outlive one of the two. Not while writes are
-    /// refused: when a renewal is tried again then depends on when the module has noticed. And not where something else
-    /// happens before it has, or where a session's lease ends before.
+    /// Sets the wall clock. Not back after lost data: fences survive only one of the two. Not while writes are refused:
+    /// the next try of a renewal then depends on when the module notices. And not if another event would happen before
+    /// it notices, or a session's lease end before.
     pub(super) fn set_clock(&mut self, by_ms: i64) -> Result {
         let wall = self.now.wall.saturating_add_signed(by_ms);
         let ends = |holder: &Holder| matches!(holder.until, Until::At(last) if (wall..=wall + NOTICED).contains(&last));
@@ -291,7 +291,7 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// What is over has ended, though nobody has looked at it before the clock is set back.
+    /// Every ended lease is removed, also if no command has touched it before the clock is set back.
     pub(super) fn sweep(&mut self) {
         for key in self.keys.clone() {
             self.control.run(&format!("RWLOCK.RELEASE {key} nobody READ"));
@@ -362,8 +362,8 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// A waiter's connection ends in the turn of a command. Of a waiter whose owner has but this one request: what else
-    /// it waits for might be granted in between or not.
+    /// A waiter's connection ends in the turn of a command. Only for an owner with no other request: another one might
+    /// be granted in between or not.
     pub(super) fn deafen(&mut self, which: usize, command: &Command) -> Result {
         let Some(number) = self.blocked(which).filter(|_| !self.refuses_writes) else { return self.send(command) };
         let owner = self.clients.requests[&number].asked.owner;

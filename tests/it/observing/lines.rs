@@ -26,7 +26,7 @@ fn grace_is_logged_when_it_begins_and_when_it_is_over() {
 }
 
 #[test]
-fn a_refused_deadlock_is_logged_with_its_cycle_and_who_asked() {
+fn a_refused_deadlock_is_logged_with_its_cycle_and_its_client() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -39,7 +39,7 @@ fn a_refused_deadlock_is_logged_with_its_cycle_and_who_asked() {
 }
 
 #[test]
-fn a_broken_lock_is_logged_with_who_broke_it() {
+fn a_broken_lock_is_logged_with_the_user_that_broke_it() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");

@@ -1,4 +1,4 @@
-//! LOCK.LOG: who held too long, who waited too long, whose lease ended while others waited, who was refused.
+//! LOCK.LOG: holds and waits that were too long, leases that ended while others waited, refused deadlocks.
 
 use crate::support::waiting::*;
 use crate::support::{each_protocol, until, Client, Reply, Server};
@@ -143,7 +143,7 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
     ] {
         client.run("LOCK.LOG RESET");
         client.run("DEL k");
-        // On a machine that stands still for so long nobody waits in time.
+        // On a machine that stands still for so long the request may come too late to wait.
         let mut b = loop {
             client.run(acquire).fence();
             let b = Waiter::ask(&server, wait);
@@ -159,7 +159,7 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
         assert!(entry.get("ms").int() >= 30, "{acquire}: {entry:?}");
         assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(1), "{acquire}");
     }
-    // Nobody waits: it has ended as leases do.
+    // No waiters: the end of a lease is routine.
     client.run("LOCK.LOG RESET");
     for observed in ["lock.log-hold 600000", "lock.keyspace-events yes"] {
         client.run(&format!("CONFIG SET {observed}"));
@@ -172,7 +172,7 @@ fn a_lease_that_ends_while_others_wait_is_logged() {
     }
 }
 
-/// Nobody waits, and the next request takes the short road.
+/// There is no waiter, and the next request takes the fast path.
 #[test]
 fn a_lock_that_has_expired_is_logged_when_the_server_notices_it() {
     let server = quiet().config("lock.log-hold 1").start();
@@ -208,8 +208,8 @@ fn a_lock_that_is_deleted_is_not_logged_as_expired() {
 }
 
 #[test]
-fn who_breaks_a_lock_is_logged() {
-    // Nobody holds for so long: that alone is logged.
+fn a_broken_lock_is_logged_with_the_client_that_broke_it() {
+    // No hold lasts so long: the setting only switches logging on.
     let server = quiet().config("lock.log-hold 600000").start();
     let (mut client, mut operator) = (server.client(), server.client());
     client.run("RWLOCK.ACQUIRE k a READ").fence();
@@ -245,7 +245,7 @@ fn a_refused_deadlock_is_logged() {
 }
 
 #[test]
-fn a_grant_that_nobody_received_is_logged() {
+fn an_undelivered_grant_is_logged() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");

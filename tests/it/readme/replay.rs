@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// All terminals, from the first block to the last.
 pub struct Replay<'a> {
     server: &'a Server,
-    /// Whose sessions they are, for messages.
+    /// The file of these sessions, for messages.
     file: &'static str,
     observer: Client,
     terminals: HashMap<String, Terminal>,

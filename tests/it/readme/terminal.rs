@@ -1,4 +1,4 @@
-//! The real redis-cli, as somebody types into it. It is a pipe and not a terminal, so it prints no prompts.
+//! The real redis-cli, typed into. It is a pipe and not a terminal, so it prints no prompts.
 
 use crate::support::{Server, LIMIT};
 use std::io::{BufRead, BufReader, Write};
@@ -6,12 +6,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-/// A redis-cli, as somebody types into it.
+/// A redis-cli that is typed into.
 pub struct Terminal {
     cli: Child,
     keyboard: ChildStdin,
     screen: Receiver<String>,
-    /// Commands that were typed and whose replies were not read yet.
+    /// Commands that were typed, with replies not read yet.
     unread: usize,
     /// The number by which CLIENT LIST knows its connection.
     pub id: i64,
@@ -28,7 +28,7 @@ impl Terminal {
         let mut cli = Command::new(&program)
             .args(["-p", &server.port().to_string(), "--no-raw"])
             .args(options)
-            // No preferences and no password of the person who runs the tests.
+            // No preferences and no password of the user that runs the tests.
             .env("HOME", server.dir())
             .env_remove("REDISCLI_AUTH")
             .stdin(Stdio::piped())
@@ -51,7 +51,7 @@ impl Terminal {
         writeln!(self.keyboard, "{line}").expect("redis-cli runs");
     }
 
-    /// Types a command whose reply is read later.
+    /// Types a command; its reply is read later.
     pub fn begin(&mut self, command: &str) {
         self.enter(command);
         self.enter(MARK);

@@ -59,7 +59,7 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// A command with the UUIDs that came in place of those that are written.
+    /// A command with the actual UUIDs in place of the written ones.
     pub fn fill(&self, command: &str) -> String {
         let uuids = self.came_for.iter().filter(|(written, _)| is_uuid(written));
         uuids.fold(command.to_string(), |command, (written, came)| command.replace(written, came))

@@ -114,7 +114,7 @@ fn what_was_refused_or_changed_nothing_is_not_replicated() {
     assert_eq!(appended_commands(&server).len(), before);
 }
 
-/// The very effects that the server writes for its replicas, sent by those who have no business with them.
+/// The same effects that the server writes for its replicas, sent by clients that must not send them.
 #[test]
 fn internal_commands_refuse_every_client() {
     let server = Server::builder().appendonly().start();
@@ -218,7 +218,7 @@ fn a_hand_off_is_one_command() {
 }
 
 #[test]
-fn save_points_count_every_change_where_nobody_consumes_effects() {
+fn save_points_count_every_change_also_without_consumers_of_effects() {
     let server = Server::start();
     let mut client = server.client();
     let changes = || server.info("persistence").number("rdb_changes_since_last_save");

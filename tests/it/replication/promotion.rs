@@ -28,7 +28,7 @@ fn a_replica_hides_what_has_expired_and_ends_nothing_itself() {
     let lines = ["LOCK.ACQUIRE mutex a PX 300", "RLOCK.ACQUIRE nested a PX 300 HOLDS 3", "CLIENT PAUSE 60000 WRITE"];
     master.client().pipeline(&lines)[..2].iter().for_each(|reply| assert!(reply.fence() > 0));
     in_sync(&master, &replica);
-    // From now on nobody tells it that the leases have ended.
+    // From now on no primary tells it that the leases have ended.
     master.kill();
     let mut client = replica.client();
     for key in ["mutex", "nested"] {
@@ -42,8 +42,7 @@ fn a_replica_hides_what_has_expired_and_ends_nothing_itself() {
     assert_eq!(client.run("RLOCK.ACQUIRE nested b").items()[2].int(), 1);
 }
 
-/// A replica whose master has gone, with `short` holding for `ms` and `long` for long, in both families of several
-/// holders.
+/// A replica without its master: in each family with several holders `short` holds for `ms` and `long` for long.
 fn replica_without_master(ms: u64) -> Server {
     let mut master = Server::start();
     let replica = Server::builder().replica_of(&master).start();
@@ -64,7 +63,7 @@ fn replica_without_master(ms: u64) -> Server {
 }
 
 #[test]
-fn a_replica_hides_a_holder_whose_lease_has_ended_and_ends_nothing_itself() {
+fn a_replica_hides_an_expired_holder_and_ends_nothing_itself() {
     let replica = replica_without_master(400);
     let mut client = replica.client();
     let before = ["rw", "sem"].map(|key| client.stored(key));
@@ -80,7 +79,7 @@ fn a_replica_hides_a_holder_whose_lease_has_ended_and_ends_nothing_itself() {
 }
 
 #[test]
-fn a_holder_whose_lease_has_ended_is_gone_on_the_new_master() {
+fn an_expired_holder_is_gone_on_the_new_master() {
     let replica = replica_without_master(300);
     let mut client = replica.client();
     until_ended(&mut client, "rw", "short");
@@ -94,7 +93,7 @@ fn a_holder_whose_lease_has_ended_is_gone_on_the_new_master() {
 }
 
 #[test]
-fn a_holder_whose_lease_ends_after_the_promotion_ends_to_the_millisecond() {
+fn a_lease_that_ends_after_the_promotion_ends_to_the_millisecond() {
     let start = Instant::now();
     let replica = replica_without_master(2500);
     let mut client = replica.client();
@@ -124,7 +123,7 @@ fn holders_are_kept_to_the_millisecond() {
 }
 
 #[test]
-fn a_new_masters_own_replica_is_told_who_has_gone() {
+fn a_new_masters_own_replica_is_told_of_expired_holders() {
     let replica = replica_without_master(300);
     let last = Server::builder().replica_of(&replica).start();
     in_sync_with_new_master(&replica, &last);

@@ -35,7 +35,7 @@ fn after_random_schedules_over_all_families_replica_and_aof_agree_with_the_maste
 
 const RANDOM_KEYS: [&str; 6] = ["m1", "m2", "nested", "rw", "rw2", "sem"];
 
-/// Mostly what somebody would do, sometimes what nobody should; no lease ends meanwhile.
+/// Mostly sensible requests, sometimes wrong ones; no lease ends meanwhile.
 fn random_line(rng: &mut Rng) -> String {
     let owner = *rng.pick(&["a", "b", "c", "d"]);
     let mode = *rng.pick(&["READ", "READ", "READ", "WRITE"]);

@@ -1,4 +1,4 @@
-//! Random requests for several keys, while somebody watches for a part of a hold.
+//! Random requests for several keys, while a client watches for partial holds.
 
 use super::*;
 
@@ -73,8 +73,7 @@ fn take_random_keys(client: &mut Client, rng: &mut Rng, number: usize, keys: usi
     assert_eq!(replies[count + 1].int(), count as i64);
 }
 
-/// Looks at all keys at once, again and again: whoever holds one key holds two or three of one fence. Returns how
-/// often.
+/// Reads all keys at once, again and again: an owner of one key holds two or three with one fence. Returns how often.
 fn watch_for_partial_holds(server: &Server, done: &AtomicBool, keys: usize) -> usize {
     let mut client = server.client();
     let lines: Vec<String> = (0..keys).map(|key| format!("LOCK.INFO {{s}}:{key}")).collect();

@@ -163,7 +163,7 @@ fn acquire_and_release_do_not_walk_over_the_other_holders() {
     }
 }
 
-/// The best of some runs of many changes: the server's CPU time, or where nobody tells it the time that passes.
+/// The best of some runs of many changes: the server's CPU time, or the elapsed time if that is unknown.
 fn cost_of_changes(server: &Server, client: &mut Client, key: &str) -> Duration {
     let lines: Vec<String> = (0..500).flat_map(|_| changes(key)).collect();
     let began = Instant::now();
@@ -191,8 +191,8 @@ fn ten_thousand_leases_that_end_together_are_settled_and_the_server_goes_on() {
     assert!(held(&mut client, "k", "owner-77").is_none());
 }
 
-/// While it loads an RDB file a server has a replication backlog, which it frees afterwards without an event. What is
-/// built for nobody shows in nothing but in what it costs, so allocations are counted.
+/// While it loads an RDB file a server has a replication backlog, which it frees afterwards without an event. Effects
+/// built for no consumer show only in their cost, so allocations are counted.
 #[test]
 fn after_a_start_from_an_rdb_file_nothing_is_built_for_replicas_that_are_not_there() {
     // Without caches of threads jemalloc counts exactly. A server's own copy of it reads the second name.
@@ -201,7 +201,7 @@ fn after_a_start_from_an_rdb_file_nothing_is_built_for_replicas_that_are_not_the
     if allocations(&server).is_none() {
         return skip("the server's allocator does not tell how often it was asked");
     }
-    // With this the module looks anew who is there: nobody.
+    // This makes the module count the consumers of effects anew: there is none.
     assert_eq!(server.client().run("CONFIG SET maxmemory 0"), Reply::ok());
     let without_effects = allocations_per_pair(&server);
     server.client().run("LOCK.ACQUIRE held a PERSIST").fence();

@@ -106,7 +106,7 @@ fn rename_and_move_there_and_back_change_no_lock_of_any_family() {
 }
 
 #[test]
-fn commands_for_any_key_take_a_lock_and_those_for_other_types_refuse_it() {
+fn generic_commands_take_a_lock_and_commands_of_other_types_refuse_it() {
     let server = Server::start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a");

@@ -119,7 +119,7 @@ fn leases_end_while_the_server_is_down_and_locks_without_end_are_kept() {
 }
 
 #[test]
-fn of_several_holders_only_those_whose_lease_ended_while_the_server_was_down_are_gone() {
+fn of_several_holders_only_expired_ones_are_gone_after_a_downtime() {
     for mode in ["rdb", "aof"] {
         let builder = Server::builder();
         let mut server = if mode == "aof" { builder.appendonly() } else { builder }.start();

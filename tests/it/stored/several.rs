@@ -1,5 +1,5 @@
-//! Locks with several holders: the end of each of them is noticed though nobody waits, and a key that outlives them
-//! goes with the last. Nothing here looks at the lock while it is to happen: whoever looks would end the leases.
+//! Locks with several holders: the end of each is noticed also without waiters, and a key that outlives its holders
+//! goes with the last. No test here reads the lock meanwhile: a read would end the leases.
 
 use super::*;
 use crate::support::payload::{Envelope, StoredHolder, StoredLock};
@@ -33,7 +33,7 @@ fn until_gone(client: &mut Client, why: &str) {
 }
 
 #[test]
-fn watch_and_tracking_notice_the_end_of_one_of_several_though_nobody_waits() {
+fn watch_and_tracking_notice_the_end_of_one_of_several_without_waiters() {
     let server = quiet().start();
     let mut client = server.client();
     for way in TOGETHER {
@@ -112,7 +112,7 @@ fn permits(fence: u64, until: [u64; 2]) -> StoredLock {
 }
 
 #[test]
-fn a_restored_lock_whose_holders_are_over_goes_at_once() {
+fn a_restored_lock_with_expired_holders_goes_at_once() {
     let server = quiet().start();
     let mut client = server.client();
     let envelope = Envelope::of(&mut client);
@@ -197,8 +197,8 @@ fn leases_end_when_a_pause_is_over() {
     until_gone(&mut client, "unpaused");
 }
 
-/// What is done to a key whose holders have 60 and 90 s; their deadlines then, and the key's: after a transaction, and
-/// where a round of inspections has come after each line.
+/// What is done to a key with holders of 60 and 90 s; their deadlines then, and the key's: after a transaction, and
+/// with a round of inspections after each line.
 type Shortened = (&'static [&'static str], [i64; 2], [i64; 2], i64);
 
 const SHORTENED: &[Shortened] = &[
@@ -217,8 +217,8 @@ const SHORTENED: &[Shortened] = &[
     (&["PERSIST k", "PEXPIRE k 500000"], [60_000, 90_000], [60_000, 90_000], 500_000),
 ];
 
-/// Lengthening changes no holder; of several changes in one transaction the last counts, whoever looks meanwhile.
-/// Replicas and the append-only file agree.
+/// Lengthening changes no holder; of several changes in one transaction the last counts, also if the key is read
+/// meanwhile. Replicas and the append-only file agree.
 #[test]
 fn lengthening_changes_no_holder_and_of_several_changes_in_one_transaction_the_last_counts() {
     let mut master = Server::builder().appendonly().start();
@@ -305,7 +305,7 @@ fn holders_end_at_the_deadline_that_was_shorter_before() {
 
 /// A bug may leave such a lock: what the module saves it can load.
 #[test]
-fn a_lock_that_nobody_holds_is_saved_and_loaded_and_goes_then() {
+fn a_lock_without_holders_is_saved_and_loaded_and_goes_then() {
     let mut server = quiet().start();
     let mut client = server.client();
     let payload = Envelope::of(&mut client).seal(b"");

@@ -34,7 +34,7 @@ fn a_tracking_reader_is_told_when_the_lock_changes_hands() {
     let mut reader = server.client3();
     reader.run("CLIENT TRACKING ON");
     assert!(!reader.run("LOCK.INFO k").is_nil());
-    // The end of the lease, with no command from anyone.
+    // The end of the lease, without a command.
     assert_invalidated(&mut reader, "the end of the lease");
 }
 

@@ -3,7 +3,7 @@
 use super::waiting::{Waiter, LONG};
 use super::{until, Client, Reply, Server};
 
-/// A way to hold a key so that nobody else can.
+/// A way to hold a key exclusively.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     /// As LOCK.INFO names the family.
@@ -105,7 +105,7 @@ pub fn each_way(builder: impl Fn() -> super::Builder, test: impl Fn(Way, &Server
     }
 }
 
-/// Who holds `key` how, as LOCK.INFO tells it: owner, mode and holds.
+/// The holders of `key` in LOCK.INFO: owner, mode and holds.
 #[track_caller]
 pub fn rows(client: &mut Client, key: &str) -> Vec<(String, String, i64)> {
     let info = client.cmd(&["LOCK.INFO", key, "COUNT", "0"]);

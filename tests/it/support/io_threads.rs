@@ -16,8 +16,8 @@ pub fn with_io_threads() -> Builder {
     }
 }
 
-/// For a second fifty clients send the pipelines of their numbers all at once, again and again: nobody gets an error,
-/// and the server lives.
+/// For a second fifty clients send the pipelines of their numbers all at once, again and again: no client gets an
+/// error, and the server lives.
 #[track_caller]
 pub fn assert_serves_many(server: &mut Server, pipeline_of: impl Fn(usize) -> Pipeline) {
     let mut clients: Vec<(Client, Pipeline)> = (0..50).map(|number| (server.client(), pipeline_of(number))).collect();

@@ -38,7 +38,7 @@ pub struct StoredHolder {
     pub fence: u64,
     /// ms, -1 for ever.
     pub lease: i64,
-    /// ms since the epoch, 0 for never; always 0 for a mutex, whose deadline is the key's time to live.
+    /// ms since the epoch, 0 for never; always 0 for a mutex: its deadline is the key's time to live.
     pub until: u64,
     /// Exclusive or write holds, or permits.
     pub holds: u64,
@@ -108,7 +108,7 @@ impl Envelope {
         Envelope { header: dump[..HEADER].to_vec(), rdb_version: footer[..FOOTER - CHECKSUM].to_vec() }
     }
 
-    /// The payload whose lock is stored as these bytes, whatever they are.
+    /// The payload of a lock that is stored as these bytes, whatever they are.
     pub fn seal(&self, stored: &[u8]) -> Vec<u8> {
         let mut payload = self.header.clone();
         payload.push(STRING);

@@ -47,7 +47,7 @@ pub fn take_locks(client: &mut Client) {
         assert!(client.run(line).fence() > 0, "{line}");
     }
     assert_eq!(client.run("SEM.RELEASE slots gone"), Reply::Int(0));
-    // The longest owner, with bytes that mean something to somebody.
+    // The longest owner, with bytes that are special in some formats.
     let owner: Vec<u8> = b"\0\r\n\xff*$".iter().copied().cycle().take(1024).collect();
     client.cmd(&[&b"LOCK.ACQUIRE"[..], b"binary", &owner, b"PX", b"600000"]).fence();
 }

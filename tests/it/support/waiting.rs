@@ -19,7 +19,7 @@ pub const LONG: &str = "PX 60000";
 /// Longer than any test takes.
 pub const FOR_EVER: Duration = Duration::from_secs(600);
 
-/// A server whose own clockwork ticks once a second, so that it hides no wake-up that the module forgot.
+/// A server with a cron that runs once a second, so that it hides no wake-up that the module forgot.
 pub fn quiet() -> Builder {
     Server::builder().config("hz 1")
 }
@@ -55,7 +55,7 @@ impl Waiter {
         Waiter { client, id }
     }
 
-    /// Sends `line`, a request that may be answered before anybody has looked: the server has parked it or answered it
+    /// Sends `line`, a request that may be answered before it was seen waiting: the server has parked it or answered it
     /// when this returns.
     #[track_caller]
     pub fn ask(server: &Server, line: &str) -> Waiter {
@@ -144,14 +144,14 @@ pub fn line_up<const N: usize>(server: &Server, key: &str, owners: [&str; N]) ->
     owners.map(|owner| Waiter::park(server, &format!("LOCK.ACQUIRE {key} {owner} {LONG} BLOCK 0")))
 }
 
-/// Who waits for `key`, in the order of the queue.
+/// The owners that wait for `key`, in the order of the queue.
 #[track_caller]
 pub fn queue(client: &mut Client, key: &str) -> Vec<String> {
     let waiters = client.cmd(&["LOCK.WAITERS", key, "COUNT", "0"]);
     waiters.items().iter().map(|waiter| waiter.get("owner").text().to_string()).collect()
 }
 
-/// Who holds `key`.
+/// The owners that hold `key`.
 #[track_caller]
 pub fn holders(client: &mut Client, key: &str) -> Vec<String> {
     let info = client.cmd(&["LOCK.INFO", key, "COUNT", "0"]);
@@ -161,7 +161,7 @@ pub fn holders(client: &mut Client, key: &str) -> Vec<String> {
     info.get("holders").items().iter().map(|holder| holder.get("owner").text().to_string()).collect()
 }
 
-/// Waits until `owners`, and nobody else, queue for `key`.
+/// Waits until exactly `owners` queue for `key`.
 #[track_caller]
 pub fn until_queue(client: &mut Client, key: &str, owners: &[&str]) {
     until(&format!("{owners:?} wait for {key}"), || queue(client, key) == owners);
@@ -227,7 +227,7 @@ pub fn client_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 
 /// Nothing of any waiter is left: no blocked client, no entry in the queues of these keys.
 #[track_caller]
-pub fn assert_nobody_waits(server: &Server, keys: &[&str]) {
+pub fn assert_no_waiters(server: &Server, keys: &[&str]) {
     server.wait_blocked(0);
     let mut client = server.client();
     for key in keys {
@@ -248,7 +248,7 @@ pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
     let sleep = format!("DEBUG SLEEP {}", time.as_secs_f64());
     sleeper.send_line(&sleep);
     until("the server sleeps", || {
-        // While nobody looked it may have woken up again.
+        // It may have woken up again unnoticed.
         if sleeper.is_answered() {
             assert_eq!(sleeper.read(), Reply::ok());
             sleeper.send_line(&sleep);

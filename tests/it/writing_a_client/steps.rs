@@ -133,7 +133,7 @@ fn step(text: &str) -> Option<Step> {
     })
 }
 
-/// `\r` and `\n` are those bytes; everything else stands for itself.
+/// `\r` and `\n` are these bytes; everything else stands for itself.
 fn unescaped(text: &str) -> String {
     text.replace("\\r", "\r").replace("\\n", "\n")
 }

@@ -14,7 +14,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A new connection; in RESP3 after the greeting, whose reply is the server's own.
+    /// A new connection; in RESP3 after the greeting, which is the server's own.
     #[track_caller]
     pub fn open(port: u16, is_resp3: bool) -> Wire {
         let mut wire = Wire::connect(port);

@@ -1,6 +1,5 @@
 //! A connection for measuring: it blocks its thread, for latencies, or shares it with thousands of others. The same
-//! client code runs on both, so both are written as futures; those of a blocking connection are always ready.
-
+//! client code runs on both, so both are written as futures; on a blocking connection they are always ready.
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -56,7 +55,7 @@ impl Connection {
         self.receive().await
     }
 
-    /// One command, whose reply is still to be received.
+    /// One command; its reply is still to be received.
     pub async fn send(&mut self, args: &[&str]) -> io::Result<()> {
         self.outbox.clear();
         encode(&mut self.outbox, args);

@@ -80,7 +80,7 @@ impl Drop for Installed<'_> {
     }
 }
 
-/// Once nobody else holds dpkg's lock.
+/// Waits until dpkg's lock is free.
 fn dpkg(args: &[&str]) {
     until("dpkg is free", || {
         let done = Command::new("dpkg").args(args).stdin(Stdio::null()).output().expect("dpkg");

@@ -50,7 +50,7 @@ pub fn die_with_parent(_: &mut Command) {}
 /// Asks a child to end in good order (SIGTERM). It may have ended already.
 pub fn ask_to_end(child: &Child) {
     if let Ok(pid) = libc::pid_t::try_from(child.id()) {
-        // SAFETY: a bare system call. Nobody has waited for the child yet, so the number is still its own.
+        // SAFETY: a bare system call. The child was not waited for yet, so the number is still its own.
         unsafe { libc::kill(pid, libc::SIGTERM) };
     }
 }

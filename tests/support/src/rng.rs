@@ -12,7 +12,7 @@ impl Rng {
         Rng::with_seed(chosen.map_or(seed, |seed| seed.parse().expect("LOCK_TEST_SEED is a number")))
     }
 
-    /// Exactly this seed: for the threads of a test whose seed is chosen already.
+    /// Exactly this seed: for the threads of a test with a chosen seed.
     pub fn with_seed(seed: u64) -> Rng {
         Rng { seed, state: seed }
     }

@@ -16,7 +16,7 @@ use crate::module::{built_clock, built_module};
 use crate::process::{ask_to_end, die_with_parent, faketime, free_port};
 use crate::wait::{until, LIMIT};
 
-/// How often to look for another port when someone else was quicker.
+/// How often to try another port when the first was taken meanwhile.
 const ATTEMPTS: usize = 20;
 
 /// How a server is to be started.
@@ -39,7 +39,7 @@ pub struct Builder {
 pub struct Clocks {
     /// Since the epoch.
     pub wall: Duration,
-    /// Nobody sets this one, and it never goes back.
+    /// Is never set, and never goes back.
     pub monotonic: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Builder {
         self
     }
 
-    /// A Sentinel, without the module; it watches nobody yet.
+    /// A Sentinel, without the module; it watches no primary yet.
     pub fn sentinel(mut self) -> Builder {
         self.is_sentinel = true;
         self.no_module()
@@ -365,8 +365,8 @@ impl Server {
         Ok(ready)
     }
 
-    /// Whether this very process accepts commands: somebody else's server may have been quicker on the port. An error
-    /// says that it does not listen yet, or is ending.
+    /// Whether this very process accepts commands: another server may have been quicker on the port. An error says that
+    /// it does not listen yet, or is ending.
     fn answers(&self) -> io::Result<bool> {
         let mut client = Client::try_connect(self.port)?;
         // While it loads, PING is refused and INFO is not.

@@ -79,7 +79,7 @@ fn the_command_has_the_signals_as_the_caller_had_them() {
 }
 
 #[test]
-fn no_file_of_ours_reaches_the_command_and_those_of_the_caller_do() {
+fn no_file_of_ours_reaches_the_command_and_the_callers_files_do() {
     let server = Server::start();
     for before in ["", "exec 7</dev/null;"] {
         let (without, with) = without_and_with_us(&server, before, "ls /proc/self/fd");

@@ -1,4 +1,4 @@
-//! Who gets the lock, and of which kind it is.
+//! When `run` is granted the lock, and of which kind it is.
 
 use rustix::process::Signal;
 use support::{until, Server};

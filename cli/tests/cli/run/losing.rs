@@ -33,7 +33,7 @@ fn a_broken_lock_ends_the_command_and_is_told() {
 }
 
 #[test]
-fn who_ignores_sigterm_is_killed_with_all_it_has_started() {
+fn a_command_that_ignores_sigterm_is_killed_with_all_its_children() {
     let server = Server::start();
     let script = "trap '' TERM; (trap '' TERM; sleep 300) & echo ready; while :; do sleep 300; done";
     let mut runner = run(&server, "--lease 600ms --kill-after 200ms k", script);
@@ -88,7 +88,7 @@ fn a_loss_that_shows_only_at_the_release_is_told_too() {
     let mut runner = run(&server, "--lease 10m k", "echo ready; read _; exit 0");
     runner.until_prints("ready");
     server.client().run("LOCK.BREAK k");
-    // Somebody else has it meanwhile, and keeps it.
+    // Another owner holds it meanwhile, and keeps it.
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     runner.close_stdin();
     let end = runner.end();
@@ -150,7 +150,7 @@ fn through(proxy: &Proxy, options: &str, script: &str) -> Runner {
 }
 
 #[test]
-fn a_release_whose_reply_is_lost_is_sent_again_and_is_no_loss() {
+fn a_release_with_a_lost_reply_is_sent_again_and_is_no_loss() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).expect("a proxy");
     let mut runner = through(&proxy, "--lease 30s k", "echo ready; read _; exit 3");
@@ -165,7 +165,7 @@ fn a_release_whose_reply_is_lost_is_sent_again_and_is_no_loss() {
 }
 
 #[test]
-fn a_grant_whose_reply_is_lost_is_asked_for_again_and_is_one_hold() {
+fn a_grant_with_a_lost_reply_is_asked_for_again_and_is_one_hold() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).expect("a proxy");
     server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
@@ -195,7 +195,7 @@ fn a_server_that_falls_silent_is_a_loss_when_the_lease_is_over() {
 }
 
 #[test]
-fn who_was_stopped_past_the_lease_notices_at_once_when_resumed() {
+fn a_run_stopped_past_the_lease_notices_at_once_when_resumed() {
     let server = Server::start();
     let mut runner = run(&server, "--lease 500ms k", "echo command $$; sleep 300");
     let command = runner.printed_id("command");

@@ -14,7 +14,7 @@ use support::{until, Server};
 
 use crate::tool::{command, PROGRAM};
 
-/// Marks every process that a test starts, and those that they start.
+/// Marks every process that a test starts, and all their children.
 const MARK: &str = "REDIS_LOCK_TEST";
 
 /// The mark of one [`Runner`]: by it its processes are found, whatever group or session they are in.
@@ -31,7 +31,7 @@ impl Mark {
         self.0.split_once('=').expect("a name and a value")
     }
 
-    /// Those that have not ended, by id.
+    /// Processes that have not ended, by id.
     pub fn processes(&self) -> Vec<i32> {
         let everyone = fs::read_dir("/proc").expect("a Linux system").flatten();
         everyone
@@ -82,7 +82,7 @@ impl Stream {
         self.bytes.lock().expect("nobody panics with it").clone()
     }
 
-    /// All of it, once everybody who could write has ended.
+    /// All of it, once every process that could write has ended.
     fn whole(&mut self) -> Vec<u8> {
         if let Some(reader) = self.reader.take() {
             reader.join().expect("it only reads");
@@ -136,7 +136,7 @@ pub fn line(server: &Server, options: &str) -> String {
     format!("{PROGRAM} -p {} run {options} --", server.port())
 }
 
-/// Whoever started the tests may ignore some: `nohup`, or a shell that runs them in the background.
+/// Signals may be ignored since the start of the tests: by `nohup`, or a shell that runs them in the background.
 fn signals_as_typed(command: &mut Command) {
     // SAFETY: signal(2) is async-signal-safe, and SIG_DFL calls no code.
     unsafe {
@@ -222,7 +222,7 @@ impl Runner {
         status.expect("it has ended")
     }
 
-    /// Waits until it and everybody who has its output have ended.
+    /// Waits until it and every process with its output have ended.
     #[track_caller]
     pub fn end(mut self) -> End {
         self.stdin = None;
@@ -267,7 +267,7 @@ pub fn until_stopped(id: i32) {
     until(&format!("process {id} is stopped"), || state(id) == Some('T'));
 }
 
-/// Whether anybody holds the lock.
+/// Whether the lock is held.
 pub fn is_held(server: &Server, key: &str) -> bool {
     server.client().cmd(&["EXISTS", key]).int() == 1
 }

@@ -1,4 +1,4 @@
-//! A shell with job control in a terminal of its own, as somebody who sits there has it.
+//! A shell with job control in a terminal of its own, as a user at a terminal has it.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};

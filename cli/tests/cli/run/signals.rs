@@ -1,4 +1,4 @@
-//! Signals to it alone, to everyone, and to nobody but the command.
+//! Signals to `run` alone, to all its processes, and to the command alone.
 
 use rustix::process::Signal;
 use support::{until, Server};

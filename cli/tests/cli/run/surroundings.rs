@@ -201,7 +201,7 @@ fn a_caller_that_ignores_sigchld_still_gets_the_status() {
 }
 
 #[test]
-fn children_of_whom_we_took_the_place_are_not_taken_for_the_command() {
+fn children_of_the_process_we_replaced_are_not_taken_for_the_command() {
     let server = Server::start();
     let mut caller = Command::new("sh");
     caller

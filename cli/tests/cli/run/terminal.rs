@@ -106,7 +106,7 @@ fn ctrl_z_stops_both_and_fg_resumes_both() {
 }
 
 #[test]
-fn in_the_background_it_runs_and_who_reads_the_terminal_stops_until_fg() {
+fn in_the_background_it_runs_and_a_read_of_the_terminal_stops_it_until_fg() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     shell.enter("$R sh -c 'echo ready; read line; echo read $line' &");
@@ -212,7 +212,7 @@ fn ctrl_z_stops_a_script_around_a_command_that_has_the_terminal() {
 }
 
 #[test]
-fn a_pipeline_keeps_the_terminal_and_who_asks_for_it_gets_it() {
+fn a_pipeline_keeps_the_terminal_and_a_process_that_asks_for_it_gets_it() {
     let server = Server::start();
     let mut shell = shell_with(&server);
     shell.enter("echo piped | $R sh -c 'cat; echo asking; read line </dev/tty; echo got $line' | cat");
@@ -257,7 +257,7 @@ fn a_terminal_in_raw_mode_is_usable_again_when_the_lock_is_lost() {
 }
 
 #[test]
-fn who_was_stopped_past_the_lease_is_ended_by_fg_without_running_on() {
+fn a_command_stopped_past_the_lease_is_ended_by_fg_without_running_on() {
     let server = Server::start();
     let mut shell = Shell::start();
     let script = "trap 'echo \"went\" on' CONT; echo ready; while :; do sleep 0.01; done";

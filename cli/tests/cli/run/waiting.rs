@@ -143,8 +143,8 @@ fn twenty_that_wait_ask_once_each_and_all_get_it() {
     for runner in runners {
         assert_eq!(runner.end().code(), Some(0));
     }
-    // Counted when all have it: Redis 8.0 and Valkey count a command that blocks at its end. The holder's one, and one
-    // each; who waits for longer than a slice asks again.
+    // Counted when all are granted: Redis 8.0 and Valkey count a command that blocks at its end. The holder's one, and
+    // one each; a wait longer than a slice sends another.
     let stats = server.info("commandstats");
     let calls = stats.find("cmdstat_lock.acquire").and_then(|line| line.split(['=', ',']).nth(1)?.parse().ok());
     let slices = 1 + began.elapsed().as_secs() / 3;

@@ -1,4 +1,4 @@
-//! Whether a server has forgotten nobody, once all faults are healed: no queue is left, every lock can be taken.
+//! Whether a server has forgotten no waiter, once all faults are healed: no queue is left, every lock can be taken.
 
 use std::time::Duration;
 

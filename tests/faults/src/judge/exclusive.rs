@@ -79,7 +79,7 @@ pub fn acts_after_release(history: &History) -> Vec<String> {
     for operation in history.operations() {
         owners.entry((&operation.key, &operation.owner)).or_default().push(operation);
     }
-    // A request whose reply was lost may be granted after the release of a later one.
+    // A request with a lost reply may be granted after the release of a later one.
     owners.retain(|_, operations| {
         operations.iter().all(|it| !matches!((&it.action, &it.outcome), (Action::Acquire { .. }, Outcome::Unknown)))
     });

@@ -92,7 +92,7 @@ mod tests {
     fn fences_that_grow_are_right() {
         let history = planted([acquire("a", 0..10, 1), release("a", 20..30), acquire("b", 15..40, 2)]);
         assert_eq!(found(&history), 0);
-        // Who asked first may be granted last.
+        // The earlier request may be granted later.
         assert_eq!(found(&planted([acquire("a", 0..50, 2), acquire("b", 10..20, 1)])), 0);
     }
 

@@ -32,7 +32,7 @@ pub fn writes_going_back(history: &History) -> Vec<String> {
     wrong
 }
 
-/// Holders whose writes were refused while they were certain to hold: somebody had a greater fence meanwhile.
+/// Holders with a refused write while they were certain to hold: a greater fence was given meanwhile.
 pub fn holders_refused(history: &History, holds: &[Hold]) -> Vec<String> {
     let by_fence: HashMap<(&str, i64), &Hold> =
         holds.iter().map(|hold| ((hold.key.as_str(), hold.fence), hold)).collect();

@@ -1,4 +1,4 @@
-//! Who held what, and from when to when that is certain.
+//! The holds of each owner, and the time for which each is certain.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::history::{Action, History, Operation, Outcome};
 use crate::lock::{companion, Mode};
 
-/// A server keeps deadlines in whole milliseconds and by the wall clock, clients here by one that nobody sets.
+/// A server keeps deadlines in whole milliseconds and by the wall clock, clients here by the monotonic clock.
 const CLOCK_SLACK: Duration = Duration::from_millis(5);
 
 /// One grant, and what its owner could be certain of. All times since the history began.
@@ -16,7 +16,7 @@ pub struct Hold {
     pub owner: String,
     pub mode: Mode,
     pub fence: i64,
-    /// The first request was sent that can have brought the grant: this one, or one whose reply was lost.
+    /// When the first request was sent that can have brought the grant: this one, or an earlier one with a lost reply.
     pub asked: Duration,
     /// The grant was read.
     pub from: Duration,
@@ -59,7 +59,7 @@ pub fn holds(history: &History) -> Vec<Hold> {
 /// | Refused, Unknown | what it knew before |
 #[derive(Default)]
 struct Owner {
-    /// When the first request was sent whose reply was lost.
+    /// When the first request with a lost reply was sent.
     asked: Option<Duration>,
     holds: Vec<Hold>,
     /// Whether the last of `holds` has not ended yet for all the owner knows; then its `until` is the deadline.
@@ -103,7 +103,7 @@ impl Owner {
             last.until = last.until.max(deadline(operation, lease));
             return;
         }
-        // A new fence while it still held: that hold was lost, and nobody told.
+        // A new fence while it still held: that hold was lost without an answer that says so.
         self.told_nothing_is_held(operation.returned);
         self.holds.push(Hold {
             key: operation.key.clone(),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_too_early_that_it_holds_nothing_has_lost_its_hold() {
+    fn an_owner_told_too_early_that_it_holds_nothing_has_lost_its_hold() {
         let history = planted([acquire("a", 0..10, 7), renew("a", 20..30, Outcome::NotHeld)]);
         assert_eq!(certain(&history), [(ms(10), ms(30), true)]);
         let history = planted([acquire("a", 0..10, 7), renew("a", 20..1_100, Outcome::NotHeld)]);

@@ -19,7 +19,7 @@ const WINDOW: usize = 24;
 struct Access {
     action: Register,
     from: Duration,
-    /// Of a write whose reply was lost: when it could no longer happen.
+    /// Of a write with a lost reply: when it could no longer happen.
     to: Duration,
     is_certain: bool,
 }
@@ -90,7 +90,7 @@ fn accesses(operations: &[&Operation]) -> Vec<Access> {
     operations.iter().filter_map(access).collect()
 }
 
-/// Only holders write: a write whose reply was lost happens before the next owner is told of its grant, or never.
+/// Only holders write: a write with a lost reply happens before the next owner is told of its grant, or never.
 fn impossible_from(write: &Operation, operations: &[&Operation]) -> Duration {
     let grants = operations.iter().filter_map(|operation| match operation.outcome {
         Outcome::Granted { fence } => Some((*operation, fence)),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_whose_reply_was_lost_may_have_happened_or_not() {
+    fn a_write_with_a_lost_reply_may_have_happened_or_not() {
         assert!(is_right([write("a", 0..1, 6), lost_write("a", 2..3, 7), read("a", 4..5, Some(6))]));
         assert!(is_right([write("a", 0..1, 6), lost_write("a", 2..3, 7), read("a", 4..5, Some(7))]));
         let never_written = [write("a", 0..1, 6), lost_write("a", 2..3, 7), read("a", 4..5, Some(9))];

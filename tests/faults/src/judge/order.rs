@@ -1,4 +1,4 @@
-//! First come, first served: whoever stood behind in a queue is granted later, and so is whoever came afterwards.
+//! First come, first served: a request behind in a queue is granted later, and so is a request that came afterwards.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,10 +16,11 @@ struct Request<'a> {
     invoked: Duration,
 }
 
-/// Who was overtaken in a queue, a sentence each. It needs an [`Observer`](crate::Observer)'s looks, of one server.
+/// The overtaken requests of a queue, a sentence each. It needs the snapshots of an [`Observer`](crate::Observer) of
+/// one server.
 ///
-/// Only requests count that began before the look and were granted themselves: one whose time ran out, or whose
-/// connection ended, was away, and is passed over meanwhile.
+/// Only requests count that began before the snapshot and were granted themselves: a request that ran out of time, or
+/// lost its connection, was away, and is passed over meanwhile.
 pub fn overtaken(history: &History) -> Vec<String> {
     let queues = queues(history);
     let mut wrong = Vec::new();
@@ -29,7 +30,7 @@ pub fn overtaken(history: &History) -> Vec<String> {
         let waiters: Vec<&Request> = waiters.filter(|request| request.invoked < look.invoked).collect();
         let next_to_each_other = waiters.windows(2).map(|pair| (pair[0], pair[1]));
         let last = waiters.iter().max_by_key(|request| request.fence).copied();
-        for (first, second) in next_to_each_other.chain(last.zip(queue.first_of_those_after(look.returned))) {
+        for (first, second) in next_to_each_other.chain(last.zip(queue.first_after(look.returned))) {
             if first.fence > second.fence {
                 let owners = (second.owner, first.owner);
                 wrong.push(format!("{} overtook {} ({second:?}, {first:?}) in {look:?}", owners.0, owners.1));
@@ -48,8 +49,8 @@ struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    /// Of all whose owners asked after this time, the one that was granted first.
-    fn first_of_those_after(&self, time: Duration) -> Option<&Request<'a>> {
+    /// Of all requests sent after this time, the one that was granted first.
+    fn first_after(&self, time: Duration) -> Option<&Request<'a>> {
         let first = self.newcomers.partition_point(|(first_asked, _)| *first_asked <= time);
         self.newcomers.get(first).map(|(_, request)| request)
     }
@@ -104,18 +105,18 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_that_is_granted_before_a_waiter_is_noticed() {
+    fn a_new_request_that_is_granted_before_a_waiter_is_noticed() {
         assert_eq!(found([acquire("a", 0..30, 1), acquire("b", 1..40, 3), acquire("c", 25..50, 2)]), 1);
     }
 
     #[test]
-    fn who_was_away_may_be_passed_over() {
+    fn a_waiter_that_is_away_may_be_passed_over() {
         // The request of `a` that waited at the look ended, and another was granted.
         assert_eq!(found([acquire("a", 25..60, 3), acquire("b", 1..40, 2), acquire("c", 50..70, 4)]), 0);
     }
 
     #[test]
-    fn who_comes_back_to_a_kept_place_is_no_newcomer() {
+    fn a_retry_in_a_kept_place_is_no_new_request() {
         let mut lost = acquire("c", 5..15, 0);
         lost.outcome = Outcome::Unknown;
         let retry = acquire("c", 25..28, 1);

@@ -1,4 +1,4 @@
-//! No lost wake-up: nobody waits on while the lock is free, and nobody waits longer than it asked to.
+//! No lost wake-up: no request waits on while the lock is free, and none waits longer than it asked to.
 //!
 //! Time is the server's own, as an [`Observer`](crate::Observer) reads it: without its readings nothing is noticed.
 
@@ -34,7 +34,7 @@ fn overdue(history: &History) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Requests that waited while the lock of an exclusive holder was free, and nobody was granted it.
+/// Requests that waited while the lock of an exclusive holder was free, and was granted to no request.
 fn waiting_on(history: &History, operations: &[&Operation], wrong: &mut Vec<String>) {
     let requests: Vec<(&Operation, Duration)> = operations
         .iter()
@@ -49,7 +49,7 @@ fn waiting_on(history: &History, operations: &[&Operation], wrong: &mut Vec<Stri
             _ => false,
         });
         let next = later.map(|(request, _)| request.returned).min().unwrap_or(Duration::MAX);
-        // Somebody may have been granted it and not have read that.
+        // Another client may have been granted it and not have read that.
         let may_be_held = requests.iter().any(|(request, lease)| {
             request.outcome == Outcome::Unknown && request.invoked < next && request.returned + *lease > end.from
         });

@@ -1,5 +1,5 @@
-//! Somebody sets a server's wall clock by an hour. Leases follow it, as every time to live does; fences never go back
-//! as long as the data is kept. Who held what when is judged by the clients' clock, which nobody sets.
+//! A server's wall clock is set by an hour. Leases follow it, as every time to live does; fences never go back as long
+//! as the data is kept. Holds are judged by the clients' monotonic clock.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -21,7 +21,7 @@ const HOUR: i64 = 3_600;
 /// A step is noticed within a round of the server; what was answered just before may be read after it.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// A server whose clock can be set; none where that cannot be done.
+/// A server with a clock that can be set; none where that cannot be done.
 fn clocked() -> Option<Builder> {
     if cfg!(target_os = "linux") {
         return Some(Server::builder().clock("+0s"));
@@ -41,7 +41,7 @@ fn plan() -> Plan {
 
 /// Each step sets the clock an hour back: leases last longer than their owners asked for, and nothing is lost.
 #[test]
-fn set_back_it_takes_nothing_from_anybody() {
+fn set_back_it_ends_no_hold() {
     let Some(builder) = clocked() else { return };
     let mut server = builder.start();
     let version = server.info("server").version();
@@ -63,7 +63,7 @@ fn set_back_it_takes_nothing_from_anybody() {
 /// Each step sets the clock an hour forth and back again: what is held in that moment ends, nothing else does, and
 /// fences grow all the time.
 #[test]
-fn set_forth_it_ends_what_is_held_and_fences_order_what_follows() {
+fn set_forward_it_ends_holds_and_fences_order_what_follows() {
     let Some(builder) = clocked() else { return };
     let mut server = builder.start();
     let version = server.info("server").version();
@@ -151,7 +151,7 @@ fn restart_an_hour_behind(scenario: &str, builder: Builder) -> (Row, History) {
     (Row::of(scenario, &version, usize::try_from(hours).expect("a count"), &history), history)
 }
 
-/// A replica whose clock is an hour behind is promoted, and has everything: leases last longer, nothing is lost.
+/// A replica with a clock an hour behind is promoted, and has everything: leases last longer, nothing is lost.
 #[test]
 fn a_replica_an_hour_behind_that_has_everything_keeps_holds_and_fences() {
     let Some(builder) = clocked() else { return };
@@ -160,7 +160,7 @@ fn a_replica_an_hour_behind_that_has_everything_keeps_holds_and_fences() {
     row.report();
 }
 
-/// A replica whose clock is an hour ahead is promoted: all leases are over, and fences grow.
+/// A replica with a clock an hour ahead is promoted: all leases are over, and fences grow.
 #[test]
 fn a_replica_an_hour_ahead_ends_all_leases_and_fences_order_what_follows() {
     let Some(builder) = clocked() else { return };
@@ -169,18 +169,18 @@ fn a_replica_an_hour_ahead_ends_all_leases_and_fences_order_what_follows() {
     row.report();
 }
 
-/// A replica an hour behind that has not everything: what it has not heard of is lost, a lock whose release it has not
-/// heard of stays for an hour, and its next fences may be those that were given meanwhile. Nothing is promised where
-/// the clocks differ by more than the failover takes: it is counted.
+/// A replica an hour behind that lacks the last effects: grants among them are lost, a lock stays held for an hour if
+/// its release is among them, and its next fences may be equal to fences given meanwhile. Nothing is promised where the
+/// clocks differ by more than the failover takes: it is counted.
 #[test]
-fn what_a_replica_an_hour_behind_has_not_heard_of_is_counted() {
+fn what_a_replica_an_hour_behind_did_not_receive_is_counted() {
     let Some(builder) = clocked() else { return };
     let mut stuck = 0;
     let go_on_alone = |_: &Server, replica: &Server, workers: &Workers| {
         let mut client = replica.client();
         assert_eq!(client.run("REPLICAOF NO ONE"), Reply::ok());
         workers.wait_for_grants(GRANTS);
-        // As an operator would: those who hold here have gone.
+        // As an operator would: these holders have gone.
         stuck = plan().locks.iter().map(|lock| client.cmd(&["LOCK.BREAK", &lock.key]).int()).sum();
     };
     let (mut row, history) = promote("clock -1 h, promoted replica behind", builder, -HOUR, go_on_alone);
@@ -189,7 +189,7 @@ fn what_a_replica_an_hour_behind_has_not_heard_of_is_counted() {
     row.report();
 }
 
-/// Promotes a replica whose clock differs by so many seconds, under load, once; `part` parts it from its primary.
+/// Promotes a replica with a clock that differs by so many seconds, under load, once; `part` parts it from its primary.
 fn promote(
     scenario: &str,
     builder: Builder,
@@ -232,7 +232,7 @@ fn offset(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn a_hold_that_is_lost_while_nobody_sets_the_clock_is_noticed() {
+fn a_hold_lost_while_the_clock_is_not_set_is_noticed() {
     use faults::{Action, Mode, Operation};
     let ms = Duration::from_millis;
     let operation = |action, [invoked, returned]: [u64; 2], outcome| Operation {

@@ -22,10 +22,10 @@ fn connections_that_are_killed_cost_nothing_but_their_replies() {
     });
 }
 
-/// Each client dies while it holds, and others wait: nobody sends the server anything when the lease ends, and it has
-/// to notice by itself. Somewhere else somebody waits for a lock that lasts for minutes.
+/// Each client dies while it holds, and others wait: the server receives no command when the lease ends, and has to
+/// notice by itself. A waiter for another lock, with a lease of minutes, must not make it miss that.
 #[test]
-fn a_server_that_hears_of_nobody_notices_that_the_leases_of_dead_clients_have_ended() {
+fn an_idle_server_ends_the_leases_of_dead_clients() {
     let server = Server::builder().config("hz 1").start();
     let [mut holder, mut waiter] = [server.client(), server.client()];
     assert!(holder.run("LOCK.ACQUIRE long a PX 600000").fence() > 0);

@@ -80,8 +80,8 @@ fn no_grants_while_snapshots_cannot_be_written() {
     row.report();
 }
 
-/// Closes the server to writes and opens it again, for as long as a scenario lasts. Nobody is granted anything
-/// meanwhile, leases end, and afterwards whoever waits is served. The server runs on, so nothing is lost.
+/// Closes the server to writes and opens it again, for as long as a scenario lasts. No lock is granted meanwhile,
+/// leases end, and afterwards waiters are granted. The server runs on, so nothing is lost.
 fn refuse_writes(
     scenario: &str,
     server: &Server,
@@ -181,8 +181,7 @@ fn a_crash_on_a_full_disk_forgets_nothing_that_was_answered_before_it_was_full()
     row.report();
 }
 
-/// The lost holds whose owners got no answer about them between the last time at which the disk was filled and the
-/// loss: those were written.
+/// Lost holds without an answer to their owner between the last filling of the disk and the loss: these were written.
 fn forgotten_too_much(history: &History, filled: &[Duration]) -> Vec<Hold> {
     let is_written = |hold: &&Hold| {
         let last_filled = filled.iter().rfind(|time| **time < hold.until);

@@ -19,10 +19,10 @@ fn info(client: &mut Client, section: &str, field: &str) -> i64 {
     Info::parse(client.cmd(&["INFO", section]).text()).number(field)
 }
 
-/// `maxmemory` with noeviction: acquires are refused in the server's words. What is held can be used, renewed and given
-/// back, and who waits is served.
+/// `maxmemory` with noeviction: acquires are refused in the server's words. Held locks can be used, renewed and given
+/// back, and waiters are granted.
 #[test]
-fn without_memory_holders_go_on_and_who_waits_is_served() {
+fn without_memory_holders_go_on_and_waiters_are_granted() {
     let server = Server::start();
     let version = server.info("server").version();
     let mut client = server.client();
@@ -68,17 +68,17 @@ fn refused_otherwise(history: &History, code: &str) -> Vec<String> {
 }
 
 #[test]
-fn evicted_locks_are_told_and_pass_to_who_waits_allkeys_lru() {
+fn evicted_locks_are_logged_and_pass_to_waiters_allkeys_lru() {
     evict("allkeys-lru");
 }
 
 #[test]
-fn evicted_locks_are_told_and_pass_to_who_waits_volatile_ttl() {
+fn evicted_locks_are_logged_and_pass_to_waiters_volatile_ttl() {
     evict("volatile-ttl");
 }
 
-/// A cache that takes locks away while they are held: each is told in LOCK.LOG, its fence is never given again, and
-/// who waits goes on.
+/// A cache that evicts locks while they are held: LOCK.LOG has each, its fence is never given again, and waiters are
+/// granted.
 fn evict(policy: &str) {
     let server = Server::builder().config(format!("maxmemory-policy {policy}")).start();
     let version = server.info("server").version();
@@ -131,9 +131,9 @@ fn untold(history: &History, told: &[(String, String)]) -> Vec<String> {
     untold.map(|hold| format!("{hold:?}")).collect()
 }
 
-/// `maxclients`: who comes is refused by the server, who is there goes on.
+/// `maxclients`: new clients are refused by the server, connected ones go on.
 #[test]
-fn with_no_client_more_those_who_are_there_go_on() {
+fn at_maxclients_connected_clients_go_on() {
     let server = Server::start();
     let version = server.info("server").version();
     let mut client = server.client();
@@ -191,6 +191,6 @@ fn fill_up(server: &Server, client: &mut Client) -> Vec<Client> {
             Err(_) => return crowd,
             Ok(_) => crowd.push(newcomer),
         }
-        assert!(crowd.len() <= 200, "nobody is refused");
+        assert!(crowd.len() <= 200, "no client is refused");
     }
 }

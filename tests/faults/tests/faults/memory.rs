@@ -26,7 +26,7 @@ impl Memory {
     /// step by step.
     pub fn at_rest(client: &mut Client) -> Memory {
         let mut lowest = Memory { used: i64::MAX, resident: i64::MAX };
-        // Readings are counted, not seconds: of those a busy machine may take one away.
+        // Readings are counted, not seconds: a busy machine may take fewer readings in a second.
         let mut readings = 0;
         while readings < 10 {
             client.run("MEMORY PURGE");

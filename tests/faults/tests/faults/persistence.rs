@@ -66,7 +66,7 @@ fn fences_order_what_is_lost_by_a_power_cut() {
 }
 
 #[test]
-fn nobody_overlaps_after_a_power_cut_where_grace_is_as_long_as_the_longest_lease() {
+fn no_holds_overlap_after_a_power_cut_where_grace_is_as_long_as_the_longest_lease() {
     let plan = Plan { lease: Duration::from_millis(600), ..long_holds() };
     let builder = everysec().module_args(format!("grace {}", plan.lease.as_millis()));
     kill_again_and_again("power cut, lock.grace", plan, builder, cut_power, |history| {
@@ -111,7 +111,7 @@ fn incremental_aof(server: &Server) -> PathBuf {
 }
 
 /// Has a fault made to a server under load, and starts it again from its files, for as long as a scenario lasts.
-/// `judge` says what was broken; whatever was lost, nobody is forgotten in the end.
+/// `judge` lists the broken promises; whatever was lost, no waiter is forgotten in the end.
 fn kill_again_and_again(
     scenario: &str,
     plan: Plan,

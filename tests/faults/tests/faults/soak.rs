@@ -1,6 +1,6 @@
 //! A server that works for long: millions of calls of every family, with hand-offs, leases that end, waits that run
-//! out, sessions whose connections end. Each reply is the one that the contract has, no fence is given twice, the
-//! module has counted what its clients have seen, and the memory is that of the first tenth of the run.
+//! out, sessions that end with their connections. Each reply is the one that the contract has, no fence is given twice,
+//! the module has counted what its clients have seen, and the memory stays as after the first tenth of the run.
 //!
 //! `make soak` runs ten million calls; `REDIS_LOCK_SOAK_OPERATIONS` says another number, `REDIS_LOCK_SOAK_SEED` repeats
 //! the random choices of a run.
@@ -120,7 +120,7 @@ fn work_on(server: &Server, seed: u64, tenth: u64, number: usize, share: u64) ->
 fn wait_until_all_have_gone(server: &Server, admin: &mut Client) {
     server.wait_blocked(0);
     until("every lease is over", || admin.run("DBSIZE").int() <= 2);
-    until("nobody waits, keeps a place or has a session", || {
+    until("no waiter, kept place or session is left", || {
         let info = server.info("lock");
         ["lock_waiters", "lock_kept_places", "lock_sessions"].iter().all(|field| info.number(field) == 0)
     });

@@ -48,7 +48,7 @@ fn a_waiter_that_stood_still_is_granted_the_lock_and_succeeded() {
             let waiting = scope.spawn(|| other.acquire(&lock, &next, mutex, LONG, Some(LONG)));
             stage.wait_for_queue(&[&owner, &next]);
             assert_eq!(stage.caller.release(&lock, &first, mutex), Outcome::Done);
-            // It is granted the lock as anybody; that it stands still is seen when its lease ends.
+            // It is granted the lock as any waiter; that it stands still is seen when its lease ends.
             let grant = waiting.join().expect("a waiter is answered");
             drop(stopped);
             (grant, stage.fence(&mut holder, &owner, asked))
@@ -59,7 +59,7 @@ fn a_waiter_that_stood_still_is_granted_the_lock_and_succeeded() {
     stage.judge("SIGSTOP of a waiter");
 }
 
-/// A server, a mutex, and who contends for it with a process that is stopped.
+/// A server, a mutex, and the contender of a process that is stopped.
 struct Stage {
     server: Server,
     lock: Lock,
@@ -173,7 +173,7 @@ fn caller(server: &Server, recorder: &Recorder) -> Caller {
 }
 
 #[test]
-fn a_primary_that_stood_still_serves_on_and_nobody_overlaps() {
+fn a_primary_that_stood_still_serves_on_and_no_holds_overlap() {
     let server = Server::start();
     let mut rng = Rng::new(1);
     under_load("SIGSTOP of a primary", &server, &waiting(), |workers| {

@@ -1,5 +1,5 @@
-//! Clients whose part in a scenario is written down: one holds a lock on the old primary, the other wants it on the
-//! new. So each judge has something to see, whatever the workers happen to do.
+//! Clients with a written part in a scenario: one holds a lock on the old primary, the other wants it on the new. So
+//! each judge has something to see, whatever the workers happen to do.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -38,7 +38,7 @@ struct Scenario {
     fault: Fault,
     link: Link,
     grace: Duration,
-    /// Of the lock whose holder says nothing.
+    /// The lease of the silent holder's lock.
     silent: Duration,
 }
 
@@ -70,9 +70,9 @@ fn what_a_replica_has_acknowledged_outlives_a_primary_that_is_killed() {
 }
 
 #[test]
-fn nobody_overlaps_after_a_primary_was_killed_whose_replica_lagged_where_grace_is_as_long_as_the_longest_lease() {
+fn no_holds_overlap_after_a_kill_with_a_lagging_replica_where_grace_is_as_long_as_the_longest_lease() {
     let shown = fail_again_and_again(Scenario {
-        name: "a primary is killed whose replica lags, lock.grace",
+        name: "a primary with a lagging replica is killed, lock.grace",
         fault: Fault::Kill,
         link: Link::Broken,
         grace: LASTING,
@@ -84,7 +84,7 @@ fn nobody_overlaps_after_a_primary_was_killed_whose_replica_lagged_where_grace_i
 }
 
 #[test]
-fn nobody_overlaps_after_a_forced_failover_where_grace_covers_the_old_primarys_last_grants() {
+fn no_holds_overlap_after_a_forced_failover_where_grace_covers_the_old_primarys_last_grants() {
     for (name, takeover) in [
         ("CLUSTER FAILOVER FORCE, lock.grace", Takeover::Force),
         ("CLUSTER FAILOVER TAKEOVER, lock.grace", Takeover::Alone),
@@ -98,7 +98,7 @@ fn nobody_overlaps_after_a_forced_failover_where_grace_covers_the_old_primarys_l
     }
 }
 
-/// The counterpart of those above: without grace their judge sees what they promise not to happen.
+/// The counterpart of the tests above: without grace their judge sees the overlaps that they exclude.
 #[test]
 fn without_grace_what_was_lost_is_held_twice_and_fences_order_it() {
     let shown = fail_again_and_again(Scenario {
@@ -114,13 +114,13 @@ fn without_grace_what_was_lost_is_held_twice_and_fences_order_it() {
     shown.row.report();
 }
 
-/// Whose holder says nothing until its lease is over; another one in each round.
+/// Its holder sends nothing until its lease is over; another one in each round.
 const SILENT: &str = "{k}silent";
 
-/// Whose holder asks the new primary whether it holds the lock.
+/// Its holder asks the new primary whether it holds the lock.
 const ASKING: &str = "{k}asking";
 
-/// Whose grant the replica has acknowledged.
+/// The replica has acknowledged its grant.
 const COVERED: &str = "{k}covered";
 
 /// Makes the fault under load, for as long as a scenario lasts. Fences are judged here: they never go back.
@@ -225,7 +225,7 @@ impl Witnesses {
         assert_eq!(client.run(&format!("LOCK.RELEASE {COVERED} w")), Reply::Int(1));
     }
 
-    /// Whether the one who asks still holds its lock. It gives it back then.
+    /// Whether the asking holder still holds its lock. It gives it back then.
     #[track_caller]
     fn ask(&mut self) -> bool {
         let owner = self.owner();
@@ -235,7 +235,7 @@ impl Witnesses {
         renewed == Outcome::Done
     }
 
-    /// Another one is granted the lock of the one who says nothing, and gives it back.
+    /// Another client is granted the lock of the silent holder, and gives it back.
     #[track_caller]
     fn succeed(&mut self) {
         let owner = format!("rival-{}", self.round);

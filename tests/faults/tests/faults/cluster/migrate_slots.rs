@@ -30,7 +30,7 @@ impl Run {
     }
 }
 
-/// Nobody who has the slot fails: nothing is lost, and whoever waits is served.
+/// The owner of the slot does not fail: nothing is lost, and waiters are granted.
 #[track_caller]
 fn assert_unharmed(shown: &Shown) {
     assert_none(&shown.breaches(Scope::Server));
@@ -38,7 +38,7 @@ fn assert_unharmed(shown: &Shown) {
 }
 
 #[test]
-fn locks_of_a_slot_that_is_migrated_are_held_once_and_nobody_who_waits_is_forgotten() {
+fn locks_of_a_slot_that_is_migrated_are_held_once_and_no_waiter_is_forgotten() {
     if skips_migrations() {
         return;
     }
@@ -53,12 +53,12 @@ fn locks_of_a_slot_that_is_migrated_are_held_once_and_nobody_who_waits_is_forgot
     let shown = run.end("CLUSTER MIGRATESLOTS", Scope::Server);
     assert_unharmed(&shown);
     assert_eq!(shown.broken, 0, "no connection broke");
-    assert!(shown.told("MOVED") > 0 && shown.told("TRYAGAIN") > 0, "nobody was sent after it: {:?}", shown.row);
+    assert!(shown.told("MOVED") > 0 && shown.told("TRYAGAIN") > 0, "no client was redirected: {:?}", shown.row);
     shown.row.report();
 }
 
 #[test]
-fn a_migration_that_is_cancelled_changes_nothing_for_anybody() {
+fn a_cancelled_migration_changes_nothing() {
     if skips_migrations() {
         return;
     }

@@ -32,7 +32,7 @@ const AUTH_AGE: Duration = Duration::from_millis(4_500);
 /// Longer than any test takes, for leases.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Nobody waits as long as this but who was forgotten.
+/// Longer than any wait, except that of a forgotten waiter.
 const FORGOTTEN: Duration = Duration::from_secs(20);
 
 /// Locks of every family in one slot; one of them is also the second of a pair.
@@ -52,7 +52,7 @@ fn plan() -> Plan {
     }
 }
 
-/// A plan by which nobody but a server ends a hold or a wait.
+/// A plan by which only servers end a hold or a wait.
 fn patient_plan() -> Plan {
     Plan { lease: LONG, block: FORGOTTEN, ..plan() }
 }
@@ -114,13 +114,13 @@ impl Run {
         self.cluster.primary_of(self.slot)
     }
 
-    /// Each begins one epoch; so does a takeover that nobody else was asked about.
+    /// Each begins one epoch; so does a takeover without a vote.
     #[track_caller]
     fn elections(&self) -> usize {
         usize::try_from(self.cluster.epoch() - self.epoch).expect("epochs grow")
     }
 
-    /// Whether nobody was elected but by the faults, by each of them one.
+    /// Whether each fault caused one election, and there was no other.
     #[track_caller]
     fn is_as_planned(&self) -> bool {
         self.elections() == self.faults.len()
@@ -137,9 +137,9 @@ impl Run {
         until("requests are answered", || self.recorder.requests() >= enough);
     }
 
-    /// Waits until no node can be elected that was elected a short time ago: it would take the votes of then for those
-    /// of now, and the others would not agree (`clusterHandleSlaveFailover`, while `auth_age` is small). Each fault
-    /// makes another node the primary, so it is the fault before the last that counts.
+    /// Waits until no node can be elected that was elected a short time ago: old votes would be counted as new ones,
+    /// and the others would not agree (`clusterHandleSlaveFailover`, while `auth_age` is small). Each fault makes
+    /// another node the primary, so the fault before the last counts.
     fn pace(&self) {
         if let [.., before, _] = self.faults[..] {
             thread::sleep(AUTH_AGE.saturating_sub(before.elapsed()));
@@ -154,8 +154,8 @@ impl Run {
         self.cluster.until_whole();
     }
 
-    /// Ends the load on a cluster that is whole, and judges what is promised whatever happened: fences grow, every
-    /// queue drains, no node keeps anything of anybody.
+    /// Ends the load on a cluster that is whole, and judges what is promised in every case: fences grow, every queue
+    /// drains, no node keeps anything of a client.
     #[track_caller]
     fn end(self, scenario: &str, scope: Scope) -> Shown {
         self.workers.wait_for_grants(GRANTS);
@@ -165,7 +165,7 @@ impl Run {
         let primary = self.cluster.primary_of(self.slot);
         assert_drained(&mut self.cluster.node(primary).client(), &self.plan.locks);
         for index in self.cluster.up() {
-            assert_nobody_is_left(&mut self.cluster.node(index).client());
+            assert_nothing_is_left(&mut self.cluster.node(index).client());
         }
         assert_none(&breaches_despite_losses(&history, scope));
         assert_expected(&history);
@@ -191,8 +191,8 @@ impl Shown {
         breaches(&self.history, scope)
     }
 
-    /// Whether nobody was elected but by the faults. Says so where a machine that stands still made the nodes elect
-    /// others: what is lost then is lost by that.
+    /// Whether only the faults caused elections. If a machine that stood still caused others, it says so: losses then
+    /// may be due to those.
     fn is_as_planned(&self) -> bool {
         let is_as_planned = self.elections == self.row.faults;
         if !is_as_planned {
@@ -245,10 +245,10 @@ fn code_of(error: &str) -> &str {
     error.split(' ').next().unwrap_or_default()
 }
 
-/// Waits until the node has let go of everybody: who waits, whose place is kept, whose session holds, who holds.
+/// Waits until the node has nothing left: no waiter, no kept place, no session, no hold.
 #[track_caller]
-fn assert_nobody_is_left(client: &mut Client) {
-    until("the node keeps nothing of anybody", || {
+fn assert_nothing_is_left(client: &mut Client) {
+    until("the node has nothing left", || {
         let info = Info::parse(client.run("INFO everything").text());
         LEFT_BEHIND.iter().all(|field| info.number(field) == 0)
     });

@@ -11,12 +11,12 @@ use crate::judged::assert_none;
 const REQUESTS: usize = 30;
 
 #[test]
-fn locks_of_a_slot_that_is_resharded_are_held_once_and_nobody_who_waits_is_forgotten() {
+fn locks_of_a_slot_that_is_resharded_are_held_once_and_no_waiter_is_forgotten() {
     let mut run = Run::start(patient_plan(), NEVER, Server::builder);
     while run.goes_on(6) {
         run.workers.wait_for_grants(GRANTS);
         let from = run.primary();
-        // Nobody fails: the first three stay the primaries.
+        // No node fails: the first three stay the primaries.
         let to = (from + 1) % 3;
         run.cluster.begin_to_move(run.slot, from, to);
         run.wait_for_requests(REQUESTS);
@@ -32,7 +32,7 @@ fn locks_of_a_slot_that_is_resharded_are_held_once_and_nobody_who_waits_is_forgo
     shown.assert_no_wake_up_lost();
     assert_eq!(shown.broken, 0, "no connection broke");
     for code in ["ASK", "MOVED", "TRYAGAIN"] {
-        assert!(shown.told(code) > 0, "nobody was told {code}: {:?}", shown.row);
+        assert!(shown.told(code) > 0, "no client read {code}: {:?}", shown.row);
     }
     shown.row.report();
 }

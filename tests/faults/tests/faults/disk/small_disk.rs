@@ -54,13 +54,13 @@ impl SmallDisk {
         enter.push(keeper.id().to_string());
         if unshare.contains(&"--user") {
             enter.extend(["--user", "--preserve-credentials"].map(String::from));
-            // Who gets other capabilities is not killed with its parent any more, unless it asks again.
+            // A process that gets other capabilities is not killed with its parent any more, unless it asks again.
             enter.extend(["setpriv", "--pdeathsig", "KILL"].map(String::from));
         }
         Ok(SmallDisk { mount, keeper, enter })
     }
 
-    /// A server whose files are on this disk; its log is not.
+    /// A server with its files on this disk, except the log.
     pub fn server(&self) -> Builder {
         let enter: Vec<&str> = self.enter.iter().map(String::as_str).collect();
         Server::builder().run_by(&enter).config(format!("dir {}", self.mount.path().display()))

@@ -51,7 +51,7 @@ fn with_a_grace_as_long_as_the_longest_lease_no_two_hold_at_once() {
         "REPLICAOF NO ONE, the replica lagged, lock.grace",
         Trial { lease, grace: lease, ..PLAIN },
     );
-    // A release can be lost too: who gave a lock back may act as its holder again, until the lease ends.
+    // A release can be lost too: the former holder may act as the holder again, until the lease ends.
     assert_eq!(overlaps(&holds(&history)), []);
     row.report();
 }
@@ -167,7 +167,7 @@ fn fail_over_again_and_again(scenario: &str, grace: Duration) {
     row.report();
 }
 
-/// What every failover promises: nobody is forgotten, and fences grow.
+/// What every failover promises: no waiter is forgotten, and fences grow.
 #[track_caller]
 fn judge(scenario: &str, faults: usize, history: History, primary: &Server, locks: &[Lock]) -> (Row, History) {
     let locks = [locks, &[witnessed()]].concat();

@@ -32,7 +32,7 @@ fn with_wait_for_both_replicas_nothing_acknowledged_is_lost() {
     row.report();
 }
 
-/// It serves whoever asked it meanwhile before it learns that it was replaced: fences order the two holders.
+/// It serves its clients until it learns that it was replaced: fences order the two holders.
 #[test]
 fn a_stopped_primary_is_replaced_and_fences_grow() {
     let (row, _) = replace_again_and_again("Sentinels, the primary is stopped", Fault::Stop, None);
@@ -159,7 +159,7 @@ impl Late {
         (stopped, Late { client, owner, invoked })
     }
 
-    /// Notes what it is answered: nobody has told the old primary yet that it was replaced.
+    /// Records the reply: the old primary does not know yet that it was replaced.
     #[track_caller]
     fn read(mut self, recorder: &Recorder) {
         let reply = self.client.read();

@@ -27,7 +27,7 @@ const THREADS: usize = 2;
 /// Files beside the connections.
 const OTHER_FILES: u64 = 200;
 
-/// Nobody ends a lease in here.
+/// No lease ends in here.
 const LEASE: Duration = Duration::from_secs(600);
 
 /// Until a reply comes, at the longest: ten thousand are ahead.
@@ -66,7 +66,7 @@ fn each_of_thousands_of_clients_gets_its_lock_and_leaves_nothing() {
     row.report();
 }
 
-/// When everybody has gone.
+/// When all clients have gone.
 fn at_rest(server: &Server, client: &mut Client) -> Memory {
     until("everybody has gone", || server.info("clients").number("connected_clients") == 2);
     until("no place is kept", || server.info("lock").number("lock_kept_places") == 0);
@@ -120,7 +120,7 @@ fn mode(lock: &Lock, number: usize) -> Mode {
     modes[number % modes.len()]
 }
 
-/// Leaves room for nobody.
+/// Takes the lock exclusively, or all its permits.
 fn hold_all(admin: &mut Client, lock: &Lock) -> Reply {
     match lock.kind {
         Kind::Mutex | Kind::Pair => admin.cmd(&["LOCK.ACQUIRE", &lock.key, "admin", "PERSIST"]),

@@ -117,8 +117,8 @@ impl Clients {
         until("this side was granted more", || granted() >= enough);
     }
 
-    /// What the workers and witnesses lived through, and what holds of every partition that was healed: nobody is
-    /// forgotten, no fence goes back.
+    /// The history of workers and witnesses, judged by what holds of every healed partition: no waiter is forgotten, no
+    /// fence goes back.
     #[track_caller]
     fn judged(self, scenario: &str, world: &World) -> (Row, History) {
         let history = self.workers.stop();
@@ -221,7 +221,7 @@ fn the_old_side_stops(world: World, network: &str) {
     // Its lease runs on, also where it cannot be renewed; both sides know of it.
     assert!(matches!(clients.near.renew(LONG), Outcome::Refused(error) if error.starts_with("NOREPLICAS ")));
     assert_eq!(clients.far.try_acquire(LONG), Outcome::NotGranted);
-    // What ends is handed over to nobody.
+    // A lock that ends is granted to no waiter.
     let mut client = world.primary.client();
     until("its lease has ended on the old side", || client.run("LOCK.HELD brief holder").is_nil());
     clients.wait_for_grants(Side::Far);

@@ -69,7 +69,7 @@ impl World {
     /// Each server, and the clients of each side, on a host of their own.
     ///
     /// # Errors
-    /// Those of [`Network::of`].
+    /// As [`Network::of`].
     pub fn on_hosts(config: &Config) -> io::Result<World> {
         let network = Arc::new(Network::of(4)?);
         let start = |place, builder: Builder| {
@@ -92,7 +92,7 @@ impl World {
         Ok(world)
     }
 
-    /// Nothing goes from one side to the other any more, and nobody is told.
+    /// Nothing goes from one side to the other any more, and neither side is told.
     pub fn split(&self) {
         match &self.between {
             Between::Proxies { link, far } => {

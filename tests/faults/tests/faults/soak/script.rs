@@ -1,14 +1,14 @@
 //! What one connection of the soak does: a pipeline of random calls of every family, and what each reply must be.
 //!
-//! No call of a script depends on when another connection runs: whoever may wait gets its turn, and nothing waits for
-//! a key while it holds another, so that each reply is known before it comes.
+//! No call of a script depends on when another connection runs: every waiter is granted in the end, and no owner waits
+//! for a key while it holds another, so that each reply is known before it comes.
 
 use support::{Pipeline, Reply, Rng};
 
 /// Locks that all connections want; of each family so many.
 const SHARED_KEYS: usize = 12;
 
-/// Held for ever: nobody is granted it.
+/// Held for ever: it is never granted to another owner.
 pub const BUSY: &str = "busy";
 
 /// What is counted while a lock is held.
@@ -39,7 +39,7 @@ pub struct Tally {
     pub grants: u64,
     /// Grants that were told on a channel.
     pub published: u64,
-    /// Grants whose lease was left to end by itself.
+    /// Grants with a lease that was left to end by itself.
     pub left_to_expire: u64,
     pub timeouts: u64,
     pub cancels: u64,
@@ -129,7 +129,7 @@ impl Script {
                 self.call(&format!("LOCK.ACQUIRE m{key} {owner} PX 5000 BLOCK 0 SESSION"), Grant);
                 self.call(&format!("LOCK.RELEASE m{key} {owner}"), Int(1));
             }
-            // Nobody asks for these again.
+            // These are not asked for again.
             81..=86 => {
                 let lease = 1 + rng.below(30);
                 self.call(&format!("LOCK.ACQUIRE {owner} {owner} PX {lease}"), Grant);
@@ -169,7 +169,7 @@ impl Script {
         }
     }
 
-    /// Two locks in one step, so that nobody waits for one while it holds the other.
+    /// Two locks in one step, so that no owner waits for one while it holds the other.
     fn end_a_session(&mut self, rng: &mut Rng, owner: &str) {
         let key = rng.below(SHARED_KEYS);
         let other = (key + 3) % SHARED_KEYS;

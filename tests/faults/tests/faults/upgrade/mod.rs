@@ -1,7 +1,7 @@
-//! Two versions beside each other: of the module (this one and those of `scripts/old-modules`), and of the server (the
-//! one under test and those of `scripts/servers`). What `docs/operations.md` says of each pair is tried ([`pairs`]),
-//! and its steps are gone under load, under Sentinels ([`rolling`]). Where a version is not built, its tests are
-//! skipped: `make upgrade` builds them all.
+//! Two versions beside each other: of the module (this one and the builds of `scripts/old-modules`), and of the server
+//! (the tested one and the builds of `scripts/servers`). The claims of `docs/operations.md` on each pair are tried
+//! ([`pairs`]), and its steps are taken under load, under Sentinels ([`rolling`]). Where a version is not built, its
+//! tests are skipped: `make upgrade` builds them all.
 
 mod pairs;
 mod rolling;

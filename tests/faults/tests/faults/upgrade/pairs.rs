@@ -224,7 +224,7 @@ fn take_locks(client: &mut Client, tag: &str) {
     client.run(&format!("MLOCK.ACQUIRE 2 several-1-{tag} several-2-{tag} {owner} PX 600000")).fence();
 }
 
-/// A mutex and a semaphore that are waited for; who waits.
+/// Queues waiters for a mutex and a semaphore, and returns them.
 fn queue_up(server: &Server, tag: &str) -> Vec<Client> {
     let mut client = server.client();
     client.run(&format!("LOCK.ACQUIRE queue-{tag} holder PX 600000")).fence();
@@ -325,7 +325,7 @@ fn old_modules() -> Option<Vec<OldModule>> {
     (!old.is_empty()).then_some(old)
 }
 
-/// Those that cannot follow this one: None, and a note that the test is skipped, where there are none.
+/// Modules that cannot follow this one; None, and a note that the test is skipped, where there are none.
 fn modules_that_misread_this_one() -> Option<Vec<OldModule>> {
     let old: Vec<OldModule> = old_modules()?.into_iter().filter(|old| !effects_are_read_by(old)).collect();
     if old.is_empty() {

@@ -79,7 +79,7 @@ fn the_module_is_replaced_by_a_newer_one_and_back_with_nothing_lost() {
     }
 }
 
-/// A primary and its replica under Sentinels, and clients that ask those for the primary.
+/// A primary and its replica under Sentinels, and clients that ask the Sentinels for the primary.
 struct Pair {
     title: String,
     plan: Plan,
