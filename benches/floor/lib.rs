@@ -1,19 +1,19 @@
-//! The least that a fenced lock costs through the module API: what the benchmark measures redis-lock against. No
-//! product: nobody can wait, renew or retry.
+//! The least that a fenced lock costs through the module API: the benchmark measures redis-lock against it. It is no
+//! product: it has no waiting, no renewal and no retry.
 //!
 //! | command                          | reply                             |
 //! | -------------------------------- | --------------------------------- |
 //! | `BARE.ACQUIRE key token PX ms …` | `[token, fence]`, nil: it is held |
 //! | `BARE.RELEASE key token`         | 1, 0: this token does not hold it |
 //!
-//! More arguments of an acquire are ignored: what they cost is what the server takes to read them. The commands above
-//! send nothing to replicas and the append-only file. `REPL.ACQUIRE` and `REPL.RELEASE` are the same with the effects
-//! that they need: `BARE.APPLY key payload` for a grant, the server's `DEL` for the end.
+//! More arguments of an acquire are ignored: they cost only the server's reading of them. The commands above send
+//! nothing to replicas and the append-only file. `REPL.ACQUIRE` and `REPL.RELEASE` are the same with the effects that
+//! they need: `BARE.APPLY key payload` for a grant, the server's `DEL` for the end.
 //!
-//! It asks the server for what a lock needs and nothing else, by the cheapest calls that the server has. Counted, in
+//! It makes the few calls that a lock needs, in the cheapest form that the server has. Counted, in
 //! instructions per pair of some 13,600 (Redis 7.0.15):
 //! - The memory of the latest value is kept for the next: 200 less than to allocate it anew.
-//! - Names are as long as those of `LOCK`: the server hashes and compares each letter, 16 for one more.
+//! - Names are as long as the names of `LOCK`: the server hashes and compares each letter, 16 for one more.
 //! - The token is sent back as bytes: as the argument's own string it takes 50 more, on each server.
 //! - Without `CachedMicroseconds`, `Milliseconds` is the cheapest clock: 36 less than the standard library's.
 //! - The payload of a grant is one argument: as three it takes 2,000 more with an append-only file.
@@ -78,7 +78,7 @@ fn start(context: &Context, _: &[RedisString]) -> Status {
     Status::Ok
 }
 
-/// Who is told of a change.
+/// Where effects are sent.
 trait Effects {
     /// # Safety
     /// Context and key are valid.

@@ -60,7 +60,7 @@ impl Value {
     /// # Safety
     /// The value outlives what is returned.
     pub unsafe fn payload<'a>(self) -> &'a [u8] {
-        // SAFETY: so many bytes follow the length, and are written before anybody gets a value.
+        // SAFETY: so many bytes follow the length, and are written before a value is handed out.
         unsafe { slice::from_raw_parts(self.start(), self.0.read()) }
     }
 
@@ -93,8 +93,8 @@ impl Value {
     /// Of which the length alone is written.
     fn allocate(len: usize) -> Value {
         let size = size_of::<usize>() + len;
-        // SAFETY: the server's allocator never answers null, and its memory is aligned for a length. What is kept has
-        // room for as many bytes, and nobody else has it.
+        // SAFETY: the server's allocator never answers null, and its memory is aligned for a length. A kept block has
+        // room for as many bytes, and no other owner.
         unsafe {
             let kept = if size <= SMALL { KEPT.replace(null_mut()) } else { null_mut() };
             let memory = if kept.is_null() { api!(RedisModule_Alloc(size.max(SMALL))) } else { kept };

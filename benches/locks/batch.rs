@@ -18,7 +18,7 @@ const BATCHES: usize = 4;
 /// First every acquire, then every release.
 pub struct Batch {
     pipeline: Pipeline,
-    /// From here on the replies are those of releases.
+    /// From here on replies belong to releases.
     releases: usize,
     replies_per_release: usize,
     freed: fn(&Reply) -> bool,
@@ -71,7 +71,7 @@ impl Batch {
     }
 }
 
-/// Waits until the last lock of a batch is gone, for those that can only shorten its lease.
+/// Waits until the last lock of a batch is gone, for ways that can only shorten its lease.
 fn await_free(server: &mut Server) -> io::Result<()> {
     let last = Names::numbered(KEYS - 1, &Vec::new().into()).key;
     while server.must(&["EXISTS", &last])? != Reply::Int(0) {}

@@ -25,7 +25,7 @@ pub struct Contention {
     /// Counted time.
     pub time: Duration,
     pub warm_up: WarmUp,
-    /// Whether each client also holds another of the module's locks, for which nobody waits.
+    /// Whether each client also holds another of the module's locks, which has no waiters.
     pub nested: bool,
 }
 

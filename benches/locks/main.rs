@@ -139,7 +139,7 @@ fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs those that are asked for on one server, and prints what each has measured.
+/// Runs the chosen workloads on one server, and prints what each has measured.
 fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
     let mut sections = Vec::new();
     for (name, run) in WORKLOADS {
@@ -199,7 +199,7 @@ fn built_floor() -> io::Result<Option<PathBuf>> {
     Ok(if path.exists() { Some(std::path::absolute(path)?) } else { None })
 }
 
-/// The processor and the system, for the reader who compares.
+/// The processor and the system, for comparisons.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

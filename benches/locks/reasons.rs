@@ -1,8 +1,8 @@
 //! Why targets were missed: written by hand in docs/benchmarks/why.md, printed by every run where it applies.
 //!
-//! Figures come from the run; reasons outlive it. `## missed: NAME | NAME` opens the reason for the targets whose names
-//! begin so, unless another reason knows a longer beginning; what stands under any other heading is printed always.
-//! What stands before the first heading is for whoever edits the file.
+//! Figures come from the run; reasons outlive it. `## missed: NAME | NAME` opens the reason for the targets with names
+//! that begin so, unless another reason has a longer beginning; text under any other heading is printed always. Text
+//! before the first heading is for editors of the file.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub struct Missed<'a> {
 }
 
 impl Reasons {
-    /// Those of this tree, wherever the document is written to.
+    /// The reasons of this tree, wherever the document is written to.
     pub fn written() -> Reasons {
         Reasons::parse(include_str!("../../docs/benchmarks/why.md"))
     }
@@ -73,7 +73,7 @@ impl Reasons {
     }
 }
 
-/// The text under those of the targets that it is for; nothing where there is none.
+/// The text below the targets that it explains; nothing if none of them was missed.
 fn paragraph(missed: &[Missed], is_for: impl Fn(&Missed) -> bool, text: &str) -> String {
     let targets: String = missed.iter().filter(|missed| is_for(missed)).map(Missed::line).collect();
     if targets.is_empty() {

@@ -1,8 +1,7 @@
-//! The server that is measured, and a control connection to it that carries nothing that is measured.
+//! The server that is measured, and a control connection that carries none of the measured commands.
 //!
 //! It runs with the stock configuration (stock save points, no AOF) except for what a workload names, so that the
-//! figures are those of a server as people run it.
-
+//! figures are typical of servers in use.
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -64,7 +63,7 @@ impl Server {
         }
     }
 
-    /// Whether the server knows a command; `COMMAND INFO` answers nil for those that it does not.
+    /// Whether the server knows a command; `COMMAND INFO` answers nil for unknown ones.
     pub fn knows(&mut self, name: &str) -> io::Result<bool> {
         let reply = self.command(&["COMMAND", "INFO", name])?;
         Ok(matches!(reply, Reply::Array(ref items) if matches!(items.first(), Some(Reply::Array(_)))))

@@ -1,4 +1,4 @@
-//! A reentrant lock with a counter: who holds it in one key, how often in another, polled at 1 ms.
+//! A reentrant lock with a counter: the owner in one key, its holds in another, polled at 1 ms.
 //!
 //! The owner counts its own nested acquires in the server, so that any of its tasks may give one back.
 

@@ -7,7 +7,7 @@ use super::rival::{Order, Pair, Rival};
 
 pub const FLOOR: Rival = Rival {
     name: "floor",
-    how: "BARE.ACQUIRE, BARE.RELEASE: the least that a fenced lock costs a module; nobody can wait for it",
+    how: "BARE.ACQUIRE, BARE.RELEASE: the least that a fenced lock costs a module; it has no waiting",
     order: Order::Luck,
     probe: &["BARE.RELEASE", "probe", "nobody"],
     scripts: &[],

@@ -31,7 +31,7 @@ pub struct ClientConfig {
     pub sent: Rc<Cell<u64>>,
 }
 
-/// Whose thread a client waits on.
+/// The thread on which a client waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Threading {
     /// Its own, which blocks.

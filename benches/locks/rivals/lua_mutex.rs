@@ -15,7 +15,7 @@ if redis.call('exists', KEYS[1]) == 1 then return 0 end
 redis.call('psetex', KEYS[1], ARGV[2], ARGV[1])
 return 1";
 
-/// 1 freed, 0 nothing held, -1 held by somebody else.
+/// 1 freed, 0 nothing held, -1 held by another owner.
 const RELEASE: &str = "\
 local holder = redis.call('get', KEYS[1])
 if not holder then return 0 end

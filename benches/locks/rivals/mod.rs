@@ -43,7 +43,7 @@ pub use set_lua::SET_LUA;
 pub use setnx_watch::SETNX_WATCH;
 pub use two_keys::TWO_KEYS;
 
-/// Those that a client can wait for, the module's own last.
+/// Ways with waiting, the module's own last.
 pub const LOCKS: &[&Rival] = &[
     &SET_LUA,
     &SETNX_WATCH,

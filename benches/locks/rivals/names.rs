@@ -10,7 +10,7 @@ pub struct Names {
     /// 36 characters, as a UUID has.
     pub token: String,
     pub lease_ms: String,
-    /// The same in seconds, for those that can only count in them.
+    /// The same in seconds, for ways without milliseconds.
     pub lease_seconds: String,
     /// Digests of the rival's scripts, in its order.
     pub scripts: Rc<[String]>,
@@ -27,7 +27,7 @@ impl Names {
         }
     }
 
-    /// The names of lock number `index`, whose lease outlasts the workload.
+    /// The names of lock number `index`; its lease outlasts the workload.
     pub fn numbered(index: usize, scripts: &Rc<[String]>) -> Names {
         Names::new(format!("lock:{index:07}"), index, LEASE_MS, scripts)
     }

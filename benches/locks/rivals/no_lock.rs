@@ -1,4 +1,4 @@
-//! What any pair costs at least: two commands that do nothing, and two that keep a key without asking whose it is.
+//! The least that any pair costs: two commands that do nothing, and two that keep a key without checking its owner.
 
 use support::Reply;
 
@@ -21,7 +21,7 @@ pub const PING: Rival = Rival {
 
 pub const SET_DEL: Rival = Rival {
     name: "SET NX PX, DEL",
-    how: "no lock: the DEL frees whoever holds it by then",
+    how: "no lock: the DEL also frees a later holder",
     order: Order::Luck,
     probe: &[],
     scripts: &[],

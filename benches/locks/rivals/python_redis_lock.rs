@@ -1,7 +1,7 @@
-//! A lock whose release leaves a signal that waiters take with BLPOP: the way of python-redis-lock.
+//! A lock with a signal: a release leaves it, and waiters take it with BLPOP, as in python-redis-lock.
 //!
-//! BLPOP serves its callers in order, but the one that is served must still win its SET against any newcomer. The
-//! signal is deleted by the releaser right after, so that none is left over where nobody waited.
+//! BLPOP serves its callers in order, but the caller that it serves must still win its SET against any new request. The
+//! releaser deletes the signal right after, so that none is left over if there was no waiter.
 
 use std::io;
 

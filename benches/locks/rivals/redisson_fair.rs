@@ -1,7 +1,7 @@
 //! Redisson's fair lock: beside the hash a list of the waiters and a sorted set of when each is given up.
 //!
-//! A release publishes on the channel of the first waiter alone, so each waiter has a channel of its own. Waiters that
-//! have been away for longer than the wait time of five minutes are dropped by whoever comes next.
+//! A release publishes on the channel of the first waiter alone, so each waiter has a channel of its own. The next
+//! request drops waiters that have been away for longer than the wait time of five minutes.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

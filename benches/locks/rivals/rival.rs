@@ -9,12 +9,12 @@ use super::locker::{ClientConfig, Opening};
 use super::names::Names;
 use crate::server::Server;
 
-/// Whom a free lock goes to.
+/// The order in which a free lock is granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Whoever asked first.
+    /// The earliest request is granted.
     Queue,
-    /// Whoever happens to ask at the right moment.
+    /// Any request at the right moment is granted.
     Luck,
 }
 
@@ -44,7 +44,7 @@ pub struct Pair {
 /// A rival that the server can run, and the digests of its scripts there.
 pub type Ready = (&'static Rival, Rc<[String]>);
 
-/// Those of `rivals` that the server can run, and the names of the others.
+/// The ways of `rivals` that the server can run, and the names of the others.
 pub fn prepare(server: &mut Server, rivals: &[&'static Rival]) -> io::Result<(Vec<Ready>, Vec<&'static str>)> {
     let mut ready = Vec::new();
     let mut missing = Vec::new();

@@ -1,4 +1,4 @@
-//! A lock object with two keys, the lock and beside it who holds it, each checked by GET, polled at 1 ms.
+//! A lock object with two keys, the lock and beside it the owner, each checked by GET, polled at 1 ms.
 //!
 //! The check and the deletion are separate commands: what happens between them is this lock's known weakness.
 

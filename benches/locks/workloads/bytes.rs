@@ -40,8 +40,8 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Replication and AOF bytes per pair",
         "A server with a replica in sync and the append-only file switched on; 5,000 uncontended pairs each, keys of \
-         12 bytes and owners of 36. The offset counts what replicas are sent, the size what the file grows by, and \
-         commands are those that the replica has run.",
+         12 bytes and owners of 36. The offset counts the bytes sent to replicas, the size the growth of the file, \
+         and commands what the replica has run.",
         &["way", "replicated, to SET NX PX + DEL", "replicated bytes", "AOF bytes", "replicated commands"],
     );
     let builder = plan.with_floor();

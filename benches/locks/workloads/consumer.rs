@@ -1,4 +1,4 @@
-//! Who is told of what changes.
+//! The consumers of effects.
 
 use std::io;
 use std::time::Duration;

@@ -29,9 +29,9 @@ const COLUMNS: &[&str] = &[
 
 const METHOD: &str =
     "48 connections take and free one lock over and over, each waiting for its replies. A hand-off is \
-    a grant to another client than before: a poller that frees the lock and takes it again at once, past everybody who \
-    sleeps, has a grant but hands nothing over. Commands are those that clients send, polls included. The ways take \
-    turns on one server; figures are medians over the rounds.";
+    a grant to another client than before: a poller that frees the lock and takes it again at once, past all \
+    sleeping clients, has a grant but hands nothing over. Commands are counted as clients send them, polls included. \
+    The ways take turns on one server; figures are medians over the rounds.";
 
 /// Every round of one way.
 struct Rounds {

@@ -43,7 +43,7 @@ const WATCH: usize = 4;
 
 const WAYS: [Way; 5] = [
     Way {
-        name: "SET, whoever holds",
+        name: "SET, without a check of the holder",
         round_trips: 1,
         script: None,
         push: |pipeline, _, data, _| pipeline.push(&["SET", data, "value"]),
@@ -85,7 +85,7 @@ const WAYS: [Way; 5] = [
 const TARGETS: &[(&str, usize, f64)] =
     &[("LOCK.EXEC to the script that compares", LUA, 0.5), ("LOCK.EXEC to WATCH, GET, MULTI, EXEC", WATCH, 0.75)];
 
-/// The lock of those that keep the token in a string.
+/// The string key of ways that keep the token in a string.
 fn string_of(lock: &str) -> String {
     format!("string:{lock}")
 }

@@ -17,7 +17,7 @@ enum Goal {
     AtMost(f64),
     /// Of the ratio of the floor, which is measured in the same rounds.
     OfTheFloor(f64),
-    /// On Redis 7, and on later servers, whose scripts are cheaper.
+    /// On Redis 7, and on later servers, which have cheaper scripts.
     OfScripts(f64, f64),
     /// Shown for comparison.
     None,
@@ -157,7 +157,7 @@ pub fn beside_floor(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// A server with the module and the floor, and who consumes its effects.
+/// A server with the module and the floor, and a consumer of its effects.
 struct Subject {
     server: Server,
     _replica: Option<Server>,

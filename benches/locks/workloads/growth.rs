@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const FLOOR: &str = "two PINGs by each connection in turn";
 const NESTED: &str = "LOCK, each waiter holds another lock";
 
-/// Whose cost a curve shows; a way is named by its place among those that the server can run.
+/// The subject of a curve; a way is named by its place among the ways that the server can run.
 enum Who {
     Floor,
     Clients(usize),
@@ -53,12 +53,11 @@ impl Curve {
 pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Growth: many waiters on one lock",
-        "So many clients wait for one lock; the holder gives it back at once and queues again. The floor is what the \
-         same number of connections costs a server to which each in turn sends PING, twice: kernel and caches, no \
-         lock. Where each waiter holds another lock as well, for which nobody waits, the search for a deadlock has \
-         more to look at. Sizes take turns; ratios are taken within a round. The floor and LOCK have several rounds, \
-         the others one, each \
-         on a server of its own, which has a minute for it.",
+        "The given number of clients wait for one lock; the holder gives it back at once and queues again. The floor \
+         is what the same number of connections costs a server to which each in turn sends PING, twice: kernel and \
+         caches, no lock. Where each waiter holds another lock as well, which has no waiters, the search for a \
+         deadlock has more to inspect. Sizes take turns; ratios are taken within a round. The floor and LOCK have \
+         several rounds, the others one, each on a server of its own, which has a minute for it.",
         &["way", "waiters", "CPU to the fewest waiters", "server CPU µs per hand-off", "hand-offs/s"],
     );
     // A connection here is one there, and Redisson's clients have two.
@@ -153,8 +152,8 @@ pub fn waiters(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// The same on a server of its own, which is ended when that takes too long: thousands who block on one list may keep
-/// a server busy for many minutes.
+/// The same on a server of its own, which is ended if that takes too long: thousands of clients blocked on one list may
+/// keep a server busy for many minutes.
 fn apart(plan: &Plan, rival: &'static Rival, contention: Contention) -> io::Result<Option<Outcome>> {
     let mut server = Server::start(&plan.builder)?;
     within(LIMIT, &mut server, |server| {

@@ -57,7 +57,7 @@ const WAYS: &[&Rival] = &[
 
 const WAYS_WITH_EFFECTS: &[&Rival] = &[&rivals::LOCK, &rivals::RFLOOR, &rivals::SET_DEL, &rivals::SET_LUA];
 
-/// Whose instructions, to whose, and at most how much of them.
+/// Two ways and a bound on the ratio of their instructions.
 const TARGETS: &[(&Rival, &Rival, f64)] = &[
     (&rivals::LOCK, &rivals::FLOOR, 1.04),
     (&rivals::LOCK, &rivals::DELIFEQ, 1.04),
@@ -127,7 +127,7 @@ fn least_of(servers: usize, count: impl Fn() -> io::Result<Pairs> + Sync) -> io:
     })
 }
 
-/// What one waiter costs everybody else, while it is there and after that.
+/// The cost of one waiter to all other clients, while it is there and after that.
 fn taxes(quiet: &Builder, section: &mut Section) -> io::Result<()> {
     let mut counter = Counter::start(quiet)?;
     hold(&mut counter.server)?;

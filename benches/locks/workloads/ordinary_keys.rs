@@ -1,4 +1,4 @@
-//! (8) What the module costs those who do not use it: DEL and EXPIRE of ordinary keys on a server full of locks.
+//! (8) The cost of the module to clients that do not use it: DEL and EXPIRE of ordinary keys on a server full of locks.
 
 use std::io;
 use std::ops::Range;
@@ -106,7 +106,7 @@ fn compare(ours: &mut Side, bare: &mut Side, pipelines: &[Pipeline; 3], rounds: 
     let mut readings: [Readings; 3] = Default::default();
     for round in 0..=rounds {
         for (pipeline, readings) in pipelines.iter().zip(&mut readings) {
-            // Who goes first alternates, or the second would always find a warmer client.
+            // The first side alternates, or the second would always find a warmer client.
             let (one, other) = if round % 2 == 0 {
                 let one = ours.spend(pipeline)?;
                 (one, bare.spend(pipeline)?)
@@ -123,7 +123,7 @@ fn compare(ours: &mut Side, bare: &mut Side, pipelines: &[Pipeline; 3], rounds: 
     Ok(readings)
 }
 
-/// One server and those who keep it busy.
+/// One server and the clients that keep it busy.
 struct Side {
     server: Server,
     client: Connection,

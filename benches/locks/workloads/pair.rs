@@ -33,8 +33,8 @@ const PAIRS: &[&Rival] = &[
     &rivals::REDISSON_FAIR,
 ];
 
-/// What is to be reached: whose pair, to whose, and at most how much of it. What LOCK may cost beside SET + DEL,
-/// DELIFEQ and the Lua mutex follows from the floor, and is with it.
+/// The targets: two ways and a bound on the ratio of their pairs. The bounds of LOCK to SET + DEL, DELIFEQ and the Lua
+/// mutex follow from the floor, and stand there.
 const TARGETS: &[(&str, &Rival, &Rival, f64)] = &[
     ("mutex pair to SET + Lua release", &rivals::LOCK, &rivals::SET_LUA, 0.43),
     ("reentrant pair to the Lua hash pair", &rivals::RLOCK, &rivals::LUA_HASH, 0.22),

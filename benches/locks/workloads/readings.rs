@@ -16,7 +16,7 @@ pub struct Readings {
     pub us: Vec<f64>,
 }
 
-/// Each way once in every round; and the names of those that the server cannot run.
+/// Each way once in every round; and the names of the ways that the server cannot run.
 pub fn in_turn(
     server: &mut Server,
     rivals: &[&'static Rival],

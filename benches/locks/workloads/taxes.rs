@@ -1,4 +1,4 @@
-//! (11) What one client that waits costs everybody else on the server.
+//! (11) The cost of one waiter to all other clients of the server.
 
 use std::io;
 use std::path::Path;
@@ -66,8 +66,8 @@ pub fn push_pair(pipeline: &mut Pipeline, rival: &Rival, index: usize, scripts: 
     pipeline.append(&pair.release);
 }
 
-/// A lock that is held without end, for which a client may wait. It is there before anybody waits: a database that is
-/// empty between two pairs is not searched by the server.
+/// A lock that is held without end, for a client to wait for. It exists before the first waiter: if the database were
+/// empty between two pairs, the server would not search it.
 pub fn hold(server: &mut Server) -> io::Result<()> {
     server.must(&["CONFIG", "SET", "lock.keep-place", "0"])?;
     server.must(&["LOCK.ACQUIRE", "waited-for", "holder", "PERSIST"]).map(drop)
@@ -107,7 +107,7 @@ pub fn of_one_waiter(plan: &Plan) -> io::Result<Section> {
         &["µs with", "µs without"],
     ];
     let mut section = Section::new(
-        "Tax: one waiter, and everybody else",
+        "Tax: one waiter, and all other clients",
         "Two servers with the module run the same commands in turn, in pipelines; figures are server CPU. Then one \
          client waits for a lock on one of the servers, and both run the commands once more; and again when that \
          client and the lock are gone. The ratio is how that server changed against the other, over several pairs of \
@@ -139,10 +139,10 @@ pub fn of_one_waiter(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// What one task costs on a server on which somebody waits, a reading for each pair of servers.
+/// The cost of one task on a server with a waiter, a reading for each pair of servers.
 #[derive(Default)]
 struct Tax {
-    /// How the server changed against the other one while somebody waited.
+    /// How the server changed against the other one beside the waiter.
     beside: Vec<f64>,
     /// And after that.
     after: Vec<f64>,
@@ -224,7 +224,7 @@ fn compare(
     let mut readings: [[Vec<f64>; 2]; TASKS.len()] = Default::default();
     for round in 0..=rounds {
         for (pipeline, readings) in pipelines.iter().zip(&mut readings) {
-            // Who goes first alternates.
+            // The first side alternates.
             for turn in 0..2 {
                 let which = (round + turn) % 2;
                 let us = sides[which].spend(pipeline)?;

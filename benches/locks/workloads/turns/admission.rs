@@ -40,7 +40,7 @@ pub fn wait_for_limit(server: &mut Server, n: usize) -> io::Result<Connection> {
     })
 }
 
-/// One more, whose limit admits all of them.
+/// One more request, with a limit that admits all of them.
 pub fn raise(server: &mut Server, n: usize) -> io::Result<()> {
     let limit = (n + 2).to_string();
     server.must(&[&["SEM.ACQUIRE", "narrow", "newest", "LIMIT", &limit], &NOTIFIED[..]].concat()).map(drop)
@@ -64,7 +64,7 @@ pub fn leases_end(server: &mut Server, n: usize) -> io::Result<Held> {
 
 /// Lets the leases of [`waited_for`] end at the instant that is returned, in ms since the epoch.
 pub fn end_together(server: &mut Server, n: usize) -> io::Result<u64> {
-    // Whole seconds; those that it takes to set the deadlines must have passed by then.
+    // Whole seconds; setting the deadlines must be over by then.
     let until = (now_ms(server)? / 1000 + 2) * 1000;
     let words = until.to_string();
     each(server, n, |pipeline, index| pipeline.push(&["PEXPIREAT", &index.to_string(), &words]))?;
@@ -78,10 +78,10 @@ pub fn now_ms(server: &mut Server) -> io::Result<u64> {
     Ok(number(0) * 1000 + number(1) / 1000)
 }
 
-/// The server becomes a replica, and nobody waits any more.
+/// The server becomes a replica, and its waiters are sent away.
 pub fn demote(server: &mut Server, n: usize) -> io::Result<Held> {
     let (_holders, _waiters) = waited_for(server, FIRST, n)?;
-    // Nobody listens there.
+    // No primary listens there.
     let demotion = ["REPLICAOF", "127.0.0.1", "1"];
     let is_over = |server: &mut Server| Ok(server.info_number("lock", "lock_waiters")? == 0.0);
     watch(server, |server| server.must(&demotion).map(drop), is_over)

@@ -1,4 +1,4 @@
-//! Clients that are blocked, and those of BLPOP.
+//! Clients blocked by the module, and by BLPOP.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use async_io::block_on;
 use support::Connection;
 
 use super::sessions::{session, watch_end};
-use super::setup::{block_on_list, block_on_lock, each, hold, nobody_is_blocked, settle, watch};
+use super::setup::{block_on_list, block_on_lock, each, hold, no_client_is_blocked, settle, watch};
 use crate::server::Server;
 use crate::watch::{Held, Watch};
 
@@ -36,7 +36,7 @@ fn close_all(server: &mut Server, clients: Vec<Connection>) -> io::Result<Held> 
     if start.elapsed() > SLEEP {
         return Err(io::Error::other("the clients took longer to close than the server slept"));
     }
-    settle(server, nobody_is_blocked)?;
+    settle(server, no_client_is_blocked)?;
     let mut held = watch.longest()?;
     held.clock = held.clock.saturating_sub(SLEEP);
     Ok(held)
@@ -45,7 +45,7 @@ fn close_all(server: &mut Server, clients: Vec<Connection>) -> io::Result<Held> 
 pub fn overwrite(server: &mut Server, n: usize) -> io::Result<Held> {
     server.must(&["LOCK.ACQUIRE", "lock", "holder", "PX", "600000"])?;
     let _clients = block_on_lock(server, n, |_| "lock".to_owned())?;
-    watch(server, |server| server.must(&["SET", "lock", "value"]).map(drop), nobody_is_blocked)
+    watch(server, |server| server.must(&["SET", "lock", "value"]).map(drop), no_client_is_blocked)
 }
 
 /// One RPUSH that serves all of them.
@@ -53,24 +53,24 @@ pub fn push_one_list(server: &mut Server, n: usize) -> io::Result<Held> {
     let _clients = block_on_list(server, n, |_| "list".to_owned())?;
     let values = vec!["value"; n];
     let push = [&["RPUSH", "list"], &values[..]].concat();
-    watch(server, |server| server.must(&push).map(drop), nobody_is_blocked)
+    watch(server, |server| server.must(&push).map(drop), no_client_is_blocked)
 }
 
 pub fn flush(server: &mut Server, n: usize) -> io::Result<Held> {
     let _holders = each(server, n, |pipeline, index| hold(pipeline, &index.to_string(), "holder"))?;
     let _clients = block_on_lock(server, n, |index| index.to_string())?;
-    watch(server, |server| server.must(&["FLUSHALL"]).map(drop), nobody_is_blocked)
+    watch(server, |server| server.must(&["FLUSHALL"]).map(drop), no_client_is_blocked)
 }
 
 pub fn waited_session_ends(server: &mut Server, n: usize) -> io::Result<Held> {
     let session = session(server, n, "600000")?;
     let _clients = block_on_lock(server, n, |index| format!("own:{index}"))?;
-    watch_end(server, session, nobody_is_blocked)
+    watch_end(server, session, no_client_is_blocked)
 }
 
 /// One script that serves each at a list of its own.
 pub fn push_many_lists(server: &mut Server, n: usize) -> io::Result<Held> {
     const PUSH: &str = "for i = 0, ARGV[1] - 1 do redis.call('RPUSH', 'list:' .. i, 'value') end";
     let _clients = block_on_list(server, n, |index| format!("list:{index}"))?;
-    watch(server, |server| server.must(&["EVAL", PUSH, "0", &n.to_string()]).map(drop), nobody_is_blocked)
+    watch(server, |server| server.must(&["EVAL", PUSH, "0", &n.to_string()]).map(drop), no_client_is_blocked)
 }

@@ -1,4 +1,4 @@
-//! Requests for which the module has to look at many others: searches for a deadlock, and who is passed.
+//! Requests for which the module inspects many others: searches for a deadlock, and owners that may pass.
 
 use std::io;
 
@@ -70,7 +70,7 @@ pub fn upgrade_to_write(server: &mut Server, n: usize) -> io::Result<Held> {
     upgrade(server, n, |pipeline, _, reader| queue(pipeline, &["RWLOCK.ACQUIRE", "elsewhere", reader, "WRITE"]))
 }
 
-/// An owner that is waited for asks to write what n readers hold, who wait for something else.
+/// A waited-for owner asks to write a lock with n readers, which wait for something else.
 fn upgrade(server: &mut Server, n: usize, wait: impl Fn(&mut Pipeline, usize, &str)) -> io::Result<Held> {
     server.must(&["LOCK.ACQUIRE", "mine", "writer", "PX", "600000"])?;
     server.must(&[&["LOCK.ACQUIRE", "mine", "somebody"], &NOTIFIED[..]].concat())?;

@@ -101,7 +101,7 @@ pub fn holds(server: &mut Server, key: &str, owner: &str) -> io::Result<bool> {
     Ok(matches!(server.must(&["LOCK.HELD", key, owner])?, Reply::Array(_)))
 }
 
-pub fn nobody_is_blocked(server: &mut Server) -> io::Result<bool> {
+pub fn no_client_is_blocked(server: &mut Server) -> io::Result<bool> {
     Ok(server.info_number("clients", "blocked_clients")? == 0.0)
 }
 
@@ -113,7 +113,7 @@ pub fn spent(server: &mut Server, work: impl FnOnce(&mut Server) -> io::Result<f
     Ok(Held { cpu: Some(Duration::from_secs_f64(us / 1e6 / units)), clock: start.elapsed().div_f64(units) })
 }
 
-/// The database of everybody who chooses none.
+/// The default database.
 pub const FIRST: &str = "0";
 
 /// As many locks, each held and waited for, in a database of the server.
