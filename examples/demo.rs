@@ -118,7 +118,7 @@ impl Way {
     }
 }
 
-/// Right only while nobody else does the same: the stock may change between the read and the sale.
+/// Right only if no other client does the same: the stock may change between the read and the sale.
 fn buy_if_any_left(client: &mut Connection, buyer: &str) -> RedisResult<()> {
     let left: i64 = client.get(STOCK)?;
     if left > 0 {

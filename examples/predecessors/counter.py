@@ -1,4 +1,4 @@
-"""A counter: whoever raises it to 1 has the lock, everybody else takes the own count away again.
+"""A counter: the client that raises it to 1 has the lock, all others take their own count away again.
 
 Known failure: **it is never acquired.** It compares the counter with "1". redis-py answers with bytes unless the client
 was made with decode_responses=True, and b"1" is not "1": every buyer polls for ever, and no error tells why.

@@ -1,4 +1,4 @@
-"""counter.py on redislock. The server decides and answers who holds the lock; no reply is compared by the program.
+"""counter.py on redislock. The server decides and names the holder; no reply is compared by the program.
 
 Clients with and without decode_responses may share it. A waiter is queued and woken in turn: nobody polls.
 """

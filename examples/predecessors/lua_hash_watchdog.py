@@ -83,7 +83,7 @@ class ReentrantLock:
 
 
 def tickets_left(client: redis.Redis, lock: ReentrantLock) -> int:
-    """Also called by who holds the lock already: hence a reentrant one."""
+    """Also called while the lock is held: hence a reentrant one."""
     lock.acquire()
     left = TICKETS - client.llen(SOLD)
     lock.release()

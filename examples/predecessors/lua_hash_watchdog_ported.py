@@ -14,7 +14,7 @@ LEASE_S = 30.0
 
 
 def tickets_left(client: redis.Redis, lock: redislock.RLock) -> int:
-    """Also called by who holds the lock already: hence a reentrant one."""
+    """Also called while the lock is held: hence a reentrant one."""
     lock.acquire()
     left = TICKETS - client.llen(SOLD)
     lock.release()

@@ -36,7 +36,7 @@ def pay(buyer: str) -> None:
 
 
 def sell(program: str, port: int) -> List[str]:
-    """Run the sale; the buyers who were told that they have a ticket."""
+    """Run the sale; returns the buyers with a ticket, by the replies that they read."""
     client = redis.Redis(port=port)
     client.delete(SOLD, LOCK)
     client.close()
