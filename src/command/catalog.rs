@@ -22,9 +22,9 @@ pub enum Action {
     Held,
     /// LOCK.EXEC: runs a command only while a token holds a lock.
     Exec,
-    /// LOCK.INFO: who holds a lock.
+    /// LOCK.INFO: the holders of a lock.
     Info,
-    /// LOCK.WAITERS: who waits for a lock.
+    /// LOCK.WAITERS: the waiters for a lock.
     Waiters,
     /// LOCK.SCAN: which locks a database has.
     Scan,

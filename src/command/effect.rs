@@ -1,5 +1,5 @@
-//! An effect as replicas and the append-only file get it: `LOCK.APPLY key …`. Who holds a lock, until when, with which
-//! fence; never a request.
+//! An effect as replicas and the append-only file get it: `LOCK.APPLY key …`. The holders of a lock, their deadlines
+//! and fences; never a request.
 //!
 //! | effect                                    | meaning                                                    |
 //! | ----------------------------------------- | ---------------------------------------------------------- |
@@ -16,8 +16,8 @@
 //! | `HOLD owner "kind limit holds reads fence lease until"` | a hold as 0.1.0 wrote it: read for ever, never sent |
 //!
 //! `lease` and `until` in ms, -1 for never; a mutex' holder replaces the one before. When the last holder goes, the
-//! server's own `DEL` is sent. Effects are applied as they come: whoever applies them judges nothing and reads no
-//! clock. But what they say may be anything, because files may be: only what some lock can hold is decoded.
+//! server's own `DEL` is sent. Effects are applied as they come, without a decision or a reading of the clock. But they
+//! may come from a damaged file: only holds that some lock can have are decoded.
 //!
 //! A hold is one argument, because each argument costs the server as much as all of these numbers cost us. It is text,
 //! because it is read when something went wrong: out of an append-only file, or by MONITOR on a replica. The letter
@@ -249,7 +249,7 @@ mod tests {
         (Family::Semaphore, b'n'),
     ];
 
-    /// A lock of any family, held by one owner as somebody can hold it.
+    /// A lock of any family with one holder, in any state that requests can bring about.
     fn held() -> impl Strategy<Value = (FamilyAndLimit, Holder)> {
         let owner = prop_oneof![prop::collection::vec(any::<u8>(), 1..60), Just(vec![b' '; MAX_OWNER])];
         let ms = || prop_oneof![Just(-1), 1..=9i64, 1..=i64::MAX, Just(i64::MAX)];

@@ -1,6 +1,6 @@
 //! Every error reply. The words are API: a code in capitals, then a sentence that says what to do.
 //!
-//! An outcome that is no error is not turned into one here, and no error into an outcome.
+//! An outcome that is no error is not turned into an error here, nor an error into an outcome.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -32,7 +32,7 @@ impl ErrorReply {
     }
 }
 
-/// An unknown option, one that lacks its value or is given twice, options that exclude each other. In Redis's words.
+/// An unknown option, an option without its value or given twice, options that exclude each other. In Redis's words.
 pub const SYNTAX: ErrorReply = ErrorReply::of("ERR syntax error");
 /// In Redis's words.
 pub const NOT_AN_INTEGER: ErrorReply = ErrorReply::of("ERR value is not an integer or out of range");
@@ -66,7 +66,7 @@ pub const BAD_NUMKEYS: ErrorReply = ErrorReply::of("ERR numkeys should be betwee
 pub const TOO_MANY_NUMKEYS: ErrorReply = ErrorReply::of("ERR Number of keys can't be greater than number of args");
 /// The keys of MLOCK are distinct.
 pub const KEY_TWICE: ErrorReply = ErrorReply::of("ERR a key is named twice");
-/// A script has no connection of its own, nor has what a module calls.
+/// A script has no connection of its own, nor has a command called by a module.
 pub const NO_CONNECTION: ErrorReply =
     ErrorReply::of("ERR SESSION and NOTIFY are not allowed in scripts and in calls by modules");
 /// A client sent LOCK.APPLY.
@@ -77,12 +77,12 @@ pub const NOT_HELD: ErrorReply =
     ErrorReply::of("NOTHELD this token does not hold the lock, so the command did not run: acquire the lock again");
 /// LOCK.EXEC within LOCK.EXEC.
 pub const EXEC_WITHIN_EXEC: ErrorReply = ErrorReply::of("ERR LOCK.EXEC cannot run LOCK.EXEC");
-/// The name of LOCK.EXEC's command has a NUL, as no command's has.
+/// The name of LOCK.EXEC's command has a NUL, which no command's name has.
 pub const UNKNOWN_COMMAND: ErrorReply = ErrorReply::of("ERR unknown command");
-/// The reply of LOCK.EXEC's command cannot be told by the client's protocol.
-pub const UNTELLABLE: ErrorReply =
-    ErrorReply::of("ERR the command ran, but its reply cannot be told in RESP2: use HELLO 3");
-/// The module's state is in use: a command inside a callback inside a command. The one answer of every command.
+/// The reply of LOCK.EXEC's command cannot be encoded in the client's protocol.
+pub const NOT_IN_PROTOCOL: ErrorReply =
+    ErrorReply::of("ERR the command ran, but its reply cannot be encoded in RESP2: use HELLO 3");
+/// The module's state is in use: a command inside a callback inside a command. Every command answers so.
 pub const BUSY: ErrorReply = ErrorReply::of("ERR the module is busy with another request");
 /// A panic.
 pub const INTERNAL_ERROR: ErrorReply = ErrorReply::of("ERR internal error of redis-lock, see the server's log");
@@ -131,10 +131,10 @@ pub const CHANNEL_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT the channel of NO
 /// A number of log entries below -1, or no number. In Redis's words.
 pub const BAD_LOG_COUNT: ErrorReply = ErrorReply::of("ERR count should be greater than or equal to -1");
 
-/// How many bytes of a name an error repeats.
+/// The length to which an error cuts a name.
 const MAX_QUOTED: usize = 48;
 
-/// How many edges of a deadlock an error names.
+/// The most edges of a deadlock that an error names.
 const MAX_EDGES: usize = 8;
 
 /// A lease that is not positive or too long: `ERR invalid expire time in 'lock.acquire' command`, as `SET` says it.
@@ -161,8 +161,8 @@ pub(crate) fn wrong_arity(command: &str) -> ErrorReply {
     ErrorReply::made(format!("ERR wrong number of arguments for '{}' command", command.to_ascii_lowercase()))
 }
 
-/// What LOCK.EXEC answers where the server has refused to run the command in words that are about modules; `None`: its
-/// words are good for clients too. The command has not run.
+/// The error of LOCK.EXEC if the server has refused to run the command, with an error about modules; `None`: the
+/// server's error suits clients too. The command has not run.
 pub fn refused_by_server(words: &[u8]) -> Option<ErrorReply> {
     let words = std::str::from_utf8(words).ok()?;
     // Redis 7.0. Later servers say NOPERM themselves.
@@ -228,7 +228,7 @@ fn wrong_kind(family: Family) -> ErrorReply {
 }
 
 /// The cycle, edge by edge: the last waits for the first. An edge on a key that the caller may not read is counted
-/// only: LOCK.INFO would not tell it who holds that key or waits for it either.
+/// only: LOCK.INFO would not show it the key's holders and waiters either.
 #[cold]
 pub fn deadlock(edges: &[Edge], may_read: impl Fn(&[u8]) -> bool) -> ErrorReply {
     let next = edges.iter().cycle().skip(1);
@@ -248,7 +248,7 @@ pub fn deadlock(edges: &[Edge], may_read: impl Fn(&[u8]) -> bool) -> ErrorReply 
     ErrorReply::made(format!("DEADLOCK waiting would never end: {}", parts.join(", ")))
 }
 
-/// A name as an error, or a line in the server's log, repeats it: escaped, quoted and cut.
+/// A name in an error, or in a line of the server's log: escaped, quoted and cut.
 pub struct Quoted<'a>(pub &'a [u8]);
 
 impl fmt::Display for Quoted<'_> {
@@ -288,7 +288,7 @@ mod tests {
             (NOT_HELD, "NOTHELD this token does not hold the lock, so the command did not run: acquire the lock again"),
             (EXEC_WITHIN_EXEC, "ERR LOCK.EXEC cannot run LOCK.EXEC"),
             (UNKNOWN_COMMAND, "ERR unknown command"),
-            (UNTELLABLE, "ERR the command ran, but its reply cannot be told in RESP2: use HELLO 3"),
+            (NOT_IN_PROTOCOL, "ERR the command ran, but its reply cannot be encoded in RESP2: use HELLO 3"),
             (BUSY, "ERR the module is busy with another request"),
             (INTERNAL_ERROR, "ERR internal error of redis-lock, see the server's log"),
             (WRONG_TYPE, "WRONGTYPE Operation against a key holding the wrong kind of value"),

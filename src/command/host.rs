@@ -1,5 +1,5 @@
-//! What a command needs of the place where it runs, beside what the rules need of it ([`lock::host`]): the caller, the
-//! settings, keys to read, a turn of the rules.
+//! The environment of a command, beside the environment of the rules ([`lock::host`]): the caller, the settings, keys
+//! to read, a turn of the rules.
 //!
 //! The server is one host, the simulated server of the tests another. A command never knows which.
 
@@ -21,7 +21,7 @@ use crate::name::Prefix;
 use crate::parse::{Argument, LeaseSettings, ScanCommand};
 use crate::reply::ReplyWriter;
 
-/// A running command: what is written goes to its caller. Copies are the same command.
+/// A running command: replies written to it go to its caller. Copies are the same command.
 pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// An argument, as the host has it.
     type Argument: Argument<'a>;
@@ -53,7 +53,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// Checks several keys of one command: in a cluster they share a slot, which this node has.
     ///
     /// # Errors
-    /// They do not.
+    /// They do not share one, or this node does not have it.
     fn check_slots(self, keys: &[Self::Argument]) -> Result<(), ErrorReply>;
 
     /// Whether keys and channels have slots, and these two have different ones.
@@ -71,7 +71,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// The time of a decision.
     fn now(self) -> Now;
 
-    /// The short road of a request for one key, as [`LockManager::acquire_alone`]. `None`: nothing was changed.
+    /// The fast path of a request for one key, as [`LockManager::acquire_alone`]. `None`: nothing was changed.
     fn acquire_alone(
         self,
         key: Self::Argument,
@@ -79,7 +79,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
         session: Option<ClientId>,
     ) -> Option<Result<Grant, KeyError>>;
 
-    /// The short road of a release of one key, as [`LockManager::release_alone`]. `None`: nothing was changed.
+    /// The fast path of a release of one key, as [`LockManager::release_alone`]. `None`: nothing was changed.
     fn release_alone(self, key: Self::Argument, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>>;
 
     /// A turn of the rules for a command with these keys. `waiter`: how its caller waits, if it may.
@@ -108,10 +108,10 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// As [`CommandHost::decide`].
     fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply>;
 
-    /// False where the rules know of no waiter and no session: the key tells all.
+    /// False if the rules know of no waiter and no session: then the key has everything to know.
     fn has_more_than_keys(self) -> bool;
 
-    /// Whether this connection ends with the turn, though no event has told of it.
+    /// Whether this connection ends with the turn, before the event of its end.
     fn is_closing(self, client: ClientId) -> bool;
 
     /// Reads a key of the command. `None`: it is free, or has expired.
@@ -138,7 +138,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// LOCK.EXEC: runs the command behind the lock's key and token, if the token holds the lock.
     ///
     /// # Errors
-    /// NOTHELD; what else keeps the command from running.
+    /// NOTHELD, or another error because of which the command did not run.
     fn exec(self, args: &'a [Self::Argument]) -> Result<(), ErrorReply>;
 }
 
@@ -166,7 +166,7 @@ pub struct KeyArguments<'k, A> {
     pub names: &'k [&'k [u8]],
 }
 
-/// The caller of a command whose request may be queued.
+/// A command with a request that may be queued.
 #[derive(Clone, Copy, Debug)]
 pub struct NewWaiter<'k, A> {
     /// The owner of the request.

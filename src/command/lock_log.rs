@@ -1,5 +1,5 @@
-//! What LOCK.LOG tells: the newest entries, in memory, as SLOWLOG keeps them. Their number is bounded by
-//! lock.log-max-len, and what they hold by the lengths of names: an owner has at most 1,024 bytes and is kept whole,
+//! The entries of LOCK.LOG: the newest ones, in memory, as SLOWLOG keeps them. Their number is bounded by
+//! lock.log-max-len, and their size by the lengths of names: an owner has at most 1,024 bytes and is kept whole,
 //! because LOCK.BREAK and LOCK.CANCEL take it; of a key's name as much is kept.
 
 use std::collections::VecDeque;
@@ -13,16 +13,16 @@ use crate::reply::{LogEntry, LogEvent};
 /// So many bytes of a key's name are kept.
 const MOST_OF_KEY: usize = 1024;
 
-/// What is to be an entry.
+/// A new entry.
 #[derive(Debug)]
 pub struct NewEntry<'a> {
     /// When it happened.
     pub time: Timestamp,
-    /// What.
+    /// The event.
     pub event: LogEvent,
-    /// To which key.
+    /// Its key.
     pub key: KeyRef<'a>,
-    /// Who held or asked.
+    /// The holder, or the owner of the request.
     pub owner: &'a Owner,
     /// How long it was held or waited for, in milliseconds.
     pub ms: u64,
@@ -41,7 +41,7 @@ pub struct LockLog {
 }
 
 impl LockLog {
-    /// Adds an entry; of more than `max_len` the oldest go.
+    /// Adds an entry; the oldest beyond `max_len` go.
     pub fn add(&mut self, entry: NewEntry<'_>, max_len: usize) {
         let NewEntry { time, event, key, owner, ms, waiters, client } = entry;
         let (client, address) = client.map_or((None, String::new()), |(client, address)| (Some(client), address));

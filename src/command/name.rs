@@ -4,7 +4,7 @@ use std::fmt;
 
 use lock::value::claim::Family;
 
-/// What stands before the dot of a command's name. `LOCK` and `MLOCK` are about locks of one family.
+/// The part of a command's name before the dot. `LOCK` and `MLOCK` are about locks of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
     /// Mutex.
@@ -35,7 +35,7 @@ impl Prefix {
         matches!(self, Prefix::Mlock)
     }
 
-    /// Which argument is the first key, the command's name being argument 0.
+    /// The index of the first key argument; the command's name is argument 0.
     pub const fn first_key_argument(self) -> usize {
         if self.takes_several_keys() {
             2
@@ -56,7 +56,7 @@ impl Prefix {
     }
 }
 
-/// What stands behind the dot, where the prefixes have the same commands.
+/// The part of a command's name behind the dot, where the prefixes have the same commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// `X.ACQUIRE`.

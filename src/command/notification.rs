@@ -1,4 +1,4 @@
-//! What is published to a waiter that does not block (`NOTIFY channel`): one JSON object.
+//! The message published to a waiter that does not block (`NOTIFY channel`): one JSON object.
 
 use base64::Engine;
 use serde::ser::{SerializeMap, Serializer};
@@ -9,9 +9,9 @@ use lock::value::claim::InvalidClaim;
 use lock::value::outcome::KeyError;
 use lock::value::slots::Slot;
 
-/// The JSON that tells how a request for `key` by `token` ended:
-/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…,"slot":…}`, fence and holds only when granted, the slot where
-/// it was asked for; the fence also when done.
+/// The outcome of a request for `key` by `token` as JSON:
+/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…,"slot":…}`. Fence and holds only when granted, the fence also
+/// when done, the slot if the request asked for one.
 pub fn message(key: &[u8], token: &[u8], outcome: WaitOutcome) -> Vec<u8> {
     let (fence, holds, slot) = match outcome {
         WaitOutcome::Granted { fence, holds, slot } => (Some(fence.get()), Some(holds), slot.map(Slot::number)),

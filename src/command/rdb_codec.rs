@@ -1,4 +1,4 @@
-//! A lock as bytes: in an RDB file, in a `DUMP`, nowhere else. What comes back may be anything.
+//! A lock as bytes: in an RDB file and in a `DUMP`. The bytes to decode may be anything.
 //!
 //! The form is serde's with postcard: variable-length integers, no pointers, no lengths that are trusted.
 //!
@@ -17,7 +17,7 @@ use lock::value::rebuild::FamilyAndLimit;
 use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
-/// The version that the server keeps with each value. Raise it when the form changes, and read the old ones still.
+/// The version that the server keeps with each value. Raise it when the form changes, and go on reading the old ones.
 pub const VERSION: i32 = 0;
 
 #[derive(Serialize, Deserialize)]
@@ -76,8 +76,8 @@ impl From<StoredFamily> for Family {
     }
 }
 
-/// The lock as bytes; `None` for one that nobody holds, which is saved as none. Only a bug leaves such a lock, in the
-/// middle of a hand-off, and it must not keep a server from loading everything else.
+/// The lock as bytes; `None` for a lock without holders, which has no stored form. Only a bug leaves such a lock, in
+/// the middle of a hand-off, and it must not keep a server from loading everything else.
 pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     let FamilyAndLimit { family, limit } = lock.family_and_limit().filter(|_| !lock.is_vacant())?;
     let holds = lock.stored_holds();
@@ -101,8 +101,8 @@ pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     }
 }
 
-/// The lock that these bytes are, if they are one to the last byte. No bytes are a lock that nobody holds: its key is
-/// removed in the next turn.
+/// Decodes the lock, if the bytes are one to the last byte. No bytes are a lock without holders: its key is removed in
+/// the next turn.
 pub fn decode(bytes: &[u8]) -> Option<Lock> {
     if bytes.is_empty() {
         return Some(Lock::Vacant);
@@ -238,7 +238,7 @@ mod tests {
 
     /// A bug leaves them: what is saved of them has to be loaded with everything else.
     #[test]
-    fn what_nobody_holds_any_more_is_saved_as_nothing_and_can_be_loaded() {
+    fn a_lock_without_holders_is_saved_as_nothing_and_can_be_loaded() {
         let mut readers = lock(Claim::ReadWrite(Mode::Read, Count::Step(2)), 2);
         for owner in readers.owners().cloned().collect::<Vec<_>>() {
             readers.evict(owner.as_bytes());

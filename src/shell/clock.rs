@@ -1,22 +1,22 @@
-//! The two clocks: the wall clock, by which the server expires keys and so leases end, and the one that nobody sets.
+//! The two clocks: the wall clock, by which the server expires keys and so leases end, and the monotonic clock.
 
 use lock::value::time::{Instant, Now, Timestamp};
 
 use super::ffi::time as ffi;
 use super::main_state::{Turn, MAIN};
 
-/// By so much the difference of the clocks may change without anybody having set one: each is cut to a millisecond, and
-/// the server may be held up between two readings. What is less adds up until it is more.
+/// The difference of the clocks may change by so much although none was set: each is cut to a millisecond, and the
+/// server may be held up between two readings. Smaller changes add up until they are above it.
 const TOLERANCE_MS: u64 = 20;
 
-/// After so long a turn is over: what is left goes on in the next.
+/// After so long a turn is over: the rest of the work goes on in the next.
 const TURN_US: u64 = 1_000;
 
-/// The least that a turn has, however much those before it have taken: nothing starves.
+/// The least time of a turn, however much the turns before it have taken: nothing starves.
 const LEAST_US: u64 = 200;
 
-/// Of the time between two turns so many parts make up for one part of the turns before: several commands and the timer
-/// in one round of the server's event loop share a turn's time, or little more.
+/// A pause between turns makes up for a turn of a quarter of its length: several commands and the timer in one round of
+/// the server's event loop share a turn's time, or little more.
 const PAUSE_FOR_ONE: u64 = 4;
 
 /// The clock is read after so many units of work, each of which takes some microseconds.
@@ -25,7 +25,7 @@ const UNITS_A_READING: u32 = 4;
 /// What a round of the server's event loop takes at most where it is busy, scripts and the like aside.
 const ROUND_US: u64 = 20_000;
 
-/// At the module's start: from now on it is noticed when the wall clock is set.
+/// At the module's start: from now on changes of the wall clock are noticed.
 pub fn start() {
     was_set();
 }
@@ -36,14 +36,14 @@ pub fn now() -> Now {
     Now::by(wall_us, ffi::monotonic_us).within(is_turn_over)
 }
 
-/// Whoever removes a key without a turn: what is over by this time has expired. The server's own expiry does not go by
-/// the time of a decision, which lags by as much as a round of the event loop takes; and of thousands of grants in one
-/// round the last have fences that are ahead of it.
+/// For a key that is removed without a turn: a lock with an earlier deadline has expired. The server's own expiry does
+/// not go by the time of a decision, which lags by as much as a round of the event loop takes; and of thousands of
+/// grants in one round the last have fences that are ahead of it.
 pub fn of_expiry() -> Now {
     Now::by(|| ffi::wall_ms() * 1_000 + ROUND_US, ffi::monotonic_us)
 }
 
-/// A turn begins that [`end_turn`] ends; when.
+/// Begins a turn, which [`end_turn`] ends; returns the time.
 pub fn begin_turn() -> u64 {
     let now_us = ffi::monotonic_us();
     let turn = MAIN.clock.turn.get().after_pause(now_us);
@@ -51,7 +51,7 @@ pub fn begin_turn() -> u64 {
     now_us
 }
 
-/// It has ended; when.
+/// Ends the turn; returns the time.
 pub fn end_turn() -> u64 {
     let now_us = ffi::monotonic_us();
     let turn = MAIN.clock.turn.get();
@@ -69,7 +69,7 @@ impl Turn {
     }
 }
 
-/// Whether a turn is over in which so many units of work were done. The first of them begins one that nobody has begun.
+/// Whether a turn is over in which so many units of work were done. The first of them begins one if none has begun.
 fn is_turn_over(units: u32) -> bool {
     let turn = MAIN.clock.turn.get();
     if units == 1 {
@@ -82,7 +82,7 @@ fn is_turn_over(units: u32) -> bool {
     units % UNITS_A_READING == 0 && ffi::monotonic_us() >= turn.ends_us
 }
 
-/// Whether so much time has passed since now, to be asked after each unit of work.
+/// Whether so much time has passed since the call; to be asked after each unit of work.
 pub fn over_after(us: u64) -> impl FnMut() -> bool {
     let ends_us = ffi::monotonic_us() + us;
     let mut units = 0;
@@ -92,24 +92,24 @@ pub fn over_after(us: u64) -> impl FnMut() -> bool {
     }
 }
 
-/// What was done in this turn costs the server so much when the turn is over: that counts too.
+/// Work of this turn costs the server so much more when the turn is over: that counts too.
 pub fn shorten_turn(us: u64) {
     let turn = MAIN.clock.turn.get();
     MAIN.clock.turn.set(Turn { ends_us: turn.ends_us.saturating_sub(us), ..turn });
 }
 
-/// The clock that nobody sets.
+/// The monotonic clock.
 pub fn instant() -> Instant {
     Instant::from_ms(ffi::monotonic_us() / 1000)
 }
 
-/// Milliseconds until the wall clock reaches this point, if nobody sets it. In a script or a transaction the time of a
+/// Milliseconds until the wall clock reaches this point, unless it is set. In a script or a transaction the time of a
 /// decision stands still; this does not.
 pub fn ms_until(timestamp: Timestamp) -> u64 {
     timestamp.ms_since(Timestamp::from_ms(ffi::wall_ms()))
 }
 
-/// Whether somebody has set the wall clock since this was asked last.
+/// Whether the wall clock was set since the last call.
 pub fn was_set() -> bool {
     let ahead_ms = ffi::wall_ms().wrapping_sub(ffi::monotonic_us() / 1000) as i64;
     let before = MAIN.clock.ahead_ms.get();

@@ -1,4 +1,4 @@
-//! What happens where nothing may be written or decided: callbacks note it, and the next turn applies it.
+//! Changes that callbacks see and may not act upon: they note them, and the next turn applies them.
 
 use lock::key::{ClientId, Key, RequestId};
 use lock::manager::occurrence::EndedBy;
@@ -10,14 +10,14 @@ use lock::value::time::Instant;
 use super::ffi::blocked::BlockedId;
 use super::slots::Slots;
 
-/// Something that happened.
+/// A noted change.
 #[derive(Debug)]
 pub enum Event {
     /// The key was removed, replaced or renamed; the latest fence of the lock that it held.
     KeyRemoved(Key, Fence),
-    /// The lock that has gone from the key was held by this owner the last, since the grant with this fence.
+    /// A lock has gone from the key; its latest holder, the fence of that grant, and the reason.
     HoldRemoved(Key, Owner, Fence, EndedBy),
-    /// The server has evicted the key, which this owner held, since the grant with this fence.
+    /// The server has evicted the key; its latest holder, and the fence of that grant.
     Evicted(Key, Owner, Fence),
     /// RESTORE has brought a lock to the key.
     KeyTouched(Key),
@@ -33,11 +33,11 @@ pub enum Event {
     SlotsLeft(Slots),
     /// The connection has ended.
     ClientGone(ClientId),
-    /// The reply that it was granted the lock was given to the client, which may yet be closed in this turn.
+    /// The grant was written as a reply to the client, which may yet be closed in this turn.
     GrantTold(ClientId, RequestId),
-    /// The client had gone before that.
+    /// The client had gone before its grant was written.
     GrantUndelivered(RequestId),
-    /// The turn of the server in which grants were told is over.
+    /// The turn of the server in which grants were sent is over.
     TurnOver,
     /// `CLIENT UNBLOCK` has answered the blocked client.
     Unblocked(BlockedId),
@@ -49,10 +49,10 @@ pub enum Event {
     Began {
         /// When.
         since: Instant,
-        /// `lock.grace` as it was then: a change afterwards begins none.
+        /// `lock.grace` at that time: a later change begins no grace.
         grace_ms: u64,
     },
-    /// Somebody has set the wall clock.
+    /// The wall clock was set.
     ClockSet,
     /// A setting was changed.
     Configured,

@@ -1,5 +1,5 @@
-//! Figures of the last one to two minutes, in bounded memory: how long waits and holds lasted, and turns at most. And
-//! how often the log tells of one kind of thing.
+//! Figures of the last one to two minutes, in bounded memory: durations of waits and holds, the longest turn. And the
+//! pace of log lines of one kind.
 
 use hdrhistogram::Histogram;
 use lock::value::time::Instant;
@@ -9,7 +9,7 @@ const WINDOW_MS: u64 = 60_000;
 
 /// Something that gathers figures and can be emptied.
 pub trait Figures {
-    /// As if nothing had been gathered.
+    /// Empties it.
     fn clear(&mut self);
 }
 
@@ -22,7 +22,7 @@ pub struct Windows<F> {
 }
 
 impl<F: Figures> Windows<F> {
-    /// Two that are empty.
+    /// Two empty windows.
     pub const fn new(current: F, previous: F) -> Windows<F> {
         Windows { current, previous, began: Instant::START }
     }
@@ -58,7 +58,7 @@ impl<F: Figures> Windows<F> {
 pub struct Max(pub u64);
 
 impl Max {
-    /// One more of them.
+    /// Adds a number.
     pub fn add(&mut self, number: u64) {
         self.0 = self.0.max(number);
     }
@@ -76,13 +76,13 @@ const LONGEST_MS: u64 = 31_536_000_000;
 /// Percentiles are exact to one in a hundred. One histogram takes 16 KB then.
 const DIGITS: u8 = 2;
 
-/// What is told of them, in ms; 0 of none.
+/// Percentiles in ms; 0 without samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Percentiles {
     pub p50: u64,
     pub p99: u64,
     pub p999: u64,
-    /// Exact.
+    /// The exact maximum.
     pub max: u64,
 }
 
@@ -109,12 +109,12 @@ impl Figures for Gathered {
 }
 
 impl Durations {
-    /// None yet.
+    /// No durations yet.
     pub const fn new() -> Durations {
         Durations(None)
     }
 
-    /// One more.
+    /// Adds a duration.
     pub fn add(&mut self, now: Instant, ms: u64) {
         let windows = self.0.get_or_insert_with(|| Windows::new(Gathered::new(), Gathered::new()));
         let gathered = windows.current(now);
@@ -122,14 +122,14 @@ impl Durations {
         gathered.max.add(ms);
     }
 
-    /// Of the last one to two minutes.
+    /// Percentiles of the last one to two minutes.
     pub fn percentiles(&mut self, now: Instant) -> Percentiles {
         let Some(windows) = self.0.as_mut() else { return Percentiles::default() };
         let [current, previous] = windows.both(now);
         let mut all = current.histogram.clone();
         all.add(&previous.histogram).expect("both have the same bounds");
         let max = current.max.0.max(previous.max.0);
-        // The histogram tells the upper end of a range.
+        // The histogram has the upper end of a range.
         let at = |quantile| if all.is_empty() { 0 } else { all.value_at_quantile(quantile).min(max) };
         Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max }
     }
@@ -138,7 +138,7 @@ impl Durations {
 /// Milliseconds between two lines of one kind.
 const BETWEEN_MS: u64 = 1_000;
 
-/// Of lines of one kind: when its last line was, and what was left out since.
+/// The pace of one kind of line: the time of its last line, and how many were left out since.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     last: Option<Instant>,
@@ -146,7 +146,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// There was none yet.
+    /// There was no line yet.
     pub const NEVER: Pace = Pace { last: None, left_out: 0 };
 
     /// How many were left out before this line; `None`: it is left out too.

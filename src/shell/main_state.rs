@@ -1,8 +1,8 @@
-//! What the module remembers beside [`State`](super::state::State): all that callbacks of the server reach while a turn
-//! has the state borrowed, and what commands ask before they borrow it. Here is what is remembered; the rooms that are
-//! named decide what it means.
+//! What the module remembers beside [`State`](super::state::State): everything that callbacks of the server reach while
+//! a turn has the state borrowed, and that commands check before they borrow it. This file has the data; the named
+//! rooms give it its meaning.
 //!
-//! What is a `static` elsewhere is a table, a setting whose address the server has, or known to other threads.
+//! Any other `static` is a table, a setting whose address the server has, or known to other threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -44,8 +44,8 @@ pub struct MainState {
     pub key_events: KeyEvents,
     pub figures: Figures,
     pub exec: Exec,
-    /// Connections, by the last digits of their ids. Ids are never used again: what was a connection is one, or has
-    /// ended and asks no more.
+    /// Known connections, by the last digits of their ids. Ids are never used again: a known connection is still one,
+    /// or has ended and sends no more.
     pub connections: [Cell<Option<ClientId>>; KNOWN_CONNECTIONS],
     /// To be called at the moment when all databases are empty.
     pub all_flushed: Cell<fn()>,
@@ -54,37 +54,38 @@ pub struct MainState {
 /// So many connections are remembered.
 pub const KNOWN_CONNECTIONS: usize = 256;
 
-/// So many kinds of lines in the server's log are paced.
+/// The number of kinds of log lines with a pace.
 pub const PACED_LINES: usize = 7;
 
 /// What callbacks have noted: `background/events`.
 pub struct Noted {
     pub events: RefCell<VecDeque<Event>>,
-    /// What every command asks: whether there are events, and whether it has to take the long road for another reason.
+    /// What every command checks: whether there are events, and whether it has to take the slow path for another
+    /// reason.
     pub unrest: Cell<u8>,
     /// A request waits, a hold is bound to a connection, or a grant is on its way.
-    pub concern_anybody: Cell<bool>,
+    pub has_waiters_or_sessions: Cell<bool>,
     /// A lock has several holders.
-    pub concern_several: Cell<bool>,
+    pub has_shared_locks: Cell<bool>,
 }
 
 /// `clock`.
 pub struct Clock {
     pub turn: Cell<Turn>,
-    /// By how many milliseconds the wall clock was ahead of the other when it was looked at last, or set last.
+    /// By how many milliseconds the wall clock was ahead of the monotonic clock when it was read last.
     pub ahead_ms: Cell<Option<i64>>,
 }
 
-/// The turn that runs, or the last one. In microseconds of the clock that nobody sets.
+/// The turn that runs, or the last one. In microseconds of the monotonic clock.
 #[derive(Clone, Copy)]
 pub struct Turn {
     /// `None` between turns.
     pub began_us: Option<u64>,
-    /// When its time is over.
+    /// When the turn's time is over.
     pub ends_us: u64,
-    /// When the last one has ended.
+    /// When the last turn ended.
     pub ended_us: u64,
-    /// What the turns until then have taken that no pause has made up for.
+    /// The time of earlier turns that no pause has made up for.
     pub taken_us: u64,
 }
 
@@ -106,7 +107,7 @@ pub struct TimerSetup {
 pub struct ArmedTimer {
     pub timer: TimerId,
     pub fires: Instant,
-    /// What it fires for: no later than this, as long as the wall clock is not set.
+    /// Its deadline: it fires no later, as long as the wall clock is not set.
     pub next: NextTimer,
 }
 
@@ -114,25 +115,25 @@ pub struct ArmedTimer {
 pub struct Inspections {
     /// When the next inspection is due.
     pub due: Cell<Option<Instant>>,
-    /// Whether there was a key to inspect since the last one: where a lock goes from hand to hand the timer is not
-    /// armed anew for each waiter.
+    /// Whether there was a key to inspect since the last inspection: where a lock changes hands quickly the timer is
+    /// not armed anew for each waiter.
     pub were_needed: Cell<bool>,
 }
 
-/// Whether the module listens to the server's event loop, and for which turn: `background/turn_end`.
+/// The subscription to the server's event loop: `background/turn_end`.
 #[derive(Clone, Copy)]
 pub enum Listening {
-    /// It does not.
+    /// There is none.
     No,
-    /// The end of this turn is to be told.
+    /// The end of this turn is to be reported.
     Asked,
-    /// So many turns have ended since it was asked for.
+    /// So many turns have ended since it was used.
     Idle(u32),
 }
 
 /// `background/gate`.
 pub struct Gate {
-    /// The LOCK.APPLY that runs now is the gate's own question.
+    /// The LOCK.APPLY that runs now is the gate's own probe.
     pub is_probing: Cell<bool>,
     pub is_in_cluster: Cell<bool>,
 }
@@ -141,7 +142,7 @@ pub struct Gate {
 pub struct Stall {
     /// The last sign of life.
     pub last: Cell<Option<Instant>>,
-    /// How often one comes.
+    /// How often a sign of life comes.
     pub period_ms: Cell<u64>,
     pub replicas: Cell<usize>,
     pub noticed: Cell<Option<NoticedStall>>,
@@ -161,7 +162,7 @@ pub struct NoticedStall {
 #[derive(Clone, Copy)]
 pub struct AskedReplicas {
     pub last: Instant,
-    /// The offset of replication when they were asked first. Who has more has it since.
+    /// The offset of replication when they were asked first. A replica with a larger offset has it since.
     pub offset: i64,
 }
 
@@ -173,13 +174,13 @@ pub struct Consumers {
 
 /// Locks that the server takes from their keys: `keyspace/removals`, `background/evictions`.
 pub struct Removals {
-    /// Holds whose leases have ended with their keys.
+    /// Holds that have ended because their leases did, with their keys.
     pub expired: Cell<u64>,
     /// Locks that expired when their keys were opened in this turn.
     pub in_turn: RefCell<Vec<(Key, Owner, Fence)>>,
-    /// How many removals were told of since the last turn ended.
+    /// How many removals were logged since the last turn ended.
     pub told: Cell<usize>,
-    /// Whether the server tells of each key that it evicts.
+    /// Whether the server reports each key that it evicts.
     pub evictions_are_told: Cell<bool>,
     /// The lock that was removed last.
     pub last: RefCell<Option<(Key, Owner, Fence)>>,
@@ -189,23 +190,23 @@ pub struct Removals {
 pub struct Moved {
     /// Whether the server's events are subscribed to.
     pub is_subscribed: Cell<bool>,
-    /// From which database the key comes that MOVE moves.
+    /// The database from which MOVE takes the key.
     pub from: Cell<i32>,
 }
 
 /// How many keys hold a lock: `keyspace/held`.
 pub struct Held {
-    /// What came and went on the main thread, without the rules.
+    /// Keys that came and went on the main thread, outside the rules.
     pub here: Cell<ByFamily<i64>>,
     /// What was in memory after the last flush of all databases.
     pub flushed: Cell<ByFamily<Flushed>>,
 }
 
-/// What was in memory when all databases had been flushed.
+/// The locks in memory when all databases had been flushed.
 #[derive(Clone, Copy)]
 pub struct Flushed {
     pub locks: i64,
-    /// How many other threads had freed by then.
+    /// How many locks other threads had freed by then.
     pub freed_before: i64,
 }
 
@@ -224,7 +225,7 @@ pub struct KeyEvents {
     pub is_publishing: Cell<bool>,
 }
 
-/// What is measured: `observe`.
+/// Measured durations: `observe`.
 pub struct Figures {
     /// From queueing to the hand-off.
     pub waits: RefCell<Durations>,
@@ -234,7 +235,7 @@ pub struct Figures {
     pub lines: RefCell<[Pace; PACED_LINES]>,
 }
 
-/// What must not happen within itself: `commands/exec`.
+/// Guards against calls within a call: `commands/exec`.
 pub struct Exec {
     pub is_running: Cell<bool>,
     pub is_telling: Cell<bool>,
@@ -246,8 +247,8 @@ impl MainState {
             noted: Noted {
                 events: RefCell::new(VecDeque::new()),
                 unrest: Cell::new(0),
-                concern_anybody: Cell::new(false),
-                concern_several: Cell::new(false),
+                has_waiters_or_sessions: Cell::new(false),
+                has_shared_locks: Cell::new(false),
             },
             clock: Clock {
                 turn: Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0 }),
@@ -263,7 +264,7 @@ impl MainState {
                 replicas: Cell::new(0),
                 noticed: Cell::new(None),
             },
-            // In doubt there is one.
+            // Until consumers are counted, assume one.
             consumers: Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) },
             removals: Removals {
                 expired: Cell::new(0),

@@ -1,18 +1,18 @@
 //! What replicas and the append-only file get: effects, sent at the moment of a decision, if anything consumes them.
 //! `keyspace/received` applies them.
 //!
-//! Whether anything does, a replica, its backlog or an append-only file, is known: building an effect for nothing costs
-//! a third of a request. The answer must be exact, or replicas would miss a grant. A consumer begins at one of these
-//! moments, each is an event:
+//! Whether there is a consumer, a replica, its backlog or an append-only file, is known: building an effect for nothing
+//! costs a third of a request. The answer must be exact, or replicas would miss a grant. A consumer begins at one of
+//! these moments, each is an event:
 //! - A replica's first synchronization and the start of an append-only file begin with a snapshot by a forked child:
 //!   whatever was not sent before the fork is in the snapshot. A replica that synchronizes partially needs the backlog
 //!   of an earlier one, which counts as a consumer.
 //! - `CONFIG SET appendonly yes`, a promotion, the end of loading.
 //!
 //! Consumers are counted again only at these events. One goes without any: a backlog that no replica reads is freed
-//! after `repl-backlog-ttl`, and one that a start from an RDB file made is freed after the server has told the end of
-//! loading. So where only a backlog counts, the server's cron looks again. In a cluster, where slots are moved by
-//! streams of effects too, somebody always counts as consuming.
+//! after `repl-backlog-ttl`, and a backlog made by a start from an RDB file is freed after the server has reported the
+//! end of loading. So where only a backlog counts, the server's cron checks again. In a cluster, where slots are moved
+//! by streams of effects too, effects always count as consumed.
 
 use command::effect::{encode_hold, APPLY};
 use lock::value::lock::Lock;
@@ -25,12 +25,12 @@ use crate::shell::ffi::server::info_field;
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 
-/// From where the keyspace is written.
+/// The origin of a change of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A client's command: the server has accepted a write, in this database.
     Command,
-    /// The timer: nobody has accepted anything, any database.
+    /// The timer: no client's write was accepted, any database.
     Timer,
 }
 
@@ -42,7 +42,7 @@ pub fn send_hold(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock, owner: &
     }
 }
 
-/// Out of line: its room on the stack is not for those who send nothing.
+/// Out of line: its stack frame would burden requests that send nothing.
 #[inline(never)]
 fn encode_and_send(ctx: Ctx<'_>, key: Str<'_>, lock: &Lock, owner: &[u8], key_until: Deadline) {
     let Some(hold) = lock.hold(owner, key_until) else { return };
@@ -92,8 +92,8 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Whether an effect has to be sent. Where nobody consumes it, none is built: the server only counts the change, for
-/// its save points. For a timer's change it has no call that only counts: there the effect is what is counted.
+/// Whether an effect has to be sent. Without a consumer none is built: the server only counts the change, for its save
+/// points. For a timer's change it has no call that only counts: there the effect is what is counted.
 #[inline]
 fn is_consumed(ctx: Ctx<'_>, scope: Scope) -> bool {
     if scope == Scope::Timer || is_consumed_at_all() {
@@ -119,7 +119,7 @@ pub fn count_consumers(ctx: Ctx<'_>) {
     MAIN.consumers.is_any.set(is_told || is_backlog);
 }
 
-/// The server's cron: what goes without an event is looked for.
+/// The server's cron: checks for consumers that go without an event.
 pub fn cron(ctx: Ctx<'_>) {
     if MAIN.consumers.is_backlog_only.get() {
         count_consumers(ctx);

@@ -66,11 +66,11 @@ struct Settings {
     max_waiters_per_key: Setting,
     /// ms that a request keeps its place while its client is away.
     keep_place: Setting,
-    /// ms after every start and promotion during which nobody new is granted anything.
+    /// ms after every start and promotion during which a key is granted only to owners that hold it already.
     grace: Setting,
-    /// ms; what is held longer goes into LOCK.LOG; 0: nothing.
+    /// ms; a hold that lasts longer goes into LOCK.LOG; 0: none.
     log_hold: Setting,
-    /// ms; what is waited for longer goes into LOCK.LOG; 0: nothing.
+    /// ms; a wait that lasts longer goes into LOCK.LOG; 0: none.
     log_wait: Setting,
     /// Entries of LOCK.LOG.
     log_max_len: Setting,
@@ -116,8 +116,7 @@ impl Settings {
 /// is being loaded.
 ///
 /// # Errors
-/// An argument is no name of a setting, or its value is missing or none that the setting takes; or a value from
-/// elsewhere is none.
+/// An argument is not the name of a setting, or its value is missing or invalid; or a value from elsewhere is invalid.
 pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<(), String> {
     for (name, value) in arguments {
         let is_taken = |text: &String| {
@@ -178,13 +177,13 @@ pub fn grace_ms() -> u64 {
     SETTINGS.grace.get()
 }
 
-/// What requests are parsed under.
+/// The settings under which requests are parsed.
 #[inline]
 pub fn leases() -> LeaseSettings {
     LeaseSettings { default_ms: SETTINGS.default_lease.get(), max_ms: SETTINGS.max_lease.get() }
 }
 
-/// What the rules are told.
+/// The settings of the rules.
 pub fn limits() -> Limits {
     Limits {
         max_waiters: SETTINGS.max_waiters.count(),

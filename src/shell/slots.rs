@@ -1,17 +1,17 @@
-//! A cluster's slots: which one a key has, and sets of them.
+//! A cluster's slots: the slot of a key, and sets of slots.
 
 use std::fmt;
 
 /// So many slots has a cluster.
 const COUNT: usize = 16_384;
 
-/// The slot of a key, as the cluster specification has it: the CRC16 (XMODEM) of the key's hash tag. The server is not
-/// asked: Redis 7.0 has no function for it, but a command, which `rename-command` can take away.
+/// The slot of a key, as the cluster specification has it: the CRC16 (XMODEM) of the key's hash tag. Computed here: in
+/// Redis 7.0 only a command answers it, which `rename-command` can take away.
 pub fn slot_of(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % COUNT as u16
 }
 
-/// What is between the first `{` and the next `}`, if there is anything; otherwise the whole key.
+/// The bytes between the first `{` and the next `}`, if there are any; otherwise the whole key.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let position = |bytes: &[u8], searched| bytes.iter().position(|byte| *byte == searched);
     let tag = position(key, b'{').and_then(|open| {
@@ -22,7 +22,7 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
-    /// What a byte changes in the sum.
+    /// The CRC of each byte.
     const OF_BYTE: [u16; 256] = {
         let mut of_byte = [0; 256];
         let mut byte = 0;
@@ -53,14 +53,14 @@ impl Slots {
         Slots(Box::new([0; COUNT / 64]))
     }
 
-    /// Adds a slot; a number that no slot has is left out.
+    /// Adds a slot; an invalid number is left out.
     pub fn add(&mut self, slot: u16) {
         if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
             *word |= 1 << (slot % 64);
         }
     }
 
-    /// Whether the slot is among them.
+    /// Whether the slot is in the set.
     pub fn contains(&self, slot: u16) -> bool {
         self.0.get(usize::from(slot / 64)).is_some_and(|word| word & 1 << (slot % 64) != 0)
     }

@@ -1,8 +1,8 @@
-//! What happens when the module is loaded.
+//! Loads the module.
 //!
 //! A load that fails leaves nothing behind: the server forgets what was registered with it, but Redis 7.0 goes on to
-//! call the module for events, and no server stops its timers. So what may be refused comes first, events come last,
-//! and no timer is armed: a server that does not like the settings unloads the module right after this.
+//! call the module for events, and no server stops its timers. So steps that may be refused come first, events come
+//! last, and no timer is armed: a server that does not like the settings unloads the module right after this.
 
 use std::ffi::{c_int, CStr};
 
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 }
 
 /// # Safety
-/// To be called by the server only, before it unloads the module: Redis 8 after a MODULE LOADEX whose settings the
+/// To be called by the server only, before it unloads the module: Redis 8 after a MODULE LOADEX with settings that the
 /// module does not have. MODULE UNLOAD is refused, because there is a data type.
 #[no_mangle]
 #[allow(non_snake_case)]
@@ -113,23 +113,23 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks for commands of the server's own that `rename-command` can take away.
+/// Looks for commands of the server that `rename-command` can take away.
 ///
 /// # Errors
-/// One is not there; why the module needs it.
+/// One is missing; the error says why the module needs it.
 fn find_commands(ctx: Ctx<'_>) -> Result<(), String> {
     let knows = |command: &str| {
         let words = [command, "key"].map(|word| OwnedStr::new(word.as_bytes()));
         !keys_of(ctx, &[words[0].as_str(), words[1].as_str()]).is_empty()
     };
-    // DEL is how replicas and the append-only file learn of a release, and of leases that the server ends; a server
-    // that does not know it reads no append-only file that has one. So no effect of our own in its place would do.
+    // Replicas and the append-only file learn by DEL of a release, and of leases that the server ends; a server without
+    // DEL reads no append-only file that has one. So an effect of our own would not help.
     if !knows("DEL") {
         return Err("the server does not know DEL (rename-command), by which a release is replicated: \
                     use ACL rules instead of rename-command"
             .into());
     }
-    // How a command with several keys finds out whether they are all here, while their slot moves.
+    // A command with several keys finds out by EXISTS whether they are all here, while their slot moves.
     if gate::is_in_cluster() && !knows("EXISTS") {
         return Err("the server does not know EXISTS (rename-command), which a cluster needs for several keys: \
                     use ACL rules instead of rename-command"

@@ -20,13 +20,13 @@ use super::{clock, settings};
 pub struct State {
     /// The rules.
     pub manager: LockManager,
-    /// Those whose requests are queued.
+    /// The clients of queued requests.
     pub clients: WaitingClients,
-    /// What LOCK.LOG tells.
+    /// The entries of LOCK.LOG.
     pub log: LockLog,
 }
 
-/// What the timer's turn takes for events at most. A command applies all that are left.
+/// The most time that the timer's turn takes for events. A command applies all that are left.
 const EVENTS_US: u64 = 3_000;
 
 static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(None));
@@ -49,8 +49,8 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     }
     let result = work(state, now);
     mem::forget(unless_over);
-    events::set_concern_anybody(state.manager.concerns_anybody());
-    events::set_concern_several(state.manager.knows_several_holders());
+    events::set_has_waiters_or_sessions(state.manager.concerns_anybody());
+    events::set_has_shared_locks(state.manager.knows_several_holders());
     Some(result)
 }
 
@@ -72,10 +72,10 @@ pub fn apply_events() -> bool {
     !events::is_any()
 }
 
-/// The state, if nobody uses it, no event waits to be applied, and nobody observes.
+/// The state, if it is not borrowed, no event waits to be applied, and nothing is observed.
 #[inline(always)]
 pub fn at_rest(step: Step) -> Option<RefMut<'static, State>> {
-    if !events::are_at_rest(step) {
+    if !events::allow_fast_path(step) {
         return None;
     }
     RefMut::filter_map(STATE.try_borrow_mut().ok()?, Option::as_mut).ok()
@@ -92,7 +92,7 @@ pub fn peek<R>(inspect: impl FnOnce(&State) -> R) -> Option<R> {
     STATE.try_borrow().ok()?.as_ref().map(inspect)
 }
 
-/// Whether a turn is on: what calls back now was caused by the module itself. Before the first turn none is.
+/// Whether a turn runs: then a callback was caused by the module itself. Before the first turn none does.
 pub fn is_in_use() -> bool {
     STATE.try_borrow().is_err()
 }
@@ -115,7 +115,7 @@ impl State {
             Event::DbFlushed(db) => manager.db_flushed(db),
             Event::DbsSwapped(one, other) => manager.dbs_swapped(one, other),
             Event::DbChanged(db) => manager.db_changed(db),
-            // If the slots are back by now, whoever asks again finds them here.
+            // If the slots are back by now, new requests find them here.
             Event::SlotsLeft(slots) => {
                 manager.slots_left(|key: KeyRef<'_>| slots.contains(slot_of(key.name)));
             }
@@ -128,7 +128,7 @@ impl State {
             Event::TurnOver => clients.turn_over(manager),
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),
             Event::Disconnected(blocked) => clients.disconnected(manager, now, blocked),
-            // The server has unblocked the blocked clients itself, or has not: both are met.
+            // The server may have unblocked the blocked clients itself: `demote` handles both cases.
             Event::Demoted => manager.demote(),
             Event::Configured => {
                 set_limits(manager);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn callbacks_note_everything_after_a_turn_that_panicked_until_the_next_is_over() {
         let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-        let concerned = || (events::concern_anybody(), events::concern_several());
+        let concerned = || (events::has_waiters_or_sessions(), events::has_shared_locks());
         borrow(|_, _| ());
         assert_eq!(concerned(), (false, false), "nobody waits");
         catch_unwind(|| borrow(|_, _| panic!("planted"))).expect_err("it panics");

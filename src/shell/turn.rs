@@ -1,5 +1,5 @@
 //! One turn of the rules: borrows the state, opens the keyspace, decides, arms the timer. Every command that decides,
-//! and the timer, take this road.
+//! and the timer, go through here.
 
 use std::cell::RefMut;
 use std::ffi::c_void;
@@ -72,18 +72,19 @@ pub fn of_command<'c, R>(
     Ok(result)
 }
 
-/// The turn of a command with one key that may meet nobody: without what only others need. Only bound holds need the
-/// timer. Whoever meets somebody gets `None` before anything was changed, and begins another turn with [`of_command`].
-pub struct AloneTurn<'c> {
+/// The turn of a command with one key, without waiters, sessions or observers. Only bound holds need the timer. If
+/// there are any, it returns `None` before anything was changed, and the command begins another turn with
+/// [`of_command`].
+pub struct FastTurn<'c> {
     state: RefMut<'static, State>,
     key: CommandKey<'c>,
 }
 
-impl<'c> AloneTurn<'c> {
-    /// `None` also where events wait to be applied, or somebody observes.
+impl<'c> FastTurn<'c> {
+    /// `None` also where events wait to be applied, or requests are observed.
     #[inline(always)]
-    pub fn begin(ctx: Ctx<'c>, name: Str<'c>, step: Step) -> Option<AloneTurn<'c>> {
-        Some(AloneTurn { state: state::at_rest(step)?, key: CommandKey { ctx, name } })
+    pub fn begin(ctx: Ctx<'c>, name: Str<'c>, step: Step) -> Option<FastTurn<'c>> {
+        Some(FastTurn { state: state::at_rest(step)?, key: CommandKey { ctx, name } })
     }
 
     /// As [`LockManager::acquire_alone`].
@@ -120,7 +121,7 @@ impl<'c> AloneTurn<'c> {
 
     #[inline(always)]
     fn acquire_with(mut self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
-        let AloneTurn { key, .. } = self;
+        let FastTurn { key, .. } = self;
         // SAFETY: the state is borrowed, so no other turn has a key open.
         let open = || unsafe { key.open() };
         let granted = self.state.manager.acquire_alone(&clock::now(), key, open, request, session);
@@ -130,7 +131,7 @@ impl<'c> AloneTurn<'c> {
 
     #[inline(always)]
     fn release_with(mut self, owner: &[u8], portion: &Portion, bound: Bound) -> Option<Result<Released, KeyError>> {
-        let AloneTurn { key, .. } = self;
+        let FastTurn { key, .. } = self;
         // SAFETY: as above.
         let open = || unsafe { key.open() };
         let released = self.state.manager.release_alone(|| clock::now().us(), key, open, owner, portion);
@@ -142,7 +143,7 @@ impl<'c> AloneTurn<'c> {
     #[inline(always)]
     fn end(&mut self, bound: Bound) {
         if bound == Bound::Maybe {
-            events::set_concern_anybody(self.state.manager.concerns_anybody());
+            events::set_has_waiters_or_sessions(self.state.manager.concerns_anybody());
             schedule_and_wake(&mut self.state.manager);
         } else if events::is_any() {
             wake_in_time(&self.state.manager);
@@ -221,9 +222,9 @@ pub fn of_note(note: impl FnOnce(&mut LockManager)) {
     });
 }
 
-/// A turn of the timer: decides what no command asked for. Whatever ends a lock outside the module's own commands comes
-/// here, where writing is allowed, unless the server refuses writes at the moment; then it comes here again after a
-/// while, because no event says that a pause has ended.
+/// A turn of the timer: decides without a command. Every end of a lock outside the module's own commands is handled
+/// here, where writing is allowed. While the server refuses writes, the turn is repeated after a while, because no
+/// event reports the end of a pause.
 ///
 /// # Safety
 /// To be called by the server only, as the callback of the one timer.
@@ -235,7 +236,8 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
-        // Thousands may have happened. Nothing is decided before all of it is known, but others may come in between.
+        // There may be thousands of events. Nothing is decided before all are applied, but commands may come in
+        // between.
         if !state::apply_events() {
             timer::arm_now();
             return;
@@ -251,7 +253,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             manager.tick(&mut host);
             manager.drain(&mut host);
             if manager.has_due() && host.keys.was_refused() {
-                // Waits end in time meanwhile.
+                // Waits still end in time.
                 let retry = now.instant().plus_ms(GATE_RETRY_MS);
                 let instant = next_timer(manager).instant.map_or(retry, |next| next.min(retry));
                 timer::arm(NextTimer { instant: Some(instant), timestamp: None });
@@ -265,12 +267,12 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         drop(turn);
     });
     if played.is_none() {
-        // A bug must not keep those from their turn whom it does not concern.
+        // After a panic, re-arm the timer: other keys must still be served.
         timer::arm(NextTimer { instant: Some(clock::instant().plus_ms(GATE_RETRY_MS)), timestamp: None });
     }
 }
 
-/// Arms the timer for what is to happen next by itself.
+/// Arms the timer for the next deadline.
 fn schedule(manager: &LockManager) -> Arming {
     if manager.has_due() || events::is_any() {
         return timer::arm_now();
@@ -278,14 +280,14 @@ fn schedule(manager: &LockManager) -> Arming {
     timer::arm(next_timer(manager))
 }
 
-/// When something happens by itself, the inspections among it.
+/// The next deadline, the inspections among them.
 fn next_timer(manager: &LockManager) -> NextTimer {
     let next = manager.next_timer();
     NextTimer { instant: next.instant.into_iter().chain(inspections::due()).min(), ..next }
 }
 
-/// The same from a command, which may run just before the server sleeps, behind one for which its client was blocked,
-/// or on a thread of another module, while the server sleeps.
+/// The same from a command. It may run just before the server sleeps, behind a command with a blocked client, or on
+/// a thread of another module, while the server sleeps.
 #[inline]
 fn schedule_and_wake(manager: &mut LockManager) {
     if manager.take_sooner() || manager.has_due() || events::is_any() {
@@ -293,7 +295,7 @@ fn schedule_and_wake(manager: &mut LockManager) {
     }
 }
 
-/// Out of line: a request that meets nobody has nothing to schedule, or nothing that is sooner than before.
+/// Out of line: an uncontended request has nothing to schedule, or nothing that is sooner than before.
 #[inline(never)]
 fn wake_in_time(manager: &LockManager) {
     if schedule(manager) == Arming::Anew && (sleeps_past_new_timers() || !main_thread::is_here()) {
@@ -312,14 +314,14 @@ impl MeasuredTurn {
         MeasuredTurn { began_us: Some(clock::begin_turn()) }
     }
 
-    /// That of a command: measured where anybody waits, or something may be left to be done for one who does.
+    /// The turn of a command: measured if a request waits, or if events are left to be applied.
     fn of_command() -> MeasuredTurn {
-        let is_measured = events::concern_anybody() || events::is_any();
+        let is_measured = events::has_waiters_or_sessions() || events::is_any();
         MeasuredTurn { began_us: is_measured.then(clock::begin_turn) }
     }
 }
 
-/// It is over, also where a bug has ended it.
+/// Ends the measurement, also after a panic.
 impl Drop for MeasuredTurn {
     fn drop(&mut self) {
         let Some(began_us) = self.began_us else { return };

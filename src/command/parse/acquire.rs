@@ -18,7 +18,7 @@ use crate::name::{CommandName, Prefix, Verb};
 pub struct AcquireCommand<'a, A> {
     /// One; several, all distinct, only of MLOCK.
     pub keys: &'a [A],
-    /// Who shall hold.
+    /// The owner that shall hold.
     pub token: Token<'a>,
     /// What it shall hold.
     pub claim: Claim,
@@ -28,7 +28,7 @@ pub struct AcquireCommand<'a, A> {
     pub wait: WaitOptions,
 }
 
-/// Who shall hold.
+/// The owner that shall hold.
 #[derive(Clone, Copy, Debug)]
 pub enum Token<'a> {
     /// The client named it.
@@ -54,7 +54,7 @@ impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
     /// Reads the arguments; `args[0]` is the command's name.
     ///
     /// # Errors
-    /// The error reply of the first argument that is wrong, then of what is wrong with all of them together.
+    /// The error reply of the first wrong argument, then of arguments that are wrong together.
     #[inline(always)]
     pub fn parse(prefix: Prefix, args: &'a [A], settings: LeaseSettings) -> Result<AcquireCommand<'a, A>, ErrorReply> {
         let command = CommandName { prefix, verb: Verb::Acquire };

@@ -1,8 +1,8 @@
 //! An argument of a command, as the server has it or as bytes.
 
-/// An argument of a command. Asking the server for the bytes of one is a call, so each is read where it is needed.
+/// An argument of a command. Reading its bytes is a call of the server, so each is read where it is needed.
 pub trait Argument<'a>: Copy {
-    /// What the client sent.
+    /// The bytes that the client sent.
     fn bytes(self) -> &'a [u8];
 }
 

@@ -1,4 +1,4 @@
-//! `LOCK.BREAK key [OWNER owner]`: whose holds are ended.
+//! `LOCK.BREAK key [OWNER owner]`: the holders to remove.
 
 use lock::manager::release::Whose;
 
@@ -8,8 +8,8 @@ use crate::errors::{self, ErrorReply};
 /// Reads the arguments from index 2 on.
 ///
 /// # Errors
-/// Anything but nothing or `OWNER owner`; what is no owner.
-pub fn whose_holds<'a>(args: &[&'a [u8]]) -> Result<Whose<'a>, ErrorReply> {
+/// Any arguments other than `OWNER owner`; an invalid owner.
+pub fn broken_holders<'a>(args: &[&'a [u8]]) -> Result<Whose<'a>, ErrorReply> {
     match args.get(2..) {
         None | Some([]) => Ok(Whose::Everybody),
         Some([option, name]) if option.eq_ignore_ascii_case(b"OWNER") => Ok(Whose::Owner(owner(name)?.as_bytes())),
@@ -23,16 +23,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_s_holds_are_ended_or_those_of_one_owner() {
-        assert_eq!(whose_holds(&words("LOCK.BREAK k")), Ok(Whose::Everybody));
-        assert_eq!(whose_holds(&words("LOCK.BREAK k OWNER a")), Ok(Whose::Owner(b"a")));
-        assert_eq!(whose_holds(&words("lock.break k owner owner")), Ok(Whose::Owner(b"owner")));
+    fn all_holds_are_ended_or_one_owners() {
+        assert_eq!(broken_holders(&words("LOCK.BREAK k")), Ok(Whose::Everybody));
+        assert_eq!(broken_holders(&words("LOCK.BREAK k OWNER a")), Ok(Whose::Owner(b"a")));
+        assert_eq!(broken_holders(&words("lock.break k owner owner")), Ok(Whose::Owner(b"owner")));
         for line in ["LOCK.BREAK k a", "LOCK.BREAK k OWNER", "LOCK.BREAK k OWNER a OWNER a", "LOCK.BREAK k TOKEN a"] {
-            assert_eq!(whose_holds(&words(line)), Err(errors::SYNTAX), "{line}");
+            assert_eq!(broken_holders(&words(line)), Err(errors::SYNTAX), "{line}");
         }
         let too_long = [b'x'; 1025];
         for name in [&b""[..], &too_long] {
-            assert_eq!(whose_holds(&[b"LOCK.BREAK".as_slice(), b"k", b"OWNER", name]), Err(errors::BAD_OWNER));
+            assert_eq!(broken_holders(&[b"LOCK.BREAK".as_slice(), b"k", b"OWNER", name]), Err(errors::BAD_OWNER));
         }
     }
 }

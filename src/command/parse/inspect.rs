@@ -1,9 +1,9 @@
-//! `LOCK.INFO key [COUNT n]` and `LOCK.WAITERS key [COUNT n]`: how many of those who hold or wait are listed.
+//! `LOCK.INFO key [COUNT n]` and `LOCK.WAITERS key [COUNT n]`: how many holders or waiters are listed.
 
 use super::integer::integer;
 use crate::errors::{self, ErrorReply};
 
-/// So many are listed where COUNT is left out.
+/// The number listed without COUNT.
 const DEFAULT: usize = 100;
 
 /// The value of COUNT.
@@ -19,7 +19,7 @@ impl ListLength {
     /// Reads the arguments from index 2 on.
     ///
     /// # Errors
-    /// Anything but nothing or `COUNT n`; a COUNT that is no integer, or below 0.
+    /// Any arguments other than `COUNT n`; a COUNT that is no integer, or below 0.
     pub fn parse(args: &[&[u8]]) -> Result<ListLength, ErrorReply> {
         match args.get(2..) {
             None | Some([]) => Ok(ListLength::First(DEFAULT)),
@@ -34,7 +34,7 @@ impl ListLength {
         }
     }
 
-    /// Those of a list that are told.
+    /// The part of a list that is listed.
     pub fn of<I: IntoIterator>(self, list: I) -> impl Iterator<Item = I::Item> {
         let most = match self {
             ListLength::First(count) => count,

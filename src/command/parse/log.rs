@@ -4,17 +4,17 @@ use super::inspect::ListLength;
 use super::integer::integer;
 use crate::errors::{self, ErrorReply};
 
-/// So many entries are told where the number is left out.
+/// The number of entries without a count.
 const DEFAULT: usize = 10;
 
-/// What is asked of the log.
+/// A subcommand of LOCK.LOG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogCommand {
     /// Its newest entries.
     Get(ListLength),
     /// How many entries it has.
     Len,
-    /// That it forgets them.
+    /// Removes all entries.
     Reset,
 }
 
@@ -22,7 +22,7 @@ impl LogCommand {
     /// Reads the arguments from index 1 on.
     ///
     /// # Errors
-    /// In Redis's words: a subcommand that there is not, too many arguments, a number below -1, which means all.
+    /// In Redis's words: an unknown subcommand, too many arguments, a number below -1, which means all.
     pub fn parse(args: &[&[u8]]) -> Result<LogCommand, ErrorReply> {
         let [subcommand, values @ ..] = args.get(1..).unwrap_or_default() else { return Err(errors::SYNTAX) };
         let is = |word: &[u8]| subcommand.eq_ignore_ascii_case(word);

@@ -1,23 +1,4 @@
 //! Argument lists into requests.
-//!
-//! | file       | question                                                     |
-//! | ---------- | ------------------------------------------------------------ |
-//! | `acquire`  | what does `X.ACQUIRE …` ask for                              |
-//! | `release`  | what does `X.RELEASE …` give back                            |
-//! | `renew`    | what does `X.RENEW …` renew                                  |
-//! | `options`  | which options does a command take, and what are their values |
-//! | `mode`     | READ or WRITE                                                |
-//! | `lease`    | how long is a lease, and how long may it be                  |
-//! | `keys`     | which arguments are keys: `numkeys key [key …]`              |
-//! | `owner`    | is this an owner                                             |
-//! | `inspect`  | how many of those who hold or wait are listed                |
-//! | `log`      | what is asked of LOCK.LOG                                    |
-//! | `scan`     | where does LOCK.SCAN go on, and what does it list            |
-//! | `top`      | how many locks does LOCK.TOP list                            |
-//! | `breaking` | whose holds does LOCK.BREAK end                              |
-//! | `argument` | what is an argument                                          |
-//! | `integer`  | is this an integer, in Redis's sense                         |
-//! | `sample`   | what a client may send, for tests                            |
 
 mod acquire;
 mod argument;
@@ -39,7 +20,7 @@ mod top;
 
 pub use acquire::{AcquireCommand, Token, WaitOptions};
 pub use argument::Argument;
-pub use breaking::whose_holds;
+pub use breaking::broken_holders;
 pub use inspect::ListLength;
 pub use integer::integer;
 pub use keys::key_positions;

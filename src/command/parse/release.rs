@@ -18,7 +18,7 @@ use crate::name::{CommandName, Prefix, Verb};
 pub struct ReleaseCommand<'a, A> {
     /// One; several, all distinct, only of MLOCK.
     pub keys: &'a [A],
-    /// Who gives back.
+    /// The owner that gives back.
     pub owner: OwnerRef<'a>,
     /// What it gives back.
     pub portion: Portion,

@@ -15,7 +15,7 @@ use crate::name::{CommandName, Prefix, Verb};
 pub struct RenewCommand<'a> {
     /// One; several, all distinct, only of MLOCK.
     pub keys: &'a [&'a [u8]],
-    /// Whose leases.
+    /// The owner of the leases.
     pub owner: OwnerRef<'a>,
     /// `None`: of the length last given.
     pub lease: Option<Lease>,

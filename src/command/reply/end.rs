@@ -1,4 +1,4 @@
-//! How ends and renewals are told: one integer.
+//! The replies of ends and renewals: one integer.
 
 use lock::manager::departure::Cancelled;
 use lock::manager::renewal::Renewed;
@@ -8,7 +8,7 @@ use lock::value::outcome::Released;
 use super::number;
 use super::reply_writer::ReplyWriter;
 
-/// Of one key. A mutex: 1 if it was released, 0 if this owner did not hold it. Other families: the holds (of the mode)
+/// For one key. A mutex: 1 if it was released, 0 if this owner did not hold it. Other families: the holds (of the mode)
 /// or permits that remain, -1 if it did not hold it.
 #[inline]
 pub fn released(out: &mut impl ReplyWriter, family: Family, released: Released) {
@@ -21,12 +21,12 @@ pub fn released(out: &mut impl ReplyWriter, family: Family, released: Released) 
     });
 }
 
-/// Of MLOCK: how many of the keys were released.
+/// For MLOCK: how many of the keys were released.
 pub fn released_keys(out: &mut impl ReplyWriter, keys: usize) {
     out.integer(number::of_len(keys));
 }
 
-/// Of LOCK.BREAK: how many owners lost all their holds.
+/// For LOCK.BREAK: how many owners lost all their holds.
 pub fn broken(out: &mut impl ReplyWriter, owners: usize) {
     out.integer(number::of_len(owners));
 }

@@ -1,5 +1,5 @@
-//! How a grant is told: `[token, fence]` of a mutex, `[owner, fence, holds]` of the other families, and with SLOT one
-//! more: which.
+//! The reply of a grant: `[token, fence]` of a mutex, `[owner, fence, holds]` of the other families, with SLOT also the
+//! slot.
 
 use lock::host::WaitOutcome;
 use lock::value::claim::{Claim, Family};

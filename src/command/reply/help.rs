@@ -3,7 +3,7 @@
 use super::reply_writer::ReplyWriter;
 use crate::catalog::{Command, CATALOG};
 
-/// An array of status lines: a headline, then for each command its syntax and, indented, what it is for.
+/// An array of status lines: a headline, then for each command its syntax and, indented, its summary.
 pub fn help(out: &mut impl ReplyWriter) {
     out.array(1 + 2 * CATALOG.len());
     out.status("The commands of redis-lock are:");

@@ -1,6 +1,6 @@
-//! How the commands that only inspect are answered: LOCK.HELD, LOCK.INFO, LOCK.WAITERS.
+//! The replies of the commands that only inspect: LOCK.HELD, LOCK.INFO, LOCK.WAITERS.
 //!
-//! The caller gathers, and leaves out what has expired; here is only how it is written.
+//! The caller gathers the data, and leaves out expired holds; this file only writes them.
 
 use lock::key::ClientId;
 use lock::value::claim::{Claim, Family};
@@ -13,10 +13,10 @@ use lock::value::time::{Deadline, Instant, Timestamp};
 use super::number;
 use super::reply_writer::ReplyWriter;
 
-/// The time to live that LOCK.INFO tells of a key that is free, but waited for.
+/// The ttl in LOCK.INFO of a key that is free, but waited for.
 const FREE_TTL: i64 = -2;
 
-/// What LOCK.INFO tells of a key.
+/// LOCK.INFO of a key.
 #[derive(Clone, Debug)]
 pub struct LockInfo<'a> {
     /// Of the lock; of the wait queue where the key is free.
@@ -27,7 +27,7 @@ pub struct LockInfo<'a> {
     pub waiters: usize,
 }
 
-/// What LOCK.INFO tells of a lock that somebody holds.
+/// LOCK.INFO of a lock with holders.
 #[derive(Clone, Debug)]
 pub struct HeldInfo<'a> {
     /// Of the latest grant on the key.
@@ -49,10 +49,10 @@ pub struct HolderInfo<'a> {
     pub session: Option<ClientId>,
 }
 
-/// What LOCK.WAITERS tells of a queued request.
+/// A queued request in LOCK.WAITERS.
 #[derive(Clone, Debug)]
 pub struct WaiterInfo<'a> {
-    /// Who shall hold.
+    /// The owner that shall hold.
     pub owner: OwnerRef<'a>,
     /// What it shall hold.
     pub claim: Claim,
@@ -77,7 +77,7 @@ pub fn held(out: &mut impl ReplyWriter, hold: Option<&Hold<'_>>, now: Timestamp)
     out.integer(hold.until.ttl_ms(now));
 }
 
-/// LOCK.INFO: a map, or nil where nobody holds the key or waits for it. Who writes and reads has a row for each.
+/// LOCK.INFO: a map, or nil for a key without holders and waiters. Readers and writers have a row for each mode.
 pub fn info(out: &mut impl ReplyWriter, info: Option<&LockInfo<'_>>, now: Timestamp) {
     let Some(info) = info else { return out.null() };
     let FamilyAndLimit { family, limit } = info.family_and_limit;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn info_is_nil_where_nobody_holds_or_waits() {
+    fn info_is_nil_without_holders_and_waiters() {
         assert_eq!(record(|out| info(out, None, now())), [Written::Null]);
     }
 
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_in_an_empty_array() {
+    fn no_waiters_are_an_empty_array() {
         let nobody = |out: &mut Recorder| waiters(out, std::iter::empty(), Instant::from_ms(1_000_000));
         assert_eq!(record(nobody), [Written::Array(0)]);
     }

@@ -1,6 +1,6 @@
-//! How locks are listed: LOCK.SCAN, LOCK.TOP.
+//! The replies that list locks: LOCK.SCAN, LOCK.TOP.
 //!
-//! The caller finds them, and leaves out what is not to be shown; here is only how it is written.
+//! The caller finds the locks, and leaves out hidden ones; this file only writes them.
 
 use lock::value::claim::Family;
 use lock::value::owner::Owner;
@@ -10,14 +10,14 @@ use super::inspect::{integer_field, text_field};
 use super::number;
 use super::reply_writer::ReplyWriter;
 
-/// What LOCK.SCAN tells of a lock.
+/// A lock in LOCK.SCAN.
 #[derive(Clone, Debug)]
 pub struct ScannedLock {
     /// The key.
     pub key: Vec<u8>,
     /// Of the lock.
     pub family: Family,
-    /// The first holder's: the one with the smallest fence.
+    /// The first holder: the owner with the smallest fence.
     pub owner: Owner,
     /// How many hold it.
     pub holders: usize,
@@ -27,7 +27,7 @@ pub struct ScannedLock {
     pub waiters: usize,
 }
 
-/// What LOCK.TOP tells of a key that is waited for.
+/// A waited-for key in LOCK.TOP.
 #[derive(Clone, Debug)]
 pub struct TopLock<'a> {
     /// The database.
@@ -38,16 +38,16 @@ pub struct TopLock<'a> {
     pub family: Family,
     /// How many wait; a kept place is no waiter.
     pub waiters: usize,
-    /// How long the one waits that waits longest.
+    /// How long the longest wait lasts.
     pub longest_ms: u64,
-    /// Who holds it; `None`: it is free.
+    /// Its first holder; `None`: it is free.
     pub holder: Option<FirstHolder>,
 }
 
 /// The holder with the smallest fence.
 #[derive(Clone, Debug)]
 pub struct FirstHolder {
-    /// Who holds.
+    /// The holder.
     pub owner: Owner,
     /// For how long.
     pub held_ms: u64,

@@ -1,4 +1,4 @@
-//! How LOCK.LOG GET is answered: an array of maps, the newest entry first.
+//! The reply of LOCK.LOG GET: an array of maps, the newest entry first.
 
 use lock::key::ClientId;
 use lock::value::time::Timestamp;
@@ -7,7 +7,7 @@ use super::inspect::{integer_field, text_field};
 use super::number;
 use super::reply_writer::ReplyWriter;
 
-/// What an entry of the log tells of.
+/// The event of a log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEvent {
     /// A hold that lasted longer than lock.log-hold has ended.
@@ -20,14 +20,14 @@ pub enum LogEvent {
     Broken,
     /// A request was refused: its waiting would never have ended.
     Deadlock,
-    /// Nobody received a grant.
+    /// A grant that no client received.
     Undelivered,
     /// The server has evicted the key.
     Evicted,
 }
 
 impl LogEvent {
-    /// As LOCK.LOG says it.
+    /// The event's name in LOCK.LOG.
     pub const fn word(self) -> &'static str {
         match self {
             LogEvent::Hold => "hold",
@@ -48,13 +48,13 @@ pub struct LogEntry {
     pub id: u64,
     /// When it happened.
     pub time: Timestamp,
-    /// What.
+    /// The event.
     pub event: LogEvent,
-    /// In which database.
+    /// Its database.
     pub db: i32,
-    /// To which key; its name may be cut.
+    /// Its key; the name may be cut.
     pub key: Box<[u8]>,
-    /// Who held or asked.
+    /// The holder, or the owner of the request.
     pub owner: Box<[u8]>,
     /// How long it was held or waited for, in milliseconds.
     pub ms: u64,

@@ -1,4 +1,4 @@
-//! A reply writer that remembers what was written, for tests.
+//! A reply writer that records its calls, for tests.
 
 use super::reply_writer::ReplyWriter;
 use crate::errors::ErrorReply;
@@ -28,14 +28,14 @@ impl From<&str> for Written {
     }
 }
 
-/// What `reply` writes.
+/// The calls made by `reply`.
 pub(super) fn record(reply: impl FnOnce(&mut Recorder)) -> Vec<Written> {
     let mut recorder = Recorder(Vec::new());
     reply(&mut recorder);
     recorder.0
 }
 
-/// Remembers every call.
+/// Records every call.
 pub(super) struct Recorder(Vec<Written>);
 
 impl ReplyWriter for Recorder {

@@ -1,8 +1,9 @@
-//! What a reply consists of.
+//! The parts of a reply.
 
 use crate::errors::ErrorReply;
 
-/// Where a reply goes. Every array and map is followed by its elements, which may be arrays and maps themselves.
+/// The destination of a reply. Every array and map is followed by its elements, which may be arrays and maps
+/// themselves.
 pub trait ReplyWriter {
     /// Begins an array of `len` elements.
     fn array(&mut self, len: usize);

@@ -68,13 +68,13 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
     match acquired.map_err(|error| refusal(host, error))? {
         Acquired::Granted(grant) => reply_granted(host, request, grant),
         Acquired::NotGranted => reply::not_granted(&mut host),
-        // The client is blocked, or was told when it was parked.
+        // The client is blocked, or got its reply when it was parked.
         Acquired::Queued(_) => {}
     }
     Ok(())
 }
 
-/// A deadlock is told as far as the caller may read its keys.
+/// The error of a deadlock names only keys that the caller may read.
 #[cold]
 fn refusal<'h>(host: impl CommandHost<'h>, error: LockError) -> ErrorReply {
     let LockError::Deadlock(edges) = error else { return error.into() };
@@ -92,12 +92,12 @@ fn make_token<'h, 'b>(host: impl CommandHost<'h>, buffer: &'b mut [u8; 36]) -> R
     OwnerRef::new(buffer).ok_or(errors::BAD_OWNER)
 }
 
-/// What NOTIFY and SESSION are about: the connection that they need.
+/// The connection that NOTIFY and SESSION need.
 #[derive(Clone, Copy)]
 struct ConnectionTerms<A> {
-    /// Of SESSION: to what the grant is bound.
+    /// For SESSION: the connection to which the grant is bound.
     session: Option<ClientId>,
-    /// Of NOTIFY.
+    /// For NOTIFY.
     channel: Option<A>,
 }
 

@@ -1,5 +1,4 @@
-//! The commands that end holds or waits, and those that put the end off: `*.RELEASE`, `*.RENEW`, LOCK.CANCEL,
-//! LOCK.BREAK.
+//! Commands that end holds or waits, or put the end off: `*.RELEASE`, `*.RENEW`, LOCK.CANCEL, LOCK.BREAK.
 
 use lock::key::KeyRef;
 use lock::manager::release::Work;
@@ -94,7 +93,7 @@ pub(super) fn break_holds<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
 ) -> Result<(), ErrorReply> {
-    let whose = parse::whose_holds(args.bytes)?;
+    let whose = parse::broken_holders(args.bytes)?;
     let key = KeyRef { db: host.db(), name: args.bytes[1] };
     let broken = host.decide(only_key(&args), None, |manager, rules| manager.break_holds(rules, key, whose))?;
     reply::broken(&mut host, broken?);

@@ -30,7 +30,7 @@ pub fn is_held<'h, H: CommandHost<'h>>(host: H, key: H::Argument, token: &[u8]) 
     with_hold(host, key, token, |hold, _| hold.is_some())
 }
 
-/// Tells how the token holds the lock, if it does: each holder by its own deadline.
+/// Passes on how the token holds the lock, if it does: each holder by its own deadline.
 fn with_hold<'h, H: CommandHost<'h>, R>(
     host: H,
     key: H::Argument,
@@ -49,13 +49,13 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
         (tell(hold.as_ref(), now.timestamp()), hold.is_some())
     })?;
     if is_held && host.has_more_than_keys() {
-        // After a lost reply the owner asks here: what it reads now it keeps.
+        // After a lost reply the owner asks here: if the reply says that it holds, the grant counts as delivered.
         host.note(|manager| manager.told_again(name.db, &[name.name], token));
     }
     Ok(told)
 }
 
-/// Whether the connection that the hold is bound to has ended, or ends with this turn: no event has told of that yet.
+/// Whether the connection that the hold is bound to has ended, or ends with this turn, before the event of its end.
 fn has_session_ended<'h>(host: impl CommandHost<'h>, manager: &LockManager, key: KeyRef<'_>, owner: &[u8]) -> bool {
     let client = manager.bindings().client_of(key, owner);
     manager.has_ended(key, owner) || client.is_some_and(|client| host.is_closing(client))

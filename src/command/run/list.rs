@@ -1,4 +1,4 @@
-//! The commands that list locks: LOCK.SCAN those of a database, LOCK.TOP the most waited-for ones of all databases.
+//! The commands that list locks: LOCK.SCAN all of a database, LOCK.TOP the most waited-for ones of all databases.
 
 use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
@@ -18,7 +18,7 @@ pub(super) fn scan<'h, H: CommandHost<'h>>(
     args: Arguments<'h, '_, H::Argument>,
 ) -> Result<(), ErrorReply> {
     let command = ScanCommand::parse(args.bytes)?;
-    // Before the turn: the server deletes expired keys on the way, and tells of that.
+    // Before the turn: the server deletes expired keys on the way, and calls back for each.
     let Scanned { cursor, keys } = host.scan(&command)?;
     let may_read = host.readable(c"lock.scan");
     let db = host.db();

@@ -16,7 +16,7 @@ use super::resp::Encoder;
 use crate::lock_log::LockLog;
 use crate::parse::LeaseSettings;
 
-/// Waited-for keys are inspected this often while anyone waits, as a server does.
+/// Waited-for keys are inspected this often while a request waits, as on a server.
 const INSPECTION_MS: u64 = 10;
 
 /// A server without a process: its time passes when a test says so.

@@ -1,5 +1,5 @@
-//! Events: what happened where nothing may be written or decided. Callbacks note them; the next command or turn of the
-//! timer applies them before anything else, in their order.
+//! Events: changes seen by callbacks, in which nothing may be written or decided. Callbacks note them; the next command
+//! or turn of the timer applies them before anything else, in their order.
 //!
 //! The server calls back from inside our own calls: `unlink2` out of an `OpenKey`, for one. So the state is borrowed
 //! once for a whole command, and a callback that comes in between notes an event instead.
@@ -15,7 +15,7 @@ const MOST_KEPT: usize = 1024;
 /// Events wait to be applied.
 const ANY: u8 = 1;
 
-/// What requests do is observed.
+/// Requests are observed.
 const OBSERVED: u8 = 2;
 
 /// The next hold that ends is to be measured.
@@ -26,7 +26,7 @@ fn set_unrest(bit: u8, is_set: bool) {
     MAIN.noted.unrest.set(if is_set { others | bit } else { others });
 }
 
-/// What a command of the short road does.
+/// What a command on the fast path changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// It grants.
@@ -35,25 +35,25 @@ pub enum Step {
     End,
 }
 
-/// Whether a command may take the short road: no event waits to be applied, and nobody observes or measures what it
-/// does.
+/// Whether a command may take the fast path: no event waits to be applied, and its outcome is neither observed nor
+/// measured.
 #[inline(always)]
-pub fn are_at_rest(step: Step) -> bool {
+pub fn allow_fast_path(step: Step) -> bool {
     let may_be = if step == Step::Grant { SAMPLING } else { 0 };
     MAIN.noted.unrest.get() & !may_be == 0
 }
 
-/// Whether what requests do is observed: nothing of that is told on the short road.
+/// Sets whether requests are observed: the fast path reports nothing.
 pub fn set_observed(is_observed: bool) {
     set_unrest(OBSERVED, is_observed);
 }
 
-/// The next hold that ends, anybody's, is to be measured: the long road does that.
+/// The next hold that ends, on any key, is to be measured: the slow path does that.
 pub fn set_sampling(is_sampling: bool) {
     set_unrest(SAMPLING, is_sampling);
 }
 
-/// Whether one is.
+/// Whether a hold is to be measured.
 #[inline]
 pub fn is_sampling() -> bool {
     MAIN.noted.unrest.get() & SAMPLING != 0
@@ -82,37 +82,39 @@ pub fn take_next() -> Option<Event> {
     next
 }
 
-/// While a turn is on: if it ends by a panic, it is not known what the rules have come to know before it. Callbacks
-/// then note everything, until the next turn is over.
+/// Held while a turn runs: if it ends by a panic, it is unknown which waiters and locks the rules have seen before it.
+/// Callbacks then note everything, until the next turn is over.
 pub struct NotingAll;
 
 impl Drop for NotingAll {
     fn drop(&mut self) {
-        set_concern_anybody(true);
-        set_concern_several(true);
+        set_has_waiters_or_sessions(true);
+        set_has_shared_locks(true);
     }
 }
 
-/// Whether anybody waits or is bound to a connection; if not, callbacks note nothing about keys and clients.
+/// Whether a request waits, a hold is bound to a connection, or a grant is on its way; if not, callbacks note nothing
+/// about keys and clients.
 #[inline]
-pub fn concern_anybody() -> bool {
-    MAIN.noted.concern_anybody.get()
+pub fn has_waiters_or_sessions() -> bool {
+    MAIN.noted.has_waiters_or_sessions.get()
 }
 
-/// Sets what [`concern_anybody`] says.
+/// Sets the answer of [`has_waiters_or_sessions`].
 #[inline]
-pub fn set_concern_anybody(anybody: bool) {
-    MAIN.noted.concern_anybody.set(anybody);
+pub fn set_has_waiters_or_sessions(anybody: bool) {
+    MAIN.noted.has_waiters_or_sessions.set(anybody);
 }
 
-/// Whether a lock with several holders is known, whose end the module has to notice, or may be among what was noted.
+/// Whether a lock with several holders is known, or may be among the noted events: the module has to notice the end of
+/// each.
 #[inline]
-pub fn concern_several() -> bool {
-    MAIN.noted.concern_several.get() || is_any()
+pub fn has_shared_locks() -> bool {
+    MAIN.noted.has_shared_locks.get() || is_any()
 }
 
-/// Sets whether one is known.
+/// Sets whether a lock with several holders is known.
 #[inline]
-pub fn set_concern_several(several: bool) {
-    MAIN.noted.concern_several.set(several);
+pub fn set_has_shared_locks(several: bool) {
+    MAIN.noted.has_shared_locks.set(several);
 }

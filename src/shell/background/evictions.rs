@@ -1,7 +1,7 @@
-//! Locks that the server evicts: nothing but its event tells an eviction from a DEL. The event comes right after the
+//! Locks that the server evicts. Only its event distinguishes an eviction from a DEL. The event comes right after the
 //! key was removed, with the key's name, whatever type it had.
 //!
-//! A subscription cannot be ended, and costs every event of any key some instructions. So there is none before the
+//! A subscription cannot be ended, and costs some instructions at every event of any key. So there is none before the
 //! server has a maxmemory and a policy that evicts.
 
 use std::ffi::{c_char, c_int};
@@ -19,7 +19,7 @@ use crate::shell::ffi::module::subscribe_to_keys;
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 
-/// Whether the server tells of each key that it evicts.
+/// Whether the server reports each key that it evicts.
 pub fn are_told() -> bool {
     MAIN.removals.evictions_are_told.get()
 }
@@ -33,7 +33,7 @@ pub fn watch() {
     }
 }
 
-/// A lock was removed: by this owner it was held, since the grant with this fence.
+/// A lock was removed: its latest holder, and the fence of that grant.
 pub fn note_removed(key: &Key, owner: &Owner, fence: Fence) {
     if are_told() {
         MAIN.removals.last.replace(Some((key.clone(), owner.clone(), fence)));

@@ -1,6 +1,6 @@
 //! The write gate: whether the server accepts a write now that no client asked for.
 //!
-//! A grant from the timer would get past every refusal that the server keeps for clients' commands, so the server is
+//! A grant from the timer would get past every refusal that the server has for clients' commands, so the server is
 //! asked.
 
 use std::ffi::CStr;
@@ -20,7 +20,7 @@ use crate::shell::slots::slot_of;
 /// The argument of LOCK.APPLY with which the gate asks whether a write would be accepted.
 const PROBE: &CStr = c"PROBE";
 
-/// `EPERM`: with it the server answers a call for a key whose slot is not, or not stably, its own.
+/// `EPERM`: the server's answer to a call for a key in a slot that is not, or not stably, its own.
 const NOT_MY_SLOT: i32 = 1;
 
 /// Which keys an answer of the gate holds for.
@@ -74,7 +74,7 @@ fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), i32> {
     accepted
 }
 
-/// Whether a command may have all of these keys, in a cluster. The server has looked at the first only.
+/// Whether a command may use all of these keys, in a cluster. The server has checked only the first.
 ///
 /// # Errors
 /// They have several slots, or are on their way from one node to another.
@@ -90,7 +90,7 @@ pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
 /// [`call_again`].
 ///
 /// # Errors
-/// They have several.
+/// They have several slots.
 pub fn compare_slots(keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     let [first, others @ ..] = keys else { return Ok(()) };
     if others.is_empty() {
@@ -103,8 +103,8 @@ pub fn compare_slots(keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// Whether this node has these keys, of one slot of a cluster. A call that comes next, of a command without keys or
-/// with keys of this slot, is made with the same client of the server's, which is well then: see [`call_again`].
+/// Whether this node has these keys, of one slot of a cluster. It also repairs the server's internal client for the
+/// next call, if that has no keys or keys of this slot: see [`call_again`].
 ///
 /// # Errors
 /// They are on their way from one node to another.

@@ -1,5 +1,5 @@
 //! When keys are inspected that other commands may have changed: a few every few milliseconds, for as long as a request
-//! waits or a lock has several holders. The cost does not depend on how many commands the server runs, and those pay
+//! waits or a lock has several holders. The cost does not depend on how many commands the server runs, and these pay
 //! nothing.
 
 use lock::host::{Host, Keys};

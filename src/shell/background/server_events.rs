@@ -1,4 +1,4 @@
-//! What the server tells, and which event of ours it is. Nothing is written here: events are noted, and a turn follows.
+//! Translates events of the server into our own. Nothing is written here: events are noted, and a turn follows.
 
 use std::ffi::c_void;
 
@@ -55,11 +55,11 @@ unsafe extern "C" fn on_slot_migration(
     data: *mut c_void,
 ) {
     guard("slot migration", || match sub {
-        module::EXPORT_COMPLETED if events::concern_anybody() => {
+        module::EXPORT_COMPLETED if events::has_waiters_or_sessions() => {
             let mut slots = Slots::none();
             // SAFETY: it came with the event.
             unsafe { module::each_slot(data, |slot| slots.add(slot)) };
-            note_if_any_concern(Event::SlotsLeft(slots));
+            note_if_relevant(Event::SlotsLeft(slots));
         }
         // From now on leases of several holders end here.
         module::IMPORT_COMPLETED => timer::wake(),
@@ -75,11 +75,11 @@ unsafe extern "C" fn on_event(
 ) {
     // The server reports every connection; usually there is nothing to do.
     if event.id == raw::REDISMODULE_EVENT_CLIENT_CHANGE {
-        if sub == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED && events::concern_anybody() {
+        if sub == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED && events::has_waiters_or_sessions() {
             guard("disconnection", || {
                 // SAFETY: with this event comes this structure.
                 if let Some(info) = unsafe { data.cast::<raw::RedisModuleClientInfo>().as_ref() } {
-                    note_if_any_concern(Event::ClientGone(ClientId(info.id)));
+                    note_if_relevant(Event::ClientGone(ClientId(info.id)));
                 }
             });
         }
@@ -92,7 +92,7 @@ unsafe extern "C" fn on_event(
             (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, sub) => {
                 replication::count_consumers(ctx);
                 match sub {
-                    // Even if nobody waits: a grant on its way may be lost yet, and cannot be taken back here.
+                    // Also without waiters: a grant on its way may still be lost, and cannot be taken back here.
                     raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA => {
                         events::note(Event::Demoted);
                         timer::wake();
@@ -106,18 +106,18 @@ unsafe extern "C" fn on_event(
                 if db < 0 || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
                     MAIN.all_flushed.get()();
                 }
-                note_if_any_concern(Event::DbFlushed((db >= 0).then_some(db)));
+                note_if_relevant(Event::DbFlushed((db >= 0).then_some(db)));
             }
             (raw::REDISMODULE_EVENT_SWAPDB, _) => {
                 // SAFETY: with this event comes this structure.
                 if let Some(info) = unsafe { data.cast::<raw::RedisModuleSwapDbInfoV1>().as_ref() } {
-                    note_if_any_concern(Event::DbsSwapped(info.dbnum_first, info.dbnum_second));
+                    note_if_relevant(Event::DbsSwapped(info.dbnum_first, info.dbnum_second));
                 }
             }
             (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
                 replication::count_consumers(ctx);
                 begin();
-                note_if_any_concern(Event::DbChanged(None));
+                note_if_relevant(Event::DbChanged(None));
             }
             (raw::REDISMODULE_EVENT_CONFIG, _) => {
                 replication::count_consumers(ctx);
@@ -139,17 +139,17 @@ unsafe extern "C" fn on_event(
     });
 }
 
-/// The server's cron, ten times a second unless `hz` says otherwise. No event tells what is looked for here.
+/// The server's cron, ten times a second unless `hz` says otherwise: checks for changes that have no event.
 fn on_cron(ctx: Ctx<'_>, hz: u64) {
     stall::cron(hz);
     events::set_sampling(true);
     replication::cron(ctx);
     if events::is_any() {
-        // The module's start arms no timer, but a grace that begins with it is told, also where no request comes.
+        // The module's start arms no timer, but a grace that begins with it is logged, also if no request comes.
         timer::wake();
     }
     if clock::was_set() {
-        if events::concern_anybody() {
+        if events::has_waiters_or_sessions() {
             events::note(Event::ClockSet);
         }
         timer::arm_anew();
@@ -161,15 +161,15 @@ pub fn note_begin() {
     events::note(Event::Began { since: clock::instant(), grace_ms: settings::grace_ms() });
 }
 
-/// The same, when its locks are there: leases may be over that nobody has ended yet, because a replica ends none.
+/// The same, when its locks are there: there may be ended leases, because a replica ends none.
 fn begin() {
     note_begin();
     timer::wake();
 }
 
-/// Notes the event if anybody waits, is bound or holds with others.
-fn note_if_any_concern(event: Event) {
-    if events::concern_anybody() || events::concern_several() {
+/// Notes the event if a request waits, a hold is bound to a connection, or a lock has several holders.
+fn note_if_relevant(event: Event) {
+    if events::has_waiters_or_sessions() || events::has_shared_locks() {
         events::note(event);
         timer::wake();
     }

@@ -1,11 +1,12 @@
 //! Whether the server stood still, and has heard from its replicas since.
 //!
-//! While a server is stopped, or its machine is, a replica may take over and grant what has ended. The server learns of
-//! that some time after it goes on. In between its clients ask at their own risk, but what it grants by itself nobody
-//! asked for: the new grant's fence would be above that of the real holder. So it holds back such grants until each
-//! replica that it had has acknowledged something that was sent after the stop: acknowledgements from before prove
-//! nothing, they may have been on their way for as long as the stop lasted. Who is acknowledged as a primary still has
-//! not been replaced. In a cluster only the replicas of a node take over its slots, so this holds there too.
+//! While a server is stopped, or its machine is, a replica may take over and grant locks that have ended. The server
+//! learns of that some time after it goes on. In between its clients ask at their own risk, but grants that it makes by
+//! itself were not asked for: the new grant's fence would be above that of the real holder. So it holds back such
+//! grants until each replica that it had has acknowledged data that was sent after the stop: acknowledgements from
+//! before prove nothing, they may have been on their way for as long as the stop lasted. A server that is acknowledged
+//! as a primary was not replaced. In a cluster only the replicas of a node take over its slots, so this holds there
+//! too.
 //!
 //! A replica that has gone acknowledges nothing: then the grants come when a limit is over.
 
@@ -14,7 +15,7 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{info_field, OnlineReplicas};
 use crate::shell::main_state::{AskedReplicas, NoticedStall, MAIN};
 
-/// By how much later than expected a sign of life must come to say that the server stood still.
+/// A sign of life that comes later than expected by more than this means that the server stood still.
 const TOLERANCE_MS: u64 = 500;
 
 /// Grants are held back for at most so long.
@@ -57,7 +58,7 @@ pub fn holds_back(ctx: Ctx<'_>) -> bool {
         let offset = || info_field(ctx, c"replication", c"master_repl_offset").unwrap_or(i64::MAX);
         let offset = stall.asked.map_or_else(offset, |asked| asked.offset);
         MAIN.stall.noticed.set(Some(NoticedStall { asked: Some(AskedReplicas { last: now, offset }), ..stall }));
-        // What is acknowledged is what came before the question. So one question is not enough.
+        // An acknowledgement covers only data from before the question. So one question is not enough.
         ctx.ask_replicas();
     }
     !is_over

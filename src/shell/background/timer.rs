@@ -1,8 +1,8 @@
-//! The one timer: armed for the next moment at which something happens by itself.
+//! The one timer: armed for the next deadline.
 //!
-//! The server measures a timer by its event loop's clock, which nobody sets, but believes that it is due by the wall
-//! clock only: one that is armed when the wall clock is set back fires late by as much. So a set clock is looked for at
-//! the server's cron, and then the timer is armed anew.
+//! The server measures a timer by its event loop's monotonic clock, but compares by the wall clock whether it is due: a
+//! timer that is armed when the wall clock is set back fires late by as much. So the server's cron checks for a set
+//! clock, and then the timer is armed anew.
 
 use lock::manager::timers::NextTimer;
 use lock::value::time::Instant;
@@ -21,10 +21,10 @@ const _: () = assert!(LONGEST_WAIT_MS * 1000 <= i32::MAX as u64);
 /// As soon as this turn is over: the clock's start is over at any time.
 const NOW: NextTimer = NextTimer { instant: Some(Instant::START), timestamp: None };
 
-/// What arming the timer came to.
+/// The result of arming the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arming {
-    /// One that fires in time is armed already, or none is needed.
+    /// An earlier timer is armed already, or none is needed.
     Unchanged,
     /// It was armed for an earlier time than before.
     Anew,
@@ -55,7 +55,7 @@ pub fn fired() {
     MAIN.timer.armed.set(None);
 }
 
-/// The timer fires for this at the latest. The clocks are read only if that is not certain already.
+/// Arms the timer to fire for `next` at the latest. The clocks are read only if it may not do so already.
 pub fn arm(next: NextTimer) -> Arming {
     let Some(setup) = MAIN.timer.setup.get() else { return Arming::Unchanged };
     let armed = MAIN.timer.armed.get();
@@ -96,15 +96,15 @@ pub fn wake_for(instant: Instant) {
     poke_if(arm(NextTimer { instant: Some(instant), timestamp: None }));
 }
 
-/// Whoever armed one that fires as early has seen to it that it does.
+/// If a timer was armed that fires as early, the event loop was woken when it was armed.
 fn poke_if(arming: Arming) {
     if arming == Arming::Anew {
         ffi::poke_event_loop();
     }
 }
 
-/// The wall clock was set: nobody knows when a timer that is armed would fire. Never to be called out of the timer's
-/// own callback.
+/// The wall clock was set: it is unknown when an armed timer would fire. Never to be called out of the timer's own
+/// callback.
 pub fn arm_anew() {
     if let (Some(setup), Some(armed)) = (MAIN.timer.setup.get(), MAIN.timer.armed.take()) {
         ffi::disarm(setup.ctx, armed.timer);

@@ -1,9 +1,9 @@
 //! When a turn of the server is over: it has written its replies, closed the clients that were marked to be closed, and
-//! polled again. What happens to a connection from then on comes after what the turn told it.
+//! polled again. If a connection ends from then on, the replies of the turn count as delivered.
 //!
-//! The server's event loop tells it. That costs every turn of the server, whoever it works for, some 600 instructions
-//! before it sleeps and as many after, so the module listens only for the turns in which clients are granted locks that
-//! they waited for. The subscription ends with the next request that queues: most hand-offs are followed by one.
+//! The server's event loop reports it. Each turn of the server then costs some 600 instructions before it sleeps and as
+//! many after, for any command, so the module subscribes only for the turns in which waiters are granted locks. The
+//! subscription ends with the next request that queues: most hand-offs are followed by one.
 
 use std::ffi::c_void;
 
@@ -15,13 +15,13 @@ use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::module::{subscribe_to_event, unsubscribe_from_event};
 use crate::shell::main_state::{Listening, MAIN};
 
-/// After so many turns that nobody asked for the timer ends the subscription, which costs a turn of its own.
+/// After so many turns without use the timer ends the subscription, which costs a turn of its own.
 const MOST_IDLE_TURNS: u32 = 10;
 
 /// The version of the event's data, as `redismodule.h` has it.
 const DATAVER: u64 = 1;
 
-/// The end of this turn is told: as the event [`Event::TurnOver`].
+/// Asks for the end of this turn: it comes as the event [`Event::TurnOver`].
 pub fn tell() {
     let is_listening = match MAIN.turn_end.get() {
         Listening::Asked => return,
@@ -32,18 +32,18 @@ pub fn tell() {
     if is_listening {
         MAIN.turn_end.set(Listening::Asked);
     } else {
-        // No supported server refuses. What was told before counts as delivered then.
+        // No supported server refuses. If one did, the grants sent so far would count as delivered.
         events::note(Event::TurnOver);
     }
 }
 
-/// Whether the module listens for nothing.
+/// Whether the subscription has no use.
 pub fn is_idle() -> bool {
     matches!(MAIN.turn_end.get(), Listening::Idle(_))
 }
 
-/// The module stops listening if that is for nothing. To be called by the timer's turn and by commands of connections
-/// only: another module may call a command out of a server event, where a subscription must not end.
+/// Ends the subscription if it has no use. To be called by the timer's turn and by commands of connections only:
+/// another module may call a command out of a server event, where a subscription must not end.
 pub fn rest_if_idle() {
     if !is_idle() {
         return;

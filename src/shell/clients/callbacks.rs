@@ -1,9 +1,10 @@
-//! What the server calls for a blocked client: its reply, `CLIENT UNBLOCK`, its end. Nothing is decided here: they note
-//! events.
+//! The server's callbacks for a blocked client: its reply, `CLIENT UNBLOCK`, its end. Nothing is decided here: they
+//! note events.
 //!
 //! After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
-//! and then `free`, or `free` alone when the client has gone; an undelivered grant is passed on then. The reply
-//! callback is called for a client too that the server is going to close in this turn: its user was deleted, its output
+//! and then `free`, or `free` alone when the client has gone; an undelivered grant then passes on. The reply callback
+//! is also called for a client that the server is going to close in this turn: its user was deleted, its output buffer
+//! is too long, its socket breaks. So the reply is written here, and counts as delivered when the turn is over.
 //! buffer is too long, its socket breaks. So a grant is told here, and delivered when the turn is over.
 
 use std::ffi::{c_int, c_void};
@@ -21,15 +22,15 @@ use crate::shell::ffi::blocked::{BlockCallbacks, BlockedId};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::guard::guard;
 
-/// What a blocked client is going to read.
+/// The outcome that a blocked client is going to read.
 pub struct Ready {
     /// Its connection.
     pub client: ClientId,
     /// Its request.
     pub request: RequestId,
-    /// The owner that asked.
+    /// The owner of the request.
     pub owner: Owner,
-    /// For a lock of which family.
+    /// The family of the lock.
     pub family: Family,
     /// How the request ended.
     pub outcome: WaitOutcome,

@@ -66,13 +66,13 @@ impl Park for Parking<'_> {
     }
 }
 
-/// What the server does for a client that is unblocked, when the turn is over: its reply, and its place in lists.
+/// The server's work for an unblocked client, when the turn is over: its reply, and its place in lists.
 const UNBLOCKING_US: u64 = 8;
 
-/// A request is granted by the permissions with which it was sent if it has waited for less than this: an ACL that
-/// changes in so short a time could as well have changed after the grant. To check them again costs 3,000 to 4,000
-/// instructions, a tenth of a hand-off (callgrind, Redis 7.0.15), and where locks go from hand to hand quickly waits
-/// are shorter. No event or counter of the server tells a module that an ACL has changed.
+/// A request is granted by the permissions with which it was sent if it has waited for less than this: the ACL could as
+/// well have changed just after the grant. To check permissions again costs 3,000 to 4,000 instructions, a tenth of a
+/// hand-off (callgrind, Redis 7.0.15), and waits are shorter than this where locks are handed over quickly. No event or
+/// counter of the server reports a changed ACL to a module.
 const PERMITTED_FOR_MS: u64 = 20;
 
 /// The clients of the rules: the waiting ones, and a context to publish with.
@@ -87,7 +87,7 @@ impl Answering<'_> {
     #[inline(never)]
     fn is_permitted(&self, request: RequestId, names: &[&[u8]]) -> bool {
         let Some(waiting) = self.clients.get(request) else { return true };
-        // A connection that has gone is found out when it is answered.
+        // A closed connection is found when it is answered.
         let Some(user) = User::of_connection(self.ctx, waiting.client.0) else { return true };
         let may_be_told = match &waiting.answer_by {
             AnswerBy::Reply(_) => true,
@@ -98,8 +98,8 @@ impl Answering<'_> {
 }
 
 impl Clients for Answering<'_> {
-    /// The grant of a request that waited is not made by its client's command: its user may have lost permissions since
-    /// the server checked them.
+    /// A queued request is granted later than its command: its user may have lost permissions since the server checked
+    /// them.
     #[inline]
     fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool {
         waited_ms < PERMITTED_FOR_MS || self.is_permitted(request, names)
@@ -138,7 +138,7 @@ fn may_acquire(user: &User<'_>, prefix: Prefix, names: &[&[u8]]) -> bool {
     let count = prefix.takes_several_keys().then(|| names.len().to_string());
     let known = std::iter::once(command.name.as_bytes()).chain(count.as_deref().map(str::as_bytes));
     let known: SmallVec<[OwnedStr; 3]> = known.chain(names.iter().copied()).map(OwnedStr::new).collect();
-    // The others are no keys, but Redis 8.6 counts them first.
+    // The other arguments are no keys, but Redis 8.6 counts them first.
     let other = OwnedStr::new(b"-");
     let mut all: SmallVec<[Str<'_>; 8]> = known.iter().map(OwnedStr::as_str).collect();
     while all.len() == known.len() || !command.accepts(all.len()) {

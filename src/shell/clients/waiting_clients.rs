@@ -26,9 +26,9 @@ pub struct WaitingClients {
     waiting: BTreeMap<RequestId, WaitingClient>,
     by_blocked: BTreeMap<BlockedId, RequestId>,
     by_subscriber: IdMap<ClientId, IdSet<RequestId>>,
-    /// The connection of which the server said last that it ended. It says so right before it unblocks that client.
+    /// The connection that the server reported last as ended. It does so right before it unblocks that client.
     last_gone: Option<ClientId>,
-    /// Clients that were told of their grants in this turn of the server.
+    /// Clients to which grants were sent in this turn of the server.
     told: IdMap<ClientId, RequestId>,
     /// Requests that were granted in this turn, and their clients.
     granted: Vec<(RequestId, ClientId)>,
@@ -38,11 +38,11 @@ pub struct WaitingClients {
 pub struct WaitingClient {
     /// Its connection.
     pub client: ClientId,
-    /// The owner that asked.
+    /// The owner of the request.
     pub owner: Owner,
-    /// By which command.
+    /// Its command.
     pub prefix: Prefix,
-    /// By what it is answered.
+    /// How it is answered.
     pub answer_by: AnswerBy,
 }
 
@@ -81,15 +81,15 @@ impl WaitingClients {
         self.waiting.insert(request, waiting);
     }
 
-    /// The client was told that it was granted the lock: the server has the reply for it, but may be about to close it.
+    /// The grant was sent to the client: the server has the reply for it, but may be about to close it.
     pub fn told(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
         if let Some(earlier) = self.told.insert(client, request) {
-            // It has waited again since.
+            // The client has waited again since.
             manager.delivered(earlier);
         }
     }
 
-    /// The turn is over in which clients were told of their grants: those that are still there have them.
+    /// The turn that sent grants to clients is over: clients that are still connected have them.
     pub fn turn_over(&mut self, manager: &mut LockManager) {
         for (_, request) in self.told.drain() {
             manager.delivered(request);
@@ -97,8 +97,8 @@ impl WaitingClients {
         shrink::map(&mut self.told);
     }
 
-    /// A connection has ended: a grant that it was told of in this turn is lost, and the requests of a subscriber may
-    /// keep their places. Those of a blocked client follow by [`WaitingClients::disconnected`].
+    /// A connection has ended: a grant sent to it in this turn is lost, and the requests of a subscriber may keep their
+    /// places. Requests of a blocked client follow by [`WaitingClients::disconnected`].
     pub fn client_gone(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_gone = Some(client);
         if let Some(request) = self.told.remove(&client) {
@@ -171,9 +171,9 @@ impl WaitingClients {
     }
 }
 
-/// The client of a command, if it is a connection. That of a script is none, nor is the temporary one of another
-/// module's call: neither ever ends. The server is asked only about those that are not known: its answer is a string,
-/// which would cost a pair with SESSION 770 instructions, 4 %.
+/// The client of a command, if it is a connection. The client of a script is none, nor is the temporary one of another
+/// module's call: neither ever ends. The server is asked only about unknown clients: its answer is a string, which
+/// would cost a pair with SESSION 770 instructions, 4 %.
 pub fn connection_of(ctx: Ctx<'_>) -> Option<ClientId> {
     let client = ClientId(ctx.client_id());
     let known = &MAIN.connections[client.0 as usize % KNOWN_CONNECTIONS];

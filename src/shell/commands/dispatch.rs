@@ -1,4 +1,4 @@
-//! How a command comes in: its arguments are taken from the server, and its row of the catalog runs.
+//! The entry of a command: its arguments are taken from the server, and its row of the catalog runs.
 
 use std::ffi::c_int;
 
@@ -36,7 +36,7 @@ unsafe extern "C" fn enter<const INDEX: usize>(
             exec::tell_keys(ctx, strings);
             return;
         }
-        // The gate asks whether a write would be accepted now: nothing is written.
+        // The gate probes whether a write would be accepted now: nothing is written.
         if CATALOG[INDEX].action == Action::Apply && gate::is_probing() {
             ctx.status("OK");
             return;

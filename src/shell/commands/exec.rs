@@ -1,7 +1,7 @@
 //! `LOCK.EXEC key token command [arg …]`: the server runs a command, if the token holds the lock.
 //!
 //! The command may be any of the module's own, and may release, delete or overwrite the lock: while it runs, neither
-//! the state is borrowed nor a key open. What it does is noticed as if a client had sent it.
+//! the state is borrowed nor a key open. Its changes are noticed as if a client had sent it.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -22,7 +22,7 @@ use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 use crate::shell::turn;
 
-/// Which argument is the command's name.
+/// The index of the command's name.
 const COMMAND_ARGUMENT: usize = 3;
 
 /// Runs the command.
@@ -46,15 +46,15 @@ pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     if ctx.reply_with(&reply) {
         Ok(())
     } else {
-        Err(errors::UNTELLABLE)
+        Err(errors::NOT_IN_PROTOCOL)
     }
 }
 
 /// The server asks for the keys of a LOCK.EXEC: the lock's, then its command's.
 pub fn tell_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
     ctx.tell_key(KeyArgument { position: 1, flags: key_flags(Access::Read) });
-    // A command that has keys of a further LOCK.EXEC, directly or by way of another module, would have us called within
-    // us, as deep as there are arguments.
+    // A command may have keys of a further LOCK.EXEC, directly or by way of another module: the server would call us
+    // recursively, as deep as there are arguments.
     let (Some(_outermost), Some(command)) = (Innermost::enter(&MAIN.exec.is_telling), strings.get(COMMAND_ARGUMENT..))
     else {
         return;
@@ -64,7 +64,7 @@ pub fn tell_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
     }
 }
 
-/// The keys of a command. Of those that count their keys the server knows the first only: see `key_specs`.
+/// The keys of a command. If a command counts its keys (`numkeys`), the server knows the first only: see `key_specs`.
 fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     let is_named =
         |name: &str| command.first().is_some_and(|first| first.bytes().eq_ignore_ascii_case(name.as_bytes()));
@@ -78,12 +78,12 @@ fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     }
 }
 
-/// In a cluster: the lock's key, then those of the command. Elsewhere none.
+/// In a cluster: the lock's key, then the keys of the command. Elsewhere none.
 ///
-/// The server compares the slots of the keys that it is told of, and asks whether they are here. That is not all of
-/// them on every server ([`may_be_asked`](crate::shell::ffi::command_keys::may_be_asked)). The call would find that out
-/// only in part: it is made with the client's ASKING, which was meant for the lock, and would write a key here that is
-/// still at the slot's old node. And its refusal could not be told from one that a command which ran passes on.
+/// The server compares the slots of the keys that it knows, and checks that they are here. On some servers these are
+/// not all keys ([`may_be_asked`](crate::shell::ffi::command_keys::may_be_asked)). The call would find the rest only in
+/// part: it is made with the client's ASKING, which was meant for the lock, and would write a key here that is still at
+/// the slot's old node. And its refusal would look like an error that the inner command passes on after it ran.
 fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>> {
     if !gate::is_in_cluster() {
         return Vec::new();
@@ -92,7 +92,7 @@ fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>>
     std::iter::once(key).chain(inner).collect()
 }
 
-/// Calls the command, once: whatever it answers is the answer.
+/// Calls the command, once: its reply is the reply.
 fn call(ctx: Ctx<'_>, command: &[Str<'_>]) -> Result<CallReply, ErrorReply> {
     let (name, args) = command.split_first().ok_or(errors::SYNTAX)?;
     let name = CString::new(name.bytes()).map_err(|_| errors::UNKNOWN_COMMAND)?;
@@ -102,11 +102,11 @@ fn call(ctx: Ctx<'_>, command: &[Str<'_>]) -> Result<CallReply, ErrorReply> {
     ctx.call(call_as, &name, args).ok_or(errors::INTERNAL_ERROR)
 }
 
-/// What must not happen within itself happens as long as this lives.
+/// Guards against recursion for as long as it lives.
 struct Innermost(&'static Cell<bool>);
 
 impl Innermost {
-    /// `None`: it happens already.
+    /// `None`: it is a recursive call.
     fn enter(happens: &'static Cell<bool>) -> Option<Innermost> {
         (!happens.replace(true)).then_some(Innermost(happens))
     }

@@ -30,7 +30,7 @@ use crate::shell::keyspace::lock_key::{ReadContent, ReadKey};
 use crate::shell::keyspace::store::Store;
 use crate::shell::keyspace::{datatype, received};
 use crate::shell::slots::slot_of;
-use crate::shell::turn::{self, AloneTurn};
+use crate::shell::turn::{self, FastTurn};
 use crate::shell::{clock, settings};
 
 /// `EPERM`: in a cluster, for a key of another node; SCAN has none.
@@ -105,12 +105,12 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         request: &LockRequest<'_>,
         session: Option<ClientId>,
     ) -> Option<Result<Grant, KeyError>> {
-        AloneTurn::begin(self, key, Step::Grant)?.acquire(request, session)
+        FastTurn::begin(self, key, Step::Grant)?.acquire(request, session)
     }
 
     #[inline(always)]
     fn release_alone(self, key: Str<'a>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
-        AloneTurn::begin(self, key, Step::End)?.release(owner, portion)
+        FastTurn::begin(self, key, Step::End)?.release(owner, portion)
     }
 
     fn decide<R>(
@@ -135,7 +135,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     fn has_more_than_keys(self) -> bool {
-        events::concern_anybody()
+        events::has_waiters_or_sessions()
     }
 
     fn is_closing(self, client: ClientId) -> bool {
@@ -154,7 +154,8 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         }
     }
 
-    /// The module API's own scan (`RedisModule_Scan`) is no way: its cursor cannot be given to a client and taken back.
+    /// The module API's own scan (`RedisModule_Scan`) does not do: its cursor cannot be given to a client and taken
+    /// back.
     fn scan(self, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply> {
         let mut words = vec![command.cursor, b"TYPE", datatype::NAME.to_bytes()];
         words.extend(command.pattern.into_iter().flat_map(|pattern| [b"MATCH", pattern]));
@@ -166,7 +167,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         found.map_err(|_| errors::NO_SCAN)
     }
 
-    /// What a replica was told, it tells its own replicas and its own append-only file.
+    /// A replica passes the effects of its primary on to its own replicas and its own append-only file.
     fn receive(self, key: Str<'a>, effect: Received<'_>) {
         received::apply(self, key, effect);
         self.replicate_verbatim();

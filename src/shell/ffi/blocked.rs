@@ -25,7 +25,7 @@ pub struct BlockCallbacks {
 #[must_use = "every blocked client has to be unblocked"]
 pub struct BlockedClient(*mut raw::RedisModuleBlockedClient);
 
-/// Which blocked client a callback is about. Unique among those that are not unblocked yet.
+/// Identifies the blocked client of a callback. Unique among clients that are not unblocked yet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockedId(usize);
 
@@ -51,7 +51,7 @@ impl BlockedId {
 }
 
 impl Ctx<'_> {
-    /// Blocks the client without a time-out of the server's: on 7.0 those are exact to 100 ms only, and can end a
+    /// Blocks the client without a time-out of the server: on 7.0 time-outs are exact to 100 ms only, and can end a
     /// client in the turn in which it was unblocked. Ask first whether the client may block. `None`: the server
     /// refuses.
     pub fn block(self, callbacks: &BlockCallbacks) -> Option<BlockedClient> {

@@ -166,10 +166,10 @@ use libc::__errno_location as errno_of_thread;
 #[cfg(target_os = "macos")]
 use libc::__error as errno_of_thread;
 
-/// With whose permissions a command is called.
+/// The permissions with which a command is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallAs {
-    /// Those of the user that the context's client has.
+    /// The permissions of the user of the context's client.
     Caller,
     /// All: the caller is another module that has no user.
     Module,
@@ -242,7 +242,8 @@ impl Ctx<'_> {
         NonNull::new(reply).map(|reply| CallReply { reply, errno })
     }
 
-    /// Answers with the reply to a call. False: it cannot be told in the client's protocol, and nothing was answered.
+    /// Answers with the reply to a call. False: it cannot be encoded in the client's protocol, and nothing was
+    /// answered.
     pub fn reply_with(self, reply: &CallReply) -> bool {
         // SAFETY: both are valid; the server copies the reply.
         let replied = unsafe { api!(RedisModule_ReplyWithCallReply(self.raw(), reply.reply.as_ptr())) };

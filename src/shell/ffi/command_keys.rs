@@ -81,7 +81,7 @@ pub fn keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
 }
 
 /// # Safety
-/// The server made it for us, and nobody uses it any more.
+/// The server made it for us, and there is no other pointer to it.
 unsafe fn free(made: *mut c_void) {
     // SAFETY: the caller vouches for it.
     unsafe { api!(RedisModule_Free(made)) };

@@ -1,4 +1,4 @@
-//! The context of a callback: who calls, in which database, with which flags.
+//! The context of a callback: its client, database and flags.
 
 use std::ffi::{c_int, CStr};
 use std::marker::PhantomData;
@@ -80,7 +80,7 @@ impl<'c> Ctx<'c> {
         work()
     }
 
-    /// Whether no database has any key. Only on the module's own context, whose selected database nobody relies on.
+    /// Whether no database has any key. Only on the module's own context: it leaves another database selected.
     pub fn are_all_dbs_empty(self) -> bool {
         // SAFETY: the context is valid.
         let is_empty = || unsafe { api!(RedisModule_DbSize(self.raw())) } == 0;

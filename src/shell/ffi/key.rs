@@ -62,10 +62,10 @@ impl<'c> OpenKey<'c> {
         }
     }
 
-    /// Stores a value of our type, without a time to live, in place of what was there.
+    /// Stores a value of our type, without a time to live, in place of the old value.
     ///
     /// # Safety
-    /// The key is open for writing; `value` is what the data type's `free` takes, and nobody else frees it.
+    /// The key is open for writing; `value` is what the data type's `free` takes, and is not freed elsewhere.
     #[inline]
     pub unsafe fn set(&self, ours: *mut raw::RedisModuleType, value: NonNull<c_void>) {
         // SAFETY: the caller vouches for it.
@@ -75,7 +75,7 @@ impl<'c> OpenKey<'c> {
     /// Deletes the key and frees its value.
     ///
     /// # Safety
-    /// The key is open for writing, and nobody refers to its value any more.
+    /// The key is open for writing, and there is no reference to its value any more.
     #[inline]
     pub unsafe fn delete(&self) {
         // SAFETY: the caller vouches for it.
@@ -105,7 +105,7 @@ impl<'c> OpenKey<'c> {
 impl Drop for OpenKey<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: the key is open, and nobody else closes it.
+        // SAFETY: the key is open, and is not closed elsewhere.
         unsafe { api!(RedisModule_CloseKey(self.raw())) };
     }
 }

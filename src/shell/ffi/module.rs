@@ -146,7 +146,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// `None`: nobody asked for it.
+    /// `None`: it was not asked for.
     ///
     /// # Safety
     /// It is what the server passed to the callback that is running, and is not used after it.

@@ -87,7 +87,7 @@ impl Digest {
         Digest(digest)
     }
 
-    /// Adds these strings, whose order counts; that of sequences does not.
+    /// Adds these strings; their order counts, the order of sequences does not.
     pub fn add_sequence<const N: usize>(self, strings: [&[u8]; N]) {
         for bytes in strings {
             // SAFETY: the server reads the bytes now.

@@ -82,8 +82,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Sends the command that is running as it came; where nobody consumes it, the server only counts the change, for
-    /// its save points. Only on the context of a command: a timer's has none to send.
+    /// Sends the command that is running as it came; without a consumer, the server only counts the change, for its
+    /// save points. Only on the context of a command: a timer's has none to send.
     pub fn replicate_verbatim(self) {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_ReplicateVerbatim(self.raw())) };

@@ -137,7 +137,7 @@ pub fn may_publish(ctx: Ctx<'_>, channel: Str<'_>) -> bool {
     unsafe { User::of(ctx) }.is_some_and(|user| user.may_publish(channel))
 }
 
-/// Who may read which keys.
+/// The permissions to read keys.
 pub enum Reader<'c> {
     /// A user, as far as its key patterns say.
     User(User<'c>),
@@ -148,7 +148,7 @@ pub enum Reader<'c> {
 }
 
 impl<'c> Reader<'c> {
-    /// On whose behalf the command runs. `command` is one of the module's own that wants arguments.
+    /// The reader on behalf of which the command runs. `command` is one of the module's own that wants arguments.
     pub fn of(ctx: Ctx<'c>, command: &CStr) -> Reader<'c> {
         if !has_user(ctx, command) {
             return Reader::Module;
@@ -258,12 +258,12 @@ impl Drop for User<'_> {
     }
 }
 
-/// Whose subscribers get a message.
+/// The subscribers that get a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// All of the server's, and of the cluster's bus.
     Everybody,
-    /// Those of the shard: the channel has a slot.
+    /// Subscribers of the shard: the channel has a slot.
     Shard,
 }
 

@@ -79,7 +79,7 @@ impl OwnedStr {
     /// A string that the server has made for us; `None` for a null pointer.
     ///
     /// # Safety
-    /// It is ours to free, and nobody else has it.
+    /// It is ours to free, and there is no other pointer to it.
     pub unsafe fn of_server(string: *mut raw::RedisModuleString) -> Option<OwnedStr> {
         NonNull::new(string).map(OwnedStr)
     }

@@ -37,7 +37,7 @@ pub fn wall_ms() -> u64 {
     u64::try_from(unsafe { api!(RedisModule_Milliseconds()) }).unwrap_or(0)
 }
 
-/// The clock that nobody sets: microseconds since a start that means nothing.
+/// The monotonic clock: microseconds since a start that means nothing.
 pub fn monotonic_us() -> u64 {
     // SAFETY: takes nothing.
     unsafe { api!(RedisModule_MonotonicMicroseconds()) }
@@ -88,7 +88,7 @@ pub fn own_context(ctx: Ctx<'_>) -> Option<Ctx<'static>> {
 /// Frees a context of the module's own.
 ///
 /// # Safety
-/// It came from [`own_context`], and nobody uses it any more.
+/// It came from [`own_context`], and is not used any more.
 pub unsafe fn free_own_context(ctx: Ctx<'static>) {
     // SAFETY: the caller vouches for it.
     unsafe { api!(RedisModule_FreeThreadSafeContext(ctx.raw())) };

@@ -1,4 +1,4 @@
-//! What the server asks of the data type `redislock`: save, load, rewrite, free, unlink, digest.
+//! The callbacks of the data type `redislock`: save, load, rewrite, free, unlink, digest.
 //!
 //! COPY is refused by leaving its callback out: two keys with one grant would be two locks with one fence.
 
@@ -54,7 +54,7 @@ static METHODS: raw::RedisModuleTypeMethods = raw::RedisModuleTypeMethods {
     free_effort2: None,
     unlink2: Some(unlink),
     copy2: None,
-    // Without a fence nothing is saved, so that the file loads where the module is not.
+    // Without a fence nothing is saved, so that the file loads on a server without the module.
     aux_save2: Some(save_fence_if_any),
 };
 
@@ -88,13 +88,13 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
 }
 
 /// Some of several holders may have ended before the key does, or all of them; a vacant lock has none left. The holder
-/// of a waited-for key has to be known at once, for a deadlock. The key is inspected when it is there: a RESTORE is
-/// followed by a turn, and so is the end of a load.
+/// of a waited-for key has to be known at once, for a deadlock. The key is inspected as soon as it can be opened: a
+/// RESTORE is followed by a turn, and so is the end of a load.
 fn note_loaded(rdb: Rdb, lock: &Lock) {
     let Some((db, name)) = rdb.key() else { return };
     let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
     let is_restored = rdb.context().is_some_and(|ctx| !ctx.has_flag(loading));
-    let (ends, is_waited_for) = (lock.ends_when_loaded(), is_restored && events::concern_anybody());
+    let (ends, is_waited_for) = (lock.ends_when_loaded(), is_restored && events::has_waiters_or_sessions());
     if let Some(ends) = ends {
         events::note(Event::SeveralHold(Key::new(db, name.bytes()), ends));
     }
@@ -155,7 +155,7 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
         return;
     }
     guard("unlink", || {
-        // SAFETY: the context is valid for this call; key and database are those of the value, which is of our type and
+        // SAFETY: the context is valid for this call; key and database belong to the value, which is of our type and
         // not freed yet.
         let (name, db, lock) = unsafe {
             (
@@ -167,13 +167,13 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
         if let (Some(name), Some(lock)) = (name, lock) {
             removals::note(db, name, lock);
         }
-        if !(events::concern_anybody() || events::concern_several()) {
+        if !(events::has_waiters_or_sessions() || events::has_shared_locks()) {
             return;
         }
         if lock.is_some_and(may_come_to_another_key) {
             key_events::subscribe();
         }
-        let concerns = |lock: &&Lock| events::concern_anybody() || lock.is_shared();
+        let concerns = |lock: &&Lock| events::has_waiters_or_sessions() || lock.is_shared();
         if let (Some(name), Some(last)) = (name, lock.filter(concerns).and_then(Lock::fence)) {
             events::note(Event::KeyRemoved(Key::new(db, name.bytes()), last));
             timer::wake();
@@ -182,10 +182,10 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
 }
 
 /// Whether a lock that leaves its key may come to another one, by RENAME or MOVE, with leases that have to end there.
-/// The server tells where, and it does so after this.
+/// The server reports the new key only after this.
 fn may_come_to_another_key(lock: &Lock) -> bool {
     let is_over = |lock: &Lock| lock.last_deadline().is_some_and(|last| last.is_over(clock::now().timestamp()));
-    // The server has removed it when it was over, unless it has just been restored.
+    // The server has removed it when it was over, unless it was restored just before.
     lock.has_several_holders() && (!is_over(lock) || events::is_any())
 }
 

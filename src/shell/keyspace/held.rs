@@ -1,11 +1,11 @@
-//! How many keys hold a lock, by family: the rules count what they store and remove, here is counted what comes from
-//! files and effects, and what the server removes. Never scanned.
+//! How many keys hold a lock, by family: the rules count the locks that they store and remove; this file counts locks
+//! from files and effects, and locks that the server removes. Never scanned.
 //!
-//! What leaves the keyspace is counted when it is freed. The server does that at once, on its main thread; only what an
-//! asynchronous flush has emptied another thread frees later. Of a flush of all databases nothing is left the moment it
-//! is told; what is freed from then on by that thread was in it, and is not taken off again. It frees in the order of
-//! the flushes. FLUSHDB of the only database with keys is one of all. What FLUSHDB ASYNC takes from one of several
-//! counts until it is freed.
+//! A lock that leaves the keyspace is counted when it is freed. The server frees at once, on its main thread, except
+//! after an asynchronous flush: then another thread frees later, in the order of the flushes. When all databases are
+//! flushed, the locks still in memory are subtracted at once; locks that the other thread frees from then on belonged
+//! to the flush, and are not subtracted again. FLUSHDB of the only database with keys counts as a flush of all. Keys
+//! that FLUSHDB ASYNC takes from one of several databases count until they are freed.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -16,10 +16,10 @@ use crate::shell::ffi::main_thread;
 use crate::shell::main_state::{Flushed, MAIN};
 use crate::shell::state;
 
-/// What other threads have freed: a static, as they write it.
+/// Locks freed by other threads: a static, as these write it.
 static FREED_ELSEWHERE: ByFamily<AtomicI64> = ByFamily([const { AtomicI64::new(0) }; 4]);
 
-/// How many of the locks that were flushed are still in memory.
+/// How many of the flushed locks are still in memory.
 fn left(flushed: Flushed, freed: i64) -> i64 {
     (flushed.locks - (freed - flushed.freed_before)).max(0)
 }
@@ -29,7 +29,7 @@ pub fn start() {
     main_thread::start();
 }
 
-/// A key held this before, and holds that now, but not by what the rules did. Main thread only.
+/// A key's lock changed from `before` to `after`, but not by the rules. Main thread only.
 pub fn changed(before: Option<Family>, after: Option<Family>) {
     let mut here = MAIN.held.here.get();
     before.into_iter().for_each(|family| *here.of_mut(family) -= 1);
@@ -37,7 +37,7 @@ pub fn changed(before: Option<Family>, after: Option<Family>) {
     MAIN.held.here.set(here);
 }
 
-/// The server frees a lock that somebody held, on any thread.
+/// The server frees a lock with holders, on any thread.
 pub fn freed(family: Family) {
     if main_thread::is_here() {
         changed(Some(family), None);
@@ -55,7 +55,7 @@ pub fn all_flushed() {
     }));
 }
 
-/// How many keys hold a lock of each family. The rules have stored so many.
+/// How many keys hold a lock of each family; `by_rules`: as the rules count.
 pub fn stored(by_rules: ByFamily<i64>) -> ByFamily<u64> {
     ByFamily::make(|family| {
         let freed = FREED_ELSEWHERE.of(family).load(Ordering::Relaxed);

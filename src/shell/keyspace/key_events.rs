@@ -1,12 +1,11 @@
-//! Where a lock with several holders has gone that left its key and lives on: RENAME or MOVE has brought it to another
-//! one, where its leases go on to end one by one though no request waits for it.
+//! Where a lock with several holders is after RENAME or MOVE: its leases go on to end one by one at the new key, though
+//! no request waits for it.
 //!
-//! `unlink` tells of the key that a lock leaves, and nothing but the server's keyspace events of the key to which it
-//! comes. A subscription to those cannot be ended, and from then on a `SET … EX` with its DEL costs the server 5 %
-//! more:
-//! 2.10 µs instead of 2.00 on Redis 7.0.15, pipelined. So it begins when such a lock leaves its key by another command
-//! than the module's, which is still in time: the event comes after `unlink`. A DEL begins it too, as `unlink` does not
-//! tell DEL from RENAME. All other changes of keys are found by rounds of inspections.
+//! `unlink` reports the key that a lock leaves; only the server's keyspace events report its new key. A subscription to
+//! them cannot be ended, and from then on a `SET … EX` with its DEL costs the server 5 % more: 2.10 µs instead of 2.00
+//! on Redis 7.0.15, pipelined. So it begins when such a lock leaves its key by a command other than the module's, which
+//! is still in time: the event comes after `unlink`. A DEL begins it too, as `unlink` does not tell DEL from RENAME.
+//! All other changes of keys are found by rounds of inspections.
 
 use std::ffi::{c_char, c_int, CStr};
 
@@ -22,7 +21,7 @@ use crate::shell::ffi::module::subscribe_to_keys;
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 
-/// Subscribes to what the server tells of single keys. It cannot be undone.
+/// Subscribes to the server's events of single keys. It cannot be undone.
 pub fn subscribe() {
     if let (false, Some(ctx)) = (MAIN.moved.is_subscribed.replace(true), timer::own_context()) {
         subscribe_to_keys(ctx, raw::REDISMODULE_NOTIFY_GENERIC, on_key);
@@ -43,7 +42,7 @@ unsafe extern "C" fn on_key(
             let (Some(ctx), Some(key)) = (unsafe { (Ctx::new(ctx), Str::new(key)) }) else { return };
             match event {
                 b"move_from" => MAIN.moved.from.set(ctx.db()),
-                // A lock has just left its key: that is noted.
+                // Without a noted event no lock has just left its key.
                 _ if !events::is_any() => {}
                 b"rename_to" => note(ctx.db(), key),
                 _ => note_moved(ctx, key),

@@ -21,7 +21,7 @@ use crate::shell::main_state::MAIN;
 pub struct LockKey<'c> {
     key: OpenKey<'c>,
     content: RawContent,
-    /// When the key ends, as far as it was asked: each time the server would search the key.
+    /// When the key ends, once it was read: each reading makes the server search the key.
     until: Cell<Option<Deadline>>,
 }
 
@@ -77,7 +77,7 @@ impl<'c> LockKey<'c> {
         }
     }
 
-    /// When the key ends. Of a free key the server is not asked: Redis 8.2 would read a null pointer.
+    /// When the key ends. A free key is not asked for: Redis 8.2 would read a null pointer.
     pub fn until(&self) -> Deadline {
         let until = match self.content {
             RawContent::Empty => Deadline::Never,
@@ -127,7 +127,7 @@ impl<'c> ReadKey<'c> {
 
     /// The lock under the key.
     pub fn lock(&self) -> &Lock {
-        // SAFETY: values of our type are locks; the key is open, and nobody else has it open for writing.
+        // SAFETY: values of our type are locks; the key is open, and is not open for writing elsewhere.
         unsafe { self.lock.as_ref() }
     }
 
@@ -141,8 +141,8 @@ fn until(key: &OpenKey<'_>) -> Deadline {
     key.expire_at_ms().map_or(Deadline::Never, |ms| Deadline::At(Timestamp::from_ms(ms)))
 }
 
-/// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal; those
-/// of other locks may come from anywhere, `free` from another thread too: so it is a static.
+/// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal; for
+/// other locks they may come from anywhere, `free` from another thread too: so it is a static.
 static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
 
 /// The memory of at most this many removed locks, of 64 bytes each, is kept for the next ones: the server's allocator
@@ -160,7 +160,7 @@ pub fn data_type() -> *mut raw::RedisModuleType {
     MAIN.lock_memory.data_type.get()
 }
 
-/// A lock, made where the server can keep it. Whoever gets it hands it to the server, or it leaks.
+/// A lock in memory that the server can keep. The caller hands it to the server, or it leaks.
 #[inline(always)]
 pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
     let spare = MAIN.lock_memory.spares.borrow_mut().pop();
@@ -170,10 +170,10 @@ pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
     memory
 }
 
-/// Removes a key whose lock nobody holds any more. `unlink` notes no event for it: the caller knows what follows.
+/// Removes a key with a lock without holders. `unlink` notes no event for it: the caller knows what follows.
 ///
 /// # Safety
-/// The key is open for writing, `lock` is its value, and nobody refers to it any more.
+/// The key is open for writing, `lock` is its value, and there is no other reference to it.
 #[inline]
 pub unsafe fn remove(key: &OpenKey<'_>, lock: NonNull<Lock>) {
     REMOVING.store(lock.as_ptr(), Ordering::Relaxed);
@@ -193,7 +193,7 @@ pub fn is_removing(value: *const c_void) -> bool {
 /// The lock came from [`keep`] or a `Box`, and the server has forgotten it.
 #[inline(always)]
 pub unsafe fn free(lock: NonNull<Lock>) {
-    // Nobody else has this very lock: it is the main thread, inside `remove`.
+    // No other thread has this lock: it is the main thread, inside `remove`.
     if is_removing(lock.as_ptr().cast()) {
         let mut spares = MAIN.lock_memory.spares.borrow_mut();
         if spares.len() < MOST_SPARES {

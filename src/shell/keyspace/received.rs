@@ -1,4 +1,4 @@
-//! What an effect from the primary or the append-only file does to a key of this server.
+//! Applies effects from the primary or the append-only file to the keys of this server.
 
 use lock::key::KeyRef;
 use lock::value::fence::Fence;
@@ -41,18 +41,18 @@ pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     note_holders(ctx, name, &mut key);
 }
 
-/// Whoever becomes the primary knows which leases it has to end.
+/// A server that becomes the primary knows which leases it has to end.
 fn note_holders(ctx: Ctx<'_>, name: Str<'_>, key: &mut LockKey<'_>) {
     let has_several_holders = key.lock().is_some_and(|lock| lock.has_several_holders());
     let until = if has_several_holders { key.until() } else { Deadline::Never };
     let ends = key.lock().and_then(|lock| lock.several_ends(until));
-    if ends.is_some() || events::concern_several() {
+    if ends.is_some() || events::has_shared_locks() {
         let name = KeyRef { db: ctx.db(), name: name.bytes() };
         state::borrow(|state, _| state.manager.applied(name, ends));
     }
 }
 
-/// Fences of our own grants will be above it.
+/// Raises the fences of our own future grants above it.
 fn raise_fences(fence: Fence) {
     state::borrow(|state, _| state.manager.fences.raise(fence));
 }

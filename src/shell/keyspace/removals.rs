@@ -1,5 +1,5 @@
-//! Locks that leave their keys without a command of ours: by expiry, DEL, eviction, RENAME and so on. What is observed
-//! of that, and counted.
+//! Locks that leave their keys without a command of ours, by expiry, DEL, eviction, RENAME and so on: counted, and
+//! noted for the log.
 
 use lock::key::{Key, KeyRef};
 use lock::manager::occurrence::EndedBy;
@@ -15,7 +15,7 @@ use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 use crate::shell::{settings, state};
 
-/// Outside of turns at most so many: a flush, or the server's expiry, removes thousands at once.
+/// The most removals that are noted outside of turns: a flush, or the server's expiry, removes thousands at once.
 const MOST_TOLD: usize = 1_000;
 
 /// How many holds have ended with their keys because their leases were over.
@@ -31,19 +31,18 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     if timer::own_context().is_none_or(|ctx| ctx.has_flag(decided_elsewhere)) {
         return;
     }
-    // Nothing that the module does in a turn removes a lock but opening its key when that has expired. Outside of a
-    // turn nobody tells why a lock is removed: what was granted for so long that its lease is over has expired, as a
-    // rule.
+    // In a turn the module removes a lock only by opening its key after it has expired. Outside of a turn the reason
+    // for a removal is unknown: if the lease is over, the lock has expired, as a rule.
     let is_in_turn = state::is_in_use();
     let has_expired = is_in_turn || lock.may_have_expired(&clock::of_expiry());
     if has_expired {
         MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
     }
     let Some((owner, fence)) = lock.latest_holder() else { return };
-    if !(events::concern_anybody() || settings::observes_holds() || evictions::are_told()) {
+    if !(events::has_waiters_or_sessions() || settings::observes_holds() || evictions::are_told()) {
         return;
     }
-    // Neither the short road nor an inspection takes what its turn has brought.
+    // Neither the fast path nor an inspection takes over the removals of its own turn.
     timer::wake();
     let told = MAIN.removals.told.get();
     if !is_in_turn && told == MOST_TOLD {
@@ -68,7 +67,7 @@ pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
     Some((owner, fence))
 }
 
-/// A turn is over: those for which nobody asked.
+/// A turn is over: the removals that were not asked for.
 pub fn take_rest() -> Vec<(Key, Owner, Fence)> {
     MAIN.removals.told.set(0);
     MAIN.removals.in_turn.take()

@@ -19,11 +19,11 @@ use crate::shell::replication::{self, Scope};
 pub struct Store<'a> {
     ctx: Ctx<'a>,
     scope: Scope,
-    /// The timer's, which works in any; a command stays in its own.
+    /// The selected database: the timer works in any, a command stays in its own.
     selected: Option<i32>,
-    /// The command's own: for them no new string object is needed.
+    /// The command's own arguments: they need no new string object.
     arguments: KeyArguments<'a, Str<'a>>,
-    /// What the gate said in this turn of the timer, where it is the same for all keys.
+    /// The gate's answer in this turn of the timer, where it is the same for all keys.
     gate: Option<Gate>,
     was_refused: bool,
 }
@@ -49,8 +49,8 @@ impl<'a> Store<'a> {
         self.was_refused
     }
 
-    /// The string object of an argument with these bytes. Of several keys only the very argument is found: the names of
-    /// 128 keys are not compared with each other each time that one is opened.
+    /// The string object of an argument with these bytes. Of several keys only the very argument is found: comparing
+    /// each opened key with the names of 128 keys would cost too much.
     #[inline]
     fn argument_of(&self, name: &[u8]) -> Option<Str<'a>> {
         let KeyArguments { arguments, names } = self.arguments;
@@ -89,7 +89,7 @@ impl Keys for Store<'_> {
     }
 
     fn gate(&mut self, key: KeyRef<'_>) -> Gate {
-        // The server accepted a command for its own keys; of others in a cluster it knows nothing yet.
+        // The server accepted a command for its own keys; in a cluster it has not checked others yet.
         if self.scope == Scope::Command && (!gate::is_in_cluster() || self.arguments.names.contains(&key.name)) {
             // Only a transaction that paused the server itself comes here during a pause.
             return if self.ctx.avoids_replica_traffic() { Gate::Closed } else { Gate::Open };

@@ -18,7 +18,7 @@ use crate::shell::state::{self, State};
 /// # Safety
 /// To be called by the server only.
 pub unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, for_crash_report: i32) {
-    // Then it is a signal's handler, of any thread, in the middle of anything.
+    // In a crash report this is a signal handler, on any thread, at any point.
     if for_crash_report != 0 {
         return;
     }
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, for_crash_r
         let Some(section) = (unsafe { Section::begin(info) }) else { return };
         section.text("version", env!("CARGO_PKG_VERSION"));
         let may_schedule = events::is_any();
-        // Whoever asks in the middle of a turn gets the version only.
+        // A request in the middle of a turn gets the version only.
         state::borrow(|state, _| write(&section, state));
         if may_schedule {
             timer::wake();

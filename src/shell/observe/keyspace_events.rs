@@ -1,7 +1,7 @@
-//! lock.keyspace-events: what requests and the module do to locks, published as keyspace events of the class `d`.
+//! lock.keyspace-events: changes of locks, published as keyspace events of the class `d`.
 //!
-//! Other modules may hear an event and call a command of ours in the middle of it. So events are published when the
-//! turn is over and the state is free; and those of such a command come after all of the turn that it interrupts.
+//! Other modules may receive an event and call a command of ours in the middle of it. So events are published when the
+//! turn is over and the state is free; events of such a command come after all of the turn that it interrupts.
 
 use std::ffi::CStr;
 
@@ -38,13 +38,13 @@ impl KeyEvent {
     }
 }
 
-/// Puts an event down, to be published when the turn is over.
+/// Notes an event, to be published when the turn is over.
 pub fn note(event: KeyEvent, key: Key) {
     MAIN.key_events.events.borrow_mut().push_back((event.name(), key));
     MAIN.key_events.is_any.set(true);
 }
 
-/// Publishes what was put down. The state must be free.
+/// Publishes the noted events. The state must be free.
 #[inline]
 pub fn publish(ctx: Ctx<'_>) {
     if MAIN.key_events.is_any.get() {

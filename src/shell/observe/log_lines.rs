@@ -1,5 +1,5 @@
-//! Lines in the server's log. At most one a second of each kind, which then tells how many were left out: what clients
-//! do cannot flood the log. Names are quoted, escaped and cut; and no message is a format.
+//! Lines in the server's log. At most one a second of each kind, with the number of lines left out: clients cannot
+//! flood the log. Names are quoted, escaped and cut; and no message is a format.
 
 use std::fmt::{self, Display};
 
@@ -11,7 +11,7 @@ use lock::value::time::Instant;
 use crate::shell::ffi::context::{Ctx, LogLevel};
 use crate::shell::main_state::{MAIN, PACED_LINES};
 
-/// What a line tells of.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineKind {
     /// lock.grace has begun.
@@ -20,7 +20,7 @@ pub enum LineKind {
     GraceEnded,
     /// A request was refused: its waiting would never have ended.
     Deadlock,
-    /// Nobody received a grant.
+    /// A grant that no client received.
     Undelivered,
     /// A request was refused: too many wait already.
     MaxWaiters,
@@ -48,7 +48,7 @@ pub fn write(ctx: Ctx<'_>, now: Instant, kind: LineKind, message: impl Display) 
     ctx.log(kind.level(), &format!("redis-lock: {message}{rest}"));
 }
 
-/// What stands behind a line if others were left out before it.
+/// The end of a line if others were left out before it.
 struct LeftOut(u64);
 
 impl Display for LeftOut {
@@ -60,7 +60,7 @@ impl Display for LeftOut {
     }
 }
 
-/// An owner and its key, as a line names them.
+/// An owner and its key in a line.
 pub struct OwnerOnKey<'a>(pub &'a Owner, pub KeyRef<'a>);
 
 impl Display for OwnerOnKey<'_> {

@@ -1,5 +1,5 @@
-//! What came of a turn, taken from the rules when it is over, while its command or timer may still publish. What is
-//! told of each occurrence: an entry of LOCK.LOG, a line in the server's log, a keyspace event.
+//! Reports the occurrences of a turn when it is over, while its command or timer may still publish: an entry of
+//! LOCK.LOG, a line in the server's log, a keyspace event.
 //!
 //! | occurrence           | LOCK.LOG                  | line        | keyspace event                |
 //! | -------------------- | ------------------------- | ----------- | ----------------------------- |
@@ -41,7 +41,7 @@ use crate::shell::keyspace::removals;
 use crate::shell::main_state::MAIN;
 use crate::shell::settings;
 
-/// Takes what a turn has brought.
+/// Takes the occurrences of a turn from the rules.
 #[inline]
 pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut WaitingClients, log: &mut LockLog) {
     for (key, owner, fence) in removals::take_rest() {
@@ -66,33 +66,33 @@ fn take_samples(manager: &mut LockManager, now: &Now) {
     manager.samples.take(|ms| MAIN.figures.waits.borrow_mut().add(now, ms), held);
 }
 
-/// Out of line: nothing is told of most turns.
+/// Out of line: most turns have nothing to report.
 #[cold]
 fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
     let mut reporter = Reporter { ctx, now, observe: manager.limits.observe, clients, log, told: None, named: None };
     manager.occurrences.take().into_iter().for_each(|occurrence| reporter.tell(occurrence));
 }
 
-/// Tells of the occurrences of one turn.
+/// Reports the occurrences of one turn.
 struct Reporter<'a> {
-    /// Of the command or the timer.
+    /// The context of the command or the timer.
     pub ctx: Ctx<'a>,
-    /// In this turn.
+    /// The time of this turn.
     pub now: &'a Now,
-    /// What is observed beyond the rare.
+    /// The settings of what is observed.
     pub observe: Observe,
-    /// Who was granted in this turn after waiting, by which connection.
+    /// The waiters that were granted in this turn, and their connections.
     pub clients: &'a WaitingClients,
     /// Where entries go.
     pub log: &'a mut LockLog,
-    /// The request of which a wait was told last: one for several keys is told once.
+    /// The request of the wait that was logged last: one for several keys is logged once.
     pub told: Option<RequestId>,
-    /// Who was named last: most occurrences of a turn are about one connection.
+    /// The client that was named last: most occurrences of a turn are about one connection.
     pub named: Option<(ClientId, String)>,
 }
 
 impl Reporter<'_> {
-    /// Tells of one.
+    /// Reports one occurrence.
     pub fn tell(&mut self, occurrence: Occurrence) {
         match occurrence {
             Occurrence::Granted { key, owner, change, waited, waiters, .. } => {
@@ -112,7 +112,7 @@ impl Reporter<'_> {
             Occurrence::Ended { key, owner, by, held_ms, waiters, session, .. } => {
                 let client = if by == EndedBy::Released { connection_of(self.ctx) } else { session };
                 let is_long = self.observe.holds_ms.is_some_and(|long_ms| held_ms >= long_ms);
-                // Nobody knew of an undelivered grant, so nobody held it.
+                // An undelivered grant was known to no client, so it was no hold.
                 if is_long && by != EndedBy::Undelivered {
                     self.add(LogEvent::Hold, &key, &owner, held_ms, waiters, client);
                 }
@@ -148,7 +148,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// What an operator may want to know of an end, beside how long it was held.
+    /// Reports the end of a hold, except its length.
     fn tell_end(
         &mut self,
         key: &Key,
@@ -197,7 +197,7 @@ impl Reporter<'_> {
     }
 }
 
-/// What is published of an end; `None`: the server publishes that the key has gone.
+/// The keyspace event of an end; `None`: the server publishes that the key has gone.
 fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
     match by {
         EndedBy::Released | EndedBy::Disconnected | EndedBy::Undelivered => Some(KeyEvent::Release),
@@ -207,7 +207,7 @@ fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
     }
 }
 
-/// Who sent the command that is running, as a line names it.
+/// The sender of the command that is running, as a line names it.
 struct Caller<'a>(Ctx<'a>, Option<ClientId>);
 
 impl Display for Caller<'_> {

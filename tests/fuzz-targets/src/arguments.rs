@@ -17,7 +17,7 @@ use lock::value::claim::{Claim, Count, Mode, Portion};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, WaitLimit};
 
-/// The defaults, and settings that refuse what those allow.
+/// The defaults, and settings that refuse leases which the defaults allow.
 const SETTINGS: [LeaseSettings; 2] =
     [LeaseSettings { default_ms: 30_000, max_ms: MAX_LEASE_MS }, LeaseSettings { default_ms: 30_000, max_ms: 10_000 }];
 
@@ -70,7 +70,7 @@ fn read(command: &Command, words: &[&[u8]], settings: LeaseSettings) {
         })),
         Action::Scan => check_error(ScanCommand::parse(words).map(|asked| check_scan(words, &asked))),
         Action::Top => check_error(parse::top_length(words).map(|length| assert!((1..=1_000).contains(&length)))),
-        Action::Break => check_error(parse::whose_holds(words).map(|whose| match whose {
+        Action::Break => check_error(parse::broken_holders(words).map(|whose| match whose {
             Whose::Everybody => assert_eq!(words.len(), 2),
             Whose::Owner(owner) => check_owner(owner),
         })),

@@ -77,10 +77,10 @@ fn use_lock(lock: &Lock) {
         check_lock(&left);
         left.evict(owner.as_bytes());
     }
-    assert!(left.is_vacant(), "nobody is left");
+    assert!(left.is_vacant(), "no holder is left");
 }
 
-/// Who is admitted holds it then, beside whom may be there.
+/// An admitted owner then holds the lock, beside all holders that its claim does not exclude.
 fn check_admission(lock: &Lock, owner: OwnerRef<'_>, claim: Claim, now: Timestamp) {
     let admission = lock.admission(owner.as_bytes(), &claim);
     let Ok(Admission::Admit | Admission::AlreadyHeld) = admission else { return };
