@@ -50,7 +50,7 @@ impl Park for Parking<'_> {
         let Answering { ctx, clients } = &mut self.answering;
         let answer_by = match channel {
             Some(channel) => {
-                let audience = if gate::is_in_cluster() { Audience::Shard } else { Audience::Everybody };
+                let audience = if gate::is_in_cluster() { Audience::Shard } else { Audience::All };
                 reply::queued(ctx, &claim, owner);
                 AnswerBy::Message { channel: channel.bytes().to_vec(), key: key.to_vec(), audience }
             }

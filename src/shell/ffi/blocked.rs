@@ -8,15 +8,15 @@ use redis_module::raw;
 use super::api;
 use super::context::Ctx;
 
-/// What the server calls for a blocked client.
+/// The server's callbacks for a blocked client.
 pub struct BlockCallbacks {
     /// Its reply is to be written.
     pub reply: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
-    /// `CLIENT UNBLOCK`, the only time-out that the server itself can bring.
+    /// `CLIENT UNBLOCK`, the only time-out that the server itself can cause.
     pub timeout: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
-    /// The last call: what the client was unblocked with is to be freed.
+    /// The last call: frees the data with which the client was unblocked.
     pub free: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void),
-    /// The client was unblocked without us.
+    /// The client was unblocked by the server.
     pub disconnect: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient),
 }
 
@@ -30,7 +30,7 @@ pub struct BlockedClient(*mut raw::RedisModuleBlockedClient);
 pub struct BlockedId(usize);
 
 impl BlockedClient {
-    /// Names it to the callbacks.
+    /// The id by which callbacks know it.
     pub fn id(&self) -> BlockedId {
         BlockedId::of(self.0)
     }
@@ -44,7 +44,7 @@ impl BlockedClient {
 }
 
 impl BlockedId {
-    /// Of the handle that a callback got.
+    /// The id of the handle that a callback got.
     pub fn of(blocked: *mut raw::RedisModuleBlockedClient) -> BlockedId {
         BlockedId(blocked as usize)
     }
@@ -73,7 +73,7 @@ impl Ctx<'_> {
         BlockedId::of(unsafe { api!(RedisModule_GetBlockedClientHandle(self.raw())) })
     }
 
-    /// In the reply callback: what the client was unblocked with.
+    /// In the reply callback: the data with which the client was unblocked.
     ///
     /// # Safety
     /// The blocked client was unblocked with a `Box<T>` or nothing, and the context is that of its reply callback.

@@ -12,7 +12,7 @@ use super::guard::guard;
 use super::string::{OwnedStr, Str};
 use super::{api, probe};
 
-/// Whether the server would run a command with all of these keys, which have one slot. It would not where some of them
+/// Whether the server would run a command with all of these keys, which have one slot. It would not if some of them
 /// have gone to the slot's new node, or have not come from the old one yet.
 pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
     // `D`: nothing is run, so nothing is counted as read or tracked for the client. A server without it, Redis 7.0,
@@ -30,7 +30,7 @@ pub fn may_read_together(ctx: Ctx<'_>, keys: &[Str<'_>]) -> bool {
     }
 }
 
-/// Runs SCAN with these arguments, by nobody's permissions.
+/// Runs SCAN with these arguments, without permissions being checked.
 ///
 /// # Errors
 /// The server refuses it; the number of its error (`errno`).
@@ -95,12 +95,12 @@ impl Drop for Reply {
     }
 }
 
-/// Makes a call once more after the server has refused it with `EPERM`, by a client that remembers nothing.
+/// Repeats a call that the server has refused with `EPERM`, with a repaired client.
 ///
-/// The server lends a call one of a pool of clients. Valkey 9.1 does not reset that the last call of such a client, of
-/// any module or script, named keys of several slots: it answers `EPERM` to whatever is called with that client then,
-/// until the server ends. It does reset that where a command filter has changed the command's name; so one puts another
-/// string with the same name in its place. The client is well again afterwards.
+/// The server lends each call one of a pool of clients. If the last call of such a client, of any module or script,
+/// named keys of several slots, Valkey 9.1 does not reset that: every later call with that client is answered `EPERM`,
+/// until the server ends. It resets it when a command filter has changed the command's name; so a filter replaces the
+/// name by another string with the same bytes. This repairs the client for good.
 pub fn call_again<R>(ctx: Ctx<'_>, call: impl FnOnce() -> R) -> R {
     let _filter = CopyingNames::begin(ctx);
     call()
@@ -136,7 +136,7 @@ unsafe extern "C" fn copy_name(command: *mut raw::RedisModuleCommandFilterCtx) {
     });
 }
 
-/// Runs `command key word` as a script would, so that the server refuses what it would refuse a client.
+/// Runs `command key word` as a script would, so that the server refuses it as it would refuse a client.
 ///
 /// # Errors
 /// The server refuses it; the number of its error (`errno`).
@@ -183,7 +183,7 @@ pub struct CallReply {
 }
 
 impl CallReply {
-    /// The words of an error, without the leading `-`. `None`: it is none.
+    /// The text of an error, without the leading `-`. `None`: the reply is no error.
     pub fn error(&self) -> Option<&[u8]> {
         let mut len = 0;
         // SAFETY: the reply is ours, and so are its bytes as long as it lives.
@@ -194,8 +194,8 @@ impl CallReply {
         bytes.strip_prefix(b"-").map(<[u8]>::trim_ascii_end)
     }
 
-    /// Whether the server did not run the command, as far as can be told: what ran may leave any number, and answer
-    /// with anything. Good to count, and for nothing else.
+    /// Whether the server did not run the command, as far as can be told: a command that ran may leave any number, and
+    /// answer with anything. Good to count, and for nothing else.
     pub fn is_refusal(&self) -> bool {
         self.error().is_some_and(|words| is_refusal(self.errno, words))
     }

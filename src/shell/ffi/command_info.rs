@@ -10,7 +10,7 @@ use super::command_keys::{key_flags, may_be_asked};
 use super::context::Ctx;
 use super::{api, probe};
 
-/// What the server calls for a command.
+/// The function that the server calls for a command.
 pub type CommandEntry =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
@@ -59,8 +59,8 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
     if registered.is_null() {
         return None;
     }
-    // Where there is no place for another category, the command is in the server's own all the same: without `admin`
-    // and `dangerous` `+@all -@admin -@dangerous` would allow LOCK.BREAK.
+    // Where there is no place for another category, the command is still in the server's own: without `admin` and
+    // `dangerous` `+@all -@admin -@dangerous` would allow LOCK.BREAK.
     if !set_acl_categories(registered, &format!("{} {category}", command.categories))
         && !set_acl_categories(registered, command.categories)
     {
@@ -89,7 +89,7 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
     (set == raw::REDISMODULE_OK as c_int).then_some(())
 }
 
-/// Where the command's keys stand, and what it does to them; a spec of zeros is the end mark.
+/// The places of the command's keys, and the access to them; a spec of zeros is the end mark.
 ///
 /// Keys that are counted are no reason for `getkeys-api`, which is a race in a cluster of Valkeys (`command_keys`).
 fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
@@ -110,8 +110,8 @@ fn key_specs(command: &Command) -> [raw::RedisModuleCommandKeySpec; 3] {
     keys.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
     keys.fk.keynum =
         raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 { keynumidx: 0, firstkey: 1, keystep: 1 };
-    // A cluster routes a module's command by keys at fixed places only. So the first key is told twice; `NOT_KEY` keeps
-    // it from counting twice for ACLs and COMMAND GETKEYS. `gate::check_slots` looks at the other keys.
+    // A cluster routes a module's command by keys at fixed places only. So the first key is declared twice; `NOT_KEY`
+    // keeps it from counting twice for ACLs and COMMAND GETKEYS. `gate::check_slots` checks the other keys.
     first.flags = u64::from(flags | raw::REDISMODULE_CMD_KEY_NOT_KEY);
     first.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     first.bs.index.pos = 2;

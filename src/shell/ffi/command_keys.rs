@@ -1,7 +1,7 @@
-//! Which arguments of a command are keys: what the server tells of any command, and what it asks of ours.
+//! The key arguments of commands: the server's answer for any command, and our answer for LOCK.EXEC.
 //!
-//! Redis from 8.2 on and Valkey in a cluster ask on their I/O threads, before AUTH too, and what they do before and
-//! after that callback is a race there already. So [`may_be_asked`] is no there, and wherever the server is not known.
+//! Redis from 8.2 on and Valkey in a cluster ask on their I/O threads, before AUTH too, and their own code around that
+//! callback is a race already. So [`may_be_asked`] is false there, and on unknown servers.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, NonNull};
@@ -37,10 +37,10 @@ pub fn key_flags(access: Access) -> u32 {
     }
 }
 
-/// The first Redis of which it is not known that its main thread asks. Prereleases of 8.2 are numbered 8.1.
+/// The first Redis that may ask on another thread than its main one. Prereleases of 8.2 are numbered 8.1.
 const FIRST_UNKNOWN_REDIS: c_int = 0x0008_0100;
 
-/// The same of Valkey; in a cluster none is.
+/// The first such Valkey; in a cluster every Valkey asks on other threads.
 const FIRST_UNKNOWN_VALKEY: c_int = 0x0009_0200;
 
 /// Whether this server is known to ask for keys on its main thread only. No function or flag of the API tells on which
@@ -54,8 +54,7 @@ pub fn may_be_asked(ctx: Ctx<'_>) -> bool {
     }
 }
 
-/// The keys of a command: the same that the server routes it by. None of a command that it does not know, or with too
-/// few arguments.
+/// The keys of a command, by which the server routes it. None for an unknown command, or one with too few arguments.
 pub fn keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
     let (mut count, mut flags) = (0, null_mut());
     let Ok(argc) = c_int::try_from(command.len()) else { return Vec::new() };
@@ -88,8 +87,8 @@ unsafe fn free(made: *mut c_void) {
 }
 
 impl Ctx<'_> {
-    /// Whether the server does not run the command, but asks for its keys. Such a context has no client: nothing else
-    /// may be done with it than [`Ctx::tell_key`].
+    /// Whether the server does not run the command, but asks for its keys. Such a context has no client: only
+    /// [`Ctx::tell_key`] may be called with it.
     pub fn is_asked_for_keys(self) -> bool {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_IsKeysPositionRequest(self.raw())) != 0 }

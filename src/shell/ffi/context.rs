@@ -33,7 +33,7 @@ impl<'c> Ctx<'c> {
         self.ctx.as_ptr()
     }
 
-    /// What the context's client and the server are: `REDISMODULE_CTX_FLAGS_…`. The server inspects its memory and
+    /// Flags of the context's client and of the server: `REDISMODULE_CTX_FLAGS_…`. The server inspects its memory and
     /// threads for it: not on the hot path.
     pub fn flags(self) -> u32 {
         // SAFETY: the context is valid.
@@ -45,8 +45,8 @@ impl<'c> Ctx<'c> {
         self.flags() & flags != 0
     }
 
-    /// The server's number for the client; in a script that of the script's own, in a call by another module that of a
-    /// temporary one.
+    /// The server's number for the client; in a script it is the number of the script's own client, in a call by
+    /// another module of a temporary one.
     pub fn client_id(self) -> u64 {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_GetClientId(self.raw())) }
@@ -106,8 +106,8 @@ impl<'c> Ctx<'c> {
         guard::log(self.raw(), level, message);
     }
 
-    /// Publishes an event of a key in the selected database, of the class `d`. Other modules may hear it too: they may
-    /// call commands of ours in the middle of this.
+    /// Publishes an event of a key in the selected database, of the class `d`. Other modules may receive it too: they
+    /// may call commands of ours in the middle of this.
     pub fn notify(self, event: &CStr, key: Str<'_>) {
         let class = raw::REDISMODULE_NOTIFY_MODULE as c_int;
         // SAFETY: all are valid, the name ends with a NUL.

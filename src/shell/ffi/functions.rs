@@ -1,8 +1,8 @@
 //! Which functions of the module API the module needs, and the check that the server has them.
 //!
-//! The server fills a pointer for each function that it knows, and leaves the others empty. `api!` calls the functions
-//! of this table and no others, so the table cannot fall behind the code: a call of a function that is not in it does
-//! not compile, and an entry that no code uses is a warning. What only some servers have is probed with `probe!`.
+//! The server fills a pointer for each function that it knows, and leaves the others empty. `api!` calls only functions
+//! of this table, so the table cannot fall behind the code: a call of any other function does not compile, and an entry
+//! that no code uses is a warning. Functions that only some servers have are probed with `probe!`.
 
 use std::ffi::{c_void, CStr};
 
@@ -30,7 +30,7 @@ pub(crate) use {api, probe};
 struct Required {
     /// Where the server has written its address.
     pointer: *const *const c_void,
-    /// What the log says where it is missing. Made at compile time: nothing can be allocated before the check.
+    /// The line in the log if it is missing. Made at compile time: nothing can be allocated before the check.
     refusal: &'static [u8],
 }
 
@@ -109,8 +109,8 @@ table! {
 // The crate's allocator calls it.
 const _: () = required::RedisModule_Alloc;
 
-/// Why the module cannot run on this server: the first function that is missing. To be asked before anything else is
-/// done: neither the allocator nor the log can be used before.
+/// The first function that is missing on this server, if any. To be called before everything else: neither the
+/// allocator nor the log can be used before.
 fn first_missing() -> Option<&'static CStr> {
     // SAFETY: the pointers are statics, which the server has filled; a missing function is a null pointer.
     let missing = table().into_iter().find(|function| unsafe { function.pointer.read().is_null() })?;

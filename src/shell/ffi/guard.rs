@@ -8,14 +8,14 @@ use redis_module::raw;
 
 use super::api;
 
-/// Runs what the server called; `None` when it panicked, which is logged.
+/// Runs a callback; `None` when it panicked, which is logged.
 pub fn guard<R>(what: &str, work: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(work))
         .inspect_err(|_| log(null_mut(), LogLevel::Warning, &format!("redis-lock: a bug in {what}, please report it")))
         .ok()
 }
 
-/// How much a line in the server's log matters: `loglevel` leaves lines out.
+/// The level of a line in the server's log: `loglevel` leaves lines out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// Left out at `warning`.

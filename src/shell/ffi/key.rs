@@ -28,7 +28,7 @@ pub enum RawContent {
 }
 
 impl<'c> OpenKey<'c> {
-    /// Opens for reading and writing. An expired key is deleted by that, which notifies and calls `unlink2` inside.
+    /// Opens for reading and writing. This deletes an expired key, with keyspace events and a call of `unlink2` inside.
     #[inline(always)]
     pub fn write(ctx: Ctx<'c>, name: Str<'_>) -> OpenKey<'c> {
         let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
@@ -38,14 +38,14 @@ impl<'c> OpenKey<'c> {
         OpenKey { key, callback: PhantomData }
     }
 
-    /// Opens for reading; `None` where there is nothing, or nothing that has not expired.
+    /// Opens for reading; `None` for a free or expired key.
     pub fn read(ctx: Ctx<'c>, name: Str<'_>) -> Option<OpenKey<'c>> {
         // SAFETY: both are valid.
         let key = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), raw::REDISMODULE_READ as c_int)) };
         Some(OpenKey { key: NonNull::new(key)?, callback: PhantomData })
     }
 
-    /// What is there; `ours` is the server's handle of our data type.
+    /// The value under the key; `ours` is the server's handle of our data type.
     #[inline(always)]
     pub fn content(&self, ours: *mut raw::RedisModuleType) -> RawContent {
         // SAFETY: the key is open; a value of our type is a pointer that we stored.

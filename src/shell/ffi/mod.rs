@@ -1,29 +1,9 @@
 //! The module API behind safe, typed wrappers. Nothing here decides anything. Other rooms have unsafe code only in the
 //! callbacks that the server calls, and where they vouch for what a wrapper asks.
 //!
-//! | file             | question                                                               |
-//! | ---------------- | ---------------------------------------------------------------------- |
-//! | `context`        | what does the server say of the callback that is running               |
-//! | `string`         | what are the arguments                                                 |
-//! | `reply`          | how is a reply written                                                 |
-//! | `key`            | how is a key opened, stored, expired, deleted                          |
-//! | `blocked`        | how is a client blocked and unblocked, exactly once                    |
-//! | `replicate`      | how is an effect sent to replicas and the append-only file             |
-//! | `call`           | how is a command of the server's own called                            |
-//! | `server`         | what does the server know of itself and of clients; channels           |
-//! | `rdb_io`         | how are bytes written into a dump and a digest, and read out of a dump |
-//! | `command_keys`   | which arguments of a command are keys                                  |
-//! | `command_info`   | how is a command registered and described                              |
-//! | `time`           | what time is it; how is a timer made, and the event loop woken          |
-//! | `module`         | what does the module tell the server about itself; a section of INFO   |
-//! | `setting`        | how is a setting registered                                            |
-//! | `functions`      | does the server have every function that is called                     |
-//! | `main_thread`    | which values does only the main thread touch                           |
-//! | `guard`          | how is a panic kept from leaving through C                             |
-//!
-//! Of the crate `redis-module` (2.0.8) the bindings, the allocator and the registration of settings are used. What its
-//! wrappers call has to be named in `functions` by hand, or where one is missing the first call would end the server,
-//! and not the load. Apart from that:
+//! Of the crate `redis-module` (2.0.8) the bindings, the allocator and the registration of settings are used. Functions
+//! that its wrappers call have to be named in `functions` by hand: otherwise, on a server without one, the load would
+//! succeed and the first call end the server. Apart from that:
 //!
 //! | ours                     | the crate's                | why it does not do                                      |
 //! | ------------------------ | -------------------------- | ------------------------------------------------------- |

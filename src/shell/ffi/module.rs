@@ -1,5 +1,4 @@
-//! What the module tells the server about itself: options, the data type, the events that it wants to know of, a
-//! section of INFO.
+//! The module's registrations: options, the data type, subscriptions to events, a section of INFO.
 
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::ptr::{null_mut, NonNull};
@@ -9,10 +8,10 @@ use redis_module::raw;
 use super::api;
 use super::context::Ctx;
 
-/// What the server calls for an event of its own.
+/// The callback for an event of the server.
 pub type EventCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
 
-/// What the server calls for an event of a key.
+/// The callback for an event of a key.
 pub type KeyCallback =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, c_int, *const c_char, *mut raw::RedisModuleString) -> c_int;
 
@@ -22,7 +21,7 @@ pub fn set_options(ctx: Ctx<'_>, options: u32) {
     unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options as c_int)) };
 }
 
-/// Whether the server is Valkey: only there functions have names that begin so.
+/// Whether the server is Valkey: only Valkey has functions with names that begin so.
 pub fn is_valkey() -> bool {
     let mut function: *mut c_void = null_mut();
     let name = c"ValkeyModule_SubscribeToServerEvent";
@@ -98,7 +97,7 @@ struct SlotRange {
     last: c_int,
 }
 
-/// What comes with the event.
+/// The data of the event.
 #[repr(C)]
 struct Migration {
     version: u64,
@@ -109,11 +108,11 @@ struct Migration {
 
 /// Subscribes to the event. False: this server has none of that kind.
 pub fn subscribe_to_slot_migrations(ctx: Ctx<'_>, callback: EventCallback) -> bool {
-    // Under the event's number Redis may have another.
+    // Redis may have another event under this number.
     is_valkey() && subscribe_to_event(ctx, SLOT_MIGRATION.0, SLOT_MIGRATION.1, callback)
 }
 
-/// Tells the number of each slot that an event is about.
+/// Calls `tell` with each slot of an event.
 ///
 /// # Safety
 /// `data` came with the event to the callback that is running.
@@ -130,7 +129,7 @@ pub unsafe fn each_slot(data: *const c_void, mut tell: impl FnMut(u16)) {
     ranges.iter().flat_map(|range| range.first..=range.last).flat_map(u16::try_from).for_each(&mut tell);
 }
 
-/// What the server calls when it collects INFO; the second argument is not 0 in a crash report.
+/// The callback that collects INFO; its second argument is not 0 in a crash report.
 pub type InfoCallback = unsafe extern "C" fn(*mut raw::RedisModuleInfoCtx, i32);
 
 /// The server asks for a section of INFO from now on. False: it refuses.

@@ -1,4 +1,4 @@
-//! Dumps: RDB files, DUMP and RESTORE, replication snapshots. What is read may be anything.
+//! Dumps: RDB files, DUMP and RESTORE, replication snapshots. The bytes read may be anything.
 
 use std::ffi::c_char;
 

@@ -1,5 +1,5 @@
-//! Commands sent to replicas and the append-only file. The crate's own takes strings without a NUL only and builds a
-//! vector for each call.
+//! Commands sent to replicas and the append-only file. The crate's own function takes only strings without a NUL and
+//! builds a vector for each call.
 
 use std::ffi::{c_longlong, CStr};
 
@@ -72,7 +72,7 @@ impl Ctx<'_> {
         unsafe { pass_command!(RedisModule_Replicate, self.raw(), command, key, rest) };
     }
 
-    /// Asks the replicas to acknowledge at once what they were sent before; otherwise they do once a second.
+    /// Asks the replicas to acknowledge at once what they have received; otherwise they do once a second.
     pub fn ask_replicas(self) {
         // `A`: not to the append-only file. This is how WAIT asks.
         // SAFETY: format and arguments agree; the server copies what it keeps.

@@ -79,8 +79,8 @@ pub fn client_address(id: u64) -> String {
     }
 }
 
-/// Whether the server is going to close the client when the turn is over, though no event has told of it: the end of a
-/// connection that was read in this turn. Only CLIENT LIST tells, by the flag `A`.
+/// Whether the server is going to close the client when the turn is over, before the event of its end: the end of a
+/// connection that was read in this turn. Only CLIENT LIST shows it, by the flag `A`.
 pub fn is_closing(ctx: Ctx<'_>, id: u64) -> bool {
     let id = OwnedStr::new(id.to_string().as_bytes());
     // SAFETY: format and arguments agree; the reply is freed, and its bytes are read before.
@@ -115,8 +115,8 @@ pub fn client_user(ctx: Ctx<'_>, id: u64) -> Vec<u8> {
 }
 
 /// Whether the client is a connection. The temporary client of another module's call is none: the server has it in no
-/// table. `GetClientInfoById` would tell too, but Valkey 9.1 takes a call's temporary client for a connection there,
-/// and reads its address through a null pointer.
+/// table. `GetClientInfoById` does not do: Valkey 9.1 takes a call's temporary client for a connection there, and reads
+/// its address through a null pointer.
 pub fn is_connection(ctx: Ctx<'_>, id: u64) -> bool {
     const NO_SUCH_CLIENT: i32 = 2; // ENOENT
                                    // SAFETY: the name is ours to free.
@@ -139,12 +139,12 @@ pub fn may_publish(ctx: Ctx<'_>, channel: Str<'_>) -> bool {
 
 /// The permissions to read keys.
 pub enum Reader<'c> {
-    /// A user, as far as its key patterns say.
+    /// A user, with its key patterns.
     User(User<'c>),
     /// A module on its own behalf: it may read everything.
     Module,
-    /// A user that has been deleted meanwhile.
-    Nobody,
+    /// A user that has been deleted meanwhile: it may read nothing.
+    DeletedUser,
 }
 
 impl<'c> Reader<'c> {
@@ -154,7 +154,7 @@ impl<'c> Reader<'c> {
             return Reader::Module;
         }
         // SAFETY: it has a user.
-        unsafe { User::of(ctx) }.map_or(Reader::Nobody, Reader::User)
+        unsafe { User::of(ctx) }.map_or(Reader::DeletedUser, Reader::User)
     }
 
     /// Whether it may read the key.
@@ -162,7 +162,7 @@ impl<'c> Reader<'c> {
         match self {
             Reader::User(user) => user.may_read(key),
             Reader::Module => true,
-            Reader::Nobody => false,
+            Reader::DeletedUser => false,
         }
     }
 }
@@ -170,9 +170,10 @@ impl<'c> Reader<'c> {
 /// Whether the context's client has a user: a connection or a script has one, a call by another module need not.
 /// `command` is one of the module's own that wants arguments.
 ///
-/// Redis 7.0 reads a null pointer when it is asked for the user of a client that has none. It says whether there is one
-/// when it is to run a command as that user, before it finds that the command lacks its arguments. Redis 7.0.5 alone
-/// looks at the arguments first: there the command is PING, which needs none, and ACL LOG names a user without PING.
+/// Redis 7.0 reads a null pointer when it is asked for the user of a client that has none. But when it is to run a
+/// command as that user, it reports a missing user before it finds that the command lacks its arguments. Redis 7.0.5
+/// alone checks the arguments first: there the command is PING, which needs none, and ACL LOG names a user without
+/// PING.
 pub fn has_user(ctx: Ctx<'_>, command: &CStr) -> bool {
     const REDIS_7_0_5: c_int = 0x0007_0005;
     // SAFETY: the format has no arguments.
@@ -187,7 +188,7 @@ pub fn has_user(ctx: Ctx<'_>, command: &CStr) -> bool {
     }
 }
 
-/// `ENOTSUP`: nobody's permissions are there to run a command with.
+/// `ENOTSUP`: there is no user to run a command as.
 const NO_USER: i32 = if cfg!(target_os = "linux") { 95 } else { 45 };
 
 /// A user of the server, for as long as the callback runs.
@@ -222,7 +223,7 @@ impl<'c> User<'c> {
         Some(User(NonNull::new(user)?, PhantomData))
     }
 
-    /// Whether it may run this command; a question that the server does not understand is no refusal.
+    /// Whether it may run this command; an error other than a refusal counts as yes.
     pub fn may_run(&self, command: &[Str<'_>]) -> bool {
         let Ok(count) = c_int::try_from(command.len()) else { return false };
         // SAFETY: the user is valid; `Str` is a transparent wrapper of a pointer, which the server only reads.
@@ -261,8 +262,8 @@ impl Drop for User<'_> {
 /// The subscribers that get a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// All of the server's, and of the cluster's bus.
-    Everybody,
+    /// All subscribers of the server, and of the cluster's bus.
+    All,
     /// Subscribers of the shard: the channel has a slot.
     Shard,
 }
@@ -274,7 +275,7 @@ pub fn publish(ctx: Ctx<'_>, channel: &[u8], message: &[u8], audience: Audience)
     // SAFETY: both strings live until the end of the function.
     unsafe {
         match audience {
-            Audience::Everybody => api!(RedisModule_PublishMessage(ctx.raw(), channel, message)),
+            Audience::All => api!(RedisModule_PublishMessage(ctx.raw(), channel, message)),
             Audience::Shard => api!(RedisModule_PublishMessageShard(ctx.raw(), channel, message)),
         };
     }

@@ -1,5 +1,5 @@
 //! Settings of the module: the server checks and keeps them, `CONFIG` reads and changes them. The crate registers them:
-//! its callbacks read and write the atomics. It does not say whether the server refuses one, which has no reason to:
+//! its callbacks read and write the atomics. It does not report a refusal of the server, which has no reason for one:
 //! the names begin with the module's.
 
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -39,9 +39,9 @@ pub fn register_flag(ctx: Ctx<'_>, name: &str, default: bool, value: &'static At
     register_bool_configuration(&ctx, name, value, default, ConfigurationFlags::DEFAULT, None);
 }
 
-/// Gives the registered settings their values: out of the configuration file, the command that loads the module, or
-/// their defaults. Only while the module is being loaded. False: a value is none that its setting takes; the server's
-/// log says which one.
+/// Gives the registered settings their values: from the configuration file, the command that loads the module, or their
+/// defaults. Only while the module is being loaded. False: a setting does not take its value; the server's log names
+/// it.
 pub fn load(ctx: Ctx<'_>) -> bool {
     // SAFETY: the context is valid.
     let loaded = unsafe { api!(RedisModule_LoadConfigs(ctx.raw())) };

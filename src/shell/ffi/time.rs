@@ -1,8 +1,8 @@
 //! The server's clocks, its timers and its event loop.
 //!
-//! Time is read through the server, not from the system: Valkey 9.1 opens modules with RTLD_DEEPBIND, so what replaces
-//! the C library's clock for the server (libfaketime in tests) does not reach a module's own calls. And the server
-//! decides expiry by a reading of its own.
+//! Time is read through the server, not from the system: Valkey 9.1 opens modules with RTLD_DEEPBIND, so a replacement
+//! of the C library's clock in the server (libfaketime in tests) does not reach a module's own calls. And the server
+//! decides expiry by its own reading.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -12,8 +12,8 @@ use redis_module::raw;
 use super::context::Ctx;
 use super::{api, probe};
 
-/// The instant by which the server decides expiry in what it runs now: microseconds since the epoch. `None` on Redis
-/// 7.0, which has no such function.
+/// The instant by which the server decides expiry in the command that it runs now: microseconds since the epoch. `None`
+/// on Redis 7.0, which has no such function.
 #[inline]
 pub fn cached_us() -> Option<u64> {
     let cached_us = probe!(RedisModule_CachedMicroseconds)?;
@@ -22,8 +22,7 @@ pub fn cached_us() -> Option<u64> {
     u64::try_from(us).ok()
 }
 
-/// For Redis 7.0, which has no function that tells microseconds: the same of the system. std's clock takes 50
-/// instructions more.
+/// For Redis 7.0, which has no function for microseconds: the system's clock. std's clock takes 50 instructions more.
 pub fn system_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it is written to `time`; a clock that cannot be read leaves it.
@@ -43,7 +42,7 @@ pub fn monotonic_us() -> u64 {
     unsafe { api!(RedisModule_MonotonicMicroseconds()) }
 }
 
-/// What the server calls when a timer fires.
+/// The callback of a timer.
 pub type TimerCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
 
 /// A timer that is armed. It fires once.
@@ -63,17 +62,17 @@ pub fn disarm(ctx: Ctx<'_>, timer: TimerId) {
     unsafe { api!(RedisModule_StopTimer(ctx.raw(), timer.0, null_mut())) };
 }
 
-/// Wakes the event loop. A timer that is made just before the server sleeps would fire up to 100 ms late on 7.0.15
-/// otherwise, and so would one that another thread makes while it sleeps, on every server.
+/// Wakes the event loop. Otherwise a timer that is made just before the server sleeps would fire up to 100 ms late on
+/// 7.0.15, and so would a timer that another thread makes while it sleeps, on every server.
 pub fn poke_event_loop() {
     extern "C" fn nothing(_: *mut c_void) {}
     // SAFETY: the callback does nothing.
     unsafe { api!(RedisModule_EventLoopAddOneShot(Some(nothing), null_mut())) };
 }
 
-/// Whether the server decides how long it sleeps before it runs what clients had sent that were unblocked in this turn.
-/// A timer that these commands arm fires up to 100 ms late then, unless the event loop is woken. So on Redis 7.0; 7.2
-/// turned the order, and brought the function that is probed.
+/// Whether the server decides how long it sleeps before it runs the queued commands of clients that were unblocked in
+/// this turn. A timer that these commands arm fires up to 100 ms late then, unless the event loop is woken. So on Redis
+/// 7.0; 7.2 turned the order, and brought the function that is probed.
 pub fn sleeps_past_new_timers() -> bool {
     probe!(RedisModule_CachedMicroseconds).is_none()
 }

@@ -15,7 +15,7 @@ use crate::lock::{Lock, Mode};
 /// How long a client waits for a reply beyond what it asked the server to wait, and for a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where requests go: a failover changes it.
+/// The addresses of requests: a failover changes them.
 pub trait Route: Send + Sync {
     fn address(&self, key: &str) -> SocketAddr;
 
@@ -31,7 +31,7 @@ impl<F: Fn() -> SocketAddr + Send + Sync> Route for F {
     }
 }
 
-/// How many replicas have to have what a client wrote before it believes that, and how long it waits for them.
+/// How many replicas have to have a client's write before it counts as done, and how long the client waits for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     pub replicas: usize,
@@ -63,13 +63,13 @@ impl Caller {
         Caller { number, recorder, route, patience: PATIENCE, wait: None, connection: None, redirect: None }
     }
 
-    /// Waits for replies so long beyond what it asked the server to wait.
+    /// How long it waits for replies beyond the time that it asked the server to wait.
     pub fn patience(mut self, patience: Duration) -> Caller {
         self.patience = patience;
         self
     }
 
-    /// Believes what it wrote only when so many replicas have it: `WAIT`.
+    /// Counts a write as done only when so many replicas have it: `WAIT`.
     pub fn wait(mut self, wait: Option<Wait>) -> Caller {
         self.wait = wait;
         self
@@ -204,7 +204,7 @@ impl Caller {
         outcome
     }
 
-    /// An error reply says where to go instead, or that the owner does not hold the lock.
+    /// An error reply names another node, or says that the owner does not hold the lock.
     fn refused(&mut self, error: String, key: &str) -> Outcome {
         let mut words = error.split(' ');
         let (code, address) = (words.next().unwrap_or_default(), words.nth(1).and_then(|word| word.parse().ok()));
@@ -219,7 +219,7 @@ impl Caller {
         Outcome::Refused(error)
     }
 
-    /// What was known of the other end may be wrong now.
+    /// Forgets what was known of the server: it may be wrong now.
     fn forget(&mut self) {
         self.connection = None;
         self.redirect = None;
@@ -246,7 +246,7 @@ impl Caller {
     }
 }
 
-/// One request and its reply; Unknown where fewer replicas than asked for have what it says.
+/// One request and its reply; Unknown if fewer replicas than asked for have its effect.
 fn exchange(
     client: &mut Client,
     request: &[String],

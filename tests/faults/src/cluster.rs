@@ -13,7 +13,7 @@ use crate::caller::Route;
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// After this the server has forgotten that it was to hand over, and may be asked again (`CLUSTER_MF_TIMEOUT`, 5 s).
+/// After this time the server forgets a pending hand-over, and may be asked again (`CLUSTER_MF_TIMEOUT`, 5 s).
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How long one MIGRATE may take, in milliseconds. It never runs out: then it would be unknown which node has the keys.
@@ -27,7 +27,7 @@ const KEYS_AT_ONCE: usize = 3;
 pub enum Takeover {
     /// `CLUSTER FAILOVER`: the primary stops writing, and the replica follows it to the last byte.
     Orderly,
-    /// `CLUSTER FAILOVER FORCE`: the other primaries elect it, whatever its own says.
+    /// `CLUSTER FAILOVER FORCE`: the other primaries elect it, without its own primary.
     Force,
     /// `CLUSTER FAILOVER TAKEOVER`: without a vote.
     Alone,
@@ -43,10 +43,10 @@ impl Takeover {
     }
 }
 
-/// Where a migration of Valkey's is stopped.
+/// The point at which a Valkey migration is stopped.
 #[derive(Clone, Copy, Debug)]
 pub enum Point {
-    /// All is sent but what is written meanwhile: both nodes work.
+    /// Everything is sent except writes made meanwhile: both nodes work.
     BeforePause,
     /// The source has stopped writing, and the target is to take over.
     Paused,
@@ -54,7 +54,7 @@ pub enum Point {
 
 pub struct Cluster {
     nodes: Vec<Server>,
-    /// By which the nodes know each other, in the same order.
+    /// The ids by which the nodes know each other, in the same order.
     ids: Vec<String>,
     is_up: Vec<bool>,
 }
@@ -112,7 +112,7 @@ impl Cluster {
         (0..self.nodes.len()).filter(|index| self.is_up[*index]).collect()
     }
 
-    /// A way to the cluster: any node, another one each time. It says where to go from there.
+    /// A route to the cluster: any node, another one each time, which redirects.
     pub fn route(&self) -> Arc<dyn Route> {
         let addresses = self.nodes.iter().map(|node| ([127, 0, 0, 1], node.port()).into());
         Arc::new(AnyNode { addresses: addresses.collect(), next: AtomicUsize::new(0) })
@@ -124,7 +124,7 @@ impl Cluster {
         u16::try_from(slot).expect("there are 16,384 slots")
     }
 
-    /// The end of a power cut.
+    /// Kills a node: the end of a power cut.
     pub fn kill(&mut self, index: usize) {
         self.is_up[index] = false;
         self.nodes[index].kill();
@@ -220,11 +220,11 @@ impl Cluster {
         epoch
     }
 
-    /// From now on what the primary writes reaches its replica no more, as over a broken link: it is lost with the
+    /// From now on the primary's writes reach its replica no more, as over a broken link: they are lost with the
     /// primary. [`Cluster::mend_link`] ends it.
     #[track_caller]
     pub fn break_link(&self, primary: usize, replica: usize) {
-        // The replica is not let in again: it names a user that is not there.
+        // The replica is not let in again: its link names a user that does not exist.
         expect_ok(self.node(replica), "CONFIG SET masteruser nobody masterauth secret");
         let cut = self.node(primary).client().run("CLIENT KILL TYPE replica");
         assert!(cut.int() > 0, "the replica was connected");
@@ -246,7 +246,7 @@ impl Cluster {
         self.finish_to_move(slot, from, to);
     }
 
-    /// From now on the source asks the target for keys that it has not.
+    /// From now on the source redirects requests for missing keys to the target.
     #[track_caller]
     pub fn begin_to_move(&self, slot: u16, from: usize, to: usize) {
         expect_ok(&self.nodes[to], &format!("CLUSTER SETSLOT {slot} IMPORTING {}", self.ids[from]));
@@ -272,7 +272,7 @@ impl Cluster {
         true
     }
 
-    /// The slot is the target's, which is told first: at no time is it nobody's.
+    /// The slot is the target's. The target is told first, so that the slot always has a node.
     #[track_caller]
     pub fn finish_to_move(&self, slot: u16, from: usize, to: usize) {
         let line = format!("CLUSTER SETSLOT {slot} NODE {}", self.ids[to]);
@@ -286,7 +286,7 @@ impl Cluster {
         expect_ok(self.node(from), &line);
     }
 
-    /// Begins to migrate a slot, and returns when it has come to this point, where it stays. The next migrations have
+    /// Begins to migrate a slot, and returns at this point of the migration, where it stays. The next migrations have
     /// to be [allowed](Cluster::allow_migrations).
     #[track_caller]
     pub fn migrate_until(&self, slot: u16, from: usize, to: usize, point: Point) {
@@ -340,7 +340,7 @@ impl Route for AnyNode {
 fn of_cluster(node: Builder, node_timeout: Duration) -> Builder {
     node.cluster()
         .config(format!("cluster-node-timeout {}", node_timeout.as_millis()))
-        // A replica takes over however old its copy is: what is lost then is what the scenarios are for.
+        // A replica takes over however old its copy is: the scenarios are about such losses.
         .config("cluster-replica-validity-factor 0")
         // Each keeps its primary.
         .config("cluster-allow-replica-migration no")

@@ -1,4 +1,4 @@
-//! What clients did and were told, with the times by one clock. Nothing here judges.
+//! The requests and replies of clients, with the times by one clock. Nothing here judges.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ pub enum Outcome {
     NotGranted,
     /// Renewed, released, written.
     Done,
-    /// What the register held.
+    /// The value of the register.
     Value(Option<u64>),
     /// This owner does not hold the lock (0, -1, NOTHELD); or the guarded resource has seen a greater fence.
     NotHeld,
@@ -69,7 +69,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// One look at the queue of a key. All times since the history began.
+/// One snapshot of the queue of a key. All times since the history began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
     pub key: String,
@@ -79,7 +79,7 @@ pub struct Look {
     pub waiters: Vec<String>,
 }
 
-/// All that was recorded in a run.
+/// Everything recorded in a run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     operations: Vec<Operation>,
@@ -87,8 +87,8 @@ pub struct History {
     server_time: ServerTime,
 }
 
-/// How much time the server had for its work, by the time since the history began: what a busy machine or a stop took
-/// away does not count. See [`support::Stopwatch`].
+/// How much time the server had for its work, by the time since the history began: time taken by a busy machine or a
+/// stop does not count. See [`support::Stopwatch`].
 #[derive(Clone, Debug, Default)]
 pub struct ServerTime(Vec<(Duration, Duration)>);
 
@@ -135,13 +135,13 @@ impl History {
         &self.operations
     }
 
-    /// How many operations have an outcome that `is_it`.
+    /// How many operations have an outcome for which `is_it` is true.
     pub fn count(&self, is_it: impl Fn(&Outcome) -> bool) -> usize {
         self.operations.iter().filter(|operation| is_it(&operation.outcome)).count()
     }
 }
 
-/// Where clients write down what happens, from many threads.
+/// Where clients record operations, from many threads.
 #[derive(Clone)]
 pub struct Recorder {
     began: Instant,
@@ -185,7 +185,7 @@ impl Recorder {
         records.server_time.push((now, counted));
     }
 
-    /// A connection ended before the reply came; not: the reply was not waited for any longer.
+    /// A connection ended before the reply came; time-outs do not count.
     pub fn connection_broke(&self) {
         self.records().broken += 1;
     }

@@ -1,8 +1,8 @@
-//! Real faults on real servers. Clients live through them and record what they asked and what they were told
-//! ([`History`]); judges, pure functions over that record, say which promise was broken; each scenario reports a
-//! [`Row`]. The scenarios are tests in `tests/faults`.
+//! Real faults on real servers. Clients run through them and record their requests and replies ([`History`]); judges,
+//! pure functions over that record, say which promise was broken; each scenario reports a [`Row`]. The scenarios are
+//! tests in `tests/faults`.
 //!
-//! Nothing in here asks the server what it believes while a promise is judged: clients' records only.
+//! Promises are judged by the clients' records only, never by the server's own view.
 
 mod caller;
 mod cluster;

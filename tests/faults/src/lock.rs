@@ -68,7 +68,7 @@ impl Mode {
         matches!(self, Mode::Mutex | Mode::Reentrant | Mode::Write | Mode::Both)
     }
 
-    /// The beginning of a request: safe to send again, whatever became of the one before.
+    /// The beginning of a request: safe to send again, also if the last reply was lost.
     pub fn acquire(self, key: &str, owner: &str) -> Vec<String> {
         match self {
             Mode::Mutex => words(&["LOCK.ACQUIRE", key, owner]),
@@ -100,7 +100,7 @@ impl Mode {
         }
     }
 
-    /// What a release answers that gave the lock back.
+    /// The reply of a release that gave the lock back.
     pub fn released(self) -> i64 {
         match self {
             Mode::Mutex => 1,

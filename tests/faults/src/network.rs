@@ -1,6 +1,6 @@
-//! Machines on a network of their own, as far as the system has them: each host is a network namespace with an address,
-//! on a bridge; the network is split by moving hosts to other bridges, and what is sent meanwhile is lost without a
-//! word. Linux only, and only for root.
+//! Machines on a network of their own, if the system has such: each host is a network namespace with an address, on a
+//! bridge; the network is split by moving hosts to other bridges, and packets sent meanwhile are lost silently. Linux
+//! only, and only for root.
 //!
 //! Namespaces without names: descriptors of this process and the servers in them keep them alive, and the kernel takes
 //! them away, with all their links, when the last one ends, however it ends. Nothing is left to be cleaned up.
@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::process::{self, Command, Stdio};
 use std::thread;
 
-/// Hosts that see each other, until they are split. All on this machine, and no others see them.
+/// Hosts that see each other, until they are split. All on this machine, and invisible to others.
 pub struct Network {
     /// Where the bridges are.
     hub: Namespace,
@@ -101,7 +101,7 @@ impl Host {
         self.address
     }
 
-    /// Runs this on the host: what is started, connected or listens meanwhile belongs to it for good.
+    /// Runs this on the host: processes, connections and listeners made meanwhile belong to it for good.
     pub fn run<T>(&self, action: impl FnOnce() -> T) -> T {
         let _guard = self.namespace.enter();
         action()

@@ -1,4 +1,4 @@
-//! Looks at the queues while workers contend for locks, and at how much time the server has.
+//! Takes snapshots of the queues while workers contend for locks, and reads how much time the server has.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::caller::Route;
 use crate::history::{Look, Recorder};
 use crate::lock::Lock;
 
-/// Between two looks: a [`Stopwatch`] counts no more than twice this between two of its readings.
+/// Between two snapshots: a [`Stopwatch`] counts no more than twice this between two of its readings.
 const TICK: Duration = Duration::from_millis(5);
 
 /// How long to wait for a reply: a server may stand still.
@@ -47,7 +47,7 @@ impl Observer {
         Observer { stopping, thread: Some(thread) }
     }
 
-    /// Ends it; what it saw is in the history.
+    /// Ends it; its snapshots are in the history.
     pub fn stop(mut self) {
         self.end();
     }
@@ -55,7 +55,7 @@ impl Observer {
     fn end(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its panic is one of the test's already, or a reply that no server gives.
+            // Its panic was reported by the test already, or a reply was malformed.
             assert!(thread.join().is_ok() || thread::panicking(), "the observer failed");
         }
     }

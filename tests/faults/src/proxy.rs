@@ -1,8 +1,8 @@
 //! A TCP proxy between a server and its clients: what it carries can be held back, in one direction or in both, and its
 //! connections can be cut. It works wherever tests run, also where network namespaces cannot be had.
 //!
-//! It carries bytes and never asks what they mean. What was held back comes late, whole and in order, as on a network
-//! that was cut and healed while TCP kept sending. So a grant may arrive long after it was made.
+//! It carries bytes and ignores their meaning. Held-back bytes come late, whole and in order, as on a network that was
+//! cut and healed while TCP kept sending. So a grant may arrive long after it was made.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -81,8 +81,8 @@ impl Proxy {
         self.port
     }
 
-    /// Holds back what goes these ways from now on, until [`Proxy::heal`]. Ends of connections are held back too: a
-    /// client does not learn that the server has gone.
+    /// Holds back bytes in these directions from now on, until [`Proxy::heal`]. Ends of connections are held back too:
+    /// a client does not learn that the server has gone.
     pub fn stall(&self, directions: &[Direction]) {
         self.shared.state().held.extend(directions);
     }
@@ -92,7 +92,7 @@ impl Proxy {
         self.shared.end_links(Entry::Refused);
     }
 
-    /// Delivers what was held back, and accepts connections again.
+    /// Delivers the held-back bytes, and accepts connections again.
     pub fn heal(&self) {
         let mut state = self.shared.state();
         state.held.clear();
@@ -107,7 +107,7 @@ impl Drop for Proxy {
         // Wakes the thread that accepts. A failure says that it listens no more.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         if let Some(acceptor) = self.acceptor.take() {
-            // It has nothing to tell; a panic was printed.
+            // The thread has no result; a panic was printed.
             let _ = acceptor.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What a scenario has shown: a row of the table in docs/faults.md.
+//! The result of a scenario: a row of the table in docs/faults.md.
 
 use std::fs::File;
 use std::io::Write;
@@ -31,14 +31,14 @@ pub struct Row {
     pub unknown: usize,
     /// Holds that ended before their lease did, without a release.
     pub lost: usize,
-    /// Pairs, or more, that were certain to hold at the same time what only one may hold.
+    /// Groups of holds that were certain at the same time although they exclude each other.
     pub overlaps: usize,
-    /// What the fences proved.
+    /// The finding about the fences.
     pub fences: String,
 }
 
 impl Row {
-    /// What a history shows. The server is named as [`support::Info::version`] does.
+    /// The findings of a history. The server is named as [`support::Info::version`] does.
     pub fn of(scenario: &str, server: &str, faults: usize, history: &History) -> Row {
         let holds = holds(history);
         let overlaps = overlaps(&holds);

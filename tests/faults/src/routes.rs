@@ -1,4 +1,4 @@
-//! Routes that change: where clients are told to go, and from which machine they go there.
+//! Routes that change: the address that clients use, and the machine from which they connect.
 
 use std::io;
 use std::net::SocketAddr;

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How often clients ask for the primary.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// How the Sentinels judge.
+/// The settings by which the Sentinels judge.
 #[derive(Clone, Copy, Debug)]
 pub struct Judgement {
     /// A server that is silent for so long is down for the first Sentinel; for each other one half as long later. Where
@@ -87,14 +87,13 @@ impl Sentinels {
         Arc::new(AsSentinelsSay { ports, last: Mutex::new((primary, Instant::now())) })
     }
 
-    /// Asks the first of them to replace the primary, which is well. It does not wait for a replica that has
-    /// everything.
+    /// Asks the first of them to replace a healthy primary. It does not wait for a replica that has everything.
     #[track_caller]
     pub fn fail_over(&self) -> Reply {
         self.0[0].client().run(&format!("SENTINEL FAILOVER {NAME}"))
     }
 
-    /// Whether all of them see so many replicas that are well and follow the primary: any of them could replace it.
+    /// Whether all of them see so many healthy replicas that follow the primary: any of these could replace it.
     pub fn see_replicas(&self, count: usize) -> bool {
         self.0.iter().all(|sentinel| {
             let replicas = sentinel.client().run(&format!("SENTINEL REPLICAS {NAME}"));
@@ -111,10 +110,10 @@ impl Sentinels {
     }
 }
 
-/// Where the Sentinels send clients: asked often, as by clients that subscribe to `+switch-master`.
+/// The address that the Sentinels name: asked often, as by clients that subscribe to `+switch-master`.
 struct AsSentinelsSay {
     ports: Vec<u16>,
-    /// What they said, and when.
+    /// Their last answer, and its time.
     last: Mutex<(SocketAddr, Instant)>,
 }
 
@@ -122,7 +121,7 @@ impl Route for AsSentinelsSay {
     fn address(&self, _: &str) -> SocketAddr {
         let mut last = self.last.lock().expect("no panic while it is locked");
         if last.1.elapsed() > ASK_AGAIN {
-            // Where none of them answers, it is where it was.
+            // If none of them answers, the address stays.
             let primary = ask(&self.ports).unwrap_or(last.0);
             *last = (primary, Instant::now());
         }

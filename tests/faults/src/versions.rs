@@ -1,5 +1,5 @@
-//! Which servers there are beside the one under test, and which versions of the module before this one: what
-//! `scripts/servers` and `scripts/old-modules` have built.
+//! Other servers than the tested one, and earlier versions of the module: the builds of `scripts/servers` and
+//! `scripts/old-modules`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Version {
         self.apply_to(Server::builder())
     }
 
-    /// What a server becomes that is built so.
+    /// The builder, for a server of this kind.
     pub fn apply_to(&self, builder: Builder) -> Builder {
         let builder = builder.program(&self.server.path);
         match &self.module {
@@ -91,7 +91,7 @@ impl OldModule {
     }
 }
 
-/// What `scripts/… --list` prints: what is built, nothing where nothing is.
+/// The output of `scripts/… --list`: the builds, if there are any.
 fn lines_of(script: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
     let output = Command::new(path).arg("--list").output().expect("the script runs");

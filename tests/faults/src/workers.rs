@@ -13,18 +13,18 @@ use crate::guarded::Guarded;
 use crate::history::{History, Outcome, Recorder};
 use crate::lock::{Kind, Lock, Mode};
 
-/// Between a request that was refused and the next: a server that starts is not kept from it.
+/// Between a refused request and the next: polling must not keep a server from starting.
 const PACE: Duration = Duration::from_millis(5);
 
-/// So many tokens that it has used a worker remembers, to write with one of them too late.
+/// A worker remembers so many tokens that it has used, to write with one of them too late.
 const FORMER: usize = 3;
 
-/// What workers do.
+/// The plan of the workers.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub workers: usize,
     pub locks: Vec<Lock>,
-    /// Of every request.
+    /// The lease of every request.
     pub lease: Duration,
     /// How long one request waits in the queue; then the next follows.
     pub block: Duration,
@@ -32,13 +32,13 @@ pub struct Plan {
     pub hold: Duration,
     /// Waits for a reply so long beyond `block`.
     pub patience: Duration,
-    /// What a worker believes its writes by. None: the reply.
+    /// What confirms a worker's writes besides the reply. None: the reply is enough.
     pub wait: Option<Wait>,
     /// In one of so many turns the client dies while it holds: the lock ends with its lease. 0: never.
     pub die_one_in: usize,
     /// Whether holders read and write by LOCK.EXEC: 0.1.0 has none.
     pub execs: bool,
-    /// Of all random choices, together with a worker's number.
+    /// The seed of all random choices, together with a worker's number.
     pub seed: u64,
 }
 
@@ -134,9 +134,9 @@ struct Worker {
     plan: Plan,
     guarded: Arc<Guarded>,
     stopping: Arc<AtomicBool>,
-    /// How many values it has written: each is another.
+    /// How many values it has written: all differ.
     values: u64,
-    /// Tokens with which it wrote, and may not any more.
+    /// Tokens with which it wrote, and must not any more.
     former: Vec<(Lock, String)>,
 }
 
@@ -190,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Uses the lock, and goes on to the end unless it is told that it does not hold it.
+    /// Uses the lock, until it gives it back or a reply says that it does not hold it.
     fn hold(&mut self, mut held: Held) {
         let steps = 2 + self.rng.below(3);
         for _ in 0..steps {
@@ -247,7 +247,7 @@ impl Worker {
         }
     }
 
-    /// Now and then a client writes that stood still while its lock was given to another.
+    /// Now and then a client writes as if it had stood still while its lock was given to another.
     fn write_late(&mut self) {
         if self.former.len() < FORMER || self.rng.one_in(2) {
             return;
@@ -268,7 +268,7 @@ impl Worker {
     }
 }
 
-/// The end of a run, as one worker sees it.
+/// The end of a run, as seen by one worker.
 #[derive(Default)]
 struct End {
     since: Option<Instant>,

@@ -1,5 +1,5 @@
-//! `faults-table <rows> <document>`: puts the rows that scenarios reported in place of the last run's in the document:
-//! everything behind the heading that begins with `## Last run`. The heading becomes that of the third argument.
+//! `faults-table <rows> <document> <date>`: replaces the last run in the document (everything behind the heading that
+//! begins with `## Last run`) by the reported rows, under a heading with the date.
 
 use std::{env, fs};
 

@@ -9,7 +9,7 @@ use crate::lock::Mode;
 /// Holds of one key that were certain at the same time and may not be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overlap {
-    /// Began while the others lasted.
+    /// A hold that began while the others lasted.
     pub last: Hold,
     pub others: Vec<Hold>,
 }
@@ -19,12 +19,12 @@ pub fn lost(holds: &[Hold]) -> Vec<&Hold> {
     holds.iter().filter(|hold| hold.is_lost).collect()
 }
 
-/// Every hold that began while others lasted that it excludes, or that exclude it, or that left no permit; once for
-/// each key of which that is so.
+/// Every hold that began while holds lasted that exclude it or that it excludes, or when no permit was left; once for
+/// each such key.
 pub fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
     let mut overlaps = Vec::new();
     let mut lasting: HashMap<String, Vec<&Hold>> = HashMap::new();
-    // In the order of their beginnings. What was never certain overlaps with nothing.
+    // In the order of their beginnings. A hold that was never certain overlaps with none.
     let certain = holds.iter().filter(|hold| hold.from < hold.until);
     for (hold, key) in certain.flat_map(|hold| hold.keys().into_iter().map(move |key| (hold, key))) {
         let others = lasting.entry(key).or_default();
@@ -42,7 +42,8 @@ pub fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
     overlaps
 }
 
-/// What an owner was allowed to do as a holder while another was certain to hold the lock exclusively, a sentence each.
+/// Actions that an owner was allowed as a holder while another was certain to hold the lock exclusively, a sentence
+/// each.
 pub fn intrusions(history: &History, holds: &[Hold]) -> Vec<String> {
     let mut exclusive: HashMap<&str, Vec<&Hold>> = HashMap::new();
     for hold in holds.iter().filter(|hold| hold.mode.is_exclusive()) {
@@ -73,7 +74,7 @@ fn is_act_of_holder(operation: &Operation) -> bool {
     }
 }
 
-/// What owners were allowed to do as holders after they had given the lock back, a sentence each.
+/// Actions that owners were allowed as holders after they had given the lock back, a sentence each.
 pub fn acts_after_release(history: &History) -> Vec<String> {
     let mut owners: HashMap<(&str, &str), Vec<&Operation>> = HashMap::new();
     for operation in history.operations() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::judge::holds::Hold;
 
-/// Between which grants fences are compared.
+/// The grants among which fences are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// All keys have one server, or one after the other.
@@ -14,7 +14,7 @@ pub enum Scope {
     Key,
 }
 
-/// What is wrong with the fences, a sentence each.
+/// Faults of the fences, a sentence each.
 pub fn fences(holds: &[Hold], scope: Scope) -> Vec<String> {
     [fences_given_twice(holds, scope), fences_that_go_back(holds, scope)].concat()
 }
@@ -24,7 +24,7 @@ pub fn fences_given_twice(holds: &[Hold], scope: Scope) -> Vec<String> {
     in_each(holds, scope, repeated)
 }
 
-/// Grants that were asked for after one with a greater fence was read.
+/// Grants requested after a greater fence was read.
 pub fn fences_that_go_back(holds: &[Hold], scope: Scope) -> Vec<String> {
     in_each(holds, scope, going_back)
 }

@@ -1,11 +1,11 @@
-//! What the fences did for the resource outside the server.
+//! The effect of fences on the resource outside the server.
 
 use std::collections::HashMap;
 
 use crate::history::{Action, History, Outcome};
 use crate::judge::holds::Hold;
 
-/// Writes that were accepted after one with a greater fence, a sentence each.
+/// Writes that were accepted after a write with a greater fence, a sentence each.
 pub fn writes_going_back(history: &History) -> Vec<String> {
     let accepted: Vec<_> = history
         .operations()

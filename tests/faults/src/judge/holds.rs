@@ -9,7 +9,7 @@ use crate::lock::{companion, Mode};
 /// A server keeps deadlines in whole milliseconds and by the wall clock, clients here by the monotonic clock.
 const CLOCK_SLACK: Duration = Duration::from_millis(5);
 
-/// One grant, and what its owner could be certain of. All times since the history began.
+/// One grant, and the time for which its owner could be certain of it. All times since the history began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hold {
     pub key: String,
@@ -23,7 +23,7 @@ pub struct Hold {
     /// A release was sent, or the lease may have ended (counted from before the request was sent), or the owner was
     /// told that it holds nothing, whichever was first. Not after `from` where the reply took longer than the lease.
     pub until: Duration,
-    /// The owner was told that it does not hold the lock while its lease had to last.
+    /// A reply said that the owner does not hold the lock while its lease had to last.
     pub is_lost: bool,
 }
 
@@ -48,7 +48,7 @@ pub fn holds(history: &History) -> Vec<Hold> {
     holds
 }
 
-/// What one owner knows of one key.
+/// The knowledge of one owner about one key.
 ///
 /// | after | knows |
 /// | --- | --- |
@@ -62,7 +62,7 @@ struct Owner {
     /// When the first request with a lost reply was sent.
     asked: Option<Duration>,
     holds: Vec<Hold>,
-    /// Whether the last of `holds` has not ended yet for all the owner knows; then its `until` is the deadline.
+    /// Whether the last of `holds` has not ended yet, as far as the owner knows; then its `until` is the deadline.
     is_holding: bool,
 }
 
@@ -138,7 +138,7 @@ impl Owner {
     }
 }
 
-/// Until when a lease lasts at least that was asked for by this operation.
+/// The earliest time at which the lease of this operation can end.
 fn deadline(operation: &Operation, lease: Duration) -> Duration {
     operation.invoked + lease.saturating_sub(CLOCK_SLACK)
 }

@@ -24,7 +24,7 @@ struct Access {
     is_certain: bool,
 }
 
-/// The sequential register, and what can be done to it.
+/// The sequential register, and its operations.
 #[derive(Clone, Copy, Debug)]
 enum Register {
     Write(Option<u64>),
@@ -75,7 +75,7 @@ pub fn not_linearizable(history: &History) -> Vec<String> {
     wrong
 }
 
-/// What was done to one register, in the order of the requests.
+/// The accesses to one register, in the order of the requests.
 fn accesses(operations: &[&Operation]) -> Vec<Access> {
     let access = |operation: &&Operation| {
         let (action, is_certain) = match (&operation.action, &operation.outcome) {
@@ -101,7 +101,7 @@ fn impossible_from(write: &Operation, operations: &[&Operation]) -> Duration {
     later.map(|(grant, _)| grant.returned).min().unwrap_or(Duration::MAX)
 }
 
-/// Cut behind accesses that overlap with no other.
+/// Cuts behind accesses that overlap with no other.
 fn windows(accesses: Vec<Access>) -> Vec<Vec<Access>> {
     let mut windows = vec![Vec::new()];
     let mut over = Duration::ZERO;
@@ -124,9 +124,9 @@ fn is_linearizable(before: Option<u64>, window: &[Access]) -> bool {
     let first = Register::Write(before);
     let mut ordered = Vec::new();
     for (index, access) in window.iter().enumerate() {
-        // A write that may never have happened ends last of all: nothing has to be explained by it.
+        // A write that may never have happened ends last of all: no read has to be explained by it.
         let end = if access.is_certain { access.to } else { Duration::MAX };
-        // What ends when another begins overlaps with it.
+        // An access that ends when another begins overlaps with it.
         ordered.push(((access.from, 0), (index + 1, Call(access.action))));
         ordered.push(((end, 1), (index + 1, Response(access.action))));
     }

@@ -1,5 +1,5 @@
-//! What a history proves. Each judge is a pure function that returns the breaches it found; which of them were promised
-//! not to be depends on the scenario.
+//! Findings of a history. Each judge is a pure function that returns breaches; the scenario decides which of them were
+//! promised not to happen.
 
 mod drained;
 mod exclusive;
@@ -21,7 +21,7 @@ pub use linearizable::not_linearizable;
 pub use order::overtaken;
 pub use wakeups::forgotten;
 
-/// What was broken of all that is promised where nothing acknowledged may be lost, a sentence each.
+/// Breaches of everything that is promised where no acknowledged write may be lost, a sentence each.
 pub fn breaches(history: &History, scope: Scope) -> Vec<String> {
     let holds = holds(history);
     let mut breaches = breaches_despite_losses(history, scope);
@@ -36,7 +36,7 @@ pub fn breaches(history: &History, scope: Scope) -> Vec<String> {
     breaches
 }
 
-/// What was broken of what is promised even where acknowledged holds may be lost: fences still order all grants.
+/// Breaches of what is promised even where acknowledged holds may be lost: fences still order all grants.
 pub fn breaches_despite_losses(history: &History, scope: Scope) -> Vec<String> {
     let mut breaches = fences(&holds(history), scope);
     breaches.extend(writes_going_back(history));

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_is_away_may_be_passed_over() {
-        // The request of `a` that waited at the look ended, and another was granted.
+        // The request of `a` in the snapshot ended, and another was granted.
         assert_eq!(found([acquire("a", 25..60, 3), acquire("b", 1..40, 2), acquire("c", 50..70, 4)]), 0);
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::history::{Action, History, Operation, Outcome};
 use crate::lock::Mode;
 
-/// Of every request.
+/// The lease of every request.
 pub const LEASE: Duration = Duration::from_secs(1);
 
 pub fn planted(operations: impl IntoIterator<Item = Operation>) -> History {

@@ -95,14 +95,14 @@ fn end<'a>(operations: &[&'a Operation]) -> Option<End<'a>> {
             (Action::Release { .. }, Outcome::Done) => {
                 return end.map(|end| End { from: operation.invoked, to: operation.returned, ..end });
             }
-            // A retry of a release says nothing of when the lock was given back.
+            // A retry of a release does not tell when the lock was given back.
             (Action::Release { .. }, _) => return None,
             (Action::Acquire { mode, lease, .. }, Outcome::Granted { fence }) if mode.is_exclusive() => {
                 let [from, to] = [operation.invoked, operation.returned].map(|time| time + *lease);
                 end = Some(End { owner: &operation.owner, fence: *fence, from, to });
             }
             (Action::Renew { lease, .. }, Outcome::Done | Outcome::Unknown) => {
-                // Where the reply was lost it may not have happened.
+                // A release with a lost reply may not have happened.
                 end = end.map(|end| End { to: operation.returned + *lease, ..end });
             }
             _ => {}

@@ -60,8 +60,8 @@ fn set_back_it_ends_no_hold() {
     Row::of("clock -1 h, primary", &version, usize::try_from(hours).expect("a count"), &history).report();
 }
 
-/// Each step sets the clock an hour forth and back again: what is held in that moment ends, nothing else does, and
-/// fences grow all the time.
+/// Each step sets the clock an hour forward and back again: holds of that moment end, others do not, and fences grow
+/// all the time.
 #[test]
 fn set_forward_it_ends_holds_and_fences_order_what_follows() {
     let Some(builder) = clocked() else { return };
@@ -89,7 +89,7 @@ fn set_forward_it_ends_holds_and_fences_order_what_follows() {
     Row::of("clock +1 h and back, primary", &version, steps.len(), &history).report();
 }
 
-/// The holds that were lost though the clock was not set forth between the request and the answer that told of it.
+/// The holds that were lost although the clock was not set forward between the request and the answer with the loss.
 fn lost_without_a_step(history: &History, steps: &[Range<Duration>]) -> Vec<Hold> {
     let holds = holds(history);
     let is_due_to_a_step = |hold: &&Hold| {
@@ -99,7 +99,7 @@ fn lost_without_a_step(history: &History, steps: &[Range<Duration>]) -> Vec<Hold
     lost(&holds).into_iter().filter(|hold| !is_due_to_a_step(hold)).cloned().collect()
 }
 
-/// When the answer was read that said so; the request may have been sent long before.
+/// When the answer with the loss was read; the request may have been sent long before.
 fn told_of_loss(history: &History, hold: &Hold) -> Duration {
     let answers = history.operations().iter().filter(|operation| {
         let is_no_hold = match operation.outcome {
@@ -215,14 +215,14 @@ fn promote(
     (Row::of(scenario, &version, 1, &history), history)
 }
 
-/// The primary takes no more writes, and the replica has all that there were.
+/// The primary takes no more writes, and the replica has all of them.
 fn wait_until_in_sync(primary: &Server, replica: &Server, _: &Workers) {
     let mut client = primary.client();
     assert_eq!(client.run("CLIENT PAUSE 60000 WRITE"), Reply::ok());
     until("the replica has everything", || offset(&mut client) == offset(&mut replica.client()));
 }
 
-/// How far it is in the stream of effects.
+/// Its offset in the stream of effects.
 fn offset(client: &mut Client) -> i64 {
     let info = support::Info::parse(client.run("INFO replication").text());
     match info.text("role") {

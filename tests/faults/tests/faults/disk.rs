@@ -1,5 +1,5 @@
-//! A disk without room: the append-only file or a snapshot cannot be written. What the server does then is its own
-//! affair (it refuses writes, or it ends); what became of locks, waiters and fences is judged here.
+//! A disk without room: the append-only file or a snapshot cannot be written. The server decides what it does then (it
+//! refuses writes, or it exits); locks, waiters and fences are judged here.
 
 mod small_disk;
 
@@ -166,8 +166,8 @@ fn nothing_answered_is_lost_where_the_server_ends_on_a_full_disk() {
     row.report();
 }
 
-/// `appendfsync everysec`: what was answered in the turn in which the disk was found to be full is in memory only, for
-/// as long as it is full. A crash forgets that, and nothing that was answered before.
+/// `appendfsync everysec`: answers of the turn in which the disk was found to be full are in memory only, for as long
+/// as it is full. A crash forgets these, and no earlier answer.
 #[test]
 fn a_crash_on_a_full_disk_forgets_nothing_that_was_answered_before_it_was_full() {
     let Some(disk) = SmallDisk::new(DISK_BYTES) else { return };

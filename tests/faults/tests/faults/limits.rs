@@ -58,7 +58,7 @@ fn without_memory_holders_go_on_and_waiters_are_granted() {
     Row::of("no memory, noeviction", &version, shortages, &history).report();
 }
 
-/// The refusals that have another code, or refuse what needs no memory.
+/// Refusals with another code, or of requests that need no memory.
 fn refused_otherwise(history: &History, code: &str) -> Vec<String> {
     let wrong = history.operations().iter().filter(|operation| match (&operation.action, &operation.outcome) {
         (Action::Acquire { .. } | Action::Write { .. }, Outcome::Refused(error)) => !error.starts_with(code),
@@ -121,8 +121,8 @@ fn evict(policy: &str) {
     row.report();
 }
 
-/// The holds that were lost though LOCK.LOG tells of no eviction of that lock from this owner. Of several holders it
-/// tells the latest, so only exclusive ones are looked for.
+/// Holds that were lost without an entry in LOCK.LOG of an eviction of that lock from this owner. Of several holders it
+/// has the latest, so only exclusive holds are compared.
 fn untold(history: &History, told: &[(String, String)]) -> Vec<String> {
     let holds = holds(history);
     let untold = lost(&holds).into_iter().filter(|hold| {

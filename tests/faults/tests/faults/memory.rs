@@ -8,7 +8,7 @@ use support::{Client, Info};
 /// Between two readings: the server clears up in rounds, ten of them a second.
 const ROUND: Duration = Duration::from_millis(50);
 
-/// How much memory may be in use beyond what was: what the allocator and the tables of the server vary.
+/// How much more memory may be in use: the allocator and the tables of the server vary by so much.
 const USED_SLACK: i64 = 512 << 10;
 
 /// Pages that were touched may stay resident: how many differs with what was freed in which order.

@@ -1,4 +1,4 @@
-//! A client that waits in a queue while the test makes a fault, on a thread of its own. What it is told is part of the
+//! A client that waits in a queue while the test makes a fault, on a thread of its own. Its reply is part of the
 //! history.
 
 use std::thread::{self, JoinHandle};

@@ -1,5 +1,5 @@
-//! `kill -9` under load, and a start from the same files. A killed process loses nothing that it gave the system to
-//! write; a power cut does, so there the end of the AOF is cut off as well.
+//! `kill -9` under load, and a start from the same files. A killed process loses no write that it handed to the system;
+//! a power cut does, so there the end of the AOF is cut off as well.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ fn kill(server: &mut Server, _: &Workers) {
     server.kill();
 }
 
-/// Loses the AOF's end with many grants.
+/// Loses the end of the AOF with many grants.
 fn cut_power(server: &mut Server, workers: &Workers) {
     let aof = incremental_aof(server);
     let synced = fs::metadata(&aof).expect("there is an AOF").len();

@@ -116,7 +116,7 @@ fn work_on(server: &Server, seed: u64, tenth: u64, number: usize, share: u64) ->
     tally
 }
 
-/// Waits until nothing is left of what the connections did but the lock that is always held, and what was counted.
+/// Waits until nothing is left of the connections except the lock that is always held, and counters.
 fn wait_until_all_have_gone(server: &Server, admin: &mut Client) {
     server.wait_blocked(0);
     until("every lease is over", || admin.run("DBSIZE").int() <= 2);

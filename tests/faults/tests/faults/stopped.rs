@@ -12,7 +12,7 @@ use crate::holder::Holder;
 use crate::judged::assert_none;
 use crate::load::{under_load, waiting};
 
-/// Of the process that is stopped.
+/// The lease of the process that is stopped.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Longer than a round.
@@ -128,7 +128,7 @@ impl Stage {
         });
     }
 
-    /// The next owner holds the lock; whatever the one that stood still does now, in the belief that it holds it, is
+    /// The next owner holds the lock; everything that the stopped holder does now, in the belief that it holds it, is
     /// refused: by the server, and by its fence.
     fn assert_is_refused(
         &mut self,

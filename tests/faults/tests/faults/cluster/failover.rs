@@ -1,5 +1,5 @@
-//! Primaries that are killed, and replicas that take over from living ones: in good order, with what has not been
-//! replicated yet, or alone.
+//! Primaries that are killed, and replicas that take over from living ones: in good order, without the latest writes,
+//! or without a vote.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_millis(1_500);
 /// 2 s.
 const LASTING: Duration = Duration::from_secs(5);
 
-/// How much longer than leases the grace is where the old primary lives on: it grants until it hears of the new one.
+/// How much longer than leases the grace is if the old primary lives on: it grants until it learns of the new one.
 const HEARSAY: Duration = Duration::from_millis(1_500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ fn fail_again_and_again(scenario: Scenario) -> Shown {
         let new = run.primary();
         let still_holds = witnesses.ask();
         match link {
-            // Otherwise it is judged in the end whether it was lost.
+            // Otherwise the end of the run shows whether it was lost.
             Link::Broken => assert!(!still_holds, "the lock did not reach the replica"),
             Link::Up => witnesses.give_back_covered(run.cluster.node(new)),
         }
@@ -167,12 +167,12 @@ fn fail_again_and_again(scenario: Scenario) -> Shown {
             assert_eq!(run.cluster.replica_of(new), old, "the old primary follows the new");
         }
     }
-    // A primary that others have replaced may grant until it hears of it.
+    // A replaced primary may grant until it learns of it.
     let scope = if matches!(fault, Fault::Ask(Takeover::Force | Takeover::Alone)) { Scope::Key } else { Scope::Server };
     run.end(name, scope)
 }
 
-/// Clients that play a part: what happens to their locks is certain, whatever the workers do.
+/// Clients with a fixed part: the fate of their locks is certain, whatever the workers do.
 struct Witnesses {
     silent: Caller,
     asking: Caller,

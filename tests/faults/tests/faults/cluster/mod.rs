@@ -60,7 +60,7 @@ fn patient_plan() -> Plan {
 /// A cluster under load.
 struct Run {
     cluster: Cluster,
-    /// That of all locks.
+    /// The slot of all locks.
     slot: u16,
     version: String,
     plan: Plan,
@@ -69,7 +69,7 @@ struct Run {
     started: Instant,
     /// When each fault was made.
     faults: Vec<Instant>,
-    /// That of the cluster in the beginning.
+    /// The epoch of the cluster at the beginning.
     epoch: i64,
 }
 
@@ -186,7 +186,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// All that is wrong where nothing may be lost.
+    /// All breaches, where nothing may be lost.
     fn breaches(&self, scope: Scope) -> Vec<String> {
         breaches(&self.history, scope)
     }
@@ -226,8 +226,8 @@ impl Shown {
     }
 }
 
-/// What a node may answer to a client that asks at the wrong moment or in the wrong place. `no` connection is what the
-/// clients here say.
+/// Errors of a node for a client that asks at the wrong moment or in the wrong place. `no` connection is the word of
+/// the clients here.
 const EXPECTED: [&str; 9] =
     ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED", "READONLY", "MASTERDOWN", "LOADING", "no"];
 

@@ -37,8 +37,8 @@ fn locks_of_a_slot_that_is_resharded_are_held_once_and_no_waiter_is_forgotten() 
     shown.row.report();
 }
 
-/// The judge's own clients keep the contract of ASK. One that did not would take the lock twice: the node that takes a
-/// slot in cannot know what is still where it was.
+/// The judge's own clients keep the contract of ASK. A client that did not would take the lock twice: the importing
+/// node does not know which keys are still at the source.
 #[test]
 fn a_client_that_is_sent_on_for_one_key_does_not_ask_there_for_another() {
     let cluster = Cluster::start(NEVER, Server::builder);

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use support::{skip, Builder, Server};
 use tempfile::TempDir;
 
-/// Beside the files of the server.
+/// A file beside the files of the server, to fill the disk.
 const FILLER: &str = "filler";
 
 pub struct SmallDisk {

@@ -11,13 +11,13 @@ use support::{in_sync, until, Reply, Server};
 use super::{online_replicas, replication, role, GRANTS};
 use crate::witness::{witnessed, Witness, LONG};
 
-/// So many bytes the replica does not have when the primary dies: some grants.
+/// The replica lacks so many bytes when the primary dies: some grants.
 const LAG: i64 = 2_000;
 
-/// What differs from trial to trial.
+/// The differences between trials.
 #[derive(Clone, Copy)]
 struct Trial {
-    /// Of the witness on the old primary; workers' leases are a second at most.
+    /// The lease of the witness on the old primary; workers' leases are a second at most.
     lease: Duration,
     grace: Duration,
     wait: Option<Wait>,
@@ -29,7 +29,7 @@ const PLAIN: Trial = Trial { lease: LONG, grace: Duration::ZERO, wait: None };
 fn what_the_replica_did_not_have_is_lost_and_fences_order_the_two_holders() {
     let (row, history) = promote_again_and_again("REPLICAOF NO ONE, the replica lagged", PLAIN);
     let holds = holds(&history);
-    // The judges of the tests below see it where it happens.
+    // The tests below judge that such losses do not happen; here they do.
     assert!(lost(&holds).len() >= row.faults, "{row:?}");
     assert!(overlaps(&holds).len() >= row.faults, "{row:?}");
     row.report();

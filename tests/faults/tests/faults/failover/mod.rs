@@ -1,9 +1,9 @@
 //! A replica takes over under load, and clients move to it.
 //!
-//! | what is done | what is promised |
+//! | scenario | promise |
 //! | --- | --- |
 //! | any failover | fences grow; an overlap of two holders is ordered by them |
-//! | the replica lagged | what it did not have is lost |
+//! | the replica lagged | the writes that it lacked are lost |
 //! | the same, and clients WAIT for the replica | nothing that was acknowledged is lost |
 //! | the same, and `lock.grace` is as long as the longest lease | no two holders at once |
 //! | FAILOVER | nothing is lost |

@@ -23,7 +23,7 @@ fn a_killed_primary_is_replaced_and_fences_grow() {
     row.report();
 }
 
-/// Each replica has what was acknowledged, so it does not matter which one is promoted.
+/// Each replica has every acknowledged write, so it does not matter which one is promoted.
 #[test]
 fn with_wait_for_both_replicas_nothing_acknowledged_is_lost() {
     let wait = Wait { replicas: REPLICAS, limit: Duration::from_millis(200) };
@@ -39,7 +39,7 @@ fn a_stopped_primary_is_replaced_and_fences_grow() {
     row.report();
 }
 
-/// What happens to the primary.
+/// The fault of the primary.
 #[derive(Clone, Copy)]
 enum Fault {
     /// SIGKILL; later it starts again, with no data, and believes itself to be a primary.

@@ -1,4 +1,4 @@
-//! Thousands of clients that all wait: each gets its lock, twice, and what the server needed for them is given back.
+//! Thousands of clients that all wait: each gets its lock, twice, and the server gives their memory back.
 //! `REDIS_LOCK_FAULT_CLIENTS` says how many, 1,000 by default.
 
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::memory::Memory;
 
 const DEFAULT_CLIENTS: usize = 1_000;
 
-/// That wait for one lock.
+/// Clients that wait for one lock.
 const CROWD: usize = 100;
 
 const THREADS: usize = 2;
@@ -30,7 +30,7 @@ const OTHER_FILES: u64 = 200;
 /// No lease ends in here.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// Until a reply comes, at the longest: ten thousand are ahead.
+/// The longest time until a reply comes: ten thousand are ahead.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[test]
@@ -48,7 +48,7 @@ fn each_of_thousands_of_clients_gets_its_lock_and_leaves_nothing() {
         .config(format!("lock.max-waiters {clients}"))
         .start();
     let mut client = server.client();
-    // The first of them make the server and its allocator fill their tables; what it needs from then on is the measure.
+    // The first of them make the server and its allocator fill their tables; the memory from then on is the measure.
     let recorder = Recorder::new();
     let (first, second) = (0..clients, clients..clients * 2);
     wait_and_hold(&server, &recorder, first);
@@ -74,7 +74,7 @@ fn at_rest(server: &Server, client: &mut Client) -> Memory {
     Memory::at_rest(client)
 }
 
-/// Lets clients with these numbers queue, and then each have its turn.
+/// Lets clients with these numbers queue, and then each be granted.
 fn wait_and_hold(server: &Server, recorder: &Recorder, numbers: Range<usize>) {
     let locks: Vec<Lock> = (0..numbers.len().div_ceil(CROWD)).map(lock).collect();
     let mut admin = server.client();

@@ -13,13 +13,13 @@ use super::on_hosts;
 use super::world::{Config, World};
 use crate::witness::{witnessed, Witness, LONG};
 
-/// How many grants each side has at least before something else happens.
+/// How many grants each side has at least before the next step.
 const GRANTS: usize = 20;
 
-/// Longer than the old side goes on granting, as long as [`MIN_REPLICAS`] lets it.
+/// Longer than the old side goes on granting under [`MIN_REPLICAS`].
 const BRIEF: Duration = Duration::from_secs(5);
 
-/// Of every worker.
+/// The lease of every worker.
 const LEASE: Duration = Duration::from_secs(1);
 
 const MIN_REPLICAS: Config = Config { primary: &["min-replicas-to-write 1", "min-replicas-max-lag 1"], replica: &[] };
@@ -72,7 +72,7 @@ mod on_a_network {
     }
 }
 
-/// Where a client is.
+/// The side of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Near,
@@ -194,7 +194,7 @@ fn both_sides_grant(world: World, network: &str) {
     clients.wait_for_grants(Side::Near);
 
     let (row, history) = clients.judged(&format!("partition ({network}), min-replicas-to-write 0"), &world);
-    // What the judges of the tests below look for, where it happens.
+    // The judges of the tests below look for such breaches; here they happen.
     assert!(grants_after(&history, Side::Near, cut_us) > GRANTS);
     assert!(!overlaps(&holds(&history)).is_empty());
     row.report();

@@ -33,7 +33,7 @@ pub struct Node {
 
 /// What is between the two sides.
 enum Between {
-    /// The replica's link to the primary, and that of the far clients.
+    /// The replica's link to the primary, and the links of the far clients.
     Proxies {
         link: Proxy,
         far: Proxy,
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Both sides see each other again; what was on its way arrives.
+    /// Both sides see each other again; held-back packets arrive.
     pub fn heal(&self) {
         match &self.between {
             Between::Proxies { link, far } => {

@@ -1,4 +1,5 @@
-//! What one connection of the soak does: a pipeline of random calls of every family, and what each reply must be.
+//! The script of one connection of the soak: a pipeline of random calls of every family, and the reply that each must
+//! have.
 //!
 //! No call of a script depends on when another connection runs: every waiter is granted in the end, and no owner waits
 //! for a key while it holds another, so that each reply is known before it comes.
@@ -11,10 +12,10 @@ const SHARED_KEYS: usize = 12;
 /// Held for ever: it is never granted to another owner.
 pub const BUSY: &str = "busy";
 
-/// What is counted while a lock is held.
+/// The counter that holders increment.
 pub const COUNTED: &str = "counted";
 
-/// What the reply must be.
+/// The expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// A new fence.
@@ -31,7 +32,7 @@ enum Expected {
     Deadlock,
 }
 
-/// How often what was done. The server has to have counted the same.
+/// How often each call was made. The server has to have counted the same.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub commands: u64,
@@ -55,7 +56,7 @@ pub struct Tally {
 pub struct Script {
     pub pipeline: Pipeline,
     expected: Vec<Expected>,
-    /// What no reply tells.
+    /// Counts of events without a reply.
     silent: Tally,
     /// Whether it ends with a lock that is bound to the connection, which has to be closed then.
     pub ends_connection: bool,
@@ -135,7 +136,7 @@ impl Script {
                 self.call(&format!("LOCK.ACQUIRE {owner} {owner} PX {lease}"), Grant);
                 self.silent.left_to_expire += 1;
             }
-            // The next one gets it when the lease ends.
+            // The next waiter is granted it when the lease ends.
             87 => {
                 self.call(&format!("LOCK.ACQUIRE x{key} {owner} PX 2 BLOCK 0"), Grant);
                 self.silent.left_to_expire += 1;

@@ -1,5 +1,5 @@
 //! Each pair of a primary and a replica: whether the replica follows, has every lock as its primary has it, and takes
-//! over with nothing lost; or what happens where it cannot.
+//! over with nothing lost; or how it fails if it cannot.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ fn a_replica_with_this_module_follows_older_ones_and_takes_over() {
     }
 }
 
-/// Behind a newer primary an older module reads what an RDB file has, and no effect that it does not know. The server
-/// goes on without it.
+/// Behind a newer primary an older module reads the RDB file, but no effect that it does not know. The server goes on
+/// without it.
 #[test]
 fn a_replica_with_an_older_module_misses_grants_where_operations_says_that_it_cannot_follow() {
     let Some(old) = modules_that_misread_this_one() else { return };
@@ -58,8 +58,8 @@ fn a_replica_with_an_older_module_misses_grants_where_operations_says_that_it_ca
     }
 }
 
-/// The trap of an upgrade: an older primary that was handed over from misses grants, saves what it has with its place
-/// in the stream, and goes on from there with the new module.
+/// The trap of an upgrade: an older primary that was handed over from misses grants, saves its data with its place in
+/// the stream, and goes on from there with the new module.
 #[test]
 fn what_an_older_replica_missed_stays_missing_unless_an_error_ends_it() {
     let Some(old) = modules_that_misread_this_one() else { return };
@@ -132,7 +132,7 @@ fn an_older_module_refuses_an_rdb_file_with_slots_and_reads_it_once_they_are_rel
     }
 }
 
-/// What becomes of the old primary as a replica of the new one.
+/// The fate of the old primary as a replica of the new one.
 #[derive(Clone, Copy, PartialEq)]
 enum Back {
     Follows,
@@ -246,7 +246,7 @@ fn queue_up(server: &Server, tag: &str) -> Vec<Client> {
     waiters
 }
 
-/// Ends what the waiters of [`queue_up`] wait for: by releases, and by the end of a lease.
+/// Ends the holds for which the waiters of [`queue_up`] wait: by releases, and by the end of a lease.
 fn hand_off(server: &Server, tag: &str) {
     let mut client = server.client();
     client.run(&format!("LOCK.RELEASE queue-{tag} holder"));

@@ -14,7 +14,7 @@ use super::is_told_to_follow;
 use crate::failover::{replication, role, GRANTS};
 use crate::judged::assert_none;
 
-/// A replica ends when it cannot read what its primary tells it: better no replica than one with holes.
+/// A replica exits when it cannot read an effect of its primary: better no replica than one with holes.
 const END_AT_AN_ERROR: &str = "propagation-error-behavior panic-on-replicas";
 
 /// Longer than Sentinels take to replace a primary.
@@ -147,7 +147,7 @@ impl Pair {
         let port = self.replica.port();
         let mut asked: Option<Instant> = None;
         until("the replica is promoted, and the Sentinels agree", || {
-            // One that sees no fit replica gives up without telling. Never while they change: it would change back.
+            // A Sentinel that sees no healthy replica gives up silently. Never while they change: it would change back.
             let is_due = asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN);
             if is_due && self.sentinels.agree_on(self.primary.port()) && self.sentinels.see_replicas(1) {
                 self.sentinels.fail_over();
