@@ -1,6 +1,6 @@
 //! Ten thousand clients that come, wait and go at random, while locks end in many ways: every reply is one that the
-//! contract has for that moment, no fence is given twice, and afterwards nothing of them is left. By default it takes
-//! some seconds; these make it longer and wider:
+//! contract has for that moment, no fence is given twice, and afterwards no client and no lock is left. By default it
+//! takes some seconds; these make it longer and wider:
 //!
 //! - `REDIS_LOCK_CHURN_SECONDS`: go on for as long as this (60 for the long run)
 //! - `REDIS_LOCK_CHURN_AT_ONCE`: so many clients at a time (10000 needs as many open files)
@@ -34,7 +34,7 @@ fn ten_thousand_clients_that_come_wait_and_go_at_random_leave_nothing_behind() {
     let mut client = server.client();
     assert_eq!(client.run("CONFIG SET lock.keep-place 100"), Reply::ok());
 
-    // The first clients make the server fill its tables; what it needs from then on is the measure.
+    // The first clients make the server fill its tables; the memory from then on is the measure.
     churn(&server, seed, at_once, |gone| gone >= CLIENTS / 10);
     let before = memory_when_all_have_gone(&server, &mut client);
     let start = Instant::now();
@@ -71,7 +71,7 @@ fn churn(server: &Server, seed: u64, at_once: u64, enough: impl Fn(u64) -> bool 
     fences.len()
 }
 
-/// What many requests needed is given back when they are gone, also by tables that grew for them.
+/// The memory of many requests is given back when they are gone, also of tables that grew for them.
 #[test]
 fn what_nine_thousand_requests_needed_is_given_back() {
     let server = Server::start();
@@ -96,7 +96,7 @@ fn what_nine_thousand_requests_needed_is_given_back() {
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
 }
 
-/// Also what requests for 128 keys each needed, when they go with their connection.
+/// Also the memory of requests for 128 keys each, when they go with their connection.
 #[test]
 fn what_requests_for_many_keys_needed_is_given_back_when_their_connection_ends() {
     let server = Server::start();
@@ -171,7 +171,7 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// One client that came: where it is, what it asked for.
+/// A client that came: its connection, and its request.
 struct Contender {
     client: Client,
     key: String,
@@ -294,7 +294,7 @@ fn starts_with(reply: &Reply, codes: &[&str]) -> bool {
     matches!(reply, Reply::Error(error) if codes.iter().any(|code| error.starts_with(code)))
 }
 
-/// Ends locks and waits, all the time; a lock or a waiter that has just gone is no mistake.
+/// Ends locks and waits, all the time; a lock or a waiter that is gone already is no mistake.
 fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
     let mut rng = Rng::with_seed(seed);
     let mut client = server.client();

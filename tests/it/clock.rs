@@ -23,8 +23,8 @@ fn set_clock(server: &mut Server, by_seconds: i64) {
     server.set_clock(&format!("{by_seconds:+}s"));
 }
 
-/// Waits until the lease of `key` has begun again by the clock that was set. Told by its deadline: what the server
-/// thinks the time is may be as old as its last turn.
+/// Waits until the lease of `key` has begun again by the clock that was set. Its deadline shows it: the server's own
+/// idea of the time may be as old as its last turn.
 #[track_caller]
 fn assert_begins_again(client: &mut Client, key: &str, lease_ms: i64, by_seconds: i64) {
     until("the lease begins again", || {
@@ -55,7 +55,7 @@ fn fences_and_leases_are_by_the_servers_clock() {
     assert!(client.run("LOCK.INFO k").get("holders").items()[0].get("age").int() < 10_000);
 }
 
-/// A timer is armed for the end of k's lease; nothing may wait for it.
+/// A timer is armed for the end of k's lease; no request may wait for it.
 #[test]
 fn set_forward_it_delays_no_request() {
     if skips_shifted_clock() {
@@ -73,7 +73,7 @@ fn set_forward_it_delays_no_request() {
     let mut late = Waiter::ask(&server, "LOCK.ACQUIRE e b BLOCK 200");
     assert_eq!(client.run("DEL d"), Reply::Int(1));
     other.granted("b");
-    // Its lease is over by the clock that counts.
+    // Its lease is over by the wall clock.
     next.granted("b");
     assert_times_out(&mut late, start, 200);
 }
@@ -209,7 +209,7 @@ fn set_back_it_stops_no_renewal() {
     }
 }
 
-/// As every time to live: what is over by the server's clock has ended.
+/// As every time to live: it has ended if it is over by the server's clock.
 #[test]
 fn set_beyond_its_lease_it_ends_also_a_session() {
     if skips_shifted_clock() {

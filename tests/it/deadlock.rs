@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The request is refused with an error that names `owners`, is not queued for `key`, and the client may go on.
 #[track_caller]
 fn assert_deadlock(client: &mut Client, line: &str, owners: &[&str]) {
-    // Behind the number of keys, where there is one.
+    // Behind the number of keys, if there is one.
     let key = line.split(' ').skip(1).find(|word| word.parse::<u32>().is_err()).expect("a key");
     let before = queue(client, key);
     let reply = client.run(line);
@@ -307,7 +307,7 @@ mod each_family {
     fn readers_do_not_wait_for_readers() {
         let server = quiet().start();
         let mut client = server.client();
-        // r1 is ahead of r2 on k, and waits for it on m: they will read together.
+        // r1 is ahead of r2 on k, and waits for it on m: this is no deadlock, because both will read together.
         client.run("RWLOCK.ACQUIRE k writer WRITE PX 60000");
         hold(&mut client, "m", "r2");
         let mut r1 = Waiter::park(&server, "RWLOCK.ACQUIRE k r1 READ PX 60000 BLOCK 0");
@@ -484,7 +484,7 @@ fn a_session_that_has_ended_lets_its_owner_pass_no_request() {
 mod counted_permits {
     use super::*;
 
-    /// These hold, and these wait; then the last request is refused, or waits.
+    /// The first requests hold, the next ones wait; then the last request is refused, or waits.
     fn play(held: &[&str], waiting: &[&str], last: &str, is_deadlock: bool) {
         let server = quiet().start();
         let mut client = server.client();
@@ -582,7 +582,7 @@ mod counted_permits {
             hold(&mut client, key, owner);
         }
         let _waiters = [line_up(&server, "y", ["a"]), line_up(&server, "x", ["b"])];
-        // What b holds is now what a waits for.
+        // b now holds the lock for which a waits.
         client.run("RENAME moved y");
         let [mut other] = line_up(&server, "z", ["d"]);
         let [mut third] = line_up(&server, "x", ["c"]);

@@ -1,7 +1,7 @@
 //! Commands of every kind at random, from connections that come and go, while everything happens to the server that
 //! may: transactions, scripts, calls by other modules, pauses, demotions, reloads, flushes, evictions, settings that
-//! change. No reply is checked here, other tests do that. The server must not end, no part of the module may panic, and
-//! afterwards no client is forgotten.
+//! change. No reply is checked here, other tests do that. The server must not exit, no part of the module may panic,
+//! and afterwards no client is forgotten.
 //!
 //! - `REDIS_LOCK_DISORDER_STEPS`: so many steps (20000; a million for a long run)
 //! - `LOCK_TEST_SEED`: the random numbers of a run that failed, which repeats it as far as time allows
@@ -35,11 +35,11 @@ fn commands_of_every_kind_at_random_end_no_server_and_leave_no_client_behind() {
     assert!(!log.contains("redis-lock: a bug"), "seed {seed}: {log}");
 }
 
-/// All that a server has to do with.
+/// A server and its clients.
 struct World<'s> {
     server: &'s Server,
     admin: Client,
-    /// It hears what NOTIFY tells.
+    /// It is subscribed to the channel of NOTIFY.
     subscriber: Client,
     visitors: Vec<Visitor>,
 }
@@ -155,7 +155,7 @@ impl World<'_> {
 
 const KEYS: [&str; 6] = ["k0", "k1", "k2", "k3", "k4", "k5"];
 
-/// What a connection sends at once.
+/// The commands that a connection sends at once.
 fn visit(rng: &mut Rng) -> Vec<String> {
     match rng.below(12) {
         0 => {
@@ -295,7 +295,7 @@ fn key_line(rng: &mut Rng) -> String {
     }
 }
 
-/// What happens to the server, or to one client.
+/// Events of the server, or of one client.
 fn disturbance(rng: &mut Rng, client: i64) -> Vec<String> {
     let line = match rng.below(22) {
         0 => "FLUSHALL".into(),

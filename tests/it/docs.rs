@@ -3,7 +3,7 @@
 use crate::support::families::each_way;
 use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 
-/// What the commands of one row have in common.
+/// The properties that the commands of one row share.
 pub struct Group {
     /// As in COMMAND INFO, sorted; the server adds `movablekeys` to commands with a key count or a callback.
     flags: &'static [&'static str],
@@ -48,7 +48,7 @@ const GROUPS: &[Group] = &[
     Group {
         flags: &["module", "write"],
         commands: &[("lock.exec", "LOCK.EXEC k a PING")],
-        // It writes where its command does.
+        // It writes if its command does.
         is_write: false,
         has_key: true,
     },
@@ -83,7 +83,7 @@ pub fn all_commands() -> impl Iterator<Item = (&'static Group, &'static str, &'s
     GROUPS.iter().flat_map(|group| group.commands.iter().map(move |(name, line)| (group, *name, *line)))
 }
 
-/// The list that the tests below go by is the server's.
+/// The tests below go by this list; it is the server's.
 #[test]
 fn every_command_of_the_module_is_in_the_table_here() {
     let server = Server::start();
@@ -287,7 +287,7 @@ fn settings(client: &mut Client) -> Vec<(String, String)> {
     all
 }
 
-/// What [`settings`] is where each setting has the chosen one of its values.
+/// The [`settings`] when each has the chosen one of its values.
 fn expected_settings(choose: impl Fn(&Setting) -> &'static str) -> Vec<(String, String)> {
     SETTINGS.iter().map(|setting| (format!("lock.{}", setting.0), choose(setting).to_string())).collect()
 }
@@ -322,7 +322,7 @@ fn settings_change_while_the_server_runs() {
     assert_eq!(settings(&mut client), expected_settings(|setting| setting.2));
 }
 
-/// From wherever they come. What the others do when they are set is for the tests of waiting, kept places and grace.
+/// From every source. The effects of the other settings are in the tests of waiting, kept places and grace.
 #[test]
 fn leases_go_by_the_settings_of_leases() {
     let server = Server::builder().module_args("max-lease 20000").config("lock.default-lease 10000").start();

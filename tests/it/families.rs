@@ -1,5 +1,5 @@
-//! What every family promises alike where a transcript of `tests/spec` cannot show it: replicas, pauses, scripts, lists
-//! and queues of hundreds.
+//! Promises of every family that a transcript of `tests/spec` cannot show: replicas, pauses, scripts, lists and queues
+//! of hundreds.
 
 use crate::support::families::{each_way, rows, wait_for, WAYS};
 use crate::support::waiting::*;
@@ -153,7 +153,7 @@ fn two_thousand_readers_are_granted_together() {
 fn leases_of_many_holders_end_one_by_one() {
     let server = quiet().start();
     let mut client = server.client();
-    // Far more than are walked through, with deadlines in no order.
+    // Many more than the module searches one by one, with deadlines in no order.
     let lines: Vec<String> =
         (0..200).map(|n| format!("SEM.ACQUIRE k o{n} LIMIT 200 PX {}", 200 + (n * 37) % 200)).collect();
     let start = Instant::now();

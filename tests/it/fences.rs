@@ -4,7 +4,7 @@ use crate::support::skip::skips_shifted_clock;
 use crate::support::stored::rewrite_aof;
 use crate::support::{in_sync, Client, Reply, Server};
 
-/// Grants enough that a fence that merely counts would be seen.
+/// Enough grants to see a fence that merely counts.
 const GRANTS: usize = 20;
 
 /// The fence of a new grant on a key that was never held.
@@ -92,7 +92,7 @@ fn fences_grow_over_a_power_cut() {
         server.kill();
         server.restart();
         let mut client = server.client();
-        // The last release may be lost: an AOF is a second behind where the disk is.
+        // The last release may be lost: an AOF on disk may be a second behind.
         client.run("DEL fresh");
         assert!(next_fence(&mut client) > last, "{config}");
     }
@@ -171,7 +171,7 @@ mod restore {
     }
 }
 
-/// A clock that was set back, or a slow one, is one that the fences are ahead of: here by most of a day.
+/// After a clock was set back, or on a slow clock, fences are ahead of it: here by most of a day.
 mod ahead_of_the_clock {
     use super::restore::*;
     use super::*;
@@ -199,7 +199,7 @@ mod ahead_of_the_clock {
         }
     }
 
-    /// Saves, kills, starts again: the fence must come from what was saved.
+    /// Saves, kills, starts again: the fence must come from the saved file.
     #[track_caller]
     fn assert_fences_grow(mut server: Server, lock_is_held: bool, save: impl Fn(&Server)) {
         let mut client = server.client();
@@ -274,7 +274,7 @@ mod ahead_of_the_clock {
     }
 }
 
-/// RESTORE's limit of a day is none for the server's own data: the clock may have been set back by any time.
+/// RESTORE's limit of a day does not apply to the server's own data: the clock may have been set back by any time.
 #[cfg(target_os = "linux")]
 #[test]
 fn fences_grow_over_a_restart_with_the_clock_set_back_by_days() {

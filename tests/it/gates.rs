@@ -345,7 +345,7 @@ mod reload {
         assert_eq!(client.run("SAVE"), Reply::ok());
         let [mut o] = line_up(&server, "old", ["o"]);
         let mut setup = Setup::of(&server);
-        // Loads what was saved before k was.
+        // Loads a file saved before k existed.
         assert_eq!(setup.client.run("DEBUG RELOAD NOSAVE"), Reply::ok());
         setup.assert_granted_after(|_| ());
         o.assert_silent();
@@ -414,7 +414,7 @@ mod shutdown {
         // Until it is killed when the test is over.
         let _sleeper = put_to_sleep(&replica, FOR_EVER);
         let mut stopper = server.client();
-        // The replica has not got this, and so the shutdown waits.
+        // The replica lacks this write, so the shutdown waits.
         stopper.send_raw(b"PEXPIRE k 100\r\nSHUTDOWN\r\n");
         assert_eq!(stopper.read(), Reply::Int(1));
         server.wait_blocked(3);

@@ -11,7 +11,7 @@ use crate::docs::all_commands;
 use crate::support::skip::skip;
 use crate::support::{until, Server};
 
-/// A redis-cli that believes a person sits in front of it.
+/// A redis-cli on a terminal.
 struct Typist {
     script: Child,
     keyboard: ChildStdin,
@@ -53,7 +53,7 @@ impl Typist {
         write!(self.keyboard, "{CLEAR_LINE}").expect("redis-cli runs");
         self.wait_for("an empty line", |shown| shown.ends_with("> "));
         write!(self.keyboard, "{line}").expect("redis-cli runs");
-        // Two things stand behind the prompt: what was typed, and the hint in grey.
+        // Behind the prompt are the typed words, and the hint in grey.
         let shown = self.wait_for(line, |shown| {
             shown.split_once("> ").is_some_and(|(_, typed)| typed.starts_with(line) && typed.ends_with(GREY_ENDS))
         });
@@ -62,7 +62,7 @@ impl Typist {
         hint.trim_end_matches(GREY_ENDS).to_string()
     }
 
-    /// The line on the screen, as soon as it is as it shall be. Where the cursor goes and what it wipes is left out.
+    /// The line on the screen, as soon as it is as expected. Movements of the cursor and deletions are left out.
     fn wait_for(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
         let mut line = String::new();
         until(&format!("redis-cli shows {what}"), || {

@@ -1,5 +1,5 @@
-//! How a waiter leaves where the server has a hand in it: CLIENT UNBLOCK in the turn of a cancellation, a deleted user,
-//! a demotion, a shutdown. It is told once, and nothing of it stays behind.
+//! How a waiter leaves by way of the server: CLIENT UNBLOCK in the turn of a cancellation, a deleted user, a demotion,
+//! a shutdown. It gets one reply, and nothing of it stays behind.
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply, Server, LIMIT};
@@ -30,8 +30,8 @@ fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Wa
     assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
 
-/// Behind the cancellation the server may or may not find the client still blocked, and says which; it has one answer
-/// in either case.
+/// Behind the cancellation the server may or may not find the client still blocked, and says so; the client has one
+/// reply in either case.
 #[test]
 fn a_cancel_and_a_client_unblock_with_an_error_in_one_step_answer_once() {
     assert_the_next_moves_up(|client, mut b| {
@@ -47,8 +47,8 @@ fn a_cancel_and_a_client_unblock_with_an_error_in_one_step_answer_once() {
     });
 }
 
-/// A bug of the servers: a client that is unblocked and timed out in one turn gets no answer (README, "Known limits").
-/// It must be able to go on, and must never have two.
+/// A bug of the servers: a client that is unblocked and timed out in one turn gets no reply (docs/limits.md, Known
+/// limits). It must be able to go on, and must never get two.
 #[test]
 fn a_cancel_and_a_client_unblock_in_one_step_answer_at_most_once() {
     assert_the_next_moves_up(|client, mut b| {

@@ -1,5 +1,5 @@
-//! Loading the module: a server that it cannot work on it refuses with a line in the log. A load that fails leaves
-//! nothing behind: the server goes on, and the next load works.
+//! Loading the module: on a server that lacks something, the load is refused with a line in the log. A failed load
+//! leaves nothing behind: the server goes on, and the next load works.
 
 use crate::support::cluster::expect_ok;
 use crate::support::{built_caller, built_module, skip, until, Builder, Client, Reply, Server};
@@ -21,8 +21,8 @@ fn is_listed(client: &mut Client) -> bool {
     client.run("MODULE LIST").items().iter().any(|module| module.get("name").text() == "lock")
 }
 
-/// Does what a module could still be called for after a load that failed: connections, settings, flushes, the cron,
-/// commands and timers.
+/// Causes every call that a server could still make to a module after a failed load: connections, settings, flushes,
+/// the cron, commands and timers.
 #[track_caller]
 fn assert_goes_on(server: &Server) {
     let mut client = server.client();
@@ -94,7 +94,7 @@ fn a_server_does_not_start_with_a_wrong_setting() {
     }
 }
 
-/// What the module does not have the server finds only after the load: it unloads the module, or cannot.
+/// The server finds an unknown setting only after the load: it unloads the module, or cannot.
 #[test]
 fn a_setting_that_there_is_none_of_does_not_end_the_server() {
     let mut server = plain();

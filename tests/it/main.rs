@@ -1,7 +1,7 @@
 //! Integration tests: real servers with the module loaded, real connections, one binary.
 //!
-//! Each module keeps one subject, each test is named for the promise it keeps. The promises are written down in the
-//! README and in the commands' own documentation; nothing here knows how the module works inside.
+//! Each module has one subject, each test is named for the promise it keeps. The promises are written down in
+//! README.md, docs/ and the commands' own documentation; nothing here knows how the module works inside.
 
 mod churn;
 mod clock;

@@ -1,5 +1,5 @@
-//! docs/metrics.md and contrib/prometheus: the script runs in the real redis_exporter beside a real server, and what
-//! the alert rules and the dashboard ask for is what it exports. promtool reads the rules and runs their own tests.
+//! docs/metrics.md and contrib/prometheus: the script runs in the real redis_exporter beside a real server, and exports
+//! everything that the alert rules and the dashboard query. promtool reads the rules and runs their own tests.
 
 mod exposition;
 mod script;
@@ -148,7 +148,7 @@ fn all_that_alerts_and_dashboard_ask_for_is_exported() {
             asked.push(selector);
         }
     }
-    // And the other way round: nothing that the script exports is left unused, or untold.
+    // And the other way round: everything that the script exports is used and documented.
     for name in samples.iter().filter(|sample| is_of_the_script(sample)).filter_map(|sample| sample.series.label("key"))
     {
         let is_asked =
@@ -176,7 +176,7 @@ fn assert_exported(samples: &[Sample], selector: &Selector, by: &str) {
     }
 }
 
-/// By Prometheus itself, over an hour in which the exporter said what it says now.
+/// By Prometheus itself, over an hour in which the exporter repeats these samples.
 #[test]
 fn every_query_of_the_dashboard_shows_something() {
     let world = world();
@@ -216,7 +216,7 @@ fn the_rules_are_what_promtool_wants_and_pass_their_tests() {
     }
 }
 
-/// That each fires where it should, and only there, is what alerts_test.yml says.
+/// alerts_test.yml says that each fires where it should, and only there.
 #[test]
 fn every_alert_is_tested_and_says_what_to_do() {
     let alerts = alerts();
@@ -264,7 +264,7 @@ fn the_user_of_the_docs_may_do_what_the_exporter_does() {
     assert_eq!(refused, ["config|get"]);
 }
 
-/// It refuses scripts then, and the exporter calls that down; nothing stays wrong.
+/// It refuses scripts meanwhile, and the exporter reports that as down; nothing stays wrong.
 #[test]
 fn a_server_that_loads_is_down_until_it_has_loaded() {
     let world = world();

@@ -65,7 +65,7 @@ impl Cluster {
         self.until_state(from, "success");
     }
 
-    /// Begins to move the slot, and stops when all is sent but the last: source and target work side by side until
+    /// Begins to move the slot, and stops before the last part is sent: source and target work side by side until
     /// [`Cluster::go_on`] or the end of the migration.
     #[track_caller]
     fn hold_up(&self, from: usize) {
@@ -129,7 +129,7 @@ fn locks_of_every_family_are_moved_as_they_are_and_waiters_follow_them() {
         "SEM.ACQUIRE {k}permits a LIMIT 9 PERMITS 2 PX 70000",
         "SEM.ACQUIRE {k}permits b LIMIT 9 PERMITS 3 PX 50000",
         "SEM.ACQUIRE {k}permits c LIMIT 9 PX 60000",
-        // The latest grant's holder has gone: its fence has not.
+        // The latest grant's holder has gone, but its fence is kept.
         "SEM.RELEASE {k}permits c",
         "RLOCK.ACQUIRE {k}ever a HOLDS 2 PERSIST",
     ] {
@@ -143,7 +143,7 @@ fn locks_of_every_family_are_moved_as_they_are_and_waiters_follow_them() {
         let mut waiters: Vec<_> = WAYS.into_iter().enumerate().map(|(n, way)| line_up_both(way, source, n)).collect();
 
         cluster.hold_up(from);
-        // The source decides as ever, and the target gets what came of it.
+        // The source decides as ever, and the target gets its effects.
         for ((n, way), waiters) in WAYS.into_iter().enumerate().zip(&mut waiters) {
             let key = format!("{{k}}{n}");
             way.give_back(&mut client, &key, "a");
@@ -154,7 +154,7 @@ fn locks_of_every_family_are_moved_as_they_are_and_waiters_follow_them() {
             way.hold(&mut client, &key, "a");
         }
         assert_ends_in_the_background(source, STAYS[from]);
-        // What the target hears of this lock is over by then; it stores that all the same.
+        // The lock is over when its effect reaches the target, which stores it all the same.
         let mut brief = source.client();
         assert!(brief.run("LOCK.ACQUIRE {k}brief a PX 100 SESSION").fence() > 0);
         assert_eq!(put_to_sleep(target, Duration::from_millis(300)).read(), Reply::ok());
@@ -207,7 +207,7 @@ fn line_up_both(way: Way, server: &Server, n: usize) -> [Waiter; 2] {
     ["b", "c"].map(|owner| wait_for(way, server, &format!("{{k}}{n}"), owner))
 }
 
-/// What the timer decides: the end of a lease, and that of a connection that held keys of two slots.
+/// Decisions of the timer: the end of a lease, and of a connection that held keys of two slots.
 #[track_caller]
 fn assert_ends_in_the_background(server: &Server, stays: &str) {
     let (mut client, mut session) = (server.client(), server.client());
@@ -227,7 +227,7 @@ fn assert_ends_in_the_background(server: &Server, stays: &str) {
     }
 }
 
-/// What INFO says how many keys hold a lock, of each kind.
+/// The number of held keys in INFO, of each kind.
 fn held(node: &Server) -> Vec<i64> {
     ["mutex", "reentrant", "rw", "semaphore"].map(|kind| crate::info::field(node, &format!("held_{kind}"))).into()
 }
@@ -340,7 +340,7 @@ struct Worker<'a> {
     cluster: &'a Cluster,
     ledger: &'a Ledger,
     owner: String,
-    /// To each node, and the one that had the slot the last time.
+    /// A connection to each node, and the node that had the slot the last time.
     clients: [Client; 2],
     at: usize,
 }
@@ -384,8 +384,8 @@ impl Worker<'_> {
         let leave = || self.ledger.lock().expect("no other worker failed").entry(key.clone()).or_default().0 = None;
         leave();
         if is_bound {
-            // It ends with the connection, or with its lease where the slot has moved meanwhile. It is not to be taken
-            // up again.
+            // It ends with the connection, or with its lease if the slot has moved meanwhile. It must not be taken up
+            // again.
             self.owner.push('+');
             self.clients[granted_at] = self.cluster.0[granted_at].client();
         } else {

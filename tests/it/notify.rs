@@ -1,4 +1,4 @@
-//! Waiting without blocking: one connection queues for many, and learns by messages what became of each request.
+//! Waiting without blocking: one connection queues for many, and learns the outcome of each request by a message.
 
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server};
@@ -48,7 +48,7 @@ fn queue_up(client: &mut Client, line: &str) {
     assert_eq!(reply.items()[..2], [Reply::bulk(owner), Reply::Int(0)], "queued");
 }
 
-/// Asserts all that every message about `owner` and `k` says, and its outcome.
+/// Asserts the fields of a message about `owner` and `k`, and its outcome.
 #[track_caller]
 fn assert_outcome(message: &Json, owner: &str, outcome: &str) {
     let said = (&message["key"], &message["token"], &message["outcome"]);

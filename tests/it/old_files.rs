@@ -1,6 +1,6 @@
-//! What 0.1.0 wrote, today's module reads: RDB files, append-only files and DUMP payloads, written on three servers.
+//! Today's module reads the files of 0.1.0: RDB files, append-only files and DUMP payloads, written on three servers.
 //!
-//! The files are in `tests/data/0.1.0`, where a README tells what they are. [`write_the_files_of_0_1_0`] wrote them.
+//! The files are in `tests/data/0.1.0`, with a README that describes them. [`write_the_files_of_0_1_0`] wrote them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::support::skip::{skip, skips_shifted_clock};
 use crate::support::{Builder, Client, Reply, Server};
 
-/// Leases in the files never end, or so late: the first of January of these years, in ms.
+/// Leases in the files never end, or on the first of January of these years, in ms.
 const IN_2100: i64 = 4_102_444_800_000;
 const IN_2110: i64 = 4_417_977_600_000;
 
@@ -150,7 +150,7 @@ fn give_back(client: &mut Client, key: &str) {
         let (owner, holds) = (row.get("owner").bytes(), row.get("holds").int());
         let held = client.cmd(&[b"LOCK.HELD", key.as_bytes(), owner]);
         assert_eq!(held.items()[0], *row.get("fence"), "{key}");
-        // LOCK.HELD adds up what LOCK.INFO tells by mode, and what was given back a moment ago is gone.
+        // LOCK.HELD adds up the holds that LOCK.INFO lists by mode, and the released holds are gone.
         assert!(held.items()[1].int() >= holds, "{key}: {held:?}");
         let family: &[u8] = match kind {
             "mutex" => b"LOCK.RELEASE",
@@ -358,7 +358,7 @@ fn describe(value: &Reply) -> String {
     }
 }
 
-/// The deadline that is `ttl_ms` away. All of them are whole days, so that the time which asking takes is rounded off.
+/// The deadline that is `ttl_ms` away. All of them are whole days, so that the time of the question is rounded off.
 fn as_date(ttl_ms: i64) -> i64 {
     const ROUND: i64 = 10 * 60_000;
     if ttl_ms < 0 {

@@ -1,4 +1,4 @@
-//! Another module calls the commands of this one. It has no connection that could wait, be told or end.
+//! Another module calls the commands of this one. It has no connection that could wait, get a reply or end.
 
 use crate::support::waiting::*;
 use crate::support::{built_caller, Client, Reply, Server};
@@ -45,7 +45,7 @@ fn session_and_notify_are_errors_in_a_call_of_a_module() {
     assert_eq!(client.run("LOCK.INFO k").get("waiters"), &Reply::Int(0));
 }
 
-/// A connection of its own has both, whatever another module has called before.
+/// A connection of its own may use both, whatever another module has called before.
 #[test]
 fn session_in_a_transaction_is_bound_to_its_connection() {
     let (server, mut client) = with_caller();
@@ -68,7 +68,7 @@ fn a_lease_that_another_modules_thread_has_taken_ends_in_time() {
     client.run("CONFIG SET notify-keyspace-events Ed");
     client.run("SEM.ACQUIRE k a LIMIT 2 PX 60000");
     let mut observer = server.client();
-    // Not of lock.acquire: Redis 8.0 ends when a thread of a module publishes something that a client hears.
+    // Not of lock.acquire: Redis 8.0 exits when a thread of a module publishes to a subscribed client.
     observer.run("SUBSCRIBE __keyevent@0__:lock.expire");
     for round in 0..5 {
         client.run("TEST.THREAD SEM.ACQUIRE k b LIMIT 2 PX 20");

@@ -52,7 +52,7 @@ fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
     assert!(!is_installed(NAME));
 }
 
-/// What `make deb` built, where it can be tried here; else why not.
+/// The build of `make deb`, if it can be tried here; else the reason why not.
 fn package() -> Result<Package, String> {
     let package = Package::built(NAME, env!("CARGO_PKG_VERSION"), "libredis_lock.so")?;
     package.may_be_installed()?;
@@ -63,8 +63,8 @@ fn package() -> Result<Package, String> {
     Ok(package)
 }
 
-/// Debian's server with Debian's configuration and the documented line; only what would get in the way of the system's
-/// own server is elsewhere.
+/// Debian's server with Debian's configuration and the documented line; only paths and ports that would collide with
+/// the system's own server differ.
 struct DebianServer {
     process: Child,
     port: u16,
@@ -78,7 +78,7 @@ impl DebianServer {
         let configuration = fs::read_to_string(CONFIGURATION).expect("Debian's configuration");
         let file = folder.path().join("redis.conf");
         fs::write(&file, format!("{configuration}\n{line}\n")).expect("written");
-        // A port that was free a moment ago: of a server that is gone.
+        // A port that was free a moment ago: a server that has gone used it.
         let port = Server::builder().no_module().start().port();
         let mut command = Command::new(PROGRAM);
         let here = as_str(folder.path());

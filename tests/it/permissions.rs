@@ -93,7 +93,7 @@ fn the_category_permits_every_command_and_no_other() {
     if !listed.is_empty() {
         assert_eq!(listed, names);
     }
-    // PING is what commands with an inner one have in it.
+    // Commands with an inner command get PING as such.
     let rules = ["~mine:*", "+@lock", "+ping"].map(String::from);
     let mut client = user(&server, "by-category", &rules);
     let mut worker = user(&server, "worker", &[&rules[..], &["-@dangerous".into()]].concat());
@@ -113,8 +113,8 @@ fn until_checked_again(client: &mut Client, key: &str) {
     until("it has waited for 20 ms", || waited() > 20);
 }
 
-/// As BLPOP, which Redis 7.2 and Valkey check again when it is woken: what was permitted when the request was queued
-/// need not be when its turn comes, by a command or by the timer. The next one has its turn in that step then.
+/// As BLPOP, which Redis 7.2 and Valkey check again when it is woken: the permissions of the time when the request was
+/// queued need not suffice for its grant, by a command or by the timer. The next waiter is granted in that step then.
 #[test]
 fn a_request_is_granted_only_if_its_user_may_still_send_it() {
     each_way(quiet, |way, server, client| {
@@ -159,7 +159,7 @@ fn a_request_is_granted_only_if_its_user_may_still_send_it() {
     });
 }
 
-/// What docs/acl.md says of short waits.
+/// The claim of docs/acl.md on short waits.
 #[test]
 fn a_request_that_has_waited_for_less_than_20_ms_is_granted_by_the_permissions_it_was_sent_with() {
     let server = quiet().start();
@@ -176,7 +176,7 @@ fn a_request_that_has_waited_for_less_than_20_ms_is_granted_by_the_permissions_i
     }
 }
 
-/// The command that waits is the one that needs the permission, not another of its family.
+/// The waiting command itself needs the permission, not another of its family.
 #[test]
 fn a_request_for_one_key_of_several_needs_its_own_commands_permission() {
     let server = quiet().start();
@@ -221,7 +221,7 @@ fn the_users_of_the_document_may_do_what_it_says() {
     assert!(tried > 40, "only {tried} were tried");
 }
 
-/// By name, all that the category has: the two kinds of server shall mean the same by a user's name.
+/// By name, all commands of the category: a user of the same name shall have the same rights on both kinds of server.
 #[test]
 fn the_document_names_for_7_0_what_the_category_permits_elsewhere() {
     let lines = users("acl-by-name");

@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The longest pause, under load: polling must not keep the server from the holder.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries until it is granted or the time is over: the acquire time-out of the predecessors. BLOCK spares the server
-/// the asking where the wait may last, the loop is for where it may not.
+/// Tries until it is granted or the time is over: the acquire time-out of the predecessors. BLOCK takes the place of
+/// polling where waiting is allowed, the loop polls where it is not.
 fn acquire_within(client: &mut Client, key: &str, token: &str, lease: &str, patience: Duration) -> Option<i64> {
     let deadline = Instant::now() + patience;
     let mut pause = PAUSE;
@@ -193,7 +193,7 @@ fn case_2_demand_2_a_free_lock_is_always_granted_and_a_held_one_always_released(
     }
 }
 
-/// The third demand: what an uncontended critical section asks of the server. How long that takes is for `make bench`.
+/// The third demand: the commands of an uncontended critical section. `make bench` measures its time.
 #[test]
 fn case_2_demand_3_it_is_two_commands_where_its_predecessor_took_seven() {
     let server = Server::start();
@@ -286,7 +286,7 @@ fn nested_work(client: &mut Client, task: &str, level: i64) {
     assert_eq!(client.run(&format!("RLOCK.RELEASE k {task}")).int(), level - 1);
 }
 
-/// What case 3 exists for: with a plain lock the inner function waits for the outer one, which waits for the inner.
+/// The reason for case 3: with a plain lock the inner function waits for the outer one, which waits for the inner.
 #[test]
 fn case_3_a_lock_that_is_not_reentrant_would_be_a_deadlock() {
     let server = Server::start();
@@ -310,7 +310,7 @@ fn case_3_a_lock_that_is_not_reentrant_would_be_a_deadlock() {
 #[test]
 fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
     let server = Server::start();
-    // So long that the watchdog, or all, may stand still for a second.
+    // So long that the watchdog, or all processes, may stand still for a second.
     let lease = Duration::from_millis(2100);
     let granted = server.client().run("RLOCK.ACQUIRE k holder PX 2100");
     let working = AtomicBool::new(true);

@@ -112,7 +112,7 @@ fn left_behind(client: &mut Client) -> Option<String> {
     Some(format!("left behind on {}: {:?} {:?}", keys[at], replies[2 * at], replies[2 * at + 1]))
 }
 
-/// What a lock looks like from outside.
+/// The visible state of a lock.
 struct Seen {
     limit: i64,
     /// Owner, mode and holds of each.

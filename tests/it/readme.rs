@@ -1,12 +1,12 @@
 //! README.md, the pages of docs/ and redis.conf.example are tests: their sessions are typed into a real redis-cli, and
-//! what they name is looked up on a real server.
+//! the commands and settings that they name are looked up on a real server.
 //!
 //! A session of a page is a fenced block without a language. Lines that begin with the prompt `127.0.0.1:6379> ` (or
 //! `127.0.0.1:6379(TX)> ` inside MULTI) are typed; the lines below are the reply, as redis-cli prints it. One redis-cli
 //! serves all blocks, in their order, so a block goes on where the one before it ended. Every character must agree,
 //! except what varies from run to run: see [`varies`].
 //!
-//! What a reader does not see stands in comments right above the block, one to a line, and is done in that order:
+//! Directives stand in comments right above the block, one to a line, and are done in that order:
 //!
 //!     <!-- replay: TERMINAL> COMMAND -->             typed into another redis-cli; an error fails the test
 //!     <!-- replay: TERMINAL waits> COMMAND -->       the same, and the server must block that client
@@ -63,7 +63,7 @@ fn the_sessions_are_what_redis_cli_prints() {
     assert!(sessions > 10, "only {sessions} sessions were found");
 }
 
-/// Types the sessions of a document, and compares what is printed; returns how many there are.
+/// Types the sessions of a document, and compares the output; returns how many there are.
 pub fn type_sessions(server: &Server, file: &'static str, text: &str) -> usize {
     let mut replay = Replay::new(server, file);
     let mut sessions = 0;
@@ -112,7 +112,7 @@ fn every_setting_has_the_default_that_docs_settings_says() {
     assert_eq!(told, there);
 }
 
-/// The harness gives every server its own port, address and no snapshots: their defaults cannot be seen.
+/// The harness gives every server its own port, address and no snapshots: their defaults cannot be tested.
 const SET_BY_THE_HARNESS: &[&str] = &["port", "bind", "save"];
 
 #[test]
@@ -171,7 +171,7 @@ fn a_lock_has_the_size_that_docs_figures_says() {
     let counted: i64 = cell(row("locked key, as `MEMORY USAGE` counts"), 1).parse().expect("bytes");
     let stored: i64 = cell(row("stored lock"), 1).parse().expect("bytes");
     assert_eq!(client.run("MEMORY USAGE lock:0000001").int(), counted);
-    // As the row says: the stored lock, 16 bytes of the key's name and 24 of its dict entry.
+    // As in the row: the stored lock, 16 bytes of the key's name and 24 of its dict entry.
     assert_eq!(counted, stored + 16 + 24);
     assert!(row("locked key, in all").contains("240 at 1,000"));
     assert!((216..=264).contains(&in_all), "{in_all} bytes per locked key, and docs/figures.md says 240");
@@ -285,7 +285,7 @@ fn the_block_of(language: &str) -> String {
     block.lines.join("\n")
 }
 
-/// The module's commands that are named: `LOCK.ACQUIRE`, `SEM.RELEASE`, …
+/// The named commands of the module: `LOCK.ACQUIRE`, `SEM.RELEASE`, …
 fn commands_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|letter: char| !letter.is_ascii_uppercase() && letter != '.');
     let is_command = |word: &str| match word.split_once('.') {
@@ -306,14 +306,14 @@ pub fn anchors(document: &str) -> BTreeSet<String> {
     headings.map(|title| anchor(title.trim_start_matches('#'))).collect()
 }
 
-/// How GitHub names a heading: letters and digits in lower case, hyphens for spaces, nothing for all else.
+/// GitHub's anchor of a heading: letters and digits in lower case, hyphens for spaces, nothing for all else.
 fn anchor(heading: &str) -> String {
     let letters = heading.trim().to_lowercase();
     let letters = letters.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
     letters.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
 }
 
-/// A line of redis.conf, and what the comment above it calls its default.
+/// A line of redis.conf, and the default in the comment above it.
 struct Setting<'a> {
     name: &'a str,
     value: &'a str,
@@ -350,7 +350,7 @@ pub fn words_of(line: &str) -> Vec<String> {
     parts.flat_map(word).collect()
 }
 
-/// What a script printed, or its complaint; nothing where there is no Python.
+/// The output of a script, or its error; nothing where there is no Python.
 fn python(script: &str) -> Option<Result<String, String>> {
     let run = Command::new("python3").args(["-c", script]).output().ok()?;
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

@@ -76,7 +76,7 @@ fn the_documented_way_leads_to_a_server_without_the_module() {
         }
         server.wait_aof_rewritten();
         server.stop();
-        // The files of the module are as they were written; only what is configured goes.
+        // The files of the module stay as they were written; only the configuration is removed.
         server.restart_without_module(&["appendonly yes"]).expect("it starts");
         let mut client = server.client();
         assert_eq!(client.run("DBSIZE").int(), 1);

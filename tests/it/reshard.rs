@@ -22,7 +22,7 @@ impl Cluster {
         Cluster { source, target }
     }
 
-    /// Begins to move the slot of `key`: the source asks for what it has not, the target takes it in.
+    /// Begins to move the slot of `key`: the source redirects requests for missing keys, the target imports.
     #[track_caller]
     fn begin_to_move(&self, key: &str) {
         let (source, target) = (node_id(&self.source), node_id(&self.target));
@@ -44,7 +44,7 @@ impl Cluster {
     }
 }
 
-/// What a waiter may be told when its slot is on its way or has gone.
+/// The errors that a waiter may read when its slot moves or has moved.
 #[track_caller]
 fn assert_sent_away(reply: &Reply) {
     let error = reply.error();
@@ -94,7 +94,7 @@ fn a_lock_that_has_left_is_not_granted_a_second_time_at_its_source() {
     let mut target = cluster.target.client();
     target.run("ASKING");
     assert_eq!(target.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
-    // Now or when the slot has gone: they are told the one thing, and nothing before it.
+    // Now or when the slot has moved: they read this one error, and nothing before it.
     let told = waiters.each_mut().map(|waiter| waiter.client.read_within(A_WHILE));
     cluster.finish_to_move("k");
     for (waiter, told) in waiters.iter_mut().zip(told) {
@@ -209,7 +209,7 @@ fn an_undelivered_grant_of_a_lock_that_has_moved_is_left_alone() {
     assert_eq!(replies, [Reply::Int(1), Reply::ok(), Reply::Int(1)]);
     cluster.finish_to_move("k");
     assert_eq!(holders(&mut cluster.target.client(), "k"), ["b"], "until its lease ends");
-    // The source does not look for it again and again: it would wake up every millisecond.
+    // The source does not try it again and again: it would wake up every millisecond.
     let Some(before) = wake_ups(&cluster.source) else {
         return skip("the system does not tell how often a process sleeps");
     };

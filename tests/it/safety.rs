@@ -1,4 +1,4 @@
-//! docs/safety.md is a test: the tests and make targets that it names exist, and its SQL does what it says.
+//! docs/safety.md is a test: the tests and make targets that it names exist, and its SQL has the printed output.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -35,7 +35,7 @@ fn assert_freed_soon(client: &mut Client, key: &str) {
 mod renewal {
     use super::*;
 
-    /// By the server's clock alone, so that it does not matter when we look.
+    /// By the server's clock alone: the time of the test's readings does not matter.
     /// Redis 7.0 would run its event loop without a pause until the session is renewed, after a third of ten hours.
     #[test]
     fn a_renewal_that_is_hours_away_lets_the_server_sleep() {
@@ -281,7 +281,7 @@ mod each_family {
         each_key(|way, key| {
             until(&format!("it ends with its lease: {way:?}"), || client.cmd(&["LOCK.HELD", key, "a"]).is_nil());
         });
-        // Still there: its end is not what ended the locks.
+        // Still connected: its end did not end the locks.
         assert_eq!(session.run("PING"), Reply::Status("PONG".into()));
     }
 }

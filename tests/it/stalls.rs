@@ -1,5 +1,5 @@
-//! A server that stood still: another one may have taken over meanwhile and granted its locks. It hands over nothing
-//! by itself before it has heard from its replicas again.
+//! A server that stood still: another one may have taken over meanwhile and granted its locks. It hands over nothing by
+//! itself before its replicas have acknowledged.
 
 use crate::support::cluster::*;
 use crate::support::waiting::*;
@@ -7,14 +7,14 @@ use crate::support::{in_sync, until, Builder, Reply, Server};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long the lease lasts that ends while the server stands still. A replica may take a second to acknowledge it, and
-/// only then the server is stopped.
+/// The length of the lease that ends while the server stands still. A replica may take a second to acknowledge it, and
+/// only then is the server stopped.
 const LEASE: Duration = Duration::from_millis(4_000);
 
-/// For how long the server stands still at least: long enough for it to notice. Its cron comes every 100 ms.
+/// The least time for which the server stands still: long enough for it to notice. Its cron comes every 100 ms.
 const STOP: Duration = Duration::from_millis(1_200);
 
-/// A server may hold back its grants for so long.
+/// The longest time for which a server may hold back its grants.
 const LIMIT: Duration = Duration::from_secs(2);
 
 fn signal(server: &Server, name: &str) {
@@ -40,7 +40,7 @@ fn stop(server: &Server, replicas: usize, meanwhile: impl FnOnce()) -> Waiter {
     b
 }
 
-/// The lock is granted by `server`, which has taken over.
+/// `server`, which has taken over, grants the lock.
 #[track_caller]
 fn acquire(server: &Server, owner: &str) -> i64 {
     let mut client = server.client();

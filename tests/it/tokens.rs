@@ -1,4 +1,4 @@
-//! Tokens: which bytes they may have, and what the server makes of `*`.
+//! Tokens: their allowed bytes, and the server's own token for `*`.
 
 use crate::support::Server;
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 /// More than the server serves in one turn.
 const MANY: usize = 5_000;
 
-/// A server on which as many wait, a connection that hears of each outcome, and one to work with.
+/// A server with so many waiters, a subscriber to their outcomes, and a connection to work with.
 struct Crowd {
     server: Server,
     messages: Client,
@@ -43,7 +43,7 @@ impl Crowd {
         assert!(replies.iter().all(|reply| reply.items()[1] == Reply::Int(0)), "all wait");
     }
 
-    /// Hears of so many outcomes.
+    /// Reads so many outcomes.
     #[track_caller]
     fn hear(&mut self, count: usize) {
         for _ in 0..count {

@@ -51,7 +51,7 @@ fn a_grant_to_a_client_of_a_user_deleted_in_that_turn_passes_on() {
     }
 }
 
-/// A blocked client belongs to the main thread; what I/O threads may report later is in README's known limits.
+/// A blocked client belongs to the main thread; later reports of I/O threads are in docs/limits.md, Known limits.
 #[test]
 fn it_passes_on_also_on_a_server_with_io_threads() {
     let (server, mut client) = with_a_user(quiet().config("io-threads 3"));
@@ -78,13 +78,13 @@ fn a_grant_to_a_killed_client_passes_on() {
     assert_the_second_has_it(&server, &mut client, b, &["LOCK.RELEASE k a", &kill]);
 }
 
-/// The server notices it before the reply is given to the client: it tells of a changed key at the end of a command.
+/// The server notices it before the reply is given to the client: it sends the invalidation at the end of a command.
 #[test]
 fn a_grant_to_a_client_with_a_full_output_buffer_passes_on() {
     assert_too_long_an_output_closes("ON");
 }
 
-/// The server notices it afterwards: it tells of changed keys before it sleeps.
+/// The server notices it afterwards: it sends the invalidations before it sleeps.
 #[test]
 fn a_grant_passes_on_if_the_output_buffer_overflows_after_its_reply() {
     assert_too_long_an_output_closes("ON BCAST PREFIX long");
@@ -104,8 +104,8 @@ fn assert_too_long_an_output_closes(tracking: &str) {
     assert_the_second_has_it(&server, &mut client, b, &["LOCK.RELEASE k a", &format!("SET {key} v")]);
 }
 
-/// What another client, woken in the same turn, had sent behind its own request runs before the server closes the
-/// first.
+/// A command that another client, woken in the same turn, had sent behind its own request runs before the server closes
+/// the first client.
 #[test]
 fn a_grant_passes_on_though_another_command_runs_before_the_turn_is_over() {
     let (server, mut client) = server_with_a_user();
@@ -145,7 +145,7 @@ fn several_keys_are_passed_on_one_by_one() {
     assert_eq!(holders(&mut client, "m"), ["b"], "held before, by another request");
 }
 
-/// Holds that the owner had before stay: they were told by another reply.
+/// Holds that the owner had before stay: another reply delivered them.
 #[test]
 fn what_its_owner_held_before_stays() {
     let (server, mut client) = server_with_a_user();
@@ -160,7 +160,7 @@ fn what_its_owner_held_before_stays() {
     assert_eq!(client.run("RWLOCK.RELEASE k b WRITE"), Reply::Int(-1));
 }
 
-/// Its owner was told by another connection meanwhile: then it has the lock.
+/// Its owner read of the grant on another connection meanwhile: then it has the lock.
 #[test]
 fn an_owner_that_was_told_by_another_reply_keeps_it() {
     for told in ["LOCK.ACQUIRE k b PX 60000", "LOCK.RENEW k b", "MLOCK.RENEW 1 k b", "LOCK.HELD k b"] {
@@ -192,7 +192,7 @@ fn a_lost_grant_counts_for_no_command_before_it_is_passed_on() {
     c.granted("c");
 }
 
-/// A program that takes a lock and ends is told, and keeps the lock until the lease ends.
+/// A program that takes a lock and exits has its grant delivered, and keeps the lock until the lease ends.
 #[test]
 fn a_client_that_goes_after_it_was_told_keeps_the_lock() {
     let (server, mut client) = server_with_a_user();
@@ -220,7 +220,7 @@ fn a_client_that_goes_after_it_was_told_keeps_the_lock() {
     }
 }
 
-/// In a row, so that the end of one turn says nothing of the next grant.
+/// In a row, so that the end of one turn does not count for the next grant.
 #[test]
 fn each_grant_of_a_row_counts_by_its_own_turn() {
     let (server, mut client) = server_with_a_user();

@@ -1,4 +1,4 @@
-//! How exact time-outs are, LOCK.WAITERS on a replica, WAIT after a hand-off.
+//! The precision of time-outs, LOCK.WAITERS on a replica, WAIT after a hand-off.
 
 use crate::support::waiting::*;
 use crate::support::{Client, Reply, Server, LIMIT};
@@ -23,7 +23,7 @@ fn time_outs_are_exact_to_a_few_milliseconds() {
     assert!(late[late.len() / 2] < Duration::from_millis(25), "{late:?}");
 }
 
-/// The server runs what was sent behind a command that blocked just before it sleeps.
+/// The server runs commands queued behind a command that blocked just before it sleeps.
 #[test]
 fn a_time_out_behind_another_wait_is_as_exact() {
     let server = quiet().start();

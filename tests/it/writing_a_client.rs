@@ -1,5 +1,5 @@
 //! clients/writing-a-client.md is a test: the bytes of its `wire` blocks are sent to real servers, and the replies are
-//! compared byte by byte. What a line of a block means, the page says itself, under "How the bytes are written".
+//! compared byte by byte. The page explains the lines of a block under "How the bytes are written".
 
 mod play;
 mod steps;

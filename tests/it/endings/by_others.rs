@@ -145,7 +145,7 @@ fn one_of_several_ends_where_its_lock_was_brought_however_that_was_sent() {
     }
 }
 
-/// What is stored of the holders, apart from the key's own time to live.
+/// The stored form of the holders, apart from the key's own time to live.
 fn stored(client: &mut Client) -> Vec<u8> {
     client.run("DUMP k").bytes().to_vec()
 }

@@ -1,4 +1,4 @@
-//! A flush that ends hundreds of locks at once, or one for which a thousand wait.
+//! A flush that ends hundreds of locks at once, or a lock with a thousand waiters.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What removes a lock in ways that no transcript of `tests/spec` has: asynchronous flushes, store commands, eviction.
+//! Removals of a lock that no transcript of `tests/spec` has: asynchronous flushes, store commands, eviction.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Replicas and the AOF get a grant after what caused it, once, and with the same deadline.
+//! Replicas and the AOF get a grant after its cause, once, and with the same deadline.
 
 use super::*;
 
-/// Ends `k` in the selected database; what of it must stand in the replication stream before the grant.
+/// Ends `k` in the selected database; this part of its replication must come before the grant.
 type Ending = (&'static str, &'static [&'static str]);
 
 const ENDINGS: [Ending; 10] = [

@@ -1,4 +1,4 @@
-//! What the command does is replicated once, in order, as if it had been sent alone.
+//! The effects of the command are replicated once, in order, as if it had been sent alone.
 
 use super::*;
 use crate::support::waiting::*;
@@ -109,7 +109,7 @@ fn a_hand_off_within_it_is_followed() {
     }
 }
 
-/// An expired key that the check deletes, and what the command writes then.
+/// An expired key that the check deletes, and then the command's writes.
 #[test]
 fn the_removal_of_an_expired_lock_comes_first() {
     let server = plain_aof(Server::builder()).start();

@@ -1,4 +1,4 @@
-//! What SLOWLOG, MONITOR and the server's statistics say.
+//! LOCK.EXEC in SLOWLOG, MONITOR and the server's statistics.
 
 use super::*;
 use crate::info::field;
@@ -38,7 +38,7 @@ fn statistics_count_both_commands_and_each_error_once() {
     assert_eq!(errors.text("errorstat_NOTHELD"), "count=1");
 }
 
-/// Also commands that fail; neither what was refused, nor what others run.
+/// Also commands that fail; but no refusals, and no commands of other clients.
 #[test]
 fn info_counts_what_ran_and_what_was_not_held() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What LOCK.EXEC does not run.
+//! Commands that LOCK.EXEC does not run.
 
 use super::*;
 use crate::support::waiting::*;
@@ -68,7 +68,7 @@ fn blocking_commands_are_refused_on_redis_7_0_and_do_not_block_elsewhere() {
 }
 
 /// A command of another module that blocks without asking whether it may. Called alone it ends the server, whichever
-/// module calls it: docs/operations.md says how to find such a command out before it is permitted beside LOCK.EXEC.
+/// module calls it: docs/operations.md says how to find such a command before it is permitted beside LOCK.EXEC.
 #[test]
 fn a_command_that_blocks_without_asking_is_an_error_in_scripts_and_transactions() {
     let caller = built_caller().expect("the test module is built");

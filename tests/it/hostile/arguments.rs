@@ -8,7 +8,7 @@ const ARGUMENT_LISTS: usize = 10_000;
 /// Commands sent before the first reply is read.
 const BATCH: usize = 100;
 
-/// Where the command does what it is for in fewer requests than one in so many, the arguments are no test of it.
+/// If the command succeeds in fewer requests than one in so many, the arguments are no test of it.
 const FAIR_SHARE: usize = 50;
 
 /// Words that mean something to some command, numbers at every edge, and keys of every type.
@@ -40,7 +40,7 @@ const OPTIONS: &[&str] = &[
     "SLOT",
 ];
 
-/// A little of everything, for them to meet.
+/// Values of every type, for the commands to meet.
 const EXISTING: &[&str] = &[
     "SET string v",
     "DEL k1 k2",
@@ -78,7 +78,7 @@ fn random_request(rng: &mut Rng, command: &str) -> Vec<Vec<u8>> {
     request
 }
 
-/// What the command must be given, by its name.
+/// The arguments that the command requires, by its name.
 fn beginning(rng: &mut Rng, command: &str) -> String {
     let (key, owner) = (*rng.pick(KEYS), *rng.pick(OWNERS));
     let number = *rng.pick(NUMBERS);
@@ -159,8 +159,8 @@ fn random_arguments_of_every_command_leave_the_server_up_and_its_locks_intact() 
     }
 }
 
-/// What lies around may be something else by now, and says so; a line that the server does not understand is a bug
-/// here.
+/// A key may hold another type by now, and the reply says so; a line that the server does not understand is a bug in
+/// this test.
 #[track_caller]
 fn assert_is_no_mistake(reply: &Reply, request: &[Vec<u8>]) {
     let is_wrong =

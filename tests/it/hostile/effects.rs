@@ -1,4 +1,4 @@
-//! Effects out of an append-only file: what no lock can be is not loaded, and nothing keeps the rest from being.
+//! Effects in an append-only file: impossible ones are not loaded, and do not keep the rest from being loaded.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -29,7 +29,7 @@ const SOUND: [&[&str]; 14] = [
     &["HOLD", "a", "semaphore 5 3 0 9 30000 -1"],
 ];
 
-/// The same of what no lock can be.
+/// The same of holds that no lock can have.
 const UNSOUND: [&[&str]; 31] = [
     &["m 0 30000 4102444800000 a"],
     &["m 9007199254740992 30000 4102444800000 a"],

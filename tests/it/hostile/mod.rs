@@ -1,4 +1,4 @@
-//! Whatever bytes arrive, as arguments, as a RESTORE payload or out of an append-only file, the server stays up and the
+//! Whatever bytes arrive, as arguments, as a RESTORE payload or in an append-only file, the server stays up and the
 //! locks of others stay as they are. A failure names the seed; `LOCK_TEST_SEED` repeats it.
 
 mod arguments;
@@ -7,7 +7,7 @@ mod payloads;
 
 use crate::support::{Client, Reply, Server};
 
-/// Locks that nothing in these tests has the names for, one of each family.
+/// Locks with names that these tests do not use, one of each family.
 const GUARDED: [(&str, &str); 5] = [
     ("guarded:mutex", "LOCK.ACQUIRE guarded:mutex guard PX 6000000"),
     ("guarded:forever", "LOCK.ACQUIRE guarded:forever guard PERSIST"),
@@ -16,7 +16,7 @@ const GUARDED: [(&str, &str); 5] = [
     ("guarded:permits", "SEM.ACQUIRE guarded:permits guard LIMIT 9 PERMITS 4 PX 6000000"),
 ];
 
-/// A server, and what it must still be and have after anything that is done to it.
+/// A server, and the state that it must keep whatever is sent to it.
 struct Guard {
     run_id: String,
     stored: Vec<(Reply, Reply)>,

@@ -1,4 +1,4 @@
-//! RESTORE payloads: what a lock may be is restored as it was written, everything else is refused.
+//! RESTORE payloads: a valid lock is restored as it was written, everything else is refused.
 
 use super::Guard;
 use crate::support::payload::{reseal, slots, Envelope, StoredHolder, StoredLock, FOOTER, HEADER, KINDS, WITH_SLOTS};
@@ -152,7 +152,7 @@ fn every_unsound_form_is_refused() {
                 let reply = restore(&mut client, &envelope.seal(&lock.encode()));
                 assert!(reply.is_error(), "{fault}: {lock:?}");
                 assert_eq!(client.run("EXISTS victim"), Reply::Int(0), "{fault}");
-                // The fault is what it was refused for.
+                // The refusal is due to the fault.
                 assert_eq!(restore(&mut client, &good), Reply::ok(), "without {fault}: {lock:?}");
                 assert_eq!(client.run("DEL victim"), Reply::Int(1));
             }
@@ -280,7 +280,7 @@ fn change_a_byte(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     }
 }
 
-/// Most of them reach the decoder, because what is around the lock is right; a fair share of them are locks.
+/// Most of them reach the decoder, because the envelope of the lock is right; a fair share of them are locks.
 #[test]
 fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
     let mut server = Server::start();
@@ -297,7 +297,7 @@ fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
         let kind = *rng.pick(ALL);
         let other = random_sound_lock(&mut rng, kind, latest);
         let mut payload = envelope.seal(&mutate(&mut rng, &lock, &other));
-        // Sometimes what is around it is wrong too; never the type's name, for then nothing reaches the module.
+        // Sometimes the envelope is wrong too; never the type's name, for then nothing reaches the module.
         if rng.one_in(10) {
             let at = HEADER + rng.below(payload.len() - HEADER - FOOTER);
             payload[at] = rng.next_u64().to_le_bytes()[0];
@@ -311,7 +311,7 @@ fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
         }
         if number % 1000 == 999 {
             guard.assert_untouched(&mut server, &format!("payload {number}, seed {seed}"));
-            // What was accepted and lies around must be something that the server can save and load.
+            // Accepted locks must be such that the server can save and load them.
             assert_eq!(client.run("DEBUG RELOAD"), Reply::ok(), "payload {number}, seed {seed}");
             guard.assert_untouched(&mut server, &format!("payload {number}, seed {seed}"));
         }
@@ -322,7 +322,7 @@ fn mutated_restore_payloads_leave_the_server_up_and_its_locks_intact() {
     );
 }
 
-/// Restores a payload and, if it is accepted, does to it all that one does to a lock. Tells whether it was.
+/// Restores a payload and, if it is accepted, uses the lock in all ways. Returns whether it was accepted.
 fn restore_and_use(client: &mut Client, payload: &[u8], ttl: &[u8]) -> io::Result<bool> {
     client.send(&[&b"RESTORE"[..], b"victim", ttl, payload, b"REPLACE"]);
     if client.try_read(LIMIT)?.is_error() {

@@ -1,4 +1,4 @@
-//! Each counter counts what it is named for, and nothing that it is not.
+//! Each counter counts what its name says, and nothing else.
 
 use super::{field, COUNTERS};
 use crate::support::families::{wait_for, Way, WAYS};
@@ -13,7 +13,7 @@ fn counts(server: &Server) -> Counts {
     COUNTERS.into_iter().map(|name| (name, info.number(&format!("lock_{name}")))).collect()
 }
 
-/// What was counted since then, as soon as it is this.
+/// The counts since then, as soon as they are as expected.
 #[track_caller]
 fn assert_counted(server: &Server, before: &Counts, expected: &[(&str, i64)], what: &str) {
     let counted = || {

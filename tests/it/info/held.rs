@@ -1,4 +1,4 @@
-//! How many keys hold a lock: the same as a SCAN finds, whatever was done to them.
+//! How many keys hold a lock: the same number as SCAN finds, after any commands.
 
 use crate::support::families::WAYS;
 use crate::support::{in_sync, until, Client, Reply, Rng, Server};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 const DBS: usize = 3;
 
-/// What INFO says of each kind.
+/// The counts in INFO, by kind.
 fn told(server: &Server) -> BTreeMap<String, i64> {
     let info = server.info("lock");
     ["mutex", "reentrant", "rw", "semaphore"]
@@ -15,7 +15,7 @@ fn told(server: &Server) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// What is there; a key that has expired is removed by being looked at.
+/// The keys found by SCAN; a read removes expired ones.
 fn scanned(server: &Server) -> BTreeMap<String, i64> {
     let mut client = server.client();
     let mut found: BTreeMap<String, i64> =
@@ -94,8 +94,8 @@ fn each_way_in_which_keys_come_and_go() {
     }
 }
 
-/// Nothing is told of what another thread has not freed yet, and nothing is taken off twice. A flush of the only
-/// database that has keys is one of all.
+/// Locks that another thread has not freed yet still count, and none is subtracted twice. A flush of the only database
+/// that has keys counts as a flush of all.
 #[test]
 fn a_flush_of_all_databases_leaves_nothing_at_once() {
     let server = Server::start();

@@ -7,7 +7,7 @@ use crate::support::{until, Reply};
 fn the_most_waited_for_lock_its_holder_and_its_next_waiter_are_found_and_it_is_freed() {
     let server = quiet().start();
     let mut client = server.client();
-    // What goes on: many locks, a few of them waited for, one of them a session's that hangs.
+    // The situation: many locks, a few of them waited for, one of them held by a session that hangs.
     let mut hanging = server.client();
     hanging.run("SELECT 2");
     hanging.run("LOCK.ACQUIRE orders:7 billing-1 PX 30000 SESSION").fence();
@@ -57,9 +57,9 @@ fn the_most_waited_for_lock_its_holder_and_its_next_waiter_are_found_and_it_is_f
     assert_eq!(night.run("LOCK.BREAK orders:7"), Reply::Int(1));
     let fence = waiting[0].granted("billing-2");
     assert_eq!(night.run("LOCK.INFO orders:7").get("fence"), &Reply::Int(fence));
-    // The one that hung reads it with its next command.
+    // The client that hung reads it with its next command.
     assert_eq!(hanging.run("LOCK.RENEW orders:7 billing-1"), Reply::Int(0));
-    // Or by the connection that it hangs on: all that is bound to it goes.
+    // Or by the connection on which it hangs: all holds that are bound to it go.
     let mut bound = server.client();
     bound.run("SELECT 2");
     night.run("LOCK.BREAK orders:7");

@@ -9,7 +9,7 @@ use crate::support::families::rows;
 use crate::support::waiting::*;
 use crate::support::{built_caller, in_sync, until, Client, Reply, Rng, Server};
 
-/// Each lock that is there during the whole iteration is listed, whatever comes and goes; so it is with SCAN.
+/// Each lock that exists during the whole iteration is listed, whatever comes and goes; the same holds for SCAN.
 #[test]
 fn a_full_iteration_lists_every_lock_that_is_there_the_whole_time() {
     let server = Server::start();
@@ -149,7 +149,7 @@ fn another_module_sees_all_of_them() {
     let server = Server::builder().config(format!("loadmodule {}", caller.display())).start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();
-    // It calls on its own behalf, as nobody's user.
+    // It calls on its own behalf, without a user.
     let reply = client.run("TEST.CALL LOCK.SCAN 0");
     assert_eq!(reply.items()[1].items().len(), 1, "{reply:?}");
     let script = client.cmd(&["EVAL", "return #redis.call('TEST.CALL', 'LOCK.SCAN', '0')[2]", "0"]);

@@ -1,4 +1,4 @@
-//! What /metrics answers, and what PromQL asks for: enough of both to compare their names and labels.
+//! The format of /metrics, and the queries of PromQL: enough of both to compare their names and labels.
 
 /// A condition on a label, or in what is exported the label itself: `key="lock_waiters"`.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ impl Selector {
     }
 }
 
-/// What PromQL calls operators; they are written like metrics.
+/// Operators of PromQL, which are written like metrics.
 const WORDS: &[&str] = &["and", "or", "unless", "bool", "offset"];
 /// A list of labels in parentheses follows.
 const WORDS_WITH_LABELS: &[&str] = &["on", "ignoring", "by", "without", "group_left", "group_right"];
@@ -45,7 +45,7 @@ fn sample(line: &str) -> Sample {
     Sample { series: Selector { metric: metric.into(), labels }, value }
 }
 
-/// All that an expression reads. What is no PromQL at all is promtool's business.
+/// Everything that an expression reads. promtool finds invalid PromQL.
 pub fn selectors(expression: &str) -> Vec<Selector> {
     let mut found = Vec::new();
     let mut rest = expression;
@@ -101,7 +101,7 @@ fn labels(text: &str) -> (Vec<Label>, &str) {
     }
 }
 
-/// What stands before the closing quote, and what is behind it.
+/// The text before the closing quote, and the text behind it.
 fn quoted(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut letters = text.char_indices();

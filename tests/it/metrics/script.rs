@@ -1,4 +1,4 @@
-//! The script alone, as the exporter runs it: what it returns is always something that the exporter can read.
+//! The script alone, as the exporter runs it: the exporter can read every result.
 
 use crate::support::waiting::quiet;
 use crate::support::{until, Client, Reply, Server};
@@ -21,7 +21,7 @@ fn run(client: &mut Client) -> BTreeMap<String, f64> {
     reply.items().chunks(2).map(pair).collect()
 }
 
-/// That it told of the module.
+/// Asserts that it exports the module's fields.
 #[track_caller]
 fn assert_told(values: &BTreeMap<String, f64>) {
     assert!(values.contains_key("lock_waiters") && !values.contains_key("lock_version"), "{values:?}");

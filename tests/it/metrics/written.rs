@@ -1,4 +1,4 @@
-//! What contrib/prometheus asks for: the alert rules and the dashboard, as far as the tests need them.
+//! The queries in contrib/prometheus: the alert rules and the dashboard, as far as the tests need them.
 
 use serde_json::Value as Json;
 

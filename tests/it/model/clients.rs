@@ -1,7 +1,7 @@
 //! The connections of a schedule's clients, and the requests that wait on them.
 //!
-//! A connection that is blocked can send nothing, so a client of a schedule opens another one then. Each connection has
-//! a number of its own, which is the `client` of its requests in the model.
+//! A blocked connection can send nothing, so a client of a schedule then opens another one. Each connection has a
+//! number of its own, which is the `client` of its requests in the model.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Connection {
     /// The owner that the schedule gave it to.
     pub owner: u64,
     pub client: Client,
-    /// By which the server knows it.
+    /// The server's id of it.
     pub id: i64,
     pub address: String,
     /// The number of the request that blocks it.
@@ -79,13 +79,13 @@ impl Clients {
         Some(self.connections.remove(index))
     }
 
-    /// Whether its client is there to be told something.
+    /// Whether its client is connected and can be sent a reply.
     pub fn is_heard(&self, number: u64) -> bool {
         let client = self.requests.get(&number).map(|sent| sent.asked.client);
         self.connections.iter().any(|it| Some(it.number) == client)
     }
 
-    /// What waiters were told since the last time, as far as it has come.
+    /// The outcomes sent to waiters since the last time, as far as they have arrived.
     pub fn take_answers(&mut self) -> Result<Vec<(u64, Told<i64>)>, String> {
         let mut answers = Vec::new();
         for connection in &mut self.connections {

@@ -1,4 +1,4 @@
-//! Whether a server shows of every key what the contract says.
+//! Compares what a server shows of every key with the contract.
 
 use lock::testing::contract::*;
 use lock::testing::fences::Fences;
@@ -8,13 +8,13 @@ use super::clients::Clients;
 use super::lists;
 use crate::support::{Pipeline, Reply};
 
-/// What is asked of each key.
+/// The questions about each key.
 const QUESTIONS: [&str; 5] = ["LOCK.INFO", "LOCK.WAITERS", "TYPE", "EXISTS", "PTTL"];
 
-/// What is asked of all keys at once.
+/// The questions about all keys at once.
 const LISTS: [&[&str]; 2] = [&["LOCK.SCAN", "0", "COUNT", "1000"], &["LOCK.TOP", "COUNT", "1000"]];
 
-/// What is asked of all keys, in one write.
+/// The questions about all keys, in one write.
 pub fn questions(keys: &[Word]) -> Pipeline {
     let mut pipeline = Pipeline::default();
     for key in keys {
@@ -29,21 +29,21 @@ pub fn number_of_questions(keys: &[Word]) -> usize {
     keys.len() * QUESTIONS.len() + LISTS.len()
 }
 
-/// What the server shows, and what is known of its connections.
+/// The state that the server shows, and what is known of its connections.
 pub struct Shown<'a> {
     pub keys: &'a [Word],
     pub replies: &'a [Reply],
     pub clients: &'a Clients,
     pub now: Clocks,
-    /// Owners that were granted several requests at once: in which order is open, and so the lease and fence.
+    /// Owners that were granted several requests at once: the order is open, and so are lease and fence.
     pub at_once: &'a [Word],
-    /// Owners that were granted something, as much as so many ms later than in the model.
+    /// Owners with a grant that may be up to so many ms later than in the model.
     pub granted: &'a [Word],
     pub late: Ms,
     /// For so many ms the module may not have noticed that the clock was set: a session that has begun since may have
     /// been renewed.
     pub unnoticed: Ms,
-    /// The module may not write: a key of several holders follows their ends when it may.
+    /// The module may not write at the moment: the key of several holders follows their ends only when it may again.
     pub refuses_writes: bool,
 }
 
@@ -57,7 +57,7 @@ fn check<T: PartialEq + std::fmt::Debug>(what: &str, key: Word, shown: T, expect
 }
 
 impl Shown<'_> {
-    /// Compares all keys; what is open the model takes over.
+    /// Compares all keys; where the contract leaves the outcome open, the model takes over the server's.
     pub fn compare(&self, model: &mut Model, fences: &mut Fences<i64>) -> Result {
         for (key, replies) in self.keys.iter().zip(self.replies.chunks(QUESTIONS.len())) {
             let [info, waiters, kind, exists, pttl] = replies else { return Err("a reply is missing".into()) };

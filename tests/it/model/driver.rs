@@ -61,9 +61,9 @@ impl Driver {
         later - fence == 1_000_000
     }
 
-    /// Plays a schedule; what went wrong, if anything did, and what was sent until then.
+    /// Plays a schedule; returns the failure, if there is one, and what was sent until then.
     pub fn play(&mut self, cast: &Cast, steps: &[Step]) -> Result<(), String> {
-        // Far enough from what an earlier schedule has left.
+        // Far enough from the timers of an earlier schedule.
         let Clocks { wall, monotonic } = self.now.plus(10_000);
         let now = Clocks { wall: wall.max(START.wall + monotonic), monotonic };
         self.now = now;
@@ -81,7 +81,7 @@ impl Driver {
         let (now, sent) = (play.now, play.sent.join("\n"));
         self.now = now;
         played.map_err(|error| {
-            // What comes next begins with a server of its own.
+            // The next schedule begins with a server of its own.
             self.server = None;
             format!("{error}\n{sent}\n")
         })

@@ -1,4 +1,4 @@
-//! What happens without a command of ours, made to happen on a real server.
+//! Events that are no command of ours, made to happen on a real server.
 
 use lock::testing::contract::*;
 use lock::testing::model::Value;
@@ -43,12 +43,12 @@ impl Play<'_> {
         }
     }
 
-    /// A time to live of other values is none of the contract's.
+    /// The contract says nothing of a time to live of other values.
     pub(super) fn may_expire(&self, key: Word) -> bool {
         matches!(self.model.value(key), Some(Value::Lock(_)))
     }
 
-    /// In one of the ways in which it can happen.
+    /// In one of the possible ways.
     pub(super) fn change(&mut self, event: Event) -> Result {
         let line = wire::native(event).expect("a command of the server's");
         match (event, self.turn % 3) {
@@ -73,7 +73,7 @@ impl Play<'_> {
     /// With the same time to live.
     pub(super) fn restore(&mut self, from: Word, to: Word) -> Result {
         let (payload, until) = (self.control.cmd(&["DUMP", from]), self.control.cmd(&["PEXPIRETIME", from]).int());
-        // RESTORE of what ends with this millisecond is refused.
+        // RESTORE of a lock that ends with this millisecond is refused.
         if payload.is_null() || until == self.now.wall as i64 {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What schedules on real servers have found, as short as they can be told.
+//! Failures that schedules found on real servers, as short as possible.
 
 use lock::testing::contract::*;
 use lock::testing::schedule::{Step, CASTS};

@@ -17,7 +17,7 @@ use crate::support::{self, Client, Pipeline, Reply, Server};
 pub(super) const MAX_WAITERS: usize = 5;
 pub(super) const KEEP_PLACE: Ms = 60 * stretch::TIMES;
 
-/// How late, in ms, that may happen which happens at once: a timer that is made in a timer's callback takes one.
+/// How late, in ms, an event may happen that is due at once: a timer that is made in a timer's callback takes one.
 pub(super) const LATE: Ms = 2;
 
 /// How late the module may notice what other commands do to a key: it is inspected that often.
@@ -46,11 +46,12 @@ pub(super) struct Play<'s> {
     pub(super) refuses_writes: bool,
     pub(super) was_set_back: bool,
     pub(super) unnoticed: Ms,
-    /// Locks waited for to which PEXPIRE gave another end: by the wall clock, and when it is noticed at last.
+    /// Waited-for locks with a changed end (PEXPIRE): the end by the wall clock, and the latest time at which it is
+    /// noticed.
     shortened: BTreeMap<Word, (Ms, Ms)>,
     pub(super) has_lost: bool,
     pub(super) saved: Option<Saved>,
-    /// Chooses between ways in which the same can happen.
+    /// Chooses between equivalent ways.
     pub(super) turn: usize,
     /// What was sent, for the report of a failure.
     pub(super) sent: Vec<String>,
@@ -122,15 +123,15 @@ impl<'s> Play<'s> {
         self.move_on()
     }
 
-    /// A timer of 0 ms that is made in a timer's callback fires with the next millisecond, so that whatever is to
-    /// happen at once may have to wait for it. A step takes that millisecond, or the next one would see it wait.
+    /// A timer of 0 ms that is made in a timer's callback fires with the next millisecond, so that events due at once
+    /// may have to wait for it. A step takes that millisecond, or the next one would see it wait.
     pub(super) fn move_on(&mut self) -> Result {
         while self.model.next_event().is_some_and(|ms| ms <= 1) {
             self.pass(1)?;
         }
         self.put_clocks(self.now.plus(1));
         self.model.pass_to(self.now);
-        // What the first turn makes due is done in the next.
+        // The next turn does the work that the first turn makes due.
         self.control.run("PING");
         self.control.run("PING");
         Ok(())
@@ -168,7 +169,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    /// How late that may happen at most which happens now: later than else only if a lease ends now of which the module
+    /// The most by which an event that is due now may be late: more than usual only if a lease ends now and the module
     /// may not have noticed yet that it ends so soon.
     pub(super) fn latest(&self, late: Ms) -> Ms {
         let ends_now = self.shortened.values().filter(|(end, _)| *end <= self.now.wall);
@@ -336,8 +337,8 @@ impl<'s> Play<'s> {
         self.let_rounds_notice(&events)
     }
 
-    /// What other commands have done is noticed by a round of inspections: what a waited-for key has become, and that
-    /// the leases of several holders end sooner, which a later time to live must not change.
+    /// Changes by other commands are noticed by a round of inspections: the new value of a waited-for key, and an
+    /// earlier end of the leases of several holders, which a later time to live must not change.
     pub(super) fn let_rounds_notice(&mut self, events: &[Event]) -> Result {
         let mut is_put = false;
         let mut are_several = false;
@@ -389,7 +390,7 @@ impl<'s> Play<'s> {
         self.settle(Vec::new())
     }
 
-    /// The server starts again with what was saved last.
+    /// The server starts again from its last saved file.
     pub(super) fn crash(&mut self, grace: Ms) -> Result {
         if self.was_set_back {
             return Ok(());

@@ -1,4 +1,4 @@
-//! After each step: the server does what is due, and all that it told is compared with what the contract says.
+//! After each step the server does what is due, and all replies and messages are compared with the contract.
 
 use lock::testing::contract::*;
 
@@ -7,7 +7,7 @@ use super::play::{Play, Result, LATE};
 use super::wire::{self, Told};
 use crate::support::Reply;
 
-/// How often the server's event loop may come round until all is done that is due. Its clocks stand meanwhile.
+/// The most rounds of the server's event loop until all due work is done. Its clocks stand meanwhile.
 const TURNS: usize = 5;
 
 /// The reply to a command that is to come, on the control connection or on the one with this number.
@@ -22,8 +22,8 @@ impl Play<'_> {
         self.settle_within(LATE, told, replies)
     }
 
-    /// Lets the server do all that is due, and compares everything: replies, what waiters were told, keys. What happens
-    /// at once may happen so many milliseconds later.
+    /// Lets the server do all due work, and compares everything: replies, outcomes of waiters, keys. Events that are
+    /// due at once may happen so many milliseconds later.
     pub(super) fn settle_within(
         &mut self,
         late: Ms,
@@ -50,7 +50,7 @@ impl Play<'_> {
         Err(wrong)
     }
 
-    /// What waiters are to be told, as far as they are there.
+    /// The expected outcomes of waiters, as far as these are connected.
     pub(super) fn take_told(&mut self, told: &mut Vec<(u64, Told<Grant>)>) {
         for (number, answer) in self.model.take_answers() {
             if self.clients.is_heard(number) {
@@ -60,7 +60,7 @@ impl Play<'_> {
         told.sort_by_key(|(number, _)| *number);
     }
 
-    /// The server's event loop comes round; which reply is still missing, if one is.
+    /// Runs the server's event loop once; returns the missing reply, if there is one.
     pub(super) fn turn(
         &mut self,
         answers: &mut Vec<(u64, Told<i64>)>,

@@ -4,7 +4,7 @@ use lock::testing::contract::*;
 
 use crate::support::Reply;
 
-/// A release or an acquire of more than one hold cannot be said but for permits.
+/// A release or an acquire of more than one hold can be written only for permits.
 pub fn sayable(command: &Command) -> Command {
     let sayable = |claim| match claim {
         Claim::Reentrant(Holds::By(_)) => Claim::Reentrant(Holds::By(1)),
@@ -20,14 +20,14 @@ pub fn sayable(command: &Command) -> Command {
     command
 }
 
-/// More permits than its own LIMIT lets out: that is an error whatever is under the key.
+/// More permits than its own LIMIT allows: an error, whatever is under the key.
 pub fn is_wrong_in_itself(command: &Command) -> bool {
     let Command::Acquire(Acquire { claim: Claim::Permits(limit, count), .. }) = command else { return false };
     let (Holds::By(number) | Holds::Exactly(number)) = count;
     number > limit
 }
 
-/// The channel on which a request is answered, if it is not by a reply.
+/// The channel of the request's outcome, if it has no reply.
 pub fn channel(number: u64) -> String {
     format!("request:{number}")
 }
@@ -134,7 +134,7 @@ pub fn native(event: Event) -> Option<String> {
     })
 }
 
-/// What the reply to a command means.
+/// The meaning of a reply to a command.
 pub fn outcome(command: &Command, reply: &Reply) -> Result<Outcome<i64>, String> {
     let strange = || format!("{}: {reply:?}", line(command));
     if let Reply::Error(text) = reply {
@@ -194,10 +194,10 @@ fn refusal(text: &str) -> Option<Refusal> {
     })
 }
 
-/// How a waiter was told its end: in words that do not depend on the fence, and the fence.
+/// The outcome of a waiter: in words that do not depend on the fence, and the fence.
 pub type Told<F> = (String, Option<F>);
 
-/// What a blocked client was answered.
+/// The reply of a blocked client.
 pub fn told_by_reply(asked: &Acquire, reply: &Reply) -> Told<i64> {
     match grant(asked, reply) {
         Some((fence, holds)) => (format!("granted {holds}"), Some(fence)),
@@ -213,7 +213,7 @@ pub fn told_by_reply(asked: &Acquire, reply: &Reply) -> Told<i64> {
     }
 }
 
-/// What was published to a waiter.
+/// The message published to a waiter.
 pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
     let strange = (String::from_utf8_lossy(message).into_owned(), None);
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(message) else { return strange };
@@ -232,7 +232,7 @@ pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
     }
 }
 
-/// How the contract tells a waiter this answer.
+/// The contract's form of this outcome.
 pub fn to_be_told(asked: &Acquire, answer: Answer) -> Told<Grant> {
     let (by_reply, by_message) = match answer {
         Answer::Granted(grant, holds) => return (format!("granted {holds}"), Some(grant)),

@@ -3,7 +3,7 @@
 use crate::support::waiting::*;
 use crate::support::{each_protocol, until, Client, Reply, Server};
 
-/// A millisecond has passed by the server's clock.
+/// Waits until a millisecond has passed by the server's clock.
 fn let_a_millisecond_pass(client: &mut Client) {
     let time = |client: &mut Client| {
         let time = client.run("TIME");
@@ -192,7 +192,7 @@ fn a_lock_that_has_expired_is_logged_when_the_server_notices_it() {
     }
 }
 
-/// It was held for longer than its lease, because it was renewed: that does not make a DEL an end of the lease.
+/// It was held for longer than its first lease, because it was renewed: a DEL then is not the end of the lease.
 #[test]
 fn a_lock_that_is_deleted_is_not_logged_as_expired() {
     let server = quiet().start();

@@ -1,5 +1,4 @@
-//! What operators and applications are told of what happens: LOCK.LOG, lines in the server's log, keyspace events,
-//! client tracking.
+//! Notifications of operators and applications: LOCK.LOG, lines in the server's log, keyspace events, client tracking.
 
 mod events;
 mod lines;

@@ -1,4 +1,4 @@
-//! Types the sessions, block by block, and compares what comes with what is written.
+//! Types the sessions, block by block, and compares the output with the written one.
 
 use super::blocks::{session, Block, Directive};
 use super::terminal::Terminal;
@@ -74,7 +74,7 @@ impl<'a> Replay<'a> {
             return self.compare(block.line + 1, &block.lines, &came, &about);
         }
         for (line, command, written) in session(block) {
-            // A written UUID stands for the one that came.
+            // A written UUID stands for the actual one.
             let typed = self.masks.fill(command);
             about.command = command.to_string();
             about.waited = wait_of(command);
@@ -112,7 +112,7 @@ impl<'a> Replay<'a> {
         until(&format!("`{command}` waits"), || is_blocked(&mut self.observer, id));
     }
 
-    /// Compares what came with the lines of the document that begin at this number.
+    /// Compares the output with the lines of the document that begin at this number.
     fn compare(&mut self, first: usize, written: &[&str], came: &[String], about: &About) {
         let list = self.observer.run("CLIENT LIST").text().to_string();
         let about = About { clients: clients(&list), age: self.begun.elapsed(), ..about.clone() };

@@ -58,7 +58,7 @@ impl Terminal {
         self.unread += 1;
     }
 
-    /// What the command that was typed last has printed.
+    /// The output of the command that was typed last.
     pub fn finish(&mut self) -> Vec<String> {
         let mut reply = Vec::new();
         while self.unread > 0 {
@@ -69,7 +69,7 @@ impl Terminal {
         reply
     }
 
-    /// Types a command, and reads what it prints.
+    /// Types a command, and reads its output.
     pub fn answer(&mut self, command: &str) -> Vec<String> {
         self.begin(command);
         self.finish()

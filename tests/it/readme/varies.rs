@@ -1,11 +1,11 @@
-//! What may differ between a reply that is written and one that came: as little as possible.
+//! The allowed differences between a written reply and the actual one: as few as possible.
 
 use crate::support::LIMIT;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What varies from run to run. Where README.md writes the same again, the same must come again.
+/// A value that varies from run to run. Where README.md repeats a value, the actual value must repeat too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Varies {
     /// A random UUID; the same throughout the file.
@@ -26,7 +26,7 @@ enum Varies {
     Elapsed,
 }
 
-/// What is known where a reply is compared.
+/// The facts known when a reply is compared.
 #[derive(Clone, Default)]
 pub struct About {
     pub command: String,
@@ -50,11 +50,11 @@ impl About {
     }
 }
 
-/// What came for what is written, so far.
+/// The actual values of the written ones, so far.
 #[derive(Default)]
 pub struct Masks {
     came_for: HashMap<String, String>,
-    /// The last fence that is written, and the last that came.
+    /// The last written fence, and the last actual one.
     last_fence: (u64, u64),
 }
 
@@ -65,7 +65,7 @@ impl Masks {
         uuids.fold(command.to_string(), |command, (written, came)| command.replace(written, came))
     }
 
-    /// Whether a line that came is the line that is written, but for what varies.
+    /// Whether an actual line equals the written one, except for values that vary.
     pub fn compare(&mut self, written: &str, came: &str, about: &About) -> Result<(), String> {
         // redis-cli prints a blank after `=>` where a list follows; editors take it away.
         let (written, came) = (written.trim_end(), came.trim_end());
@@ -106,7 +106,7 @@ impl Masks {
         self.bind(written, came)
     }
 
-    /// A fence that was there before is the same as before; a new one is larger, here as there.
+    /// A fence that was there before is the same as before; a new one is larger, in both texts.
     fn judge_fence(&mut self, written: &str, came: &str) -> Result<(), String> {
         if self.came_for.contains_key(written) {
             return self.bind(written, came);
@@ -119,7 +119,7 @@ impl Masks {
         self.bind(written, came)
     }
 
-    /// One that is written stands for one that came, and for no other.
+    /// A written value stands for one actual value, and for no other.
     fn bind(&mut self, written: &str, came: &str) -> Result<(), String> {
         match self.came_for.get(written) {
             Some(before) => check(before == came, &format!("{before} came before")),

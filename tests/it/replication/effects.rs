@@ -1,4 +1,4 @@
-//! What is replicated are effects, never requests, and only where something changed; no client may send them.
+//! Effects are replicated, never requests, and only where something changed; no client may send them.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn module_commands(client: &mut Client) -> Vec<String> {
     names.items().iter().map(|name| name.text().to_lowercase()).collect()
 }
 
-/// Something of everything that changes a lock, of every family.
+/// Commands of every family, with every kind of change.
 const CHANGES: &[&str] = &[
     "LOCK.ACQUIRE k a PX 600000",
     "LOCK.ACQUIRE k a PX 700000",

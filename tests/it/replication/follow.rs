@@ -130,7 +130,7 @@ fn renaming_moving_and_restoring_are_followed() {
     assert_eq!(ours.stored("moved"), theirs.stored("moved"));
 }
 
-/// Locks enough that none can be forgotten unseen; returns their keys.
+/// Enough locks that a forgotten one would be seen; returns their keys.
 fn take_many(client: &mut Client) -> Vec<String> {
     let keys: Vec<String> = (0..500).map(|number| format!("k{number}")).collect();
     let lines: Vec<String> = keys.iter().map(|key| format!("LOCK.ACQUIRE {key} owner-of-{key} PX 600000")).collect();

@@ -1,4 +1,4 @@
-//! What a replica and an AOF repeat: effects with absolute deadlines, never requests.
+//! The contents of a replica and an AOF: effects with absolute deadlines, never requests.
 
 mod effects;
 mod follow;

@@ -1,9 +1,9 @@
-//! Random schedules over all families: replicas and the AOF say the same as the master, whatever the order of things.
+//! Random schedules over all families: replicas and the AOF agree with the master.
 
 use super::*;
 
-/// Whatever the order of things, replicas and the AOF say the same as the master. A failure names the seed;
-/// `LOCK_TEST_SEED` repeats it.
+/// In any order of events, replicas and the AOF agree with the master. A failure names the seed; `LOCK_TEST_SEED`
+/// repeats it.
 #[test]
 fn after_random_schedules_over_all_families_replica_and_aof_agree_with_the_master() {
     let mut master = Server::builder().appendonly().config("appendfsync no").start();
@@ -19,7 +19,7 @@ fn after_random_schedules_over_all_families_replica_and_aof_agree_with_the_maste
         }
         until_a_round_has_come(&mut client);
         let (mut ours, mut theirs) = (master.client(), replica.client());
-        // What a command leaves to the next turns of the server may come in between.
+        // Work that a command leaves to the next turns of the server may come in between.
         until(&format!("both say the same, round {round}, seed {seed}: {lines:#?}"), || {
             in_sync(&master, &replica);
             RANDOM_KEYS.iter().all(|key| ours.stored(key) == theirs.stored(key))

@@ -1,5 +1,5 @@
-//! What MLOCK.ACQUIRE, MLOCK.RELEASE and MLOCK.RENEW promise: several mutexes, all or nothing, one fence, in turn on
-//! each of them.
+//! The promises of MLOCK.ACQUIRE, MLOCK.RELEASE and MLOCK.RENEW: several mutexes, all or nothing, one fence, a place in
+//! the queue of each.
 
 mod commands;
 mod random;

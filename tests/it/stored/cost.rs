@@ -1,4 +1,4 @@
-//! What locks cost: memory, bytes in the AOF and in the replication stream, and no walk over the other holders.
+//! The cost of locks: memory, bytes in the AOF and in the replication stream, and no walk over the other holders.
 
 use super::*;
 use crate::support::cpu_time;
@@ -64,7 +64,7 @@ fn fill(client: &mut Client, key: &str, count: usize) {
     }
 }
 
-/// One of everything that changes a holder, beside as many others as there are.
+/// Every kind of change of a holder, beside as many others as there are.
 fn changes(key: &str) -> [String; 4] {
     let (command, options) = match key {
         "readers" => ("RWLOCK", "READ"),
@@ -109,7 +109,7 @@ fn a_replicated_change_is_of_constant_size() {
     let replica = Server::builder().replica_of(&master).start();
     in_sync(&master, &replica);
     let mut client = master.client();
-    // So rare that none gets between two measurements.
+    // So rarely that none comes between two measurements.
     client.run("CONFIG SET repl-ping-replica-period 3600");
     let offset = |server: &Server| server.info("replication").number("master_repl_offset");
     for (key, count) in [("readers", READERS), ("permits", PERMITS)] {
@@ -208,7 +208,7 @@ fn after_a_start_from_an_rdb_file_nothing_is_built_for_replicas_that_are_not_the
     assert_eq!(server.client().run("SAVE"), Reply::ok());
     server.kill();
     server.restart();
-    // What else the server does is less than one; an effect is an array and some strings.
+    // Other allocations of the server are less than one; an effect is an array and some strings.
     until("effects are not built any more", || allocations_per_pair(&server) < without_effects + 1.0);
 
     let replica = Server::builder().replica_of(&server).start();

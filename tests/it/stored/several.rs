@@ -66,7 +66,7 @@ fn a_renewal_in_time_trips_no_watch() {
     assert_eq!(holders(&mut client, "k"), ["a", "b"]);
 }
 
-/// What makes a key outlive its holders.
+/// Ways in which a key outlives its holders.
 const LENGTHEN: [&str; 4] = ["PERSIST k", "PEXPIRE k 600000", "EXPIREAT k 4102444800", "PEXPIRE k 600000000"];
 
 #[test]
@@ -128,7 +128,7 @@ fn a_restored_lock_with_expired_holders_goes_at_once() {
     assert!(client.pttl("k") > 0, "the key ends with it");
 }
 
-/// Nothing was known of it before the transaction, in which it comes and goes on.
+/// The module did not know the lock before the transaction, in which it comes and goes on.
 #[test]
 fn a_restored_lock_goes_wherever_the_same_transaction_has_brought_it() {
     for lines in [&["SWAPDB 0 1"][..], &["RENAME k other"], &["MOVE k 1"], &["RENAME k other", "SWAPDB 0 1"]] {
@@ -303,7 +303,7 @@ fn holders_end_at_the_deadline_that_was_shorter_before() {
     }
 }
 
-/// A bug may leave such a lock: what the module saves it can load.
+/// A bug may leave such a lock: the module must be able to load its stored form.
 #[test]
 fn a_lock_without_holders_is_saved_and_loaded_and_goes_then() {
     let mut server = quiet().start();

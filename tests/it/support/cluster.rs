@@ -1,4 +1,4 @@
-//! Nodes of a cluster, and what they say of it.
+//! Nodes of a cluster, and their answers about it.
 
 use super::{until, Builder, Info, Reply, Server};
 
@@ -17,7 +17,7 @@ pub fn single_node_of(builder: Builder) -> Server {
     server
 }
 
-/// `newcomer` joins the cluster of `node`, in which all slots are somebody's then.
+/// `newcomer` joins the cluster of `node`; then each slot has an owner.
 #[track_caller]
 pub fn meet(node: &Server, newcomer: &Server) {
     let bus = node.client().run("CONFIG GET cluster-port");

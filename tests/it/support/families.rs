@@ -1,4 +1,4 @@
-//! What the families have in common: one promise, asked of each of them, and holders that are several.
+//! The common promises of the families, asked of each, and holders that are several.
 
 use super::waiting::{Waiter, LONG};
 use super::{until, Client, Reply, Server};
@@ -11,7 +11,7 @@ pub struct Way {
     acquire: &'static str,
     release: &'static str,
     renew: &'static str,
-    /// Whether replies tell the holds.
+    /// Whether replies have the holds.
     pub has_holds: bool,
 }
 
@@ -129,7 +129,7 @@ pub fn held(client: &mut Client, key: &str, owner: &str) -> Option<(i64, i64, i6
     Some((fence, holds, ttl))
 }
 
-/// The milliseconds that one holder has left, as LOCK.HELD tells it.
+/// The milliseconds that one holder has left, by LOCK.HELD.
 #[track_caller]
 pub fn left(client: &mut Client, key: &str, owner: &str) -> i64 {
     held(client, key, owner).unwrap_or_else(|| panic!("{owner} does not hold {key}")).2

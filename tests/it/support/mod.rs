@@ -1,4 +1,4 @@
-//! What every integration test stands on: the servers and clients of the crate `support`, and the scenarios that
+//! The common ground of the integration tests: the servers and clients of the crate `support`, and scenarios that
 //! several subjects share.
 
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! RESTORE payloads made field by field: what a file of this version may hold, and what none may.
+//! RESTORE payloads made field by field: valid ones of this version, and invalid ones.
 //!
 //! This is `src/command/rdb_codec.rs` written a second time, apart from it: postcard's variable-length integers
 //! inside the string of a module's value, inside a DUMP with its footer.
@@ -12,7 +12,7 @@ pub const HEADER: usize = 10;
 pub const FOOTER: usize = 10;
 const CHECKSUM: usize = 8;
 
-/// What the server writes in front of a module's string, and behind its last value.
+/// The bytes that the server writes in front of a module's string, and behind its last value.
 const STRING: u8 = 5;
 const END: u8 = 0;
 
@@ -91,7 +91,7 @@ fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number.to_le_bytes()[0]);
 }
 
-/// What one server puts around the string of a lock in a DUMP.
+/// The bytes of one server around the string of a lock in a DUMP.
 pub struct Envelope {
     header: Vec<u8>,
     rdb_version: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What some servers or systems cannot do: the tests of it are skipped there, by name and with the reason.
+//! Features that some servers or systems lack: their tests are skipped there, by name and with the reason.
 
 use std::sync::OnceLock;
 

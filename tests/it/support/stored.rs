@@ -1,4 +1,4 @@
-//! Locks of every family and of every shape that is stored, and what must still hold wherever they have come to.
+//! Locks of every family and of every stored shape, and the checks that must pass wherever they are loaded.
 
 use super::{assert_just_began, until, Client, Reply, Server};
 
@@ -52,13 +52,13 @@ pub fn take_locks(client: &mut Client) {
     client.cmd(&[&b"LOCK.ACQUIRE"[..], b"binary", &owner, b"PX", b"600000"]).fence();
 }
 
-/// All that is stored, byte by byte, with its deadlines.
+/// The stored form of all keys, byte by byte, with their deadlines.
 #[track_caller]
 pub fn stored(client: &mut Client) -> Vec<(Reply, Reply)> {
     KEYS.iter().map(|key| client.stored(key)).collect()
 }
 
-/// What must still hold wherever [`take_locks`] has come to.
+/// The checks that must pass wherever [`take_locks`] was loaded.
 #[track_caller]
 pub fn assert_locks_still_work(client: &mut Client) {
     assert!(client.run("LOCK.ACQUIRE mutex b").is_nil());
@@ -109,8 +109,8 @@ pub fn rewrite_aof(server: &Server) {
     server.wait_aof_rewritten();
 }
 
-/// From now on [`until_a_round_has_come`] tells of rounds of inspections: of all names `zz` is the last, so when a
-/// round has stored what was done to it, it has stored what was done to others before.
+/// From now on [`until_a_round_has_come`] can tell that a round of inspections is over: `zz` is the last of all names,
+/// so a round that has stored the change of `zz` has stored the changes of all others.
 #[track_caller]
 pub fn let_two_hold_zz(client: &mut Client) {
     for owner in ["a", "b"] {

@@ -1,19 +1,19 @@
-//! Clients that wait for locks, and what a server shows of the queues they stand in.
+//! Clients that wait for locks, and what a server shows of the queues.
 
 use super::{decode_all, until, Builder, Client, Reply, Server};
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How late something may come that the contract promises at once or within milliseconds, by the server's own time (see
+/// The limit for events that the contract promises at once or within milliseconds, by the server's own time (see
 /// [`Stopwatch`](super::Stopwatch)). Far beyond what a server needs, below the second that a forgotten wake-up may cost
 /// on a [`quiet`] server.
 pub const SOON: Duration = Duration::from_millis(500);
 
-/// How long to watch that something which must not happen does not.
+/// How long to watch that a forbidden event does not happen.
 pub const A_WHILE: Duration = Duration::from_millis(200);
 
-/// Long enough for nothing in a test to run into it.
+/// So long that no test runs into it.
 pub const LONG: &str = "PX 60000";
 
 /// Longer than any test takes.
@@ -259,7 +259,7 @@ pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
     sleeper
 }
 
-/// Lets time pass that a promise is about; never to wait for something that can be observed.
+/// Lets time pass for a promise about time; never to wait for something that can be observed.
 pub fn let_pass(time: Duration) {
     thread::sleep(time);
 }

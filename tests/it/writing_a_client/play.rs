@@ -8,7 +8,7 @@ use crate::support::waiting::client_field;
 use crate::support::{in_sync, until, Client, Pipeline, Server};
 use std::collections::BTreeMap;
 
-/// Fails with the line of the page and what came in place of what is written.
+/// Fails with the line of the page and the actual bytes in place of the written ones.
 pub fn play(script: &Script) {
     let mut stage = Stage::set(&script.servers);
     for (line, step) in &script.steps {
@@ -118,7 +118,7 @@ impl Stage {
         self.wires.entry(name.clone()).or_insert_with(|| Wire::open(port, name.is_resp3()))
     }
 
-    /// A connection that is there, and what is known.
+    /// An open connection, and what is known of it.
     fn known(&mut self, name: &Name) -> Result<(&mut Wire, &mut Values), String> {
         let wire = self.wires.get_mut(name).ok_or("there is no such connection")?;
         Ok((wire, &mut self.values))
