@@ -10,8 +10,8 @@
 //! nothing to replicas and the append-only file. `REPL.ACQUIRE` and `REPL.RELEASE` are the same with the effects that
 //! they need: `BARE.APPLY key payload` for a grant, the server's `DEL` for the end.
 //!
-//! It makes the few calls that a lock needs, in the cheapest form that the server has. Counted, in
-//! instructions per pair of some 13,600 (Redis 7.0.15):
+//! It makes the few calls that a lock needs, in the cheapest form that the server has. Counted, in instructions per
+//! pair of some 13,600 (Redis 7.0.15):
 //! - The memory of the latest value is kept for the next: 200 less than to allocate it anew.
 //! - Names are as long as the names of `LOCK`: the server hashes and compares each letter, 16 for one more.
 //! - The token is sent back as bytes: as the argument's own string it takes 50 more, on each server.
@@ -125,7 +125,7 @@ unsafe extern "C" fn acquire<E: Effects>(
             return api!(RedisModule_ReplyWithError(ctx, c"ERR syntax error".as_ptr()));
         }
         let key = open(ctx, name);
-        // A lock that is asked for is free, most of the time: the first question is whether anything is there.
+        // A requested lock is free, most of the time: so it first checks whether the key is empty.
         if api!(RedisModule_KeyType(key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
             let now = now_us();
             let fence = now.max(LAST.load(Relaxed) + 1);
@@ -160,7 +160,7 @@ unsafe extern "C" fn release<E: Effects>(
     unsafe {
         let &[_, name, token] = arguments(argv, argc) else { return api!(RedisModule_WrongArity(ctx)) };
         let key = open(ctx, name);
-        // A lock that is given back is held, most of the time.
+        // A released lock is held, most of the time.
         if api!(RedisModule_ModuleTypeGetType(key)) == value::data_type() {
             let holds = Value::of_key(api!(RedisModule_ModuleTypeGetValue(key))).token() == bytes(token);
             if holds {
@@ -228,8 +228,8 @@ unsafe fn bytes<'a>(string: *mut raw::RedisModuleString) -> &'a [u8] {
     unsafe { slice::from_raw_parts(api!(RedisModule_StringPtrLen(string, &mut len)).cast(), len) }
 }
 
-/// The instant by which the server expires keys in this command, where it tells: that reads no clock. Fences are told
-/// apart by [`LAST`], so whole milliseconds do.
+/// The instant by which the server expires keys in this command, where the API has it: that reads no clock. [`LAST`]
+/// keeps fences apart, so whole milliseconds do.
 fn now_us() -> u64 {
     // SAFETY: the pointers were filled when the module was loaded; the functions take nothing.
     unsafe {

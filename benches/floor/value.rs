@@ -1,4 +1,4 @@
-//! The stored lock, in one allocation, and what the server asks of its type.
+//! The stored lock, in one allocation, and the callbacks of its type.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -11,7 +11,7 @@ use redis_module::raw;
 
 use crate::{api, LAST};
 
-/// Of the stored bytes.
+/// The version of the stored bytes.
 const VERSION: c_int = 1;
 
 /// Fence and deadline.
@@ -90,7 +90,7 @@ impl Value {
         unsafe { self.0.as_ptr().add(1).cast() }
     }
 
-    /// Of which the length alone is written.
+    /// An allocation with only its length written.
     fn allocate(len: usize) -> Value {
         let size = size_of::<usize>() + len;
         // SAFETY: the server's allocator never answers null, and its memory is aligned for a length. A kept block has

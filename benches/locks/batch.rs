@@ -1,4 +1,4 @@
-//! A pipeline of uncontended pairs, ready to send, and what it costs the server.
+//! A pipeline of uncontended pairs, ready to send, and its cost to the server.
 
 use std::io;
 use std::rc::Rc;

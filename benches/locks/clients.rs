@@ -1,4 +1,4 @@
-//! Many clients that fight for one lock, all in one thread.
+//! Many clients that contend for one lock, all in one thread.
 //!
 //! One thread runs them, because the machine's other core belongs to the server: clients on more threads would take
 //! time from the server that is measured. Every way gets the same clients.
@@ -35,7 +35,7 @@ impl Contention {
     }
 }
 
-/// What happens before anything is counted.
+/// How the run is warmed up before counting begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum WarmUp {
     /// A fifth of the counted time.
@@ -79,13 +79,13 @@ impl Outcome {
         self.commands as f64 / self.handoffs as f64
     }
 
-    /// How far the most lies above the fewest: 0.01 is one per cent.
+    /// By how much the most exceeds the fewest: 0.01 is one per cent.
     pub fn spread(&self) -> f64 {
         self.most as f64 / self.fewest as f64 - 1.0
     }
 }
 
-/// What all clients count together.
+/// The counts of all clients together.
 struct Counters {
     holder: Cell<Option<usize>>,
     last_holder: Cell<Option<usize>>,
@@ -122,7 +122,7 @@ impl Counters {
         self.waits.borrow_mut().record(waited.as_nanos() as u64).expect("the histogram grows");
     }
 
-    /// Forgets what was counted during the warm-up.
+    /// Resets the counts after the warm-up.
     fn clear(&self) {
         self.handoffs.set(0);
         self.grants.borrow_mut().fill(0);

@@ -1,8 +1,8 @@
-//! The module measured beside every way people lock with Redis today: one command, one table, one document.
+//! The module measured beside every common way to lock with Redis: one command, one table, one document.
 //!
 //! `cargo bench --bench locks -- --help` says how to run it. It starts its own servers, and they end with it.
 //!
-//! A timing never fails the run. A reply that is not what a lock should answer does.
+//! A timing never fails the run. A wrong reply of a lock does.
 
 mod batch;
 mod clients;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 #[derive(Default)]
 pub struct Reasons {
     missed: Vec<Reason>,
-    /// Sections that are printed whatever was measured.
+    /// Sections that are printed in every report.
     always: String,
 }
 
@@ -51,7 +51,7 @@ impl Reasons {
         reasons
     }
 
-    /// Each reason under the targets that it is for, then the targets that have none, then what is printed always.
+    /// Each reason under its targets, then the targets without a reason, then the text that is printed always.
     pub fn markdown(&self, missed: &[Missed]) -> String {
         let mut text = String::new();
         for (place, reason) in self.missed.iter().enumerate() {
@@ -83,7 +83,7 @@ fn paragraph(missed: &[Missed], is_for: impl Fn(&Missed) -> bool, text: &str) ->
 }
 
 impl Reason {
-    /// How much of a target's name it knows, if it is for it.
+    /// The length of the beginning that matches the target's name, if one does.
     fn known_of(&self, target: &str) -> Option<usize> {
         let known = self.targets.iter().filter(|begin| target.starts_with(begin.as_str()));
         known.map(String::len).max()

@@ -1,5 +1,5 @@
-//! What the benchmark says: a table on the terminal as soon as a workload is done, and at the end docs/benchmarks.md
-//! with its plots. Ratios come first, and a target that was missed is shown like one that was reached.
+//! The output of the benchmark: a table on the terminal as soon as a workload is done, and at the end
+//! docs/benchmarks.md with its plots. Ratios come first, and a missed target is shown like a reached one.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,7 +11,7 @@ use crate::rivals;
 use crate::scale::Scale;
 use crate::section::{Section, Verdict};
 
-/// All that was measured on one server.
+/// The results of one server.
 pub struct Chapter {
     pub version: String,
     pub sections: Vec<Section>,
@@ -76,7 +76,7 @@ pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale
     std::fs::write(directory.join("benchmarks.md"), text)
 }
 
-/// Every target with what was measured, one column for each server.
+/// Every target with its measured ratios, one column for each server.
 fn targets(text: &mut String, chapters: &[Chapter]) {
     text.push_str("## Targets\n\n");
     for chapter in chapters {
@@ -126,7 +126,7 @@ fn target_rows(chapters: &[Chapter], number: usize) -> String {
     text
 }
 
-/// What was missed on any server, in the order of the table.
+/// The targets missed on any server, in the order of the table.
 fn missed(chapters: &[Chapter]) -> Vec<Missed<'_>> {
     let mut all: Vec<Missed> = Vec::new();
     for chapter in chapters {

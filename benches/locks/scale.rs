@@ -1,10 +1,10 @@
-//! How much of everything to do.
+//! The amount of work of each workload.
 
 /// How large the workloads are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     Full,
-    /// Everything in small: it shows that the benchmark works, and roughly where the figures lie.
+    /// Small workloads: they show that the benchmark works, and roughly where the figures lie.
     Quick,
 }
 

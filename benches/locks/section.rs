@@ -1,4 +1,4 @@
-//! What one workload has found on one server: a table, notes, targets and a plot.
+//! The results of one workload on one server: a table, notes, targets and a plot.
 
 use std::fmt::Write as _;
 
@@ -151,7 +151,7 @@ impl Verdict {
         }
     }
 
-    /// As many digits as tell it from the limit.
+    /// The digits needed to tell it from the limit.
     fn digits(&self, value: f64) -> String {
         match digits(value) {
             short if value != self.limit && short == digits(self.limit) => format!("{value:.3}"),

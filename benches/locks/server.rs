@@ -99,7 +99,7 @@ pub fn within<T>(
     let guard = thread::spawn(move || {
         let is_late = is_done.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
         if is_late {
-            // In the middle of a turn it would not hear anything else.
+            // In the middle of a turn it would not react to another signal.
             let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
         is_late

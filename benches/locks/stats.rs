@@ -21,7 +21,7 @@ impl Figure {
         Figure { low: at(0.25), median: at(0.5), high: at(0.75) }
     }
 
-    /// Of the ratios of readings that were taken in the same round: what slows a whole round down cancels out.
+    /// Of the ratios of readings that were taken in the same round: a slow round cancels out.
     pub fn of_ratios(readings: &[f64], to: &[f64]) -> Figure {
         Figure::of(readings.iter().zip(to).map(|(reading, base)| reading / base).collect())
     }

@@ -22,7 +22,7 @@ pub trait Locker {
     fn release(&mut self) -> Step<'_, ()>;
 }
 
-/// What one client connects to, and with which names.
+/// The server and the names that one client uses.
 pub struct ClientConfig {
     pub port: u16,
     pub names: Names,

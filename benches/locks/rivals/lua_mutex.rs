@@ -1,4 +1,4 @@
-//! A mutex of two scripts, one that looks and takes, one that compares and deletes, polled at 1 ms.
+//! A mutex of two scripts, one that checks and takes, one that compares and deletes, polled at 1 ms.
 
 use std::io;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The ways people lock with Redis, each as its users run it: the same commands in the same order with the same
-//! sleeps. Where a rival has a choice, it gets the one that is kinder to it (scripts by EVALSHA, loaded before).
+//! The common ways to lock with Redis, each as its users run it: the same commands in the same order with the same
+//! sleeps. Where a rival has a choice, it gets the faster one (scripts by EVALSHA, loaded before).
 //!
 //! Each rival has two forms: a pair, the bytes of one uncontended acquire and release, for pipelines; and a locker, one
 //! of many clients that want one lock.

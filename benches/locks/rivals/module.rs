@@ -38,13 +38,13 @@ pub const LOCK_SESSION: Rival = Rival {
     ..LOCK
 };
 
-/// What the families differ in.
+/// The differences between the families.
 trait Family: 'static {
     const NAME: &'static str;
     const HOW: &'static str;
-    /// A command that answers an error only where the module does not have this family.
+    /// A command with an error as reply only if the module does not have this family.
     const PROBE: &'static [&'static str];
-    /// What a release answers that freed the lock.
+    /// The reply of a release that freed the lock.
     const FREED: Reply;
 
     fn acquire(names: &Names) -> Vec<&str>;

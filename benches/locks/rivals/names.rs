@@ -1,4 +1,4 @@
-//! What a rival names its keys, its owner and its lease with: the same for all, so that none pays for a longer name.
+//! The names of keys and owners and the lease of a rival: the same for all, so that none pays for a longer name.
 
 use std::rc::Rc;
 

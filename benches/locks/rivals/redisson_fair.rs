@@ -1,4 +1,4 @@
-//! Redisson's fair lock: beside the hash a list of the waiters and a sorted set of when each is given up.
+//! Redisson's fair lock: beside the hash a list of the waiters and a sorted set of their deadlines.
 //!
 //! A release publishes on the channel of the first waiter alone, so each waiter has a channel of its own. The next
 //! request drops waiters that have been away for longer than the wait time of five minutes.
@@ -98,7 +98,7 @@ struct Keys {
     queue: String,
     deadlines: String,
     channels: String,
-    /// The one that belongs to this owner.
+    /// The channel of this owner.
     channel: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a way to lock: its name, its commands, and what the server must have for it.
+//! A way to lock: its name, its commands, and what it needs of the server.
 
 use std::io;
 use std::rc::Rc;
@@ -21,10 +21,10 @@ pub enum Order {
 pub struct Rival {
     /// Short, for tables and plots.
     pub name: &'static str,
-    /// What its users send, for the reader of the report.
+    /// The commands that its users send, for the report.
     pub how: &'static str,
     pub order: Order,
-    /// A command that errs where the server lacks what this rival needs; empty where every server has it.
+    /// A command with an error as reply if the server lacks what this rival needs; empty where every server has it.
     pub probe: &'static [&'static str],
     pub scripts: &'static [&'static str],
     pub pair: fn(&mut Pair, &Names),

@@ -1,7 +1,7 @@
 //! `SETNX` followed by `EXPIRE`, released under `WATCH`/`MULTI`, polled at 1 ms: the lock of the textbooks.
 //!
-//! Between SETNX and EXPIRE a crash leaves a lock without an end, which is why a client that finds the lock taken looks
-//! at its TTL and sets one where none is.
+//! Between SETNX and EXPIRE a crash leaves a lock without an end. So a client that finds the lock taken reads its TTL,
+//! and sets one if there is none.
 
 use std::io;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! (9) What this build of the module costs beside another one, the base: whether a change made the pair or the hand-off
-//! slower.
+//! (9) The cost of this build of the module beside another one, the base: whether a change made the pair or the
+//! hand-off slower.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! (6) What one pair writes to a replica and to the append-only file.
+//! (6) The bytes that one pair writes to a replica and to the append-only file.
 
 use std::io;
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// What was written since the start.
+/// The bytes written since the start.
 struct Written {
     /// Bytes that replicas are sent.
     replicated: f64,
@@ -88,7 +88,7 @@ struct Written {
 }
 
 impl Written {
-    /// Once nothing waits to be written or to be run.
+    /// Waits until nothing is left to be written or run.
     fn by(primary: &mut Server, replica: &mut Server) -> io::Result<Written> {
         while primary.info_number("persistence", "aof_buffer_length")? > 0.0 {
             std::thread::sleep(Duration::from_millis(1));

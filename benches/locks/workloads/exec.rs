@@ -1,4 +1,4 @@
-//! (13) What it costs to run a command only while a lock is held: LOCK.EXEC, a script that compares, WATCH.
+//! (13) The cost of a command that runs only while a lock is held: LOCK.EXEC, a script that compares, WATCH.
 
 use std::io;
 
@@ -29,7 +29,7 @@ const HELD_AND_SET: &str = "if not redis.call('LOCK.HELD', KEYS[1], ARGV[1]) the
 /// A way to write only while holding.
 struct Way {
     name: &'static str,
-    /// How often a client waits for the server.
+    /// How many round trips a client makes.
     round_trips: usize,
     script: Option<&'static str>,
     /// The lock's key, the data's key, the script's digest.
@@ -81,7 +81,7 @@ const WAYS: [Way; 5] = [
     },
 ];
 
-/// To which way, and at most how much of it.
+/// The way to compare with, and the bound on the ratio.
 const TARGETS: &[(&str, usize, f64)] =
     &[("LOCK.EXEC to the script that compares", LUA, 0.5), ("LOCK.EXEC to WATCH, GET, MULTI, EXEC", WATCH, 0.75)];
 

@@ -1,4 +1,4 @@
-//! (10) The module beside the floor, and the ratios that follow from it: what was reached and what was not.
+//! (10) The module beside the floor, and the ratios that follow from it: reached or missed.
 
 use std::borrow::{Borrow, BorrowMut};
 use std::io;
@@ -11,11 +11,11 @@ use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
-/// At most how much of a pair another one is to cost.
+/// The bound on the ratio of a pair to another one.
 #[derive(Clone, Copy)]
 enum Goal {
     AtMost(f64),
-    /// Of the ratio of the floor, which is measured in the same rounds.
+    /// Relative to the ratio of the floor, which is measured in the same rounds.
     OfTheFloor(f64),
     /// On Redis 7, and on later servers, which have cheaper scripts.
     OfScripts(f64, f64),
@@ -23,7 +23,7 @@ enum Goal {
     None,
 }
 
-/// Ways that run in turn, and which is compared with which.
+/// Ways that run in turn, and the comparisons between them.
 struct Group {
     consumer: Consumer,
     ways: &'static [&'static Rival],
@@ -137,7 +137,7 @@ pub fn beside_floor(plan: &Plan) -> io::Result<Section> {
                 Goal::OfScripts(redis_7, later) => Some(if is_redis_7 { *redis_7 } else { *later }),
                 Goal::None => None,
             };
-            // Beyond hundredths nothing is measured.
+            // Differences below hundredths are noise.
             let limit = limit.map(|limit| (limit * 100.0).round() / 100.0);
             let cost = Figure::of(us(ours).clone()).show();
             let shown = limit.map_or(String::new(), |limit| format!("≤ {}", digits(limit)));

@@ -1,4 +1,4 @@
-//! (3) What a hand-off costs when more and more wait: for one lock, and for others beside it.
+//! (3) The cost of a hand-off when more and more clients wait: for one lock, and for others beside it.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::section::{Section, Verdict};
 use crate::server::{within, Server};
 use crate::stats::{digits, Figure};
 
-/// No reading of another way takes longer, with all clients that have to come and go.
+/// The time limit of a reading of another way, with all clients that have to come and go.
 const LIMIT: Duration = Duration::from_secs(60);
 
 const FLOOR: &str = "two PINGs by each connection in turn";
@@ -24,7 +24,7 @@ const NESTED: &str = "LOCK, each waiter holds another lock";
 enum Who {
     Floor,
     Clients(usize),
-    /// Each of which holds another lock.
+    /// Clients each of which holds another lock.
     NestedClients(usize),
 }
 

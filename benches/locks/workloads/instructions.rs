@@ -1,5 +1,5 @@
-//! (12) Instructions of the server's main thread for one pair, counted by valgrind: where a few hundredths decide, CPU
-//! time moves more from run to run than what is looked for.
+//! (12) Instructions of the server's main thread for one pair, counted by valgrind: differences of a few hundredths are
+//! below the noise of CPU time.
 
 use std::io;
 use std::process::Command;
@@ -34,7 +34,7 @@ const HAND_OFFS: usize = 50;
 /// Long enough for the server to read a request, and so that it wakes up equally often for each.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The server's function that runs the timers of modules. What they do in a second is not what a pair costs, and under
+/// The server's function that runs the timers of modules. Their work in a second is not part of a pair, and under
 /// valgrind a second is some fifty times as long.
 const TIMERS: &str = "moduleTimerHandler";
 
@@ -66,7 +66,7 @@ const TARGETS: &[(&Rival, &Rival, f64)] = &[
     (&rivals::LOCK_SESSION, &rivals::LOCK, 1.15),
 ];
 
-/// A lock that two clients hand to each other: what they call it, and the rest of its acquire and of its release.
+/// Locks that two clients hand to each other: the prefix, and the rest of its acquire and of its release.
 const HAND_OFF_WAYS: &[(&str, &[&str], &[&str])] =
     &[("LOCK", &[], &[]), ("RLOCK", &[], &[]), ("RWLOCK", &["WRITE"], &["WRITE"]), ("SEM", &["LIMIT", "1"], &[])];
 
@@ -161,7 +161,7 @@ fn hand_offs(plan: &Plan, quiet: &Builder, section: &mut Section) -> io::Result<
         let before = base.as_mut().map(|base| base.hand_offs(way)).transpose()?;
         add_row_beside(section, &name, count, before);
         if let Some(before) = before {
-            // Nothing is measured beyond hundredths.
+            // Differences below hundredths are noise.
             let ratio = Figure::of(vec![(count / before * 100.0).round() / 100.0]);
             section.verdicts.push(Verdict::at_most(&format!("{name}, instructions, to before"), 1.0, Some(ratio)));
         }
@@ -169,7 +169,7 @@ fn hand_offs(plan: &Plan, quiet: &Builder, section: &mut Section) -> io::Result<
     Ok(())
 }
 
-/// A row of what is compared with nothing but itself.
+/// A row without a comparison.
 fn add_row_beside(section: &mut Section, name: &str, count: f64, before: Option<f64>) {
     let nothing = String::new;
     let before_shown = before.map_or(String::new(), thousands);
@@ -222,7 +222,7 @@ pub fn thousands(count: f64) -> String {
     }
 }
 
-/// Whether anything can be counted here.
+/// Whether callgrind can count here.
 pub fn has_valgrind() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -342,7 +342,7 @@ impl Counter {
         Ok(least)
     }
 
-    /// What was counted since the last time, without the timers of modules. It begins at zero again.
+    /// The count since the last call, without the timers of modules. It begins at zero again.
     fn counted(&mut self) -> io::Result<f64> {
         self.tell(&["dump"])?;
         self.dumps += 1;
@@ -363,13 +363,13 @@ impl Counter {
     }
 }
 
-/// What callgrind counted in all.
+/// The count of callgrind in all.
 fn total(text: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()
 }
 
-/// What it counted in calls of this function, with all that they call. A name is written out where it occurs first,
-/// and a number stands for it after that.
+/// The count of calls of this function, with all that they call. A name is written out where it occurs first, and a
+/// number stands for it after that.
 fn inclusive(text: &str, function: &str) -> f64 {
     let mut number = None;
     let mut is_called = false;

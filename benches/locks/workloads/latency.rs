@@ -1,4 +1,4 @@
-//! (1) How long an uncontended acquire and its release take, when each waits for its reply.
+//! (1) The latency of an uncontended acquire and its release, when each waits for its reply.
 
 use std::io;
 use std::rc::Rc;

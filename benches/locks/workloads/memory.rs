@@ -1,4 +1,4 @@
-//! (5) Memory: per lock, per client that waits, per request that waits without a client.
+//! (5) Memory: per lock, per blocked client, per request that waits with NOTIFY.
 
 use std::io;
 use std::time::Duration;
@@ -101,7 +101,7 @@ fn usage_of_one(server: &mut Server, key: &str) -> io::Result<f64> {
     Ok(sum as f64)
 }
 
-/// What waiters cost, beyond the connection that each of them has anyway.
+/// The memory of waiters, beyond the connection that each of them has anyway.
 pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Memory per waiter",

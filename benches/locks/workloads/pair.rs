@@ -1,5 +1,5 @@
-//! (1) What one uncontended acquire and release costs the server, in pipelines over 1,000 keys on one connection; (7)
-//! the same for each family.
+//! (1) The cost of one uncontended acquire and release to the server, in pipelines over 1,000 keys on one connection;
+//! (7) the same for each family.
 
 use std::io;
 

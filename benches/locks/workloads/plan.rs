@@ -1,4 +1,4 @@
-//! What every workload is told: the servers to start, and how much of everything to do.
+//! The input of every workload: the servers to start, and the amount of work.
 
 use std::path::PathBuf;
 use std::time::Duration;
