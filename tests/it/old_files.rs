@@ -202,7 +202,7 @@ fn reads(server: &Server, format: Format, what: &str) -> bool {
     own.reads(format)
 }
 
-/// What one server wrote.
+/// The files of one server.
 struct Files {
     folder: PathBuf,
 }
@@ -220,7 +220,7 @@ impl Files {
         fs::read_to_string(self.path("locks")).expect("the list of locks").lines().map(String::from).collect()
     }
 
-    /// What [`describe_all`] said when the files were written.
+    /// The output of [`describe_all`] when the files were written.
     fn locks(&self) -> Vec<String> {
         self.lines().into_iter().filter(|line| !line.starts_with("last-fence ")).collect()
     }
@@ -297,7 +297,7 @@ fn copy_files(from: &Path, to: &Path) {
 struct Dump {
     db: u8,
     key: String,
-    /// ms since the epoch, 0 for never: what RESTORE … ABSTTL takes.
+    /// ms since the epoch, 0 for never: the argument of RESTORE … ABSTTL.
     until: i64,
     payload: Vec<u8>,
 }
@@ -331,8 +331,8 @@ fn keys(client: &mut Client) -> Vec<(u8, String)> {
     keys
 }
 
-/// All that can be asked about all locks, deadlines as dates: a line `lock db key kind limit fence until`, and below it
-/// a line `holder owner mode holds fence lease until` for each, oldest first.
+/// A description of all locks, deadlines as dates: a line `lock db key kind limit fence until`, and below it a line
+/// `holder owner mode holds fence lease until` for each, oldest first.
 fn describe_all(server: &Server) -> Vec<String> {
     let mut client = server.client();
     let mut lines = Vec::new();
@@ -369,7 +369,8 @@ fn as_date(ttl_ms: i64) -> i64 {
     (until + ROUND / 2) / ROUND * ROUND
 }
 
-/// How 0.1.0 came to hold what is in the files: every family in every form that is stored, and on the way every effect.
+/// The commands by which 0.1.0 made the locks in the files: every family in every stored form, and on the way every
+/// effect.
 const REQUESTS: &[&str] = &[
     "LOCK.ACQUIRE mutex a PERSIST",
     "LOCK.ACQUIRE mutex-until-2100 a PX 40000",
@@ -392,7 +393,7 @@ const REQUESTS: &[&str] = &[
     "RWLOCK.ACQUIRE rw-write a READ HOLDS 3 PERSIST",
     "RWLOCK.ACQUIRE rw-until-2100 a WRITE PX 45000",
     "PEXPIREAT rw-until-2100 IN_2100",
-    // A deadline for each: the first holder's is its key's, the second's is cut to its key's later, the third has none.
+    // Three deadlines: the first holder's is its key's, the second's is later cut to its key's, the third has none.
     "RWLOCK.ACQUIRE rw-deadlines a READ PX 45000",
     "PEXPIREAT rw-deadlines IN_2100",
     "RWLOCK.ACQUIRE rw-deadlines b READ PERSIST",

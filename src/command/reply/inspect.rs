@@ -77,7 +77,8 @@ pub fn held(out: &mut impl ReplyWriter, hold: Option<&Hold<'_>>, now: Timestamp)
     out.integer(hold.until.ttl_ms(now));
 }
 
-/// LOCK.INFO: a map, or nil for a key without holders and waiters. Readers and writers have a row for each mode.
+/// LOCK.INFO: a map, or nil for a key without holders and waiters. An owner that writes and reads has a row for each
+/// mode.
 pub fn info(out: &mut impl ReplyWriter, info: Option<&LockInfo<'_>>, now: Timestamp) {
     let Some(info) = info else { return out.null() };
     let FamilyAndLimit { family, limit } = info.family_and_limit;

@@ -77,7 +77,7 @@ const PERMITTED_FOR_MS: u64 = 20;
 
 /// The clients of the rules: the waiting ones, and a context to publish with.
 pub struct Answering<'a> {
-    /// Of the callback that is running.
+    /// The context of the callback that is running.
     pub ctx: Ctx<'a>,
     /// The clients that wait.
     pub clients: &'a mut WaitingClients,
