@@ -10,7 +10,7 @@ use redis::{Cmd, FromRedisValue};
 use crate::error::{Error, Result};
 use crate::family::Family;
 use crate::hold::Hold;
-use crate::protocol::{self, Ownership};
+use crate::protocol::{self, Ownership, Release};
 use crate::transport::Transport;
 
 /// A lock that is held. [`Guard::release`] gives it back and says whether it was still held; a guard that is dropped
@@ -73,7 +73,7 @@ impl Guard {
         Ok(protocol::time_left(&self.transport(), &self.family, &self.hold.token).await?.is_some())
     }
 
-    /// Gives it back.
+    /// Gives it back, within [`at_least`](crate::Lock::at_least) by leaving it to its lease.
     ///
     /// # Errors
     /// [`Error::LockLost`] when it was lost before. [`Error::Redis`] when the server could not be told for 10 s:
@@ -161,14 +161,14 @@ async fn give_back(hold: &Hold, family: &Family) -> Result<()> {
     let mode = family.mode();
     let _turn = hold.turn(mode).await;
     let left = hold.held(mode).saturating_sub(family.step());
-    let was_lost = hold.is_lost();
     let is_last = left == 0 && hold.holds_only(mode);
+    let release = Release { holds: left, kept_until: hold.kept_until().filter(|_| is_last), was_lost: hold.is_lost() };
     if is_last {
         // A renewal that came after the release would find nothing, and call it lost.
         hold.end();
     }
     let transport = Transport::pooled(&hold.connector, family.key());
-    let released = protocol::release(&transport, family, hold, left, was_lost).await;
+    let released = protocol::release(&transport, family, &hold.token, release).await;
     if let (true, Some(session)) = (is_last, hold.session()) {
         session.close().await;
     }

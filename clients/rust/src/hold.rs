@@ -20,6 +20,8 @@ const UNPOISONED: &str = "nothing panics while it is locked";
 pub(crate) struct Granted {
     pub(crate) fence: u64,
     pub(crate) deadline: Option<Instant>,
+    /// When the reply came: the grant is no later.
+    pub(crate) received: Instant,
 }
 
 /// One owner's holds on one lock.
@@ -62,6 +64,8 @@ struct Status {
     deadline: Option<Instant>,
     /// The server renews it while the connection lives, so that no local deadline counts.
     is_session: bool,
+    /// With `at_least`: until then a release leaves the lock to its lease.
+    kept_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,7 +96,12 @@ impl Hold {
             connector,
             token,
             runtime: Handle::current(),
-            status: watch::Sender::new(Status { state: State::Open, deadline: None, is_session: false }),
+            status: watch::Sender::new(Status {
+                state: State::Open,
+                deadline: None,
+                is_session: false,
+                kept_until: None,
+            }),
             fence: AtomicU64::new(0),
             exclusive: Holds::default(),
             read: Holds::default(),
@@ -114,10 +123,20 @@ impl Hold {
         self.fence.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn granted(&self, mode: Mode, holds: u32, granted: Granted) {
+    /// `at_least`: counted from a new grant, not from one that its owner takes again.
+    pub(crate) fn granted(&self, mode: Mode, holds: u32, granted: Granted, at_least: Option<Duration>) {
         self.of(mode).held.store(holds, Ordering::SeqCst);
-        self.fence.store(granted.fence, Ordering::SeqCst);
-        self.extend(granted.deadline);
+        let is_new_grant = self.fence.swap(granted.fence, Ordering::SeqCst) != granted.fence;
+        let kept = at_least.filter(|_| is_new_grant).and_then(|at_least| granted.received.checked_add(at_least));
+        self.status.send_modify(|status| {
+            status.deadline = granted.deadline;
+            status.kept_until = status.kept_until.max(kept);
+        });
+    }
+
+    /// Until when a release leaves the lock to its lease; None: a release frees it.
+    pub(crate) fn kept_until(&self) -> Option<Instant> {
+        self.status.borrow().kept_until
     }
 
     /// A release went through.

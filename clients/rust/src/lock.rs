@@ -25,6 +25,7 @@ pub struct Lock {
     connector: Connector,
     family: Family,
     lease: Lease,
+    at_least: Option<Duration>,
     renewal: Renewal,
     replicas: Option<(u32, Duration)>,
     poll: Option<Duration>,
@@ -67,6 +68,7 @@ impl Lock {
             connector,
             family,
             lease: Some(DEFAULT_LEASE),
+            at_least: None,
             renewal: Renewal::None,
             replicas: None,
             poll: None,
@@ -79,6 +81,21 @@ impl Lock {
     /// deadline (PERSIST), not with [`Lock::auto_renew`] and [`Lock::session`].
     pub fn lease(mut self, lease: impl Into<Option<Duration>>) -> Lock {
         self.lease = lease.into();
+        self
+    }
+
+    /// At most once per interval: a release within this time of the grant does not free the lock, but leaves it to a
+    /// lease of what is left of that time, shorter or longer than its own. So a job that takes a second, or a second
+    /// host with a clock that differs, does not run it twice. Counted by a monotonic clock from the reply that grants.
+    ///
+    /// A guard that is dropped leaves it too; of an owner that holds several times the last release does. Nothing is
+    /// left of an acquire that fails or is given up. A process that dies leaves the lock to [`Lock::lease`], shorter or
+    /// longer. An owner with a [`Lock::token`] that acquires again meanwhile is granted what it still holds.
+    ///
+    /// [`Lock::replicas`] confirm the grant, not the release: where a failover must not end it early, make the lease
+    /// as long. Not with [`Lock::session`], which ends with its connection, and not without a lease.
+    pub fn at_least(mut self, time: Duration) -> Lock {
+        self.at_least = (time > Duration::ZERO).then_some(time);
         self
     }
 
@@ -263,7 +280,7 @@ impl Lock {
         // What its owner held in the other mode may have been given back meanwhile.
         let is_new = is_new || hold.is_over();
         let hold = if hold.is_over() { self.new_hold(request.token) } else { hold.clone() };
-        hold.granted(mode, request.holds, granted);
+        hold.granted(mode, request.holds, granted, self.at_least);
         if is_new {
             self.start_renewal(&hold, transport).await;
         }
@@ -298,6 +315,9 @@ impl Lock {
         }
         if self.renewal != Renewal::None && self.lease.is_none() {
             return Err(Error::Usage("session and auto_renew need a lease: it is what is renewed"));
+        }
+        if self.at_least.is_some() && (self.renewal == Renewal::Server || self.lease.is_none()) {
+            return Err(Error::Usage("at_least leaves the lock to its lease: it needs one, and no session"));
         }
         if self.renewal == Renewal::Server && self.poll.is_some() {
             return Err(Error::Usage("mixed polls, and a session is bound while waiting: use one of them"));

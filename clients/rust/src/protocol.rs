@@ -219,16 +219,18 @@ async fn ask_once(
     let time = if waits { ReplyTime::Blocking } else { ReplyTime::Immediate };
     let reply = transport.send(&request.command(block), time, block.map(|block| block + LATE)).await?;
     let Some(fence) = fence(&reply).map_err(Failure::sent)? else { return Ok(None) };
-    let granted = Granted { fence, deadline: request.lease.map(|lease| sent + lease) };
+    let received = Instant::now();
+    let granted = Granted { fence, deadline: request.lease.map(|lease| sent + lease), received };
     let Some(lease) = request.lease else { return Ok(Some(granted)) };
     // The lease began with the grant, which may be a slice later than the request: where that matters, the server is
     // asked how much is left.
-    if sent.elapsed() < lease / 10 {
+    if received.duration_since(sent) < lease / 10 {
         return Ok(Some(granted));
     }
     let asked = Instant::now();
     let held = transport.send(&request.family.held(&request.token), ReplyTime::Immediate, Some(LATE)).await?;
-    Ok(time_held(&held).map_err(Failure::sent)?.map(|left| Granted { fence, deadline: left.map(|left| asked + left) }))
+    let left = time_held(&held).map_err(Failure::sent)?;
+    Ok(left.map(|left| Granted { deadline: left.map(|left| asked + left), ..granted }))
 }
 
 async fn wrong_type(transport: &Transport, request: &Request) -> Error {
@@ -285,18 +287,35 @@ pub(crate) enum Ownership {
     Lost,
 }
 
-/// Gives back down to `holds`. A release whose reply was lost is sent again.
+/// What a release gives back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Release {
+    /// What the owner holds of this mode afterwards.
+    pub(crate) holds: u32,
+    /// Until then the lock is left to its lease.
+    pub(crate) kept_until: Option<Instant>,
+    /// The lock was known to be lost before.
+    pub(crate) was_lost: bool,
+}
+
+/// Gives back. A release whose reply was lost is sent again.
 pub(crate) async fn release(
     transport: &Transport,
     family: &Family,
-    hold: &Hold,
-    holds: u32,
-    was_lost: bool,
+    token: &[u8],
+    Release { holds, kept_until, was_lost }: Release,
 ) -> Result<Ownership> {
     let mut resend = Resend::within(RELEASE);
     let mut may_be_done = false;
     loop {
-        let reply = match transport.send(&family.release(&hold.token, holds), ReplyTime::Immediate, None).await {
+        let kept = kept_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let kept = kept.filter(|left| !left.is_zero());
+        let command = match kept {
+            // Rounded up: a lease has whole milliseconds.
+            Some(left) => family.renew(token, Some(left + Duration::from_millis(1))),
+            None => family.release(token, holds),
+        };
+        let reply = match transport.send(&command, ReplyTime::Immediate, None).await {
             Ok(reply) => reply,
             Err(failure) if failure.means_lost() => return Ok(Ownership::Lost),
             Err(failure) if !failure.is_transient() || resend.is_over() => return Err(failure.into()),
@@ -306,8 +325,12 @@ pub(crate) async fn release(
                 continue;
             }
         };
+        let was_held = match kept {
+            Some(_) => integer(&reply)? == 1,
+            None => family.was_held(&reply)?,
+        };
         // The release whose reply was lost found the lock, unless the lease was over by then.
-        let was_held = family.was_held(&reply)? || (may_be_done && !was_lost);
+        let was_held = was_held || (may_be_done && !was_lost);
         return Ok(if was_held { Ownership::Held } else { Ownership::Lost });
     }
 }

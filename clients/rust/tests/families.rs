@@ -207,6 +207,8 @@ async fn options_that_make_no_sense_are_refused_before_anything_is_sent() {
         mutex().session().auto_renew(),
         mutex().auto_renew().session(),
         mutex().session().mixed(LONG),
+        mutex().session().at_least(LONG),
+        mutex().lease(None).at_least(LONG),
         mutex().as_owner_of(&guard),
         client.semaphore("x", 1).permits(2),
         client.semaphore("x", 0),

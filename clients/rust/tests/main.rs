@@ -1,5 +1,6 @@
 //! The client on real servers: the cases of clients/conformance.md, and what is particular to this language.
 
+mod at_least;
 mod cancellation;
 mod cluster;
 mod conformance;

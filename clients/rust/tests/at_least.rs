@@ -1,0 +1,184 @@
+//! At most once per interval: a release within `at_least` leaves the lock to its lease.
+
+use std::time::{Duration, Instant};
+
+use redis_lock_client::{Error, Guard, Lock};
+use support::{Reply, Server};
+
+use crate::tests::proxy::Proxy;
+use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
+
+/// A minute, of which no test waits for the end.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Takes the lock; with the guard a time that is no later than the grant.
+async fn granted(lock: &Lock) -> (Guard, Instant) {
+    let before = Instant::now();
+    (lock.acquire().await.unwrap(), before)
+}
+
+/// The key is left to the rest of the minute that follows a grant after `before`.
+#[track_caller]
+fn assert_kept(server: &Server, key: &str, before: Instant) {
+    let left = server.client().pttl(key);
+    let left = Duration::from_millis(u64::try_from(left).unwrap_or_else(|_| panic!("{key}: {left}")));
+    assert!(left <= MINUTE + Duration::from_millis(1), "{left:?}");
+    assert!(before.elapsed() + left >= MINUTE, "{left:?} after {:?}", before.elapsed());
+}
+
+#[tokio::test]
+async fn at_least() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    // The lease becomes longer, and shorter.
+    for lease in [Duration::from_secs(2), Duration::from_secs(600)] {
+        let (guard, before) = granted(&client.mutex("k").lease(lease).at_least(MINUTE)).await;
+        let fence = guard.fence();
+        let lost = guard.lost();
+        guard.release().await.unwrap();
+        assert_kept(&server, "k", before);
+        assert!(client.mutex("k").try_acquire().await.unwrap().is_none());
+        assert_eq!(server.holders("k")[0].get("fence").int(), i64::try_from(fence).unwrap());
+        assert!(tokio::time::timeout(Duration::from_millis(10), lost).await.is_err(), "a release is no loss");
+        server.break_lock("k");
+    }
+    // Later a release frees it, and the lease's end does.
+    let short = client.mutex("k").lease(LONG).at_least(Duration::from_millis(200));
+    let (guard, before) = granted(&short).await;
+    tokio::time::sleep(Duration::from_millis(210)).await;
+    guard.release().await.unwrap();
+    assert!(server.is_free("k"));
+    let (guard, again) = granted(&short).await;
+    guard.release().await.unwrap();
+    let next = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    assert!(again > before && again.elapsed() >= Duration::from_millis(200), "{:?}", again.elapsed());
+    // It was lost before: told, and the next owner keeps it.
+    let fence = next.fence();
+    drop(next);
+    eventually("a free lock", || server.is_free("k")).await;
+    let (guard, _) = granted(&client.mutex("k").at_least(MINUTE)).await;
+    server.break_lock("k");
+    let next = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    assert!(next.fence() > fence && matches!(guard.release().await, Err(Error::LockLost)));
+    assert!(next.is_held().await.unwrap());
+    assert_eq!(server.client().run("SET k else"), Reply::ok());
+    drop(next);
+    assert!(server.client().run("GET k").is_bulk("else"));
+}
+
+#[tokio::test]
+async fn every_family_is_kept_by_its_last_release() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let began = Instant::now();
+    let locks = [
+        (client.reentrant("r"), "r", 2),
+        (client.read_lock("rw").token("me"), "rw", 2),
+        (client.write_lock("w").token("me"), "w", 2),
+        (client.semaphore("s", 4).token("me"), "s", 2),
+        (client.multi_lock(["a", "b"]), "a", 1),
+    ];
+    for (lock, key, guards) in locks {
+        let lock = lock.lease(LONG).at_least(MINUTE);
+        let (last, before) = granted(&lock).await;
+        if guards == 2 {
+            lock.acquire().await.unwrap().release().await.unwrap();
+            assert!(server.client().pttl(key) > 60_001, "{key}: not the last one");
+            assert_eq!(server.holds(key), 1, "{key}");
+        }
+        last.release().await.unwrap();
+        assert_kept(&server, key, before);
+        assert_eq!(server.holds(key), 1, "{key}");
+    }
+    assert_kept(&server, "b", began);
+    // Permits come back one by one, each of its own owner.
+    let permits = client.semaphore("p", 2).lease(LONG).at_least(MINUTE);
+    let (one, two) = (permits.acquire().await.unwrap(), permits.acquire().await.unwrap());
+    one.release().await.unwrap();
+    assert!(permits.try_acquire().await.unwrap().is_none());
+    two.release().await.unwrap();
+    assert_eq!(server.holders("p").len(), 2);
+}
+
+#[tokio::test]
+async fn a_dropped_guard_is_kept_and_an_acquire_that_was_given_up_is_not() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    let lock = || client.mutex("k").lease(LONG).at_least(MINUTE);
+    let (guard, before) = granted(&lock()).await;
+    drop(guard);
+    client.settled().await;
+    assert_kept(&server, "k", before);
+    server.break_lock("k");
+    // So is one whose release is dropped half-way.
+    let (guard, before) = granted(&lock()).await;
+    drop(tokio::time::timeout(Duration::ZERO, guard.release()).await);
+    client.settled().await;
+    assert_kept(&server, "k", before);
+    server.break_lock("k");
+    proxy.hold_reply("LOCK.ACQUIRE");
+    let given_up = lock();
+    let waiting = tokio::spawn(async move { given_up.acquire().await });
+    eventually("a grant that was not delivered", || proxy.done() == 1 && server.holds("k") == 1).await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    eventually("a free lock", || server.is_free("k")).await;
+    let error = lock().replicas(1, Duration::from_millis(20)).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::NotReplicated { .. }) && server.is_free("k"), "{error}");
+}
+
+#[tokio::test]
+async fn no_renewal_follows_the_release_that_keeps_it() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    client.mutex("k").acquire().await.unwrap().release().await.unwrap();
+    let before = tasks();
+    let lock = client.mutex("k").lease(Duration::from_millis(300)).auto_renew().at_least(Duration::from_secs(2));
+    let (guard, began) = granted(&lock).await;
+    eventually("renewals", || server.calls("lock.renew") >= 3).await;
+    guard.release().await.unwrap();
+    let renewals = server.calls("lock.renew");
+    eventually("no task left", || tasks() == before).await;
+    assert!(!server.is_free("k"));
+    eventually("a free lock", || server.is_free("k")).await;
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(server.calls("lock.renew"), renewals);
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_is_lost_keeps_it_all_the_same() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    let (guard, before) = granted(&client.mutex("k").lease(LONG).at_least(MINUTE)).await;
+    proxy.cut_reply("LOCK.RENEW", 0);
+    guard.release().await.unwrap();
+    assert_eq!(proxy.done(), 1);
+    assert_kept(&server, "k", before);
+    server.break_lock("k");
+    // The time ends before the retry: what is sent then finds a free lock, and is no loss.
+    let client = client.reply_timeout(Duration::from_millis(600));
+    let guard = client.mutex("k").lease(LONG).at_least(Duration::from_millis(300)).acquire().await.unwrap();
+    proxy.hold_reply("LOCK.RENEW");
+    guard.release().await.unwrap();
+    assert!(proxy.done() == 2 && server.is_free("k"));
+}
+
+#[tokio::test]
+async fn at_least_counts_from_the_grant_and_not_from_the_request() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let holder = client.mutex("k").lease(LONG).acquire().await.unwrap();
+    let lock = client.mutex("k").lease(LONG).at_least(MINUTE);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waited = |server: &Server| {
+        let waiters = server.client().run("LOCK.WAITERS k");
+        waiters.items().first().map_or(0, |waiter| waiter.get("waited").int())
+    };
+    eventually("a waiter", || waited(&server) > 500).await;
+    let before = Instant::now();
+    holder.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert_kept(&server, "k", before);
+}
