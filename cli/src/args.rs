@@ -139,6 +139,15 @@ pub struct RunArgs {
     /// Hold one of N permits of a semaphore
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub limit: Option<u32>,
+    /// With --limit: the permit has a number below N that no other holder has, in REDIS_LOCK_SLOT
+    #[arg(long, requires = "limit")]
+    pub slot: bool,
+    /// At most once in this time: a lock that is released earlier stays taken until then
+    #[arg(long, value_name = "TIME", value_parser = parse_lease, conflicts_with = "session")]
+    pub at_least: Option<Duration>,
+    /// Once for all: end with 0 without running the command when another run of it succeeds meanwhile
+    #[arg(long, conflicts_with_all = ["no_wait", "shared", "exclusive", "limit", "at_least"])]
+    pub once: bool,
     /// After a lost lock the command gets SIGTERM, and SIGKILL when it is still there after this time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub kill_after: Duration,
@@ -300,6 +309,7 @@ fn contradiction(line: &CommandLine) -> Option<&'static str> {
         Command::Run(run) if run.keys.len() > 1 && (run.shared || run.exclusive || run.limit.is_some()) => {
             Some("several keys are locked as mutexes: neither --shared, --exclusive nor --limit goes with them")
         }
+        Command::Run(run) if run.keys.len() > 1 && run.once => Some("--once goes with one key"),
         _ => None,
     }
 }

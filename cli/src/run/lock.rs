@@ -13,7 +13,7 @@ use crate::text::Text;
 
 /// The lock with its lease, and who renews it.
 pub fn lock(client: &Client, args: &RunArgs) -> Lock {
-    let lock = client.lock(family(args)).lease(args.lease);
+    let lock = client.lock(family(args)).lease(args.lease).at_least(args.at_least.unwrap_or_default());
     if args.session {
         lock.session()
     } else {
@@ -27,6 +27,7 @@ fn family(args: &RunArgs) -> Family {
         Ok([key]) if args.shared => Family::Read { key },
         Ok([key]) if args.exclusive => Family::Write { key },
         Ok([key]) => match args.limit {
+            Some(limit) if args.slot => Family::Slot { key, limit },
             Some(limit) => Family::Semaphore { key, limit, permits: 1 },
             None => Family::Mutex { key },
         },

@@ -26,12 +26,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use redis_lock_client::{Client, Guard, Lock};
+use redis_lock_client::{Client, Coalesced, Guard, Lock};
 use rustix::process::Signal;
 
 use crate::args::{ConnectionArgs, RunArgs, WaitLimit};
 use crate::error::Error;
 use crate::message::say;
+use command_group::Ended;
 use dispositions::Mask;
 use exit::{Exit, LockAtEnd};
 use job::{Job, Outcome};
@@ -62,6 +63,7 @@ pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, 
     }
     let exit = match taken {
         Taken::Granted(guard) => run_under(guard, &args, &server, signals, mask).await,
+        Taken::Done => Exit::Status(0),
         Taken::NotGranted => Exit::Status(args.conflict_exit_code),
         Taken::GivenUp(signal) => Exit::Signal(signal.as_raw()),
     };
@@ -70,6 +72,8 @@ pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, 
 
 enum Taken {
     Granted(Guard),
+    /// With --once: another run has finished meanwhile.
+    Done,
     NotGranted,
     /// A signal came first.
     GivenUp(Signal),
@@ -80,7 +84,7 @@ fn tell(args: &RunArgs, taken: &Taken, after: Duration) {
     match taken {
         Taken::Granted(guard) => say(format_args!("{name}: granted after {after:.3?}, fence {}", guard.fence())),
         Taken::NotGranted => say(format_args!("{name}: not granted, given up after {after:.3?}")),
-        Taken::GivenUp(_) => {}
+        Taken::Done | Taken::GivenUp(_) => {}
     }
 }
 
@@ -90,8 +94,12 @@ async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signa
         biased;
         signal = signals.next() => Taken::GivenUp(signal),
         granted = acquire(&lock, args) => match granted {
-            Ok(Some(guard)) => Taken::Granted(guard),
-            Ok(None) => Taken::NotGranted,
+            Ok(Coalesced::Granted(guard)) => Taken::Granted(guard),
+            Ok(Coalesced::Done { fence }) => {
+                say(format_args!("{}: done by another run meanwhile, fence {fence}", lock::name(&args.keys)));
+                Taken::Done
+            }
+            Ok(Coalesced::NotGranted) => Taken::NotGranted,
             Err(redis_lock_client::Error::Cancelled(words)) => {
                 say(format_args!("{}: the wait was ended: {words}", lock::name(&args.keys)));
                 Taken::NotGranted
@@ -112,12 +120,15 @@ async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signa
     Ok(taken)
 }
 
-async fn acquire(lock: &Lock, args: &RunArgs) -> redis_lock_client::Result<Option<Guard>> {
-    match args.wait {
-        _ if args.no_wait => lock.try_acquire().await,
-        WaitLimit::For(limit) => lock.acquire_within(limit).await,
-        WaitLimit::Forever => lock.acquire().await.map(Some),
-    }
+async fn acquire(lock: &Lock, args: &RunArgs) -> redis_lock_client::Result<Coalesced> {
+    let granted = match args.wait {
+        _ if args.no_wait => lock.try_acquire().await?,
+        WaitLimit::For(limit) if args.once => return lock.acquire_coalesced(limit).await,
+        WaitLimit::Forever if args.once => return lock.acquire_coalesced(Duration::MAX).await,
+        WaitLimit::For(limit) => lock.acquire_within(limit).await?,
+        WaitLimit::Forever => Some(lock.acquire().await?),
+    };
+    Ok(granted.map_or(Coalesced::NotGranted, Coalesced::Granted))
 }
 
 /// A wait goes on without a server; nobody would know why it takes so long.
@@ -140,22 +151,26 @@ async fn tell_of_silence(client: &Client, args: &RunArgs, server: &str) -> std::
 
 async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals, mask: Mask) -> Exit {
     let fence = OsString::from(guard.fence().to_string());
-    let variables = [
+    let mut variables = vec![
         ("REDIS_LOCK_KEY", args.keys.join(OsStr::new("\n"))),
         ("REDIS_LOCK_TOKEN", OsStr::from_bytes(guard.token()).to_os_string()),
         ("REDIS_LOCK_FENCE", fence),
     ];
+    variables.extend(guard.slot().map(|slot| ("REDIS_LOCK_SLOT", slot.to_string().into())));
     let mut job = match Job::start(&args.command, &variables, signals, mask) {
         Ok(job) => job,
         Err(error) => {
             let why = exit::why_not_started(&error);
             say(format_args!("{}: {why}", args.command[0].to_string_lossy()));
-            release(guard, args, server).await;
+            release(guard, Work::Undone, args, server).await;
             return exit::not_started(&error);
         }
     };
     match job.outcome_under(&guard).await {
-        Outcome::Ended(ended) => exit::after(ended, release(guard, args, server).await, args.lost_exit_code),
+        Outcome::Ended(ended) => {
+            let work = if args.once && ended != Ended::Exited(0) { Work::Undone } else { Work::Done };
+            exit::after(ended, release(guard, work, args, server).await, args.lost_exit_code)
+        }
         Outcome::LockLost => {
             say(format_args!("{}: the lock is lost: ending the command", lock::name(&args.keys)));
             job.end(args.kill_after).await;
@@ -165,9 +180,17 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
     }
 }
 
+/// Whether a release says that the work is done: to runs with --once that wait, and for --at-least.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Done,
+    /// The command could not be started, or with --once it failed.
+    Undone,
+}
+
 /// Gives the lock back. Only while it is ours by our own clock: what the server says later tells nothing about the time
 /// in which the command ran.
-async fn release(guard: Guard, args: &RunArgs, server: &str) -> LockAtEnd {
+async fn release(guard: Guard, work: Work, args: &RunArgs, server: &str) -> LockAtEnd {
     let name = lock::name(&args.keys);
     let lost = || {
         say(format_args!("{name}: the lock was lost while the command ran"));
@@ -178,7 +201,13 @@ async fn release(guard: Guard, args: &RunArgs, server: &str) -> LockAtEnd {
         return lost();
     }
     let left = guard.remaining().unwrap_or(args.lease);
-    let why = match tokio::time::timeout(left, guard.release()).await {
+    let release = async {
+        match work {
+            Work::Done => guard.release().await,
+            Work::Undone => guard.release_failed().await,
+        }
+    };
+    let why = match tokio::time::timeout(left, release).await {
         Ok(Ok(())) => return LockAtEnd::Released,
         Ok(Err(redis_lock_client::Error::LockLost)) => return lost(),
         Ok(Err(error)) => lock::error(server, &args.keys, error).to_string(),
@@ -190,5 +219,5 @@ async fn release(guard: Guard, args: &RunArgs, server: &str) -> LockAtEnd {
 
 /// Of several keys that were lost together some may still be held. No answer changes anything.
 async fn give_back_the_rest(guard: Guard) {
-    let _ = tokio::time::timeout(LAST_WORDS, guard.release()).await;
+    let _ = tokio::time::timeout(LAST_WORDS, guard.release_failed()).await;
 }

@@ -106,6 +106,13 @@ impl Client {
         self.lock(Family::Semaphore { key: key.into(), limit, permits: 1 })
     }
 
+    /// One permit of a semaphore, with its number, the smallest from 0 that no other holder has:
+    /// [`Guard::slot`](crate::Guard::slot). One worker for each GPU, each with a worker id of its own, which it keeps for
+    /// as long as it holds.
+    pub fn semaphore_slot(&self, key: impl Into<Vec<u8>>, limit: u32) -> Lock {
+        self.lock(Family::Slot { key: key.into(), limit })
+    }
+
     /// Several mutexes at once, all or none, with one fence. In a cluster all keys share one slot.
     pub fn multi_lock<K: Into<Vec<u8>>>(&self, keys: impl IntoIterator<Item = K>) -> Lock {
         self.lock(Family::Several { keys: keys.into_iter().map(Into::into).collect() })

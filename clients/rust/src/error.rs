@@ -39,6 +39,12 @@ pub enum Error {
         /// The time that they had.
         within: Duration,
     },
+    /// The caller's time was over, and what another caller makes was not there yet ([`Lock::once`](crate::Lock::once)).
+    #[error("not there within {within:?}: another caller holds the lock")]
+    NotMade {
+        /// The time that it had.
+        within: Duration,
+    },
     /// The server does not know the lock commands.
     #[error(
         "this server has no redis-lock module: put `loadmodule /path/to/libredis_lock.so` into redis.conf and restart \

@@ -39,6 +39,13 @@ pub enum Family {
         /// How many one guard takes: 1 to `limit`.
         permits: u32,
     },
+    /// One permit of a semaphore, with its number: no other holder has it (a worker id).
+    Slot {
+        /// See [`Family::Mutex`].
+        key: Vec<u8>,
+        /// As of [`Family::Semaphore`]. The numbers are from 0 to below it.
+        limit: u32,
+    },
     /// Several mutexes at once, all or none, with one fence. In a cluster all keys share one slot.
     Several {
         /// 1 to 128, each once.
@@ -53,6 +60,15 @@ pub(crate) enum Mode {
     Read,
 }
 
+/// What a release says of the work that was done under the lock, to the requests that wait for it with COALESCE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// They are told that it is done.
+    Done,
+    /// The next one is granted the lock.
+    Failed,
+}
+
 /// The right to hold for so long; None: without a deadline.
 pub(crate) type Lease = Option<Duration>;
 
@@ -64,7 +80,8 @@ impl Family {
             | Family::Reentrant { key }
             | Family::Read { key }
             | Family::Write { key }
-            | Family::Semaphore { key, .. } => key,
+            | Family::Semaphore { key, .. }
+            | Family::Slot { key, .. } => key,
             Family::Several { keys } => keys.first().map_or(&[], Vec::as_slice),
         }
     }
@@ -110,6 +127,7 @@ impl Family {
             Family::Semaphore { limit, permits, .. } if *permits == 0 || permits > limit => {
                 Err(Error::Usage("permits are from 1 to the semaphore's limit"))
             }
+            Family::Slot { limit: 0, .. } => Err(Error::Usage("a semaphore has at least one slot")),
             Family::Several { keys } if keys.is_empty() => Err(Error::Usage("a multi-lock needs at least one key")),
             _ => Ok(()),
         }
@@ -121,7 +139,7 @@ impl Family {
             Family::Mutex { key } => keyed("LOCK.ACQUIRE", key, token),
             Family::Reentrant { key } => keyed("RLOCK.ACQUIRE", key, token),
             Family::Read { key } | Family::Write { key } => keyed("RWLOCK.ACQUIRE", key, token),
-            Family::Semaphore { key, .. } => keyed("SEM.ACQUIRE", key, token),
+            Family::Semaphore { key, .. } | Family::Slot { key, .. } => keyed("SEM.ACQUIRE", key, token),
             Family::Several { keys } => several("MLOCK.ACQUIRE", keys, token),
         };
         match self {
@@ -130,19 +148,27 @@ impl Family {
             Family::Read { .. } => drop(command.arg("READ").arg("HOLDS").arg(holds)),
             Family::Write { .. } => drop(command.arg("WRITE").arg("HOLDS").arg(holds)),
             Family::Semaphore { limit, .. } => drop(command.arg("LIMIT").arg(limit).arg("HOLDS").arg(holds)),
+            Family::Slot { limit, .. } => drop(command.arg("LIMIT").arg(limit).arg("SLOT")),
         }
         push_lease(&mut command, lease);
         command
     }
 
-    /// `holds`: what the owner holds of this mode afterwards.
-    pub(crate) fn release(&self, token: &[u8], holds: u32) -> Cmd {
+    /// `holds`: what the owner holds of this mode afterwards. Only a mutex is told of the work: the other families have
+    /// no requests that wait for it.
+    pub(crate) fn release(&self, token: &[u8], holds: u32, work: Work) -> Cmd {
         let mut command = match self {
-            Family::Mutex { key } => return keyed("LOCK.RELEASE", key, token),
+            Family::Mutex { key } => {
+                let mut command = keyed("LOCK.RELEASE", key, token);
+                if work == Work::Failed {
+                    command.arg("FAILED");
+                }
+                return command;
+            }
             Family::Several { keys } => return several("MLOCK.RELEASE", keys, token),
             Family::Reentrant { key } => keyed("RLOCK.RELEASE", key, token),
             Family::Read { key } | Family::Write { key } => keyed("RWLOCK.RELEASE", key, token),
-            Family::Semaphore { key, .. } => keyed("SEM.RELEASE", key, token),
+            Family::Semaphore { key, .. } | Family::Slot { key, .. } => keyed("SEM.RELEASE", key, token),
         };
         match self {
             Family::Read { .. } => drop(command.arg("READ")),
@@ -158,11 +184,19 @@ impl Family {
             Family::Mutex { key } => keyed("LOCK.RENEW", key, token),
             Family::Reentrant { key } => keyed("RLOCK.RENEW", key, token),
             Family::Read { key } | Family::Write { key } => keyed("RWLOCK.RENEW", key, token),
-            Family::Semaphore { key, .. } => keyed("SEM.RENEW", key, token),
+            Family::Semaphore { key, .. } | Family::Slot { key, .. } => keyed("SEM.RENEW", key, token),
             Family::Several { keys } => several("MLOCK.RENEW", keys, token),
         };
         push_lease(&mut command, lease);
         command
+    }
+
+    /// What gives the other keys back where one has become something else: MLOCK.RELEASE changes nothing then.
+    pub(crate) fn release_each(&self, token: &[u8]) -> Vec<Cmd> {
+        match self {
+            Family::Several { keys } => keys.iter().map(|key| keyed("LOCK.RELEASE", key, token)).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Whether a release found what it was to release.
@@ -194,6 +228,13 @@ impl Family {
     /// A waiting request of several keys stands in the queue of each; one of them ends it.
     pub(crate) fn cancel(&self, token: &[u8]) -> Cmd {
         keyed("LOCK.CANCEL", self.key(), token)
+    }
+
+    /// What LOCK.INFO says of every holder.
+    pub(crate) fn all_holders(&self) -> Cmd {
+        let mut command = cmd("LOCK.INFO");
+        command.arg(self.key()).arg("COUNT").arg(0);
+        command
     }
 
     pub(crate) fn exists(&self) -> Cmd {
@@ -237,26 +278,82 @@ pub(crate) fn integer(reply: &Value) -> RedisResult<i64> {
     }
 }
 
-/// `[token, fence]` or `[token, fence, holds]`, or nil: the fence of a grant.
-pub(crate) fn fence(reply: &Value) -> RedisResult<Option<u64>> {
-    match reply {
-        Value::Nil => Ok(None),
-        Value::Array(items) => match items.get(1) {
-            Some(Value::Int(fence)) if *fence > 0 => Ok(u64::try_from(*fence).ok()),
-            _ => Err(unexpected(reply)),
-        },
-        other => Err(unexpected(other)),
+/// What an acquire is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted {
+        fence: u64,
+        slot: Option<u32>,
+    },
+    /// The work was done by the hold with this fence.
+    Done {
+        fence: u64,
+    },
+    NotGranted,
+}
+
+/// `[token, fence]`, `[token, fence, holds]` or `[token, fence, 1, slot]`; `[nil, fence]`; nil.
+pub(crate) fn answer(reply: &Value) -> RedisResult<Answer> {
+    let items = match reply {
+        Value::Nil => return Ok(Answer::NotGranted),
+        Value::Array(items) => items.as_slice(),
+        other => return Err(unexpected(other)),
+    };
+    let [token, Value::Int(fence @ 1..), rest @ ..] = items else { return Err(unexpected(reply)) };
+    let fence = fence.unsigned_abs();
+    match (token, rest) {
+        (Value::Nil, _) => Ok(Answer::Done { fence }),
+        (_, [_, slot]) => Ok(Answer::Granted { fence, slot: Some(slot_number(slot)?) }),
+        _ => Ok(Answer::Granted { fence, slot: None }),
     }
 }
 
-/// The rest of the lease in LOCK.HELD's `[fence, holds, ttl]`, or nil.
-pub(crate) fn time_held(reply: &Value) -> RedisResult<Option<Lease>> {
-    match reply {
-        Value::Nil => Ok(None),
-        Value::Array(items) => match items.get(2) {
-            Some(Value::Int(ttl)) => Ok(Some(u64::try_from(*ttl).ok().map(Duration::from_millis))),
-            _ => Err(unexpected(reply)),
-        },
-        other => Err(unexpected(other)),
+fn slot_number(value: &Value) -> RedisResult<u32> {
+    u32::try_from(integer(value)?).map_err(|_| unexpected(value))
+}
+
+/// The slot that an owner holds, in LOCK.INFO's reply; None: it holds none.
+pub(crate) fn slot_of(reply: &Value, owner: &[u8]) -> RedisResult<Option<u32>> {
+    let Some(Value::Array(holders)) = field(reply, b"holders") else { return Ok(None) };
+    let is_owner = |holder: &&Value| matches!(field(holder, b"owner"), Some(Value::BulkString(name)) if name == owner);
+    match holders.iter().find(is_owner).and_then(|holder| field(holder, b"slot")) {
+        None | Some(Value::Int(-1)) => Ok(None),
+        Some(slot) => slot_number(slot).map(Some),
     }
+}
+
+/// The field of a map, which is a flat array in RESP2.
+fn field<'a>(map: &'a Value, name: &[u8]) -> Option<&'a Value> {
+    let is_name = |value: &Value| match value {
+        Value::BulkString(bytes) => bytes == name,
+        Value::SimpleString(text) => text.as_bytes() == name,
+        _ => false,
+    };
+    match map {
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_name(key)).map(|(_, value)| value),
+        Value::Array(items) => items.chunks_exact(2).find(|pair| is_name(&pair[0])).map(|pair| &pair[1]),
+        _ => None,
+    }
+}
+
+/// What a token holds, by LOCK.HELD.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) fence: u64,
+    /// Of both modes of a read/write lock together.
+    pub(crate) holds: u32,
+    /// The rest of the lease.
+    pub(crate) left: Lease,
+}
+
+/// LOCK.HELD's `[fence, holds, ttl]`, or nil.
+pub(crate) fn held(reply: &Value) -> RedisResult<Option<Held>> {
+    let items = match reply {
+        Value::Nil => return Ok(None),
+        Value::Array(items) => items.as_slice(),
+        other => return Err(unexpected(other)),
+    };
+    let [Value::Int(fence), Value::Int(holds), Value::Int(ttl), ..] = items else { return Err(unexpected(reply)) };
+    let (Ok(fence), Ok(holds)) = (u64::try_from(*fence), u32::try_from(*holds)) else { return Err(unexpected(reply)) };
+    Ok(Some(Held { fence, holds, left: u64::try_from(*ttl).ok().map(Duration::from_millis) }))
 }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue};
 
 use crate::error::{Error, Result};
-use crate::family::Family;
-use crate::hold::Hold;
+use crate::family::{Family, Work};
+use crate::hold::{Granted, Hold};
 use crate::protocol::{self, Ownership, Release};
 use crate::transport::Transport;
 
@@ -20,12 +20,25 @@ pub struct Guard {
     hold: Arc<Hold>,
     family: Family,
     fence: u64,
-    is_released: bool,
+    slot: Option<u32>,
+    /// How many of the owner's holds it gives back.
+    holds: u32,
+    end: StdMutex<End>,
+}
+
+/// What is left to do when the guard is dropped.
+#[derive(Clone, Copy)]
+enum End {
+    /// A release that says this.
+    Release(Work),
+    Nothing,
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Arc<Hold>, family: Family, fence: u64) -> Guard {
-        Guard { hold, family, fence, is_released: false }
+    /// `holds`: how many of the owner's holds it gives back. `dropped`: what its end says without a release.
+    pub(crate) fn new(hold: Arc<Hold>, family: Family, granted: Granted, holds: u32, dropped: Work) -> Guard {
+        let Granted { fence, slot, .. } = granted;
+        Guard { hold, family, fence, slot, holds, end: StdMutex::new(End::Release(dropped)) }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -35,6 +48,12 @@ impl Guard {
     /// The fencing token: it grows with every grant. Give it to whatever the lock protects, which refuses older ones.
     pub fn fence(&self) -> u64 {
         self.fence
+    }
+
+    /// The number of its permit, of a [`Client::semaphore_slot`](crate::Client::semaphore_slot): from 0 to below the
+    /// limit, and no other holder's (a worker id, a GPU, a port).
+    pub fn slot(&self) -> Option<u32> {
+        self.slot
     }
 
     /// The owner, as LOCK.INFO shows it.
@@ -70,7 +89,7 @@ impl Guard {
     /// # Errors
     /// [`Error::Redis`] when the server could not be asked for a second.
     pub async fn is_held(&self) -> Result<bool> {
-        Ok(protocol::time_left(&self.transport(), &self.family, &self.hold.token).await?.is_some())
+        Ok(protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await?.is_some())
     }
 
     /// Gives it back, within [`at_least`](crate::Lock::at_least) by leaving it to its lease.
@@ -78,11 +97,44 @@ impl Guard {
     /// # Errors
     /// [`Error::LockLost`] when it was lost before. [`Error::Redis`] when the server could not be told for 10 s:
     /// nothing renews the lock any more, so its lease ends it.
-    pub async fn release(mut self) -> Result<()> {
-        let released = give_back(&self.hold, &self.family).await;
-        // Dropped before, or with an error, it is tried again in the background.
-        self.is_released = matches!(released, Ok(()) | Err(Error::LockLost));
+    pub async fn release(self) -> Result<()> {
+        self.end(Work::Done).await
+    }
+
+    /// [`Guard::release`] of work that was not done: of the requests that wait with COALESCE the next is granted the
+    /// lock, in place of being told that it is done ([`Lock::once`](crate::Lock::once)). It frees the lock also within
+    /// [`at_least`](crate::Lock::at_least).
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    pub async fn release_failed(self) -> Result<()> {
+        self.end(Work::Failed).await
+    }
+
+    /// Dropped before its end, or with an error, it is tried again in the background.
+    pub(crate) async fn end(&self, work: Work) -> Result<()> {
+        self.set_end(End::Release(work));
+        let released = give_back(&self.hold, &self.family, self.holds, work).await;
+        if let Ok(()) | Err(Error::LockLost) = released {
+            self.set_end(End::Nothing);
+        }
         released
+    }
+
+    fn set_end(&self, end: End) {
+        *self.end.lock().expect("nothing panics while it is locked") = end;
+    }
+
+    /// Hands it on: nothing is given back, and nothing renews it here any more. Whoever has the token makes a guard of
+    /// it by [`Guard::from_token`], within the time of the lease. The lock of a session ends with its connection, so
+    /// that of its only guard ends here.
+    #[must_use = "what is handed on is given back by its token"]
+    pub fn into_token(self) -> Vec<u8> {
+        self.set_end(End::Nothing);
+        if self.hold.holds_only(self.family.mode()) && self.holds() == self.holds {
+            self.hold.end();
+        }
+        self.hold.token.clone()
     }
 
     /// Adds to what is left of the lease, by the server's clock.
@@ -91,10 +143,10 @@ impl Guard {
     /// [`Error::LockLost`], [`Error::Usage`] for a lock without a lease, [`Error::Redis`] when the server could not be
     /// asked for a second.
     pub async fn extend(&self, by: Duration) -> Result<()> {
-        let Some(left) = protocol::time_left(&self.transport(), &self.family, &self.hold.token).await? else {
+        let Some(held) = protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await? else {
             return self.lost_now();
         };
-        let Some(left) = left else { return Err(Error::Usage("a lock without a lease has nothing to extend")) };
+        let Some(left) = held.left else { return Err(Error::Usage("a lock without a lease has nothing to extend")) };
         self.renew(left + by).await
     }
 
@@ -138,10 +190,10 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.is_released {
-            let (hold, family) = (self.hold.clone(), self.family.clone());
-            let work = async move { drop(give_back(&hold, &family).await) };
-            self.hold.connector.background.spawn(&self.hold.runtime, work);
+        if let End::Release(work) = *self.end.lock().expect("nothing panics while it is locked") {
+            let (hold, family, holds) = (self.hold.clone(), self.family.clone(), self.holds);
+            let release = async move { drop(give_back(&hold, &family, holds, work).await) };
+            self.hold.connector.background.spawn(&self.hold.runtime, release);
         }
     }
 }
@@ -157,12 +209,13 @@ impl fmt::Debug for Guard {
 }
 
 /// Gives back what one guard has.
-async fn give_back(hold: &Hold, family: &Family) -> Result<()> {
+async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work) -> Result<()> {
     let mode = family.mode();
     let _turn = hold.turn(mode).await;
-    let left = hold.held(mode).saturating_sub(family.step());
+    let left = hold.held(mode).saturating_sub(holds);
     let is_last = left == 0 && hold.holds_only(mode);
-    let release = Release { holds: left, kept_until: hold.kept_until().filter(|_| is_last), was_lost: hold.is_lost() };
+    let kept_until = hold.kept_until().filter(|_| is_last && work == Work::Done);
+    let release = Release { holds: left, kept_until, work, was_lost: hold.is_lost() };
     if is_last {
         // A renewal that came after the release would find nothing, and call it lost.
         hold.end();

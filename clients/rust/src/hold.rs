@@ -19,6 +19,8 @@ const UNPOISONED: &str = "nothing panics while it is locked";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     pub(crate) fence: u64,
+    /// Of a semaphore that was asked for one.
+    pub(crate) slot: Option<u32>,
     pub(crate) deadline: Option<Instant>,
     /// When the reply came: the grant is no later.
     pub(crate) received: Instant,

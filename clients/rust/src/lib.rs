@@ -11,6 +11,7 @@ mod guard;
 mod hold;
 mod lock;
 mod node;
+mod once;
 mod pause;
 mod protocol;
 mod renewal;
@@ -23,6 +24,7 @@ pub use error::{Error, Result};
 pub use family::Family;
 pub use guard::Guard;
 pub use lock::Lock;
+pub use once::Coalesced;
 pub use redis;
 pub use token::make_token;
 

@@ -7,10 +7,10 @@ use tokio::sync::{watch, Mutex};
 
 use crate::connector::Connector;
 use crate::error::{Error, Result};
-use crate::family::{integer, Family, Lease};
+use crate::family::{integer, Family, Lease, Work};
 use crate::guard::Guard;
-use crate::hold::Hold;
-use crate::protocol::{self, Cleanup, Request, Session, Wait};
+use crate::hold::{Granted, Hold};
+use crate::protocol::{self, Acquired, Cleanup, Coalesce, Ownership, Request, Session, Wait};
 use crate::renewal::{renewal_loop, session_loop};
 use crate::token::make_token;
 use crate::transport::Transport;
@@ -48,6 +48,25 @@ enum Owner {
     New,
     Token(Vec<u8>),
     Of(Arc<Hold>),
+}
+
+/// How an acquire ended.
+pub(crate) enum Taken {
+    Granted(Guard),
+    /// The work was done under the grant with this fence.
+    Done {
+        fence: u64,
+    },
+    NotGranted,
+}
+
+impl Taken {
+    fn guard(self) -> Option<Guard> {
+        match self {
+            Taken::Granted(guard) => Some(guard),
+            Taken::Done { .. } | Taken::NotGranted => None,
+        }
+    }
 }
 
 impl Clone for Lock {
@@ -89,11 +108,12 @@ impl Lock {
     /// host with a clock that differs, does not run it twice. Counted by a monotonic clock from the reply that grants.
     ///
     /// A guard that is dropped leaves it too; of an owner that holds several times the last release does. Nothing is
-    /// left of an acquire that fails or is given up. A process that dies leaves the lock to [`Lock::lease`], shorter or
-    /// longer. An owner with a [`Lock::token`] that acquires again meanwhile is granted what it still holds.
+    /// left of an acquire that fails or is given up, and [`Guard::release_failed`] frees the lock. A process that dies
+    /// leaves it to [`Lock::lease`], shorter or longer.
     ///
     /// [`Lock::replicas`] confirm the grant, not the release: where a failover must not end it early, make the lease
-    /// as long. Not with [`Lock::session`], which ends with its connection, and not without a lease.
+    /// as long. It needs a lease. Not with [`Lock::session`], which ends with its connection, nor with [`Lock::token`]:
+    /// that owner would be granted the lock again.
     pub fn at_least(mut self, time: Duration) -> Lock {
         self.at_least = (time > Duration::ZERO).then_some(time);
         self
@@ -171,9 +191,9 @@ impl Lock {
     /// [`Error::Usage`]; [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what is
     /// not transient.
     pub async fn acquire(&self) -> Result<Guard> {
-        match self.take(Wait::ForEver).await? {
-            Some(guard) => Ok(guard),
-            None => unreachable!("a wait without an end ends with a grant or an error"),
+        match self.take(Wait::ForEver, Coalesce::Off).await? {
+            Taken::Granted(guard) => Ok(guard),
+            Taken::Done { .. } | Taken::NotGranted => unreachable!("it ends with a grant or an error"),
         }
     }
 
@@ -183,9 +203,7 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked in time.
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard>> {
-        let now = Instant::now();
-        // A wait of ages is one for ever.
-        self.take(now.checked_add(wait).map_or(Wait::ForEver, Wait::Until)).await
+        Ok(self.take(Wait::within(wait), Coalesce::Off).await?.guard())
     }
 
     /// Takes the lock if that is possible at once; None: it is held by another.
@@ -193,7 +211,7 @@ impl Lock {
     /// # Errors
     /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked for a second.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.take(Wait::Not).await
+        Ok(self.take(Wait::Not, Coalesce::Off).await?.guard())
     }
 
     /// Whether anybody holds it, or any of its keys.
@@ -207,24 +225,27 @@ impl Lock {
         Ok(integer(&found)? > 0)
     }
 
-    async fn take(&self, wait: Wait) -> Result<Option<Guard>> {
+    pub(crate) async fn take(&self, wait: Wait, coalesce: Coalesce) -> Result<Taken> {
         self.check()?;
+        if coalesce == Coalesce::On {
+            self.check_coalesced()?;
+        }
         match &self.owner {
-            Owner::Of(hold) => self.take_as(hold, wait).await,
+            Owner::Of(hold) => self.take_as(hold, wait, coalesce).await,
             Owner::New if matches!(self.family, Family::Reentrant { .. }) => self.take_again(wait, make_token()).await,
-            Owner::New => self.take_as(&self.new_hold(make_token()), wait).await,
+            Owner::New => self.take_as(&self.new_hold(make_token()), wait, coalesce).await,
             // What one owner holds adds up: a second hold that knows nothing of the first would end it.
             Owner::Token(token) if self.family.counts() => self.take_again(wait, token.clone()).await,
-            Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait).await,
+            Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait, coalesce).await,
         }
     }
 
     /// As the owner that holds it already, or a new one with this token.
-    async fn take_again(&self, wait: Wait, token: Vec<u8>) -> Result<Option<Guard>> {
+    async fn take_again(&self, wait: Wait, token: Vec<u8>) -> Result<Taken> {
         // One at a time: what is held is known when the next one asks.
-        let Some(mut held) = within(wait, self.held.lock()).await else { return Ok(None) };
+        let Some(mut held) = within(wait, self.held.lock()).await else { return Ok(Taken::NotGranted) };
         if let Some(hold) = held.upgrade() {
-            match self.take_as(&hold, wait).await {
+            match self.take_as(&hold, wait, Coalesce::Off).await {
                 // The last guard went meanwhile.
                 Err(Error::LockLost) if hold.is_over() => {}
                 end => return end,
@@ -232,12 +253,12 @@ impl Lock {
         }
         let hold = self.new_hold(token);
         *held = Arc::downgrade(&hold);
-        self.take_as(&hold, wait).await
+        self.take_as(&hold, wait, Coalesce::Off).await
     }
 
-    async fn take_as(&self, hold: &Arc<Hold>, wait: Wait) -> Result<Option<Guard>> {
+    async fn take_as(&self, hold: &Arc<Hold>, wait: Wait, coalesce: Coalesce) -> Result<Taken> {
         let mode = self.family.mode();
-        let Some(_turn) = within(wait, hold.turn(mode)).await else { return Ok(None) };
+        let Some(_turn) = within(wait, hold.turn(mode)).await else { return Ok(Taken::NotGranted) };
         if hold.is_lost() || hold.is_over() {
             return Err(Error::LockLost);
         }
@@ -250,6 +271,7 @@ impl Lock {
             holds: before + self.family.step(),
             lease: self.lease,
             session: if is_new && self.renewal == Renewal::Server { Session::Bound } else { Session::None },
+            coalesce,
         };
         let transport = match (request.session, self.replicas) {
             (Session::Bound, _) => Transport::watched(&self.connector, self.family.key()),
@@ -258,8 +280,9 @@ impl Lock {
         };
         let mut cleanup = Cleanup::of(&self.connector, &request);
         let granted = match protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup).await {
-            Ok(Some(granted)) => granted,
-            Ok(None) => return Ok(None),
+            Ok(Acquired::Granted(granted)) => granted,
+            Ok(Acquired::Done { fence }) => return Ok(Taken::Done { fence }),
+            Ok(Acquired::NotGranted) => return Ok(Taken::NotGranted),
             Err(error) => {
                 cleanup.run(before).await;
                 return Err(error);
@@ -285,7 +308,8 @@ impl Lock {
             self.start_renewal(&hold, transport).await;
         }
         cleanup.disarm();
-        Ok(Some(Guard::new(hold, self.family.clone(), granted.fence)))
+        let guard = Guard::new(hold, self.family.clone(), granted, self.family.step(), coalesce.work_of_none());
+        Ok(Taken::Granted(guard))
     }
 
     async fn start_renewal(&self, hold: &Arc<Hold>, transport: Transport) {
@@ -304,6 +328,14 @@ impl Lock {
         hold.renewed_by(task.abort_handle(), length);
     }
 
+    /// COALESCE is of a mutex that is waited for in the queue and freed by its release.
+    fn check_coalesced(&self) -> Result<()> {
+        match &self.family {
+            Family::Mutex { .. } if self.poll.is_none() && self.at_least.is_none() => Ok(()),
+            _ => Err(Error::Usage("only a mutex coalesces, without mixed and at_least")),
+        }
+    }
+
     fn new_hold(&self, token: Vec<u8>) -> Arc<Hold> {
         Arc::new(Hold::new(self.connector.clone(), token))
     }
@@ -319,6 +351,9 @@ impl Lock {
         if self.at_least.is_some() && (self.renewal == Renewal::Server || self.lease.is_none()) {
             return Err(Error::Usage("at_least leaves the lock to its lease: it needs one, and no session"));
         }
+        if self.at_least.is_some() && matches!(self.owner, Owner::Token(_)) {
+            return Err(Error::Usage("at_least goes without a token: its owner would be granted the lock again"));
+        }
         if self.renewal == Renewal::Server && self.poll.is_some() {
             return Err(Error::Usage("mixed polls, and a session is bound while waiting: use one of them"));
         }
@@ -328,6 +363,58 @@ impl Lock {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Guard {
+    /// A lock that was taken elsewhere, by its token: a job is queued here and done there. The server is asked for it
+    /// at once (LOCK.HELD). The guard gives back all that the token holds: every hold of a reentrant lock, all permits of
+    /// a semaphore. With [`Lock::auto_renew`] it is renewed from here on, with the lease of `lock`.
+    ///
+    /// The guard that took it gives it away by [`Guard::into_token`]; one that is kept is told by its next release,
+    /// renewal or `exec` after this one has released it, and one that is dropped releases it.
+    ///
+    /// ```no_run
+    /// # use redis_lock_client::{Client, Guard, Result};
+    /// # async fn both(client: Client) -> Result<()> {
+    /// let token = client.mutex("report").acquire().await?.into_token();
+    /// // In another process, within the lease:
+    /// let guard = Guard::from_token(&client.mutex("report").auto_renew(), token).await?;
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LockLost`] when the token holds nothing there (any more). [`Error::Usage`] with [`Lock::session`] and
+    /// [`Lock::at_least`], which begin with a grant: a session's lock is taken over by an acquire with its
+    /// [`Lock::token`]. [`Error::Redis`] when the server could not be asked for a second.
+    pub async fn from_token(lock: &Lock, token: impl Into<Vec<u8>>) -> Result<Guard> {
+        lock.check()?;
+        if lock.renewal == Renewal::Server || lock.at_least.is_some() {
+            return Err(Error::Usage("session and at_least begin with a grant: from_token goes without them"));
+        }
+        let (family, hold) = (&lock.family, lock.new_hold(token.into()));
+        let transport = Transport::pooled(&lock.connector, family.key());
+        let asked = Instant::now();
+        let Some(held) = protocol::ask_held(&transport, family, &hold.token).await? else {
+            return Err(Error::LockLost);
+        };
+        let deadline = held.left.map(|left| asked + left);
+        let slot = match family {
+            Family::Slot { .. } => protocol::ask_slot(&transport, family, &hold.token).await?,
+            _ => None,
+        };
+        let granted = Granted { fence: held.fence, slot, deadline, received: Instant::now() };
+        hold.granted(family.mode(), held.holds, granted, None);
+        if lock.renewal == Renewal::Client {
+            // Less may be left than the third of the lease after which the first renewal comes.
+            if protocol::renew(&transport, family, &hold, lock.lease).await? == Ownership::Lost {
+                return Err(Error::LockLost);
+            }
+            lock.start_renewal(&hold, transport).await;
+        }
+        Ok(Guard::new(hold, family.clone(), granted, held.holds, Work::Done))
     }
 }
 

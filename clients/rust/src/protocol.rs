@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::connector::Connector;
 use crate::error::{is_unknown_command, Error, Failure, Result};
-use crate::family::{fence, integer, milliseconds, time_held, Family, Lease};
+use crate::family::{answer, held, integer, milliseconds, slot_of, Answer, Family, Held, Lease, Work};
 use crate::hold::{Granted, Hold};
 use crate::pause::{slice_of, Backoff, Resend};
 use crate::token::random_between;
@@ -39,6 +39,11 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
+    pub(crate) fn within(time: Duration) -> Wait {
+        // A wait of ages is one for ever.
+        Instant::now().checked_add(time).map_or(Wait::ForEver, Wait::Until)
+    }
+
     pub(crate) fn ends(self) -> Option<Instant> {
         match self {
             Wait::Until(ends) => Some(ends),
@@ -61,6 +66,7 @@ pub(crate) struct Request {
     pub(crate) holds: u32,
     pub(crate) lease: Lease,
     pub(crate) session: Session,
+    pub(crate) coalesce: Coalesce,
 }
 
 /// Whether the lock is to be bound to the connection.
@@ -70,11 +76,39 @@ pub(crate) enum Session {
     None,
 }
 
+/// Whether the request is to be answered, too, when the work of the holder is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coalesce {
+    On,
+    Off,
+}
+
+impl Coalesce {
+    /// What a release says that comes without any work.
+    pub(crate) fn work_of_none(self) -> Work {
+        match self {
+            Coalesce::On => Work::Failed,
+            Coalesce::Off => Work::Done,
+        }
+    }
+}
+
+/// How an acquire ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Acquired {
+    Granted(Granted),
+    Done { fence: u64 },
+    NotGranted,
+}
+
 impl Request {
     fn command(&self, block: Option<Duration>) -> Cmd {
         let mut command = self.family.acquire(&self.token, self.holds, self.lease);
         if let Some(block) = block {
             command.arg("BLOCK").arg(milliseconds(block));
+            if self.coalesce == Coalesce::On {
+                command.arg("COALESCE");
+            }
         }
         if self.session == Session::Bound {
             command.arg("SESSION");
@@ -129,7 +163,7 @@ impl Drop for Cleanup {
     }
 }
 
-/// Takes the lock; None: not granted in time. `poll`: ask again so often in place of waiting in the queue, beside
+/// Takes the lock. `poll`: ask again so often in place of waiting in the queue, beside
 /// clients that hold the key as a string.
 pub(crate) async fn acquire(
     transport: &Transport,
@@ -137,7 +171,7 @@ pub(crate) async fn acquire(
     wait: Wait,
     poll: Option<Duration>,
     cleanup: &mut Cleanup,
-) -> Result<Option<Granted>> {
+) -> Result<Acquired> {
     let asking = ask(transport, request, wait, poll, cleanup);
     let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
     // Whatever the last attempt is at: the connection, a reply, the nodes of a cluster.
@@ -153,20 +187,20 @@ async fn ask(
     wait: Wait,
     poll: Option<Duration>,
     cleanup: &mut Cleanup,
-) -> Result<Option<Granted>> {
+) -> Result<Acquired> {
     let waits = poll.is_none() && !matches!(wait, Wait::Not);
     let mut resend = Resend::within(RESEND);
     let mut backoff = Backoff::new();
     loop {
         let was_there = cleanup.is_uncertain;
         cleanup.is_uncertain = true;
-        let granted = match ask_once(transport, request, wait, waits).await {
-            Ok(granted) => granted,
+        let acquired = match ask_once(transport, request, wait, waits).await {
+            Ok(acquired) => acquired,
             Err(failure) => {
                 cleanup.is_uncertain = was_there || failure.may_have_run;
                 match failure.code() {
                     "WRONGTYPE" if poll.is_none() => return Err(wrong_type(transport, request).await),
-                    "WRONGTYPE" | "GRACE" if !waits => None,
+                    "WRONGTYPE" | "GRACE" if !waits => Acquired::NotGranted,
                     _ if !failure.is_transient() => return Err(failure.into()),
                     _ if matches!(wait, Wait::Not) => {
                         if resend.is_over() {
@@ -183,22 +217,25 @@ async fn ask(
                 }
             }
         };
-        if granted.is_some() {
-            return Ok(granted);
+        if let Acquired::Granted(_) = acquired {
+            return Ok(acquired);
         }
         cleanup.is_uncertain = false;
+        if let Acquired::Done { .. } = acquired {
+            return Ok(acquired);
+        }
         backoff = Backoff::new();
         match (wait, poll) {
-            (Wait::Not, _) => return Ok(None),
+            (Wait::Not, _) => return Ok(Acquired::NotGranted),
             (_, Some(poll)) => {
                 // Half to one and a half of it: old and new clients that poll in step would starve each other.
                 let pause = poll.mul_f64(random_between(0.5, 1.5));
                 if wait.ends().is_some_and(|ends| Instant::now() + pause > ends) {
-                    return Ok(None);
+                    return Ok(Acquired::NotGranted);
                 }
                 tokio::time::sleep(pause).await;
             }
-            (_, None) if wait.is_over() => return Ok(None),
+            (_, None) if wait.is_over() => return Ok(Acquired::NotGranted),
             (_, None) => {}
         }
     }
@@ -210,7 +247,7 @@ async fn ask_once(
     request: &Request,
     wait: Wait,
     waits: bool,
-) -> std::result::Result<Option<Granted>, Failure> {
+) -> std::result::Result<Acquired, Failure> {
     let sent = Instant::now();
     let block = waits.then(|| {
         let slice = slice_of(transport.reply_timeout());
@@ -218,19 +255,25 @@ async fn ask_once(
     });
     let time = if waits { ReplyTime::Blocking } else { ReplyTime::Immediate };
     let reply = transport.send(&request.command(block), time, block.map(|block| block + LATE)).await?;
-    let Some(fence) = fence(&reply).map_err(Failure::sent)? else { return Ok(None) };
     let received = Instant::now();
-    let granted = Granted { fence, deadline: request.lease.map(|lease| sent + lease), received };
-    let Some(lease) = request.lease else { return Ok(Some(granted)) };
+    let (fence, slot) = match answer(&reply).map_err(Failure::sent)? {
+        Answer::Granted { fence, slot } => (fence, slot),
+        Answer::Done { fence } => return Ok(Acquired::Done { fence }),
+        Answer::NotGranted => return Ok(Acquired::NotGranted),
+    };
+    let granted = Granted { fence, slot, deadline: request.lease.map(|lease| sent + lease), received };
+    let Some(lease) = request.lease else { return Ok(Acquired::Granted(granted)) };
     // The lease began with the grant, which may be a slice later than the request: where that matters, the server is
     // asked how much is left.
     if received.duration_since(sent) < lease / 10 {
-        return Ok(Some(granted));
+        return Ok(Acquired::Granted(granted));
     }
     let asked = Instant::now();
-    let held = transport.send(&request.family.held(&request.token), ReplyTime::Immediate, Some(LATE)).await?;
-    let left = time_held(&held).map_err(Failure::sent)?;
-    Ok(left.map(|left| Granted { deadline: left.map(|left| asked + left), ..granted }))
+    let reply = transport.send(&request.family.held(&request.token), ReplyTime::Immediate, Some(LATE)).await?;
+    Ok(match held(&reply).map_err(Failure::sent)? {
+        Some(held) => Acquired::Granted(Granted { deadline: held.left.map(|left| asked + left), ..granted }),
+        None => Acquired::NotGranted,
+    })
 }
 
 async fn wrong_type(transport: &Transport, request: &Request) -> Error {
@@ -250,8 +293,9 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
 /// Leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the lease.
 async fn withdraw(connector: Connector, request: Request) {
     let transport = Transport::pooled(&connector, request.family.key());
+    let release = request.family.release(&request.token, request.before, request.coalesce.work_of_none());
     // In this order: a release alone could come just before the grant.
-    for command in [request.family.cancel(&request.token), request.family.release(&request.token, request.before)] {
+    for command in [request.family.cancel(&request.token), release] {
         let mut resend = Resend::behind(request.lease);
         while let Err(failure) = transport.send(&command, ReplyTime::Immediate, Some(CLEANUP)).await {
             if !failure.is_transient() || resend.is_over() {
@@ -294,6 +338,7 @@ pub(crate) struct Release {
     pub(crate) holds: u32,
     /// Until then the lock is left to its lease.
     pub(crate) kept_until: Option<Instant>,
+    pub(crate) work: Work,
     /// The lock was known to be lost before.
     pub(crate) was_lost: bool,
 }
@@ -303,7 +348,7 @@ pub(crate) async fn release(
     transport: &Transport,
     family: &Family,
     token: &[u8],
-    Release { holds, kept_until, was_lost }: Release,
+    Release { holds, kept_until, work, was_lost }: Release,
 ) -> Result<Ownership> {
     let mut resend = Resend::within(RELEASE);
     let mut may_be_done = false;
@@ -313,11 +358,17 @@ pub(crate) async fn release(
         let command = match kept {
             // Rounded up: a lease has whole milliseconds.
             Some(left) => family.renew(token, Some(left + Duration::from_millis(1))),
-            None => family.release(token, holds),
+            None => family.release(token, holds, work),
         };
         let reply = match transport.send(&command, ReplyTime::Immediate, None).await {
             Ok(reply) => reply,
-            Err(failure) if failure.means_lost() => return Ok(Ownership::Lost),
+            Err(failure) if failure.means_lost() => {
+                for command in family.release_each(token) {
+                    // What is not released by that ends with its lease.
+                    let _ = transport.send(&command, ReplyTime::Immediate, Some(CLEANUP)).await;
+                }
+                return Ok(Ownership::Lost);
+            }
             Err(failure) if !failure.is_transient() || resend.is_over() => return Err(failure.into()),
             Err(failure) => {
                 may_be_done |= failure.may_have_run;
@@ -368,13 +419,18 @@ pub(crate) async fn query(transport: &Transport, command: &Cmd) -> std::result::
     }
 }
 
-/// What is left of the lease as the server has it; None: the token does not hold the lock.
-pub(crate) async fn time_left(transport: &Transport, family: &Family, token: &[u8]) -> Result<Option<Lease>> {
+/// What the server says that the token holds; None: nothing.
+pub(crate) async fn ask_held(transport: &Transport, family: &Family, token: &[u8]) -> Result<Option<Held>> {
     match query(transport, &family.held(token)).await {
-        Ok(reply) => Ok(time_held(&reply)?),
+        Ok(reply) => Ok(held(&reply)?),
         Err(failure) if failure.means_lost() => Ok(None),
         Err(failure) => Err(failure.into()),
     }
+}
+
+/// The slot of a semaphore that the token holds; None: none.
+pub(crate) async fn ask_slot(transport: &Transport, family: &Family, token: &[u8]) -> Result<Option<u32>> {
+    Ok(slot_of(&query(transport, &family.all_holders()).await?, token)?)
 }
 
 /// LOCK.EXEC. Sent again only where it surely did not run.
@@ -385,6 +441,13 @@ pub(crate) async fn execute(transport: &Transport, family: &Family, token: &[u8]
         match transport.send(&command, ReplyTime::Immediate, None).await {
             Ok(reply) => return Ok(reply),
             Err(failure) if failure.code() == "NOTHELD" => return Err(Error::LockLost),
+            // Of the lock's own key, or the command's.
+            Err(failure) if failure.code() == "WRONGTYPE" => {
+                return match ask_held(transport, family, token).await? {
+                    Some(_) => Err(Error::Redis(failure.error)),
+                    None => Err(Error::LockLost),
+                };
+            }
             Err(failure) if failure.is_transient() && !failure.may_have_run && !resend.is_over() => {
                 resend.pause().await
             }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_lock_client::{Client, Error};
+use redis_lock_client::{Client, Error, Guard};
 use support::{in_sync, until, Reply, Server};
 
 use crate::tests::proxy::Proxy;
@@ -350,6 +350,74 @@ async fn exec() {
     let error = guard.exec::<()>(redis::cmd("SET").arg("v").arg("lost")).await.unwrap_err();
     assert!(matches!(error, Error::LockLost) && guard.is_lost());
     assert!(server.client().run("GET v").is_bulk("held"));
+}
+
+#[tokio::test]
+async fn slot() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    for protocol in ["resp2", "resp3"] {
+        let client = Client::open(format!("redis://127.0.0.1:{}/?protocol={protocol}", proxy.port)).unwrap();
+        let lock = client.semaphore_slot("s", 3).lease(LONG);
+        let mut guards = Vec::new();
+        for slot in 0..3 {
+            let guard = lock.acquire().await.unwrap();
+            assert_eq!((guard.slot(), guard.holds()), (Some(slot), 1));
+            guards.push(guard);
+        }
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        guards.remove(1).release().await.unwrap();
+        // Its reply is lost: the retry has the slot that the server has given it.
+        let cuts = proxy.done();
+        proxy.cut_reply("SEM.ACQUIRE", 3);
+        let next = lock.acquire().await.unwrap();
+        assert_eq!((next.slot(), proxy.done()), (Some(1), cuts + 1));
+        let slots: Vec<i64> = server.holders("s").iter().map(|holder| holder.get("slot").int()).collect();
+        assert!(slots.len() == 3 && [0, 1, 2].iter().all(|slot| slots.contains(slot)), "{slots:?}");
+        guards.push(next);
+        // A waiter has the slot that is released, and its wait may be cut into slices.
+        let short = client.clone().reply_timeout(Duration::from_millis(600)).semaphore_slot("s", 3).lease(LONG);
+        let waiting = tokio::spawn(async move { short.acquire().await });
+        let asked = server.calls("sem.acquire");
+        eventually("two slices", || server.calls("sem.acquire") >= asked + 2).await;
+        guards.remove(0).release().await.unwrap();
+        let next = waiting.await.unwrap().unwrap();
+        assert_eq!(next.slot(), Some(0));
+        guards.push(next);
+        // It is handed on with the token.
+        let token = guards.pop().unwrap().into_token();
+        let there = Guard::from_token(&lock, token).await.unwrap();
+        assert_eq!(there.slot(), Some(0));
+        there.renew(LONG).await.unwrap();
+        guards.push(there);
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        assert!(server.is_free("s"));
+        let permits = client.semaphore("s", 3).acquire().await.unwrap();
+        assert_eq!(permits.slot(), None);
+        permits.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn from_token() {
+    let server = Server::start();
+    let guard = client_of(server.port()).mutex("k").lease(Duration::from_secs(20)).acquire().await.unwrap();
+    // What the server alone knows is asked at once, so that it is never unknown.
+    let there = client_of(server.port()).mutex("k");
+    let other = Guard::from_token(&there, guard.token()).await.unwrap();
+    assert_eq!((other.fence(), server.calls("lock.held"), other.is_lost()), (guard.fence(), 1, false));
+    assert!(other.is_held().await.unwrap() && other.remaining().unwrap() <= Duration::from_secs(20));
+    other.extend(Duration::from_secs(20)).await.unwrap();
+    assert!(server.client().pttl("k") > 30_000);
+    other.exec::<()>(redis::cmd("SET").arg("v").arg("there")).await.unwrap();
+    assert!(server.client().run("GET v").is_bulk("there"));
+    let token = other.token().to_vec();
+    other.release().await.unwrap();
+    assert!(server.is_free("k"));
+    assert!(matches!(guard.release().await, Err(Error::LockLost)));
+    assert!(matches!(Guard::from_token(&there, token).await, Err(Error::LockLost)));
 }
 
 #[tokio::test]

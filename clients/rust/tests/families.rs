@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use redis_lock_client::Error;
+use redis_lock_client::{Client, Error, Guard};
 use support::{Reply, Server};
 
-use crate::tests::servers::{client_of, eventually, Observed, LONG};
+use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
 
 #[tokio::test]
 async fn a_reentrant_lock_is_free_when_it_was_released_as_often() {
@@ -209,9 +209,11 @@ async fn options_that_make_no_sense_are_refused_before_anything_is_sent() {
         mutex().session().mixed(LONG),
         mutex().session().at_least(LONG),
         mutex().lease(None).at_least(LONG),
+        mutex().token("me").at_least(LONG),
         mutex().as_owner_of(&guard),
         client.semaphore("x", 1).permits(2),
         client.semaphore("x", 0),
+        client.semaphore_slot("x", 0),
         client.semaphore("x", 1).permits(0),
         client.multi_lock(Vec::<String>::new()),
     ];
@@ -268,7 +270,7 @@ async fn renewals_have_the_length_that_was_given_last() {
 }
 
 #[tokio::test]
-async fn a_lock_is_handed_on_by_its_token() {
+async fn an_acquire_with_the_token_that_holds_is_the_same_hold() {
     let server = Server::start();
     let guard = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
     let there = client_of(server.port()).mutex("k").lease(LONG).token(guard.token());
@@ -277,4 +279,112 @@ async fn a_lock_is_handed_on_by_its_token() {
     same.release().await.unwrap();
     assert!(server.is_free("k"));
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
+}
+
+#[tokio::test]
+async fn a_guard_from_a_token_gives_back_all_that_the_token_holds() {
+    let server = Server::start();
+    let (here, there) = (client_of(server.port()), client_of(server.port()));
+    let locks = |client: &Client| {
+        [
+            (client.mutex("k"), 1),
+            (client.reentrant("r"), 2),
+            (client.read_lock("rw"), 2),
+            (client.write_lock("w"), 2),
+            (client.semaphore("s", 5).permits(3), 3),
+            (client.multi_lock(["a", "b"]), 1),
+        ]
+    };
+    for ((taken, _), (used, holds)) in locks(&here).into_iter().zip(locks(&there)) {
+        let guard = taken.clone().lease(LONG).acquire().await.unwrap();
+        if holds == 2 {
+            let again = taken.clone().lease(LONG).as_owner_of(&guard).acquire().await.unwrap();
+            let _ = again.into_token();
+        }
+        let fence = guard.fence();
+        let token = guard.into_token();
+        let other = Guard::from_token(&used, token.clone()).await.unwrap();
+        assert_eq!(
+            (other.fence(), other.holds(), other.token()),
+            (fence, holds, token.as_slice()),
+            "{:?}",
+            taken.family()
+        );
+        let left = other.remaining().unwrap();
+        assert!(left > LONG / 2 && left <= LONG, "{left:?}");
+        other.release().await.unwrap();
+        assert!(!taken.is_locked().await.unwrap(), "{:?}", taken.family());
+        assert!(matches!(Guard::from_token(&used, token).await, Err(Error::LockLost)), "{:?}", taken.family());
+    }
+    assert_eq!(server.client().run("DBSIZE").int(), 0);
+}
+
+#[tokio::test]
+async fn what_is_handed_on_is_renewed_there_and_no_longer_here() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let lease = Duration::from_millis(600);
+    client.mutex("k").acquire().await.unwrap().release().await.unwrap();
+    let idle = tasks();
+    let guard = client.mutex("k").lease(lease).auto_renew().acquire().await.unwrap();
+    let lost = guard.lost();
+    let token = guard.into_token();
+    eventually("no task of a renewal", || tasks() == idle).await;
+    assert!(tokio::time::timeout(Duration::ZERO, lost).await.is_err());
+    let renewals = server.calls("lock.renew");
+    let renewed = client.mutex("k").lease(lease).auto_renew();
+    let guard = Guard::from_token(&renewed, token.clone()).await.unwrap();
+    // With its whole lease, of which little may have been left.
+    assert_eq!(server.calls("lock.renew"), renewals + 1);
+    let age = || server.holders("k")[0].get("age").int();
+    eventually("a hold that outlives its lease", || age() > 1500).await;
+    assert!(!guard.is_lost());
+    // Forgotten, it goes with its lease.
+    let token = guard.into_token();
+    eventually("the lease's end", || server.is_free("k")).await;
+    assert!(matches!(Guard::from_token(&renewed, token).await, Err(Error::LockLost)));
+    for lock in [client.mutex("k").session(), client.mutex("k").at_least(LONG)] {
+        assert!(matches!(Guard::from_token(&lock, "x").await, Err(Error::Usage(_))));
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_became_something_else_is_a_loss_in_every_family() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let mut admin = server.client();
+    let locks = || {
+        [
+            client.mutex("k"),
+            client.reentrant("k"),
+            client.read_lock("k"),
+            client.write_lock("k"),
+            client.semaphore("k", 2),
+            client.multi_lock(["k", "other"]),
+            client.mutex("k").at_least(LONG),
+        ]
+    };
+    // A string, and a lock of another family.
+    let others = ["SET k else", "RWLOCK.ACQUIRE k else READ PERSIST", "SEM.ACQUIRE k else LIMIT 1 PERSIST"];
+    for (lock, other) in locks().into_iter().flat_map(|lock| others.map(|other| (lock.clone(), other))) {
+        for what in ["release", "renew", "extend", "exec", "from_token"] {
+            let mut guard = Some(lock.clone().lease(LONG).acquire().await.unwrap());
+            admin.run("DEL k");
+            assert!(!admin.run(other).is_error());
+            let held = guard.as_ref().unwrap();
+            let told = match what {
+                "release" => guard.take().unwrap().release().await,
+                "renew" => held.renew(LONG).await,
+                "extend" => held.extend(LONG).await,
+                "exec" => held.exec(redis::cmd("SET").arg("v").arg("v")).await,
+                _ => Guard::from_token(&client.lock(lock.family().clone()), held.token()).await.map(drop),
+            };
+            drop(guard);
+            assert!(matches!(told, Err(Error::LockLost)), "{what} {:?} {other}: {told:?}", lock.family());
+            client.settled().await;
+            // What is there stays, and of several keys the rest is given back.
+            assert_eq!(admin.run("DBSIZE").int(), 1, "{what} {:?} {other}", lock.family());
+            admin.run("FLUSHALL");
+        }
+    }
 }

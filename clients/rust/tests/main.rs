@@ -8,6 +8,7 @@ mod connections;
 mod families;
 mod imports;
 mod mixed;
+mod once;
 mod proxy;
 mod readme;
 mod servers;

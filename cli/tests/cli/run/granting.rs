@@ -104,6 +104,22 @@ fn a_semaphore_has_its_limit_of_permits() {
 }
 
 #[test]
+fn with_slot_each_run_has_a_number_that_no_other_one_has() {
+    let server = Server::start();
+    let script = "echo \"slot $REDIS_LOCK_SLOT\"; read _; exit 0";
+    let mut workers: Vec<Runner> = (0..3).map(|_| run(&server, "--limit 3 --slot k", script)).collect();
+    let mut slots: Vec<i32> = workers.iter().map(|worker| worker.printed_id("slot")).collect();
+    let free = slots[1];
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1, 2]);
+    assert_eq!(done(&server, "--no-wait --limit 3 --slot k", "true").code(), Some(1));
+    workers[1].close_stdin();
+    assert_eq!(workers.remove(1).end().code(), Some(0));
+    assert_eq!(done(&server, "--limit 3 --slot k", script).stdout(), format!("slot {free}\n"));
+    assert_eq!(done(&server, "--limit 3 permits", script).stdout(), "slot \n");
+}
+
+#[test]
 fn several_keys_are_taken_all_at_once_or_not_at_all() {
     let server = Server::start();
     let mut client = server.client();

@@ -3,6 +3,7 @@
 mod environment;
 mod granting;
 mod losing;
+mod once;
 mod runner;
 mod shell;
 mod signals;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use faults::proxy::{Proxy, BOTH};
 use faults::sentinels::{Judgement, Sentinels, NAME};
 use faults::Cluster;
 use support::{in_sync, until, Client, Server};
@@ -33,6 +34,36 @@ fn a_server_that_stays_away_is_told_and_the_wait_ends_with_69() {
     let end = runner.end();
     assert_eq!((end.code(), end.stdout()), (Some(69), ""), "{}", end.stderr);
     assert!(end.stderr.contains(&server.port().to_string()), "{}", end.stderr);
+}
+
+/// What a busy machine takes beside the two seconds that the client promises.
+const BUSY: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_wait_over_a_connection_that_falls_silent_ends_within_two_seconds_of_its_time() {
+    let server = Server::start();
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
+    let wait = Duration::from_secs(1);
+    // While it waits, and before its connection is made.
+    for waits_first in [true, false] {
+        let proxy = Proxy::to(server.port()).expect("a proxy");
+        if !waits_first {
+            proxy.stall(&BOTH);
+        }
+        let port = proxy.port().to_string();
+        let began = Instant::now();
+        let runner = Runner::start(command().args(["-p", &port, "run", "--wait", "1s", "k", "--", "echo", "ran"]));
+        if waits_first {
+            until_waiters(&server, "k", 1);
+            proxy.stall(&BOTH);
+        }
+        let end = runner.end();
+        let late = began.elapsed().saturating_sub(wait);
+        assert!(late < Duration::from_secs(2) + BUSY, "{late:?} late, {waits_first}");
+        assert_eq!((end.code(), end.stdout()), (Some(69), ""), "{}", end.stderr);
+        assert!(end.stderr.contains(&format!("no connection to 127.0.0.1:{port}")), "{}", end.stderr);
+        assert!(began.elapsed() >= wait);
+    }
 }
 
 #[test]
