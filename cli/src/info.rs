@@ -39,6 +39,9 @@ struct Holder {
     lease: i64,
     age: u64,
     session: u64,
+    /// Of a semaphore; -1: permits without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slot: Option<i64>,
 }
 
 pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
@@ -120,6 +123,7 @@ impl Holder {
             lease: fields.int("lease")?,
             age: fields.count("age")?,
             session: fields.count("session")?,
+            slot: fields.optional_int("slot")?,
         })
     }
 
@@ -127,7 +131,10 @@ impl Holder {
         let session = if self.session == 0 { "-".to_string() } else { self.session.to_string() };
         [
             self.owner.to_string(),
-            self.mode.clone(),
+            match self.slot {
+                Some(slot @ 0..) => format!("slot {slot}"),
+                _ => self.mode.clone(),
+            },
             self.holds.to_string(),
             self.fence.to_string(),
             human(self.age),

@@ -25,6 +25,11 @@ impl Fields {
         decode(self.take(name)?)
     }
 
+    /// A field that the contract gives only to some, or that an older module does not have.
+    pub fn optional_int(&mut self, name: &str) -> Result<Option<i64>, Error> {
+        self.0.remove(name).map(decode).transpose()
+    }
+
     pub fn count(&mut self, name: &str) -> Result<u64, Error> {
         decode(self.take(name)?)
     }

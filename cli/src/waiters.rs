@@ -24,6 +24,8 @@ struct Waiter {
     addr: Text,
     waited: u64,
     remaining: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coalesce: Option<i64>,
 }
 
 pub async fn waiters(args: WaitersArgs, server: &ConnectionArgs) -> Result<(), Error> {
@@ -48,6 +50,7 @@ impl Waiter {
             addr: fields.text("addr")?,
             waited: fields.count("waited")?,
             remaining: fields.int("remaining")?,
+            coalesce: fields.optional_int("coalesce")?,
         })
     }
 }

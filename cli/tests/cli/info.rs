@@ -59,6 +59,21 @@ fn json_has_the_fields_of_lock_info() {
 }
 
 #[test]
+fn a_slot_of_a_semaphore_is_shown() {
+    let server = Server::start();
+    for owner in ["a SLOT", "b SLOT", "c"] {
+        let words = owner.split_once(' ').map_or((owner, ""), |words| words);
+        server.client().run(&format!("SEM.ACQUIRE s {} LIMIT 3 {}", words.0, words.1)).fence();
+    }
+    let lock = at(&server, "info s --json").json();
+    let slots: Vec<&Value> = lock["holders"].as_array().expect("a list").iter().map(|holder| &holder["slot"]).collect();
+    assert_eq!(slots, [&json!(0), &json!(1), &json!(-1)]);
+    let output = at(&server, "info s");
+    let modes: Vec<&str> = output.rows().iter().skip(9).map(|row| row[1]).collect();
+    assert_eq!(modes, ["slot 0", "slot 1", "permits"]);
+}
+
+#[test]
 fn count_limits_the_holders_but_not_their_number() {
     let server = Server::start();
     let mut client = server.client();

@@ -56,6 +56,12 @@ async fn at_least() {
     let next = client.mutex("k").lease(LONG).acquire().await.unwrap();
     let waited = again.elapsed() + CLOCK;
     assert!(waited >= Duration::from_millis(200), "{waited:?}");
+    // So does one that says that the work failed.
+    for lock in [client.mutex("f"), client.reentrant("f"), client.multi_lock(["f", "g"])] {
+        let (guard, _) = granted(&lock.lease(LONG).at_least(MINUTE)).await;
+        guard.release_failed().await.unwrap();
+        assert!(server.is_free("f") && server.is_free("g"));
+    }
     // It was lost before: told, and the next owner keeps it.
     let fence = next.fence();
     drop(next);
