@@ -125,9 +125,9 @@ impl Guard {
         *self.end.lock().expect("nothing panics while it is locked") = end;
     }
 
-    /// Hands it on: nothing is given back, and nothing renews it here any more. Whoever has the token makes a guard of
-    /// it by [`Guard::from_token`], within the time of the lease. The lock of a session ends with its connection, so
-    /// that of its only guard ends here.
+    /// Hands it on: nothing is given back, and nothing renews it here any more. Another process makes a guard of the
+    /// token by [`Guard::from_token`], within the time of the lease. A session's lock ends with its connection: if this
+    /// is its only guard, here.
     #[must_use = "what is handed on is given back by its token"]
     pub fn into_token(self) -> Vec<u8> {
         self.set_end(End::Nothing);

@@ -1,5 +1,5 @@
-//! Work whose result all callers share: one does it, the others learn that it is done (single-flight, request
-//! coalescing). What must never happen: work that failed or was given up counts as done.
+//! Single-flight (request coalescing): one caller does the work, the others learn that it is done. What must never
+//! happen: work that failed or was given up counts as done.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Lock {
     /// (COALESCE). Look first whether the work is to be done at all, and again when it is granted: another caller may
     /// have done it just before. [`Lock::once`] does all of that.
     ///
-    /// Only of a mutex, and neither with [`Lock::mixed`] nor with [`Lock::at_least`], whose release ends nothing.
+    /// Only of a mutex, and neither with [`Lock::mixed`] nor with [`Lock::at_least`]: its release ends nothing.
     ///
     /// # Errors
     /// As [`Lock::acquire_within`].
@@ -75,7 +75,7 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotMade`] when `wait` was over first; those of `read`, `make` and [`Lock::acquire_coalesced`].
+    /// [`Error::NotMade`] when `wait` was over first; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
     pub async fn once<T, E, Reading, Making>(
         &self,
         wait: Duration,
