@@ -534,3 +534,74 @@ async def test_no_polling(api: Any, server: Server) -> None:
 
     await asyncio.gather(*(passed_on(*each) for each in zip(actors, locks, turns)))
     assert server.calls("lock.renew") == server.calls("exists") == server.calls("lock.held") == 0
+
+
+async def test_at_least(api: Any, server: Server) -> None:
+    client, actor, rival = api.client(server.port), api.actor(), api.actor()
+    # The lease ends later, or sooner: the release leaves what is left of the time.
+    for timeout, at_least in ((60, 1), (1, 60)):
+        lock = api.locks.Lock(client, "k", timeout=timeout, at_least=at_least)
+        began, renewals = time.monotonic(), server.calls("lock.renew")
+        assert await actor.do(lock.acquire)
+        await actor.do(lock.release)
+        assert (at_least - 1) * 1000 - 500 < server.admin.pttl("k") <= at_least * 1000
+        assert await actor.do(lock.locked) and not await actor.do(lock.owned)
+        assert await actor.do(lambda: lock.grant is None and not lock.lost)
+        assert server.calls("lock.renew") == renewals + 1 and server.calls("lock.release") == 0
+        other = api.locks.Lock(client, "k", timeout=60)
+        assert not await rival.do(other.acquire, blocking=False)
+        if at_least == 1:
+            assert await rival.do(other.acquire)
+            # The clock of the server is another one.
+            assert time.monotonic() - began >= at_least - 0.02
+            await rival.do(other.release)
+            server.admin.config_resetstat()
+    server.ask("LOCK.BREAK", "k")
+    # Later a release is a release.
+    lock = api.locks.Lock(client, "k", timeout=60, at_least=0.1)
+    assert await actor.do(lock.acquire)
+    await asyncio.sleep(0.1)
+    await actor.do(lock.release)
+    assert server.info("k") is None and server.calls("lock.release") == 1
+    # And a loss is a loss.
+    lock = api.locks.Lock(client, "k", timeout=60, at_least=60)
+    assert await actor.do(lock.acquire)
+    server.ask("LOCK.BREAK", "k")
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    for named in ({"session": True, "timeout": 1}, {"timeout": None}, {"token": "mine", "timeout": 1}):
+        with pytest.raises(ValueError, match="at_least"):
+            api.locks.Lock(client, "k", at_least=1, **named)
+    with pytest.raises(ValueError, match="at_least"):
+        await actor.do(lock.acquire, token="mine")
+
+
+async def test_from_token(api: Any, server: Server) -> None:
+    client, actor, other = api.client(server.port), api.actor(), api.actor()
+    first = api.locks.Lock(client, "k", timeout=30)
+    assert await actor.do(first.acquire)
+    grant = await actor.do(lambda: first.grant)
+    asked = sum(server.calls(command) for command in ("lock.held", "lock.renew", "lock.release"))
+    lock = api.locks.Lock.from_token(client, "k", grant.token, timeout=60)
+    assert asked == 0 and lock.grant is None and not lock.lost
+    with pytest.raises(LockError, match="owned"):
+        _ = lock.fence
+    assert await other.do(lock.owned)
+    assert lock.fence == grant.fence and 0 < lock.grant.remaining <= 30
+    await other.do(lock.extend, 60, replace_ttl=True)
+    assert lock.grant.remaining > 30 and server.holders("k")[0]["ttl"] > 30_000
+    assert await other.do(lock.exec, "SET", "v", "used")
+    # The hold is the object's, and any line of execution may give it back.
+    await api.actor().do(lock.release)
+    assert server.info("k") is None and lock.grant is None
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(first.release)
+    # A loss that nothing has told yet.
+    for method, args in (("release", ()), ("extend", (1,)), ("reacquire", ()), ("exec", ("GET", "v"))):
+        gone = api.locks.Lock.from_token(client, "k", "gone", timeout=60)
+        with pytest.raises(LockNotOwnedError):
+            await other.do(getattr(gone, method), *args)
+        assert not await other.do(gone.owned)
+    for named in ({"session": True}, {"at_least": 1}):
+        with pytest.raises(ValueError, match="from_token"):
+            api.locks.Lock.from_token(client, "k", "gone", timeout=60, **named)

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from redis.exceptions import LockError, LockNotOwnedError
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from servers import Server, eventually, fields
 
 
@@ -207,3 +207,83 @@ async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Se
     assert server.holders("k")[0]["lease"] == 60_000
     await actor.do(lock.release)
     assert server.info("k") is None and not told
+
+
+async def test_from_token_of_each_family(api: Any, server: Server) -> None:
+    client, here, there = api.client(server.port), api.actor(), api.actor()
+    locks = api.locks
+    semaphore = locks.Semaphore(client, "s", 3, permits=2)
+    taken = (locks.RLock(client, "r"), semaphore, locks.MultiLock(client, ["a", "b"]))
+    for lock in taken:
+        assert await here.do(lock.acquire)
+    r, s, m = [(await here.do(lambda lock=lock: lock.grant)).token for lock in taken]
+    lock = locks.RLock.from_token(client, "r", r)
+    # Once more, of the same owner; each is given back.
+    assert await there.do(lock.acquire) and lock.grant.holds == 2 and server.holders("r")[0]["holds"] == 2
+    for _ in range(2):
+        await there.do(lock.release)
+    permits = locks.Semaphore.from_token(client, "s", s, 3, permits=2)
+    assert await there.do(permits.owned) and permits.grant.holds == 2
+    await there.do(permits.release)
+    await there.do(locks.MultiLock.from_token(client, ["a", "b"], m).release)
+    assert server.admin.dbsize() == 0
+    with pytest.raises(LockNotOwnedError):
+        await there.do(locks.RLock.from_token(client, "r", r).acquire)
+    assert server.admin.dbsize() == 0
+    for mode in ("READ", "WRITE"):
+        rw = locks.RWLock(client, "rw")
+        view = rw.read() if mode == "READ" else rw.write()
+        assert await here.do(view.acquire)
+        token = (await here.do(lambda view=view: view.grant)).token
+        other = locks.RWLock.from_token(client, "rw", token, mode)
+        await there.do((other.read() if mode == "READ" else other.write()).release)
+        assert server.info("rw") is None
+
+
+async def test_a_lock_from_a_token_is_renewed_from_the_first_reacquire_on(api: Any, server: Server) -> None:
+    client, here, there = api.client(server.port), api.actor(), api.actor()
+    told: Any = []
+    first = api.locks.Lock(client, "k", timeout=60)
+    assert await here.do(first.acquire)
+    token = (await here.do(lambda: first.grant)).token
+    lock = api.locks.Lock.from_token(client, "k", token, timeout=0.9, auto_renew=True, on_lost=told.append)
+    await there.do(lock.reacquire)
+    await eventually(lambda: server.calls("lock.renew") >= 4, "renewals for longer than the lease")
+    assert lock.grant.remaining <= 0.9 and not lock.lost
+    server.ask("LOCK.BREAK", "k")
+    await eventually(lambda: told, "the callback")
+    assert lock.lost and [grant.fence for grant in told] == [await here.do(lambda: first.fence)]
+    with pytest.raises(LockNotOwnedError):
+        await there.do(lock.release)
+
+
+@pytest.mark.parametrize("became", ["a", "b"])
+async def test_several_locks_of_which_one_became_something_else(api: Any, server: Server, became: str) -> None:
+    client, actor = api.client(server.port), api.actor()
+    both = api.locks.MultiLock(client, ["a", "b"], timeout=30)
+    for method, args in (("extend", (1,)), ("reacquire", ()), ("release", ())):
+        assert await actor.do(both.acquire)
+        server.admin.set(became, "else")
+        with pytest.raises(LockNotOwnedError):
+            await actor.do(getattr(both, method), *args)
+        if method != "release":
+            with pytest.raises(LockNotOwnedError):
+                await actor.do(both.release)
+        # The other one is given back: nothing else would free it before its lease is over.
+        assert server.admin.keys() == [became]
+        server.admin.delete(became)
+
+
+async def test_exec_under_a_key_that_became_something_else_tells_the_loss(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=30)
+    assert await actor.do(lock.acquire)
+    server.admin.set("v", "text")
+    # The command's own trouble is no loss.
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await actor.do(lock.exec, "LPUSH", "v", "x")
+    assert not await actor.do(lambda: lock.lost)
+    server.admin.set("k", "else")
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.exec, "SET", "v", "lost")
+    assert await actor.do(lambda: lock.lost) and server.admin.get("v") == "text"

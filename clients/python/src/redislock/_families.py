@@ -43,6 +43,10 @@ class Family:
         """Whether a release found what it was to release."""
         return int(reply) >= 0
 
+    def release_each(self, token: bytes) -> Sequence[Command]:
+        """What gives the other keys back where one has become something else: then the release changed nothing."""
+        return ()
+
     def held(self, token: bytes) -> Command:
         return ("LOCK.HELD", self.key, token)
 
@@ -134,6 +138,9 @@ class MultiMutex(Family):
 
     def renew(self, token: bytes, lease: Lease) -> Command:
         return ("MLOCK.RENEW", len(self.names), *self.names, token, *lease.arguments())
+
+    def release_each(self, token: bytes) -> Sequence[Command]:
+        return [("LOCK.RELEASE", name, token) for name in self.names]
 
     def was_held(self, reply: Any) -> bool:
         return int(reply) == len(self.names)

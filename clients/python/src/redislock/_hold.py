@@ -23,6 +23,8 @@ class Granted:
     fence: int
     holds: int
     deadline: Optional[float]
+    # When the reply was here: the grant is not later.
+    granted_at: float
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Grant:
     `fence` grows with every grant: give it to whatever the lock protects, which refuses older ones.
     `holds` is how often the lock was taken and not given back, or the permits of a semaphore.
     `expires` is when the lease ends, in seconds of `time.monotonic()`; infinity: never.
+
+    `on_lost` may be given a fence of 0: of a lock made by `from_token`, which has not asked the server for it yet.
     """
 
     fence: int
@@ -59,7 +63,9 @@ class Hold:
         self.session_transport: Any = None
         self._new_event = new_event
         self._event: Any = None
+        # 0: not known, of a token that was granted elsewhere.
         self.fence = 0
+        self.granted_at: Optional[float] = None
         self.deadline: Optional[float] = None
         self.holds: Dict[str, int] = {}
         self.background: List[Background] = []
@@ -96,7 +102,8 @@ class Hold:
                 self._event.set()
 
     def granted(self, granted: Granted, mode: str) -> None:
-        self.fence = granted.fence
+        if self.fence != granted.fence:
+            self.fence, self.granted_at = granted.fence, granted.granted_at
         self.holds[mode] = granted.holds
         self.extend(granted.deadline)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type
 from . import _protocol as protocol
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant
 from ._hold import Grant, Granted, Hold
+from ._protocol import Release
 from ._steps import Cleanup, Close, Command, Spawn, Steps
 from ._tokens import make_token
 from .errors import LockError, LockNotOwnedError, named
@@ -28,6 +29,8 @@ Name = Union[str, bytes, memoryview]
 DEFAULT_LEASE_S = 30.0
 OnLost = Callable[[Grant], Any]
 E = TypeVar("E", bound=LockError)
+L = TypeVar("L", bound="LockBase")
+TOKEN_AND_AT_LEAST = "at_least takes no token: its owner would be granted the lock again in that time"
 
 
 class ThreadLocal(threading.local):
@@ -68,6 +71,9 @@ class Options(TypedDict, total=False):
     """Milliseconds for that. 1000"""
     token: Optional[Token]
     """The owner, in place of a new one for each hold; 1 to 1,024 bytes. None"""
+    at_least: Optional[Number]
+    """Held for so many seconds from the grant on: a release before that leaves the lock to a lease that ends then.
+    Needs a timeout; not with session, nor with token: the owner that holds would be granted it again. None"""
 
 
 class LockBase:
@@ -101,6 +107,7 @@ class LockBase:
         replica_timeout: int = 1000,
         mixed: bool = False,
         token: Optional[Token] = None,
+        at_least: Optional[Number] = None,
     ) -> None:
         # As in redis-py, a lease of 0 is none.
         if not timeout and (session or auto_renew):
@@ -109,6 +116,10 @@ class LockBase:
             raise ValueError("with session the server renews: leave auto_renew out")
         if mixed and session:
             raise ValueError("mixed polls, and a session is bound while waiting: use one of them")
+        if at_least is not None and (session or not timeout):
+            raise ValueError("at_least needs a timeout and no session: a release leaves the lock to a lease")
+        if at_least is not None and token is not None:
+            raise ValueError(TOKEN_AND_AT_LEAST)
         self.redis = redis
         self.name = name
         self.family = family
@@ -125,7 +136,28 @@ class LockBase:
         self.replica_timeout = replica_timeout
         self.mixed = mixed
         self.owner = token
+        self.at_least = at_least
         self.local = self._new_local() if self.thread_local else Shared()
+
+    @classmethod
+    def from_token(cls: Type[L], redis: Any, name: Any, token: Token, *args: Any, **options: Any) -> L:
+        """A lock that was taken elsewhere, by another object or process, to be used and released here.
+
+        `args` and `options` are those of the class, without `session` and `at_least`; the hold belongs to the object,
+        unless `thread_local` says otherwise. Nothing is sent, so that nothing is known of the lease: until `owned`,
+        `extend` or `reacquire` have asked the server, `grant` is None and `lost` false. `auto_renew` and `on_lost`
+        begin with the first `extend` or `reacquire`. The first `release` gives back all that the token holds here.
+        """
+        lock = cls(redis, name, *args, **{"thread_local": False, **options})
+        lock._take_over(token)
+        return lock
+
+    def _take_over(self, token: Token) -> None:
+        if self.session or self.at_least is not None:
+            raise ValueError("from_token goes without session and at_least, which begin with the grant")
+        hold = Hold(self._encoded(token), self._lease(), self._new_event)
+        hold.holds[self.family.mode] = self._add
+        self.local.hold, self.local.token = hold, hold.token
 
     # The driver's.
 
@@ -142,14 +174,18 @@ class LockBase:
 
     @property
     def grant(self) -> Optional[Grant]:
-        """What is held: fence, token, holds, time left; None: nothing."""
+        """What is held: fence, token, holds, time left; None: nothing, or by a token of which nothing was asked yet."""
         hold: Optional[Hold] = self.local.hold
-        return None if hold is None or not hold.holds.get(self.family.mode) else hold.grant(self.family.mode)
+        if hold is None or not hold.fence or not hold.holds.get(self.family.mode):
+            return None
+        return hold.grant(self.family.mode)
 
     @property
     def fence(self) -> int:
-        """The fencing token of the grant. Raises LockError when nothing is held."""
+        """The fencing token of the grant. Raises LockError when there is none."""
         grant = self.grant
+        if grant is None and self.local.hold is not None:
+            raise self._error(LockError, "Cannot tell the fence of a token before owned() has asked for it")
         if grant is None:
             raise self._error(LockError, "Cannot tell the fence of an unlocked lock")
         return grant.fence
@@ -173,6 +209,10 @@ class LockBase:
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
+        if hold is not None and not hold.fence and (yield from self._asked(hold)) is None:
+            yield from self._lost_while(hold, "acquire")
+        if token is not None and self.at_least is not None:
+            raise ValueError(TOKEN_AND_AT_LEAST)
         nested = hold is not None
         if hold is None:
             given = token if token is not None else self.owner
@@ -208,7 +248,7 @@ class LockBase:
         """Make the grant this line of execution's hold, or give it back."""
         try:
             if request.before and granted.fence != hold.fence:
-                given_back = protocol.give_back(pooled, self.family, request.token, 0, request.lease)
+                given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
                 yield Cleanup(given_back, protocol.CLEANUP_S)
                 yield from protocol.lose(hold, self.on_lost)
                 raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
@@ -251,10 +291,14 @@ class LockBase:
     def _renewing(self, hold: Hold, lease: Lease, doing: str) -> Steps[None]:
         """Renew by hand. The length is that of the later renewals, which begin anew: a shorter one cannot wait for
         a third of the old one."""
+        # A hold of a token that was put into `local` by hand ends with this call.
+        kept = self.local.hold is hold
+        if kept and not hold.fence and (yield from self._asked(hold)) is None:
+            yield from self._lost_while(hold, doing)
         if not (yield from protocol.renew(self._transport(), self.family, hold, lease)):
             yield from self._lost_while(hold, doing)
         hold.lease = lease
-        if hold.background:
+        if kept:
             hold.stop_background()
             yield from self._start_background(hold)
 
@@ -265,11 +309,14 @@ class LockBase:
             raise self._error(LockError, f"Cannot release {drop} holds: {before} are held")
         left = max(0, before - drop)
         last = not left and not any(holds for mode, holds in hold.holds.items() if mode != self.family.mode)
+        ending = Release(self.family, token, left)
         if last:
             hold.ended = True
             hold.stop_background()
+            if self.at_least is not None and hold.granted_at is not None:
+                ending.kept_until = hold.granted_at + self.at_least
         try:
-            was_held = yield from protocol.release(self._transport(), self.family, hold, left)
+            was_held = yield from protocol.release(self._transport(), ending, hold)
         except GeneratorExit:
             raise
         except Exception:
@@ -279,8 +326,7 @@ class LockBase:
             raise
         except BaseException:
             yield from self._released(hold, left, last)
-            given_back = protocol.give_back(self._transport(), self.family, hold.token, left, hold.lease)
-            yield Cleanup(given_back, protocol.CLEANUP_S)
+            yield Cleanup(protocol.give_back(self._transport(), ending, hold.lease), protocol.CLEANUP_S)
             raise
         yield from self._released(hold, left, last or not was_held)
         if not was_held:
@@ -302,13 +348,13 @@ class LockBase:
         token, hold = self._held("Cannot extend an unlocked lock")
         if self.timeout is None:
             raise self._error(LockError, "Cannot extend a lock with no timeout")
-        transport = self._transport()
         ms = int(additional_time * 1000)
         if not replace_ttl:
-            left_ms = yield from protocol.held(transport, self.family, token, str(self.name))
-            if left_ms is None or left_ms < 0:
+            held = yield from self._asked(hold)
+            if held is None or held.left_ms < 0:
                 yield from self._lost_while(hold, "extend")
-            ms += left_ms or 0
+            else:
+                ms += held.left_ms
         yield from self._renewing(hold, Lease(ms), "extend")
         return True
 
@@ -333,11 +379,10 @@ class LockBase:
         return bool((yield from protocol.query(self._transport(), self.family.exists(), str(self.name))))
 
     def _owned(self) -> Steps[bool]:
-        token: Optional[bytes] = self.local.token
-        if token is None:
+        if self.local.token is None:
             return False
-        left_ms = yield from protocol.held(self._transport(), self.family, token, str(self.name))
-        return left_ms is not None
+        _, hold = self._held("")
+        return (yield from self._asked(hold)) is not None
 
     def _exiting(self, drop: int) -> Steps[None]:
         try:
@@ -351,6 +396,14 @@ class LockBase:
         return self._error(LockError, "Unable to acquire lock within the time specified")
 
     # Helpers.
+
+    def _asked(self, hold: Hold) -> Steps[Optional[protocol.Held]]:
+        """What the server says of the hold, None: lost. It is all that is known of a token from elsewhere."""
+        held = yield from protocol.held(self._transport(), self.family, hold.token, str(self.name))
+        if held is not None and not hold.fence:
+            hold.fence = held.fence
+            hold.extend(held.deadline)
+        return held
 
     def _lost_while(self, hold: Hold, doing: str) -> Steps[None]:
         yield from protocol.lose(hold, self.on_lost)
@@ -412,6 +465,7 @@ class MutexBase(LockBase):
         replica_timeout: int = 1000,
         mixed: bool = False,
         token: Optional[Token] = None,
+        at_least: Optional[Number] = None,
     ) -> None:
         super().__init__(
             redis,
@@ -430,6 +484,7 @@ class MutexBase(LockBase):
             replica_timeout=replica_timeout,
             mixed=mixed,
             token=token,
+            at_least=at_least,
         )
 
 

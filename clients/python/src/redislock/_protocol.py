@@ -10,8 +10,8 @@ import logging
 import math
 import random
 import weakref
-from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from dataclasses import dataclass, replace
+from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 from ._families import Family, Lease
 from ._hold import Grant, Granted, Hold, clock
@@ -57,7 +57,29 @@ class Request:
     def granted(self, reply: Any, sent: float) -> Optional[Granted]:
         if reply is None:
             return None
-        return Granted(int(reply[1]), int(reply[2]) if len(reply) > 2 else 1, _deadline(sent, self.lease))
+        holds = int(reply[2]) if len(reply) > 2 else 1
+        return Granted(int(reply[1]), holds, _deadline(sent, self.lease), clock())
+
+
+@dataclass
+class Release:
+    """What ends a hold: given back down to `holds`, or left to a lease that ends at `kept_until`."""
+
+    family: Family
+    token: bytes
+    holds: int
+    kept_until: Optional[float] = None
+
+    def command(self) -> Tuple[Command, Callable[[Any], bool]]:
+        """What to send now, and how to read from its reply whether the token held the lock."""
+        left_s = 0.0 if self.kept_until is None else self.kept_until - clock()
+        if left_s > 0:
+            return self.family.renew(self.token, Lease(math.ceil(left_s * 1000))), _is_renewed
+        return self.family.release(self.token, self.holds), self.family.was_held
+
+
+def _is_renewed(reply: Any) -> bool:
+    return int(reply) == 1
 
 
 class Backoff:
@@ -183,7 +205,7 @@ def _with_deadline(transport: Any, request: Request, granted: Granted, sent: flo
     if held is None:
         return None
     left_ms = int(held[2])
-    return Granted(granted.fence, granted.holds, None if left_ms < 0 else asked + left_ms / 1000)
+    return replace(granted, deadline=None if left_ms < 0 else asked + left_ms / 1000)
 
 
 def slice_of(socket_timeout_s: Optional[float]) -> float:
@@ -208,24 +230,33 @@ def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
 def withdraw(transport: Any, request: Request) -> Steps[None]:
     """Leave neither a queued request nor a hold of it behind."""
     # In this order: a release alone could come just before the grant.
-    yield from _sent(transport, request.family.cancel(request.token), request.lease)
-    yield from give_back(transport, request.family, request.token, request.before, request.lease)
+    yield from _sent(transport, _always(request.family.cancel(request.token)), request.lease)
+    yield from give_back(transport, Release(request.family, request.token, request.before), request.lease)
 
 
-def give_back(transport: Any, family: Family, token: bytes, holds: int, lease: Lease) -> Steps[None]:
-    """Give back down to `holds`, whatever the server says to that."""
-    yield from _sent(transport, family.release(token, holds), lease)
+def give_back(transport: Any, release: Release, lease: Lease) -> Steps[None]:
+    """End the hold, whatever the server says to that."""
+    yield from _sent(transport, lambda: release.command()[0], lease)
 
 
-def _sent(transport: Any, command: Command, lease: Lease) -> Steps[None]:
+def _give_back_each(transport: Any, release: Release, lease: Lease) -> Steps[None]:
+    for command in release.family.release_each(release.token):
+        yield from _sent(transport, _always(command), lease)
+
+
+def _always(command: Command) -> Callable[[], Command]:
+    return lambda: command
+
+
+def _sent(transport: Any, command: Callable[[], Command], lease: Lease) -> Steps[None]:
     resend = Resend(math.inf if lease.ms is None else lease.ms / 1000, last_s=1.0)
     while True:
         try:
-            yield Send(transport, command, CONNECT_S, connect_s=CONNECT_S)
+            yield Send(transport, command(), CONNECT_S, connect_s=CONNECT_S)
             return
         except REDIS_ERRORS as error:
             if not is_transient(error) or resend.expired():
-                logger.debug("%s: not sent: %r", command[:2], error)
+                logger.debug("%s: not sent: %r", command()[:2], error)
                 return
         yield resend.pause()
 
@@ -245,16 +276,19 @@ def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Ste
             raise named(NotReplicatedError, message, name)
 
 
-def release(transport: Any, family: Family, hold: Hold, holds: int) -> Steps[bool]:
-    """Give back down to `holds`; False: it was lost before. A release whose reply was lost is sent again."""
+def release(transport: Any, ending: Release, hold: Hold) -> Steps[bool]:
+    """End the hold; False: it was lost before. A release whose reply was lost is sent again."""
     was_lost = hold.lost
     resend = Resend(RELEASE_S)
     may_be_done = False
     while True:
+        command, was_held = ending.command()
         try:
-            reply = yield Send(transport, family.release(hold.token, holds), REPLY_MARGIN_S)
+            reply = yield Send(transport, command, REPLY_MARGIN_S)
         except REDIS_ERRORS as error:
             if means_lost(error):
+                if ending.family.release_each(ending.token):
+                    yield Cleanup(_give_back_each(transport, ending, hold.lease), CLEANUP_S)
                 return False
             if not is_transient(error) or resend.expired():
                 raise translated(error, "") from error
@@ -262,7 +296,7 @@ def release(transport: Any, family: Family, hold: Hold, holds: int) -> Steps[boo
             yield resend.pause()
             continue
         # The release whose reply was lost found the lock, unless the lease was over by then.
-        return family.was_held(reply) or (may_be_done and not was_lost)
+        return was_held(reply) or (may_be_done and not was_lost)
 
 
 def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
@@ -279,7 +313,7 @@ def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[boo
                 raise translated(error, "") from error
             yield resend.pause()
             continue
-        if int(reply) != 1:
+        if not _is_renewed(reply):
             return False
         hold.extend(_deadline(sent, lease))
         return True
@@ -297,15 +331,27 @@ def query(transport: Any, command: Command, name: str) -> Steps[Any]:
             yield resend.pause()
 
 
-def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optional[int]]:
-    """Milliseconds left, -1: no deadline, None: the token does not hold the lock."""
+class Held(NamedTuple):
+    """What the server says of a hold. `left_ms`: -1: no deadline."""
+
+    fence: int
+    left_ms: int
+    deadline: Optional[float]
+
+
+def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optional[Held]]:
+    """None: the token does not hold the lock."""
+    asked = clock()
     try:
         reply = yield from query(transport, family.held(token), name)
     except REDIS_ERRORS as error:
         if means_lost(error):
             return None
         raise
-    return None if reply is None else int(reply[2])
+    if reply is None:
+        return None
+    left_ms = int(reply[2])
+    return Held(int(reply[0]), left_ms, None if left_ms < 0 else asked + left_ms / 1000)
 
 
 def execute(transport: Any, family: Family, token: bytes, name: str, command: Command) -> Steps[Any]:
@@ -317,7 +363,11 @@ def execute(transport: Any, family: Family, token: bytes, name: str, command: Co
         try:
             return (yield Send(transport, ("LOCK.EXEC", family.key, token, *command), reply_to=reply_to))
         except REDIS_ERRORS as error:
-            if code(error) == "NOTHELD":
+            lost = code(error) == "NOTHELD"
+            if code(error) == "WRONGTYPE":
+                # Of the lock's key, or of the command's own.
+                lost = (yield from held(transport, family, token, name)) is None
+            if lost:
                 message = "The lock is no longer owned, so the command did not run"
                 raise named(LockNotOwnedError, message, name) from error
             if not is_transient(error) or may_have_run(error) or resend.expired():

@@ -79,7 +79,7 @@ def may_have_run(error: BaseException) -> bool:
 
 
 def means_lost(error: BaseException) -> bool:
-    """Whether a reply to release, renew or exec says that the lock is no longer ours."""
+    """Whether a reply to release, renew or held says that the lock is no longer ours."""
     return code(error) in ("WRONGTYPE", "WRONGKIND", "NOTHELD")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar
 
 from .._locks import (
     DEFAULT_LEASE_S,
@@ -167,6 +167,21 @@ class RWLock:
         self._read = View(redis, name, "READ", timeout, **options)
         self._write = View(redis, name, "WRITE", timeout, **options)
         self._write.local = self._read.local
+
+    @classmethod
+    def from_token(
+        cls,
+        redis: Any,
+        name: Name,
+        token: Token,
+        mode: Literal["READ", "WRITE"],
+        timeout: Optional[Number] = DEFAULT_LEASE_S,
+        **options: Any,
+    ) -> RWLock:
+        """A lock of which the token holds that mode: its `read()` or `write()` is as of `Lock.from_token`."""
+        lock = cls(redis, name, timeout, **{"thread_local": False, **options})
+        (lock._read if mode == "READ" else lock._write)._take_over(token)
+        return lock
 
     def read(self) -> View:
         return self._read

@@ -1,0 +1,173 @@
+"""`at_least`: a lock that is held for so many seconds from its grant on, however soon it is released."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import pytest
+import redislock.asyncio
+from apis import AsyncioApi
+from redis.exceptions import LockNotOwnedError
+from redislock import NotReplicatedError
+from redislock._families import Mutex
+from redislock._hold import clock
+from redislock._protocol import Release
+from servers import Proxy, Server, eventually
+from test_conformance import background
+
+
+async def test_renewals_end_with_the_release_and_the_end_of_the_rest_is_no_loss(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    told: Any = []
+    lock = api.locks.Lock(client, "k", timeout=0.6, at_least=1.5, auto_renew=True, on_lost=told.append)
+    assert await actor.do(lock.acquire)
+    await eventually(lambda: server.calls("lock.renew") >= 2, "renewals")
+    await actor.do(lock.release)
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+    renewals = server.calls("lock.renew")
+    await eventually(lambda: server.info("k") is None, "the end of the rest")
+    assert server.calls("lock.renew") == renewals and server.calls("lock.release") == 0
+    assert not told and not await actor.do(lambda: lock.lost)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_with_leaves_the_lock_held_however_it_is_left(api: Any, server: Server, fails: bool) -> None:
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=60, at_least=30)
+
+    class Broken(Exception):
+        pass
+
+    def body() -> None:
+        if fails:
+            raise Broken
+
+    with contextlib.suppress(Broken):
+        if api.name == "sync":
+            with lock:
+                body()
+        else:
+            async with lock:
+                body()
+    assert lock.grant is None and 0 < server.holders("k")[0]["ttl"] <= 30_000
+
+
+async def test_of_a_reentrant_lock_only_the_last_release_keeps_it(api: Any, server: Server) -> None:
+    client, actor, rival = api.client(server.port), api.actor(), api.actor()
+    lock = api.locks.RLock(client, "r", timeout=60, at_least=30)
+    for _ in range(2):
+        assert await actor.do(lock.acquire)
+    await actor.do(lock.release)
+    assert server.holders("r")[0]["holds"] == 1 and server.calls("rlock.renew") == 0
+    await actor.do(lock.release)
+    assert server.calls("rlock.renew") == 1 and server.holders("r")[0]["ttl"] <= 30_000
+    # Who released it is out, like everybody else.
+    for each in (actor, rival):
+        assert not await each.do(lock.acquire, blocking=False)
+
+
+async def test_of_a_read_write_lock_the_last_release_of_both_modes_keeps_it(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.RWLock(client, "rw", timeout=60, at_least=30)
+    assert await actor.do(lock.write().acquire) and await actor.do(lock.read().acquire)
+    await actor.do(lock.write().release)
+    (reader,) = server.holders("rw")
+    assert reader["mode"] == "read" and server.calls("rwlock.renew") == 0
+    await actor.do(lock.read().release)
+    assert server.calls("rwlock.renew") == 1 and server.holders("rw")[0]["ttl"] <= 30_000
+
+
+async def test_of_a_semaphore_the_permits_of_the_last_release_stay_out(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    semaphore = api.locks.Semaphore(client, "s", 3, timeout=60, permits=3, at_least=30)
+    assert await actor.do(semaphore.acquire)
+    await actor.do(semaphore.release, 1)
+    assert server.holders("s")[0]["holds"] == 2
+    await actor.do(semaphore.release, 2)
+    (holder,) = server.holders("s")
+    assert holder["holds"] == 2 and holder["ttl"] <= 30_000
+
+
+async def test_several_locks_stay_held_together(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    both = api.locks.MultiLock(client, ["a", "b"], timeout=60, at_least=30)
+    assert await actor.do(both.acquire)
+    await actor.do(both.release)
+    assert all(0 < server.admin.pttl(key) <= 30_000 for key in ("a", "b"))
+
+
+async def test_a_lost_reply_is_asked_for_again(api: Any, server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=60, at_least=30)
+        assert await actor.do(lock.acquire)
+        proxy.cut_reply(b"LOCK.RENEW")
+        await actor.do(lock.release)
+        assert proxy.cuts == 1 and server.calls("lock.renew") == 2 and server.holders("k")[0]["ttl"] <= 30_000
+
+
+def test_a_release_that_is_sent_again_late_is_a_release() -> None:
+    renewal, _ = Release(Mutex("k"), b"t", 0, kept_until=clock() + 60).command()
+    assert renewal[:4] == ("LOCK.RENEW", "k", b"t", "PX") and 59_000 < int(str(renewal[4])) <= 60_000
+    assert Release(Mutex("k"), b"t", 0, kept_until=clock()).command()[0] == ("LOCK.RELEASE", "k", b"t")
+
+
+async def test_a_release_that_is_cancelled_keeps_the_lock_all_the_same(server: Server) -> None:
+    api = AsyncioApi()
+    try:
+        async with Proxy(server.port) as proxy:
+            lock = redislock.asyncio.Lock(api.client(proxy.port), "k", timeout=600, at_least=60)
+            assert await lock.acquire()
+            proxy.silence()
+            releasing = asyncio.ensure_future(lock.release())
+            await asyncio.sleep(0.05)
+            releasing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await releasing
+            assert server.holders("k")[0]["ttl"] > 60_000
+            proxy.speak()
+            await eventually(lambda: server.holders("k")[0]["ttl"] <= 60_000, "the shorter lease")
+            await eventually(lambda: background(api) == 0, "no task left")
+            assert server.calls("lock.release") == 0
+    finally:
+        await api.end()
+
+
+async def test_an_acquire_that_fails_or_is_cancelled_keeps_nothing(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=60, at_least=30, replicas=1, replica_timeout=10)
+    with pytest.raises(NotReplicatedError):
+        await actor.do(lock.acquire)
+    await eventually(lambda: server.info("k") is None, "the release")
+    if api.name == "asyncio":
+        async with Proxy(server.port) as proxy:
+            proxy.hold_reply(b"LOCK.ACQUIRE")
+            waiting = asyncio.ensure_future(api.locks.Lock(api.client(proxy.port), "k", 60, at_least=30).acquire())
+            await eventually(lambda: proxy.held, "a grant that was not delivered")
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await eventually(lambda: server.info("k") is None, "the release")
+
+
+async def test_the_owner_itself_waits_for_the_rest(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=60, at_least=0.5)
+    began = time.monotonic()
+    for rounds in (0, 1, 2):
+        assert await actor.do(lock.acquire)
+        assert time.monotonic() - began >= rounds * 0.5 - 0.02
+        await actor.do(lock.release)
+
+
+async def test_a_release_after_the_lease_ended_is_told_though_the_time_is_not_over(api: Any, server: Server) -> None:
+    client, actor, rival = api.client(server.port), api.actor(), api.actor()
+    lock, other = (api.locks.Lock(client, "k", timeout=timeout, at_least=60) for timeout in (0.2, 60))
+    assert await actor.do(lock.acquire)
+    # What the lease of a holder that died would do: it does not last for at_least.
+    assert await rival.do(other.acquire)
+    with pytest.raises(LockNotOwnedError):
+        await actor.do(lock.release)
+    assert server.holders("k")[0]["owner"].encode() == (await rival.do(lambda: other.grant)).token
