@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from redis.exceptions import LockError, LockNotOwnedError, NoPermissionError, ResponseError
-from servers import Cluster, Proxy, Server, eventually
+from servers import Cluster, Proxy, Server, eventually, until
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -563,6 +563,11 @@ async def test_at_least(api: Any, server: Server) -> None:
     await asyncio.sleep(0.1)
     await actor.do(lock.release)
     assert server.info("k") is None and server.calls("lock.release") == 1
+    # So is one behind work that failed.
+    lock = api.locks.Lock(client, "k", timeout=60, at_least=60)
+    assert await actor.do(lock.acquire)
+    await actor.do(lock.release, failed=True)
+    assert server.info("k") is None
     # And a loss is a loss.
     lock = api.locks.Lock(client, "k", timeout=60, at_least=60)
     assert await actor.do(lock.acquire)
@@ -605,3 +610,303 @@ async def test_from_token(api: Any, server: Server) -> None:
     for named in ({"session": True}, {"at_least": 1}):
         with pytest.raises(ValueError, match="from_token"):
             api.locks.Lock.from_token(client, "k", "gone", timeout=60, **named)
+
+
+async def test_slot(api: Any, server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actors = api.client(proxy.port), [api.actor() for _ in range(4)]
+        gpus = [api.locks.Semaphore(client, "gpus", 3, timeout=60, slot=True) for _ in actors]
+        for place, (actor, gpu) in enumerate(zip(actors[:3], gpus)):
+            assert await actor.do(gpu.acquire)
+            assert await actor.do(lambda: (gpu.slot, gpu.grant.slot, gpu.grant.holds)) == (place, place, 1)
+        assert [holder["slot"] for holder in server.holders("gpus")] == [0, 1, 2]
+        waiting = actors[3].start(gpus[3].acquire, blocking_timeout=60)
+        await eventually(lambda: server.waiters("gpus"), "a waiter")
+        await actors[1].do(gpus[1].release)
+        assert await waiting and await actors[3].do(lambda: gpus[3].slot) == 1
+        await actors[3].do(gpus[3].extend, 10)
+        assert await actors[3].do(lambda: gpus[3].slot) == 1
+        await actors[0].do(gpus[0].release)
+        # A retry has the slot that the lost reply told.
+        proxy.cut_reply(b"SEM.ACQUIRE", 3)
+        assert await actors[1].do(gpus[1].acquire)
+        assert proxy.cuts == 1 and await actors[1].do(lambda: gpus[1].slot) == 0
+        assert sorted(holder["slot"] for holder in server.holders("gpus")) == [0, 1, 2]
+        with pytest.raises(LockError, match="second slot"):
+            await actors[1].do(gpus[1].acquire)
+        for actor, gpu in zip(actors[1:], gpus[1:]):
+            await actor.do(gpu.release)
+            with pytest.raises(LockError, match="slot"):
+                await actor.do(lambda gpu=gpu: gpu.slot)
+        assert server.info("gpus") is None
+        with pytest.raises(ValueError, match="one permit"):
+            api.locks.Semaphore(client, "gpus", 3, permits=2, slot=True)
+
+
+async def test_coalesce(api: Any, server: Server) -> None:
+    client, holder, callers, plain = api.client(server.port), api.actor(), [api.actor(), api.actor()], api.actor()
+    # A free lock is granted as ever, waiting or not.
+    for named in ({}, {"blocking": False}):
+        lock = api.locks.Lock(client, "k", timeout=60)
+        assert await holder.do(lock.acquire, coalesce=True, **named) is True
+        locks = [api.locks.Lock(client, "k", timeout=60) for _ in callers]
+        assert await callers[0].do(locks[0].acquire, blocking_timeout=0.1, coalesce=True) is False
+        if named:
+            assert await callers[0].do(locks[0].acquire, blocking=False, coalesce=True) is False
+            break
+        await holder.do(lock.release)
+    fence = await holder.do(lambda: lock.fence)
+    # Who waits without it keeps its place, and is granted the lock.
+    other = api.locks.Lock(client, "k", timeout=60)
+    granted = plain.start(other.acquire)
+    await eventually(lambda: len(server.waiters("k")) == 1, "one waiter")
+    answers = [actor.start(each.acquire, coalesce=True) for actor, each in zip(callers, locks)]
+    await eventually(lambda: len(server.waiters("k")) == 3, "three waiters")
+    await holder.do(lock.release)
+    for answer, actor, each in zip(answers, callers, locks):
+        done = await answer
+        assert done == api.locks.Done(fence) and not done
+        with pytest.raises(LockError):
+            await actor.do(each.release)
+    assert await granted is True
+    # What failed was not done: the first is granted the lock, the other one waits on.
+    first = callers[0].start(locks[0].acquire, coalesce=True)
+    await eventually(lambda: len(server.waiters("k")) == 1, "one waiter")
+    second = callers[1].start(locks[1].acquire, coalesce=True)
+    await eventually(lambda: len(server.waiters("k")) == 2, "two waiters")
+    await plain.do(other.release, failed=True)
+    assert await first is True and len(server.waiters("k")) == 1
+    fence = await callers[0].do(lambda: locks[0].fence)
+    await callers[0].do(locks[0].release)
+    assert await second == api.locks.Done(fence) and server.info("k") is None
+    for named in ({"mixed": True}, {"at_least": 1}):
+        with pytest.raises(ValueError, match="coalesce"):
+            await holder.do(api.locks.Lock(client, "k", timeout=60, **named).acquire, coalesce=True)
+
+
+class Value:
+    """A value in the server that `make` makes, once `ready` is true; `read` and `make` are as the client wants them."""
+
+    def __init__(self, api: Any, server: Server, made: str = "made", ready: Any = lambda: True) -> None:
+        self._server, self._made, self._ready = server, made, ready
+        # A pool of redis-py refuses the 101st connection.
+        self._one_at_a_time = threading.Lock()
+        self.makers = 0
+        self.error: Any = None
+        self.read = self._read if api.name == "sync" else self._read_async
+        self.make = self._make if api.name == "sync" else self._make_async
+
+    def _read(self) -> Any:
+        with self._one_at_a_time:
+            return self._server.admin.get("value")
+
+    async def _read_async(self) -> Any:
+        return self._read()
+
+    def read_now(self) -> Any:
+        return self._read()
+
+    def _make(self) -> Any:
+        self.makers += 1
+        until(self._ready, "what the maker waits for")
+        return self._stored()
+
+    async def _make_async(self) -> Any:
+        self.makers += 1
+        await eventually(self._ready, "what the maker waits for")
+        return self._stored()
+
+    def _stored(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        self._server.admin.set("value", self._made, nx=True)
+        return self._made
+
+
+def coalesced(server: Server) -> int:
+    """How many requests were answered "done"."""
+    found: Any = server.admin.info("lock")
+    return int(found["lock_coalesced"])
+
+
+def waiting(server: Server, count: int) -> bool:
+    found = server.info("fill")
+    return found is not None and found["waiters"] == count
+
+
+async def test_once(api: Any, server: Server) -> None:
+    client, callers = api.client(server.port), [api.actor() for _ in range(1000)]
+    value, told_done = Value(api, server, ready=lambda: waiting(server, 999)), coalesced(server)
+    made = [actor.start(api.locks.once, client, "fill", value.read, value.make) for actor in callers]
+    assert await asyncio.gather(*made) == ["made"] * 1000
+    # The release told all of them: the lock was granted once, and was not handed from one to the next.
+    assert value.makers == 1 and server.info("fill") is None and coalesced(server) == told_done + 999
+    assert server.calls("lock.release") == 1
+    # What is there is read, and nothing is asked of the lock.
+    asked = server.calls("lock.acquire")
+    assert await callers[0].do(api.locks.once, client, "fill", value.read, value.make) == "made"
+    assert value.makers == 1 and server.calls("lock.acquire") == asked
+    # As a decorator; the arguments are those of the call.
+    read, make = (value._read, value._make) if api.name == "sync" else (value._read_async, value._make_async)
+
+    def name(number: int) -> str:
+        return f"fill:{number}"
+
+    if api.name == "sync":
+
+        @api.locks.single_flight(client, name, lambda number: read())
+        def report(number: int) -> Any:
+            return make()
+
+    else:
+
+        @api.locks.single_flight(client, name, lambda number: read())
+        async def report(number: int) -> Any:
+            return await make()
+
+    server.admin.delete("value")
+    value._ready = lambda: server.info("fill:7") is not None
+    assert await callers[0].do(report, 7) == "made" and value.makers == 2 and server.info("fill:7") is None
+    assert await callers[0].do(report, number=7) == "made" and value.makers == 2
+
+
+async def test_once_in_time(api: Any, server: Server) -> None:
+    client, holder, caller = api.client(server.port), api.actor(), api.actor()
+    value = Value(api, server)
+    lock = api.locks.Lock(client, "fill", timeout=60)
+    assert await holder.do(lock.acquire)
+    for seconds in (0, 0.3):
+        began = time.monotonic()
+        with pytest.raises(api.locks.NotMadeError, match="another caller holds the lock 'fill'"):
+            await caller.do(api.locks.once, client, "fill", value.read, value.make, blocking_timeout=seconds)
+        assert time.monotonic() - began >= seconds and not value.makers
+    # It was released, and nothing is there: asked again, in the time that is left.
+    made = caller.start(api.locks.once, client, "fill", value.read, value.make, blocking_timeout=60)
+    await eventually(lambda: waiting(server, 1), "a waiter")
+    await holder.do(lock.release)
+    assert await made == "made" and value.makers == 1 and server.info("fill") is None
+    with pytest.raises(ValueError, match="timeout"):
+        await caller.do(api.locks.once, client, "fill", value.read, value.make, timeout=0)
+
+
+async def test_once_maker_is_slow(api: Any, server: Server) -> None:
+    client, callers = api.client(server.port), [api.actor(), api.actor()]
+    slow = Value(api, server, ready=lambda: server.calls("lock.renew") >= 4)
+    other = Value(api, server, "made again")
+    first = callers[0].start(api.locks.once, client, "fill", slow.read, slow.make, timeout=0.9)
+    await eventually(lambda: slow.makers, "a maker")
+    second = callers[1].start(api.locks.once, client, "fill", other.read, other.make, timeout=0.9)
+    assert await first == await second == "made" and not other.makers
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+    assert server.info("fill") is None
+
+
+async def test_once_maker_fails(api: Any, server: Server) -> None:
+    client, callers = api.client(server.port), [api.actor() for _ in range(3)]
+    failing = Value(api, server, ready=lambda: waiting(server, 2))
+    failing.error = ZeroDivisionError("of the maker")
+    value = Value(api, server, ready=lambda: waiting(server, 1))
+    told_done = coalesced(server)
+    first = callers[0].start(api.locks.once, client, "fill", failing.read, failing.make)
+    await eventually(lambda: failing.makers, "a maker")
+    others = [actor.start(api.locks.once, client, "fill", value.read, value.make) for actor in callers[1:]]
+    with pytest.raises(ZeroDivisionError, match="of the maker"):
+        await first
+    assert await asyncio.gather(*others) == ["made", "made"] and value.makers == 1
+    # Nobody was told that the failed one had made it.
+    assert coalesced(server) == told_done + 1
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+    assert server.info("fill") is None
+
+
+MAKES_A_VALUE = """
+import asyncio, signal, sys, time, redis, redis.asyncio, redislock, redislock.asyncio
+signal.signal(signal.SIGINT, signal.default_int_handler)
+port, timeout = int(sys.argv[2]), float(sys.argv[3])
+
+def make():
+    print("makes", flush=True)
+    time.sleep(600)
+
+async def make_async():
+    print("makes", flush=True)
+    await asyncio.sleep(600)
+
+async def nothing():
+    return None
+
+async def main():
+    await redislock.asyncio.once(redis.asyncio.Redis(port=port), "fill", nothing, make_async, timeout=timeout)
+
+try:
+    if sys.argv[1] == "sync":
+        redislock.once(redis.Redis(port=port), "fill", lambda: None, make, timeout=timeout)
+    else:
+        asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.read()
+"""
+
+
+async def start_making(api: Any, server: Server, timeout: float) -> Any:
+    """A process that makes the value, until something ends it."""
+    words = [sys.executable, "-c", MAKES_A_VALUE, api.name, str(server.port), str(timeout)]
+    process = await asyncio.create_subprocess_exec(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None and await process.stdout.readline() == b"makes\n"
+    return process
+
+
+async def test_once_maker_is_cancelled(api: Any, server: Server) -> None:
+    process = await start_making(api, server, 60)
+    try:
+        value = Value(api, server)
+        client, caller = api.client(server.port), api.actor()
+        made = caller.start(api.locks.once, client, "fill", value.read, value.make)
+        await eventually(lambda: waiting(server, 1), "a waiter")
+        told_done = coalesced(server)
+        process.send_signal(signal.SIGINT)
+        assert await process.stdout.readline() == b"interrupted\n"
+        # The process lives on, and the lease is far from over.
+        assert await made == "made" and process.returncode is None and coalesced(server) == told_done
+    finally:
+        process.kill()
+        await process.wait()
+    if api.name == "asyncio":
+        server.admin.delete("value")
+        slow, value = Value(api, server, ready=lambda: False), Value(api, server)
+        task = asyncio.ensure_future(api.locks.once(client, "fill", slow.read, slow.make, timeout=60))
+        await eventually(lambda: slow.makers, "a maker")
+        made = caller.start(api.locks.once, client, "fill", value.read, value.make)
+        await eventually(lambda: waiting(server, 1), "a waiter")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await made == "made" and server.info("fill") is None
+
+
+async def test_once_maker_dies(api: Any, server: Server) -> None:
+    process = await start_making(api, server, 1)
+    value = Value(api, server)
+    client, caller = api.client(server.port), api.actor()
+    made = caller.start(api.locks.once, client, "fill", value.read, value.make)
+    await eventually(lambda: waiting(server, 1), "a waiter")
+    process.kill()
+    await process.wait()
+    assert await made == "made" and value.makers == 1 and server.info("fill") is None
+
+
+async def test_once_maker_loses_its_lock(api: Any, server: Server, caplog: Any) -> None:
+    client, callers = api.client(server.port), [api.actor(), api.actor()]
+    told: Any = []
+    slow, other = Value(api, server, "first", ready=lambda: other.read_now() is not None), Value(api, server, "second")
+    first = callers[0].start(api.locks.once, client, "fill", slow.read, slow.make, timeout=60, on_lost=told.append)
+    await eventually(lambda: slow.makers, "a maker")
+    fence = server.holders("fill")[0]["fence"]
+    second = callers[1].start(api.locks.once, client, "fill", other.read, other.make)
+    await eventually(lambda: waiting(server, 1), "a waiter")
+    server.ask("LOCK.BREAK", "fill")
+    assert await first == await second == "second" and slow.makers == other.makers == 1
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+    assert [grant.fence for grant in told] == [fence] and "the lock was lost while the work was done" in caplog.text
+    assert server.info("fill") is None

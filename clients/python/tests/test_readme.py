@@ -19,8 +19,13 @@ PROGRAMS = [
 ]
 
 
-def test_there_are_three() -> None:
-    assert [document for document, _ in PROGRAMS] == ["README.md"] + ["clients/python/README.md"] * 2
+WAIT = [program for _, program in PROGRAMS if "single_flight" not in program]
+SINGLE_FLIGHTS = [program for _, program in PROGRAMS if "single_flight" in program]
+
+
+def test_there_are_four() -> None:
+    assert [document for document, _ in PROGRAMS] == ["README.md"] + ["clients/python/README.md"] * 3
+    assert (len(WAIT), len(SINGLE_FLIGHTS)) == (3, 1)
 
 
 @pytest.mark.parametrize("program", [program for _, program in PROGRAMS])
@@ -32,7 +37,7 @@ def test_it_is_typed_strictly(program: str, tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize("program", [program for _, program in PROGRAMS])
+@pytest.mark.parametrize("program", WAIT)
 def test_it_waits_for_its_turn_holds_the_lock_and_releases_it(server: Server, program: str) -> None:
     here = program.replace("Redis()", f"Redis(port={server.port})")
     assert here != program, "it connects to the default port"
@@ -49,3 +54,19 @@ def test_it_waits_for_its_turn_holds_the_lock_and_releases_it(server: Server, pr
     assert running.returncode == 0
     assert re.fullmatch(r".* fence \d+\n", printed) and int(printed.split()[-1]) > fence, printed
     assert server.info("report") is None
+
+
+@pytest.mark.parametrize("program", SINGLE_FLIGHTS)
+def test_it_makes_the_value_once_and_reads_it_then(server: Server, program: str) -> None:
+    here = program.replace("Redis()", f"Redis(port={server.port})")
+    server.ask("LOCK.ACQUIRE", "fill:report", "somebody", "PX", 60_000)
+    running = [subprocess.Popen([sys.executable, "-c", here], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        until(lambda: len(server.waiters("fill:report")) == 3, "three waiters")
+        assert server.ask("LOCK.RELEASE", "fill:report", "somebody", "FAILED") == 1
+        assert [each.communicate(timeout=60)[0] for each in running] == ["b'a slow query'\n"] * 3
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
+    assert server.calls("set") == 1 and server.info("fill:report") is None

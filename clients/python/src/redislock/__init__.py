@@ -8,9 +8,10 @@
 `redislock.asyncio` is the same for `redis.asyncio`.
 """
 
-from ._hold import Grant
+from ._hold import Done, Grant
 from ._sync._client import Redis
 from ._sync._locks import Lock, MultiLock, RLock, RWLock, Semaphore
+from ._sync._once import once, single_flight
 from ._tokens import make_token
 from .errors import (
     DeadlockError,
@@ -18,6 +19,7 @@ from .errors import (
     LockNotOwnedError,
     MaxWaitersError,
     ModuleNotLoadedError,
+    NotMadeError,
     NotReplicatedError,
     WaitCancelledError,
     WrongKindError,
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DeadlockError",
+    "Done",
     "Grant",
     "Lock",
     "LockError",
@@ -35,6 +38,7 @@ __all__ = [
     "MaxWaitersError",
     "ModuleNotLoadedError",
     "MultiLock",
+    "NotMadeError",
     "NotReplicatedError",
     "RLock",
     "RWLock",
@@ -44,4 +48,6 @@ __all__ = [
     "WrongKindError",
     "WrongTypeError",
     "make_token",
+    "once",
+    "single_flight",
 ]

@@ -25,6 +25,8 @@ class Family:
     mode = ""
     counts = False
     """Whether holds add up: then a hold belongs to a line of execution, and is taken again inside it."""
+    is_slot = False
+    """Whether an owner holds one permit, and the reply tells which."""
 
     @property
     def key(self) -> Argument:
@@ -34,6 +36,10 @@ class Family:
         raise NotImplementedError
 
     def release(self, token: bytes, holds: int) -> Command:
+        raise NotImplementedError
+
+    def release_failed(self, token: bytes) -> Command:
+        """As release; who waits with COALESCE is not told that the work was done."""
         raise NotImplementedError
 
     def renew(self, token: bytes, lease: Lease) -> Command:
@@ -66,6 +72,9 @@ class Mutex(Family):
 
     def release(self, token: bytes, holds: int) -> Command:
         return ("LOCK.RELEASE", self.key, token)
+
+    def release_failed(self, token: bytes) -> Command:
+        return ("LOCK.RELEASE", self.key, token, "FAILED")
 
     def renew(self, token: bytes, lease: Lease) -> Command:
         return ("LOCK.RENEW", self.key, token, *lease.arguments())
@@ -115,13 +124,23 @@ class Permits(Family):
         self.limit = limit
 
     def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
-        return ("SEM.ACQUIRE", self.key, token, "LIMIT", self.limit, "HOLDS", holds, *lease.arguments())
+        return ("SEM.ACQUIRE", self.key, token, "LIMIT", self.limit, *self.asked_for(holds), *lease.arguments())
+
+    def asked_for(self, holds: int) -> Command:
+        return ("HOLDS", holds)
 
     def release(self, token: bytes, holds: int) -> Command:
         return ("SEM.RELEASE", self.key, token, "HOLDS", holds)
 
     def renew(self, token: bytes, lease: Lease) -> Command:
         return ("SEM.RENEW", self.key, token, *lease.arguments())
+
+
+class Slot(Permits):
+    is_slot = True
+
+    def asked_for(self, holds: int) -> Command:
+        return ("SLOT",)
 
 
 class MultiMutex(Family):

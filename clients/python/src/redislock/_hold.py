@@ -25,6 +25,17 @@ class Granted:
     deadline: Optional[float]
     # When the reply was here: the grant is not later.
     granted_at: float
+    slot: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Done:
+    """Not granted, because the work was done: by the hold with this fence. False, as whatever is not granted."""
+
+    fence: int
+
+    def __bool__(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class Grant:
     `fence` grows with every grant: give it to whatever the lock protects, which refuses older ones.
     `holds` is how often the lock was taken and not given back, or the permits of a semaphore.
     `expires` is when the lease ends, in seconds of `time.monotonic()`; infinity: never.
+    `slot` is which of a semaphore's permits it is, from 0 up to its limit, of a semaphore made with `slot=True`.
 
     `on_lost` may be given a fence of 0: of a lock made by `from_token`, which has not asked the server for it yet.
     """
@@ -42,6 +54,7 @@ class Grant:
     token: bytes
     holds: int
     expires: float
+    slot: Optional[int] = None
 
     @property
     def remaining(self) -> float:
@@ -66,6 +79,7 @@ class Hold:
         # 0: not known, of a token that was granted elsewhere.
         self.fence = 0
         self.granted_at: Optional[float] = None
+        self.slot: Optional[int] = None
         self.deadline: Optional[float] = None
         self.holds: Dict[str, int] = {}
         self.background: List[Background] = []
@@ -105,6 +119,7 @@ class Hold:
         if self.fence != granted.fence:
             self.fence, self.granted_at = granted.fence, granted.granted_at
         self.holds[mode] = granted.holds
+        self.slot = granted.slot
         self.extend(granted.deadline)
 
     def extend(self, deadline: Optional[float]) -> None:
@@ -116,6 +131,11 @@ class Hold:
         self.stop_background()
         self._wake()
 
+    @property
+    def told(self) -> bool:
+        """Whether the loss was told, by `on_lost` where there is one."""
+        return self._lost
+
     def stop_background(self) -> None:
         background, self.background = self.background, []
         for each in background:
@@ -125,4 +145,4 @@ class Hold:
         """What is held of one mode, None: of all."""
         expires = math.inf if self.deadline is None else self.deadline
         holds = sum(self.holds.values()) if mode is None else self.holds.get(mode, 0)
-        return Grant(self.fence, self.token, holds, expires)
+        return Grant(self.fence, self.token, holds, expires, self.slot)

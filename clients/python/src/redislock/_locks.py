@@ -11,10 +11,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type, TypedDict, TypeVar, Union
 
 from . import _protocol as protocol
-from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant
-from ._hold import Grant, Granted, Hold
+from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
+from ._hold import Done, Grant, Granted, Hold
 from ._protocol import Release
-from ._steps import Cleanup, Close, Command, Spawn, Steps
+from ._steps import Cleanup, Close, Command, Notify, Spawn, Steps
 from ._tokens import make_token
 from .errors import LockError, LockNotOwnedError, named
 
@@ -205,7 +205,10 @@ class LockBase:
         blocking_timeout: Optional[Number],
         sleep: Optional[Number],
         token: Optional[Token],
-    ) -> Steps[bool]:
+        coalesce: bool = False,
+    ) -> Steps[Union[bool, Done]]:
+        if coalesce and (self.mixed or self.at_least is not None):
+            raise ValueError("coalesce goes without mixed, which polls, and at_least, whose release tells nobody")
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
@@ -218,8 +221,11 @@ class LockBase:
             given = token if token is not None else self.owner
             hold = Hold(make_token() if given is None else self._encoded(given), self._lease(), self._new_event)
         before = hold.holds.get(self.family.mode, 0)
+        if self.family.is_slot and (before or add != 1):
+            raise self._error(LockError, "Cannot take a second slot: an owner holds one, use another object")
+        session = self.session and not nested
         request = protocol.Request(
-            self.family, str(self.name), hold.token, before, before + add, self._lease(), self.session and not nested
+            self.family, str(self.name), hold.token, before, before + add, self._lease(), session, coalesce
         )
         own = request.session or self.replicas > 0
         pooled = self._transport()
@@ -228,9 +234,9 @@ class LockBase:
         poll_s = float(self.sleep if sleep is None else sleep) if self.mixed else None
         kept = False
         try:
-            granted = yield from protocol.acquire(transport, pooled, request, wait_s, poll_s)
-            if granted is not None:
-                yield from self._accept(hold, request, granted, transport, pooled)
+            answer = yield from protocol.acquire(transport, pooled, request, wait_s, poll_s)
+            if isinstance(answer, Granted):
+                yield from self._accept(hold, request, answer, transport, pooled)
                 kept = request.session
         except GeneratorExit:
             raise
@@ -240,7 +246,7 @@ class LockBase:
             raise
         if own and not kept:
             yield Close(transport)
-        return granted is not None
+        return answer if isinstance(answer, Done) else answer is not None
 
     def _accept(
         self, hold: Hold, request: protocol.Request, granted: Granted, transport: Any, pooled: Any
@@ -302,18 +308,18 @@ class LockBase:
             hold.stop_background()
             yield from self._start_background(hold)
 
-    def _releasing(self, drop: int) -> Steps[None]:
+    def _releasing(self, drop: int, failed: bool = False) -> Steps[None]:
         token, hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
         before = hold.holds.get(self.family.mode, 0)
         if self.family.counts and drop > before:
             raise self._error(LockError, f"Cannot release {drop} holds: {before} are held")
         left = max(0, before - drop)
         last = not left and not any(holds for mode, holds in hold.holds.items() if mode != self.family.mode)
-        ending = Release(self.family, token, left)
+        ending = Release(self.family, token, left, failed=failed)
         if last:
             hold.ended = True
             hold.stop_background()
-            if self.at_least is not None and hold.granted_at is not None:
+            if self.at_least is not None and hold.granted_at is not None and not failed:
                 ending.kept_until = hold.granted_at + self.at_least
         try:
             was_held = yield from protocol.release(self._transport(), ending, hold)
@@ -343,6 +349,26 @@ class LockBase:
             self.local.hold = self.local.token = None
         if hold.session_transport is not None:
             yield Close(hold.session_transport)
+
+    def _releasing_done(self) -> Steps[bool]:
+        """Release where a loss is no error of the caller's; False: it was lost, which the log and `on_lost` tell."""
+        hold: Hold = self.local.hold
+        grant = hold.grant()
+        try:
+            yield from self._releasing(1)
+        except LockNotOwnedError:
+            logger.warning("%s: the lock was lost while the work was done: somebody else may have done it too", self.name)
+            if self.on_lost is not None and not hold.told:
+                yield Notify(self.on_lost, grant)
+            return False
+        return True
+
+    def _releasing_failed(self) -> Steps[None]:
+        """Release behind an error, which the caller gets whatever becomes of this."""
+        hold: Hold = self.local.hold
+        yield from self._forget(hold)
+        given_back = protocol.give_back(self._transport(), Release(self.family, hold.token, 0, failed=True), hold.lease)
+        yield Cleanup(given_back, protocol.CLEANUP_S)
 
     def _extending(self, additional_time: Number, replace_ttl: bool) -> Steps[bool]:
         token, hold = self._held("Cannot extend an unlocked lock")
@@ -498,7 +524,10 @@ class ReentrantBase(LockBase):
 
 
 class SemaphoreBase(LockBase):
-    """At most `limit` permits are out at once; each acquire takes `permits` of them."""
+    """At most `limit` permits are out at once; each acquire takes `permits` of them.
+
+    `slot`: each holder has one permit, and `slot` tells which: the smallest number from 0 that no other holder has.
+    """
 
     def __init__(
         self,
@@ -508,13 +537,24 @@ class SemaphoreBase(LockBase):
         timeout: Optional[Number] = DEFAULT_LEASE_S,
         *,
         permits: int = 1,
+        slot: bool = False,
         **options: Unpack[Options],
     ) -> None:
         if not 1 <= permits <= limit:
             raise ValueError("permits must be from 1 to limit")
-        super().__init__(redis, name, Permits(name, limit), timeout, **options)
+        if slot and permits != 1:
+            raise ValueError("a slot is one permit")
+        super().__init__(redis, name, Slot(name, limit) if slot else Permits(name, limit), timeout, **options)
         self.limit = limit
         self._add = permits
+
+    @property
+    def slot(self) -> int:
+        """Which of the permits is held, from 0. Raises LockError when none is, or it was not taken by its slot."""
+        grant = self.grant
+        if grant is None or grant.slot is None:
+            raise self._error(LockError, "Cannot tell the slot: none is held by this object")
+        return grant.slot
 
 
 class MultiBase(LockBase):

@@ -11,10 +11,10 @@ import math
 import random
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
 from ._families import Family, Lease
-from ._hold import Grant, Granted, Hold, clock
+from ._hold import Done, Grant, Granted, Hold, clock
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
 from ._steps import Cleanup, Command, Notify, Pause, Send, Steps
 from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
@@ -36,6 +36,10 @@ RELEASE_S = 10.0
 CLEANUP_S = 1.0
 
 
+# None: not granted.
+Answer = Union[Granted, Done, None]
+
+
 @dataclass
 class Request:
     """One acquire, the same bytes in each retry. `holds`: what the owner holds of this mode once it is granted."""
@@ -47,34 +51,44 @@ class Request:
     holds: int
     lease: Lease
     session: bool
+    coalesce: bool = False
 
     def command(self, block_ms: Optional[int]) -> Command:
         command = self.family.acquire(self.token, self.holds, self.lease)
         if block_ms is not None:
             command += ("BLOCK", block_ms)
+            if self.coalesce:
+                command += ("COALESCE",)
         return command + ("SESSION",) if self.session else command
 
-    def granted(self, reply: Any, sent: float) -> Optional[Granted]:
+    def answer(self, reply: Any, sent: float) -> Answer:
         if reply is None:
             return None
+        if reply[0] is None:
+            return Done(int(reply[1]))
         holds = int(reply[2]) if len(reply) > 2 else 1
-        return Granted(int(reply[1]), holds, _deadline(sent, self.lease), clock())
+        slot = int(reply[3]) if len(reply) > 3 else None
+        return Granted(int(reply[1]), holds, _deadline(sent, self.lease), clock(), slot)
 
 
 @dataclass
 class Release:
-    """What ends a hold: given back down to `holds`, or left to a lease that ends at `kept_until`."""
+    """What ends a hold: given back down to `holds`, or left to a lease that ends at `kept_until`. `failed`: what the
+    lock was taken for was not done."""
 
     family: Family
     token: bytes
     holds: int
     kept_until: Optional[float] = None
+    failed: bool = False
 
     def command(self) -> Tuple[Command, Callable[[Any], bool]]:
         """What to send now, and how to read from its reply whether the token held the lock."""
         left_s = 0.0 if self.kept_until is None else self.kept_until - clock()
         if left_s > 0:
             return self.family.renew(self.token, Lease(math.ceil(left_s * 1000))), _is_renewed
+        if self.failed:
+            return self.family.release_failed(self.token), self.family.was_held
         return self.family.release(self.token, self.holds), self.family.was_held
 
 
@@ -119,7 +133,7 @@ class Resend:
 
 def acquire(
     transport: Any, pooled: Any, request: Request, wait_s: Optional[float], poll_s: Optional[float]
-) -> Steps[Optional[Granted]]:
+) -> Steps[Answer]:
     """Take the lock; None: not granted in time.
 
     `wait_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: ask again so often in place of waiting in
@@ -135,7 +149,7 @@ def acquire(
     try:
         while True:
             try:
-                granted = yield from _ask(transport, request, ends, waits, has_failed)
+                answer = yield from _ask(transport, request, ends, waits, has_failed)
                 unanswered = has_failed = False
             except REDIS_ERRORS as error:
                 unanswered = unanswered or may_have_run(error)
@@ -143,7 +157,7 @@ def acquire(
                 if code(error) == "WRONGTYPE" and poll_s is None:
                     raise (yield from _wrong_type(transport, request)) from error
                 if code(error) in ("WRONGTYPE", "GRACE") and not waits:
-                    granted = None
+                    answer = None
                 elif not is_transient(error):
                     raise translated(error, request.name) from error
                 elif resend.expired() if wait_s == 0 else ends is not None and clock() >= ends:
@@ -152,8 +166,8 @@ def acquire(
                     logger.debug("%s: asking again after %r", request.name, error)
                     yield resend.pause() if wait_s == 0 else Pause(backoff.next(ends))
                     continue
-            if granted is not None or wait_s == 0:
-                return granted
+            if answer is not None or wait_s == 0:
+                return answer
             backoff = Backoff()
             if poll_s is not None:
                 # Half to one and a half of it: old and new clients that poll in step would starve each other.
@@ -173,11 +187,11 @@ def acquire(
 
 def _ask(
     transport: Any, request: Request, ends: Optional[float], waits: bool, has_failed: bool
-) -> Steps[Optional[Granted]]:
+) -> Steps[Answer]:
     """One request, or one slice of a wait."""
     if not waits:
         sent = clock()
-        return request.granted((yield Send(transport, request.command(None), REPLY_MARGIN_S)), sent)
+        return request.answer((yield Send(transport, request.command(None), REPLY_MARGIN_S)), sent)
     left_s = None if ends is None else max(0.0, ends - clock())
     timeout_s = transport.socket_timeout()
     connect_s = None
@@ -189,10 +203,10 @@ def _ask(
     sent = clock()
     command = request.command(max(1, round(block_s * 1000)))
     reply = yield Send(transport, command, within_s, waits=True, connect_s=connect_s)
-    granted = request.granted(reply, sent)
-    if granted is not None:
-        return (yield from _with_deadline(transport, request, granted, sent))
-    return granted
+    answer = request.answer(reply, sent)
+    if isinstance(answer, Granted):
+        return (yield from _with_deadline(transport, request, answer, sent))
+    return answer
 
 
 def _with_deadline(transport: Any, request: Request, granted: Granted, sent: float) -> Steps[Optional[Granted]]:
@@ -231,7 +245,8 @@ def withdraw(transport: Any, request: Request) -> Steps[None]:
     """Leave neither a queued request nor a hold of it behind."""
     # In this order: a release alone could come just before the grant.
     yield from _sent(transport, _always(request.family.cancel(request.token)), request.lease)
-    yield from give_back(transport, Release(request.family, request.token, request.before), request.lease)
+    release = Release(request.family, request.token, request.before, failed=request.coalesce)
+    yield from give_back(transport, release, request.lease)
 
 
 def give_back(transport: Any, release: Release, lease: Lease) -> Steps[None]:

@@ -76,7 +76,14 @@ class Notify:
     argument: Any
 
 
-Step = Union[Send, Close, Pause, Cleanup, Spawn, Notify]
+@dataclass
+class Call:
+    """Call the user's function and give back what it returns; what it raises is thrown."""
+
+    call: Callable[[], Any]
+
+
+Step = Union[Send, Close, Pause, Cleanup, Spawn, Notify, Call]
 Steps = Generator[Step, Any, T]
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "LockNotOwnedError",
     "MaxWaitersError",
     "ModuleNotLoadedError",
+    "NotMadeError",
     "NotReplicatedError",
     "WaitCancelledError",
     "WrongKindError",
@@ -47,6 +48,10 @@ class WrongKindError(LockError):
 
 class NotReplicatedError(LockError):
     """Fewer replicas than asked for confirmed the grant in time; the lock was released again."""
+
+
+class NotMadeError(LockError):
+    """The caller's time was over, and the value that another caller makes was not there yet (`once`)."""
 
 
 class ModuleNotLoadedError(LockError):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypeVar, Union, overload
 
+from .._hold import Done
 from .._locks import (
     DEFAULT_LEASE_S,
     LockBase,
@@ -103,19 +104,56 @@ class SyncLock(LockBase):
 class Lock(MutexBase, SyncLock):
     __doc__ = MutexBase.__doc__
 
+    @overload
     def acquire(
         self,
         sleep: Optional[Number] = None,
         blocking: Optional[bool] = None,
         blocking_timeout: Optional[Number] = None,
         token: Optional[Token] = None,
-    ) -> bool:
+        *,
+        coalesce: Literal[False] = False,
+    ) -> bool: ...
+
+    @overload
+    def acquire(
+        self,
+        sleep: Optional[Number] = None,
+        blocking: Optional[bool] = None,
+        blocking_timeout: Optional[Number] = None,
+        token: Optional[Token] = None,
+        *,
+        coalesce: bool,
+    ) -> Union[bool, Done]: ...
+
+    def acquire(
+        self,
+        sleep: Optional[Number] = None,
+        blocking: Optional[bool] = None,
+        blocking_timeout: Optional[Number] = None,
+        token: Optional[Token] = None,
+        *,
+        coalesce: bool = False,
+    ) -> Union[bool, Done]:
         """Take the lock; False: not in time. The arguments go before those of the lock.
 
+        `coalesce`: for work whose result all can share. When another hold that did the work is released while this
+        request waits, the answer is `Done` with the fence of that hold, which is false, and nothing is held. Look for
+        the result whatever the answer is: a release just before the request is not told. Who holds the lock releases it
+        with `failed=True` where the work was not done. It waits in the queue: without `blocking` it says nothing.
+
         Raises LockError where waiting cannot help (a deadlock, a key of another type, too many waiters), and
-        redis-py's errors where the server could not be asked.
+        redis-py's errors where the server could not be asked. ValueError with coalesce and `mixed` or `at_least`.
         """
-        return run(self._acquiring(1, blocking, blocking_timeout, sleep, token))
+        return run(self._acquiring(1, blocking, blocking_timeout, sleep, token, coalesce))
+
+    def release(self, failed: bool = False) -> None:
+        """Give the lock back. `failed`: the work was not done, so that the next who waits is granted the lock also
+        where it waits with `coalesce`; and `at_least` does not keep it.
+
+        Raises LockNotOwnedError when the lock was lost, LockError when nothing is held.
+        """
+        run(self._releasing(1, failed))
 
 
 class PlainAcquire(SyncLock):
@@ -124,7 +162,7 @@ class PlainAcquire(SyncLock):
     def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
         """Take it once more; False: not in time. Raises as `Lock.acquire`, and LockNotOwnedError when what is held
         already was lost."""
-        return run(self._acquiring(self._add, blocking, blocking_timeout, None, None))
+        return bool(run(self._acquiring(self._add, blocking, blocking_timeout, None, None)))
 
 
 class RLock(ReentrantBase, PlainAcquire):
@@ -142,7 +180,7 @@ class Semaphore(SemaphoreBase, SyncLock):
     ) -> bool:
         """Take permits, None: as many as the semaphore was made with. Otherwise as `RLock.acquire`."""
         add = self._add if permits is None else permits
-        return run(self._acquiring(add, blocking, blocking_timeout, None, None))
+        return bool(run(self._acquiring(add, blocking, blocking_timeout, None, None)))
 
     def release(self, permits: Optional[int] = None) -> None:
         """Give permits back, None: as many as the semaphore was made with. Raises as `Lock.release`."""

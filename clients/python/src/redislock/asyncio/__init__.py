@@ -6,7 +6,7 @@
         print(lock.grant.fence)
 """
 
-from .._hold import Grant
+from .._hold import Done, Grant
 from .._tokens import make_token
 from ..errors import (
     DeadlockError,
@@ -14,6 +14,7 @@ from ..errors import (
     LockNotOwnedError,
     MaxWaitersError,
     ModuleNotLoadedError,
+    NotMadeError,
     NotReplicatedError,
     WaitCancelledError,
     WrongKindError,
@@ -21,9 +22,11 @@ from ..errors import (
 )
 from ._client import Redis
 from ._locks import Lock, MultiLock, RLock, RWLock, Semaphore
+from ._once import once, single_flight
 
 __all__ = [
     "DeadlockError",
+    "Done",
     "Grant",
     "Lock",
     "LockError",
@@ -31,6 +34,7 @@ __all__ = [
     "MaxWaitersError",
     "ModuleNotLoadedError",
     "MultiLock",
+    "NotMadeError",
     "NotReplicatedError",
     "RLock",
     "RWLock",
@@ -40,4 +44,6 @@ __all__ = [
     "WrongKindError",
     "WrongTypeError",
     "make_token",
+    "once",
+    "single_flight",
 ]

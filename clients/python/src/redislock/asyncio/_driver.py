@@ -7,7 +7,7 @@ import inspect
 import logging
 from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, TypeVar, Union
 
-from .._steps import Background, Cleanup, Close, Notify, Pause, Send, Spawn, Steps
+from .._steps import Background, Call, Cleanup, Close, Notify, Pause, Send, Spawn, Steps
 
 logger = logging.getLogger("redislock")
 
@@ -44,7 +44,7 @@ async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
             outcome, error = None, caught
 
 
-async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify], sleep: Sleep) -> Any:
+async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify, Call], sleep: Sleep) -> Any:
     if isinstance(step, Close):
         return await step.transport.close()
     if isinstance(step, Pause):
@@ -55,6 +55,8 @@ async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify], sleep: Sleep) -
         return None
     if isinstance(step, Spawn):
         return BackgroundTask(step.steps, step.name)
+    if isinstance(step, Call):
+        return await step.call()
     return await _notify(step)
 
 

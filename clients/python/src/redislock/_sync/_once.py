@@ -1,0 +1,58 @@
+"""Single-flight for threads."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union
+
+from .._locks import Name
+from .._once import OnceOptions, lock_options, making_once, name_of
+from ._driver import run
+from ._locks import Lock
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, Unpack
+
+    P = ParamSpec("P")
+
+T = TypeVar("T")
+
+
+def once(
+    redis: Any, name: Name, read: Callable[[], object], make: Callable[[], T], **options: Unpack[OnceOptions]
+) -> T:
+    """The value that `read` finds; where it finds None, one of all callers makes it, and the others wait for it.
+
+    `read` looks for the value (None: not there); `make` makes it, stores it where `read` finds it, and returns it. The
+    lock `name` decides who makes it; `OnceOptions` says what else may be given. An error in `make` is its caller's
+    alone: the next caller makes the value.
+
+    Raises NotMadeError when `blocking_timeout` is over, what `read` and `make` raise, and what `Lock.acquire` raises.
+    When the lock was lost meanwhile another caller may have made the value too: what `read` finds then is returned,
+    and the loss is logged and told to `on_lost`.
+    """
+    lock = Lock(redis, name, **lock_options(**options))
+    value: T = run(making_once(lock, read, make))
+    return value
+
+
+def single_flight(
+    redis: Any, name: Union[Name, Callable[P, Name]], read: Callable[P, object], **options: Unpack[OnceOptions]
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`once` as a decorator of `make`: a call returns the value that `read` finds, or that one of all callers makes.
+
+    `read`, and `name` where it is a function, get the arguments of the call. Otherwise as `once`.
+    """
+    lock_options(**options)
+
+    def decorate(make: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(make)
+        def made(*args: P.args, **kwargs: P.kwargs) -> T:
+            def make_it() -> T:
+                return make(*args, **kwargs)
+
+            return once(redis, name_of(name, args, kwargs), lambda: read(*args, **kwargs), make_it, **options)
+
+        return made
+
+    return decorate
