@@ -1,4 +1,5 @@
-"""redislock beside redis-py's lock and python-redis-lock, in one run on one server; prints a section in markdown.
+"""redislock beside redis-py's lock, python-redis-lock and dogpile.cache, in one run on one server; prints a section in
+markdown.
 
     clients/python/bench [--quick]
 
@@ -13,10 +14,12 @@ import multiprocessing
 import os
 import statistics
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple
 
+import dogpile.cache
 import redis
 import redis.asyncio
 import redis.lock
@@ -28,6 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from servers import Server  # noqa: E402
 
 CONTENDERS = 48
+# Of one value: so many processes, each with so many threads.
+STAMPEDE = (10, 100)
+MAKING_S = 0.1
 LEASE_S = 30
 TOKEN = b"bench:1:0123456789abcdef"
 RAW = "execute_command, LOCK.ACQUIRE and LOCK.RELEASE"
@@ -72,6 +78,63 @@ CONTENDED: Dict[str, Callable[[Any], Any]] = {
     "redis.lock.Lock, sleep=0.001": redis_py(0.001),
     "python-redis-lock (it waits with BLPOP)": python_redis_lock,
 }
+
+
+def made(client: Any) -> bytes:
+    """Make the value, and count how often that was done."""
+    client.incr("made")
+    time.sleep(MAKING_S)
+    return b"value"
+
+
+def once(client: Any) -> Callable[[], Any]:
+    def make() -> bytes:
+        value = made(client)
+        client.set("value", value)
+        return value
+
+    return lambda: redislock.once(client, "fill", lambda: client.get("value"), make)
+
+
+def looking_before_and_after(sleep: float) -> Callable[[Any], Callable[[], Any]]:
+    def contender(client: Any) -> Callable[[], Any]:
+        def get() -> Any:
+            value = client.get("value")
+            if value is None:
+                with redis.lock.Lock(client, "fill", timeout=LEASE_S, sleep=sleep):
+                    value = client.get("value")
+                    if value is None:
+                        value = made(client)
+                        client.set("value", value)
+            return value
+
+        return get
+
+    return contender
+
+
+def dogpile_region(client: Any) -> Callable[[], Any]:
+    arguments = {"connection_pool": client.connection_pool, "distributed_lock": True}
+    arguments.update({"thread_local_lock": False, "lock_timeout": LEASE_S})
+    region = dogpile.cache.make_region().configure("dogpile.cache.redis", arguments=arguments)
+    return lambda: region.get_or_create("value", lambda: made(client))
+
+
+CALLERS: Dict[str, Callable[[Any], Callable[[], Any]]] = {
+    "redislock.once": once,
+    "redis.lock.Lock, a look before and after (sleep=0.1, its default)": looking_before_and_after(0.1),
+    "the same, sleep=0.01": looking_before_and_after(0.01),
+    "dogpile.cache, its Redis backend with distributed_lock": dogpile_region,
+}
+
+
+class Stampede(NamedTuple):
+    """Of all callers together."""
+
+    made: float
+    commands: float
+    server_cpu_ms: float
+    last_s: float
 
 
 class Sample(NamedTuple):
@@ -181,6 +244,67 @@ def contend(number: int, name: str, port: int, ready: Any, stop: Any, counts: An
         lock.release()
 
 
+def stampede(server: Server, name: str) -> Stampede:
+    """A thousand callers want one value that is not there; each of them has a connection already."""
+    server.admin.flushall()
+    context = multiprocessing.get_context("fork")
+    processes, threads = STAMPEDE
+    ready, begin, ended = context.Semaphore(0), context.Event(), context.Array("d", processes * threads, lock=False)
+    args = (name, server.port, ready, begin, ended)
+    callers = [context.Process(target=call, args=(number, *args), daemon=True) for number in range(processes)]
+    for caller in callers:
+        caller.start()
+    for _ in range(processes * threads):
+        ready.acquire()
+    measured, began = Measured(server), time.monotonic()
+    begin.set()
+    for caller in callers:
+        caller.join()
+    sample, makers = measured.end(1), int(server.admin.get("made") or 0)
+    assert all(ended) and makers, "each caller has the value"
+    return Stampede(makers, sample.commands, sample.server_cpu_us / 1000, max(ended) - began)
+
+
+def stampedes(server: Server, rounds: int) -> None:
+    processes, threads = STAMPEDE
+    making_ms = f"{MAKING_S * 1000:.0f} ms"
+    print(f"\n{processes * threads:,} callers ({processes} processes of {threads} threads) want one cache entry that")
+    print(f"is missing and takes {making_ms} to make. Of all of them together, medians of {rounds}. The commands")
+    print("include the reads and the write of the entry. dogpile.cache polls with redis-py's lock.")
+    cells = {}
+    for name in CALLERS:
+        row = Stampede(*map(statistics.median, zip(*(stampede(server, name) for _ in range(rounds)))))
+        cpu = f"{row.server_cpu_ms:,.0f} ms"
+        cells[name] = [f"{row.made:.0f}", f"{row.commands:,.0f}", cpu, f"{row.last_s:.2f} s"]
+    table(["single-flight", "made", "commands", "server CPU", "until the last has it"], cells)
+
+
+def call(number: int, name: str, port: int, ready: Any, begin: Any, ended: Any) -> None:
+    _, threads = STAMPEDE
+    client = redis.Redis(port=port, max_connections=4 * threads)
+    get = CALLERS[name](client)
+    connections = threading.Barrier(threads)
+    begins = threading.Event()
+
+    def caller(place: int) -> None:
+        connection = client.connection_pool.get_connection()
+        connections.wait()
+        client.connection_pool.release(connection)
+        ready.release()
+        begins.wait()
+        value = get()
+        ended[number * threads + place] = time.monotonic()
+        assert value == b"value"
+
+    callers = [threading.Thread(target=caller, args=(place,)) for place in range(threads)]
+    for each in callers:
+        each.start()
+    begin.wait()
+    begins.set()
+    for each in callers:
+        each.join()
+
+
 def table(header: List[str], rows: Dict[str, List[str]]) -> None:
     print(f"\n| {' | '.join(header)} |")
     print(f"| --- |{' --: |' * (len(header) - 1)}")
@@ -207,7 +331,8 @@ def main() -> None:
         number = version.get("valkey_version", version["redis_version"])
         print("## Locks for Python")
         print(f"\n{'Valkey' if 'valkey_version' in version else 'Redis'} {number}, Python {sys.version.split()[0]},")
-        print(f"redis-py {redis.__version__}, python-redis-lock {redis_lock.__version__}; {os.cpu_count()} cores.")
+        print(f"redis-py {redis.__version__}, python-redis-lock {redis_lock.__version__},")
+        print(f"dogpile.cache {dogpile.cache.__version__}; {os.cpu_count()} cores.")
         print("Commands include those that scripts call.")
 
         print(f"\nOne client, a free lock: acquire and release. Medians of {rounds} rounds of {seconds} s, in turns.")
@@ -226,6 +351,8 @@ def main() -> None:
             name: [f"{row.per_second:,.0f}", f"{row.changed_hands:.0%}", *in_common(row)] for name, row in taken.items()
         }
         table(["lock", "grants per second", "changed hands", "server CPU", "commands"], cells)
+
+        stampedes(server, 1 if quick else 5)
     finally:
         server.stop()
 
