@@ -1,0 +1,121 @@
+"""What else breaks while one makes a value for all: replies, reads, leases and callers that give up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from servers import Proxy, Server, eventually
+from test_conformance import Value, background, coalesced, waiting
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_done_whose_reply_is_lost_is_asked_for_again_and_the_value_is_read(
+    api: Any, server: Server, protocol: int
+) -> None:
+    async with Proxy(server.port) as proxy:
+        value = Value(api, server, ready=lambda: waiting(server, 2))
+        clients = [api.client(port, protocol=protocol) for port in (server.port, proxy.port, server.port)]
+        callers = [api.actor() for _ in clients]
+        told_done = coalesced(server)
+        made = [callers[0].start(api.locks.once, clients[0], "fill", value.read, value.make)]
+        await eventually(lambda: value.makers, "a maker")
+        proxy.cut_reply(b"COALESCE", 3)
+        for caller, client in zip(callers[1:], clients[1:]):
+            made.append(caller.start(api.locks.once, client, "fill", value.read, value.make))
+        assert await asyncio.gather(*made) == ["made"] * 3
+        assert value.makers == 1 and proxy.cuts == 1 and coalesced(server) == told_done + 2
+        assert server.info("fill") is None
+
+
+async def test_a_wait_that_is_cancelled_behind_its_grant_tells_nobody_that_the_work_was_done(server: Server) -> None:
+    from apis import AsyncioApi
+
+    api = AsyncioApi()
+    try:
+        async with Proxy(server.port) as proxy:
+            client, locks = api.client(server.port), api.locks
+            holder, first, second = (locks.Lock(c, "k", timeout=60) for c in (client, api.client(proxy.port), client))
+            assert await holder.acquire()
+            proxy.hold_reply(b"COALESCE")
+            cancelled = asyncio.ensure_future(first.acquire(coalesce=True))
+            await eventually(lambda: len(server.waiters("k")) == 1, "one waiter")
+            granted = asyncio.ensure_future(second.acquire(coalesce=True))
+            await eventually(lambda: len(server.waiters("k")) == 2, "two waiters")
+            await holder.release(failed=True)
+            await eventually(lambda: proxy.held, "a grant that was not delivered")
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            assert await granted is True
+            await second.release()
+    finally:
+        await api.end()
+
+
+async def test_a_read_that_fails_under_the_lock_is_a_failure_of_the_maker(api: Any, server: Server) -> None:
+    client, callers = api.client(server.port), [api.actor(), api.actor()]
+    value, told_done = Value(api, server), coalesced(server)
+    reads = 0
+
+    def failing() -> Any:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            raise OSError("of the second read")
+
+    async def failing_async() -> Any:
+        failing()
+
+    read = failing if api.name == "sync" else failing_async
+    with pytest.raises(OSError, match="second read"):
+        await callers[0].do(api.locks.once, client, "fill", read, value.make)
+    await eventually(lambda: server.info("fill") is None, "the release")
+    assert not value.makers and coalesced(server) == told_done
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
+async def test_a_loss_that_a_renewal_told_is_not_told_again(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    told: Any = []
+    value = Value(api, server, ready=lambda: told)
+
+    async def on_lost(grant: Any) -> None:
+        told.append(grant)
+
+    named = {"timeout": 0.9, "on_lost": told.append if api.name == "sync" else on_lost}
+    made = actor.start(api.locks.once, client, "fill", value.read, value.make, **named)
+    await eventually(lambda: value.makers, "a maker")
+    server.ask("LOCK.BREAK", "fill")
+    assert await made == "made" and len(told) == 1
+
+
+async def test_with_session_the_end_of_the_makers_connection_lets_the_next_one_make_it(
+    api: Any, server: Server
+) -> None:
+    client, callers = api.client(server.port), [api.actor(), api.actor()]
+    value = Value(api, server, "first", ready=lambda: other.read_now() is not None)
+    other, told_done = Value(api, server, "second"), coalesced(server)
+    first = callers[0].start(api.locks.once, client, "fill", value.read, value.make, timeout=600, session=True)
+    await eventually(lambda: value.makers, "a maker")
+    second = callers[1].start(api.locks.once, client, "fill", other.read, other.make)
+    await eventually(lambda: waiting(server, 1), "a waiter")
+    assert server.calls("lock.renew") == 0
+    server.ask("CLIENT", "KILL", "ID", server.holders("fill")[0]["session"])
+    assert await first == await second == "second" and coalesced(server) == told_done
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
+async def test_a_lock_that_is_not_renewed_lets_the_next_one_make_it_when_its_lease_is_over(
+    api: Any, server: Server
+) -> None:
+    client, callers = api.client(server.port), [api.actor(), api.actor()]
+    value = Value(api, server, "first", ready=lambda: other.read_now() is not None)
+    other = Value(api, server, "second")
+    named = {"timeout": 0.5, "auto_renew": False}
+    first = callers[0].start(api.locks.once, client, "fill", value.read, value.make, **named)
+    await eventually(lambda: value.makers, "a maker")
+    second = callers[1].start(api.locks.once, client, "fill", other.read, other.make, **named)
+    assert await first == await second == "second" and value.makers == other.makers == 1
+    assert server.calls("lock.renew") == 0
