@@ -183,8 +183,8 @@ class LockBase:
     @property
     def fence(self) -> int:
         """The fencing token of the grant. Raises LockError when there is none."""
-        grant = self.grant
-        if grant is None and self.local.hold is not None:
+        grant, hold = self.grant, self.local.hold
+        if grant is None and hold is not None and not hold.fence:
             raise self._error(LockError, "Cannot tell the fence of a token before owned() has asked for it")
         if grant is None:
             raise self._error(LockError, "Cannot tell the fence of an unlocked lock")
@@ -209,13 +209,13 @@ class LockBase:
     ) -> Steps[Union[bool, Done]]:
         if coalesce and (self.mixed or self.at_least is not None):
             raise ValueError("coalesce goes without mixed, which polls, and at_least, whose release tells nobody")
+        if token is not None and self.at_least is not None:
+            raise ValueError(TOKEN_AND_AT_LEAST)
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
         if hold is not None and not hold.fence and (yield from self._asked(hold)) is None:
             yield from self._lost_while(hold, "acquire")
-        if token is not None and self.at_least is not None:
-            raise ValueError(TOKEN_AND_AT_LEAST)
         nested = hold is not None
         if hold is None:
             given = token if token is not None else self.owner
