@@ -63,7 +63,7 @@ async def test_of_a_reentrant_lock_only_the_last_release_keeps_it(api: Any, serv
     assert server.holders("r")[0]["holds"] == 1 and server.calls("rlock.renew") == 0
     await actor.do(lock.release)
     assert server.calls("rlock.renew") == 1 and server.holders("r")[0]["ttl"] <= 30_000
-    # Who released it is out, like everybody else.
+    # The last holder is kept out too.
     for each in (actor, rival):
         assert not await each.do(lock.acquire, blocking=False)
 

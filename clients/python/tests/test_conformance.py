@@ -908,5 +908,5 @@ async def test_once_maker_loses_its_lock(api: Any, server: Server, caplog: Any) 
     server.ask("LOCK.BREAK", "fill")
     assert await first == await second == "second" and slow.makers == other.makers == 1
     await eventually(lambda: background(api) == 0, "no thread or task left")
-    assert [grant.fence for grant in told] == [fence] and "the lock was lost while the work was done" in caplog.text
+    assert [grant.fence for grant in told] == [fence] and "fill: lost while the work was done" in caplog.text
     assert server.info("fill") is None

@@ -39,7 +39,7 @@ class Family:
         raise NotImplementedError
 
     def release_failed(self, token: bytes) -> Command:
-        """As release; who waits with COALESCE is not told that the work was done."""
+        """As release; waiters with COALESCE are not told that the work was done."""
         raise NotImplementedError
 
     def renew(self, token: bytes, lease: Lease) -> Command:

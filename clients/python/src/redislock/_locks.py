@@ -208,7 +208,7 @@ class LockBase:
         coalesce: bool = False,
     ) -> Steps[Union[bool, Done]]:
         if coalesce and (self.mixed or self.at_least is not None):
-            raise ValueError("coalesce goes without mixed, which polls, and at_least, whose release tells nobody")
+            raise ValueError("coalesce goes without mixed, which polls, and at_least, which does not release")
         if token is not None and self.at_least is not None:
             raise ValueError(TOKEN_AND_AT_LEAST)
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
@@ -357,7 +357,7 @@ class LockBase:
         try:
             yield from self._releasing(1)
         except LockNotOwnedError:
-            logger.warning("%s: the lock was lost while the work was done: somebody else may have done it too", self.name)
+            logger.warning("%s: lost while the work was done: another caller may have done it too", self.name)
             if self.on_lost is not None and not hold.told:
                 yield Notify(self.on_lost, grant)
             return False

@@ -172,9 +172,9 @@ class Lock(MutexBase, AsyncLock):
     ) -> Union[bool, Done]:
         """Take the lock; False: not in time. The arguments go before those of the lock.
 
-        `coalesce`: for work whose result all can share. When another hold that did the work is released while this
+        `coalesce`: for a result that all can share. When another hold that did the work is released while this
         request waits, the answer is `Done` with the fence of that hold, which is false, and nothing is held. Look for
-        the result whatever the answer is: a release just before the request is not told. Who holds the lock releases it
+        the result whatever the answer is: a release just before the request is not told. The holder releases it
         with `failed=True` where the work was not done. It waits in the queue: without `blocking` it says nothing.
 
         Raises LockError where waiting cannot help (a deadlock, a key of another type, too many waiters), and
@@ -183,7 +183,7 @@ class Lock(MutexBase, AsyncLock):
         return await run(self._acquiring(1, blocking, blocking_timeout, None, token, coalesce))
 
     async def release(self, failed: bool = False) -> None:
-        """Give the lock back. `failed`: the work was not done, so that the next who waits is granted the lock also
+        """Give the lock back. `failed`: the work was not done, so that the next waiter is granted the lock also
         where it waits with `coalesce`; and `at_least` does not keep it.
 
         Raises LockNotOwnedError when the lock was lost, LockError when nothing is held.
