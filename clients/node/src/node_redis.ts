@@ -45,7 +45,7 @@ interface Sentinel extends NodeRedisClient {
  * written again by node-redis itself; what was not written yet is, however late. Its own way to take a command back (an
  * AbortSignal) leaves its queue broken after the second one in a row, for ever (5.12).
  *
- * While the client is not ready the words throw, which takes the command out of the queue. node-redis (5.12) writes what
+ * Once the connection is lost the words throw, which takes the command out of the queue. node-redis (5.12) writes what
  * was queued in the turn in which the connection broke into the closed socket, and then waits for replies to it: where
  * the next connection comes without an error in between, each later command gets the reply to an earlier one, for ever.
  */
@@ -59,7 +59,7 @@ class OnceCommand {
 
   constructor(
     words: readonly Word[],
-    private readonly isReady: () => boolean,
+    private readonly isWritable: () => boolean,
   ) {
     this.words = words.length;
     for (let index = 0; index < words.length; index++) {
@@ -69,7 +69,7 @@ class OnceCommand {
   }
 
   get length(): number {
-    if (this.queued && !this.sent && !this.isReady()) throw new Error("The connection has ended");
+    if (this.queued && !this.sent && !this.isWritable()) throw new Error("The connection has ended");
     if (this.givenUp) return 1;
     if (this.queued) this.sent = true;
     return this.words;
@@ -94,6 +94,8 @@ class ClientNode implements Node {
     private readonly client: Client,
     /** Of a cluster, a sentinel or one's own: when it is closed, its owner has not closed it. */
     readonly replaceable: boolean,
+    /** What was queued before is written with the handshake, before the client is ready. */
+    private readonly isWritable: () => boolean = () => client.isReady,
   ) {}
 
   get ended(): boolean {
@@ -108,7 +110,7 @@ class ClientNode implements Node {
 
   send(words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const command = new OnceCommand(words, () => this.client.isReady);
+      const command = new OnceCommand(words, this.isWritable);
       const fail = (trouble: Trouble): void => {
         patience.stop();
         command.giveUp();
@@ -148,9 +150,9 @@ class ClientNode implements Node {
   own(): OwnConnection {
     const client = this.plain(false);
     client.on("error", () => undefined);
-    const node = new ClientNode(client, true);
     // Until it is open its commands would be refused.
     let ended = false;
+    const node = new ClientNode(client, true, () => !ended);
     const tells: (() => void)[] = [];
     const end = (): void => {
       if (ended) return;
