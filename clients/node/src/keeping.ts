@@ -46,6 +46,7 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
   const timer = new Timer();
   const isSession = owned.connection !== undefined;
   let backoff = new Backoff();
+  let isStopped = false;
   const recheck = (): void => {
     const kept = ref.deref();
     if (kept === undefined || kept.over || kept.lost) return kept?.lose();
@@ -61,7 +62,7 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
     );
   };
   const settled = (kept: Owned, isHeld: boolean, nextMs: number): void => {
-    if (kept.over) return;
+    if (kept.over || isStopped) return;
     if (!isHeld || kept.lost) return kept.lose();
     timer.set(nextMs, recheck);
   };
@@ -69,7 +70,11 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
     if (kept !== undefined) timer.set(thirdOf(kept), recheck);
   };
   begin(owned);
-  return { stop: () => timer.stop(), again: () => begin(ref.deref()) };
+  const stop = (): void => {
+    isStopped = true;
+    timer.stop();
+  };
+  return { stop, again: () => begin(ref.deref()) };
 }
 
 const thirdOf = ({ lease }: Owned): number => (lease ?? 0) / 3;

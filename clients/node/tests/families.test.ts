@@ -325,4 +325,18 @@ suite("families", (each) => {
     assert.equal(await server.info("k"), null);
     await assert.rejects(hold.release(), LockLostError);
   });
+
+  each("a release that fails ends the renewals, also with a renewal under way", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: 3000, autoRenew: true }).acquire();
+    await server.ask("CLIENT", "PAUSE", 60_000, "WRITE");
+    await eventually(async () => /^blocked_clients:1\r?$/m.test(await server.admin.info("clients")), "a renewal");
+    await server.ask("ACL", "SETUSER", "default", "-lock.release");
+    const releasing = hold.release();
+    await server.ask("CLIENT", "UNPAUSE");
+    await assert.rejects(releasing, /NOPERM/);
+    await eventually(async () => (await server.info("k")) === null, "the lease's end");
+    assert.ok(hold.lost);
+  });
 });
