@@ -31,6 +31,11 @@ export abstract class Family {
     return reply >= 0;
   }
 
+  /** What gives the other locks back where one key has become something else: then the release changed nothing. */
+  releaseEach(_token: Word): Word[][] {
+    return [];
+  }
+
   held(token: Word): Word[] {
     return ["LOCK.HELD", this.key, token];
   }
@@ -145,6 +150,10 @@ export class Several extends Family {
 
   renew(token: Word, lease: Lease): Word[] {
     return ["MLOCK.RENEW", this.keys.length, ...this.keys, token, ...lasting(lease)];
+  }
+
+  override releaseEach(token: Word): Word[][] {
+    return this.keys.map((key) => ["LOCK.RELEASE", key, token]);
   }
 
   override wasHeld(reply: number): boolean {

@@ -421,7 +421,7 @@ export function releaseAll(connections: Connections, { family, token, lease }: R
 }
 
 /** Done, or left to go on beside the caller. */
-async function aside(work: Promise<void>): Promise<void> {
+async function aside(work: Promise<unknown>): Promise<void> {
   const over = new AbortController();
   await Promise.race([work.finally(() => over.abort()), pause(KEPT_MS, over.signal).catch(() => undefined)]);
 }
@@ -460,7 +460,13 @@ export async function release(connections: Connections, family: Family, owned: O
       return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost);
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
-      if (error.meansLost) return false;
+      if (error.meansLost) {
+        const each = family
+          .releaseEach(owned.token)
+          .map((words) => undone(connections, family.key, words, owned.lease));
+        await aside(Promise.all(each));
+        return false;
+      }
       if (!error.heals || resend.over()) throw translated(error, owned.lock);
       mayBeDone ||= error.mayHaveRun;
     }
@@ -530,7 +536,7 @@ export async function execute(
     );
     return await connections.decoded(family.key, String(command[0]), reply);
   } catch (error) {
-    if (error instanceof Trouble && error.code === "NOTHELD") {
+    if (error instanceof Trouble && (error.code === "NOTHELD" || (await isNoLock(error, connections, family, owned)))) {
       const message = `the lock "${owned.lock}" is no longer held, so the command did not run`;
       throw new LockLostError(message, owned.lock, { cause: error.error });
     }
@@ -539,6 +545,11 @@ export async function execute(
       ? error.error
       : translated(error, owned.lock);
   }
+}
+
+/** LOCK.EXEC answers WRONGTYPE for the lock's key as for the command's own. */
+async function isNoLock(trouble: Trouble, connections: Connections, family: Family, owned: Owned): Promise<boolean> {
+  return trouble.code === "WRONGTYPE" && (await held(connections, family, owned.token, owned.lock)) === undefined;
 }
 
 /** Send again for a while, where that may help. Rejects with `Trouble`. */

@@ -390,6 +390,7 @@ suite("conformance", (each) => {
       (hold) => hold.release(),
       (hold) => hold.extend(),
       (hold) => hold.extend(1000),
+      (hold) => hold.exec("SET", "v", "held"),
     ];
     for (const method of methods) {
       const hold = await lock.acquire();

@@ -172,6 +172,11 @@ suite("families", (each) => {
     await server.ask("LOCK.BREAK", "b");
     await assert.rejects(hold.release(), LockLostError);
     assert.equal(await server.ask("DBSIZE"), 0);
+    // A key that has become something else keeps none of the others held.
+    hold = await both.acquire();
+    await server.ask("SET", "b", "else");
+    await assert.rejects(hold.release(), LockLostError);
+    assert.deepEqual(await server.ask("KEYS", "*"), ["b"]);
     assert.throws(() => new MultiLock(client, []), RangeError);
   });
 
