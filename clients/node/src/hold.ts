@@ -7,9 +7,14 @@ import type { Word } from "./connection.js";
 import type { LockLostError } from "./errors.js";
 import type { Owned } from "./owned.js";
 
+export interface ReleaseOptions {
+  /** The work was not done: with `atLeast`, the lock is free at once, for another try. false */
+  failed?: boolean;
+}
+
 /** What a hold does on the server; given by the lock that made it. */
 export interface HoldActions {
-  release(): Promise<void>;
+  release(work: "done" | "failed"): Promise<void>;
   extend(leaseMs: number | undefined): Promise<void>;
   owned(): Promise<boolean>;
   exec(command: Word[]): Promise<unknown>;
@@ -85,9 +90,9 @@ export class Hold extends EventEmitter {
    * Give it back. Rejects with `LockLostError` when it was lost before, and with the library's error when the server
    * could not be asked: then it may be tried again. Once given back, it does nothing.
    */
-  release(): Promise<void> {
+  release(options?: ReleaseOptions): Promise<void> {
     if (this.releasing === undefined) {
-      this.releasing = this.actions.release();
+      this.releasing = this.actions.release(options?.failed === true ? "failed" : "done");
       this.releasing.catch((error: unknown) => {
         if (!this.kept.over) this.releasing = undefined;
         return error;
@@ -101,7 +106,7 @@ export class Hold extends EventEmitter {
     return this.actions.extend(leaseMs);
   }
 
-  /** Whether the server says that this is held. */
+  /** Whether this was not given back, and the server says that it is held. */
   owned(): Promise<boolean> {
     return this.actions.owned();
   }

@@ -14,6 +14,7 @@ export {
   WrongTypeError,
 } from "./errors.js";
 export { Hold } from "./hold.js";
+export type { ReleaseOptions } from "./hold.js";
 export { Lock, MultiLock, RLock, RWLock, Semaphore, View } from "./locks.js";
 export type { PermitOptions, SemaphoreOptions } from "./locks.js";
 export type { AcquireOptions, LockOptions, MutexOptions, ReentrantOptions } from "./options.js";

@@ -3,7 +3,8 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
 import { connectionsOf, type RedisClient } from "./client.js";
-import type { Word } from "./connection.js";
+import { now } from "./clock.js";
+import type { OwnConnection, Word } from "./connection.js";
 import type { Connections } from "./connections.js";
 import { LockError, LockLostError, NotAcquiredError } from "./errors.js";
 import type { Family } from "./families.js";
@@ -11,6 +12,7 @@ import { Hold } from "./hold.js";
 import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
 import {
   checkedMs,
+  checkedOwner,
   checkedWait,
   settingsOf,
   type AcquireOptions,
@@ -103,6 +105,27 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return result;
   }
 
+  /**
+   * What the token of a hold that was taken elsewhere holds, to renew, use or release it here; its release gives all of
+   * it back. Of a read/write lock: by the view that took it. With `autoRenew` the lease starts again from now.
+   *
+   * Rejects with `LockLostError` when the token does not hold the lock, and as `extend`.
+   */
+  async fromToken(token: string | Buffer): Promise<Hold> {
+    const { connections, family, settings } = this;
+    checkedOwner(settings.atLeast, token);
+    if (settings.session) throw new RangeError("a session moves with an acquire by its token: leave session out");
+    const owned = family.counts ? this.context.owner(token, () => this.owned(token)) : this.owned(token);
+    return owned.serially(async () => {
+      const found = await protocol.held(connections, family, token, this.name);
+      if (found === undefined) throw new LockLostError(`the token does not hold the lock "${this.name}"`, this.name);
+      this.keep(owned, found);
+      const hold = new Hold(owned, family.mode, this.actions(owned, Infinity));
+      if (settings.autoRenew) await hold.extend();
+      return hold;
+    });
+  }
+
   /** Whether anybody holds it, or anything else has its key. */
   locked(): Promise<boolean> {
     return protocol.exists(this.connections, this.family, this.name);
@@ -115,14 +138,19 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
 
   private async take(waitMs: number, options: Options | undefined, add: number): Promise<Hold | undefined> {
     const { signal, within, token } = options ?? {};
+    checkedOwner(this.settings.atLeast, token);
     const patience = { waitMs, pollMs: this.settings.pollMs, signal };
     const outer = this.family.reentrant ? this.outer(within) : undefined;
     if (outer !== undefined) return outer.serially(() => this.takeAs(outer, patience, add));
     const given = token ?? this.settings.token;
-    const owned = (): Owned => new Owned(this.name, given ?? makeToken(), this.settings.lease);
-    if (given === undefined || !this.family.counts) return this.takeAs(owned(), patience, add, given !== undefined);
-    const owner = this.context.owner(given, owned);
+    if (given === undefined) return this.takeAs(this.owned(makeToken()), patience, add, false);
+    if (!this.family.counts) return this.takeAs(this.owned(given), patience, add);
+    const owner = this.context.owner(given, () => this.owned(given));
     return owner.serially(() => this.takeAs(owner, patience, add));
+  }
+
+  private owned(token: string | Buffer): Owned {
+    return new Owned(this.name, token, this.settings.lease);
   }
 
   /** Who holds already and takes it again. */
@@ -165,6 +193,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   /** Make the grant a hold, or give it back. */
   private async accept(owned: Owned, request: Request, granted: Granted, own: OwnTransport | undefined): Promise<void> {
     const { connections, family, settings } = this;
+    if (granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
     // An upgrade to WRITE is a new grant; any other one with a new fence means that the old one was lost.
     const isUpgrade = family.mode === "WRITE" && request.before === 0;
     if (owned.fence > 0 && granted.fence !== owned.fence && !isUpgrade) {
@@ -180,12 +209,18 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
         throw translated(error, this.name);
       }
     }
+    this.keep(owned, granted, request.session ? own?.keep() : undefined);
+  }
+
+  /** From here on it is held, and what keeps it runs. `session`: the connection that it is bound to. */
+  private keep(owned: Owned, granted: Granted, session?: OwnConnection): void {
+    const { connections, family, settings } = this;
     owned.granted(granted, family.mode);
     if (family.reentrant) this.context.made.add(owned);
     if (owned.keepers.length > 0) return;
-    if (request.session) {
-      owned.connection = own?.keep();
-      if (owned.connection !== undefined) owned.keepers.push(keepSession(owned, family, owned.connection));
+    if (session !== undefined) {
+      owned.connection = session;
+      owned.keepers.push(keepSession(owned, family, session));
     } else {
       if (settings.autoRenew) owned.keepers.push(keepRenewed(owned, family, connections));
       owned.watchedBy(keepDeadline);
@@ -195,7 +230,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private actions(owned: Owned, add: number): ConstructorParameters<typeof Hold>[2] {
     const { connections, family } = this;
     return {
-      release: () => owned.serially(() => this.releaseOf(owned, add)),
+      release: (work) => owned.serially(() => this.releaseOf(owned, add, work)),
       extend: async (leaseMs) => {
         if (leaseMs !== undefined) checkedMs("lease", leaseMs, 1);
         const lease = leaseMs ?? this.settings.lease;
@@ -206,9 +241,12 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
         }
         owned.renewed(lease);
       },
-      owned: async () => (await protocol.held(connections, family, owned.token, this.name)) !== undefined,
+      // What was given back may be held for a while yet (`atLeast`), but no longer by this.
+      owned: async () =>
+        !owned.over && (await protocol.held(connections, family, owned.token, this.name)) !== undefined,
       exec: async (command) => {
         try {
+          if (owned.over) throw new LockLostError(`the lock "${this.name}" was given back`, this.name);
           return await protocol.execute(connections, family, owned, command);
         } catch (error) {
           if (error instanceof LockLostError) owned.lose();
@@ -218,7 +256,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     };
   }
 
-  private async releaseOf(owned: Owned, drop: number): Promise<void> {
+  private async releaseOf(owned: Owned, drop: number, work: "done" | "failed"): Promise<void> {
     const { connections, family } = this;
     const left = Math.max(0, owned.of(family.mode) - drop);
     const others = [...owned.holds].some(([mode, holds]) => mode !== family.mode && holds > 0);
@@ -227,7 +265,8 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     if (isLast) owned.stopKeepers();
     let wasHeld: boolean;
     try {
-      wasHeld = await protocol.release(connections, family, owned, left);
+      const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
+      wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil });
     } catch (error) {
       if (isLast) owned.connection?.close();
       throw error;

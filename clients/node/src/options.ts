@@ -29,6 +29,11 @@ export interface LockOptions {
   replicas?: number;
   /** The time for that. 1,000 */
   replicaTimeout?: number;
+  /**
+   * At most once per interval: a release within so many milliseconds of the grant keeps it held for the rest of them,
+   * by a lease of that length. 0. Needs a lease; not with `session`, nor with a token of the caller's own.
+   */
+  atLeast?: number;
   /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
   token?: string | Buffer;
 }
@@ -48,26 +53,36 @@ export interface Settings {
   session: boolean;
   replicas: number;
   replicaTimeout: number;
+  atLeast: number;
   token: string | Buffer | undefined;
   /** undefined: waits in the queue. */
   pollMs: number | undefined;
 }
 
 export function settingsOf(options: MutexOptions): Settings {
-  const { lease = 30_000, wait = Infinity, autoRenew = false, session = false, token } = options;
+  const { lease = 30_000, wait = Infinity, autoRenew = false, session = false, atLeast = 0, token } = options;
   const { replicas = 0, replicaTimeout = 1000, mixed = false, pollInterval = 100 } = options;
   if (lease === null && (session || autoRenew)) {
     throw new RangeError("session and autoRenew need a lease: it is what is renewed");
   }
   if (session && autoRenew) throw new RangeError("with session the server renews: leave autoRenew out");
   if (mixed && session) throw new RangeError("mixed polls, and a session is bound while waiting: use one of them");
+  checkedMs("atLeast", atLeast, 0);
+  if (atLeast > 0 && lease === null) throw new RangeError("atLeast needs a lease");
+  if (atLeast > 0 && session) throw new RangeError("a session ends with its connection: leave atLeast out");
+  checkedOwner(atLeast, token);
   if (lease !== null) checkedMs("lease", lease, 1);
   checkedWait(wait);
   checkedMs("replicaTimeout", replicaTimeout, 1);
   if (!Number.isInteger(replicas) || replicas < 0) throw new RangeError("replicas must be a whole number, 0 or more");
   if (!(pollInterval > 0)) throw new RangeError("pollInterval must be more than 0 ms");
   const pollMs = mixed ? pollInterval : undefined;
-  return { lease, wait, autoRenew, session, replicas, replicaTimeout, token, pollMs };
+  return { lease, wait, autoRenew, session, replicas, replicaTimeout, atLeast, token, pollMs };
+}
+
+/** The owner of a token is granted the lock that its release has kept, and no interval is kept. */
+export function checkedOwner(atLeast: number, token: string | Buffer | undefined): void {
+  if (atLeast > 0 && token !== undefined) throw new RangeError("atLeast needs a new token for each hold");
 }
 
 export function checkedWait(wait: number): number {

@@ -26,6 +26,8 @@ export interface Keeper {
 export class Owned {
   fence = 0;
   deadline = Infinity;
+  /** A release before that leaves it held until then (`atLeast`). */
+  keptUntil = -Infinity;
   /** By mode. */
   readonly holds = new Map<string, number>();
   keepers: Keeper[] = [];

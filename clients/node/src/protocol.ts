@@ -448,13 +448,33 @@ export async function replicated(own: OwnTransport, lock: string, replicas: numb
   throw new NotReplicatedError(message, lock);
 }
 
-/** Give back down to `holds`; false: it was lost before. A release whose reply was lost is sent again. */
-export async function release(connections: Connections, family: Family, owned: Owned, holds: number): Promise<boolean> {
+/** How much is held afterwards, and until when the server is to keep it held, by the monotonic clock. */
+export interface GivenBack {
+  holds: number;
+  keptUntil: number;
+}
+
+/** Give back; false: it was lost before. A release whose reply was lost is sent again. */
+export async function release(
+  connections: Connections,
+  family: Family,
+  owned: Owned,
+  { holds, keptUntil }: GivenBack,
+): Promise<boolean> {
   const wasLost = owned.lost;
   const resend = new Resend(RELEASE_MS);
   let mayBeDone = false;
+  let isKept = true;
   for (;;) {
     try {
+      const leftMs = Math.ceil(keptUntil - now());
+      if (isKept && leftMs > 0) {
+        const reply = await connections.send(family.key, family.renew(owned.token, leftMs), LATE_MS);
+        if (Number(reply) === 1) return true;
+        // One of several locks was lost: the others are given back.
+        isKept = false;
+        continue;
+      }
       const reply = await connections.send(family.key, family.release(owned.token, holds), LATE_MS);
       // The release whose reply was lost found the lock, unless it was known to be lost by then.
       return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost);
@@ -492,19 +512,25 @@ export async function renew(connections: Connections, family: Family, owned: Own
   return true;
 }
 
-/** Milliseconds left, -1: no deadline, undefined: the token does not hold the lock. */
+/** undefined: the token does not hold the lock. */
 export async function held(
   connections: Connections,
   family: Family,
   token: Word,
   lock: string,
-): Promise<number | undefined> {
+): Promise<Granted | undefined> {
   try {
+    let sent = 0;
     const reply = await repeated(
       (trouble) => trouble.heals,
-      () => connections.send(family.key, family.held(token), LATE_MS),
+      () => {
+        sent = now();
+        return connections.send(family.key, family.held(token), LATE_MS);
+      },
     );
-    return reply === null ? undefined : Number((reply as unknown[])[2]);
+    if (reply === null || reply === undefined) return undefined;
+    const [fence, holds, ttl] = (reply as unknown[]).map(Number) as [number, number, number];
+    return { fence, holds, deadline: endOf(sent, ttl < 0 ? null : ttl) };
   } catch (error) {
     if (error instanceof Trouble && error.meansLost) return undefined;
     throw translated(error, lock);

@@ -431,6 +431,70 @@ suite("conformance", (each) => {
     await Promise.all(turns);
     for (const command of ["lock.renew", "exists", "lock.held"]) assert.equal(await server.calls(command), 0);
   });
+
+  each("at-least", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const ttl = (): Promise<number> => server.ask("PTTL", "k");
+    // What is left of the lease is more than the interval, and less.
+    for (const [lease, atLeast, least] of [
+      [600_000, 120_000, 30_000],
+      [30_000, 600_000, 300_000],
+    ] as const) {
+      const hold = await new Lock(client, "k", { lease, atLeast }).acquire();
+      const renewals = await server.calls("lock.renew");
+      await hold.release();
+      const left = await ttl();
+      assert.ok(left > least && left <= atLeast, `${left}`);
+      assert.deepEqual([await server.calls("lock.renew"), await server.calls("lock.release")], [renewals + 1, 0]);
+      // Its caller has nothing any more, and is told of no loss.
+      assert.deepEqual([await hold.owned(), hold.lost, hold.signal.aborted], [false, false, false]);
+      await assert.rejects(hold.exec("SET", "v", "held"), LockLostError);
+      await assert.rejects(hold.extend(), LockError);
+      await hold.release();
+      assert.equal(await new Lock(client, "k", { lease, atLeast }).tryAcquire(), null);
+      await server.ask("DEL", "k");
+    }
+    // Once it is over, a release is a release; so is one of work that failed.
+    const short = await new Lock(client, "k", { atLeast: 20 }).acquire();
+    await sleep(25);
+    await short.release();
+    assert.equal(await server.info("k"), null);
+    const lock = new Lock(client, "k", { atLeast: 600_000 });
+    const lost = await lock.acquire();
+    await server.ask("LOCK.BREAK", "k");
+    await assert.rejects(lost.release(), LockLostError);
+    for (const options of [{ session: true }, { lease: null }, { token: "me" }, { atLeast: -1 }]) {
+      assert.throws(() => new Lock(client, "k", { atLeast: 600_000, ...options }), RangeError);
+    }
+    await assert.rejects(lock.acquire({ token: "me" }), RangeError);
+    await assert.rejects(lock.fromToken("me"), RangeError);
+  });
+
+  each("from-token", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const { client: there } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
+    const lock = new Lock(there, "k", { lease: 600_000 });
+    const same = await lock.fromToken(hold.token);
+    assert.deepEqual([same.fence, same.token, same.lost, await same.owned()], [hold.fence, hold.token, false, true]);
+    assert.ok(same.remaining() > 30_000 && same.remaining() <= 60_000);
+    assert.equal(await server.calls("lock.acquire"), 1);
+    await same.extend();
+    assert.ok((await server.ask("PTTL", "k")) > 300_000);
+    assert.equal(await same.exec("SET", "v", "there"), "OK");
+    await same.release();
+    assert.equal(await server.info("k"), null);
+    await assert.rejects(hold.release(), LockLostError);
+    // A token that does not hold it takes nothing, and a loss is told as ever.
+    await assert.rejects(lock.fromToken("nobody"), LockLostError);
+    assert.equal(await server.info("k"), null);
+    const broken = await lock.fromToken((await new Lock(client, "k").acquire()).token);
+    await server.ask("LOCK.BREAK", "k");
+    await assert.rejects(broken.release(), LockLostError);
+    assert.ok(broken.signal.aborted);
+  });
 });
 
 async function failoverBegun(sentinel: Server): Promise<boolean> {

@@ -10,12 +10,14 @@ import {
   MaxWaitersError,
   MultiLock,
   NotAcquiredError,
+  NotReplicatedError,
   RLock,
   RWLock,
   Semaphore,
   WaitCancelledError,
   WrongKindError,
   type Hold,
+  type RedisClient,
 } from "redis-lock-client";
 import { eventually } from "./servers.js";
 import { isPending, suite } from "./world.js";
@@ -331,6 +333,58 @@ suite("families", (each) => {
     await assert.rejects(hold.release(), LockLostError);
   });
 
+  each("a hold of any family is handed on whole by its token", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const { client: there } = await world.connect(server);
+    const reentrant = new RLock(client, "k");
+    const outer = await reentrant.acquire();
+    await reentrant.acquire({ within: outer });
+    const again = new RLock(there, "k");
+    const holds: [Hold, Hold][] = [
+      [outer, await again.fromToken(outer.token)],
+      ...(await Promise.all(
+        [
+          (client: RedisClient) => new RWLock(client, "rw").read,
+          (client: RedisClient) => new RWLock(client, "w").write,
+          (client: RedisClient) => new Semaphore(client, "s", 3, { permits: 2 }),
+          (client: RedisClient) => new MultiLock(client, ["a", "b"]),
+        ].map(async (lock): Promise<[Hold, Hold]> => {
+          const hold = await lock(client).acquire();
+          return [hold, await lock(there).fromToken(hold.token)];
+        }),
+      )),
+    ];
+    assert.deepEqual(
+      holds.map(([, { holds }]) => holds),
+      [2, 1, 1, 2, 1],
+    );
+    for (const [hold, same] of holds) assert.equal(same.fence, hold.fence);
+    // What its owner takes besides is added to it.
+    const inner = await again.acquire({ within: holds[0]?.[1] as Hold });
+    assert.equal(inner.holds, 3);
+    for (const [hold, same] of holds) {
+      await same.release();
+      await assert.rejects(hold.release(), LockLostError);
+    }
+    assert.equal(await server.ask("DBSIZE"), 0);
+    await assert.rejects(new Lock(there, "k", { session: true }).fromToken("me"), RangeError);
+  });
+
+  each("a hold that was handed on is renewed from then on", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
+    // A third of the lease is longer than what is left of it.
+    await server.ask("PEXPIRE", "k", 10_000);
+    const same = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).fromToken(hold.token);
+    assert.ok((await server.ask("PTTL", "k")) > 30_000 && same.remaining() > 30_000);
+    await same.extend(600);
+    await eventually(async () => (await server.calls("lock.renew")) >= 5, "renewals");
+    assert.ok(!same.lost);
+    await same.release();
+  });
+
   each("a release that fails ends the renewals, also with a renewal under way", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
@@ -343,5 +397,80 @@ suite("families", (each) => {
     await assert.rejects(releasing, /NOPERM/);
     await eventually(async () => (await server.info("k")) === null, "the lease's end");
     assert.ok(hold.lost);
+  });
+
+  each("with atLeast it stays held until the last release and the interval's end", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const options = { lease: 600_000, atLeast: 120_000 };
+    const lock = new RLock(client, "r", options);
+    const outer = await lock.acquire();
+    const inner = await lock.acquire({ within: outer });
+    await outer.release();
+    assert.equal((await server.holders("r"))[0]?.["holds"], 1);
+    assert.ok((await server.ask("PTTL", "r")) > 300_000);
+    await inner.release();
+    assert.ok((await server.ask("PTTL", "r")) <= 120_000);
+    // The next run of the same object is somebody else.
+    assert.equal(await lock.tryAcquire(), null);
+    // Each family, also when the work throws.
+    const locks = [
+      new RWLock(client, "rw", options).write,
+      new Semaphore(client, "s", 2, { ...options, permits: 2 }),
+      new MultiLock(client, ["a", "b"], options),
+    ];
+    for (const each of locks) {
+      await assert.rejects(
+        each.using(() => Promise.reject(new Error("mine"))),
+        /^Error: mine$/,
+      );
+      assert.equal(await each.tryAcquire(), null);
+    }
+    for (const key of ["rw", "s", "a", "b"]) assert.ok((await server.ask("PTTL", key)) <= 120_000);
+    // It goes on by itself, for a waiter too.
+    const short = new Lock(client, "k", { lease: 600_000, atLeast: 200 });
+    await short.using(() => undefined);
+    const granted = performance.now();
+    const next = await short.acquire();
+    assert.ok(performance.now() - granted <= 60_000);
+    await next.release();
+  });
+
+  each("with atLeast what is left of several locks is given back when one was lost", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new MultiLock(client, ["a", "b"], { atLeast: 600_000 }).acquire();
+    await server.ask("LOCK.BREAK", "b");
+    await assert.rejects(hold.release(), LockLostError);
+    assert.equal(await server.ask("DBSIZE"), 0);
+  });
+
+  each("with atLeast a release whose reply was lost is sent again", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const hold = await new Lock(client, "k", { lease: 600_000, atLeast: 120_000 }).acquire();
+    proxy.cutReply("LOCK.RENEW");
+    await hold.release();
+    const left = await server.ask("PTTL", "k");
+    assert.deepEqual([proxy.cuts, await server.calls("lock.renew"), left > 30_000 && left <= 120_000], [1, 2, true]);
+  });
+
+  each("with atLeast the renewals of before do not lengthen the interval", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: 3000, autoRenew: true, atLeast: 5000 }).acquire();
+    await eventually(async () => (await server.calls("lock.renew")) >= 2, "renewals");
+    await hold.release();
+    await eventually(async () => (await server.info("k")) === null, "the interval's end");
+    assert.ok(!hold.lost);
+  });
+
+  each("an acquire with atLeast that fails keeps nothing", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { atLeast: 600_000, replicas: 1, replicaTimeout: 50 });
+    await assert.rejects(lock.acquire(), NotReplicatedError);
+    assert.equal(await server.info("k"), null);
   });
 });
