@@ -35,6 +35,22 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefine
   });
 }
 
+/** As `abortable`, but the promise has so many milliseconds more. */
+export function abortableWithin<T>(ms: number, promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  const over = new AbortController();
+  const aborted = new Promise<never>((_resolve, reject) => {
+    const late = (): void =>
+      void pause(ms, over.signal).then(
+        () => reject(signal.reason),
+        () => undefined,
+      );
+    if (signal.aborted) late();
+    else signal.addEventListener("abort", late, { once: true, signal: over.signal });
+  });
+  return Promise.race([promise, aborted]).finally(() => over.abort());
+}
+
 /** Jittered pauses that stay far below lock.keep-place (1 s), so that a waiter's place is still there. */
 export class Backoff {
   private longest = 10;

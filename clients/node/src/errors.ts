@@ -18,6 +18,9 @@ export class LockError extends Error {
 /** The time to wait was over; nothing is left in the queue. */
 export class NotAcquiredError extends LockError {}
 
+/** The time to wait was over, and the value that another caller makes was not there yet (`once`). */
+export class NotMadeError extends LockError {}
+
 /** What was held is no longer: its lease ended, somebody broke it, or the key became something else. */
 export class LockLostError extends LockError {}
 

@@ -5,6 +5,9 @@ import type { Word } from "./connection.js";
 /** The right to hold for so many milliseconds; null: without a deadline. */
 export type Lease = number | null;
 
+/** How the work under the lock ended: `failed` tells the requests with COALESCE that it was not done. */
+export type Work = "done" | "failed";
+
 const lasting = (lease: Lease): Word[] => (lease === null ? ["PERSIST"] : ["PX", lease]);
 
 /** `holds` is always what the owner holds afterwards, so that every command can be sent again. */
@@ -15,6 +18,8 @@ export abstract class Family {
   readonly reentrant: boolean = false;
   /** Whether the server counts what one owner holds (HOLDS). */
   readonly counts: boolean = false;
+  /** Whether a grant has a slot. */
+  readonly slots: boolean = false;
 
   constructor(readonly keys: readonly Word[]) {}
 
@@ -23,7 +28,7 @@ export abstract class Family {
   }
 
   abstract acquire(token: Word, holds: number, lease: Lease): Word[];
-  abstract release(token: Word, holds: number): Word[];
+  abstract release(token: Word, holds: number, work: Work): Word[];
   abstract renew(token: Word, lease: Lease): Word[];
 
   /** Whether a release found what it was to release. */
@@ -58,8 +63,8 @@ export class Mutex extends Family {
     return ["LOCK.ACQUIRE", this.key, token, ...lasting(lease)];
   }
 
-  release(token: Word): Word[] {
-    return ["LOCK.RELEASE", this.key, token];
+  release(token: Word, _holds: number, work: Work): Word[] {
+    return ["LOCK.RELEASE", this.key, token, ...(work === "failed" ? ["FAILED"] : [])];
   }
 
   renew(token: Word, lease: Lease): Word[] {
@@ -132,6 +137,30 @@ export class Permits extends Family {
 
   release(token: Word, holds: number): Word[] {
     return ["SEM.RELEASE", this.key, token, "HOLDS", holds];
+  }
+
+  renew(token: Word, lease: Lease): Word[] {
+    return ["SEM.RENEW", this.key, token, ...lasting(lease)];
+  }
+}
+
+/** One permit, and the number that no other holder has. The owner of a slot has one: an acquire again is a retry. */
+export class Slots extends Family {
+  override readonly slots = true;
+
+  constructor(
+    key: Word,
+    private readonly limit: number,
+  ) {
+    super([key]);
+  }
+
+  acquire(token: Word, _holds: number, lease: Lease): Word[] {
+    return ["SEM.ACQUIRE", this.key, token, "LIMIT", this.limit, "SLOT", ...lasting(lease)];
+  }
+
+  release(token: Word): Word[] {
+    return ["SEM.RELEASE", this.key, token, "HOLDS", 0];
   }
 
   renew(token: Word, lease: Lease): Word[] {

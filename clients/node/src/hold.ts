@@ -5,16 +5,20 @@ import { EventEmitter } from "node:events";
 import { now } from "./clock.js";
 import type { Word } from "./connection.js";
 import type { LockLostError } from "./errors.js";
+import type { Work } from "./families.js";
 import type { Owned } from "./owned.js";
 
 export interface ReleaseOptions {
-  /** The work was not done: with `atLeast`, the lock is free at once, for another try. false */
+  /**
+   * The work was not done: a request with `coalesce` that waits for a `Lock` is granted it, in place of being told that
+   * it was done; with `atLeast`, the lock is free at once. false
+   */
   failed?: boolean;
 }
 
 /** What a hold does on the server; given by the lock that made it. */
 export interface HoldActions {
-  release(work: "done" | "failed"): Promise<void>;
+  release(work: Work): Promise<void>;
   extend(leaseMs: number | undefined): Promise<void>;
   owned(): Promise<boolean>;
   exec(command: Word[]): Promise<unknown>;
@@ -29,10 +33,14 @@ const listened = new WeakMap<AbortSignal, Owned>();
  * counted from before the request was sent.
  */
 export class Hold extends EventEmitter {
+  /** Apart from `Done`: this is held. */
+  readonly done = false;
   /** Grows with every grant: give it to whatever the lock protects, which refuses older ones. Below 2^53. */
   readonly fence: number;
   /** How often the owner holds it with this, or the permits of a semaphore. */
   readonly holds: number;
+  /** Of a semaphore with `slot`: the smallest number from 0 that no other holder has. */
+  readonly slot: number | undefined;
   private controller: AbortController | undefined;
   private releasing: Promise<void> | undefined;
   private lostAs: LockLostError | undefined;
@@ -47,6 +55,7 @@ export class Hold extends EventEmitter {
     super();
     this.fence = kept.fence;
     this.holds = kept.of(mode);
+    this.slot = kept.slot;
     kept.onLost((error) => {
       this.lostAs = error;
       this.controller?.abort(error);

@@ -12,6 +12,7 @@ export interface Notice {
   outcome: string;
   fence?: number;
   holds?: number;
+  slot?: number;
 }
 
 /** One caller's view of the messages about its request. */

@@ -8,6 +8,7 @@ export {
   MaxWaitersError,
   ModuleNotLoadedError,
   NotAcquiredError,
+  NotMadeError,
   NotReplicatedError,
   WaitCancelledError,
   WrongKindError,
@@ -16,6 +17,7 @@ export {
 export { Hold } from "./hold.js";
 export type { ReleaseOptions } from "./hold.js";
 export { Lock, MultiLock, RLock, RWLock, Semaphore, View } from "./locks.js";
-export type { PermitOptions, SemaphoreOptions } from "./locks.js";
+export type { CoalesceOptions, PermitOptions, SemaphoreOptions } from "./locks.js";
 export type { AcquireOptions, LockOptions, MutexOptions, ReentrantOptions } from "./options.js";
+export type { Done } from "./owned.js";
 export { makeToken } from "./tokens.js";

@@ -7,10 +7,11 @@ import { now } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import type { Connections } from "./connections.js";
 import { LockError, LockLostError, NotAcquiredError } from "./errors.js";
-import type { Family } from "./families.js";
+import type { Family, Work } from "./families.js";
 import { Hold } from "./hold.js";
 import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
 import {
+  checkedCoalesce,
   checkedMs,
   checkedOwner,
   checkedWait,
@@ -19,7 +20,7 @@ import {
   type MutexOptions,
   type Settings,
 } from "./options.js";
-import { Owned, type Granted } from "./owned.js";
+import { Owned, type Done, type Granted } from "./owned.js";
 import * as protocol from "./protocol.js";
 import { OwnTransport, type Request } from "./protocol.js";
 import { translated } from "./replies.js";
@@ -74,18 +75,21 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
    * `LockError` where waiting cannot help (a deadlock, a key of another type, too many waiters), and with the
    * library's error where the server could not be asked.
    */
-  async acquire(options?: Options): Promise<Hold> {
-    const wait = checkedWait(options?.wait ?? this.settings.wait);
-    const hold = await this.take(wait, options, this.perHold(options));
-    if (hold === undefined) {
-      throw new NotAcquiredError(`the lock "${this.name}" was not granted within ${wait} ms`, this.name);
-    }
+  acquire(options?: Options): Promise<Hold> {
+    return this.hold(options);
+  }
+
+  private async hold(options: Options | undefined): Promise<Hold> {
+    const wait = this.waitOf(options);
+    const hold = await this.ask(wait, options);
+    if (hold === undefined || hold.done) throw this.notAcquired(wait);
     return hold;
   }
 
   /** As `acquire`, but null when the time is over, and without `wait` at once. */
   async tryAcquire(options?: Options): Promise<Hold | null> {
-    return (await this.take(checkedWait(options?.wait ?? 0), options, this.perHold(options))) ?? null;
+    const hold = await this.ask(checkedWait(options?.wait ?? 0), options);
+    return hold === undefined || hold.done ? null : hold;
   }
 
   /**
@@ -93,7 +97,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
    * the lock was lost before the release.
    */
   async using<T>(work: (hold: Hold) => Promise<T> | T, options?: Options): Promise<T> {
-    const hold = await this.acquire(options);
+    const hold = await this.hold(options);
     let result: T;
     try {
       result = await this.context.storage.run(hold.kept, () => work(hold));
@@ -136,17 +140,40 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return 1;
   }
 
-  private async take(waitMs: number, options: Options | undefined, add: number): Promise<Hold | undefined> {
+  /** How long an acquire waits that says nothing else. */
+  protected waitOf(options: AcquireOptions | undefined): number {
+    return checkedWait(options?.wait ?? this.settings.wait);
+  }
+
+  protected notAcquired(waitMs: number): NotAcquiredError {
+    return new NotAcquiredError(`the lock "${this.name}" was not granted within ${waitMs} ms`, this.name);
+  }
+
+  /** Whether a release tells others that the work was done, and they hear it. */
+  protected checkCoalesce(): void {
+    checkedCoalesce(this.settings);
+  }
+
+  /** undefined: not granted in time. `Done` only with `coalesce`. */
+  protected async ask(
+    waitMs: number,
+    options: Options | undefined,
+    how: "coalesce" | "exclusive" = "exclusive",
+  ): Promise<Hold | Done | undefined> {
     const { signal, within, token } = options ?? {};
-    checkedOwner(this.settings.atLeast, token);
-    const patience = { waitMs, pollMs: this.settings.pollMs, signal };
-    const outer = this.family.reentrant ? this.outer(within) : undefined;
-    if (outer !== undefined) return outer.serially(() => this.takeAs(outer, patience, add));
-    const given = token ?? this.settings.token;
-    if (given === undefined) return this.takeAs(this.owned(makeToken()), patience, add, false);
-    if (!this.family.counts) return this.takeAs(this.owned(given), patience, add);
+    const { settings, family } = this;
+    checkedOwner(settings.atLeast, token);
+    const patience = { waitMs, pollMs: settings.pollMs, signal };
+    const add = this.perHold(options);
+    const coalesce = how === "coalesce";
+    const outer = family.reentrant ? this.outer(within) : undefined;
+    const given = token ?? settings.token;
+    const asked = { add, coalesce, tokenUsedBefore: outer !== undefined || given !== undefined };
+    if (outer !== undefined) return outer.serially(() => this.takeAs(outer, patience, asked));
+    if (given === undefined) return this.takeAs(this.owned(makeToken()), patience, asked);
+    if (!family.counts) return this.takeAs(this.owned(given), patience, asked);
     const owner = this.context.owner(given, () => this.owned(given));
-    return owner.serially(() => this.takeAs(owner, patience, add));
+    return owner.serially(() => this.takeAs(owner, patience, asked));
   }
 
   private owned(token: string | Buffer): Owned {
@@ -166,9 +193,8 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private async takeAs(
     owned: Owned,
     patience: protocol.Patience,
-    add: number,
-    tokenUsedBefore = true,
-  ): Promise<Hold | undefined> {
+    { add, tokenUsedBefore, coalesce }: { add: number; tokenUsedBefore: boolean; coalesce: boolean },
+  ): Promise<Hold | Done | undefined> {
     const { connections, family, settings } = this;
     const nested = owned.keepers.length > 0 || owned.fence > 0;
     if (nested && owned.lost) {
@@ -178,11 +204,12 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const session = settings.session && !nested;
     const { lock, token } = owned;
     const { lease } = settings;
-    const request: Request = { family, lock, token, tokenUsedBefore, before, holds: before + add, lease, session };
+    const holds = before + add;
+    const request: Request = { family, lock, token, tokenUsedBefore, before, holds, lease, session, coalesce };
     const own = session || settings.replicas > 0 ? new OwnTransport(connections, family.key) : undefined;
     try {
       const granted = await protocol.acquire(connections, own, request, patience);
-      if (granted === undefined) return undefined;
+      if (granted === undefined || granted.done) return granted;
       await this.accept(owned, request, granted, own);
       return new Hold(owned, family.mode, this.actions(owned, add));
     } finally {
@@ -256,7 +283,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     };
   }
 
-  private async releaseOf(owned: Owned, drop: number, work: "done" | "failed"): Promise<void> {
+  private async releaseOf(owned: Owned, drop: number, work: Work): Promise<void> {
     const { connections, family } = this;
     const left = Math.max(0, owned.of(family.mode) - drop);
     const others = [...owned.holds].some(([mode, holds]) => mode !== family.mode && holds > 0);
@@ -266,7 +293,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     let wasHeld: boolean;
     try {
       const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
-      wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil });
+      wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil, work });
     } catch (error) {
       if (isLast) owned.connection?.close();
       throw error;

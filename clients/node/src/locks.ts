@@ -1,16 +1,73 @@
 /** The families of locks. */
 
 import type { RedisClient } from "./client.js";
-import { Mutex, Permits, ReadWrite, Reentrant, Several } from "./families.js";
+import { Mutex, Permits, ReadWrite, Reentrant, Several, Slots } from "./families.js";
+import type { Hold } from "./hold.js";
 import { Context, LockBase } from "./lock.js";
+import { once } from "./once.js";
 import type { AcquireOptions, LockOptions, MutexOptions, ReentrantOptions } from "./options.js";
+import type { Done } from "./owned.js";
 
 type Name = string | Buffer;
+
+export interface CoalesceOptions extends AcquireOptions {
+  /**
+   * For work whose result all can share: while another owner holds the lock, its release is an answer too, `Done`,
+   * unless it says that the work failed. Without waiting it changes nothing. Not with `mixed` nor `atLeast`. false
+   */
+  coalesce?: boolean;
+}
+
+type Coalesced = AcquireOptions & { coalesce: true };
 
 /** A mutex. Each acquire is an owner of its own. */
 export class Lock extends LockBase {
   constructor(client: RedisClient, name: Name, options: MutexOptions = {}) {
     super(client, String(name), (key) => new Mutex(key(name)), options);
+  }
+
+  override acquire(options: Coalesced): Promise<Hold | Done>;
+  override acquire(options?: AcquireOptions): Promise<Hold>;
+  override acquire(options?: CoalesceOptions): Promise<Hold | Done> {
+    return options?.coalesce === true ? this.coalesced(options) : super.acquire(options);
+  }
+
+  override tryAcquire(options: Coalesced): Promise<Hold | Done | null>;
+  override tryAcquire(options?: AcquireOptions): Promise<Hold | null>;
+  override async tryAcquire(options?: CoalesceOptions): Promise<Hold | Done | null> {
+    if (options?.coalesce !== true) return super.tryAcquire(options);
+    this.checkCoalesce();
+    return (await this.ask(this.waitOf({ wait: options.wait ?? 0 }), options, "coalesce")) ?? null;
+  }
+
+  private async coalesced(options: AcquireOptions): Promise<Hold | Done> {
+    this.checkCoalesce();
+    const wait = this.waitOf(options);
+    const answer = await this.ask(wait, options, "coalesce");
+    if (answer === undefined) throw this.notAcquired(wait);
+    return answer;
+  }
+
+  /**
+   * A value that many callers miss at once is made by one of them (single-flight, against a cache stampede): `read`
+   * looks for it (null, undefined: it is not there), and `make` makes it, puts it where `read` finds it, and gives it.
+   * A caller that does not make it waits until it is there.
+   *
+   * The lock is held while `make` runs; with `autoRenew` for as long as that takes. When `make` rejects, so does this,
+   * and the next caller makes it. When the lock was lost meanwhile, it gives what `read` finds then. A `signal` ends
+   * the wait, and this a second later at the latest; `make` is to heed it too: the lock is held until it ends.
+   *
+   * Rejects with `NotMadeError` when the time is over while another caller makes it, and otherwise as `acquire`.
+   */
+  async once<T>(
+    read: () => Promise<T | null | undefined> | T | null | undefined,
+    make: (hold: Hold) => Promise<T> | T,
+    options?: AcquireOptions,
+  ): Promise<T> {
+    this.checkCoalesce();
+    const waitMs = this.waitOf(options);
+    const ask = (waitMs: number): Promise<Hold | Done | undefined> => this.ask(waitMs, options, "coalesce");
+    return once({ lock: this.name, waitMs, signal: options?.signal, ask, read, make });
   }
 }
 
@@ -27,6 +84,8 @@ export class RLock extends LockBase<ReentrantOptions> {
 export interface SemaphoreOptions extends LockOptions {
   /** How many permits an acquire takes. 1 */
   permits?: number;
+  /** One permit, and `slot` of the hold says which: a number from 0, below `limit`, that no other holder has. false */
+  slot?: boolean;
 }
 
 export interface PermitOptions extends AcquireOptions {
@@ -44,8 +103,9 @@ export class Semaphore extends LockBase<PermitOptions> {
     readonly limit: number,
     options: SemaphoreOptions = {},
   ) {
-    super(client, String(name), (key) => new Permits(key(name), limit), options);
-    this.permits = this.perHold({ permits: options.permits ?? 1 });
+    const { permits = 1, slot = false } = options;
+    super(client, String(name), (key) => new (slot ? Slots : Permits)(key(name), limit), options);
+    this.permits = this.perHold({ permits });
   }
 
   protected override perHold(options: PermitOptions | undefined): number {
@@ -53,6 +113,7 @@ export class Semaphore extends LockBase<PermitOptions> {
     if (!Number.isInteger(permits) || permits < 1 || permits > this.limit) {
       throw new RangeError(`permits must be from 1 to ${this.limit}`);
     }
+    if (this.family.slots && permits > 1) throw new RangeError("a slot is one permit: leave permits out");
     return permits;
   }
 }

@@ -85,6 +85,11 @@ export function checkedOwner(atLeast: number, token: string | Buffer | undefined
   if (atLeast > 0 && token !== undefined) throw new RangeError("atLeast needs a new token for each hold");
 }
 
+export function checkedCoalesce({ atLeast, pollMs }: Settings): void {
+  if (atLeast > 0) throw new RangeError("coalesce needs releases that free the lock: leave atLeast out");
+  if (pollMs !== undefined) throw new RangeError("coalesce waits in the queue: leave mixed out");
+}
+
 export function checkedWait(wait: number): number {
   if (!(wait >= 0)) throw new RangeError(`wait must be 0 ms or more, not ${wait}`);
   return wait;

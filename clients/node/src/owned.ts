@@ -7,9 +7,17 @@ import type { Lease } from "./families.js";
 
 /** The server's answer to an acquire; `deadline` by the monotonic clock, Infinity: none. */
 export interface Granted {
+  done?: false;
   fence: number;
   holds: number;
   deadline: number;
+  slot: number | undefined;
+}
+
+/** In place of a hold, to an acquire with `coalesce`: the work was done by the hold with this fence. */
+export interface Done {
+  readonly done: true;
+  readonly fence: number;
 }
 
 /** Something that runs beside a hold. */
@@ -25,6 +33,7 @@ export interface Keeper {
  */
 export class Owned {
   fence = 0;
+  slot: number | undefined;
   deadline = Infinity;
   /** A release before that leaves it held until then (`atLeast`). */
   keptUntil = -Infinity;
@@ -79,6 +88,7 @@ export class Owned {
 
   granted(granted: Granted, mode: string): void {
     this.fence = granted.fence;
+    this.slot = granted.slot;
     this.holds.set(mode, granted.holds);
     this.deadline = granted.deadline;
   }

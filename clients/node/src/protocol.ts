@@ -9,9 +9,9 @@ import { abortable, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import type { Connections, Listening } from "./connections.js";
 import { LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
-import type { Family, Lease } from "./families.js";
-import type { Waiter } from "./inbox.js";
-import type { Granted, Owned } from "./owned.js";
+import type { Family, Lease, Work } from "./families.js";
+import type { Notice, Waiter } from "./inbox.js";
+import type { Done, Granted, Owned } from "./owned.js";
 import { isNotLoaded, translated, Trouble } from "./replies.js";
 
 /** How long until a queued request is sent again: what a lost message costs at most. */
@@ -32,7 +32,7 @@ export const LATE_MS = 5000;
 export const RESEND_MS = 1000;
 const RELEASE_MS = 10_000;
 /** How long a caller that gives up is kept to clear up behind itself; that goes on beside it until the lease is over. */
-const KEPT_MS = 1000;
+export const KEPT_MS = 1000;
 /** How long one attempt to clear up may take. */
 const UNDO_MS = 2000;
 
@@ -47,6 +47,8 @@ export interface Request {
   holds: number;
   lease: Lease;
   session: boolean;
+  /** A release of the holder is an answer, too: the work that all wait for was done. */
+  coalesce: boolean;
 }
 
 export interface Patience {
@@ -57,19 +59,28 @@ export interface Patience {
   signal: AbortSignal | undefined;
 }
 
-/** What became of a request: granted, still queued (NOTIFY), or neither. */
-type Answer = Granted | "queued" | undefined;
+/** What became of a request: granted, done (COALESCE), still queued (NOTIFY), or none of them. */
+type Answer = Granted | Done | "queued" | undefined;
 
-function words(request: Request, ...wait: Word[]): Word[] {
-  const acquire = [...request.family.acquire(request.token, request.holds, request.lease), ...wait];
-  return request.session ? [...acquire, "SESSION"] : acquire;
+function words(request: Request, blockMs?: number, channel?: string): Word[] {
+  const acquire = request.family.acquire(request.token, request.holds, request.lease);
+  if (blockMs !== undefined) acquire.push("BLOCK", blockMs);
+  if (blockMs !== undefined && request.coalesce) acquire.push("COALESCE");
+  if (channel !== undefined) acquire.push("NOTIFY", channel);
+  if (request.session) acquire.push("SESSION");
+  return acquire;
 }
 
 function answer(reply: unknown, request: Request, sent: number): Answer {
   if (reply === null || reply === undefined) return undefined;
-  const [, fence, holds] = reply as [unknown, unknown, unknown];
+  const [token, fence, holds = 1, slot] = reply as [unknown, unknown, unknown, unknown];
+  if (token === null) return { done: true, fence: Number(fence) };
   if (Number(fence) === 0) return "queued";
-  return { fence: Number(fence), holds: holds === undefined ? 1 : Number(holds), deadline: endOf(sent, request.lease) };
+  return granted(request, sent, Number(fence), Number(holds), slot === undefined ? undefined : Number(slot));
+}
+
+function granted(request: Request, sent: number, fence: number, holds: number, slot: number | undefined): Granted {
+  return { fence, holds, deadline: endOf(sent, request.lease), slot };
 }
 
 /** How long a reply may take, so that the last attempt of an acquire ends in time. */
@@ -82,9 +93,9 @@ const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity
  * where there is something to wait for.
  */
 interface Asking {
-  slice(ends: number): Promise<Granted | undefined>;
+  slice(ends: number): Promise<Granted | Done | undefined>;
   /** The time is over. */
-  end(ends: number): Promise<Granted | undefined>;
+  end(ends: number): Promise<Granted | Done | undefined>;
   /** Whether a request may be queued or granted that we know nothing of. */
   readonly open: boolean;
 }
@@ -98,7 +109,7 @@ export async function acquire(
   own: OwnTransport | undefined,
   request: Request,
   patience: Patience,
-): Promise<Granted | undefined> {
+): Promise<Granted | Done | undefined> {
   const { waitMs, pollMs, signal } = patience;
   const ends = now() + waitMs;
   const waits = waitMs > 0 && pollMs === undefined;
@@ -113,16 +124,16 @@ export async function acquire(
   try {
     for (;;) {
       signal?.throwIfAborted();
-      let granted: Granted | undefined;
+      let answered: Granted | Done | undefined;
       try {
         // A caller that does not wait has the time that its attempts take.
-        granted = await asking.slice(waitMs === 0 ? Infinity : ends);
+        answered = await asking.slice(waitMs === 0 ? Infinity : ends);
         backoff = new Backoff();
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
         if (error.code === "WRONGTYPE" && pollMs === undefined) throw await wrongType(connections, request, error);
         if (!waits && (error.code === "WRONGTYPE" || error.code === "GRACE")) {
-          granted = undefined;
+          answered = undefined;
         } else if (!error.heals || (waitMs === 0 ? resend.over() : now() >= ends)) {
           throw error;
         } else {
@@ -130,7 +141,7 @@ export async function acquire(
           continue;
         }
       }
-      if (granted !== undefined || waitMs === 0) return granted;
+      if (answered !== undefined || waitMs === 0) return answered;
       if (pollMs !== undefined) {
         // Half to one and a half of it: old and new clients that poll in step would starve each other.
         const ms = pollMs * (0.5 + Math.random());
@@ -155,9 +166,9 @@ abstract class Sending implements Asking {
     protected readonly signal: AbortSignal | undefined,
   ) {}
 
-  abstract slice(ends: number): Promise<Granted | undefined>;
+  abstract slice(ends: number): Promise<Granted | Done | undefined>;
 
-  async end(_ends: number): Promise<Granted | undefined> {
+  async end(_ends: number): Promise<Granted | Done | undefined> {
     return undefined;
   }
 
@@ -186,7 +197,7 @@ class AskingOnce extends Sending {
     super(request, signal);
   }
 
-  async slice(ends: number): Promise<Granted | undefined> {
+  async slice(ends: number): Promise<Granted | Done | undefined> {
     const answered = await this.send(() =>
       this.connections.send(this.request.family.key, words(this.request), within(ends)),
     );
@@ -199,6 +210,8 @@ class AskingByMessage extends Sending {
   /** Whether the next "unblocked" is the server's word that our own retry has taken a place over. */
   private superseding = false;
   private isFirst = true;
+  /** Whether it was queued before, so that a late message may be about that request. */
+  private isRepeated = false;
 
   constructor(
     private readonly connections: Connections,
@@ -208,7 +221,7 @@ class AskingByMessage extends Sending {
     super(request, signal);
   }
 
-  async slice(ends: number): Promise<Granted | undefined> {
+  async slice(ends: number): Promise<Granted | Done | undefined> {
     const { connections, request } = this;
     const { key } = request.family;
     let listening = await abortable(connections.listening(key), this.signal);
@@ -247,7 +260,7 @@ class AskingByMessage extends Sending {
     }
   }
 
-  override async end(ends: number): Promise<Granted | undefined> {
+  override async end(ends: number): Promise<Granted | Done | undefined> {
     if (!this.open) return undefined;
     const { connections, request } = this;
     const { key } = request.family;
@@ -259,23 +272,25 @@ class AskingByMessage extends Sending {
     return answered === "queued" ? undefined : answered;
   }
 
-  private ask(ends: number, ...wait: Word[]): Promise<Answer> {
-    const command = words(this.request, ...wait);
+  private ask(ends: number, blockMs?: number, channel?: string): Promise<Answer> {
+    const command = words(this.request, blockMs, channel);
     return this.send(() => this.connections.send(this.request.family.key, command, within(ends)));
   }
 
-  private async wait(waiter: Waiter, { inbox, channel }: Listening, ends: number): Promise<Granted | undefined> {
+  private async wait(waiter: Waiter, { inbox, channel }: Listening, ends: number): Promise<Granted | Done | undefined> {
     const { connections, request } = this;
     const sent = now();
     const longest = Math.max(SLICE_MS, inbox.size * APART_MS);
     // Not all at once, where many began to wait together.
     const slice = connections.isMoving(request.family.key) ? MOVING_SLICE_MS : longest * (0.8 + Math.random() / 5);
     const blockMs = Math.max(1, Math.ceil(Math.min(longest * QUEUED_SLICES, ends - sent)));
-    const answered = await this.ask(ends, "BLOCK", blockMs, "NOTIFY", channel);
+    const answered = await this.ask(ends, blockMs, channel);
     if (answered !== "queued") return answered;
     const over = sent + blockMs;
     const askAgain = Math.min(sent + slice, over + LATE_MESSAGE_MS);
     let superseding = this.superseding;
+    const isRepeated = this.isRepeated;
+    this.isRepeated = true;
     // Whoever asks again before its time was over at the server takes its own place over.
     this.superseding = true;
     for (;;) {
@@ -286,7 +301,9 @@ class AskingByMessage extends Sending {
       }
       switch (notice.outcome) {
         case "granted":
-          return this.granted(notice.fence, notice.holds, sent);
+          return this.granted(notice, sent);
+        case "done":
+          return await this.done(notice, isRepeated);
         case "timeout":
           // Of an earlier request, where it comes too early.
           if (now() < over - 5) continue;
@@ -307,13 +324,22 @@ class AskingByMessage extends Sending {
   }
 
   /** Its message says that it was granted; by it alone, only where there is no doubt which grant and since when. */
-  private granted(fence: number | undefined, holds: number | undefined, sent: number): Granted | undefined {
-    const { lease, tokenUsedBefore } = this.request;
+  private granted({ fence, holds = 1, slot }: Notice, sent: number): Granted | undefined {
+    const { family, lease, tokenUsedBefore } = this.request;
     // The lease began with the grant, which may be a slice later than the request: asked again, it begins again.
     const isLate = lease !== null && now() - sent >= lease / 10;
-    if (isLate || tokenUsedBefore || fence === undefined) return undefined;
+    if (isLate || tokenUsedBefore || fence === undefined || (family.slots && slot === undefined)) return undefined;
     this.open = false;
-    return { fence, holds: holds ?? 1, deadline: endOf(sent, lease) };
+    return granted(this.request, sent, fence, holds, slot);
+  }
+
+  /** Its message says that the work was done. */
+  private async done({ fence }: Notice, isRepeated: boolean): Promise<Done | undefined> {
+    if (this.request.tokenUsedBefore || fence === undefined) return undefined;
+    // An earlier request was answered, and this one may be queued behind the next holder.
+    if (isRepeated) await withdraw(this.connections, this.request);
+    this.open = false;
+    return { done: true, fence };
   }
 
   /** Another request of this token has taken our place, or the server is a replica now. */
@@ -333,16 +359,17 @@ class AskingOver extends Sending {
     super(request, signal);
   }
 
-  async slice(ends: number): Promise<Granted | undefined> {
+  async slice(ends: number): Promise<Granted | Done | undefined> {
     const blockMs = Math.max(1, Math.ceil(Math.min(SLICE_MS, ends - now())));
-    const wait: Word[] = this.waits ? ["BLOCK", blockMs] : [];
     let since = 0;
     const answered = await this.send((sent) => {
       since = sent;
       const longest = (this.waits ? blockMs : 0) + LATE_MS;
-      return this.own.send(words(this.request, ...wait), Math.min(longest, ends + LATE_REPLY_MS - now()));
+      const command = words(this.request, this.waits ? blockMs : undefined);
+      return this.own.send(command, Math.min(longest, ends + LATE_REPLY_MS - now()));
     });
     if (answered === undefined || answered === "queued") return undefined;
+    if (answered.done) return answered;
     // As above: asked again, the lease begins again.
     const { lease } = this.request;
     if (!this.waits || lease === null || now() - since < lease / 10) return answered;
@@ -410,14 +437,16 @@ export function withdraw(connections: Connections, request: Request, own?: OwnTr
     // In this order: a release alone could come just before the grant.
     await undone(connections, family.key, family.cancel(token), lease);
     await own?.settled(UNDO_MS / 4);
-    await undone(connections, family.key, family.release(token, before), lease);
+    // Told that the work was done, others would not do it.
+    const work = request.coalesce ? "failed" : "done";
+    await undone(connections, family.key, family.release(token, before, work), lease);
   };
   return aside(withdrawing());
 }
 
 /** Give back every hold of the request's owner and mode. */
 export function releaseAll(connections: Connections, { family, token, lease }: Request): Promise<void> {
-  return aside(undone(connections, family.key, family.release(token, 0), lease));
+  return aside(undone(connections, family.key, family.release(token, 0, "done"), lease));
 }
 
 /** Done, or left to go on beside the caller. */
@@ -452,6 +481,7 @@ export async function replicated(own: OwnTransport, lock: string, replicas: numb
 export interface GivenBack {
   holds: number;
   keptUntil: number;
+  work: Work;
 }
 
 /** Give back; false: it was lost before. A release whose reply was lost is sent again. */
@@ -459,7 +489,7 @@ export async function release(
   connections: Connections,
   family: Family,
   owned: Owned,
-  { holds, keptUntil }: GivenBack,
+  { holds, keptUntil, work }: GivenBack,
 ): Promise<boolean> {
   const wasLost = owned.lost;
   const resend = new Resend(RELEASE_MS);
@@ -475,7 +505,7 @@ export async function release(
         isKept = false;
         continue;
       }
-      const reply = await connections.send(family.key, family.release(owned.token, holds), LATE_MS);
+      const reply = await connections.send(family.key, family.release(owned.token, holds, work), LATE_MS);
       // The release whose reply was lost found the lock, unless it was known to be lost by then.
       return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost);
     } catch (error) {
@@ -530,7 +560,7 @@ export async function held(
     );
     if (reply === null || reply === undefined) return undefined;
     const [fence, holds, ttl] = (reply as unknown[]).map(Number) as [number, number, number];
-    return { fence, holds, deadline: endOf(sent, ttl < 0 ? null : ttl) };
+    return { fence, holds, deadline: endOf(sent, ttl < 0 ? null : ttl), slot: undefined };
   } catch (error) {
     if (error instanceof Trouble && error.meansLost) return undefined;
     throw translated(error, lock);

@@ -461,6 +461,8 @@ suite("conformance", (each) => {
     await short.release();
     assert.equal(await server.info("k"), null);
     const lock = new Lock(client, "k", { atLeast: 600_000 });
+    await (await lock.acquire()).release({ failed: true });
+    assert.equal(await server.info("k"), null);
     const lost = await lock.acquire();
     await server.ask("LOCK.BREAK", "k");
     await assert.rejects(lost.release(), LockLostError);

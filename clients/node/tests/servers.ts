@@ -250,6 +250,7 @@ export class Proxy {
   private refusing = false;
   private silent = false;
   private holdingMessages = false;
+  private keptMessages: (() => void)[] | undefined;
   private readonly listening: net.Server;
   private readonly sockets = new Set<net.Socket>();
 
@@ -291,6 +292,16 @@ export class Proxy {
   /** From here on, no message to a subscriber passes. */
   holdMessages(): void {
     this.holdingMessages = true;
+  }
+
+  /** From here on messages to subscribers wait until `letMessagesGo`. */
+  keepMessages(): void {
+    this.keptMessages = [];
+  }
+
+  letMessagesGo(): void {
+    for (const go of this.keptMessages ?? []) go();
+    this.keptMessages = undefined;
   }
 
   /** End every connection, and accept no new one until told so. */
@@ -365,6 +376,8 @@ export class Proxy {
         client.write(reply.subarray(0, this.cutAfter), () => client.destroy());
       } else if (fate.hold || (this.holdingMessages && reply.includes("message\r\n"))) {
         this.held += 1;
+      } else if (this.keptMessages !== undefined && reply.includes("message\r\n")) {
+        this.keptMessages.push(() => void client.write(reply));
       } else {
         client.write(reply);
       }

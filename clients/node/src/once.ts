@@ -1,0 +1,64 @@
+/**
+ * Single-flight: of all callers that miss one value, one makes it, and the others wait until it is there.
+ *
+ * The lock decides only which caller makes it, and what the others are told; `read` alone says that the value is there.
+ */
+
+import { abortable, abortableWithin, now } from "./clock.js";
+import { LockLostError, NotMadeError } from "./errors.js";
+import type { Hold } from "./hold.js";
+import type { Done } from "./owned.js";
+import { KEPT_MS } from "./protocol.js";
+
+/** What `once` is given. */
+export interface Making<T> {
+  lock: string;
+  waitMs: number;
+  signal: AbortSignal | undefined;
+  /** Ask for the lock with COALESCE; undefined: not granted in time. */
+  ask(waitMs: number): Promise<Hold | Done | undefined>;
+  /** null, undefined: it is not there. */
+  read(): Promise<T | null | undefined> | T | null | undefined;
+  make(hold: Hold): Promise<T> | T;
+}
+
+export async function once<T>(making: Making<T>): Promise<T> {
+  const { lock, waitMs, signal, ask } = making;
+  const ends = now() + waitMs;
+  const read = (): Promise<T | null | undefined> => abortable(Promise.resolve(making.read()), signal);
+  signal?.throwIfAborted();
+  let value = await read();
+  for (let leftMs = waitMs; value === null || value === undefined; leftMs = Math.max(0, ends - now())) {
+    const answer = await ask(leftMs);
+    // The caller is let go when it gives up. The lock stays held as long as `make` goes on: else two would make it.
+    if (answer?.done === false) return abortableWithin(KEPT_MS, made(answer, making), signal);
+    value = await read();
+    // Done and not there (it was evicted, or the lock was held for something else): asked again.
+    if (answer === undefined && (value === null || value === undefined)) {
+      throw new NotMadeError(`not there after ${waitMs} ms: another caller holds the lock "${lock}"`, lock);
+    }
+  }
+  return value;
+}
+
+async function made<T>(hold: Hold, { read, make }: Making<T>): Promise<T> {
+  let value: T;
+  try {
+    // The caller before may have made it while this one was asking for the lock.
+    value = (await read()) ?? (await make(hold));
+  } catch (error) {
+    await hold.release({ failed: true }).catch(() => undefined);
+    // Refused by `exec`: another caller makes it.
+    const found = error instanceof LockLostError && hold.lost ? await read() : undefined;
+    if (found === null || found === undefined) throw error;
+    return found;
+  }
+  try {
+    await hold.release();
+  } catch (error) {
+    if (!(error instanceof LockLostError)) throw error;
+    // Another caller may have made it too: what is there now is what all others read.
+    return (await read()) ?? value;
+  }
+  return value;
+}

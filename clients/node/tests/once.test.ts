@@ -1,0 +1,398 @@
+/** Single-flight and slots: the cases of clients/conformance.md for them, and what is particular to this client. */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once as event } from "node:events";
+import { join } from "node:path";
+
+import { Lock, LockLostError, NotAcquiredError, NotMadeError, Semaphore, type Hold } from "redis-lock-client";
+import type { Connected } from "./libraries.js";
+import { eventually, type Server } from "./servers.js";
+import { isPending, suite } from "./world.js";
+
+const CALLERS = 1000;
+
+/** Reads and makes one value of the server, and counts how often it was made. */
+class Value {
+  made = 0;
+
+  constructor(
+    private readonly connected: Connected,
+    private readonly meanwhile: (times: number, hold: Hold) => Promise<unknown> = async () => undefined,
+  ) {}
+
+  readonly read = async (): Promise<string | null> => (await this.connected.call("GET", "v")) as string | null;
+
+  readonly make = async (hold: Hold): Promise<string> => {
+    const times = ++this.made;
+    await this.meanwhile(times, hold);
+    await hold.exec("SET", "v", `value ${times}`);
+    return `value ${times}`;
+  };
+}
+
+const waiters = (server: Server, count: number): Promise<unknown> =>
+  eventually(async () => (await server.waiters("k")).length === count, `${count} waiters`);
+
+suite("once", (each) => {
+  each("coalesce", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    const coalesce = { coalesce: true } as const;
+    let hold = await lock.acquire(coalesce);
+    assert.equal(hold.done, false);
+    assert.ok(!hold.done);
+    const { fence } = hold;
+    assert.equal(await lock.tryAcquire(coalesce), null);
+    await assert.rejects(lock.acquire({ ...coalesce, wait: 50 }), NotAcquiredError);
+    let waiting = [lock.acquire(coalesce), lock.tryAcquire({ ...coalesce, wait: 60_000 })];
+    await waiters(server, 2);
+    await hold.release();
+    for (const answer of await Promise.all(waiting)) assert.deepEqual(answer, { done: true, fence });
+    // Work that failed was not done: the first is granted, and the other one waits on.
+    hold = await lock.acquire();
+    const first = lock.acquire(coalesce);
+    await waiters(server, 1);
+    waiting = [lock.acquire(coalesce)];
+    await waiters(server, 2);
+    await hold.release({ failed: true });
+    const next = await first;
+    assert.ok(!next.done);
+    assert.ok(await isPending(waiting[0] as Promise<unknown>));
+    // Who does not coalesce waits its turn, whatever is done; over a connection of its own it is the same.
+    const session = new Lock(client, "k", { session: true }).acquire(coalesce);
+    await waiters(server, 2);
+    const plain = lock.acquire();
+    await waiters(server, 3);
+    await next.release();
+    const done = { done: true, fence: next.fence };
+    assert.deepEqual([await waiting[0], await session], [done, done]);
+    await (await plain).release();
+    assert.equal(await server.ask("DBSIZE"), 0);
+    for (const options of [{ mixed: true }, { atLeast: 1000 }]) {
+      const other = new Lock(client, "k", options);
+      await assert.rejects(other.acquire(coalesce), RangeError);
+      await assert.rejects(
+        other.once(
+          () => "v",
+          () => assert.fail(),
+        ),
+        RangeError,
+      );
+    }
+  });
+
+  each("once", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 60_000 });
+    // Not before all the others wait for it.
+    const value = new Value(connected, () => waiters(server, CALLERS - 1));
+    const calls = Array.from({ length: CALLERS }, () => lock.once(value.read, value.make));
+    assert.deepEqual([...new Set(await Promise.all(calls))], ["value 1"]);
+    assert.equal(value.made, 1);
+    assert.equal(await server.info("k"), null);
+    assert.equal(await lock.once(value.read, value.make), "value 1");
+    assert.equal(await server.calls("lock.release"), 1);
+    // Made by another caller while this one was asking for the lock.
+    let looks = 0;
+    assert.equal(
+      await lock.once(
+        () => (++looks === 2 ? "found" : null),
+        () => assert.fail(),
+      ),
+      "found",
+    );
+    assert.equal(await server.info("k"), null);
+    // Objects of their own, and all at the same time as the maker ends.
+    await server.ask("DEL", "v");
+    const again = new Value(connected);
+    const others = Array.from({ length: CALLERS }, () =>
+      new Lock(connected.client, "k", { lease: 60_000 }).once(again.read, again.make),
+    );
+    assert.deepEqual([...new Set(await Promise.all(others))], ["value 1"]);
+    assert.equal(again.made, 1);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("once-in-time", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 60_000 });
+    const value = new Value(connected);
+    const holder = await lock.acquire();
+    for (const wait of [300, 0]) {
+      const began = performance.now();
+      await assert.rejects(lock.once(value.read, value.make, { wait }), (error: Error) => {
+        return error instanceof NotMadeError && error.message.includes(`not there after ${wait} ms`);
+      });
+      assert.ok(performance.now() - began >= wait - 1);
+    }
+    // What came in the last moment is given.
+    let looked = 0;
+    assert.equal(
+      await lock.once(
+        () => (++looked === 2 ? "late" : null),
+        () => assert.fail(),
+        { wait: 20 },
+      ),
+      "late",
+    );
+    assert.equal(value.made, 0);
+    // Done and not there: asked again.
+    const waiting = lock.once(value.read, value.make, { wait: 60_000 });
+    await waiters(server, 1);
+    await holder.release();
+    assert.deepEqual([await waiting, value.made], ["value 1", 1]);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("once-maker-is-slow", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 3000, autoRenew: true });
+    const value = new Value(connected, () =>
+      eventually(async () => (await server.calls("lock.renew")) >= 4, "renewals for longer than the lease"),
+    );
+    const first = lock.once(value.read, value.make);
+    await eventually(() => value.made === 1, "the maker");
+    assert.deepEqual(await Promise.all([first, lock.once(value.read, value.make)]), ["value 1", "value 1"]);
+    assert.equal(value.made, 1);
+  });
+
+  each("once-maker-fails", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 60_000 });
+    const value = new Value(connected, async (times) => {
+      if (times > 1) return;
+      await waiters(server, 3);
+      throw new Error("mine");
+    });
+    const first = lock.once(value.read, value.make);
+    first.catch(() => undefined);
+    await eventually(() => value.made === 1, "the maker");
+    const granted = lock.acquire({ coalesce: true });
+    await waiters(server, 1);
+    const others = [lock.once(value.read, value.make), lock.once(value.read, value.make)];
+    await assert.rejects(first, /^Error: mine$/);
+    // Nobody is told that it was done.
+    const hold = await granted;
+    assert.ok(!hold.done);
+    await hold.release({ failed: true });
+    assert.deepEqual([await Promise.all(others), value.made], [["value 2", "value 2"], 2]);
+    // The look under the lock may fail too, and thrown is as good as rejected.
+    await server.ask("DEL", "v");
+    let looks = 0;
+    const failing = lock.once(
+      () => {
+        if (++looks === 2) throw new Error("looking");
+        return null;
+      },
+      () => assert.fail(),
+    );
+    await assert.rejects(failing, /^Error: looking$/);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("once-maker-is-cancelled", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 60_000 });
+    const giveUp = new AbortController();
+    const { signal } = giveUp;
+    const untilAborted = (): Promise<unknown> => event(new EventTarget(), "never", { signal });
+    const value = new Value(connected, async (times) => (times === 1 ? untilAborted() : undefined));
+    const first = lock.once(value.read, value.make, { signal });
+    first.catch(() => undefined);
+    await eventually(() => value.made === 1, "the maker");
+    const second = lock.once(value.read, value.make);
+    await waiters(server, 1);
+    giveUp.abort();
+    await assert.rejects(first, { name: "AbortError" });
+    assert.deepEqual([await second, value.made], ["value 2", 2]);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("a maker that does not heed the signal keeps its caller for a second, and the lock", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 60_000 });
+    const giveUp = new AbortController();
+    let finish = (): void => undefined;
+    const value = new Value(connected, () => new Promise<void>((done) => (finish = done)));
+    const first = lock.once(value.read, value.make, { signal: giveUp.signal });
+    first.catch(() => undefined);
+    await eventually(() => value.made === 1, "the maker");
+    const second = lock.once(value.read, value.make);
+    await waiters(server, 1);
+    const began = performance.now();
+    giveUp.abort(new Error("enough"));
+    await assert.rejects(first, /^Error: enough$/);
+    assert.ok(performance.now() - began >= 999);
+    // Else two would make it.
+    assert.ok(await isPending(second));
+    finish();
+    assert.deepEqual([await second, value.made], ["value 1", 1]);
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("a caller that gives up while another one makes leaves nothing", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const proxy = await world.proxy(server);
+    const cut = await world.connect(proxy);
+    const lock = new Lock(cut.client, "k", { lease: 60_000 });
+    const value = new Value(connected);
+    let giveUp = new AbortController();
+    let holder = await new Lock(connected.client, "k").acquire();
+    let waiting = lock.once(value.read, value.make, { signal: giveUp.signal });
+    await waiters(server, 1);
+    giveUp.abort(new Error("enough"));
+    await assert.rejects(waiting, /^Error: enough$/);
+    assert.deepEqual(await server.waiters("k"), []);
+    // With the grant on its way: the others are not told that it was done.
+    giveUp = new AbortController();
+    waiting = lock.once(value.read, value.make, { signal: giveUp.signal });
+    await waiters(server, 1);
+    const other = new Lock(connected.client, "k").acquire({ coalesce: true });
+    await waiters(server, 2);
+    proxy.holdMessages();
+    await holder.release({ failed: true });
+    await eventually(() => proxy.held > 0, "a grant that nobody knows of");
+    giveUp.abort(new Error("enough"));
+    await assert.rejects(waiting, /^Error: enough$/);
+    const granted = await other;
+    assert.ok(!granted.done);
+    await granted.release();
+    await assert.rejects(lock.once(value.read, value.make, { signal: giveUp.signal }), /^Error: enough$/);
+    assert.equal(value.made, 0);
+    holder = await new Lock(connected.client, "k").acquire();
+    await holder.release();
+  });
+
+  each("once-maker-dies", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const file = join(__dirname, "once_worker.js");
+    const args = [file, world.library.name, String(server.port), "3000"];
+    const maker = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+    try {
+      await event(maker.stdout, "data");
+      const value = new Value(connected);
+      const lock = new Lock(connected.client, "k", { lease: 60_000 });
+      const calls = [lock.once(value.read, value.make), lock.once(value.read, value.make)];
+      await waiters(server, 2);
+      assert.equal(value.made, 0);
+      maker.kill("SIGKILL");
+      assert.deepEqual([await Promise.all(calls), value.made], [["value 1", "value 1"], 1]);
+    } finally {
+      maker.kill("SIGKILL");
+    }
+  });
+
+  each("once-maker-loses-its-lock", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 60_000 });
+    for (const guarded of [true, false]) {
+      await server.ask("DEL", "v");
+      let told = 0;
+      let makers = 0;
+      const value = new Value(connected);
+      // Its own writes are refused by `exec`, or it does not notice, and gives what it made.
+      const losing = async (hold: Hold): Promise<string> => {
+        hold.once("lost", () => (told += 1));
+        makers += 1;
+        await waiters(server, 1);
+        await server.ask("LOCK.BREAK", "k");
+        await eventually(value.read, "what the second one makes");
+        if (guarded) await hold.exec("SET", "v", "overwritten");
+        return "lost";
+      };
+      const first = lock.once(value.read, losing);
+      await eventually(() => makers === 1, "the maker");
+      const second = lock.once(value.read, value.make);
+      assert.deepEqual(await Promise.all([first, second]), ["value 1", "value 1"]);
+      assert.deepEqual([told, makers, value.made], [1, 1, 1]);
+      assert.equal(await server.info("k"), null);
+    }
+    // With nothing to read, what was refused is its caller's.
+    await server.ask("DEL", "v");
+    const alone = lock.once(
+      () => null,
+      async (hold) => {
+        await server.ask("LOCK.BREAK", "k");
+        return hold.exec<string>("GET", "v");
+      },
+    );
+    await assert.rejects(alone, LockLostError);
+  });
+
+  each("done that is told late leaves no request behind", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(server);
+    const cut = await world.connect(proxy);
+    const lock = new Lock(client, "k", { lease: 60_000 });
+    const first = await lock.acquire();
+    const waiting = new Lock(cut.client, "k").acquire({ coalesce: true });
+    await waiters(server, 1);
+    const second = lock.acquire();
+    await waiters(server, 2);
+    proxy.keepMessages();
+    await first.release();
+    const next = await second;
+    // A slice later it asks again, and is queued behind the next holder.
+    await waiters(server, 1);
+    proxy.letMessagesGo();
+    assert.deepEqual(await waiting, { done: true, fence: first.fence });
+    assert.deepEqual(await server.waiters("k"), []);
+    await next.release();
+    assert.equal(await server.info("k"), null);
+  });
+
+  each("slot", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(server);
+    const semaphore = new Semaphore(client, "s", 3, { lease: 60_000, slot: true });
+    const holds = [await semaphore.acquire(), await semaphore.acquire(), await semaphore.acquire()];
+    assert.deepEqual(
+      holds.map(({ slot, holds }) => [slot, holds]),
+      [0, 1, 2].map((slot) => [slot, 1]),
+    );
+    assert.deepEqual((await server.holders("s")).map(({ slot }) => slot).sort(), [0, 1, 2]);
+    assert.equal(await semaphore.tryAcquire(), null);
+    // A waiter is told its slot by the message, without asking again.
+    const waiting = semaphore.acquire();
+    await eventually(async () => (await server.waiters("s")).length, "a waiter");
+    const asked = await server.calls("sem.acquire");
+    await holds[1]?.release();
+    const next = await waiting;
+    assert.deepEqual([next.slot, await server.calls("sem.acquire")], [1, asked]);
+    await next.extend(60_000);
+    // A lost reply, and an owner that asks again, have the slot that they had.
+    await holds[0]?.release();
+    const cut = await world.connect(proxy);
+    proxy.cutReply("SEM.ACQUIRE", 3);
+    const retried = await new Semaphore(cut.client, "s", 3, { slot: true, token: "me" }).acquire();
+    const same = await new Semaphore(client, "s", 3, { slot: true, token: "me" }).acquire({ wait: 0 });
+    assert.deepEqual([proxy.cuts, retried.slot, same.slot, same.fence], [1, 0, 0, retried.fence]);
+    const holder = (await server.holders("s")).find(({ owner }) => owner === "me");
+    assert.deepEqual([holder?.["slot"], holder?.["holds"]], [0, 1]);
+    await same.release();
+    for (const hold of [next, holds[2]]) await hold?.release();
+    assert.equal(await server.info("s"), null);
+    // Over a connection of its own; none where none was asked for.
+    const session = await new Semaphore(client, "s", 3, { slot: true, session: true }).acquire();
+    assert.equal(session.slot, 0);
+    await session.release();
+    const plain = await new Semaphore(client, "s", 3).acquire();
+    assert.equal(plain.slot, undefined);
+    await plain.release();
+    assert.throws(() => new Semaphore(client, "s", 3, { slot: true, permits: 2 }), RangeError);
+    await assert.rejects(semaphore.acquire({ permits: 2 }), RangeError);
+  });
+});
