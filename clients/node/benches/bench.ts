@@ -18,30 +18,49 @@ const QUICK = process.argv.includes("--quick");
 const SECONDS = QUICK ? 1 : 5;
 const WAITERS = 48;
 const CALLERS = 1000;
+/** How long the making of a cache entry takes. */
+const MAKING_MS = 100;
 /** The longest that a thousand callers may take. */
 const PATIENCE_S = QUICK ? 5 : 60;
 
 /** One lock object: take it, and give what releases it; undefined: gave up, as the time was over. */
 type Take = () => Promise<() => Promise<unknown>>;
 
+type Call = (...words: string[]) => Promise<unknown>;
+
+interface Contending {
+  lock(key: string): Take;
+  /** Single-flight, where the lock has it; otherwise a look before it and one under it. */
+  once?(key: string, read: () => Promise<unknown>, make: () => Promise<unknown>): Promise<unknown>;
+  call: Call;
+  end(): Promise<void>;
+}
+
 interface Contender {
   name: string;
   waiting: string;
   /** What its clients send; what else the server counts ran inside of scripts. */
   requests: string[];
-  connect(port: number): Promise<{ lock(key: string): Take; end(): Promise<void> }>;
+  connect(port: number): Promise<Contending>;
 }
 
 // Its types are not exported for this kind of import.
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 const Redlock: any = createRequire(__filename)("redlock").default;
 
-const ours = (name: string, connect: (port: number) => Promise<[RedisClient, () => Promise<unknown>]>): Contender => ({
+const callOf =
+  (redis: Redis): Call =>
+  (command, ...args) =>
+    redis.call(command as string, ...args);
+
+type Connect = (port: number) => Promise<[RedisClient, Call, () => Promise<unknown>]>;
+
+const ours = (name: string, connect: Connect): Contender => ({
   name,
   waiting: "in the queue",
   requests: ["lock.acquire", "lock.release", "lock.cancel", "subscribe"],
   async connect(port) {
-    const [client, end] = await connect(port);
+    const [client, call, end] = await connect(port);
     const lock = (key: string): Take => {
       const lock = new Lock(client, key);
       return async () => {
@@ -49,7 +68,8 @@ const ours = (name: string, connect: (port: number) => Promise<[RedisClient, () 
         return () => hold.release();
       };
     };
-    return { lock, end: async () => void (await end()) };
+    const once: Contending["once"] = (key, read, make) => new Lock(client, key).once(read, make);
+    return { lock, once, call, end: async () => void (await end()) };
   },
 });
 
@@ -67,7 +87,7 @@ const redlock = (retryDelay: number, retryJitter: number, waiting: string): Cont
         return () => held.release();
       };
     };
-    return { lock, end: async () => redis.disconnect() };
+    return { lock, call: callOf(redis), end: async () => redis.disconnect() };
   },
 });
 
@@ -84,19 +104,19 @@ const semaphore = (retryInterval: number, waiting: string): Contender => ({
         return () => mutex.release();
       };
     };
-    return { lock, end: async () => redis.disconnect() };
+    return { lock, call: callOf(redis), end: async () => redis.disconnect() };
   },
 });
 
 const CONTENDERS: Contender[] = [
   ours("redis-lock-client, ioredis", async (port) => {
     const redis = new Redis(port);
-    return [redis, async () => redis.disconnect()];
+    return [redis, callOf(redis), async () => redis.disconnect()];
   }),
   ours("redis-lock-client, node-redis", async (port) => {
     const client = createClient({ socket: { port } });
     await client.connect();
-    return [client, async () => client.destroy()];
+    return [client, (...words) => client.sendCommand(words), async () => client.destroy()];
   }),
   redlock(200, 100, "asks every 200 ± 100 ms (default)"),
   redlock(10, 5, "asks every 10 ± 5 ms"),
@@ -217,6 +237,47 @@ async function thousand(server: Server, contender: Contender): Promise<string[]>
   ];
 }
 
+/** A thousand callers miss one cache entry at once, over one connection. */
+async function stampede(server: Server, contender: Contender): Promise<string[]> {
+  const { lock, once, call, end } = await contender.connect(server.port);
+  // Not GET and SET, which others send inside of scripts.
+  const read = (): Promise<unknown> => call("HGET", "cache", "entry");
+  let made = 0;
+  const make = async (): Promise<unknown> => {
+    made += 1;
+    await sleep(MAKING_MS);
+    return call("HSET", "cache", "entry", "value");
+  };
+  const looking = async (): Promise<unknown> => {
+    if ((await read()) !== null) return;
+    const release = await lock("stampede")();
+    if ((await read()) === null) await make();
+    return release();
+  };
+  let served = 0;
+  let over = false;
+  const counted = { ...contender, requests: [...contender.requests, "hget", "hset"] };
+  const spent = await measured(server, counted, async () => {
+    const callers = Array.from({ length: CALLERS }, async () => {
+      await (once === undefined ? looking() : once("stampede", read, make));
+      if (!over) served += 1;
+    });
+    for (const each of callers) each.catch(() => undefined);
+    await Promise.race([Promise.all(callers), sleep(PATIENCE_S * 1000)]);
+    over = true;
+  });
+  await end();
+  return [
+    contender.name,
+    once === undefined ? `${contender.waiting}; looks before and after` : "`once`",
+    number(spent.seconds, 2),
+    `${served} of ${CALLERS}`,
+    String(made),
+    number(spent.requests / served, 2),
+    number(spent.cpuUs / 1000),
+  ];
+}
+
 const number = (value: number, digits = 0): string =>
   value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
@@ -227,13 +288,20 @@ function table(head: string[], rows: string[][]): string {
 
 async function main(): Promise<void> {
   const server = await Server.start();
-  const rows = { pairs: [] as string[][], handoffs: [] as string[][], thousand: [] as string[][] };
+  const rows: Record<"pairs" | "handoffs" | "thousand" | "stampede", string[][]> = {
+    pairs: [],
+    handoffs: [],
+    thousand: [],
+    stampede: [],
+  };
   for (const contender of CONTENDERS) {
     console.error(`${contender.name}, ${contender.waiting}`);
     // Nobody waits: how it would is of no account.
     if (!rows.pairs.some(([name]) => name === contender.name)) rows.pairs.push(await pairs(server, contender));
     rows.handoffs.push(await handoffs(server, contender));
     rows.thousand.push(await thousand(server, contender));
+    await server.ask("FLUSHALL");
+    rows.stampede.push(await stampede(server, contender));
     await server.ask("FLUSHALL");
   }
   const version = /redis_version:(\S+)/.exec(await server.admin.info("server"))?.[1];
@@ -255,7 +323,11 @@ ${table(["lock", "a waiter", "hand-offs per second", ...perHandoff, ...fair], ro
 
 ${number(CALLERS)} callers over one connection wait, and each has one turn (for at most ${PATIENCE_S} s):
 
-${table(["lock", "a waiter", "seconds", "served", ...perHandoff, "connections"], rows.thousand)}`);
+${table(["lock", "a waiter", "seconds", "served", ...perHandoff, "connections"], rows.thousand)}
+
+${number(CALLERS)} callers over one connection miss one cache entry, which takes ${MAKING_MS} ms to make (for at most ${PATIENCE_S} s):
+
+${table(["lock", "a caller", "seconds", "have it", "times made", "requests per caller", "server CPU ms"], rows.stampede)}`);
   process.exit(0);
 }
 
