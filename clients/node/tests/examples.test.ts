@@ -15,6 +15,7 @@ const SAYS: Record<string, RegExp> = {
   mutex: /^held, with fence \d+\n$/,
   leader: /^leading\n$/,
   many_callers: /^counted 1000\n$/,
+  fill_cache: /^a thousand callers have one value; made: 1\n$/,
 };
 
 it("the examples and the README's first one run", { timeout: 90_000 }, async () => {
@@ -41,10 +42,24 @@ it("the examples and the README's first one run", { timeout: 90_000 }, async () 
   }
 });
 
+// What the README's programs after the first ones take for given.
+const DECLARED = `
+import type { Redis } from "ioredis";
+import { Lock, Semaphore } from "redis-lock-client";
+declare const redis: Redis;
+declare const lock: Lock;
+declare const url: string;
+declare const token: string;
+declare function runTheJob(): Promise<void>;
+declare function makeTheReport(options: { signal: AbortSignal }): Promise<string>;
+declare function train(options: { gpu: number | undefined }): Promise<void>;
+`;
+
 it("the README's programs are typed strictly, as an ES module and as CommonJS", { timeout: 90_000 }, async () => {
   const readme = readFileSync(join(PACKAGE, "README.md"), "utf8");
   const commonJs = /```js\n([^]*?)```/.exec(readme)?.[1] ?? "";
-  const esModule = /```ts\n([^]*?)```/.exec(readme)?.[1] ?? "";
+  const [esModule = "", ...others] = [...readme.matchAll(/```ts\n([^]*?)```/g)].map((found) => found[1] ?? "");
+  const blocks = others.map((text) => `{\n${text}}\n`).join("");
   const [imports, rest] = esModule.split("\n\n");
   const folder = mkdtempSync(join(PACKAGE, "build/typed-"));
   try {
@@ -53,6 +68,8 @@ it("the README's programs are typed strictly, as an ES module and as CommonJS", 
       "second.mts": esModule,
       // CommonJS has no await outside of functions.
       "second.cts": `${imports}\n\nvoid (async () => {\n${rest}})();\n`,
+      "others.mts": `${DECLARED}\n${blocks}`,
+      "others.cts": `${DECLARED}\nvoid (async () => {\n${blocks}})();\n`,
     };
     for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
     const options =
