@@ -7,7 +7,7 @@ import { Lock, type Hold } from "redis-lock-client";
 
 async function main(): Promise<void> {
   const redis = new Redis(Number(process.env["REDIS_PORT"] ?? 6379));
-  const lock = new Lock(redis, "lock:report", { autoRenew: true });
+  const lock = new Lock(redis, "lock:report");
   let made = 0;
   const read = (): Promise<string | null> => redis.get("report");
   const make = async (hold: Hold): Promise<string> => {

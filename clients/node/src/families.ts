@@ -144,8 +144,9 @@ export class Permits extends Family {
   }
 }
 
-/** One permit, and the number that no other holder has. The owner of a slot has one: an acquire again is a retry. */
+/** One permit, and the number that no other holder has. An owner has one slot: asked again, it is the same. */
 export class Slots extends Family {
+  override readonly counts = true;
   override readonly slots = true;
 
   constructor(

@@ -47,6 +47,15 @@ export class Context {
   }
 }
 
+/** How a lock is asked for, beside for how long. */
+interface Asked {
+  /** What it adds to what its owner holds. */
+  add: number;
+  tokenUsedBefore: boolean;
+  coalesce: boolean;
+  autoRenew: boolean;
+}
+
 export abstract class LockBase<Options extends AcquireOptions & { within?: Hold } = AcquireOptions> {
   /** The name of the lock; of several, all of them. */
   readonly name: string;
@@ -123,7 +132,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return owned.serially(async () => {
       const found = await protocol.held(connections, family, token, this.name);
       if (found === undefined) throw new LockLostError(`the token does not hold the lock "${this.name}"`, this.name);
-      this.keep(owned, found);
+      this.keep(owned, found, settings.autoRenew === true);
       const hold = new Hold(owned, family.mode, this.actions(owned, Infinity));
       if (settings.autoRenew) await hold.extend();
       return hold;
@@ -154,21 +163,28 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     checkedCoalesce(this.settings);
   }
 
-  /** undefined: not granted in time. `Done` only with `coalesce`. */
+  protected checkOnce(): void {
+    this.checkCoalesce();
+    if (this.settings.lease === null)
+      throw new RangeError("once needs a lease: else a maker that dies keeps all waiting");
+  }
+
+  /** undefined: not granted in time. `Done` only with COALESCE. */
   protected async ask(
     waitMs: number,
     options: Options | undefined,
-    how: "coalesce" | "exclusive" = "exclusive",
+    how: "exclusive" | "coalesce" | "once" = "exclusive",
   ): Promise<Hold | Done | undefined> {
     const { signal, within, token } = options ?? {};
     const { settings, family } = this;
     checkedOwner(settings.atLeast, token);
     const patience = { waitMs, pollMs: settings.pollMs, signal };
     const add = this.perHold(options);
-    const coalesce = how === "coalesce";
+    const coalesce = how !== "exclusive";
+    const autoRenew = settings.autoRenew ?? (how === "once" && !settings.session);
     const outer = family.reentrant ? this.outer(within) : undefined;
     const given = token ?? settings.token;
-    const asked = { add, coalesce, tokenUsedBefore: outer !== undefined || given !== undefined };
+    const asked = { add, coalesce, autoRenew, tokenUsedBefore: outer !== undefined || given !== undefined };
     if (outer !== undefined) return outer.serially(() => this.takeAs(outer, patience, asked));
     if (given === undefined) return this.takeAs(this.owned(makeToken()), patience, asked);
     if (!family.counts) return this.takeAs(this.owned(given), patience, asked);
@@ -193,7 +209,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private async takeAs(
     owned: Owned,
     patience: protocol.Patience,
-    { add, tokenUsedBefore, coalesce }: { add: number; tokenUsedBefore: boolean; coalesce: boolean },
+    { add, tokenUsedBefore, coalesce, autoRenew }: Asked,
   ): Promise<Hold | Done | undefined> {
     const { connections, family, settings } = this;
     const nested = owned.keepers.length > 0 || owned.fence > 0;
@@ -201,6 +217,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
       throw new LockLostError("what is held was lost: release it before it is acquired again", this.name);
     }
     const before = owned.of(family.mode);
+    if (family.slots && before > 0) throw new LockError("this owner has its slot already: release it first", this.name);
     const session = settings.session && !nested;
     const { lock, token } = owned;
     const { lease } = settings;
@@ -211,13 +228,14 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
       const granted = await protocol.acquire(connections, own, request, patience);
       if (granted === undefined || granted.done) return granted;
       await this.accept(owned, request, granted, own);
+      this.keep(owned, granted, autoRenew, session ? own?.keep() : undefined);
       return new Hold(owned, family.mode, this.actions(owned, add));
     } finally {
       own?.close();
     }
   }
 
-  /** Make the grant a hold, or give it back. */
+  /** Settle a grant: confirmed by replicas where asked, or given back. */
   private async accept(owned: Owned, request: Request, granted: Granted, own: OwnTransport | undefined): Promise<void> {
     const { connections, family, settings } = this;
     if (granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
@@ -236,12 +254,11 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
         throw translated(error, this.name);
       }
     }
-    this.keep(owned, granted, request.session ? own?.keep() : undefined);
   }
 
   /** From here on it is held, and what keeps it runs. `session`: the connection that it is bound to. */
-  private keep(owned: Owned, granted: Granted, session?: OwnConnection): void {
-    const { connections, family, settings } = this;
+  private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
+    const { connections, family } = this;
     owned.granted(granted, family.mode);
     if (family.reentrant) this.context.made.add(owned);
     if (owned.keepers.length > 0) return;
@@ -249,7 +266,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
       owned.connection = session;
       owned.keepers.push(keepSession(owned, family, session));
     } else {
-      if (settings.autoRenew) owned.keepers.push(keepRenewed(owned, family, connections));
+      if (autoRenew) owned.keepers.push(keepRenewed(owned, family, connections));
       owned.watchedBy(keepDeadline);
     }
   }

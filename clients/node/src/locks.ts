@@ -53,7 +53,7 @@ export class Lock extends LockBase {
    * looks for it (null, undefined: it is not there), and `make` makes it, puts it where `read` finds it, and gives it.
    * A caller that does not make it waits until it is there.
    *
-   * The lock is held while `make` runs; with `autoRenew` for as long as that takes. When `make` rejects, so does this,
+   * The lock is held and renewed while `make` runs (with `autoRenew: false` for its lease). When `make` rejects, so does this,
    * and the next caller makes it. When the lock was lost meanwhile, it gives what `read` finds then. A `signal` ends
    * the wait, and this a second later at the latest; `make` is to heed it too: the lock is held until it ends.
    *
@@ -64,9 +64,9 @@ export class Lock extends LockBase {
     make: (hold: Hold) => Promise<T> | T,
     options?: AcquireOptions,
   ): Promise<T> {
-    this.checkCoalesce();
+    this.checkOnce();
     const waitMs = this.waitOf(options);
-    const ask = (waitMs: number): Promise<Hold | Done | undefined> => this.ask(waitMs, options, "coalesce");
+    const ask = (waitMs: number): Promise<Hold | Done | undefined> => this.ask(waitMs, options, "once");
     return once({ lock: this.name, waitMs, signal: options?.signal, ask, read, make });
   }
 }

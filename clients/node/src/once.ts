@@ -8,7 +8,7 @@ import { abortable, abortableWithin, now } from "./clock.js";
 import { LockLostError, NotMadeError } from "./errors.js";
 import type { Hold } from "./hold.js";
 import type { Done } from "./owned.js";
-import { KEPT_MS } from "./protocol.js";
+import { aside, KEPT_MS } from "./protocol.js";
 
 /** What `once` is given. */
 export interface Making<T> {
@@ -47,7 +47,8 @@ async function made<T>(hold: Hold, { read, make }: Making<T>): Promise<T> {
     // The caller before may have made it while this one was asking for the lock.
     value = (await read()) ?? (await make(hold));
   } catch (error) {
-    await hold.release({ failed: true }).catch(() => undefined);
+    // Beside the caller: the error must not wait for a server that is gone.
+    await aside(hold.release({ failed: true }).catch(() => undefined));
     // Refused by `exec`: another caller makes it.
     const found = error instanceof LockLostError && hold.lost ? await read() : undefined;
     if (found === null || found === undefined) throw error;

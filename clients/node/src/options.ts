@@ -21,7 +21,7 @@ export interface LockOptions {
   lease?: number | null;
   /** How long to wait: 0: not at all, Infinity: for ever. Infinity */
   wait?: number;
-  /** Renew after each third of the lease until the release. false */
+  /** Renew after each third of the lease until the release. false; while `once` makes a value, true without session */
   autoRenew?: boolean;
   /** Bind it to a connection of its own: the server renews it, and releases it when that ends. false */
   session?: boolean;
@@ -49,7 +49,8 @@ export interface MutexOptions extends LockOptions {
 export interface Settings {
   lease: number | null;
   wait: number;
-  autoRenew: boolean;
+  /** undefined: the caller said nothing. */
+  autoRenew: boolean | undefined;
   session: boolean;
   replicas: number;
   replicaTimeout: number;
@@ -60,7 +61,7 @@ export interface Settings {
 }
 
 export function settingsOf(options: MutexOptions): Settings {
-  const { lease = 30_000, wait = Infinity, autoRenew = false, session = false, atLeast = 0, token } = options;
+  const { lease = 30_000, wait = Infinity, autoRenew, session = false, atLeast = 0, token } = options;
   const { replicas = 0, replicaTimeout = 1000, mixed = false, pollInterval = 100 } = options;
   if (lease === null && (session || autoRenew)) {
     throw new RangeError("session and autoRenew need a lease: it is what is renewed");

@@ -450,7 +450,7 @@ export function releaseAll(connections: Connections, { family, token, lease }: R
 }
 
 /** Done, or left to go on beside the caller. */
-async function aside(work: Promise<unknown>): Promise<void> {
+export async function aside(work: Promise<unknown>): Promise<void> {
   const over = new AbortController();
   await Promise.race([work.finally(() => over.abort()), pause(KEPT_MS, over.signal).catch(() => undefined)]);
 }

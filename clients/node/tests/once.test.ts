@@ -5,7 +5,15 @@ import { spawn } from "node:child_process";
 import { once as event } from "node:events";
 import { join } from "node:path";
 
-import { Lock, LockLostError, NotAcquiredError, NotMadeError, Semaphore, type Hold } from "redis-lock-client";
+import {
+  Lock,
+  LockError,
+  LockLostError,
+  NotAcquiredError,
+  NotMadeError,
+  Semaphore,
+  type Hold,
+} from "redis-lock-client";
 import type { Connected } from "./libraries.js";
 import { eventually, type Server } from "./servers.js";
 import { isPending, suite } from "./world.js";
@@ -151,7 +159,7 @@ suite("once", (each) => {
   each("once-maker-is-slow", async (world) => {
     const server = await world.server();
     const connected = await world.connect(server);
-    const lock = new Lock(connected.client, "k", { lease: 3000, autoRenew: true });
+    const lock = new Lock(connected.client, "k", { lease: 3000 });
     const value = new Value(connected, () =>
       eventually(async () => (await server.calls("lock.renew")) >= 4, "renewals for longer than the lease"),
     );
@@ -159,6 +167,23 @@ suite("once", (each) => {
     await eventually(() => value.made === 1, "the maker");
     assert.deepEqual(await Promise.all([first, lock.once(value.read, value.make)]), ["value 1", "value 1"]);
     assert.equal(value.made, 1);
+    // Unless that is not wanted, or the server does it; an acquire renews only where it is told to.
+    await server.ask("DEL", "v");
+    const renewals = await server.calls("lock.renew");
+    const short = new Lock(connected.client, "k", { lease: 300, autoRenew: false });
+    let makers = 0;
+    const hanging = (): Promise<never> => new Promise(() => (makers += 1));
+    void short.once(value.read, hanging);
+    await eventually(() => makers === 1, "a maker that hangs");
+    assert.equal(await lock.once(value.read, async () => "after the lease"), "after the lease");
+    const session = new Lock(connected.client, "k", { lease: 300, session: true });
+    const bound = async (): Promise<string> => {
+      await eventually(async () => (await server.holders("k"))[0]?.["age"] > 600, "a hold that outlives its lease");
+      return "bound";
+    };
+    assert.equal(await session.once(value.read, bound), "bound");
+    assert.equal(await server.calls("lock.renew"), renewals);
+    await assert.rejects(new Lock(connected.client, "k", { lease: null }).once(value.read, value.make), RangeError);
   });
 
   each("once-maker-fails", async (world) => {
@@ -236,6 +261,30 @@ suite("once", (each) => {
     finish();
     assert.deepEqual([await second, value.made], ["value 1", 1]);
     assert.equal(await server.info("k"), null);
+  });
+
+  each("the error of a maker does not wait for a server that is gone", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 60_000 });
+    let failed = 0;
+    const making = lock.once(
+      () => null,
+      async () => {
+        server.pause();
+        failed = performance.now();
+        throw new Error("mine");
+      },
+    );
+    try {
+      await assert.rejects(making, /^Error: mine$/);
+      // A second, and what a busy machine adds; a release is tried for ten.
+      assert.ok(performance.now() - failed < 4000);
+    } finally {
+      server.resume();
+    }
+    // It goes on beside the caller.
+    await eventually(async () => (await server.info("k")) === null, "the release");
   });
 
   each("a caller that gives up while another one makes leaves nothing", async (world) => {
@@ -380,6 +429,11 @@ suite("once", (each) => {
     const retried = await new Semaphore(cut.client, "s", 3, { slot: true, token: "me" }).acquire();
     const same = await new Semaphore(client, "s", 3, { slot: true, token: "me" }).acquire({ wait: 0 });
     assert.deepEqual([proxy.cuts, retried.slot, same.slot, same.fence], [1, 0, 0, retried.fence]);
+    const own = new Semaphore(client, "s", 3, { slot: true });
+    const handed = await own.fromToken("me");
+    const before = await server.calls("sem.acquire");
+    await assert.rejects(own.acquire({ token: "me" }), LockError);
+    assert.deepEqual([await server.calls("sem.acquire"), handed.fence], [before, same.fence]);
     const holder = (await server.holders("s")).find(({ owner }) => owner === "me");
     assert.deepEqual([holder?.["slot"], holder?.["holds"]], [0, 1]);
     await same.release();
