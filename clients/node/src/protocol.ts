@@ -210,8 +210,8 @@ class AskingByMessage extends Sending {
   /** Whether the next "unblocked" is the server's word that our own retry has taken a place over. */
   private superseding = false;
   private isFirst = true;
-  /** Whether it was queued before, so that a late message may be about that request. */
-  private isRepeated = false;
+  /** Whether it was queued before and not told its end, so that a late message may be about that request. */
+  private isUntold = false;
 
   constructor(
     private readonly connections: Connections,
@@ -289,8 +289,8 @@ class AskingByMessage extends Sending {
     const over = sent + blockMs;
     const askAgain = Math.min(sent + slice, over + LATE_MESSAGE_MS);
     let superseding = this.superseding;
-    const isRepeated = this.isRepeated;
-    this.isRepeated = true;
+    let isLate = this.isUntold;
+    this.isUntold = true;
     // Whoever asks again before its time was over at the server takes its own place over.
     this.superseding = true;
     for (;;) {
@@ -303,18 +303,18 @@ class AskingByMessage extends Sending {
         case "granted":
           return this.granted(notice, sent);
         case "done":
-          return await this.done(notice, isRepeated);
+          return await this.done(notice, isLate);
         case "timeout":
           // Of an earlier request, where it comes too early.
           if (now() < over - 5) continue;
-          this.superseding = this.open = false;
+          this.superseding = this.isUntold = this.open = false;
           return undefined;
         case "cancelled":
           this.open = false;
           throw new Trouble(new Error("UNBLOCKED cancelled"), "refused");
         case "unblocked":
           if (!superseding) return this.askAgainSoon(ends);
-          superseding = false;
+          superseding = isLate = false;
           continue;
         default:
           // Interrupted, moved, or a key of another type: the reply to the next request says more.
@@ -334,10 +334,10 @@ class AskingByMessage extends Sending {
   }
 
   /** Its message says that the work was done. */
-  private async done({ fence }: Notice, isRepeated: boolean): Promise<Done | undefined> {
+  private async done({ fence }: Notice, isLate: boolean): Promise<Done | undefined> {
     if (this.request.tokenUsedBefore || fence === undefined) return undefined;
-    // An earlier request was answered, and this one may be queued behind the next holder.
-    if (isRepeated) await withdraw(this.connections, this.request);
+    // An earlier request may have been answered, and this one be queued behind the next holder.
+    if (isLate) await withdraw(this.connections, this.request);
     this.open = false;
     return { done: true, fence };
   }
