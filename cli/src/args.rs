@@ -36,6 +36,9 @@ pub enum Command {
     /// Watch the most waited-for locks, live
     #[command(override_usage = "redis-lock top [OPTIONS]")]
     Top(TopArgs),
+    /// Show who waits for whom, as a tree
+    #[command(override_usage = "redis-lock graph [OPTIONS] [KEY]")]
+    Graph(GraphArgs),
     /// List the locks of this database
     #[command(override_usage = "redis-lock ls [OPTIONS] [PATTERN]")]
     Ls(LsArgs),
@@ -84,7 +87,7 @@ pub struct ConnectionArgs {
     /// Database number
     #[arg(short = 'n', global = true, value_name = "DB")]
     pub db: Option<u32>,
-    /// The server is a node of a cluster: redirections are followed; ls, top and log ask all primaries
+    /// The server is a node of a cluster: redirections are followed; ls, top, graph and log ask all primaries
     #[arg(short = 'c', global = true)]
     pub cluster: bool,
     /// Ask these Sentinels, host:port or redis://user:password@host:port, for the primary
@@ -182,6 +185,25 @@ pub struct TopArgs {
     pub once: bool,
     /// Print JSON
     #[arg(long, requires = "once")]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct GraphArgs {
+    /// Only this lock, and what it waits for or keeps waiting
+    #[arg(value_name = "KEY")]
+    pub lock: Option<OsString>,
+    /// How many locks to read, the most waited-for
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub locks: u16,
+    /// How many waiters and holders to read of each lock, the first ones
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub waiters: u16,
+    /// Print a graph for Graphviz
+    #[arg(long)]
+    pub dot: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "dot")]
     pub json: bool,
 }
 

@@ -1,13 +1,14 @@
 //! From the options of the command line to a server: which one it is, and commands that are sent there once.
 
 use std::fs;
+use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Arg, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
-    TlsCertificates, Value,
+    Arg, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisConnectionInfo,
+    RedisResult, TlsCertificates, Value,
 };
 use redis_lock_client::Client;
 use tokio::task::JoinSet;
@@ -45,6 +46,11 @@ impl ConnectionArgs {
             (None, Ok(node)) => node.addr().to_string(),
             (None, Err(_)) => "the server".to_string(),
         }
+    }
+
+    /// The database that commands about one key go to.
+    pub fn db(&self) -> Result<u64, Error> {
+        Ok(self.node()?.redis_settings().db().try_into().unwrap_or_default())
     }
 
     /// How to connect to the server. Where Sentinels name it, its address does not matter.
@@ -130,10 +136,7 @@ pub async fn query(args: &ConnectionArgs, command: &Cmd) -> Result<Value, Error>
     };
     let connection = args.client()?.connection(key).await.map_err(|error| Error::of_client(&server, error))?;
     let reply = send(connection, command.clone()).await.map_err(|error| Error::of_command(&server, error));
-    reply.map_err(|error| match error {
-        Error::WrongType(words) => Error::WrongType(format!("{}: {words}", Text(key.to_vec()))),
-        error => error,
-    })
+    reply.map_err(|error| error.about(&Text(key.to_vec())))
 }
 
 /// Connections to all servers: one, or all primaries of a cluster.
@@ -168,14 +171,29 @@ impl Servers {
 
     /// Sends a command to one of the [`Servers::names`].
     pub async fn query_at(&self, name: &str, command: &Cmd) -> Result<Value, Error> {
+        send(self.at(name)?, command.clone()).await.map_err(|error| Error::of_command(name, error))
+    }
+
+    /// Sends commands to one of the [`Servers::names`] in one packet; each has a reply or an error of its own.
+    pub async fn pipeline_at(&self, name: &str, commands: &Pipeline) -> Result<Vec<Result<Value, Error>>, Error> {
+        let mut connection = self.at(name)?;
+        let replies = in_time(connection.send_packed_commands(commands, 0, commands.len())).await;
+        let replies = replies.map_err(|error| Error::of_command(name, error))?;
+        let reply = |reply: Value| reply.extract_error().map_err(|error| Error::of_command(name, error));
+        Ok(replies.into_iter().map(reply).collect())
+    }
+
+    fn at(&self, name: &str) -> Result<MultiplexedConnection, Error> {
         let found = self.0.iter().find(|(server, _)| server == name);
-        let (_, connection) = found.ok_or_else(|| Error::Reply(format!("no server {name}")))?;
-        send(connection.clone(), command.clone()).await.map_err(|error| Error::of_command(name, error))
+        found.map(|(_, connection)| connection.clone()).ok_or_else(|| Error::Reply(format!("no server {name}")))
     }
 }
 
 async fn send(mut connection: MultiplexedConnection, command: Cmd) -> RedisResult<Value> {
-    let reply = tokio::time::timeout(REPLY_TIMEOUT, connection.send_packed_command(&command)).await;
+    in_time(connection.send_packed_command(&command)).await.and_then(Value::extract_error)
+}
+
+async fn in_time<T>(reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "no reply").into();
-    reply.unwrap_or_else(|_| Err(silent())).and_then(Value::extract_error)
+    tokio::time::timeout(REPLY_TIMEOUT, reply).await.unwrap_or_else(|_| Err(silent()))
 }

@@ -6,6 +6,7 @@ use std::io;
 use redis::{ErrorKind, RedisError};
 
 use crate::exit_code;
+use crate::text::Text;
 
 #[derive(Debug)]
 pub enum Error {
@@ -61,6 +62,14 @@ impl Error {
             Some("MOVED" | "ASK") => Error::Server(format!("{words} (it is a cluster's node: -c follows)")),
             _ if is_of_the_module(&words) => Error::NoModule { server: server.to_string() },
             _ => Error::Server(words),
+        }
+    }
+
+    /// Names the key that something else was found in.
+    pub fn about(self, key: &Text) -> Error {
+        match self {
+            Error::WrongType(words) => Error::WrongType(format!("{key}: {words}")),
+            error => error,
         }
     }
 

@@ -18,30 +18,30 @@ use crate::text::Text;
 
 /// The fields of LOCK.INFO.
 #[derive(Serialize)]
-struct Lock {
-    key: Text,
-    kind: String,
-    limit: u64,
-    fence: u64,
-    ttl: i64,
-    holders: Vec<Holder>,
-    waiters: u64,
-    holding: u64,
+pub struct Lock {
+    pub key: Text,
+    pub kind: String,
+    pub limit: u64,
+    pub fence: u64,
+    pub ttl: i64,
+    pub holders: Vec<Holder>,
+    pub waiters: u64,
+    pub holding: u64,
 }
 
 #[derive(Serialize)]
-struct Holder {
-    owner: Text,
-    mode: String,
-    holds: u64,
-    fence: u64,
-    ttl: i64,
-    lease: i64,
-    age: u64,
-    session: u64,
+pub struct Holder {
+    pub owner: Text,
+    pub mode: String,
+    pub holds: u64,
+    pub fence: u64,
+    pub ttl: i64,
+    pub lease: i64,
+    pub age: u64,
+    pub session: u64,
     /// Of a semaphore; -1: permits without.
     #[serde(skip_serializing_if = "Option::is_none")]
-    slot: Option<i64>,
+    pub slot: Option<i64>,
 }
 
 pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Error> {
@@ -64,7 +64,7 @@ pub async fn info(args: InfoArgs, server: &ConnectionArgs) -> Result<Answer, Err
 }
 
 impl Lock {
-    fn decode(key: Text, mut fields: Fields) -> Result<Lock, Error> {
+    pub fn decode(key: Text, mut fields: Fields) -> Result<Lock, Error> {
         Ok(Lock {
             key,
             kind: fields.string("kind")?,

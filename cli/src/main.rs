@@ -9,6 +9,7 @@ mod duration;
 mod error;
 mod exit_code;
 mod generate;
+mod graph;
 mod info;
 mod log;
 mod ls;
@@ -50,6 +51,7 @@ async fn dispatch(line: CommandLine) -> Result<ExitCode, Error> {
     match subcommand {
         Command::Run(run) => run::run(run, connection).await,
         Command::Top(args) => top::top(args, server).await,
+        Command::Graph(args) => graph::graph(args, server).await.map(ExitCode::from),
         Command::Ls(args) => ls::ls(args, server).await.map(succeeded),
         Command::Info(args) => info::info(args, server).await.map(ExitCode::from),
         Command::Waiters(args) => waiters::waiters(args, server).await.map(succeeded),

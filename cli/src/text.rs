@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// Bytes that are a text nearly always. In JSON a string, or `{"base64":…}` where they are not UTF-8, as the module's
 /// own messages write them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub Vec<u8>);
 
 /// For people. What could drive the terminal, or break the table, is escaped as in a string of redis-cli.

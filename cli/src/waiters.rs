@@ -16,16 +16,16 @@ use crate::text::Text;
 
 /// The fields of LOCK.WAITERS.
 #[derive(Serialize)]
-struct Waiter {
-    owner: Text,
-    mode: String,
-    permits: u64,
-    client: u64,
-    addr: Text,
-    waited: u64,
-    remaining: i64,
+pub struct Waiter {
+    pub owner: Text,
+    pub mode: String,
+    pub permits: u64,
+    pub client: u64,
+    pub addr: Text,
+    pub waited: u64,
+    pub remaining: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    coalesce: Option<i64>,
+    pub coalesce: Option<i64>,
 }
 
 pub async fn waiters(args: WaitersArgs, server: &ConnectionArgs) -> Result<(), Error> {
@@ -41,7 +41,7 @@ pub async fn waiters(args: WaitersArgs, server: &ConnectionArgs) -> Result<(), E
 }
 
 impl Waiter {
-    fn decode(mut fields: Fields) -> Result<Waiter, Error> {
+    pub fn decode(mut fields: Fields) -> Result<Waiter, Error> {
         Ok(Waiter {
             owner: fields.text("owner")?,
             mode: fields.string("mode")?,
@@ -52,6 +52,11 @@ impl Waiter {
             remaining: fields.int("remaining")?,
             coalesce: fields.optional_int("coalesce")?,
         })
+    }
+
+    /// How long it goes on waiting; -1 is for ever.
+    pub fn remaining(&self) -> String {
+        u64::try_from(self.remaining).map_or_else(|_| "for ever".to_string(), human)
     }
 }
 
@@ -71,8 +76,7 @@ fn table(waiters: &[Waiter]) -> Table {
             waiter.mode.clone(),
             waiter.permits.to_string(),
             human(waiter.waited),
-            // -1: for ever.
-            u64::try_from(waiter.remaining).map_or_else(|_| "for ever".to_string(), human),
+            waiter.remaining(),
             waiter.client.to_string(),
             waiter.addr.to_string(),
         ]);

@@ -2,9 +2,9 @@
 //! loop here draws: a server that is slow, or gone, never holds up the keys.
 
 mod once;
-mod sample;
+pub mod sample;
 mod screen;
-mod summary;
+pub mod summary;
 mod view;
 
 use std::io::{self, IsTerminal};

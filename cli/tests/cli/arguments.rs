@@ -35,6 +35,9 @@ fn what_makes_no_sense_is_status_64_and_says_why() {
         ("top --once --interval 1ms", "at least 100ms"),
         ("top --once --count 1001", "1001 is not in 1..=1000"),
         ("top", "top needs a terminal"),
+        ("graph --locks 1001", "1001 is not in 1..=1000"),
+        ("graph --waiters 0", "0 is not in 1..=10000"),
+        ("graph --dot --json", "cannot be used with"),
         ("log --count 0", "0 is not in 1.."),
     ];
     for (line, reason) in cases {
@@ -47,7 +50,7 @@ fn what_makes_no_sense_is_status_64_and_says_why() {
 #[test]
 fn help_is_asked_for_by_its_whole_name_and_lists_the_statuses() {
     let output = redis_lock("--help");
-    for subcommand in ["run", "top", "ls", "info", "waiters", "break", "cancel", "log"] {
+    for subcommand in ["run", "top", "graph", "ls", "info", "waiters", "break", "cancel", "log"] {
         assert!(output.text().contains(&format!("\n  {subcommand} ")), "{subcommand}");
         let own = redis_lock(&format!("{subcommand} --help"));
         assert!(own.text().contains("Usage: redis-lock ") && own.text().contains("-h <HOST>"), "{}", own.stdout);

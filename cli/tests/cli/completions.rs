@@ -6,8 +6,11 @@ use crate::screen::Screen;
 use crate::tool::redis_lock;
 
 /// What is typed, and what it becomes.
-const COMPLETED: [(&str, &str); 2] =
-    [("redis-lock wai", "redis-lock waiters"), ("redis-lock run --confl", "redis-lock run --conflict-exit-code")];
+const COMPLETED: [(&str, &str); 3] = [
+    ("redis-lock wai", "redis-lock waiters"),
+    ("redis-lock run --confl", "redis-lock run --conflict-exit-code"),
+    ("redis-lock graph --wai", "redis-lock graph --waiters"),
+];
 
 fn completions() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");

@@ -2,8 +2,8 @@ use support::{free_port, Server};
 
 use crate::tool::{at, redis_lock};
 
-const OF_ONE_KEY: [&str; 4] = ["info k", "waiters k", "break k", "cancel k w"];
-const OF_ALL_KEYS: [&str; 3] = ["ls", "log", "top --once --interval 100ms"];
+const OF_ONE_KEY: [&str; 5] = ["info k", "waiters k", "break k", "cancel k w", "graph k"];
+const OF_ALL_KEYS: [&str; 4] = ["ls", "log", "top --once --interval 100ms", "graph"];
 
 #[test]
 fn a_server_without_the_module_is_told_how_to_load_it() {
@@ -35,7 +35,9 @@ fn a_key_that_holds_something_else_is_status_65_and_named() {
 fn what_a_user_may_not_do_is_status_77_in_the_servers_words() {
     let server = Server::start();
     server.client().run("ACL SETUSER viewer on >secret ~* &* +@all -lock.top -lock.log -lock.break");
-    for (line, command) in [("top --once", "lock.top"), ("log", "lock.log"), ("break k", "lock.break")] {
+    for (line, command) in
+        [("top --once", "lock.top"), ("graph", "lock.top"), ("log", "lock.log"), ("break k", "lock.break")]
+    {
         let output = at(&server, &format!("--user viewer -a secret {line}"));
         assert_eq!((output.status, output.stdout.as_str()), (77, ""), "{line}");
         assert!(

@@ -7,6 +7,7 @@ mod completions;
 mod connecting;
 mod documents;
 mod errors;
+mod graph;
 mod info;
 mod log;
 mod ls;

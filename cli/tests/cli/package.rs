@@ -38,7 +38,7 @@ fn the_program_its_man_pages_and_completions_are_in_it_and_no_server_is_asked_fo
 
     let folder = tempfile::tempdir().expect("a folder");
     package.unpack(folder.path());
-    for page in ["", "-run", "-top", "-ls", "-info", "-waiters", "-break", "-cancel", "-log"] {
+    for page in ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log"] {
         let text = unzipped(&folder.path().join(format!("usr/share/man/man1/redis-lock{page}.1.gz")));
         assert!(text.contains(".SH \"EXIT STATUS\"") && text.contains(".SH SYNOPSIS"), "redis-lock{page}.1:\n{text}");
     }

@@ -40,16 +40,20 @@ fn the_examples_are_what_is_printed() {
     let mut second = server.client();
     second.send_line("LOCK.ACQUIRE orders:7 web-3:99:5ec0 PX 60000 BLOCK 90000");
     server.wait_blocked(2);
+    client.run("LOCK.ACQUIRE invoice:7 web-2:517:b00d PX 60000").fence();
+    let mut third = server.client();
+    third.send_line("LOCK.ACQUIRE invoice:7 mail-1:40:6d1e PX 60000 BLOCK 0");
+    server.wait_blocked(3);
     until("the wait is long enough for the log", || {
         client.run("LOCK.WAITERS orders:7").items()[0].get("waited").int() > 2
     });
     let examples = examples();
-    assert_eq!(examples.len(), 8);
+    assert_eq!(examples.len(), 9);
     for (command, shown) in examples {
         if command.starts_with("top") {
             second.read();
             second.send_line("LOCK.ACQUIRE orders:7 web-3:99:5ec0 PX 60000 BLOCK 90000");
-            server.wait_blocked(1);
+            server.wait_blocked(2);
         }
         let output = at(&server, &command);
         assert_eq!(without_numbers(output.text()), without_numbers(&shown), "{command}: {}", output.stdout);
@@ -76,7 +80,7 @@ fn all_exit_statuses_and_subcommands_are_listed() {
         count += 1;
     }
     assert_eq!(count, 8);
-    for subcommand in ["run", "top", "ls", "info", "waiters", "break", "cancel", "log"] {
+    for subcommand in ["run", "top", "graph", "ls", "info", "waiters", "break", "cancel", "log"] {
         assert!(README.contains(&format!("\n| `{subcommand}")), "{subcommand}");
     }
 }

@@ -31,6 +31,17 @@ impl Screen {
         Screen::of(command)
     }
 
+    /// The same on lines of so many columns, with this in its environment.
+    #[track_caller]
+    pub fn start_with(line: &str, columns: u16, environment: &[(&str, &str)]) -> Screen {
+        let mut command = CommandBuilder::new(PROGRAM);
+        command.args(line.split_whitespace());
+        for (name, value) in environment {
+            command.env(name, value);
+        }
+        Screen::of_size(command, 100, columns)
+    }
+
     /// A shell that reads its commands here, without anybody's settings.
     #[track_caller]
     pub fn shell(program: &str, arguments: &[&str]) -> Screen {
@@ -39,12 +50,16 @@ impl Screen {
         Screen::of(command)
     }
 
-    fn of(mut command: CommandBuilder) -> Screen {
-        let pair = native_pty_system().openpty(size(ROWS, COLUMNS)).expect("a terminal");
+    fn of(command: CommandBuilder) -> Screen {
+        Screen::of_size(command, ROWS, COLUMNS)
+    }
+
+    fn of_size(mut command: CommandBuilder, rows: u16, columns: u16) -> Screen {
+        let pair = native_pty_system().openpty(size(rows, columns)).expect("a terminal");
         command.env("TERM", "xterm-256color");
         command.env_remove("REDISCLI_AUTH");
         let program = pair.slave.spawn_command(command).expect("the program is built");
-        let shown = Arc::new(Mutex::new(Parser::new(positive(ROWS), positive(COLUMNS), 0)));
+        let shown = Arc::new(Mutex::new(Parser::new(positive(rows), positive(columns), 0)));
         let (mut output, parser) = (pair.master.try_clone_reader().expect("its output"), shown.clone());
         thread::spawn(move || {
             let mut bytes = [0; 4096];
@@ -68,6 +83,12 @@ impl Screen {
 
     pub fn text(&self) -> String {
         self.shown.lock().expect("nobody panics with it").screen().contents()
+    }
+
+    /// Its text with the escape sequences that colour it.
+    pub fn coloured_text(&self) -> String {
+        let parser = self.shown.lock().expect("nobody panics with it");
+        parser.screen().contents_formatted()
     }
 
     #[track_caller]

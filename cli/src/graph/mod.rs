@@ -1,0 +1,79 @@
+//! `redis-lock graph`: who waits for whom. It reads the most waited-for locks (LOCK.TOP), and of each of them the first
+//! holders (LOCK.INFO) and the first waiters (LOCK.WAITERS): a bounded number of commands, each with a COUNT, however
+//! many requests wait. What that leaves out is told.
+
+mod cycle;
+mod dot;
+mod model;
+mod read;
+mod tree;
+
+use std::os::unix::ffi::OsStrExt;
+use std::time::UNIX_EPOCH;
+
+use serde::Serialize;
+
+use crate::args::{ConnectionArgs, GraphArgs};
+use crate::connection::Servers;
+use crate::error::Error;
+use crate::exit_code::Answer;
+use crate::message::say;
+use crate::output::{print, print_json};
+use crate::text::Text;
+use crate::top::sample::{Sample, Server};
+use cycle::Cycle;
+use model::{Graph, Lock};
+use read::{LeftOut, Reader};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Json<'a> {
+    /// Milliseconds since the epoch.
+    time: u64,
+    servers: &'a [Server],
+    locks: Vec<&'a Lock>,
+    cycles: &'a [Cycle],
+    left_out: LeftOut,
+}
+
+pub async fn graph(args: GraphArgs, connection: &ConnectionArgs) -> Result<Answer, Error> {
+    let servers = Servers::connect(connection).await?;
+    let sample = Sample::take(&servers, args.locks).await?;
+    let mut reader = Reader::new(&servers, connection.db()?, args.waiters);
+    let mut locks = reader.locks_of(&sample).await?;
+    let key = args.lock.as_ref().map(|key| Text(key.as_bytes().to_vec()));
+    if let Some(key) = &key {
+        if !locks.iter().any(|lock| reader.is(lock, key)) {
+            locks.extend(reader.lock(key).await?);
+        }
+    }
+    let mut graph = Graph::new(locks);
+    if let Some(key) = &key {
+        let Some(center) = graph.locks().position(|lock| reader.is(lock, key)) else {
+            if args.json {
+                print_json(&())?;
+            } else {
+                say(format_args!("nobody holds {key} or waits for it"));
+            }
+            return Ok(Answer::No);
+        };
+        graph.keep_connected_to(center);
+    }
+    let cycles = reader.confirmed(cycle::cycles(&graph)).await?;
+    let left_out = reader.left_out(&sample, args.locks, &graph);
+    if args.json {
+        let since_epoch = sample.time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        print_json(&Json {
+            time: since_epoch.as_millis().try_into().unwrap_or(u64::MAX),
+            servers: &sample.servers,
+            locks: graph.shown().collect(),
+            cycles: &cycles,
+            left_out,
+        })?;
+    } else if args.dot {
+        print(&dot::dot(&graph, &cycles, &left_out, reader.db))?;
+    } else {
+        print(&tree::tree(&graph, &cycles, &left_out, &sample, reader.db))?;
+    }
+    Ok(Answer::Yes)
+}

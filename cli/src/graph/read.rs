@@ -1,0 +1,191 @@
+//! What the servers are asked for, and what is left out of it.
+
+use redis::{cmd, pipe, Value};
+use serde::Serialize;
+
+use super::cycle::Cycle;
+use super::model::{Graph, Lock};
+use crate::connection::Servers;
+use crate::error::Error;
+use crate::info;
+use crate::reply::Fields;
+use crate::text::Text;
+use crate::top::sample::{self as top, Sample};
+use crate::waiters::Waiter;
+
+/// How many locks are read at a time: the server serves others in between.
+const STEP: usize = 10;
+
+pub struct Reader<'a> {
+    servers: &'a Servers,
+    /// The database of the connection options.
+    pub db: u64,
+    /// How many holders and waiters are read of each lock.
+    count: u16,
+    /// The database that each connection has selected, in the order of [`Servers::names`].
+    selected: Vec<(String, u64)>,
+    unreadable: u64,
+}
+
+/// What was not read.
+#[derive(Serialize)]
+pub struct LeftOut {
+    /// Whether more locks may be waited for than were asked for.
+    pub locks: bool,
+    /// Locks that the user may not read.
+    pub unreadable: u64,
+    pub holders: u64,
+    pub waiters: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(servers: &'a Servers, db: u64, count: u16) -> Reader<'a> {
+        let selected = servers.names().into_iter().map(|name| (name, db)).collect();
+        Reader { servers, db, count, selected, unreadable: 0 }
+    }
+
+    /// Whether this is the lock that KEY on the command line names.
+    pub fn is(&self, lock: &Lock, key: &Text) -> bool {
+        lock.db == self.db && lock.info.key == *key
+    }
+
+    /// The locks of LOCK.TOP, in its order. Those that are gone meanwhile, or may not be read, are left out: the others
+    /// may still say why something hangs.
+    pub async fn locks_of(&mut self, sample: &Sample) -> Result<Vec<Lock>, Error> {
+        let mut locks = Vec::new();
+        for server in self.servers.names() {
+            let of_server = sample.locks.iter().enumerate().filter(|(_, lock)| lock.server == server);
+            let mut wanted: Vec<(usize, &top::Lock)> = of_server.collect();
+            wanted.sort_by_key(|(_, lock)| lock.db);
+            for of_db in wanted.chunk_by(|(_, a), (_, b)| a.db == b.db) {
+                for step in of_db.chunks(STEP) {
+                    let keys: Vec<&Text> = step.iter().map(|(_, lock)| &lock.key).collect();
+                    let Some((_, top::Lock { db, .. })) = step.first() else { continue };
+                    let read = self.read(&server, *db, &keys).await?;
+                    for ((index, _), lock) in step.iter().zip(read) {
+                        match lock {
+                            Ok(lock) => locks.extend(lock.map(|lock| (*index, lock))),
+                            Err(Error::NoPermission(_)) => self.unreadable += 1,
+                            // The key has become something else.
+                            Err(Error::WrongType(_)) => {}
+                            Err(error) if self.is_of_another_node(&error) => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+            }
+        }
+        locks.sort_by_key(|(index, _)| *index);
+        Ok(locks.into_iter().map(|(_, lock)| lock).collect())
+    }
+
+    /// The lock of one key in the database of the connection options, from the node that has it.
+    pub async fn lock(&mut self, key: &Text) -> Result<Option<Lock>, Error> {
+        for server in self.servers.names() {
+            match self.read(&server, self.db, &[key]).await?.pop() {
+                Some(Err(error)) if self.is_of_another_node(&error) => {}
+                Some(Err(error)) => return Err(error.about(key)),
+                Some(Ok(lock)) => return Ok(lock),
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Locks were read one after the other, so an owner may have been seen as the holder of one and, later, as a waiter
+    /// for another that it took meanwhile. A cycle is real when each of its holds and waits is there in both of two
+    /// readings: then all of them were there in between.
+    pub async fn confirmed(&mut self, cycles: Vec<Cycle>) -> Result<Vec<Cycle>, Error> {
+        let mut confirmed = Vec::new();
+        for cycle in cycles {
+            let mut is_there = true;
+            for (step, holder) in cycle.steps() {
+                let again = self.read(&step.server, step.db, &[&step.key]).await?.pop();
+                is_there &= again.and_then(Result::ok).flatten().is_some_and(|lock| {
+                    let holds = |hold: &info::Holder| hold.owner == *holder && hold.fence == step.fence;
+                    let waits = |waiter: &Waiter| waiter.owner == step.owner && waiter.waited >= step.waited;
+                    lock.info.holders.iter().any(holds) && lock.queue.iter().any(waits)
+                });
+            }
+            confirmed.extend(Some(cycle).filter(|_| is_there));
+        }
+        Ok(confirmed)
+    }
+
+    pub fn left_out(&self, sample: &Sample, locks: u16, graph: &Graph) -> LeftOut {
+        LeftOut {
+            locks: sample.locks.len() >= locks.into(),
+            unreadable: self.unreadable,
+            holders: graph.shown().map(Lock::unread_holders).sum(),
+            waiters: graph.shown().map(Lock::unread_waiters).sum(),
+        }
+    }
+
+    /// Locks of one database, each with an error of its own; no lock where none is there.
+    async fn read(&mut self, server: &str, db: u64, keys: &[&Text]) -> Result<Vec<Result<Option<Lock>, Error>>, Error> {
+        match self.select(server, db).await {
+            Ok(()) => {}
+            Err(Error::NoPermission(words)) => {
+                return Ok(keys.iter().map(|_| Err(Error::NoPermission(words.clone()))).collect());
+            }
+            Err(error) => return Err(error),
+        }
+        let mut commands = pipe();
+        for key in keys {
+            commands.cmd("LOCK.INFO").arg(&key.0).arg("COUNT").arg(self.count);
+            commands.cmd("LOCK.WAITERS").arg(&key.0).arg("COUNT").arg(self.count);
+        }
+        let mut replies = self.servers.pipeline_at(server, &commands).await?.into_iter();
+        let mut locks = Vec::new();
+        for key in keys {
+            let (Some(info), Some(queue)) = (replies.next(), replies.next()) else {
+                return Err(Error::Reply("fewer replies than commands".into()));
+            };
+            let decode = |info: Value, queue| match info {
+                Value::Nil => Ok(None),
+                info => Ok(Some(Lock {
+                    server: server.to_string(),
+                    db,
+                    info: info::Lock::decode((*key).clone(), Fields::of(info)?)?,
+                    queue: Fields::all_of(queue)?.into_iter().map(Waiter::decode).collect::<Result<_, _>>()?,
+                })),
+            };
+            locks.push(info.and_then(|info| decode(info, queue?)));
+        }
+        Ok(locks)
+    }
+
+    async fn select(&mut self, server: &str, db: u64) -> Result<(), Error> {
+        let selected = self.selected.iter_mut().find(|(name, _)| name == server).map(|(_, selected)| selected);
+        if let Some(selected) = selected.filter(|selected| **selected != db) {
+            self.servers.query_at(server, cmd("SELECT").arg(db)).await?;
+            *selected = db;
+        }
+        Ok(())
+    }
+
+    /// Whether the key is on another node of the cluster, or has just moved there.
+    fn is_of_another_node(&self, error: &Error) -> bool {
+        self.servers.names().len() > 1 && matches!(error, Error::Server(words) if words.starts_with("MOVED "))
+    }
+}
+
+impl LeftOut {
+    /// In sentences for people; none where all was read.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let unread = [(self.holders, "holders"), (self.waiters, "waiters")];
+        let unread: Vec<String> =
+            unread.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        if !unread.is_empty() {
+            lines.push(format!("not read, nor what else they hold: {} (--waiters N)", unread.join(" and ")));
+        }
+        if self.locks {
+            lines.push("not read: locks that fewer wait for (--locks N)".to_string());
+        }
+        if self.unreadable > 0 {
+            lines.push(format!("not read, for want of permission: {} locks", self.unreadable));
+        }
+        lines
+    }
+}
