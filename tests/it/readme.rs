@@ -39,7 +39,7 @@ use std::process::Command;
 const README: &str = include_str!("../../README.md");
 
 /// The pages with the contract, the settings and the figures.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("docs/commands.md", include_str!("../../docs/commands.md")),
     ("docs/waiting.md", include_str!("../../docs/waiting.md")),
     ("docs/inspecting.md", include_str!("../../docs/inspecting.md")),
@@ -47,6 +47,7 @@ const PAGES: [(&str, &str); 7] = [
     ("docs/settings.md", SETTINGS),
     ("docs/figures.md", FIGURES),
     ("docs/limits.md", include_str!("../../docs/limits.md")),
+    ("docs/recipes.md", include_str!("../../docs/recipes.md")),
 ];
 const ARCHITECTURE: &str = include_str!("../../ARCHITECTURE.md");
 const FENCES: &str = include_str!("../../docs/fences.md");

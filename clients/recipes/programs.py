@@ -1,0 +1,178 @@
+"""The programs of docs/recipes.md, made to run on a server of a test: the text is that of the page, only the port is
+another one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/recipes.md"
+STANDINS = Path(__file__).resolve().parent / "standins"
+NODE = os.environ.get("NODE") or "node"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+URL = "redis://127.0.0.1/"
+
+Name = Tuple[str, str]
+
+
+def programs() -> Dict[Name, str]:
+    """Each program by the title of its recipe and its language."""
+    found: Dict[Name, str] = {}
+    for chapter in re.split(r"^##+ ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
+        title, text = chapter.split("\n", 1)
+        for language, program in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            assert (title, language) not in found, f"{title} has two programs in {language}"
+            found[title, language] = program
+    return found
+
+
+PROGRAMS = programs()
+
+
+def languages(title: str) -> List[str]:
+    return [language for name, language in PROGRAMS if name == title]
+
+
+class Folder:
+    """A directory for programs, with `redis-lock` and `redis-cli` that know the server."""
+
+    def __init__(self, path: Path, port: int) -> None:
+        self.path = path
+        self.port = port
+        tools = path / "tools"
+        tools.mkdir()
+        for name, program in {"redis-lock": str(TARGET / "quick/redis-lock"), "redis-cli": which("redis-cli")}.items():
+            script(tools / name, f'exec {program} -p {port} "$@"')
+        self.environment = {
+            **os.environ,
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "PYTHONPATH": str(STANDINS),
+            "STANDIN_DATABASE": str(path / "bank.db"),
+            "STANDIN_PYTHON": sys.executable,
+            "STANDIN_SQL": str(STANDINS / "sql.py"),
+            "REDIS_URL": f"redis://127.0.0.1:{port}/",
+        }
+
+    def script(self, name: str, text: str) -> None:
+        """A piece of the reader's own work, `./name` in the programs."""
+        script(self.path / name, text)
+
+    def start(self, title: str, language: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        words = self._words(title, language)
+        return subprocess.Popen(
+            [*words, *arguments],
+            cwd=self.path,
+            env={**self.environment, "RECIPE": title, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # With the processes that it starts, where they make no group of their own.
+            start_new_session=True,
+        )
+
+    def run(self, title: str, language: str, *arguments: str) -> Tuple[int, str]:
+        """Its exit status, and what it printed."""
+        return ended(self.start(title, language, *arguments))
+
+    def lines(self, name: str) -> List[str]:
+        """The lines of a file that scripts append to."""
+        file = self.path / name
+        return file.read_text().splitlines() if file.exists() else []
+
+    def _words(self, title: str, language: str) -> List[str]:
+        program = PROGRAMS[title, language]
+        if language == "python":
+            port = f"redis.Redis(port={self.port}"
+            here = program.replace("redis.Redis()", f"{port})").replace("redis.Redis(protocol", f"{port}, protocol")
+            return [sys.executable, "-c", here]
+        if language == "js":
+            # Inside of the package, where its name and those of its dependencies are known.
+            file = ROOT / "clients/node/build" / f"recipe-{re.sub('[^a-z]+', '-', title.lower())}-{self.port}.mjs"
+            here = program.replace("new Redis(", f"new Redis({self.port}").replace('"pg"', f'"{STANDINS / "pg.js"}"')
+            file.write_text(here)
+            return [NODE, str(file)]
+        if language == "rust":
+            return [str(TARGET / "quick/recipes")]
+        assert language == "sh"
+        return ["sh", "-c", program, "sh"]
+
+
+def ended(running: subprocess.Popen[str]) -> Tuple[int, str]:
+    try:
+        printed, _ = running.communicate(timeout=60)
+    finally:
+        kill(running)
+    return running.returncode, printed
+
+
+def kill(running: subprocess.Popen[str]) -> None:
+    """By a signal that it cannot catch, with its shell."""
+    try:
+        os.killpg(running.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def build_rust() -> None:
+    """All programs in Rust as one, which runs the one that RECIPE names: linking takes longer than compiling."""
+    crate = TARGET / "recipes-crate"
+    (crate / "src").mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "Cargo.lock", crate / "Cargo.lock")
+    shutil.copy(STANDINS / "tokio_postgres.rs", crate / "src/tokio_postgres.rs")
+    parts: List[str] = ["mod tokio_postgres;"]
+    arms: List[str] = []
+    for number, ((title, language), program) in enumerate(PROGRAMS.items()):
+        if language == "rust":
+            here = program.replace(f'"{URL}"', 'std::env::var("REDIS_URL").expect("a URL").as_str()')
+            assert here != program, f"{title}: it connects to the default port"
+            here = here.replace("async fn main", "pub async fn main")
+            parts.append(f"mod recipe_{number} {{\n#[allow(unused_imports)]\nuse crate::tokio_postgres;\n{here}}}")
+            arms.append(f'        "{title}" => recipe_{number}::main().map_err(|error| error.to_string()),')
+    dispatch = "\n".join(arms)
+    parts.append(
+        "fn main() {\n"
+        '    let done = match std::env::var("RECIPE").expect("a recipe").as_str() {\n'
+        f"{dispatch}\n"
+        '        other => panic!("no recipe {other}"),\n'
+        "    };\n"
+        '    if let Err(error) = done { eprintln!("{error}"); std::process::exit(1) }\n'
+        "}\n"
+    )
+    (crate / "src/main.rs").write_text("\n".join(parts))
+    profile = re.search(r"^\[profile\.quick\]\n(?:.+\n)*", (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
+    (crate / "Cargo.toml").write_text(
+        "[package]\nname = \"recipes\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n"
+        f"[dependencies]\nredis-lock-client = {{ path = \"{ROOT / 'clients/rust'}\" }}\n"
+        'redis = { version = "1", default-features = false, features = ["tokio-comp"] }\n'
+        'tokio = { version = "1", features = ["macros", "process", "rt-multi-thread", "time"] }\n'
+        f"{profile[0] if profile else ''}"
+    )
+    words = ["cargo", "build", "--quiet", "--profile", "quick", "--manifest-path", str(crate / "Cargo.toml")]
+    subprocess.run(words, check=True, env={**os.environ, "CARGO_TARGET_DIR": str(TARGET)})
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def which(name: str) -> str:
+    found = shutil.which(name)
+    assert found, f"there is no {name}"
+    return found
+
+
+def sql(folder: Folder, statement: str, *values: Any) -> Any:
+    """Asks the database behind the stand-ins of the PostgreSQL drivers."""
+    import sqlite3
+
+    with sqlite3.connect(folder.environment["STANDIN_DATABASE"]) as database:
+        return database.execute(statement, values).fetchall()

@@ -1,0 +1,196 @@
+"""Each program of docs/recipes.md does its task on a real server, and keeps its promise where the page says that
+something goes wrong. Programs of all languages go through the same scenario."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Any, Callable, Iterator, List
+
+import pytest
+from programs import PAGE, PROGRAMS, Folder, ended, kill, languages, sql
+from servers import Server, until
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def folder(server: Server, tmp_path: Path) -> Folder:
+    return Folder(tmp_path, server.port)
+
+
+TESTED: List[str] = []
+
+
+def recipe(title: str) -> Callable[[Any], Any]:
+    """The test of a recipe, for each language that it has."""
+    TESTED.append(title)
+    return pytest.mark.parametrize(("title", "language"), [(title, language) for language in languages(title)])
+
+
+def test_every_recipe_is_tested_and_every_link_of_the_page_leads_somewhere() -> None:
+    assert {title for title, _ in PROGRAMS} == set(TESTED)
+    text = PAGE.read_text()
+    titles = re.findall(r"^##+ (.*)$", text, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+    for name in re.findall(r"\]\(#([^)]*)\)", text):
+        assert name in anchors, name
+    for title in {title for title, _ in PROGRAMS}:
+        assert title in titles, title
+
+
+def test_a_program_is_short() -> None:
+    for name, program in PROGRAMS.items():
+        assert len(program.strip().split("\n")) <= 16, name
+        assert all(len(line) <= 120 for line in program.split("\n")), name
+
+
+@recipe("Leader election")
+def test_one_copy_leads_and_when_it_dies_the_next_one_does(
+    server: Server, folder: Folder, title: str, language: str
+) -> None:
+    folder.script("tick", "echo tick >>ticks")
+    folder.script("lead", "echo tick >>ticks; exec sleep 100")
+    owner = lambda: [holder["owner"] for holder in server.holders("scheduler")]
+    first = folder.start(title, language, "web-1:8080")
+    until(lambda: folder.lines("ticks"), "the first copy works")
+    leader = owner()
+    second = folder.start(title, language, "web-2:8080")
+    try:
+        until(lambda: server.waiters("scheduler"), "the second copy waits")
+        waiting = server.waiters("scheduler")
+        kill(first)
+        until(lambda: owner() == waiting, "the second copy leads")
+        if language != "sh":
+            assert (leader, waiting) == (["web-1:8080"], ["web-2:8080"])
+        # It stops working as soon as it leads no more.
+        assert server.ask("LOCK.BREAK", "scheduler") == 1
+        status, printed = ended(second)
+        assert status != 0, printed
+    finally:
+        kill(second)
+
+
+@recipe("Find the leader")
+def test_the_owner_of_the_lock_is_printed(server: Server, folder: Folder, title: str, language: str) -> None:
+    assert folder.run(title, language)[1] == "no leader\n"
+    server.ask("LOCK.ACQUIRE", "scheduler", "web-2:8080")
+    assert folder.run(title, language) == (0, "web-2:8080\n")
+
+
+@recipe("A bounded pool with a fair queue")
+def test_three_run_at_a_time_in_the_order_in_which_they_came(
+    server: Server, folder: Folder, title: str, language: str
+) -> None:
+    folder.script("call", "echo $CALLER >>begun; until [ -e go-$CALLER ]; do sleep 0.02; done")
+    running = []
+    for caller in range(6):
+        running.append(folder.start(title, language, CALLER=str(caller)))
+        if caller < 3:
+            until(lambda: str(caller) in folder.lines("begun"), "it runs")
+        else:
+            until(lambda: len(server.waiters("slow-service")) == caller - 2, "it waits")
+    assert (folder.lines("begun"), len(server.holders("slow-service"))) == (["0", "1", "2"], 3)
+    for caller in range(6):
+        (folder.path / f"go-{caller}").touch()
+        assert ended(running[caller])[0] == 0
+        begun = min(caller + 4, 6)
+        until(lambda: len(folder.lines("begun")) >= begun, "the next one runs")
+        assert folder.lines("begun") == [str(number) for number in range(begun)]
+    assert server.info("slow-service") is None
+
+
+@recipe("A guarded write in PostgreSQL")
+def test_a_write_under_an_older_fence_changes_nothing(
+    server: Server, folder: Folder, title: str, language: str
+) -> None:
+    statement = re.search(r"^    (ALTER TABLE .*);$", PAGE.read_text(), re.MULTILINE)
+    assert statement
+    with sqlite3.connect(folder.environment["STANDIN_DATABASE"]) as database:
+        database.execute("CREATE TABLE account (id bigint, balance bigint)")
+        database.execute("INSERT INTO account VALUES (7, 100)")
+        database.execute(statement[1])
+    status, printed = folder.run(title, language)
+    assert status == 0, printed
+    [(balance, fence)] = sql(folder, "SELECT balance, fence FROM account")
+    assert balance == 70 and fence > 0
+    # A grant that is newer than any of this server's.
+    sql(folder, "UPDATE account SET fence = ?", 2**53)
+    status, printed = folder.run(title, language)
+    assert status != 0 and "a newer grant has written" in printed
+    assert sql(folder, "SELECT balance, fence FROM account") == [(70, 2**53)]
+
+
+@recipe("A guarded write in Redis")
+def test_a_report_is_stored_only_while_the_lock_is_held(
+    server: Server, folder: Folder, title: str, language: str
+) -> None:
+    folder.script("make-report", "echo begun >>begun; until [ -e go ]; do sleep 0.02; done; echo the report")
+    for begun, (is_broken, stored) in enumerate([(True, None), (False, "the report\n")], 1):
+        running = folder.start(title, language)
+        until(lambda: len(folder.lines("begun")) == begun, "it makes the report")
+        if is_broken:
+            assert server.ask("LOCK.BREAK", "report") == 1
+        (folder.path / "go").touch()
+        status, printed = ended(running)
+        assert (status != 0, server.ask("GET", "report:latest")) == (is_broken, stored), printed
+        (folder.path / "go").unlink()
+    assert server.info("report") is None
+
+
+@recipe("Several accounts at once")
+def test_transfers_at_the_same_time_lose_nothing(server: Server, folder: Folder, title: str, language: str) -> None:
+    folder.script(
+        "transfer",
+        """set -- $(redis-cli MGET {bank}:7 {bank}:9)
+[ $1 -lt 30 ] || redis-cli MSET {bank}:7 $(($1 - 30)) {bank}:9 $(($2 + 30))""",
+    )
+    server.ask("MSET", "{bank}:7", 100, "{bank}:9", 100)
+    server.ask("LOCK.ACQUIRE", "lock:{bank}:9", "somebody", "PX", 60_000)
+    running = [folder.start(title, language) for _ in range(5)]
+    until(lambda: len(server.waiters("lock:{bank}:7")) == 5, "all wait for both")
+    assert server.ask("LOCK.RELEASE", "lock:{bank}:9", "somebody") == 1
+    for transfer in running:
+        status, printed = ended(transfer)
+        assert status == 0, printed
+    assert server.ask("MGET", "{bank}:7", "{bank}:9") == ["10", "190"]
+
+
+@recipe("A rolling deploy that stops the old leader first")
+def test_the_new_leader_begins_when_the_old_one_has_ended(
+    server: Server, folder: Folder, title: str, language: str
+) -> None:
+    folder.script(
+        "leader",
+        """trap 'echo "$1 stops" >>log; sleep 0.3; echo "$1 has stopped" >>log; exit 0' TERM
+echo "$1 begins" >>log
+while :; do sleep 0.05; done""",
+    )
+    old = subprocess.Popen(
+        ["redis-lock", "run", "--session", "leader", "--", "./leader", "old"],
+        cwd=folder.path,
+        env=folder.environment,
+        executable=str(folder.path / "tools/redis-lock"),
+    )
+    try:
+        until(lambda: folder.lines("log") == ["old begins"], "the old one leads")
+    except AssertionError:
+        old.kill()
+        raise
+    deploy = folder.start(title, language, OLD_PID=str(old.pid))
+    try:
+        expected = ["old begins", "old stops", "old has stopped", "new begins"]
+        until(lambda: len(folder.lines("log")) == 4, "the new one leads")
+        assert folder.lines("log") == expected
+        assert old.wait() == 0
+    finally:
+        old.kill()
+        kill(deploy)
+        deploy.communicate(timeout=60)
