@@ -737,7 +737,11 @@ def waiting(server: Server, count: int) -> bool:
 async def test_once(api: Any, server: Server) -> None:
     client, callers = api.client(server.port), [api.actor() for _ in range(1000)]
     value, told_done = Value(api, server, ready=lambda: waiting(server, 999)), coalesced(server)
-    made = [actor.start(api.locks.once, client, "fill", value.read, value.make) for actor in callers]
+    made: Any = []
+    for first in range(0, 1000, 100):
+        made += [actor.start(api.locks.once, client, "fill", value.read, value.make) for actor in callers[first:][:100]]
+        # All of them wait at once; a machine that is busy could not connect all of them at once.
+        await eventually(lambda: waiting(server, len(made) - 1) or made[0].done(), "a hundred waiters more")
     assert await asyncio.gather(*made) == ["made"] * 1000
     # The release told all of them: the lock was granted once, and was not handed from one to the next.
     assert value.makers == 1 and server.info("fill") is None and coalesced(server) == told_done + 999
