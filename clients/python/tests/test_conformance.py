@@ -743,9 +743,11 @@ async def test_once(api: Any, server: Server) -> None:
         # All of them wait at once; a machine that is busy could not connect all of them at once.
         await eventually(lambda: waiting(server, len(made) - 1) or made[0].done(), "a hundred waiters more")
     assert await asyncio.gather(*made) == ["made"] * 1000
-    # The release told all of them: the lock was granted once, and was not handed from one to the next.
-    assert value.makers == 1 and server.info("fill") is None and coalesced(server) == told_done + 999
-    assert server.calls("lock.release") == 1
+    # The release told those that waited in that moment, and the lock was not handed from one to the next. A request that
+    # was between two slices finds a free lock and reads.
+    told = coalesced(server) - told_done
+    assert value.makers == 1 and server.info("fill") is None and told > 0
+    assert told + server.calls("lock.release") == 1000
     # What is there is read, and nothing is asked of the lock.
     asked = server.calls("lock.acquire")
     assert await callers[0].do(api.locks.once, client, "fill", value.read, value.make) == "made"
