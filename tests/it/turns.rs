@@ -185,7 +185,7 @@ fn a_release_answers_thousands_with_coalesce_and_a_newcomer_finds_the_lock_free_
     crowd.others.remove("leaving");
     assert!(crowd.others.values().all(|outcome| outcome == "done"), "{:?}", crowd.others.values().next());
     assert!(crowd.others.len() >= last && crowd.granted.is_empty());
-    assert_nobody_waits(&crowd.server, &["k"]);
+    assert_no_waiters(&crowd.server, &["k"]);
 }
 
 /// More events than one turn applies: the rest causes the next turn, without a command.
