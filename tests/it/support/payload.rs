@@ -19,7 +19,7 @@ const END: u8 = 0;
 /// The families by their stored number.
 pub const KINDS: [&str; 4] = ["mutex", "reentrant", "rw", "semaphore"];
 
-/// The stored number of a semaphore some of whose holders have slots.
+/// The stored number of a semaphore with slots.
 pub const WITH_SLOTS: u64 = 4;
 
 /// A stored lock. Numbers are wider than in the module, so that they can be too large.
