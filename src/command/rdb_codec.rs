@@ -3,8 +3,8 @@
 //! The form is serde's with postcard: variable-length integers, no pointers, no lengths that are trusted.
 //!
 //! A semaphore with slots has a family of its own, which a module that knows no slots refuses, and the slots behind
-//! everything else. All other locks, semaphores without slots among them, are written as 0.1.0 wrote them: a new version
-//! of the form would keep older modules from reading them too.
+//! everything else. All other locks, semaphores without slots among them, are written as 0.1.0 wrote them: a new
+//! version of the form would keep older modules from reading them too.
 
 use serde::{Deserialize, Serialize};
 

@@ -153,8 +153,8 @@ impl Graph {
         self.reachable(id, Graph::behind)
     }
 
-    /// The waiters to show to people, each with its place from 1, and how many are left out: the first ones, and all that
-    /// keep others waiting.
+    /// The waiters to show to people, each with its place from 1, and how many are left out: the first ones, and all
+    /// that keep others waiting.
     pub fn main_waiters(&self, id: LockId) -> (Vec<(usize, &Waiter, Owner)>, u64) {
         let lock = self.lock(id);
         let has_others_behind = |owner: &Owner| self.held_by(owner, id).next().is_some();

@@ -107,8 +107,8 @@ impl Client {
     }
 
     /// One permit of a semaphore, with its number, the smallest from 0 that no other holder has:
-    /// [`Guard::slot`](crate::Guard::slot). One worker for each GPU, each with a worker id of its own, which it keeps for
-    /// as long as it holds.
+    /// [`Guard::slot`](crate::Guard::slot). One worker for each GPU, each with a worker id of its own, which it keeps
+    /// for as long as it holds.
     pub fn semaphore_slot(&self, key: impl Into<Vec<u8>>, limit: u32) -> Lock {
         self.lock(Family::Slot { key: key.into(), limit })
     }

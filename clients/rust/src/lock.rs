@@ -368,8 +368,8 @@ impl Lock {
 
 impl Guard {
     /// A lock that was taken elsewhere, by its token: a job is queued here and done there. The server is asked for it
-    /// at once (LOCK.HELD). The guard gives back all that the token holds: every hold of a reentrant lock, all permits of
-    /// a semaphore. With [`Lock::auto_renew`] it is renewed from here on, with the lease of `lock`.
+    /// at once (LOCK.HELD). The guard gives back all that the token holds: every hold of a reentrant lock, all permits
+    /// of a semaphore. With [`Lock::auto_renew`] it is renewed from here on, with the lease of `lock`.
     ///
     /// The guard that took it gives it away by [`Guard::into_token`]; one that is kept is told by its next release,
     /// renewal or `exec` after this one has released it, and one that is dropped releases it.

@@ -45,8 +45,8 @@ impl Lock {
     ///
     /// `read` gives None where there is nothing yet; it runs before the lock is asked for, when it is granted, and when
     /// another caller has released it. `make` stores what it makes where `read` finds it. It has the guard, for its
-    /// fence, its loss and [`Guard::exec`], and must not keep it. With work that may take longer than the lease the lock
-    /// needs [`Lock::auto_renew`].
+    /// fence, its loss and [`Guard::exec`], and must not keep it. With work that may take longer than the lease the
+    /// lock needs [`Lock::auto_renew`].
     ///
     /// An error of `make` is this caller's; the next caller makes it. So it is when the future is dropped or the
     /// process dies, then after the lease. When the lock was lost while `make` ran, what `read` finds then is the

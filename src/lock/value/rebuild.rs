@@ -105,7 +105,8 @@ impl Lock {
     }
 
     /// This owner now holds it so, whatever was there before. A mutex has this one holder then, and so has a read/write
-    /// lock where one of them writes; a slot has this holder. False: these are no parts of such a lock, and nothing was changed.
+    /// lock where one of them writes; a slot has this holder. False: these are no parts of such a lock, and nothing was
+    /// changed.
     pub fn apply_hold(&mut self, kind: FamilyAndLimit, holder: Holder) -> bool {
         if !kind.allows(&holder) {
             return false;

@@ -161,8 +161,8 @@ pub fn outcome(command: &Command, reply: &Reply) -> Result<Outcome<i64>, String>
     }
 }
 
-/// `[owner, fence]` of a mutex, `[owner, fence, holds]` of others, with a slot behind it; a mutex that is granted is held
-/// once. Which slot LOCK.INFO tells.
+/// `[owner, fence]` of a mutex, `[owner, fence, holds]` of others, with a slot behind it; a mutex that is granted is
+/// held once. Which slot LOCK.INFO tells.
 fn grant(asked: &Acquire, reply: &Reply) -> Option<(i64, u32)> {
     let Reply::Array(items) = reply else { return None };
     let is_mutex = asked.claim.kind() == Kind::Mutex;

@@ -1,5 +1,5 @@
-//! Compares the documents with the transcripts: each sentence of the sections that describe what clients may rely on is in
-//! `../sentences.txt`, with the titles of the transcripts that show it or with the reason why there is none.
+//! Compares the documents with the transcripts: each sentence of the sections that describe what clients may rely on is
+//! in `../sentences.txt`, with the titles of the transcripts that show it or with the reason why there is none.
 
 use std::collections::BTreeSet;
 use std::path::Path;
