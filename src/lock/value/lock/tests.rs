@@ -264,7 +264,8 @@ fn a_slot_is_the_smallest_free_number_and_is_kept() {
         };
         let mut held: Vec<_> = lock.holds(Deadline::Never).into_iter().map(shown).collect();
         let mut expected: Vec<_> = slots.split(' ').collect();
-        (held.sort(), expected.sort());
+        held.sort();
+        expected.sort();
         assert_eq!(held, expected, "{steps}");
     }
 }
