@@ -26,7 +26,7 @@ METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 .PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check check-long \
 	check-servers faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb \
-	glibc demo bench bench-quick bench-clients
+	glibc demo bench bench-quick bench-clients bench-peers
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -120,10 +120,12 @@ memcheck: ## integration tests with every server under valgrind's memcheck: no e
 	@$(MANY_FILES); scripts/memcheck $(MEMCHECK)
 
 lint: ## formatting, clippy and rustdoc; a warning is an error
-	@scripts/setup compiler libclang lint
+	@scripts/setup compiler libclang lint protoc
 	cargo fmt --all --check
+	cargo fmt --manifest-path benches/peers/Cargo.toml --check
 	@echo no line past 120 columns; ! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts)
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
 # install(1) puts a new file in place of the old one; cp would write into the library that a running server has mapped.
@@ -173,3 +175,8 @@ bench-clients: ## each client's lock beside its ecosystem's usual one, into docs
 	@scripts/setup compiler libclang redis cli python node
 	cargo build --release
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
+
+bench-peers: ## beside etcd, ZooKeeper, Postgres and SET NX, into docs/peers.md; Linux, root; BENCH=--quick prints only
+	@scripts/setup compiler libclang redis cli protoc peers
+	cargo build --release
+	@$(MANY_FILES); scripts/bench-peers $(BENCH)

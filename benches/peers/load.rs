@@ -1,0 +1,316 @@
+//! The load: owners that take locks of one peer and write down when. A process of its own, so that what it costs is
+//! apart from the servers and from the run, and so that it can be killed. `Curator.java` is the same program in Java.
+//!
+//! Says `ready`, waits for `go`, works until `stop`; then prints what was granted. It judges nothing.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::io::Write;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::task::{spawn_local, LocalSet};
+
+use crate::peers::{etcd, postgres, redis_lock, set_lua};
+
+pub type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Each link takes a lock of its own above this number once, to see whether the servers serve.
+const TRIAL_LOCK: u64 = 90_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What to do, as the run says it: `name=value` each.
+#[derive(Clone, Debug)]
+pub struct Task {
+    pub work: Work,
+    /// Host and port, with commas.
+    pub endpoints: String,
+    pub owners: u64,
+    /// Connections, or whatever the client has for one: owners share them in turns.
+    pub links: u64,
+    pub first: u64,
+    pub locks: u64,
+    pub lease: Duration,
+    /// Between two locks that one owner takes and keeps.
+    pub pace: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// Each owner takes one of the locks and releases it, again and again.
+    Cycle,
+    /// The same, and all of them wait for the first lock before it begins.
+    Queue,
+    /// Each owner takes locks that nobody else here takes, and keeps them.
+    Hold,
+    /// As hold, of what is free at once.
+    Try,
+}
+
+impl Task {
+    pub fn parse(words: &[String]) -> Outcome<Task> {
+        let find = |name: &str| {
+            let found = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+            found.ok_or_else(|| format!("{name}=… is missing"))
+        };
+        let number = |name: &str| Outcome::Ok(find(name)?.parse::<u64>()?);
+        Ok(Task {
+            work: match find("work")? {
+                "cycle" => Work::Cycle,
+                "queue" => Work::Queue,
+                "hold" => Work::Hold,
+                "try" => Work::Try,
+                other => return Err(format!("there is no work {other}").into()),
+            },
+            endpoints: find("endpoints")?.into(),
+            owners: number("owners")?,
+            links: number("links")?,
+            first: number("first")?,
+            locks: number("locks")?,
+            lease: Duration::from_secs(number("lease")?),
+            pace: Duration::from_millis(number("pace")?),
+        })
+    }
+
+    pub fn words(&self) -> Vec<String> {
+        let work = match self.work {
+            Work::Cycle => "cycle",
+            Work::Queue => "queue",
+            Work::Hold => "hold",
+            Work::Try => "try",
+        };
+        vec![
+            format!("work={work}"),
+            format!("endpoints={}", self.endpoints),
+            format!("owners={}", self.owners),
+            format!("links={}", self.links),
+            format!("first={}", self.first),
+            format!("locks={}", self.locks),
+            format!("lease={}", self.lease.as_secs()),
+            format!("pace={}", self.pace.as_millis()),
+        ]
+    }
+}
+
+/// A connection, a session, a client: what one process of this peer's users has.
+pub trait Link: Sized + 'static {
+    type Owner: Owner;
+    async fn connect(task: &Task, kind: &str) -> Outcome<Self>;
+    async fn owner(&self) -> Outcome<Self::Owner>;
+}
+
+/// One line of execution that takes locks.
+pub trait Owner: 'static {
+    type Held: 'static;
+    /// Waits for as long as that takes; and the number for fencing, 0 where there is none.
+    async fn acquire(&mut self, lock: u64) -> Outcome<(u64, Self::Held)>;
+    /// None: it is held by another.
+    async fn try_acquire(&mut self, lock: u64) -> Outcome<Option<(u64, Self::Held)>>;
+    async fn release(&mut self, held: Self::Held) -> Outcome<()>;
+    /// Whether the client has told its user that the lock is lost.
+    fn is_lost(&self, _: &Self::Held) -> bool {
+        false
+    }
+}
+
+/// The clock that the run, the loads in Rust and those in Java share: monotonic, in nanoseconds.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one time, which outlives it.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+pub fn main(words: &[String]) -> Outcome<()> {
+    let kind = words.first().ok_or("load KIND name=value…")?.clone();
+    let task = Task::parse(&words[1..])?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async move {
+        match kind.split(':').next().unwrap_or_default() {
+            "redis-lock" => work::<redis_lock::Client>(task, &kind).await,
+            "set-lua" => work::<set_lua::Client>(task, &kind).await,
+            "etcd" => work::<etcd::Channel>(task, &kind).await,
+            "postgres" => work::<postgres::Session>(task, &kind).await,
+            _ => Err(format!("there is no {kind}").into()),
+        }
+    })
+}
+
+#[derive(Default)]
+struct State {
+    /// `lock owner asked granted released fence`.
+    cycles: RefCell<Vec<[u64; 6]>>,
+    asking: Cell<u64>,
+    is_over: Cell<bool>,
+    errors: Cell<u64>,
+    last_error: RefCell<String>,
+}
+
+impl State {
+    fn failed(&self, error: &dyn Error) {
+        self.errors.set(self.errors.get() + 1);
+        *self.last_error.borrow_mut() = format!("{error:?}");
+    }
+}
+
+async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
+    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    let state = Rc::new(State::default());
+    let mut links = Vec::new();
+    let connecting: Vec<_> = (0..task.links)
+        .map(|number| spawn_local(serving::<L>(task.clone(), kind.into(), TRIAL_LOCK + number)))
+        .collect();
+    for link in connecting {
+        links.push(Rc::new(link.await??));
+    }
+    let mut gate = links[0].owner().await?;
+    let mut closed = match task.work {
+        Work::Queue => Some(gate.acquire(task.first).await?.1),
+        _ => None,
+    };
+    if closed.is_none() {
+        say("ready");
+        expect(&mut input, "go").await?;
+    }
+    for number in 0..task.owners {
+        let link = links[(number % task.links) as usize].clone();
+        let (task, state) = (task.clone(), state.clone());
+        // All at once: an owner may cost a round trip, or a write to a disk.
+        spawn_local(async move {
+            match link.owner().await {
+                Err(error) => state.failed(&*error),
+                Ok(owner) => match task.work {
+                    Work::Cycle | Work::Queue => cycle(owner, number, task, state).await,
+                    Work::Hold | Work::Try => hold(owner, number, task, state).await,
+                },
+            }
+        });
+    }
+    if let Some(held) = closed.take() {
+        while state.asking.get() < task.owners {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        say("ready");
+        expect(&mut input, "go").await?;
+        gate.release(held).await?;
+    }
+    expect(&mut input, "stop").await?;
+    state.is_over.set(true);
+    let mut lines = String::new();
+    for [lock, owner, asked, granted, released, fence] in state.cycles.borrow().iter() {
+        lines += &format!("cycle {lock} {owner} {asked} {granted} {released} {fence}\n");
+    }
+    if state.errors.get() > 0 {
+        let last = state.last_error.borrow().replace('\n', " ");
+        lines += &format!("errors {} {last}\n", state.errors.get());
+    }
+    lines += "end";
+    say(&lines);
+    // What is held and awaited ends with the process, as when it dies.
+    std::process::exit(0);
+}
+
+/// A link over which a lock was had and given back.
+async fn serving<L: Link>(task: Task, kind: String, lock: u64) -> Outcome<L> {
+    let started = Instant::now();
+    loop {
+        let attempt = async {
+            let link = L::connect(&task, &kind).await?;
+            let mut owner = link.owner().await?;
+            let held = owner.acquire(lock).await?.1;
+            owner.release(held).await?;
+            Outcome::Ok(link)
+        };
+        match tokio::time::timeout(Duration::from_secs(20), attempt).await {
+            Ok(Ok(link)) => return Ok(link),
+            Ok(Err(error)) if started.elapsed() > PATIENCE => return Err(error),
+            Err(late) if started.elapsed() > PATIENCE => return Err(late.into()),
+            _ => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn cycle<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>) {
+    let mut dice = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    while !state.is_over.get() {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        let lock = task.first + dice % task.locks;
+        let asked = now();
+        state.asking.set(state.asking.get() + 1);
+        let turn = async {
+            let (fence, held) = owner.acquire(lock).await?;
+            let granted = now();
+            owner.release(held).await?;
+            Outcome::Ok((granted, fence))
+        };
+        match turn.await {
+            Ok((granted, fence)) => state.cycles.borrow_mut().push([lock, number, asked, granted, now(), fence]),
+            Err(error) => {
+                state.failed(&*error);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
+
+/// Tells of each grant at once: the process may not live to tell it later.
+async fn hold<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>) {
+    let mut kept = Vec::new();
+    for lock in (task.first..task.first + task.locks).skip(number as usize).step_by(task.owners as usize) {
+        if state.is_over.get() {
+            return;
+        }
+        let asked = now();
+        let taken = match task.work {
+            Work::Try => owner.try_acquire(lock).await,
+            _ => owner.acquire(lock).await.map(Some),
+        };
+        match taken {
+            Ok(Some((fence, held))) => {
+                say(&format!("held {lock} {number} {asked} {} {fence}", now()));
+                kept.push(Some((lock, held)));
+            }
+            Ok(None) => say(&format!("refused {lock} {number} {asked} {}", now())),
+            Err(error) => {
+                state.failed(&*error);
+                say(&format!("failed {lock} {number} {asked} {} {}", now(), error.to_string().replace('\n', " ")));
+            }
+        }
+        if !task.pace.is_zero() {
+            tokio::time::sleep(task.pace).await;
+        }
+        report_lost(&owner, number, &mut kept);
+    }
+    say(&format!("took {number}"));
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        report_lost(&owner, number, &mut kept);
+    }
+}
+
+fn report_lost<O: Owner>(owner: &O, number: u64, kept: &mut [Option<(u64, O::Held)>]) {
+    for place in kept {
+        if let Some((lock, held)) = place {
+            if owner.is_lost(held) {
+                say(&format!("lost {lock} {number} {}", now()));
+                *place = None;
+            }
+        }
+    }
+}
+
+fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    // The run has gone: the end of its input ends this process too.
+    let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+}
+
+async fn expect(input: &mut Lines<BufReader<Stdin>>, word: &str) -> Outcome<()> {
+    match input.next_line().await? {
+        Some(line) if line == word => Ok(()),
+        _ => std::process::exit(1),
+    }
+}

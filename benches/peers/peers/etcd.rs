@@ -1,0 +1,140 @@
+//! etcd, by the crate etcd-client: `etcd`. Its Lock service is the concurrency recipe, run in the server: a key under
+//! the lock's name bound to the owner's lease, that waits until the key before it is gone.
+//!
+//! Flags only for names and addresses: fsync, snapshots, heartbeat (100 ms) and election time-out (1 s) are those it
+//! ships with. An owner has a lease of its own, because requests of one lease are one acquisition; connections
+//! are HTTP/2, and owners share them as the clients' documentation has it.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use etcd_client::{ConnectOptions, LockOptions};
+use tokio::task::spawn_local;
+
+use crate::load::{Link, Outcome, Owner, Task, Work};
+use crate::servers::{Node, Place, Servers};
+
+pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
+    let host = place.host.address();
+    let peer = |number: u16| format!("http://{host}:{}", 2380 + 10 * number);
+    let all: Vec<String> = (0..count).map(|number| format!("n{number}={}", peer(number))).collect();
+    let mut nodes = Vec::new();
+    for number in 0..count {
+        let dir = place.dir.join(format!("etcd-{number}"));
+        // etcd wants a directory that only it reads.
+        fs::create_dir_all(&dir)?;
+        let endpoint = format!("{host}:{}", 2379 + 10 * number);
+        let mut node = Node::new(dir.clone(), endpoint.clone(), "etcd");
+        node.args = [
+            ("--name", format!("n{number}")),
+            ("--data-dir", dir.join("data").display().to_string()),
+            ("--listen-client-urls", format!("http://{endpoint}")),
+            ("--advertise-client-urls", format!("http://{endpoint}")),
+            ("--listen-peer-urls", peer(number)),
+            ("--initial-advertise-peer-urls", peer(number)),
+            ("--initial-cluster", all.join(",")),
+        ]
+        .map(|(name, value)| format!("{name}={value}"))
+        .into();
+        node.start(place)?;
+        nodes.push(node);
+    }
+    Ok(Servers::of(nodes))
+}
+
+/// Which node leads.
+pub fn leader(place: &Place, servers: &Servers) -> io::Result<usize> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let found = place.host.run(|| {
+        runtime.block_on(async {
+            for (number, node) in servers.nodes.iter().enumerate() {
+                let mut client = etcd_client::Client::connect([&node.endpoint], None).await?;
+                let status = client.status().await?;
+                if status.header().is_some_and(|header| header.member_id() == status.leader()) {
+                    return Outcome::Ok(number);
+                }
+            }
+            Ok(0)
+        })
+    });
+    found.map_err(|error| io::Error::other(error.to_string()))
+}
+
+pub struct Channel {
+    client: etcd_client::Client,
+    lease: Duration,
+    /// What is held for no time is not renewed: fewer messages, for etcd's good.
+    is_renewed: bool,
+}
+
+impl Link for Channel {
+    type Owner = Leased;
+
+    async fn connect(task: &Task, _: &str) -> Outcome<Channel> {
+        let endpoints: Vec<&str> = task.endpoints.split(',').collect();
+        let options = ConnectOptions::new().with_connect_timeout(Duration::from_secs(2));
+        let client = etcd_client::Client::connect(endpoints, Some(options)).await?;
+        Ok(Channel { client, lease: task.lease, is_renewed: matches!(task.work, Work::Hold | Work::Try) })
+    }
+
+    async fn owner(&self) -> Outcome<Leased> {
+        let mut client = self.client.clone();
+        let lease = client.lease_grant(self.lease.as_secs() as i64, None).await?.id();
+        let is_lost = Rc::new(Cell::new(false));
+        if self.is_renewed {
+            spawn_local(renew(client.clone(), lease, self.lease / 3, is_lost.clone()));
+        }
+        Ok(Leased { client, lease, is_lost })
+    }
+}
+
+async fn renew(mut client: etcd_client::Client, lease: i64, pause: Duration, is_lost: Rc<Cell<bool>>) {
+    loop {
+        let stream = client.lease_keep_alive(lease).await;
+        if let Ok((mut keeper, mut replies)) = stream {
+            while keeper.keep_alive().await.is_ok() {
+                match replies.message().await {
+                    Ok(Some(reply)) if reply.ttl() > 0 => tokio::time::sleep(pause).await,
+                    Ok(Some(_)) => return is_lost.set(true),
+                    _ => break,
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+pub struct Leased {
+    client: etcd_client::Client,
+    lease: i64,
+    is_lost: Rc<Cell<bool>>,
+}
+
+impl Owner for Leased {
+    /// The key that the service made.
+    type Held = Vec<u8>;
+
+    async fn acquire(&mut self, lock: u64) -> Outcome<(u64, Vec<u8>)> {
+        let options = LockOptions::new().with_lease(self.lease);
+        let reply = self.client.lock(format!("lock-{lock}"), Some(options)).await?;
+        let revision = reply.header().map_or(0, |header| header.revision());
+        Ok((revision.unsigned_abs(), reply.key().to_vec()))
+    }
+
+    /// The service has none in this version: it is asked for a second.
+    async fn try_acquire(&mut self, lock: u64) -> Outcome<Option<(u64, Vec<u8>)>> {
+        tokio::time::timeout(Duration::from_secs(1), self.acquire(lock)).await.ok().transpose()
+    }
+
+    async fn release(&mut self, key: Vec<u8>) -> Outcome<()> {
+        self.client.unlock(key).await?;
+        Ok(())
+    }
+
+    fn is_lost(&self, _: &Vec<u8>) -> bool {
+        self.is_lost.get()
+    }
+}

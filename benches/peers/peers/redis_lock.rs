@@ -1,0 +1,134 @@
+//! redis-lock, by its own Rust client, on the redis-server of the system: `redis-lock[:session|:wait|:cluster]`.
+//!
+//! redis.conf is as it comes, but for what the row names (save points off, appendonly, appendfsync), what a network
+//! needs (bind, protected-mode), and the module. The client renews nothing here that is held for no time; what is held
+//! longer is renewed by the client after each third of the lease, or by the server where the row says SESSION.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use redis_lock_client::Guard;
+
+use crate::load::{Link, Outcome, Owner, Task};
+use crate::servers::{Memory, Node, Place, Servers};
+
+const PORT: u16 = 6379;
+
+/// As its `redis.conf` lines say, one server and so many replicas.
+pub fn start(place: &Place, lines: &str, replicas: u16) -> io::Result<Servers> {
+    let mut nodes = vec![server(place, PORT, lines)?];
+    for number in 1..=replicas {
+        let primary = format!("{lines}\nreplicaof {} {PORT}", place.host.address());
+        nodes.push(server(place, PORT + number, &primary)?);
+    }
+    Ok(Servers::of(nodes))
+}
+
+/// A cluster of so many primaries, without replicas.
+pub fn cluster(place: &Place, primaries: u16) -> io::Result<Servers> {
+    let lines = "save \"\"\ncluster-enabled yes";
+    let nodes = (0..primaries).map(|number| server(place, PORT + number, lines)).collect::<io::Result<Vec<Node>>>()?;
+    let servers = Servers::of(nodes);
+    for node in &servers.nodes {
+        place.wait_for(&node.endpoint)?;
+    }
+    let endpoints: Vec<&str> = servers.nodes.iter().map(|node| node.endpoint.as_str()).collect();
+    match endpoints[..] {
+        // redis-cli makes none of fewer than three.
+        [one] => {
+            let (host, port) = one.split_once(':').unwrap_or((one, "6379"));
+            place.run("redis-cli", &["-h", host, "-p", port, "CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?
+        }
+        _ => place.run("redis-cli", &[&["--cluster", "create"], &endpoints[..], &["--cluster-yes"]].concat())?,
+    };
+    Ok(servers)
+}
+
+/// Makes the replica the primary, as Sentinel would.
+pub fn promote(place: &Place) -> io::Result<()> {
+    let port = (PORT + 1).to_string();
+    let host = place.host.address().to_string();
+    place.run("redis-cli", &["-h", &host, "-p", &port, "REPLICAOF", "NO", "ONE"])?;
+    Ok(())
+}
+
+pub fn server(place: &Place, port: u16, lines: &str) -> io::Result<Node> {
+    let dir = place.dir.join(format!("redis-{port}"));
+    fs::create_dir_all(&dir)?;
+    let module = support::built_module().ok_or_else(|| io::Error::other("REDIS_LOCK_MODULE names no module"))?;
+    let config = format!(
+        "port {port}\nbind 0.0.0.0\nprotected-mode no\ndir {}\nloadmodule {}\n{lines}\n",
+        dir.display(),
+        std::path::absolute(module)?.display()
+    );
+    fs::write(dir.join("redis.conf"), config)?;
+    let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+    let mut node = Node::new(dir.clone(), format!("{}:{port}", place.host.address()), program);
+    node.args = vec![dir.join("redis.conf").display().to_string()];
+    node.memory = Memory::Redis;
+    node.start(place)?;
+    Ok(node)
+}
+
+pub struct Client {
+    client: redis_lock_client::Client,
+    kind: String,
+    lease: Duration,
+}
+
+impl Link for Client {
+    type Owner = LockOwner;
+
+    async fn connect(task: &Task, kind: &str) -> Outcome<Client> {
+        let urls: Vec<String> = task.endpoints.split(',').map(|node| format!("redis://{node}/")).collect();
+        let client = match kind {
+            "redis-lock:cluster" => redis_lock_client::Client::cluster(urls.iter().map(String::as_str))?,
+            _ => redis_lock_client::Client::open(urls[0].as_str())?,
+        };
+        Ok(Client { client, kind: kind.into(), lease: task.lease })
+    }
+
+    async fn owner(&self) -> Outcome<LockOwner> {
+        Ok(LockOwner { client: self.client.clone(), kind: self.kind.clone(), lease: self.lease })
+    }
+}
+
+pub struct LockOwner {
+    client: redis_lock_client::Client,
+    kind: String,
+    lease: Duration,
+}
+
+impl LockOwner {
+    fn lock(&self, lock: u64) -> redis_lock_client::Lock {
+        let lock = self.client.mutex(format!("lock-{lock}")).lease(self.lease);
+        match self.kind.as_str() {
+            "redis-lock:session" => lock.session(),
+            "redis-lock:wait" => lock.replicas(1, Duration::from_secs(1)),
+            "redis-lock:renewed" => lock.auto_renew(),
+            _ => lock,
+        }
+    }
+}
+
+impl Owner for LockOwner {
+    type Held = Guard;
+
+    async fn acquire(&mut self, lock: u64) -> Outcome<(u64, Guard)> {
+        let guard = self.lock(lock).acquire().await?;
+        Ok((guard.fence(), guard))
+    }
+
+    async fn try_acquire(&mut self, lock: u64) -> Outcome<Option<(u64, Guard)>> {
+        Ok(self.lock(lock).try_acquire().await?.map(|guard| (guard.fence(), guard)))
+    }
+
+    async fn release(&mut self, guard: Guard) -> Outcome<()> {
+        Ok(guard.release().await?)
+    }
+
+    fn is_lost(&self, guard: &Guard) -> bool {
+        guard.is_lost()
+    }
+}

@@ -1,0 +1,82 @@
+//! ZooKeeper, by Curator's InterProcessMutex in `Curator.java`: `curator`.
+//!
+//! zoo.cfg is the one that its documentation and Debian's package start with: tickTime 2000, initLimit 10, syncLimit 5,
+//! forceSync as it comes (each transaction is synced), a heap of 1,000 MB as in its own zkEnv.sh. Beside it only what
+//! one machine needs: no limit of connections from one address (60 as it comes; the clients here share one), no
+//! administration over HTTP (all nodes would want one port), and the commands that tell which node leads.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+
+use crate::servers::{Memory, Node, Place, Servers};
+
+const JARS: &str = "/usr/share/java";
+
+pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
+    let host = place.host.address();
+    let peers: String =
+        (1..=count).map(|number| format!("server.{number}={host}:{}:{}\n", 2880 + number, 3880 + number)).collect();
+    let mut nodes = Vec::new();
+    for number in 1..=count {
+        let dir = place.dir.join(format!("zookeeper-{number}"));
+        fs::create_dir_all(&dir)?;
+        let config = format!(
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort={}\n\
+             maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n{}",
+            dir.display(),
+            2180 + number,
+            if count > 1 { peers.as_str() } else { "" }
+        );
+        fs::write(dir.join("zoo.cfg"), config)?;
+        fs::write(dir.join("myid"), number.to_string())?;
+        let mut node = Node::new(dir.clone(), format!("{host}:{}", 2180 + number), "java");
+        node.memory = Memory::Java;
+        node.args = [
+            "-Xmx1000m",
+            // No file in the system's temporary directory.
+            "-XX:-UsePerfData",
+            "-cp",
+            &format!("{JARS}/zookeeper.jar:{JARS}/slf4j-nop.jar"),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            &dir.join("zoo.cfg").display().to_string(),
+        ]
+        .map(String::from)
+        .into();
+        node.start(place)?;
+        nodes.push(node);
+    }
+    Ok(Servers::of(nodes))
+}
+
+/// Which node leads.
+pub fn leader(place: &Place, servers: &Servers) -> io::Result<usize> {
+    for (number, node) in servers.nodes.iter().enumerate() {
+        let mut connection = place.host.run(|| TcpStream::connect(&node.endpoint))?;
+        connection.write_all(b"srvr")?;
+        let mut reply = String::new();
+        connection.read_to_string(&mut reply)?;
+        if reply.contains("Mode: leader") {
+            return Ok(number);
+        }
+    }
+    Ok(0)
+}
+
+/// Compiles the load, once; and the arguments of `java` that run it.
+pub fn client(dir: &Path) -> io::Result<Vec<String>> {
+    let jars = ["curator-client", "curator-framework", "curator-recipes", "guava", "zookeeper", "slf4j-nop"];
+    let path: Vec<String> = jars.iter().map(|jar| format!("{JARS}/{jar}.jar")).collect();
+    let classes = dir.join("classes");
+    let path = format!("{}:{}:{JARS}/zookeeper-jute.jar", path.join(":"), classes.display());
+    if !classes.exists() {
+        let source = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/peers/Curator.java"));
+        crate::servers::run(
+            "javac",
+            &["-d", &classes.display().to_string(), "-cp", &path, &source.display().to_string()],
+        )?;
+    }
+    // Thousands of threads: one for each owner.
+    Ok(["-Xss256k", "-XX:-UsePerfData", "-cp", &path, "Curator"].map(String::from).into())
+}

@@ -1,0 +1,352 @@
+//! The page, its charts and README's rows, out of the data and nothing else.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::load::Outcome;
+use crate::settings::SETTINGS;
+use crate::stats::{digits, percentile};
+
+const OURS: &str = "redis-lock";
+
+/// `report DATA DOCS`: `DOCS/peers.md` and the charts in `DOCS/peers/`; README's rows are printed.
+pub fn main(words: &[String]) -> Outcome<()> {
+    let [_, data, docs] = words else { return Err("report DATA DIRECTORY".into()) };
+    let data = Data(serde_json::from_str(&fs::read_to_string(data)?)?);
+    let docs = Path::new(docs);
+    let charts = docs.join("peers");
+    fs::create_dir_all(&charts)?;
+    for (file, title, figure) in [
+        ("pair.svg", "A free lock: pairs per second, one owner", "pair.per_second"),
+        ("contended.svg", "48 owners want one lock: hand-offs per second", "contended.per_second"),
+        ("wait.svg", "48 owners want one lock: the longest wait, ms", "contended.wait_max_ms"),
+        ("killed.svg", "The holder's process was killed: seconds until the next one has the lock", "dead.killed_s"),
+    ] {
+        fs::write(charts.join(file), data.chart(title, figure)?)?;
+    }
+    fs::write(docs.join("peers.md"), data.page()?)?;
+    print!("{}", data.readme()?);
+    Ok(())
+}
+
+struct Data(Value);
+
+/// Of redis-lock, in microseconds of server CPU and in bytes.
+struct Costs {
+    pair: f64,
+    hand_off: f64,
+    lock: f64,
+    waiter: f64,
+}
+
+/// Of the rounds.
+#[derive(Clone, Copy)]
+struct Figure {
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+/// A column: its title, the figure, what it is multiplied by.
+type Column<'a> = (&'a str, &'a str, f64);
+
+/// What the capacity is computed from.
+const CAPACITY: &str = "redis-lock, AOF everysec";
+const CLUSTERS: &[&str] = &["redis-lock, cluster of 1", "redis-lock, cluster of 3", "redis-lock, cluster of 6"];
+
+const TABLES: &[(&str, &[Column])] = &[
+    (
+        "pair",
+        &[
+            ("pairs per second", "pair.per_second", 1.0),
+            ("p50, ms", "pair.p50_ms", 1.0),
+            ("p99, ms", "pair.p99_ms", 1.0),
+            ("server CPU, µs", "pair.server_us", 1.0),
+            ("client CPU, µs", "pair.client_us", 1.0),
+            ("bytes on the wire", "pair.bytes", 1.0),
+        ],
+    ),
+    (
+        "contended",
+        &[
+            ("hand-offs per second", "contended.per_second", 1.0),
+            ("wait p50, ms", "contended.wait_p50_ms", 1.0),
+            ("p99, ms", "contended.wait_p99_ms", 1.0),
+            ("longest, ms", "contended.wait_max_ms", 1.0),
+            ("overtaken, %", "contended.overtaken_percent", 1.0),
+            ("server CPU, µs", "contended.server_us", 1.0),
+            ("client CPU, µs", "contended.client_us", 1.0),
+            ("bytes on the wire", "contended.bytes", 1.0),
+        ],
+    ),
+    (
+        "spread",
+        &[
+            ("pairs per second", "spread.per_second", 1.0),
+            ("p50, ms", "spread.p50_ms", 1.0),
+            ("p99, ms", "spread.p99_ms", 1.0),
+            ("server CPU, µs", "spread.server_us", 1.0),
+            ("client CPU, µs", "spread.client_us", 1.0),
+        ],
+    ),
+    (
+        "waiters",
+        &[
+            ("waiters", "waiters.count", 1.0),
+            ("hand-offs per second", "waiters.per_second", 1.0),
+            ("longest wait seen, s", "waiters.wait_max_ms", 0.001),
+            ("server CPU, µs per hand-off", "waiters.server_us", 1.0),
+            ("memory, KB per waiter", "waiters.memory_bytes", 0.001),
+        ],
+    ),
+    (
+        "dead",
+        &[
+            ("locks had after a kill, of 8", "dead.killed_had", 1.0),
+            ("killed: after, s", "dead.killed_s", 1.0),
+            ("locks had, machine gone, of 8", "dead.gone_had", 1.0),
+            ("gone: after, s", "dead.gone_s", 1.0),
+        ],
+    ),
+    (
+        "hold",
+        &[
+            ("locks", "hold.locks", 1.0),
+            ("memory, bytes per lock", "hold.memory_bytes", 1.0),
+            ("disk, bytes written per lock", "hold.disk_bytes", 1.0),
+        ],
+    ),
+    (
+        "kill",
+        &[
+            ("locks asked for", "kill.probed", 1.0),
+            ("had by another", "kill.lost", 1.0),
+            ("told", "kill.told", 1.0),
+            ("no answer", "kill.unknown", 1.0),
+            ("overlaps", "kill.overlaps", 1.0),
+            ("wrong fences", "kill.fences_wrong", 1.0),
+            ("gap, s", "kill.gap_s", 1.0),
+        ],
+    ),
+];
+
+const CLUSTER: &[Column] = &[
+    ("pairs per second", "pair.per_second", 1.0),
+    ("server CPU, µs per pair", "pair.server_us", 1.0),
+    ("hand-offs per second", "contended.per_second", 1.0),
+    ("server CPU, µs per hand-off", "contended.server_us", 1.0),
+];
+
+fn survives() -> Outcome<String> {
+    let mut table = String::from(
+        "| | a crash of the server's process | of its machine | the loss of one node |\n| --- | --- | --- | --- |",
+    );
+    for setting in SETTINGS.iter().filter(|setting| setting.parts.contains(&"pair")) {
+        write!(table, "\n| {} | {} |", setting.name, setting.survives.join(" | "))?;
+    }
+    Ok(table)
+}
+
+impl Data {
+    fn figure(&self, peer: &str, name: &str) -> Option<Figure> {
+        let rounds = self.0["figures"][peer][name].as_array()?;
+        let mut values: Vec<f64> = rounds.iter().filter_map(Value::as_f64).collect();
+        if values.is_empty() {
+            return None;
+        }
+        let median = percentile(&mut values, 0.5);
+        Some(Figure { least: values[0], median, most: values[values.len() - 1] })
+    }
+
+    fn median(&self, peer: &str, name: &str) -> f64 {
+        self.figure(peer, name).map_or(f64::NAN, |figure| figure.median)
+    }
+
+    fn text(&self, path: &[&str]) -> String {
+        let value = path.iter().fold(&self.0, |value, name| &value[*name]);
+        value.as_str().map_or_else(|| value.to_string(), String::from)
+    }
+
+    fn cell(&self, peer: &str, name: &str, unit: f64) -> String {
+        let Some(Figure { least, median, most }) = self.figure(peer, name) else { return "–".into() };
+        let [least, median, most] = [least, median, most].map(|value| digits(value * unit));
+        if least == most {
+            median
+        } else {
+            format!("{median} ({least} to {most})")
+        }
+    }
+
+    /// One row for each peer that has the first of these figures.
+    fn table(&self, peers: &[&str], columns: &[Column]) -> Outcome<String> {
+        let mut table = String::from("| |");
+        columns.iter().try_for_each(|(title, ..)| write!(table, " {title} |"))?;
+        table += "\n| --- |";
+        table += &" --- |".repeat(columns.len());
+        for peer in peers.iter().filter(|peer| self.figure(peer, columns[0].1).is_some()) {
+            write!(table, "\n| {peer} |")?;
+            columns.iter().try_for_each(|(_, name, unit)| write!(table, " {} |", self.cell(peer, name, *unit)))?;
+        }
+        Ok(table)
+    }
+
+    /// Points on a logarithmic axis: there are ten thousand times between peers.
+    fn chart(&self, title: &str, name: &str) -> Outcome<String> {
+        const LEFT: f64 = 270.0;
+        const WIDTH: f64 = 900.0;
+        const STEP: f64 = 26.0;
+        let rows: Vec<(&str, Figure)> =
+            SETTINGS.iter().filter_map(|it| Some((it.name, self.figure(it.name, name)?))).collect();
+        let values = || rows.iter().flat_map(|(_, it)| [it.least, it.most]).map(|value| value.max(0.001));
+        let low = values().fold(f64::INFINITY, f64::min).log10().floor();
+        let high = values().fold(0.01, f64::max).log10().ceil().max(low + 1.0);
+        let x = |value: f64| LEFT + (value.max(0.001).log10() - low) / (high - low) * (WIDTH - LEFT - 110.0);
+        let height = 90.0 + STEP * rows.len() as f64;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
+             font-size=\"14\" fill=\"#282c34\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\
+             <text x=\"16\" y=\"30\" font-size=\"19\">{title}</text>\n"
+        );
+        let bottom = 56.0 + STEP * rows.len() as f64;
+        for power in low as i32..=high as i32 {
+            let value = 10f64.powi(power);
+            writeln!(svg, "<path d=\"M{0:.0} 50V{bottom}\" stroke=\"#d8dce2\"/>", x(value))?;
+            let y = bottom + 18.0;
+            writeln!(svg, "<text x=\"{:.0}\" y=\"{y}\" text-anchor=\"middle\">{}</text>", x(value), digits(value))?;
+        }
+        for (row, (peer, Figure { least, median, most })) in rows.iter().enumerate() {
+            let y = 56.0 + STEP * row as f64 + STEP / 2.0;
+            let color = if peer.starts_with(OURS) { "#c43c28" } else { "#788ca5" };
+            let [least, at, most] = [*least, *median, *most].map(x);
+            let base = y + 5.0;
+            writeln!(svg, "<text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{peer}</text>", LEFT - 12.0)?;
+            writeln!(svg, "<path d=\"M{least:.1} {y}H{most:.1}\" stroke=\"{color}\" stroke-width=\"3\"/>")?;
+            writeln!(svg, "<circle cx=\"{at:.1}\" cy=\"{y}\" r=\"6\" fill=\"{color}\"/>")?;
+            writeln!(svg, "<text x=\"{:.1}\" y=\"{base}\">{}</text>", most + 12.0, digits(*median))?;
+        }
+        Ok(svg + "</svg>\n")
+    }
+
+    /// `page.md` with its figures and tables.
+    fn page(&self) -> Outcome<String> {
+        let mut page = include_str!("page.md").to_string();
+        let mut put = |name: &str, value: &str| page = page.replace(&format!("{{{name}}}"), value);
+        let peers: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+        for (name, columns) in TABLES {
+            put(&format!("table {name}"), &self.table(&peers, columns)?);
+        }
+        put("table cluster", &self.table(CLUSTERS, CLUSTER)?);
+        put("table survives", &survives()?);
+        put("table capacity", &self.capacity()?);
+        let costs = self.costs();
+        for (name, value) in [
+            ("pair", costs.pair),
+            ("hand-off", costs.hand_off),
+            ("lock", costs.lock),
+            ("waiter", costs.waiter / 1e3),
+            ("pairs", 1e6 / costs.pair),
+            ("hand-offs", 1e6 / costs.hand_off),
+            ("waiters", costs.waiter * 1e4 / 1e6),
+            ("sync", self.0["machine"]["fdatasync_ms"].as_f64().unwrap_or(0.0)),
+        ] {
+            put(name, &digits(value));
+        }
+        put("capacity peer", CAPACITY);
+        put("loads", &self.list("load_average_after_rounds").join(", "));
+        for (name, path) in [
+            ("rounds", &["rounds"][..]),
+            ("minutes", &["minutes"]),
+            ("patience", &["patience_s"]),
+            ("before", &["load_average_before"]),
+            ("cores", &["machine", "cores"]),
+            ("model", &["machine", "model"]),
+            ("kernel", &["machine", "kernel"]),
+            ("disk", &["machine", "file_system"]),
+        ] {
+            put(name, &self.text(path));
+        }
+        for name in self.0["versions"].as_object().into_iter().flat_map(|versions| versions.keys()) {
+            put(name, self.text(&["versions", name]).split(" sha").next().unwrap_or(""));
+        }
+        let failures = self.list("failures");
+        let lines: String = failures.iter().map(|failure| format!("- {}\n", failure.trim())).collect();
+        let about =
+            if lines.is_empty() { String::new() } else { format!("Not measured in one of the rounds:\n\n{lines}\n") };
+        put("failures\n", &about);
+        Ok(page)
+    }
+
+    fn list(&self, name: &str) -> Vec<String> {
+        let values = self.0[name].as_array().into_iter().flatten();
+        values.map(|value| value.as_str().map_or_else(|| value.to_string(), String::from)).collect()
+    }
+
+    fn costs(&self) -> Costs {
+        Costs {
+            pair: self.median(CAPACITY, "spread.server_us"),
+            hand_off: self.median(CAPACITY, "contended.server_us"),
+            lock: self.median(CAPACITY, "hold.memory_bytes"),
+            waiter: self.median(CAPACITY, "waiters.memory_bytes"),
+        }
+    }
+
+    /// What the measured costs come to.
+    fn capacity(&self) -> Outcome<String> {
+        let Costs { pair, lock, .. } = self.costs();
+        const NODE_BYTES: f64 = 8e9;
+        let mut table = String::from(
+            "| locks held at once | memory, MB | renewals per second, leases of 30 s | cores | primaries | first to run \
+             out | leases of 10 min: cores | primaries |\n| --- | --- | --- | --- | --- | --- | --- | --- |",
+        );
+        for count in [1e4, 1e6, 1e8] {
+            let memory = count * lock;
+            let cores = |interval: f64| count / interval * pair / 2.0 / 1e6;
+            let primaries = |cores: f64| (cores / 0.5).ceil().max((memory / NODE_BYTES).ceil()).max(1.0);
+            let first = if cores(10.0) / 0.5 > memory / NODE_BYTES { "CPU for renewals" } else { "memory" };
+            let cells = [
+                digits(count),
+                digits(memory / 1e6),
+                digits(count / 10.0),
+                digits(cores(10.0)),
+                format!("{:.0}", primaries(cores(10.0))),
+                first.into(),
+                digits(cores(200.0)),
+                format!("{:.0}", primaries(cores(200.0))),
+            ];
+            write!(table, "\n| {} |", cells.join(" | "))?;
+        }
+        Ok(table)
+    }
+
+    /// Five rows.
+    fn readme(&self) -> Outcome<String> {
+        let peers = [
+            "redis-lock, AOF everysec",
+            "redis-lock, AOF always",
+            "etcd, three nodes",
+            "ZooKeeper, three nodes",
+            "Postgres, advisory lock",
+        ];
+        let columns = [
+            ("free lock: pairs per second", "pair.per_second", 1.0),
+            ("48 owners: hand-offs per second", "contended.per_second", 1.0),
+            ("wait p99, ms", "contended.wait_p99_ms", 1.0),
+            ("server CPU per hand-off, µs", "contended.server_us", 1.0),
+        ];
+        let mut table = String::from("| |");
+        columns.iter().try_for_each(|(title, ..)| write!(table, " {title} |"))?;
+        table += " a grant survives a crash of the server, of its machine, the loss of one node |\n| --- |";
+        table += &" --- |".repeat(columns.len() + 1);
+        for setting in peers.iter().filter_map(|peer| SETTINGS.iter().find(|setting| setting.name == *peer)) {
+            write!(table, "\n| {} |", setting.name)?;
+            columns
+                .iter()
+                .try_for_each(|(_, name, _)| write!(table, " {} |", digits(self.median(setting.name, name))))?;
+            write!(table, " {} |", setting.survives.join(" · "))?;
+        }
+        Ok(table + "\n")
+    }
+}
