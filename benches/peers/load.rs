@@ -16,8 +16,10 @@ use crate::peers::{etcd, postgres, redis_lock, set_lua};
 
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Each link takes a lock of its own above this number once, to see whether the servers serve.
+/// Each link takes a lock of its own above this number once, to see whether the servers serve; another one for each
+/// attempt, because one that failed may hold its lock until the lease ends.
 const TRIAL_LOCK: u64 = 90_000;
+const TRIAL_LOCKS: u64 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to do, as the run says it: `name=value` each.
@@ -158,9 +160,8 @@ async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let state = Rc::new(State::default());
     let mut links = Vec::new();
-    let connecting: Vec<_> = (0..task.links)
-        .map(|number| spawn_local(serving::<L>(task.clone(), kind.into(), TRIAL_LOCK + number)))
-        .collect();
+    let connecting: Vec<_> =
+        (0..task.links).map(|number| spawn_local(serving::<L>(task.clone(), kind.into(), number))).collect();
     for link in connecting {
         links.push(Rc::new(link.await??));
     }
@@ -173,17 +174,23 @@ async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
         say("ready");
         expect(&mut input, "go").await?;
     }
-    for number in 0..task.owners {
-        let link = links[(number % task.links) as usize].clone();
-        let (task, state) = (task.clone(), state.clone());
-        // All at once: an owner may cost a round trip, or a write to a disk.
+    for (first, link) in (0..task.owners).zip(&links) {
+        let (link, task, state) = (link.clone(), task.clone(), state.clone());
+        // One after the other on each link: an owner may cost a round trip or a write to a disk, and thousands at once
+        // would only show how the servers refuse them.
         spawn_local(async move {
-            match link.owner().await {
-                Err(error) => state.failed(&*error),
-                Ok(owner) => match task.work {
-                    Work::Cycle | Work::Queue => cycle(owner, number, task, state).await,
-                    Work::Hold | Work::Try => hold(owner, number, task, state).await,
-                },
+            for number in (first..task.owners).step_by(task.links as usize) {
+                let owner = loop {
+                    match link.owner().await {
+                        Ok(owner) => break owner,
+                        Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                    }
+                };
+                let (task, state) = (task.clone(), state.clone());
+                match task.work {
+                    Work::Cycle | Work::Queue => spawn_local(cycle(owner, number, task, state)),
+                    Work::Hold | Work::Try => spawn_local(hold(owner, number, task, state)),
+                };
             }
         });
     }
@@ -212,9 +219,12 @@ async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
 }
 
 /// A link over which a lock was had and given back.
-async fn serving<L: Link>(task: Task, kind: String, lock: u64) -> Outcome<L> {
+async fn serving<L: Link>(task: Task, kind: String, number: u64) -> Outcome<L> {
     let started = Instant::now();
+    let mut attempts = 0;
     loop {
+        let lock = TRIAL_LOCK + (u64::from(std::process::id()) + attempts * task.links + number) % TRIAL_LOCKS;
+        attempts += 1;
         let attempt = async {
             let link = L::connect(&task, &kind).await?;
             let mut owner = link.owner().await?;

@@ -14,7 +14,7 @@ const OURS: &str = "redis-lock";
 
 /// `report DATA DOCS`: `DOCS/peers.md` and the charts in `DOCS/peers/`; README's rows are printed.
 pub fn main(words: &[String]) -> Outcome<()> {
-    let [_, data, docs] = words else { return Err("report DATA DIRECTORY".into()) };
+    let [data, docs] = words else { return Err("report DATA DIRECTORY".into()) };
     let data = Data(serde_json::from_str(&fs::read_to_string(data)?)?);
     let docs = Path::new(docs);
     let charts = docs.join("peers");
@@ -273,10 +273,8 @@ impl Data {
         }
         let failures = self.list("failures");
         let lines: String = failures.iter().map(|failure| format!("- {}\n", failure.trim())).collect();
-        let about =
-            if lines.is_empty() { String::new() } else { format!("Not measured in one of the rounds:\n\n{lines}\n") };
-        put("failures\n", &about);
-        Ok(page)
+        let about = if lines.is_empty() { lines } else { format!("Not measured in one of the rounds:\n\n{lines}\n") };
+        Ok(page.replace("{failures}\n", &about))
     }
 
     fn list(&self, name: &str) -> Vec<String> {

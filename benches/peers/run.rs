@@ -162,7 +162,9 @@ impl<'a> Bench<'a> {
         let network = Network::of(3)?;
         let dir = open_dir()?;
         let servers = start(&Place { host: network.host(SERVERS), dir: dir.path() })?;
-        Ok(Bench { setting, plan, network, servers, dir, shared, kind })
+        let bench = Bench { setting, plan, network, servers, dir, shared, kind };
+        bench.servers.nodes.iter().try_for_each(|node| bench.place().wait_for(&node.endpoint))?;
+        Ok(bench)
     }
 
     fn place(&self) -> Place<'_> {
@@ -303,8 +305,7 @@ impl Window {
 
 fn measure(setting: &Setting, plan: &Plan, shared: &Path, data: &mut Data) {
     type Part = fn(&Bench) -> Outcome<Figures>;
-    let parts: [(&str, Part); 5] =
-        [("pair", pair), ("contended", contended), ("spread", spread), ("hold", hold), ("waiters", waiters)];
+    let parts: [(&str, Part); 4] = [("pair", pair), ("contended", contended), ("spread", spread), ("hold", hold)];
     let wanted: Vec<_> = parts.into_iter().filter(|(part, _)| plan.has(setting, part)).collect();
     if !wanted.is_empty() {
         match Bench::start(setting, plan, shared) {
@@ -312,8 +313,12 @@ fn measure(setting: &Setting, plan: &Plan, shared: &Path, data: &mut Data) {
             Err(error) => data.add(setting.name, "start", Err(error)),
         }
     }
+    // On fresh servers: what is left of other parts would end meanwhile, and what is left after a kill is judged.
+    if plan.has(setting, "waiters") {
+        let figures = Bench::start(setting, plan, shared).and_then(|bench| waiters(&bench));
+        data.add(setting.name, "waiters", figures);
+    }
     if plan.has(setting, "kill") {
-        // On fresh servers: what is left there is judged.
         data.add(setting.name, "kill", Bench::start(setting, plan, shared).and_then(kill));
     }
 }
@@ -346,10 +351,13 @@ fn hold(bench: &Bench) -> Outcome<Figures> {
     let task = Task { lease, ..bench.task(Work::Hold, clients, 10_000, bench.plan.locks) };
     let mut load = bench.load(task)?;
     load.ready()?;
+    // Redis takes its time to free what idle connections had for their requests.
+    let idle = Duration::from_secs(3);
+    thread::sleep(idle);
     let (memory, cost) = (bench.memory()?, bench.servers.cost());
     load.go()?;
     load.wait(Duration::from_secs(15), |lines| lines.took as u64 >= clients);
-    thread::sleep(Duration::from_secs(1));
+    thread::sleep(idle);
     let locks = load.held().len().max(1) as f64;
     let grown = bench.memory()? - memory;
     let written = bench.servers.cost().since(cost).written;

@@ -19,6 +19,7 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 
 public class Curator {
     static final long TRIAL_LOCK = 90_000;
+    static final long TRIAL_LOCKS = 10_000;
     static final Map<String, String> task = new HashMap<>();
     static final Queue<String> cycles = new ConcurrentLinkedQueue<>();
     static final AtomicLong asking = new AtomicLong();
@@ -76,8 +77,8 @@ public class Curator {
         Thread[] connecting = new Thread[links.length];
         for (int i = 0; i < links.length; i++) {
             Link link = links[i] = new Link();
-            long lock = TRIAL_LOCK + i;
-            connecting[i] = new Thread(() -> serve(link, lock));
+            int number = i;
+            connecting[i] = new Thread(() -> serve(link, number));
             connecting[i].start();
         }
         for (Thread thread : connecting) thread.join();
@@ -119,10 +120,11 @@ public class Curator {
         if (!word.equals(input.readLine())) Runtime.getRuntime().halt(1);
     }
 
-    static void serve(Link link, long lock) {
-        long started = System.nanoTime();
-        while (true) {
+    static void serve(Link link, int number) {
+        long started = System.nanoTime(), pid = ProcessHandle.current().pid();
+        for (long attempts = 0; ; attempts++) {
             try {
+                long lock = TRIAL_LOCK + (pid + attempts * number("links") + number) % TRIAL_LOCKS;
                 Mutex mutex = new Mutex(link.client, lock);
                 mutex.acquire();
                 mutex.release();

@@ -2,7 +2,7 @@
 //! UPDATE` in a transaction. One session for each owner: in both ways a waiter is a session that waits.
 //!
 //! postgresql.conf is what initdb writes (fsync and synchronous_commit on, shared_buffers 128 MB), but for addresses
-//! and max_connections: 100 as it comes, which a thousand waiters need more of. Trust instead of passwords costs
+//! and max_connections: 100 as it comes, which five hundred waiters need more of. Trust instead of passwords costs
 //! nothing after the connection is made.
 
 use std::fs;
@@ -36,9 +36,8 @@ pub fn start(place: &Place) -> io::Result<Servers> {
     let mut node = Node::new(dir.clone(), format!("{host}:{PORT}"), bin.join("postgres"));
     node.user = Some((user, group));
     let sockets = format!("unix_socket_directories={}", dir.display());
-    node.args = ["-D", &data, "-c", "listen_addresses=*", "-c", &sockets, "-c", "max_connections=1200"]
-        .map(String::from)
-        .into();
+    node.args =
+        ["-D", &data, "-c", "listen_addresses=*", "-c", &sockets, "-c", "max_connections=700"].map(String::from).into();
     node.start(place)?;
     place.wait_for(&node.endpoint)?;
     // It listens before it serves.
