@@ -9,15 +9,14 @@ pub fn percentile(values: &mut [f64], share: f64) -> f64 {
     }
 }
 
-/// Three digits that matter, and commas.
+/// Three digits that matter, or a whole number as it is; and commas.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
     let text = match size {
-        _ if size >= 100.0 => format!("{value:.0}"),
+        _ if size >= 100.0 || size.fract() == 0.0 => format!("{value:.0}"),
         _ if size >= 10.0 => format!("{value:.1}"),
         _ if size >= 1.0 => format!("{value:.2}"),
         _ if size >= 0.01 => format!("{value:.3}"),
-        _ if size == 0.0 => "0".into(),
         _ => format!("{value:.4}"),
     };
     let (whole, rest) = text.split_once('.').map_or((text.as_str(), String::new()), |(a, b)| (a, format!(".{b}")));
