@@ -296,8 +296,8 @@ impl Data {
         let Costs { pair, lock, .. } = self.costs();
         const NODE_BYTES: f64 = 8e9;
         let mut table = String::from(
-            "| locks held at once | memory, MB | renewals per second, leases of 30 s | cores | primaries | first to run \
-             out | leases of 10 min: cores | primaries |\n| --- | --- | --- | --- | --- | --- | --- | --- |",
+            "| locks held at once | memory, MB | renewals per second, leases of 30 s | cores | primaries | first to \
+             run out | leases of 10 min: cores | primaries |\n| --- | --- | --- | --- | --- | --- | --- | --- |",
         );
         for count in [1e4, 1e6, 1e8] {
             let memory = count * lock;
