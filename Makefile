@@ -120,12 +120,11 @@ memcheck: ## integration tests with every server under valgrind's memcheck: no e
 	@$(MANY_FILES); scripts/memcheck $(MEMCHECK)
 
 lint: ## formatting, clippy and rustdoc; a warning is an error
-	@scripts/setup compiler libclang lint protoc
+	@scripts/setup compiler libclang lint
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/peers/Cargo.toml --check
 	@echo no line past 120 columns; ! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts)
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
 # install(1) puts a new file in place of the old one; cp would write into the library that a running server has mapped.
@@ -177,6 +176,7 @@ bench-clients: ## each client's lock beside its ecosystem's usual one, into docs
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
 
 bench-peers: ## beside etcd, ZooKeeper, Postgres and SET NX, into docs/peers.md; Linux, root; BENCH=--quick prints only
-	@scripts/setup compiler libclang redis cli protoc peers
+	@scripts/setup compiler libclang redis cli protoc peers lint
 	cargo build --release
+	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings
 	@$(MANY_FILES); scripts/bench-peers $(BENCH)
