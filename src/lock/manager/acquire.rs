@@ -22,40 +22,41 @@ pub struct AcquireRequest<'a> {
     pub db: i32,
     /// Distinct; more than one only for mutexes.
     pub names: &'a [&'a [u8]],
-    /// Who wants what, for how long.
+    /// The owner, the claim and the lease.
     pub request: LockRequest<'a>,
-    /// `None`: no waiting.
+    /// `None`: the request does not wait.
     pub wait: Option<Wait>,
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
 }
 
 impl<'a> AcquireRequest<'a> {
-    /// The same; without waiting where the client may not wait.
-    fn as_far_as_it_may_wait(&self, client: &impl Park) -> AcquireRequest<'a> {
+    /// The request; without waiting if its client may not wait.
+    fn if_client_may_wait(&self, client: &impl Park) -> AcquireRequest<'a> {
         AcquireRequest { wait: self.wait.filter(|_| client.may_wait()), ..*self }
     }
 }
 
-/// How long a request may wait, if its client may, and whether it may keep its place.
+/// How long a request waits if its client may wait, and whether its place may be kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
-    /// From now on.
+    /// Counted from the time of the request.
     pub limit: WaitLimit,
-    /// Not for a token that the server made: nobody can retry it.
+    /// False for a token that the server made: no client can retry it.
     pub may_come_back: bool,
-    /// COALESCE: the release of the lock answers the request. Only of a request for one mutex.
+    /// COALESCE: the release of the lock answers the request. Only in a request for one mutex.
     pub coalesces: bool,
 }
 
 /// The answer to a request to acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// It holds what it asked for. Of several keys the grant of the first is told: they share the fence.
+    /// The owner holds what the request asked for. Of several keys this is the grant of the first: they share the
+    /// fence.
     Granted(Grant),
-    /// It waits.
+    /// The request waits.
     Queued(RequestId),
-    /// Held by another, or others wait.
+    /// The lock is held by another owner, or other requests wait for it.
     NotGranted,
 }
 
@@ -70,7 +71,7 @@ impl LockManager {
         request: AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
         if !self.endings.is_empty() {
-            // The client of the request that this one retries has gone: its place is kept from now on.
+            // The client of the request that this one retries has disconnected: its place is kept from now on.
             let same = self.queues.find_retried(request.db, request.names, &request.request);
             same.into_iter().for_each(|same| _ = self.leave_if_left(host.now, same));
         }
@@ -83,7 +84,7 @@ impl LockManager {
         answer
     }
 
-    /// One key is open from the decision to the end, unless others have to be inspected in between.
+    /// Decides a request for one key, which stays open to the end unless other keys have to be inspected in between.
     fn acquire_one<K: Keys, C: Park>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -99,7 +100,7 @@ impl LockManager {
                 self.grant_one(host.now, key, &mut entry, &lock_request, GrantedBy { session, waited: None })?;
             return Ok(Acquired::Granted(grant));
         }
-        let request = &request.as_far_as_it_may_wait(&host.clients);
+        let request = &request.if_client_may_wait(&host.clients);
         if let Some(queue) = self.queues.id_of(key) {
             self.end_upgrades(&mut entry, queue);
         }
@@ -126,14 +127,14 @@ impl LockManager {
         let Some(queue) = self.queues.request(id).and_then(|queued| queued.queues.first().copied()) else {
             return Ok(Acquired::Queued(id));
         };
-        // Of a free key only those who wait know the limit.
+        // While the key is free, only its waiters know the LIMIT.
         let is_new_limit = take_over_limit(&mut entry, lock_request.claim.limit())
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
         self.watch_open(&mut entry, queue);
         self.note_value(&mut entry, queue);
         let never_fit = if is_new_limit { self.over_limit(host.now, &mut entry, queue) } else { Vec::new() };
         drop(entry);
-        // What waits for its owner waits from now on for others, too.
+        // Requests that wait for this owner wait for other owners too from now on.
         if may_be_waited_for {
             self.is_stuck(id);
         }
@@ -144,13 +145,13 @@ impl LockManager {
         Ok(Acquired::Queued(id))
     }
 
-    /// All or nothing.
+    /// Decides a request for several keys: all are granted, or none.
     fn acquire_several<K: Keys, C: Park>(
         &mut self,
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
-        let request = &request.as_far_as_it_may_wait(&host.clients);
+        let request = &request.if_client_may_wait(&host.clients);
         let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
         let admission = self.admission_to_all(host, db, names, &lock_request)?;
         if self.turn_of(host, request, admission)? != Admission::Wait {
@@ -170,14 +171,14 @@ impl LockManager {
             self.watch_open(&mut entry, queue);
             self.note_value(&mut entry, queue);
         }
-        // What waits for its owner waits from now on for others, too.
+        // Requests that wait for this owner wait for other owners too from now on.
         if may_be_waited_for {
             self.is_stuck(id);
         }
         Ok(Acquired::Queued(id))
     }
 
-    /// What the lock under the key says of the claim, the queue left aside.
+    /// What the lock under the key answers to the claim, regardless of its wait queue.
     pub(super) fn admission<E: Entry>(
         &mut self,
         now: &Now,
@@ -196,7 +197,7 @@ impl LockManager {
         }
     }
 
-    /// What all of the locks say together: one that makes it wait is enough, one that is new makes it a new grant.
+    /// The admission by all locks together: one Wait makes it Wait; otherwise one Admit makes it a new grant.
     fn admission_to_all<K: Keys, C>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -216,7 +217,8 @@ impl LockManager {
         Ok(all)
     }
 
-    /// Makes wait what no holder keeps from being granted, but those who came before or the grace do.
+    /// Turns Admit into Wait if an earlier request or the grace period comes first. In a grace, a request that does not
+    /// wait gets an error.
     fn turn_of<K: Keys, C>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -236,7 +238,7 @@ impl LockManager {
         Ok(Admission::Admit)
     }
 
-    /// Whether nobody is ahead whom the request must not overtake, on each of its keys that it does not hold yet.
+    /// True if no request that must not be overtaken is ahead, on each key that the owner does not hold yet.
     fn is_its_turn<K: Keys, C>(&self, host: &mut Host<'_, K, C>, request: &AcquireRequest<'_>) -> bool {
         let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
         let owner = lock_request.owner.as_bytes();
@@ -252,7 +254,7 @@ impl LockManager {
         })
     }
 
-    /// Whether the owner holds every one of the keys.
+    /// True if the owner holds every key.
     pub(super) fn holds_all<K: Keys, C>(
         &self,
         host: &mut Host<'_, K, C>,
@@ -264,7 +266,7 @@ impl LockManager {
         names.iter().all(|name| holders.is_held_by(KeyRef { db, name }, owner))
     }
 
-    /// Grants where others wait for one of the keys, or may, and serves them after it.
+    /// Grants the keys where other requests may wait for one of them, and serves those queues afterwards.
     fn grant_among_waiters<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -276,7 +278,7 @@ impl LockManager {
         if self.queues.is_empty() {
             return Ok(Acquired::Granted(grant));
         }
-        // Without BLOCK a waiter stays queued, but a kept place ends: the client has come back.
+        // Without BLOCK a queued request stays queued, but a kept place ends: its client has come back.
         let same = self.queues.find_retried(db, names, &lock_request);
         let is_away = |id: &RequestId| self.queues.request(*id).is_some_and(|queued| !queued.is_present());
         if let Some(same) = same.filter(|same| wait.is_some() || is_away(same)) {
@@ -294,7 +296,7 @@ impl LockManager {
         Ok(Acquired::Granted(grant))
     }
 
-    /// Where the request would stand: at the place of the one that it is a retry of, or behind those of its rank.
+    /// The place that the request would take: that of the request it retries, or behind all requests of its rank.
     fn place_to_queue(&self, request: &AcquireRequest<'_>, rank: Rank) -> Result<Place, LockError> {
         let retried = self.queues.find_retried(request.db, request.names, &request.request);
         let queued = retried.and_then(|id| self.queues.request(id));
@@ -305,9 +307,9 @@ impl LockManager {
         Ok(self.place_of(retried, rank))
     }
 
-    /// Whether one more may wait, on the server and for each of its keys.
+    /// Refuses one more waiter if the server or one of the keys has as many as may wait.
     fn check_room(&self, request: &AcquireRequest<'_>) -> Result<(), LockError> {
-        // What is about to end is no waiter.
+        // A request that is about to end is no waiter.
         if self.queues.waiters().saturating_sub(self.endings.len()) >= self.limits.max_waiters {
             return Err(LockError::MaxWaiters(WaiterLimit::Server));
         }
@@ -319,8 +321,8 @@ impl LockManager {
         }
     }
 
-    /// The place of the request that is retried, or one behind the requests of this rank. A place that was kept for an
-    /// upgrade counts by its arrival if the owner reads no more.
+    /// The place of the retried request, or one behind all requests of this rank. A place that was kept for an upgrade
+    /// counts by its arrival if the owner no longer reads.
     fn place_of(&self, retried: Option<RequestId>, rank: Rank) -> Place {
         match retried.and_then(|id| self.queues.request(id)) {
             Some(queued) if queued.is_present() || queued.place.rank == rank => queued.place,
@@ -329,7 +331,8 @@ impl LockManager {
         }
     }
 
-    /// An upgrade is at the head only for as long as its owner reads: afterwards it waits in the order of its arrival.
+    /// Ends the upgrades that have no reader any more: from then on they wait in the order of their arrival, not at the
+    /// head.
     pub(super) fn end_upgrades<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
         let Some(waiting) = self.queues.get(queue) else { return };
         if waiting.first_place().is_none_or(|first| first.rank == Rank::Normal) {
@@ -346,7 +349,7 @@ impl LockManager {
         over.into_iter().for_each(|id| self.queues.end_upgrade(id));
     }
 
-    /// Refuses a request whose waiting would never end.
+    /// Refuses a request that would wait for ever.
     fn refuse_deadlock<K: Keys, C>(&self, host: &mut Host<'_, K, C>, new: &NewRequest<'_>) -> Result<(), LockError> {
         match deadlock::find(&self.queues, &mut self.holders(&mut host.keys, host.now), new) {
             Some(cycle) => Err(LockError::Deadlock(cycle)),
@@ -354,7 +357,7 @@ impl LockManager {
         }
     }
 
-    /// Queues the request, in place of the one that it is a retry of. `None`: its client cannot wait.
+    /// Queues the request; a retry replaces the request that it repeats. `None`: its client cannot wait.
     fn enqueue<C: Park>(
         &mut self,
         clients: &mut C,
@@ -382,7 +385,7 @@ impl LockManager {
         if let Some(until) = until {
             self.timers.set(Timer::WaitEnds(id), until);
         }
-        // Before anything can answer the request.
+        // Park the client before anything can answer the request.
         if !clients.park(id) {
             let queues = self.queues.request(id).map(|queued| queued.queues.clone());
             self.due.extend(queues.into_iter().flatten());
@@ -392,14 +395,14 @@ impl LockManager {
         Some(id)
     }
 
-    /// The first request of a queue knows the value under the key: it was decided by that.
+    /// The first request of a queue was decided by the value under the key: the queue has seen that value.
     fn note_value<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
         if let (true, Content::Lock(lock)) = (self.queues.get(queue).is_some_and(WaitQueue::is_last), entry.content()) {
             self.queues.set_seen(queue, lock.fence());
         }
     }
 
-    /// The waiters that can never fit the queue's limit, with what their owners hold already.
+    /// The waiters that can never fit the queue's limit, counting what their owners hold already.
     pub(super) fn over_limit<E: Entry>(&self, now: &Now, entry: &mut E, queue: QueueId) -> Vec<RequestId> {
         let Some((queue, limit)) = self.queues.get(queue).and_then(|queue| Some((queue, queue.limit?))) else {
             return Vec::new();
@@ -420,7 +423,7 @@ impl LockManager {
         queue.present().map(|(_, id)| id).filter(|id| never_fits(id)).collect()
     }
 
-    /// A retry has taken the place of this request over.
+    /// Ends a request that a retry has replaced.
     fn supersede<C: Clients>(&mut self, clients: &mut C, id: RequestId) {
         if self.queues.request(id).is_some_and(|queued| queued.is_present()) {
             self.tell(clients, id, WaitOutcome::Superseded);
@@ -429,17 +432,17 @@ impl LockManager {
     }
 }
 
-/// What a waiter is told that a smaller LIMIT turns out.
+/// The outcome for a waiter that a smaller LIMIT can never admit.
 pub(super) const OVER_LIMIT: WaitOutcome = WaitOutcome::Impossible(KeyError::Invalid(InvalidClaim::OverLimit));
 
-/// Where a request stands among those who wait for an open key.
+/// The rank of a request for an open key.
 fn rank_of<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Rank {
     let owner = request.owner.as_bytes();
     Rank::of_upgrade(matches!(entry.content(), Content::Lock(lock) if lock.is_upgrade(owner, &request.claim)))
 }
 
-/// The LIMIT of a queued request counts from now on: a larger one admits waiters, a smaller one refuses some. Whether
-/// it is another one.
+/// Applies the LIMIT of a queued request to the lock at once: a larger one admits waiters, a smaller one refuses some.
+/// True if the LIMIT has changed.
 fn take_over_limit<E: Entry>(entry: &mut E, limit: Option<u32>) -> bool {
     let (Some(limit), Content::Lock(lock)) = (limit, entry.content()) else { return false };
     let is_new = lock.set_limit(limit);

@@ -1,4 +1,4 @@
-//! An attempt to serve one waiter: granted, told that its turn will never come, or left waiting.
+//! An attempt to serve one waiter: the request is granted, answered that it can never be granted, or left waiting.
 
 use super::deliveries::GrantInFlight;
 use super::grant::{first_of, GrantedBy};
@@ -14,21 +14,21 @@ use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::Owner;
 use crate::value::time::{Instant, Now};
 
-/// What became of an attempt to serve a waiter.
+/// The outcome of an attempt to serve a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// It holds what it asked for.
+    /// The request was granted.
     Granted,
-    /// It was told that it can never be granted.
+    /// The request was answered without a grant.
     Dismissed,
-    /// It has to wait, and so has every request behind it.
+    /// The request has to wait, and so has every request behind it.
     Stuck,
 }
 
-/// Where a request stands.
+/// The position of a request relative to the requests ahead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precedence {
-    /// It is first, or overtakes every request ahead.
+    /// It is first, or may overtake every request ahead.
     First,
     /// It is granted only what its owner holds already.
     Behind,
@@ -37,15 +37,15 @@ pub(super) enum Precedence {
 /// Whether a request may pass requests for several keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Not now: requests that need not pass any are served first.
+    /// Not yet: requests that need not pass any are served first.
     Kept,
-    /// Where its owner is waited for.
+    /// It may pass requests that wait for its owner.
     MayPass(Reach),
 }
 
 impl LockManager {
-    /// Grants an open key to one of its waiters, if it admits it.
-    #[allow(clippy::too_many_arguments)] // The parts of the host are apart while a key is open.
+    /// Grants an open key to one of its waiters, if the lock admits it.
+    #[allow(clippy::too_many_arguments)] // While a key is open, the host is borrowed in parts.
     pub(super) fn attempt<E: Entry, C: Clients>(
         &mut self,
         entry: &mut E,
@@ -78,7 +78,7 @@ impl LockManager {
         match self.grant_one(now, key, entry, &request, GrantedBy { session, waited: Some(waited) }) {
             Err(error) => self.dismiss_for(clients, id, error),
             Ok(grant) => {
-                // Behind the last nobody waits for the new holder: its queue goes with it.
+                // The queue goes with its last waiter: no request is left to wait for the new holder.
                 if !is_last {
                     self.note_new_holder(key, entry);
                 }
@@ -97,13 +97,13 @@ impl LockManager {
         }
     }
 
-    /// The client of the request waits no more, though the request is still in its queues: its wait has run out, or it
-    /// is among the endings. The queue is due again when it leaves.
+    /// True if the client of the request waits no more, though the request is still queued: its wait has timed out, or
+    /// it is among the endings. The queue is due again when the request leaves.
     fn is_over(&self, id: RequestId, until: Option<Instant>, now: &Now) -> bool {
         self.is_ending(id) || until.is_some_and(|until| until <= now.instant())
     }
 
-    /// Grants all keys of a request for several, if all admit it.
+    /// Grants all keys of a request for several keys, if all locks admit it.
     pub(super) fn attempt_several<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -119,7 +119,7 @@ impl LockManager {
         let queued = queued.clone();
         let (request, db) = (queued.request(), queued.db);
         let keys: Vec<Key> = self.queues.keys_of(&queued).cloned().collect();
-        // Beginning with the key that was in the way: of many keys that are released one after the other two are opened
+        // Begin with the key that blocked the request: when many keys are released one after another, two are opened
         // each time.
         let blocked = queued.queues.iter().position(|other| *other == queue).unwrap_or_default();
         let mut admitting = Vec::new();
@@ -132,7 +132,7 @@ impl LockManager {
                 Err(error) => return self.dismiss_for(&mut host.clients, id, error),
             }
         }
-        // The keys share a slot, but each migrates by itself.
+        // The keys share a slot, but a migration moves each on its own.
         match keys.iter().map(|key| host.keys.gate(key.as_ref())).find(|gate| *gate != Gate::Open) {
             None | Some(Gate::Open) => {}
             Some(Gate::Closed) => {
@@ -186,7 +186,7 @@ impl LockManager {
         Attempt::Stuck
     }
 
-    /// Tells a waiter that it was granted the lock.
+    /// Replies to a waiter that it was granted the lock.
     fn deliver<C: Clients>(
         &mut self,
         clients: &mut C,
@@ -210,13 +210,13 @@ impl LockManager {
         }
     }
 
-    /// The key has become something that this request cannot have.
+    /// Ends a request that can never be granted the new value of the key.
     pub(super) fn dismiss_for<C: Clients>(&mut self, clients: &mut C, id: RequestId, error: KeyError) -> Attempt {
         self.dismiss(clients, id, WaitOutcome::Impossible(error));
         Attempt::Dismissed
     }
 
-    /// Its turn has come, but its client may not be granted what it asked for any more.
+    /// Ends a request that could be granted now: its client is no longer permitted to hold what it asked for.
     fn dismiss_unpermitted<C: Clients>(&mut self, clients: &mut C, id: RequestId) -> Attempt {
         self.dismiss(clients, id, WaitOutcome::NotPermitted);
         Attempt::Dismissed

@@ -32,7 +32,7 @@ fn queue(fixture: &mut Fixture, token: &str, coalesces: bool) -> RequestId {
     }
 }
 
-/// `a` holds the key; requests of one letter each wait for it, those in upper case with COALESCE.
+/// `a` holds the key, and one request waits for each letter: with COALESCE if the letter is in upper case.
 fn waiting(tokens: &str) -> (Fixture, Vec<RequestId>) {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     let ids = tokens.chars().map(|c| queue(&mut fixture, &c.to_string(), c.is_ascii_uppercase())).collect();
@@ -49,7 +49,7 @@ fn release_failed(fixture: &mut Fixture, token: &str) {
     assert_eq!(released, Ok(Released::Gone), "{token}");
 }
 
-/// Of the hold that there is.
+/// The fence of the current hold.
 fn fence(fixture: &Fixture) -> Fence {
     fixture.stored().0.fence().unwrap()
 }
@@ -65,18 +65,18 @@ fn drain_all(fixture: &mut Fixture) {
         }
         fixture.drain();
     }
-    panic!("it comes to no end");
+    panic!("the drain does not end");
 }
 
-/// Nothing is left of requests that were answered.
-fn assert_nobody_waits(fixture: &mut Fixture) {
+/// Checks that nothing is left of the answered requests.
+fn assert_no_waiters(fixture: &mut Fixture) {
     assert!(fixture.manager.queues().is_empty() && fixture.manager.queues().is_clean());
     assert_eq!((fixture.manager.queues().waiters(), fixture.next_timer()), (0, None));
     assert!(!fixture.manager.has_due());
 }
 
 #[test]
-fn a_release_answers_all_that_coalesce_and_grants_the_first_other() {
+fn a_release_answers_all_requests_with_coalesce_and_grants_the_first_without() {
     let (mut fixture, ids) = waiting("BcDe");
     let released = fence(&fixture);
     release(&mut fixture, "a");
@@ -87,15 +87,15 @@ fn a_release_answers_all_that_coalesce_and_grants_the_first_other() {
     assert_eq!(fixture.manager.statistics.coalesced, 2);
     release(&mut fixture, "c");
     assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[3]));
-    // Where all coalesce the key is free.
+    // If all waiters coalesce, the key is free afterwards.
     let (mut fixture, _) = waiting("BCD");
     release(&mut fixture, "a");
     assert_eq!((told(&mut fixture).len(), fixture.holders()), (3, "".into()));
-    assert_nobody_waits(&mut fixture);
+    assert_no_waiters(&mut fixture);
 }
 
 #[test]
-fn requests_with_and_without_coalesce_stand_in_one_order() {
+fn requests_with_and_without_coalesce_share_one_queue_order() {
     for tokens in ["bCdE", "BcDe", "BCD", "bcd"] {
         let (fixture, ids) = waiting(tokens);
         let queue = fixture.manager.queues().of_key(key().as_ref()).unwrap();
@@ -110,7 +110,7 @@ fn requests_with_and_without_coalesce_stand_in_one_order() {
 }
 
 #[test]
-fn the_owner_that_does_not_hold_it_answers_nobody() {
+fn a_release_by_an_owner_that_does_not_hold_the_lock_answers_no_request() {
     let (mut fixture, _) = waiting("B");
     for token in ["z", "B"] {
         assert_eq!(fixture.release(token, Portion::Mutex), Ok(Released::NotHeld));
@@ -119,7 +119,7 @@ fn the_owner_that_does_not_hold_it_answers_nobody() {
 }
 
 #[test]
-fn any_other_end_of_the_hold_grants_the_head_and_answers_nobody() {
+fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
     type End = fn(&mut Fixture);
     let ends: [(&str, End); 5] = [
         ("FAILED", |fixture| release_failed(fixture, "a")),
@@ -129,7 +129,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_nobody() {
             fixture.server.keyspace.delete(&key());
             fixture.manager.key_touched(key().as_ref());
         }),
-        ("its lease", |fixture| {
+        ("end of its lease", |fixture| {
             let (now, lease) = (fixture.server.now(), Lease::from_ms(1));
             let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", family: Family::Mutex, lease };
             fixture.manager.renew(&mut fixture.server.host(&now), &request).unwrap();
@@ -144,7 +144,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_nobody() {
         assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]), "{row}");
         assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("B".into(), 2), "{row}");
     }
-    // Its connection, and a grant that nobody received.
+    // The end of its connection, and a grant that was not received.
     let mut fixture = Fixture::default();
     fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
     let ids = ["b", "c"].map(|token| queue(&mut fixture, token, true));
@@ -158,7 +158,7 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_nobody() {
 }
 
 #[test]
-fn a_release_by_the_owner_counts_though_its_grant_is_lost_later() {
+fn a_release_answers_requests_even_if_the_grant_it_ended_was_not_received() {
     let (mut fixture, ids) = waiting("bC");
     release_failed(&mut fixture, "a");
     let released = fence(&fixture);
@@ -166,11 +166,11 @@ fn a_release_by_the_owner_counts_though_its_grant_is_lost_later() {
     fixture.manager.undelivered(ids[0]);
     drain_all(&mut fixture);
     assert_eq!(told(&mut fixture)[1..], [(ids[1], WaitOutcome::Done { fence: released })]);
-    assert_nobody_waits(&mut fixture);
+    assert_no_waiters(&mut fixture);
 }
 
 #[test]
-fn an_answered_request_keeps_no_place_and_a_failed_release_leaves_it() {
+fn a_release_ends_a_kept_place_with_coalesce_and_a_failed_release_does_not() {
     for (is_failed, kept) in [(false, 0), (true, 1)] {
         let (mut fixture, ids) = waiting("B");
         let now = fixture.server.now();
@@ -186,7 +186,7 @@ fn an_answered_request_keeps_no_place_and_a_failed_release_leaves_it() {
 }
 
 #[test]
-fn the_flag_of_a_retry_counts_whether_its_client_was_there_or_away() {
+fn the_coalesce_flag_of_a_retry_counts_whether_the_client_was_waiting_or_away() {
     for (coalesced, coalesces, is_away) in
         [(false, true, false), (true, false, false), (false, true, true), (true, false, true)]
     {
@@ -200,7 +200,7 @@ fn the_flag_of_a_retry_counts_whether_its_client_was_there_or_away() {
         }
         let retry = queue(&mut fixture, "b", coalesces);
         let present = fixture.manager.queues().of_key(key().as_ref()).unwrap().present();
-        assert_eq!(present.map(|(_, id)| id).collect::<Vec<_>>(), [retry, behind], "{row}: it keeps its place");
+        assert_eq!(present.map(|(_, id)| id).collect::<Vec<_>>(), [retry, behind], "{row}: the retry keeps the place");
         told(&mut fixture);
         release(&mut fixture, "a");
         assert_eq!(fixture.holders(), if coalesces { "c" } else { "b" }, "{row}");
@@ -223,7 +223,7 @@ fn several_mutexes_that_are_released_together_answer_each_with_the_fence_of_its_
     assert_eq!(told(&mut fixture), [done(of_k, fences[0]), done(of_l, fences[1])]);
 }
 
-/// A release with several waiters with COALESCE, of which the release itself tells one.
+/// A release of a mutex with several waiters with COALESCE; the turn of the release answers only the first.
 fn released(tokens: &str) -> (Fixture, Vec<RequestId>, WaitOutcome) {
     let (mut fixture, ids) = waiting(tokens);
     let fence = fence(&fixture);
@@ -234,9 +234,9 @@ fn released(tokens: &str) -> (Fixture, Vec<RequestId>, WaitOutcome) {
 }
 
 #[test]
-fn several_releases_before_all_are_told_tell_each_its_own_fence() {
+fn requests_answered_over_several_turns_get_the_fence_of_their_own_release() {
     let (mut fixture, mut ids, first) = released("BCD");
-    assert!(matches!(ask_for(&mut fixture, b"k", "e", true), Acquired::Granted(_)), "a newcomer finds it free");
+    assert!(matches!(ask_for(&mut fixture, b"k", "e", true), Acquired::Granted(_)), "the mutex is free");
     let second = WaitOutcome::Done { fence: fence(&fixture) };
     ids.push(queue(&mut fixture, "f", true));
     ids.push(queue(&mut fixture, "g", true));
@@ -245,32 +245,32 @@ fn several_releases_before_all_are_told_tell_each_its_own_fence() {
     let mut told = told(&mut fixture);
     told.sort_by_key(|(id, _)| *id);
     assert_eq!(told, [(ids[1], first), (ids[2], first), (ids[3], second), (ids[4], second)]);
-    assert_nobody_waits(&mut fixture);
+    assert_no_waiters(&mut fixture);
 }
 
 #[test]
-fn a_request_that_is_still_to_be_told_waits_no_more() {
+fn an_answered_request_is_no_waiter_before_its_reply_is_sent() {
     let (mut fixture, ids, done) = released("BCDEFG");
     let queues = fixture.manager.queues();
     assert_eq!((queues.waiters(), queues.requests().count(), queues.is_empty()), (0, 0, true));
     assert!(fixture.manager.concerns_anybody() && fixture.manager.is_ending(ids[1]));
     assert_eq!(fixture.cancel("C"), Ok(Cancelled::Nothing));
-    assert!(matches!(ask_for(&mut fixture, b"k", "C", true), Acquired::Granted(_)), "a retry asks afresh");
-    // A client that goes meanwhile keeps no place, and its connection's end is no other answer.
+    assert!(matches!(ask_for(&mut fixture, b"k", "C", true), Acquired::Granted(_)), "a retry is a new request");
+    // A client that disconnects now keeps no place, and the end of its connection is no second answer.
     let now = fixture.server.now();
     fixture.manager.leave(&now, ids[2], Departure::MayComeBack);
     fixture.manager.leave_all([ids[3]]);
-    // A wait that would run out was over before.
+    // An answered request does not time out.
     fixture.server.keyspace.now_ms += 500;
     fixture.tick();
     assert_eq!(told(&mut fixture), [(ids[1], done)]);
     drain_all(&mut fixture);
     assert_eq!(told(&mut fixture), [(ids[4], done), (ids[5], done)]);
-    assert_nobody_waits(&mut fixture);
+    assert_no_waiters(&mut fixture);
 }
 
 #[test]
-fn a_request_that_is_still_to_be_told_waits_no_more_beside_others_that_wait() {
+fn an_answered_request_is_no_waiter_beside_requests_that_wait() {
     let (mut fixture, ids) = waiting("BCDEfg");
     fixture.acquire_all("D", &[b"x"], MUTEX, None, Lease::Persist);
     let first = WaitOutcome::Done { fence: fence(&fixture) };
@@ -291,19 +291,19 @@ fn a_request_that_is_still_to_be_told_waits_no_more_beside_others_that_wait() {
 }
 
 #[test]
-fn an_owner_that_is_still_to_be_told_closes_no_deadlock() {
+fn an_answered_request_closes_no_deadlock_before_its_reply_is_sent() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     fixture.acquire_all("d", &[b"x"], MUTEX, None, Lease::Persist);
     ["b", "c", "d"].iter().for_each(|token| _ = queue(&mut fixture, token, true));
     fixture.server.turns = Turns::Of(1);
     release(&mut fixture, "a");
     assert!(matches!(ask_for(&mut fixture, b"k", "e", false), Acquired::Granted(_)));
-    // It would wait for d, which was answered: it waits for e no more.
+    // e waits for d. The release has answered d, so d waits for e no more.
     assert!(matches!(ask_for(&mut fixture, b"x", "e", false), Acquired::Queued(_)));
 }
 
 #[test]
-fn other_outcomes_do_not_come_before_the_answer() {
+fn no_other_outcome_comes_before_the_answer_of_a_release() {
     for gate in [Gate::Elsewhere, Gate::Closed] {
         let (mut fixture, ids) = waiting("Bc");
         let done = WaitOutcome::Done { fence: fence(&fixture) };

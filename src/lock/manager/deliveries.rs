@@ -1,5 +1,5 @@
-//! Grants on their way to their clients. A grant that nobody received is taken back, unless its owner was told of it
-//! meanwhile.
+//! Grants on their way to their clients. A grant that was not received is taken back, unless another reply has told its
+//! owner of it meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use crate::value::owner::Owner;
 /// A grant on its way to a client.
 #[derive(Clone, Debug)]
 pub struct GrantInFlight {
-    /// Of which request.
+    /// The request that was granted.
     pub request: RequestId,
-    /// Who was granted.
+    /// The owner of the grant.
     pub owner: Owner,
-    /// What.
+    /// The claim that was granted.
     pub claim: Claim,
-    /// On which keys.
+    /// The keys, each with its grant.
     pub grants: OneOrMany<(Key, Grant)>,
 }
 
@@ -38,10 +38,10 @@ impl GrantInFlight {
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
     all: IdMap<RequestId, (GrantNumber, GrantInFlight)>,
-    /// By the hash of each key and the owner: thousands are granted in one turn, and each may be confirmed.
+    /// By the hash of key and owner: thousands of grants may be made in one turn, and each may be confirmed.
     by_hold: BTreeSet<(u64, GrantNumber, RequestId)>,
     secret: NameSecret,
-    /// Those that were not received.
+    /// Grants that were not received.
     lost: BTreeSet<(GrantNumber, RequestId)>,
     last: GrantNumber,
 }
@@ -50,7 +50,7 @@ pub struct Deliveries {
 type GrantNumber = u64;
 
 impl Deliveries {
-    /// The client of the request is going to be told.
+    /// The reply to the request is on its way.
     pub fn sent(&mut self, delivery: GrantInFlight) {
         self.last += 1;
         self.insert(self.last, delivery);
@@ -68,8 +68,8 @@ impl Deliveries {
         self.secret.hash_hold(key, owner).hold
     }
 
-    /// It was told, and was still there when that turn of the server was over. The owner knows of earlier grants of the
-    /// same holds by that.
+    /// The reply was sent, and the client was still connected when that turn was over. The reply also tells the owner
+    /// of earlier grants of the same holds.
     pub fn delivered(&mut self, request: RequestId) {
         let Some((number, _)) = self.all.get(&request) else { return };
         if self.lost.contains(&(*number, request)) {
@@ -81,27 +81,26 @@ impl Deliveries {
         }
     }
 
-    /// It has gone before that: the grant is to be taken back.
+    /// The client disconnected before that: the grant is to be taken back.
     pub fn undelivered(&mut self, request: RequestId) {
         if let Some((number, _)) = self.all.get(&request) {
             self.lost.insert((*number, request));
         }
     }
 
-    /// The grant could not be sent: it is to be taken back by the next drain.
+    /// The reply could not be sent: the next drain takes the grant back.
     pub fn not_sent(&mut self, delivery: GrantInFlight) {
         self.last += 1;
         self.put_back(self.last, delivery);
     }
 
-    /// To be taken back by the next drain, as before.
+    /// The grant could not be taken back yet: a later drain does it.
     pub fn put_back(&mut self, number: GrantNumber, delivery: GrantInFlight) {
         self.lost.insert((number, delivery.request));
         self.insert(number, delivery);
     }
 
-    /// The owner was told by another reply that it holds the keys: whatever became of the earlier grant, it was
-    /// received.
+    /// Another reply told the owner that it holds the keys: the earlier grants count as received.
     pub fn confirm(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         if !self.is_empty() {
             names.iter().for_each(|name| self.confirm_hold(KeyRef { db, name }, owner));
@@ -121,7 +120,7 @@ impl Deliveries {
         hashed.filter(move |(_, request)| self.all.get(request).is_some_and(|(_, it)| it.is_for(key, owner)))
     }
 
-    /// Whether all that the owner has of this key was granted to it by grants that were not received.
+    /// True if the owner's whole hold of this key came from grants that were not received.
     pub fn is_lost(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let is_first = |request: &RequestId| {
             let granted = self.all.get(request).into_iter().flat_map(|(_, it)| &it.grants);
@@ -140,18 +139,18 @@ impl Deliveries {
         is_any_lost && are_all_lost && has_first
     }
 
-    /// Whether there is any of either kind.
+    /// True if no grant is on its way or lost.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Whether a grant is to be taken back.
+    /// True if a grant is to be taken back.
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// Takes out the latest one that is to be taken back, unless a later one of the same hold is on its way.
+    /// Takes out a lost grant, the latest first, but none that a later grant of the same hold follows.
     pub fn take_lost(&mut self) -> Option<(GrantNumber, GrantInFlight)> {
         let is_last = |(number, request): &(GrantNumber, RequestId)| {
             let Some((_, delivery)) = self.all.get(request) else { return true };
@@ -162,7 +161,7 @@ impl Deliveries {
         self.take(request)
     }
 
-    /// Nothing is on its way any more: this server is no primary.
+    /// Forgets all grants: this server is no primary any more.
     pub fn clear(&mut self) {
         self.all.clear();
         self.by_hold.clear();
@@ -185,7 +184,7 @@ mod tests {
     use super::*;
     use crate::value::fence::Fence;
 
-    /// A grant of the keys of database 0 to the owner, one letter each.
+    /// A grant to the owner. Each letter of `keys` is a key of database 0.
     fn delivery(request: u64, owner: &str, keys: &str) -> GrantInFlight {
         let grant = Grant { fence: Fence::new(1).unwrap(), holds_before: 0, holds: 1, slot: None };
         let grants = keys.bytes().map(|name| (Key::new(0, &[name]), grant)).collect();
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_grants_that_nobody_received_are_taken_back() {
+    fn only_grants_that_were_not_received_are_taken_back() {
         let mut deliveries = Deliveries::default();
         for (number, owner) in [(1, "a"), (2, "b"), (3, "c")] {
             deliveries.sent(delivery(number, owner, "k"));
@@ -212,7 +211,7 @@ mod tests {
         assert_eq!(lost(&mut deliveries), ["b"], "once, and no other");
         assert!(!deliveries.has_lost());
         deliveries.put_back(2, delivery(2, "b", "k"));
-        assert_eq!(lost(&mut deliveries), ["b"], "to be tried again");
+        assert_eq!(lost(&mut deliveries), ["b"], "it is tried again");
         assert!(!deliveries.is_empty(), "c is on its way");
         deliveries.delivered(RequestId(3));
         assert!(deliveries.is_empty() && deliveries.by_hold.is_empty());
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_grants_of_one_hold_the_latest_is_taken_back_first_and_none_while_one_is_on_its_way() {
+    fn lost_grants_of_one_hold_are_taken_back_latest_first_and_not_while_a_later_one_is_in_flight() {
         let two = || {
             let mut deliveries = Deliveries::default();
             deliveries.sent(delivery(1, "a", "k"));
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_when_the_server_is_no_primary() {
+    fn no_grant_in_flight_is_left_after_a_demotion() {
         let mut deliveries = Deliveries::default();
         deliveries.sent(delivery(1, "a", "k"));
         deliveries.not_sent(delivery(2, "b", "k"));

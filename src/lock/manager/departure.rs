@@ -1,5 +1,4 @@
-//! Waiters that go: their time runs out, their connection ends, they are cancelled, or told that their turn never
-//! comes.
+//! Waiters that leave: their wait times out, their connection ends, they are cancelled, or they can never be granted.
 
 use super::endings::Ending;
 use super::lock_manager::{LockManager, Timer};
@@ -13,9 +12,9 @@ use crate::value::time::Now;
 /// How a client stopped waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// Its time ran out or its connection ended: it may come back to its place.
+    /// Its wait timed out or its connection ended: it may come back to its place.
     MayComeBack,
-    /// It keeps no place.
+    /// Its place is not kept.
     ForGood,
 }
 
@@ -24,7 +23,7 @@ pub enum Departure {
 pub enum Cancelled {
     /// Requests of the owner were taken out of the queue.
     Some,
-    /// It had none there.
+    /// The owner had no request there.
     Nothing,
 }
 
@@ -34,7 +33,7 @@ impl LockManager {
         let Some(request) = self.queues.request(id) else { return };
         let is_done = self.queues.done_by(id).is_some();
         let keeps_place = request.may_come_back && self.limits.keep_place_ms > 0 && !is_done;
-        // Those behind it may be admissible without it: readers behind a writer, for one.
+        // Requests behind it may be admissible without it, for example readers behind a writer.
         self.due.extend(request.queues.iter().copied());
         if departure == Departure::ForGood || !keeps_place {
             _ = self.remove(id);
@@ -46,8 +45,8 @@ impl LockManager {
         self.bound_kept_places(id);
     }
 
-    /// Of the places that are kept for a key, and then of all, those go that were left first: until there are as many
-    /// as requests may wait. One more is kept since: that of this request.
+    /// Bounds the kept places of each key of the request, then those of the server, by the number of requests that may
+    /// wait: the place that was left first ends first. Since the last check one place was added, that of this request.
     fn bound_kept_places(&mut self, id: RequestId) {
         let queues = self.queues.request(id).map(|request| request.queues.clone());
         for queue in queues.into_iter().flatten() {
@@ -61,7 +60,7 @@ impl LockManager {
         }
     }
 
-    /// The request that has been away longest, where more places are kept for the key than may be.
+    /// The request that has been away longest, if the key has more kept places than it may have.
     fn oldest_in_excess(&self, queue: QueueId) -> Option<RequestId> {
         let (most, kept) = (self.limits.max_waiters_per_key?, self.queues.get(queue)?.kept_places());
         (kept > most).then(|| self.queues.longest_away_in(queue))?
@@ -88,24 +87,24 @@ impl LockManager {
         Ok(cancelled)
     }
 
-    /// A waiter was sent the reply that it has the lock, and was still there when that turn of the server was over.
+    /// A granted waiter was sent its reply, and its client was still connected when that turn was over.
     pub fn delivered(&mut self, id: RequestId) {
         self.deliveries.delivered(id);
     }
 
-    /// A waiter was granted the lock, but its client has gone before it counted as told. Nothing is written:
-    /// [`LockManager::drain`] passes the grant on.
+    /// A waiter was granted the lock, but its client disconnected before the reply counted as received. Nothing is
+    /// written: [`LockManager::drain`] hands the key over.
     pub fn undelivered(&mut self, id: RequestId) {
         self.deliveries.undelivered(id);
     }
 
-    /// The owner is told by another reply that it holds these keys: it keeps what it was granted, whatever becomes of
-    /// the reply to its request.
+    /// Another reply tells the owner that it holds these keys: it keeps its grants, whatever becomes of the reply to
+    /// its request.
     pub fn told_again(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         self.deliveries.confirm(db, names, owner);
     }
 
-    /// The server is no primary any more: nobody waits here, nothing is bound. Nothing is told yet:
+    /// The server is no primary any more: no request waits here, no hold is bound. No reply is sent yet:
     /// [`LockManager::drain`] follows.
     pub fn demote(&mut self) {
         self.endings.extend(self.queues.requests().map(|(id, _)| id), Ending::Told(WaitOutcome::Demoted));
@@ -119,8 +118,8 @@ impl LockManager {
         self.deliveries.clear();
     }
 
-    /// Slots of the cluster belong to another node now: who waits for a key in them has to ask again, first come first
-    /// told, and places there are of no use. Nothing is told yet: [`LockManager::drain`] follows.
+    /// Slots of the cluster belong to another node now: requests for a key in them end with [`WaitOutcome::TryAgain`],
+    /// in order of arrival, and kept places in them end. No reply is sent yet: [`LockManager::drain`] follows.
     pub fn slots_left(&mut self, has_left: impl Fn(KeyRef<'_>) -> bool) {
         let queues = self.queues.iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
         let queues: IdSet<_> = queues.map(|(id, _)| id).collect();
@@ -129,17 +128,17 @@ impl LockManager {
         self.endings.extend(requests.map(|(id, _)| id), Ending::Told(WaitOutcome::TryAgain));
     }
 
-    /// A connection has ended by which these requests wait. Nothing is written: [`LockManager::drain`] follows.
+    /// The connection of these requests has ended. Nothing is written: [`LockManager::drain`] follows.
     pub fn leave_all(&mut self, ids: impl IntoIterator<Item = RequestId>) {
         self.endings.extend(ids, Ending::Left);
     }
 
-    /// Whether the request is no waiter any more, though one of the next turns has still to take it out of its queues.
+    /// True if the request is no waiter any more, though a later turn has still to take it out of its queues.
     pub fn is_ending(&self, id: RequestId) -> bool {
         self.endings.contains(id) || self.queues.done_by(id).is_some()
     }
 
-    /// Takes a request out and tells its client why.
+    /// Takes a request out of its queues and replies with the outcome.
     pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
         let Some(request) = self.queues.request(id) else { return };
         self.due.extend(request.queues.iter().copied());
@@ -149,13 +148,13 @@ impl LockManager {
         self.remove(id);
     }
 
-    /// Tells a client that waits how its request ended.
+    /// Sends a waiting client the outcome of its request.
     pub(super) fn tell<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) -> Delivery {
         self.statistics.count_outcome(outcome);
         clients.answer(id, outcome)
     }
 
-    /// Tells many, as far as the turn goes, and the rest in the next turns.
+    /// Ends many requests: as many as fit into this turn, the rest in the next turns.
     pub(super) fn dismiss_all<C: Clients>(
         &mut self,
         clients: &mut C,
@@ -167,7 +166,7 @@ impl LockManager {
         while self.end_next_request(clients, now) && !now.is_turn_over() {}
     }
 
-    /// Ends the next of the requests that end. False: there is none.
+    /// Ends the next of the requests in `endings`. False: there is none.
     pub(super) fn end_next_request<C: Clients>(&mut self, clients: &mut C, now: &Now) -> bool {
         let Some((id, ending)) = self.endings.take_next() else { return false };
         match ending {
@@ -177,12 +176,12 @@ impl LockManager {
         true
     }
 
-    /// Tells the next of the requests with COALESCE that a release has answered. False: there is none.
+    /// Replies to the next request with COALESCE that a release has answered. False: there is none.
     pub(super) fn end_next_done<C: Clients>(&mut self, clients: &mut C) -> bool {
         self.queues.next_done().is_some_and(|id| self.end_if_done(clients, id))
     }
 
-    /// Tells a request with COALESCE that a release has answered it. A kept place just goes. False: none has.
+    /// Replies to a request with COALESCE if a release has answered it. A kept place just ends. False: no release has.
     pub(super) fn end_if_done<C: Clients>(&mut self, clients: &mut C, id: RequestId) -> bool {
         let Some(fence) = self.queues.done_by(id) else { return false };
         if self.queues.request(id).is_some_and(QueuedRequest::is_present) {
@@ -192,8 +191,7 @@ impl LockManager {
         true
     }
 
-    /// Lets this request leave now, if its connection has ended: at the head of a queue it would be in the way. False:
-    /// it stays.
+    /// Makes the request leave now if its connection has ended: it must not block the head of a queue. False: it stays.
     pub(super) fn leave_if_left(&mut self, now: &Now, id: RequestId) -> bool {
         let has_left = self.endings.take_if_left(id);
         if has_left {
@@ -202,7 +200,7 @@ impl LockManager {
         has_left
     }
 
-    /// Takes a request out of its queues, with its timers and those of queues in which nobody stands any more.
+    /// Takes a request out of its queues, with its timers and the timers of queues that are empty now.
     pub(super) fn remove(&mut self, id: RequestId) -> Others {
         let Some((request, others)) = self.queues.leave(id) else { return Others::None };
         if request.until.is_some() {
@@ -236,7 +234,7 @@ mod tests {
     const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
     const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
 
-    /// Queues for the key; the request may keep its place when its client goes, and waits for 500 ms.
+    /// Queues a request for the key. It may keep its place when its client leaves, and waits for 500 ms.
     fn queue(fixture: &mut Fixture, name: &str, may_come_back: bool) -> RequestId {
         queue_for(fixture, name, &[b"k"], may_come_back)
     }
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_come_back_keeps_its_place_for_a_while() {
+    fn a_client_that_may_come_back_keeps_its_place_for_a_while() {
         let rows = [
             (true, 1_000, Departure::MayComeBack, 1),
             (true, 0, Departure::MayComeBack, 0),
@@ -284,7 +282,7 @@ mod tests {
             fixture.server.keyspace.now_ms = 2_000;
             fixture.tick();
             assert!(fixture.manager.queues().is_empty(), "{row}");
-            assert!(fixture.server.inbox.answers.is_empty(), "{row}: nobody is there to be told");
+            assert!(fixture.server.inbox.answers.is_empty(), "{row}: no client is left to reply to");
         }
     }
 
@@ -297,7 +295,7 @@ mod tests {
             leave(&mut fixture, id, Departure::MayComeBack);
         }
         let kept = ids.map(|id| fixture.manager.queues().request(id).is_some());
-        assert_eq!(kept, [false, true, true], "the longest away goes");
+        assert_eq!(kept, [false, true, true], "the oldest place ends");
     }
 
     #[test]
@@ -316,12 +314,12 @@ mod tests {
         leave(&mut fixture, ids[1], Departure::MayComeBack);
         assert_eq!((is_kept(&fixture, elsewhere), is_kept(&fixture, of_both)), (true, false), "three of k, one of l");
         leave(&mut fixture, ids[2], Departure::MayComeBack);
-        assert_eq!(ids.map(|id| is_kept(&fixture, id)), [false, true, true], "the longest away goes");
-        assert!(is_kept(&fixture, elsewhere), "it stands elsewhere");
+        assert_eq!(ids.map(|id| is_kept(&fixture, id)), [false, true, true], "the oldest place ends");
+        assert!(is_kept(&fixture, elsewhere), "it is a place of another key");
     }
 
     #[test]
-    fn those_behind_who_leaves_have_their_turn() {
+    fn requests_behind_one_that_leaves_are_served() {
         let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE), ("c", READ)]);
         let writer = fixture.manager.queues().of_key(key().as_ref()).and_then(|queue| queue.first()).unwrap();
         leave(&mut fixture, writer, Departure::ForGood);
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_request_is_told_and_those_behind_it_have_their_turn() {
+    fn a_cancelled_request_is_answered_and_requests_behind_it_are_served() {
         let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE), ("c", READ)]);
         assert_eq!(fixture.cancel("z"), Ok(Cancelled::Nothing));
         assert_eq!(fixture.cancel("a"), Ok(Cancelled::Nothing), "it holds, and waits for nothing");
@@ -345,7 +343,7 @@ mod tests {
         ));
         assert_eq!(fixture.holders(), "a c");
         assert_eq!(fixture.cancel("b"), Ok(Cancelled::Nothing));
-        // Only on this key.
+        // A cancel ends the requests for its key only.
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
@@ -369,9 +367,10 @@ mod tests {
         }
     }
 
-    /// What its owner is told, before or after the grant is known to be lost, and whether it keeps the lock.
+    /// Rows: the owner and family of the renewal, before or after the grant is known to be lost, and whether b keeps
+    /// the lock.
     #[test]
-    fn a_lost_grant_of_which_the_owner_was_told_again_stays() {
+    fn a_lost_grant_stays_if_another_reply_told_its_owner_of_it() {
         for is_lost_before in [true, false] {
             for (name, family, is_kept) in
                 [("b", Family::Mutex, true), ("c", Family::Mutex, false), ("b", Family::Reentrant, false)]
@@ -395,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_slot_that_left_is_told_and_nobody_else() {
+    fn only_requests_for_a_slot_that_left_are_answered() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
@@ -408,12 +407,12 @@ mod tests {
         assert_eq!(told, waiting.map(|id| (id, WaitOutcome::TryAgain)), "in their order");
         assert_eq!((fixture.manager.queues().kept_places(), fixture.manager.queues().waiters()), (0, 1));
         assert!(fixture.manager.queues().id_of(key().as_ref()).is_none());
-        assert_eq!(fixture.next_timer(), None, "nobody's time runs out");
+        assert_eq!(fixture.next_timer(), None, "no wait can time out");
         assert!(!fixture.manager.has_due());
     }
 
     #[test]
-    fn a_server_that_is_no_primary_any_more_remembers_nothing() {
+    fn a_demoted_server_forgets_waiters_bindings_and_grants() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
         fixture.release("a", Portion::Mutex).unwrap();
         let lost = fixture.server.inbox.answers[0].0;

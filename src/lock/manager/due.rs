@@ -1,12 +1,12 @@
-//! What is put down for a later turn: taken out one by one, in turns that may end after each.
+//! Work that is left for a later turn: taken out one item at a time, because a turn may end after each.
 //!
-//! What is taken out and put back, because the server refuses writes, comes after all others: nothing starves.
+//! An item that is put back, because the server refuses writes, comes after all others: nothing starves.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// A set of things to do. They are taken in their order, from the one on that was taken last, round and round until
-/// none is left.
+/// A set of work items. They are taken in their order, beginning after the item that was taken last, round and round
+/// until none is left.
 #[derive(Clone, Debug)]
 pub(super) struct Due<T> {
     all: BTreeSet<T>,
@@ -20,43 +20,43 @@ impl<T> Default for Due<T> {
 }
 
 impl<T: Copy + Ord> Due<T> {
-    /// Nothing is to be done.
+    /// True if there is no item.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// How much.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether this is to be done.
+    /// True if the item is in the set.
     pub fn contains(&self, one: T) -> bool {
         self.all.contains(&one)
     }
 
-    /// Whether something between these is to be done.
+    /// True if an item of the range is in the set.
     pub fn contains_any(&self, range: RangeInclusive<T>) -> bool {
         self.all.range(range).next().is_some()
     }
 
-    /// To be done.
+    /// Adds an item.
     pub fn insert(&mut self, one: T) {
         self.all.insert(one);
     }
 
-    /// Not to be done any more.
+    /// Removes an item.
     pub fn remove(&mut self, one: T) {
         self.all.remove(&one);
     }
 
-    /// None of them.
+    /// Removes all items.
     pub fn clear(&mut self) {
         self.all.clear();
     }
 
-    /// Takes the next one out.
+    /// Takes the next item out.
     pub fn take_next(&mut self) -> Option<T> {
         use std::ops::Bound::{Excluded, Unbounded};
         let after = self.last.and_then(|last| self.all.range((Excluded(last), Unbounded)).next());
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_back_comes_after_all_others() {
+    fn an_item_that_is_put_back_comes_after_all_others() {
         let mut due = Due::default();
         due.extend([3, 1, 2]);
         due.extend([2, 4]);
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| due.take_next()).collect::<Vec<_>>(), [3, 9, 1, 2]);
         assert!(due.is_empty());
         due.extend([7, 1]);
-        assert_eq!(due.take_next(), Some(1), "all was done");
+        assert_eq!(due.take_next(), Some(1), "the set was empty");
         due.clear();
         assert_eq!(due.take_next(), None);
     }

@@ -1,5 +1,5 @@
-//! What ends by itself: leases of a shared lock, and the holds of connections that ended. Whoever opens such a key
-//! takes them out first. The lease of a mutex is the time to live of its key: the server ends it.
+//! What ends without a command: leases in a shared lock, and holds of connections that ended. A command that opens such
+//! a key takes them out first. The lease of a mutex is the time to live of its key: the server ends it.
 
 use super::lock_manager::LockManager;
 use super::occurrence::EndedBy;
@@ -10,15 +10,15 @@ use crate::value::holders::Holder;
 use crate::value::outcome::Released;
 use crate::value::time::Now;
 
-/// Milliseconds after which a server that refused to end leases is asked again. Nobody waits for them.
+/// Milliseconds until a server that refused to end leases is asked again. No request waits for these ends.
 const REFUSED_RETRY_MS: u64 = 100;
 
-/// The same of a key whose slot is moving.
+/// As `REFUSED_RETRY_MS`, for a key in a slot that is moving.
 const ELSEWHERE_RETRY_MS: u64 = 1_000;
 
 impl LockManager {
-    /// Takes out of the lock what has ended. Replicas are told of each holder that goes, or of the key when it was the
-    /// last. Waiters are served by the drain, not here: the caller has the key open.
+    /// Takes ended holds out of the lock. Replicas get the drop of each holder, or the removal of the key if no holder
+    /// is left. Waiters are served by the drain, not here: the caller has the key open.
     #[inline]
     pub(super) fn settle<E: Entry>(&mut self, now: &Now, key: KeyRef<'_>, entry: &mut E) {
         let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
@@ -55,7 +55,7 @@ impl LockManager {
             }
             return;
         }
-        // Somebody may write: so may the timer.
+        // A write is allowed here: the timer may write too.
         self.shared_leases.resume();
         for (owner, fence, by) in &gone {
             self.note_end(now, key, owner.as_bytes(), *fence, *by);
@@ -72,7 +72,7 @@ impl LockManager {
         self.due.extend(self.queues.id_of(key));
     }
 
-    /// Sees to it that the end of one of several holders is noticed, whether anybody waits or not.
+    /// Sets the timer for the end of the first of several holders, whether requests wait or not.
     pub(super) fn watch_holders<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
         if !matches!(entry.content(), Content::Lock(lock) if lock.has_several_holders()) {
             return;
@@ -83,8 +83,8 @@ impl LockManager {
         }
     }
 
-    /// Takes the holders out whose leases have ended, as far as the turn goes. While the server refuses writes, and on
-    /// a replica, nothing ends.
+    /// Takes out holders at the end of their leases, as many as fit into the turn. While the server refuses writes, and
+    /// on a replica, nothing ends.
     pub(super) fn end_leases<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>) {
         while let Some(key) = self.shared_leases.first_due(host.now) {
             let key = key.as_ref();
@@ -92,7 +92,7 @@ impl LockManager {
                 Gate::Open => {
                     let mut entry = host.keys.open(key);
                     self.settle(host.now, key, &mut entry);
-                    // What a bug left vacant, in the middle of a hand-off.
+                    // A bug in the middle of a hand-off may have left the lock vacant.
                     remove_if_vacant(&mut entry);
                     self.shared_leases.forget(key);
                     self.watch_holders(key, &mut entry);
@@ -122,7 +122,7 @@ mod tests {
     const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
 
     #[test]
-    fn the_hold_of_an_ended_connection_goes_with_its_key() {
+    fn the_hold_of_an_ended_connection_ends_and_its_key_is_deleted() {
         for (claim, portion) in [(Claim::Mutex, Portion::Mutex), (READ, GIVE_READ)] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_told_of_each_holder_that_goes() {
+    fn replicas_get_a_drop_for_each_holder_that_ends() {
         let mut fixture = Fixture::default();
         for (name, lease_ms) in [("a", 100), ("b", 200), ("c", 900)] {
             fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(fixture.release("z", GIVE_READ), Ok(Released::NotHeld));
         assert_eq!(fixture.effects(), [Told::Drop(owner("a")), Told::Drop(owner("b"))]);
         assert_eq!(fixture.holders(), "c");
-        // EXPIRE has moved the end of the key: replicas have to take that over too.
+        // EXPIRE has moved the end of the key: replicas have to apply that too.
         let sooner = Deadline::At(Timestamp::from_ms(5_000));
         match fixture.server.keyspace.primary.get_mut(&key()) {
             Some(Stored::Lock(_, until)) => *until = sooner,

@@ -1,4 +1,4 @@
-//! A lock manager with a simulated server, for the tests of this folder. All is about the key k, if no other is named.
+//! A lock manager with a simulated server, for the tests of this folder. Methods without a key argument use the key k.
 
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::Cancelled;
@@ -28,7 +28,7 @@ pub(super) fn owner(name: &str) -> Owner {
 }
 
 impl Fixture {
-    /// Grants in this order, or queues.
+    /// Sends the requests in this order; each is granted or queued.
     pub fn of(requests: &[(&str, Claim)]) -> Fixture {
         let mut fixture = Fixture::default();
         for (name, claim) in requests {
@@ -53,7 +53,7 @@ impl Fixture {
         self.try_acquire_all(name, names, claim, session, lease).unwrap()
     }
 
-    /// The same of a request that may be refused.
+    /// As `acquire`, for a request that may be refused.
     pub fn try_acquire(&mut self, name: &str, names: &[&[u8]], claim: Claim) -> Result<Acquired, LockError> {
         self.try_acquire_all(name, names, claim, None, Lease::Persist)
     }
@@ -88,14 +88,14 @@ impl Fixture {
         self.manager.cancel(&mut self.server.host(&now), key().as_ref(), name.as_bytes())
     }
 
-    /// Handles the timers whose time has come.
+    /// Handles the timers that are due.
     pub fn tick(&mut self) {
         let now = self.server.now();
         self.manager.tick(&mut self.server.host(&now));
     }
 
-    /// When the next timer fires that has something to do; both clocks say the same here, unless a test has set the
-    /// wall clock.
+    /// When the next timer fires that has something to do. Both clocks show the same time here, unless a test has set
+    /// the wall clock.
     pub fn next_timer(&mut self) -> Option<u64> {
         self.manager.forget_idle_timers();
         let NextTimer { instant, timestamp } = self.manager.next_timer();
@@ -107,7 +107,7 @@ impl Fixture {
         self.manager.drain(&mut self.server.host(&now));
     }
 
-    /// Who holds the key, in the order of the grants.
+    /// The holders of the key, in the order of the grants.
     pub fn holders(&self) -> String {
         let stored = self.server.keyspace.primary.get(&key());
         let holds = match stored {
@@ -119,7 +119,7 @@ impl Fixture {
 
     /// The lock under the key, and the key's own deadline.
     pub fn stored(&self) -> (&Lock, Deadline) {
-        self.stored_under(&key()).expect("somebody holds it")
+        self.stored_under(&key()).expect("the key holds a lock")
     }
 
     pub fn stored_under(&self, key: &Key) -> Option<(&Lock, Deadline)> {

@@ -1,8 +1,8 @@
-//! What the rules remember that is not stored with a key.
+//! State of the lock manager that is not stored with a key.
 //!
-//! Nothing is done in this folder but to decide: the [`Host`](crate::host::Host) stores, replicates and answers. What
-//! cannot be decided at once, because no write is allowed where it was noticed or because the turn is over, is put down
-//! in `due` and decided by [`LockManager::drain`]. One road for every surprise.
+//! This folder only decides: the [`Host`](crate::host::Host) stores, replicates and replies. What cannot be decided at
+//! once, because no write is allowed where it was noticed or because the turn is over, is recorded in `due` and decided
+//! by [`LockManager::drain`]. Every unexpected change takes this one path.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,72 +28,72 @@ use crate::value::fence::FenceClock;
 use crate::value::outcome::KeyError;
 use crate::value::time::{Instant, Timestamp};
 
-/// Everything of the rules that is not stored with a key.
+/// All state that is not stored with a key.
 #[derive(Clone, Debug, Default)]
 pub struct LockManager {
-    /// Where fences come from.
+    /// The source of fences.
     pub fences: FenceClock,
     /// The settings.
     pub limits: Limits,
-    /// What was counted since the start.
+    /// Counters since the start.
     pub statistics: Statistics,
-    /// What is to be told to whoever observes.
+    /// Events that the shell has not taken yet.
     pub occurrences: Occurrences,
     /// How long waits and holds lasted.
     pub samples: Samples,
     pub(super) grace: Grace,
     pub(super) queues: WaitQueues,
     pub(super) bindings: Bindings,
-    /// By the clock that nobody sets.
+    /// By the monotonic clock.
     pub(super) timers: TimerSet<Timer, Instant>,
-    /// By the same: when a third of a lease may be over that is bound to a connection. A timer is not moved when its
-    /// binding goes and another comes to its slot: one that fires too early finds that nothing is due.
+    /// By the monotonic clock: when a third of a bound lease may be over. A timer stays when its binding goes and
+    /// another binding takes the slot: a timer that fires too early finds nothing due.
     pub(super) renewals: TimerSet<Slot, Instant>,
-    /// The server refused writes: nothing is renewed before.
+    /// Set when the server refused writes: no session is renewed before this time.
     pub(super) renewals_put_off: Option<Instant>,
-    /// By the wall clock: when a lease may have ended on a key that is waited for.
+    /// By the wall clock: when a lease may have ended on a key that requests wait for.
     pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
     /// The locks with several holders.
     pub(super) shared_leases: SharedLeases,
-    /// Requests that end, and are still to be told or taken out of their queues.
+    /// Requests that end, but are not answered or removed from their queues yet.
     pub(super) endings: Endings,
-    /// Wait queues to be served as soon as somebody may write.
+    /// Wait queues to be served as soon as writes are allowed.
     pub(super) due: Due<QueueId>,
-    /// Walks over many wait queues, each of which is served.
+    /// Walks over many wait queues; each queue is served.
     pub(super) sweeps: Sweeps,
     /// The wait queue that was inspected last in this round.
     pub(super) inspected: Option<QueueId>,
-    /// Owners that have come to hold the key of a queue: their requests are tried again.
+    /// Owners that have gained the key of a queue: their requests are tried again.
     pub(super) to_try: Due<(QueueId, OwnerId)>,
-    /// The one of them whose requests are being tried.
+    /// The owner that is being tried now.
     pub(super) trying: Option<Trying>,
     pub(super) overtaking: Overtaking,
-    /// Connections that ended, with what is bound to them and still to be taken from them, the oldest last.
+    /// Connections that ended, with their bound holds that have still to be ended, the oldest last.
     pub(super) ended: BTreeMap<ClientId, Vec<BindingId>>,
     pub(super) deliveries: Deliveries,
 }
 
-/// An owner whose requests are tried again, since it has come to hold the key of a queue.
+/// An owner that has gained the key of a queue, with its requests to be tried again.
 #[derive(Clone, Debug)]
 pub(super) struct Trying {
     pub queue: QueueId,
     pub owner: OwnerId,
-    /// The requests that are left.
+    /// The requests that are left to try.
     pub requests: VecDeque<RequestId>,
-    /// One that was tried and has to wait.
+    /// A request that was tried and has to wait.
     pub stuck: Option<RequestId>,
 }
 
-/// The settings that the rules know.
+/// The settings that the lock manager knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Requests that may wait, and places that may be kept.
     pub max_waiters: usize,
-    /// The same for one key; `None`: no limit of its own.
+    /// As `max_waiters`, for one key; `None`: no limit per key.
     pub max_waiters_per_key: Option<usize>,
-    /// Milliseconds that a place is kept; 0: not at all.
+    /// Milliseconds that a place is kept; 0: no place is kept.
     pub keep_place_ms: u64,
-    /// What is put down in [`LockManager::occurrences`].
+    /// What is recorded in [`LockManager::occurrences`].
     pub observe: Observe,
 }
 
@@ -103,27 +103,27 @@ impl Default for Limits {
     }
 }
 
-/// What happens by itself at a time, whatever is done to the wall clock.
+/// What a timer of the monotonic clock is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A client has waited long enough.
+    /// The wait of a request times out.
     WaitEnds(RequestId),
-    /// A client stayed away too long.
+    /// The kept place of a request ends.
     PlaceEnds(RequestId),
-    /// The grace is over.
+    /// The grace ends.
     GraceIsOver,
 }
 
-/// Why a request is answered with an error. Nothing was changed.
+/// Why a request gets an error. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockError {
-    /// A key cannot be granted to it.
+    /// A key cannot be granted to the request.
     Key(KeyError),
-    /// Waiting would never end: who waits for whom, on which key.
+    /// Waiting would never end: the cycle of owners and keys in the wait-for graph.
     Deadlock(Vec<Edge>),
-    /// As many requests as may wait do so already.
+    /// As many requests wait as may.
     MaxWaiters(WaiterLimit),
-    /// The server has just started or become the primary: nobody knows yet who held what.
+    /// The server has just started or become the primary: locks may have been lost while their holders still work.
     Grace,
 }
 
@@ -134,23 +134,23 @@ impl From<KeyError> for LockError {
 }
 
 impl LockManager {
-    /// Who waits.
+    /// The wait queues.
     pub fn queues(&self) -> &WaitQueues {
         &self.queues
     }
 
-    /// Which holds are bound to which connection.
+    /// The bindings of holds to connections.
     pub fn bindings(&self) -> &Bindings {
         &self.bindings
     }
 
-    /// Whether what happens to connections and keys matters to anybody: somebody waits, a hold is bound to a
-    /// connection, or a grant is on its way.
+    /// True if events of connections and keys matter: a request waits, a hold is bound to a connection, or a grant is
+    /// on its way.
     pub fn concerns_anybody(&self) -> bool {
         !self.queues.is_empty() || self.queues.has_done() || !self.bindings.is_empty() || !self.deliveries.is_empty()
     }
 
-    /// While anyone waits, a free key keeps the queue's family.
+    /// While requests wait for it, a free key keeps the family of its queue.
     pub(super) fn check_family_of_queue(&self, key: KeyRef<'_>, family: Family) -> Result<(), InvalidClaim> {
         match self.queues.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {
             Some(queue) => Err(InvalidClaim::WrongFamily(queue.family)),
@@ -167,15 +167,18 @@ mod tests {
     use crate::value::time::Lease;
 
     #[test]
-    fn events_matter_to_who_waits_to_bound_holds_and_to_grants_on_their_way() {
+    fn events_matter_while_requests_wait_holds_are_bound_or_grants_are_in_flight() {
         let mut fixture = Fixture::of(&[("a", Claim::Mutex)]);
-        assert!(!fixture.manager.concerns_anybody(), "it holds, and that is all");
+        assert!(!fixture.manager.concerns_anybody(), "a hold that is neither bound nor waited for");
         fixture.acquire("b", Claim::Mutex, None, Lease::Persist);
         assert!(fixture.manager.concerns_anybody(), "b waits");
         fixture.release("a", Portion::Mutex).unwrap();
-        assert!(fixture.manager.queues().is_empty() && fixture.manager.concerns_anybody(), "b may not have been told");
+        assert!(
+            fixture.manager.queues().is_empty() && fixture.manager.concerns_anybody(),
+            "the grant to b is in flight"
+        );
         fixture.manager.delivered(fixture.server.inbox.answers[0].0);
-        assert!(!fixture.manager.concerns_anybody(), "b was told");
+        assert!(!fixture.manager.concerns_anybody(), "b has received the grant");
         fixture.acquire_all("c", &[b"l"], Claim::Mutex, Some(ClientId(7)), Lease::Persist);
         assert!(fixture.manager.concerns_anybody(), "the hold of c is bound");
     }

@@ -1,34 +1,34 @@
-//! The lock manager: decides every request and everything that follows without one, by what happens.
+//! The lock manager: decides every request, and everything that follows without a request.
 //!
-//! | file               | question                                                          |
+//! | file               | subject                                                           |
 //! | ------------------ | ----------------------------------------------------------------- |
-//! | `lock_manager`     | what the rules remember that is not stored with a key             |
-//! | `acquire`          | what is the answer to a request to acquire                        |
-//! | `alone`            | the same of a request that meets nobody, and of its release       |
-//! | `grant`            | what does a grant do to a stored lock                             |
-//! | `expiry`           | what is taken out of a lock when leases and sessions end          |
-//! | `release`          | how does a hold end: one road for all ways                        |
-//! | `renewal`          | what does a renewal do                                            |
-//! | `handoff`          | who of the waiters is granted a key that has come free            |
-//! | `attempt`          | can this waiter be granted what it waits for                      |
-//! | `departure`        | what happens when a waiter goes away, is cancelled or dismissed   |
+//! | `lock_manager`     | the state that is not stored with a key                           |
+//! | `acquire`          | the answer to a request to acquire                                |
+//! | `alone`            | the fast path of an uncontended acquire and release               |
+//! | `grant`            | what a grant does to a stored lock                                |
+//! | `expiry`           | taking ended leases and sessions out of a lock                    |
+//! | `release`          | how a hold ends: one path for all ways                            |
+//! | `renewal`          | what a renewal does                                               |
+//! | `handoff`          | which waiters are granted a key that has come free                |
+//! | `attempt`          | whether one waiter can be granted what it waits for               |
+//! | `departure`        | a waiter leaves, is cancelled or is dismissed                     |
 //! | `session`          | what happens to holds that are bound to a connection              |
 //! | `session_bindings` | which holds are bound to which connection                         |
-//! | `deliveries`       | which grants are on their way to their clients                    |
+//! | `deliveries`       | grants on their way to their clients                              |
 //! | `keyspace_changes` | what follows from a change of a key outside the module's commands |
-//! | `inspection`       | which keys are inspected because they may have changed unnoticed   |
-//! | `timers`           | what happens by itself, and when                                  |
-//! | `due`              | what is left for a later turn, and in which order                 |
-//! | `endings`          | which requests end in one of the next turns, and how              |
-//! | `overtaking`       | which requests may pass others, once nothing else moves           |
-//! | `sweep`            | which queues of many are served in the next turns                 |
+//! | `inspection`       | finding changes of keys that no event announces                   |
+//! | `timers`           | what timers do, and the drain                                     |
+//! | `due`              | work left for a later turn, and its order                         |
+//! | `endings`          | requests that end in one of the next turns, and how               |
+//! | `overtaking`       | requests that may pass others if nothing else moves               |
+//! | `sweep`            | walks that serve many queues over several turns                   |
 //! | `timer_set`        | which timer fires next                                            |
-//! | `shared_leases`    | when does the first of several holders end                        |
-//! | `grace`            | when is nobody new granted anything                               |
-//! | `statistics`       | what is counted                                                   |
-//! | `telling`          | where is counted and told what has happened                       |
-//! | `occurrence`       | what is told to whoever observes                                  |
-//! | `samples`          | how long did waits and holds last                                 |
+//! | `shared_leases`    | when the first of several holders ends                            |
+//! | `grace`            | when no new owner is granted a lock                               |
+//! | `statistics`       | counters                                                          |
+//! | `telling`          | recording what has happened                                       |
+//! | `occurrence`       | the records that observers get                                    |
+//! | `samples`          | how long waits and holds lasted                                   |
 
 pub mod acquire;
 pub mod alone;

@@ -1,5 +1,5 @@
-//! Owners that pass requests for several keys, because these wait for them (see [`crate::queue::precedence`]): tried
-//! where nothing else moves, so that a request that need not pass any is served first.
+//! Owners that pass requests for several keys, because these requests wait for them (see [`crate::queue::precedence`]).
+//! Tried only if nothing else moves, so that a request that need not pass any is served first.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,27 @@ use crate::key::RequestId;
 use crate::queue::precedence::{requests_waited_for, Reach};
 use crate::queue::request::Place;
 
-/// What is to be tried, by places.
+/// The requests to be tried, ordered by place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overtaking {
-    /// Requests that have to wait: what they wait for may pass.
+    /// Requests that have to wait: the requests that they wait for may pass.
     stuck: BTreeSet<(Place, RequestId)>,
-    /// Requests that may pass: those of holders first.
+    /// Requests that may pass; [`Reach::Holders`] is tried first.
     passing: BTreeSet<(Reach, Place, RequestId)>,
 }
 
 impl Overtaking {
-    /// Nothing is to be tried.
+    /// True if no request is to be tried.
     pub fn is_empty(&self) -> bool {
         self.stuck.is_empty() && self.passing.is_empty()
     }
 
-    /// Nothing is to be tried any more.
+    /// Drops all requests.
     pub fn clear(&mut self) {
         *self = Overtaking::default();
     }
 
-    /// The request is not in its queues any more.
+    /// Drops a request that has left its queues.
     pub fn remove(&mut self, place: Place, id: RequestId) {
         if !self.is_empty() {
             self.stuck.remove(&(place, id));
@@ -41,14 +41,15 @@ impl Overtaking {
 }
 
 impl LockManager {
-    /// The request has to wait, or may wait for others than before: those that it waits for are to be tried.
+    /// The request has to wait, or may wait for other owners than before: the requests that it waits for are to be
+    /// tried.
     pub(super) fn is_stuck(&mut self, id: RequestId) {
         if let Some(queued) = self.queues.request(id).filter(|_| self.queues.has_requests_for_several()) {
             self.overtaking.stuck.insert((queued.place, id));
         }
     }
 
-    /// Tries the next request that may pass others. `None`: there is none. Otherwise what the gate said.
+    /// Tries the next request that may pass others. `None`: there is none. Otherwise the state of the gate.
     pub(super) fn let_one_pass<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         if !self.queues.may_any_pass() {
             self.overtaking.clear();

@@ -25,21 +25,21 @@ fn is_granted(acquired: &Result<Acquired, LockError>) -> bool {
 }
 
 #[test]
-fn a_holder_that_wants_more_permits_overtakes_nobody() {
+fn a_holder_that_asks_for_more_permits_overtakes_no_waiter() {
     let mut fixture = Fixture::of(&[("a", permits(3, 1)), ("z", permits(3, 1)), ("b", permits(3, 2))]);
     assert!(matches!(ask(&mut fixture, "a", &[b"k"], permits(3, 1)), Ok(Acquired::Queued(_))));
     assert_eq!(fixture.manager.queues().waiters(), 2);
 }
 
 #[test]
-fn who_holds_one_of_several_keys_passes_those_who_wait_for_it() {
+fn a_holder_of_one_of_several_keys_passes_the_waiters_for_it() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     assert!(is_granted(&ask(&mut fixture, "a", &[b"k", b"l"], MUTEX)), "b waits for a itself");
     assert_eq!(fixture.manager.queues().waiters(), 1);
 }
 
 #[test]
-fn as_many_requests_wait_as_may_and_a_retry_needs_no_room() {
+fn one_waiter_more_than_the_maximum_is_refused_and_a_retry_is_not() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     fixture.manager.limits.max_waiters = 2;
     assert!(matches!(ask(&mut fixture, "b", &[b"k"], MUTEX), Ok(Acquired::Queued(_))));
@@ -50,7 +50,7 @@ fn as_many_requests_wait_as_may_and_a_retry_needs_no_room() {
 }
 
 #[test]
-fn as_many_requests_wait_for_a_key_as_may_and_others_for_other_keys() {
+fn one_waiter_more_than_the_maximum_of_a_key_is_refused_and_other_keys_are_not_affected() {
     let mut fixture = Fixture::of(&[("a", MUTEX)]);
     fixture.manager.limits.max_waiters_per_key = Some(1);
     for name in [b"l", b"m"] {
@@ -61,12 +61,15 @@ fn as_many_requests_wait_for_a_key_as_may_and_others_for_other_keys() {
         assert_eq!(ask(&mut fixture, "c", names, MUTEX), Err(LockError::MaxWaiters(WaiterLimit::Key)), "{names:?}");
     }
     assert!(matches!(ask(&mut fixture, "c", &[b"m"], MUTEX), Ok(Acquired::Queued(_))));
-    assert!(matches!(ask(&mut fixture, "b", &[b"k", b"l"], MUTEX), Ok(Acquired::Queued(_))), "no newcomer");
+    assert!(
+        matches!(ask(&mut fixture, "b", &[b"k", b"l"], MUTEX), Ok(Acquired::Queued(_))),
+        "a retry is no new waiter"
+    );
     assert_eq!(fixture.manager.queues().waiters(), 2);
 }
 
 #[test]
-fn a_request_that_would_wait_for_ever_is_refused() {
+fn a_request_that_would_close_a_deadlock_is_refused() {
     for wants in [&[b"k".as_slice()][..], &[b"k", b"m"]] {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         assert!(is_granted(&ask(&mut fixture, "b", &[b"l"], MUTEX)));
@@ -78,15 +81,15 @@ fn a_request_that_would_wait_for_ever_is_refused() {
 }
 
 #[test]
-fn a_smaller_limit_refuses_those_whom_it_can_never_admit() {
+fn a_smaller_limit_refuses_requests_that_it_can_never_admit() {
     let over_limit = WaitOutcome::Impossible(InvalidClaim::OverLimit.into());
     let mut fixture = Fixture::of(&[("a", permits(3, 3)), ("b", permits(3, 2)), ("c", permits(3, 3))]);
     assert!(matches!(ask(&mut fixture, "d", &[b"k"], permits(2, 1)), Ok(Acquired::Queued(_))));
     assert_eq!(fixture.effects(), [Told::Limit(2)]);
     let (lock, _) = fixture.stored();
-    assert_eq!(lock.semaphore_limit(), Some(2), "what LOCK.INFO tells");
+    assert_eq!(lock.semaphore_limit(), Some(2), "the limit that LOCK.INFO shows");
     let outcomes: Vec<_> = fixture.server.inbox.answers.iter().map(|(_, outcome)| *outcome).collect();
-    assert_eq!(outcomes, [over_limit], "c asks for 3 permits, and is told before it is its turn");
+    assert_eq!(outcomes, [over_limit], "c asks for 3 permits, and is refused before it is first");
     assert_eq!(fixture.manager.queues().waiters(), 2);
 }
 
