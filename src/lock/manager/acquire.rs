@@ -266,7 +266,7 @@ impl LockManager {
         names.iter().all(|name| holders.is_held_by(KeyRef { db, name }, owner))
     }
 
-    /// Grants the keys where other requests may wait for one of them, and serves those queues afterwards.
+    /// Grants the keys where other requests may wait for one of them, and serves their queues afterwards.
     fn grant_among_waiters<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -307,7 +307,7 @@ impl LockManager {
         Ok(self.place_of(retried, rank))
     }
 
-    /// Refuses one more waiter if the server or one of the keys has as many as may wait.
+    /// Refuses the request if the server or one of its keys has the maximum of waiters.
     fn check_room(&self, request: &AcquireRequest<'_>) -> Result<(), LockError> {
         // A request that is about to end is no waiter.
         if self.queues.waiters().saturating_sub(self.endings.len()) >= self.limits.max_waiters {

@@ -1,4 +1,4 @@
-//! An attempt to serve one waiter: the request is granted, answered that it can never be granted, or left waiting.
+//! An attempt to serve one waiter: the request is granted, ended without a grant, or left waiting.
 
 use super::deliveries::GrantInFlight;
 use super::grant::{first_of, GrantedBy};

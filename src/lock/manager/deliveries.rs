@@ -46,7 +46,7 @@ pub struct Deliveries {
     last: GrantNumber,
 }
 
-/// A running number.
+/// Numbers the grants in their order.
 type GrantNumber = u64;
 
 impl Deliveries {

@@ -45,8 +45,8 @@ impl LockManager {
         self.bound_kept_places(id);
     }
 
-    /// Bounds the kept places of each key of the request, then those of the server, by the number of requests that may
-    /// wait: the place that was left first ends first. Since the last check one place was added, that of this request.
+    /// Bounds the kept places of each key of the request, then the kept places of the server, by the number of requests
+    /// that may wait: the place that was left first ends first. Only this request has got a place since the last check.
     fn bound_kept_places(&mut self, id: RequestId) {
         let queues = self.queues.request(id).map(|request| request.queues.clone());
         for queue in queues.into_iter().flatten() {

@@ -11,17 +11,17 @@ use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Grant, KeyError};
 use crate::value::time::{Deadline, Now};
 
-/// How a request came to its grant.
+/// How a request came to be granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrantedBy {
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
-    /// `None`: at once.
+    /// `None`: granted at once.
     pub waited: Option<Waited>,
 }
 
 impl LockManager {
-    /// Grants what is admissible: all names, with one fence.
+    /// Grants an admissible request: all of its keys, with one fence.
     pub(super) fn grant<K: Keys, C>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -49,14 +49,14 @@ impl LockManager {
             Ok(grant)
         });
         let grants = grants.collect::<Result<_, KeyError>>()?;
-        // The reply to a waiter tells its owner once it is delivered.
+        // The reply to a waiter confirms its grants once it is delivered.
         if by.waited.is_none() {
             self.deliveries.confirm(db, names, request.owner.as_bytes());
         }
         Ok(grants)
     }
 
-    /// The same for one key, which is open. Who waits for it besides is told of the new holder by
+    /// As `grant`, for one key that is open. The wait queue learns of the new holder by
     /// [`LockManager::note_new_holder`].
     pub(super) fn grant_one<E: Entry>(
         &mut self,
@@ -81,7 +81,7 @@ impl LockManager {
         Ok(grant)
     }
 
-    /// The first grant on a free key that nobody waits for: all that an uncontended request is.
+    /// The first grant on a free key without waiters: the whole work of an uncontended request.
     #[inline(always)]
     pub(super) fn create<E: Entry>(
         &mut self,
@@ -143,15 +143,15 @@ impl LockManager {
         Ok(grant)
     }
 
-    /// After a grant: those who wait for the key, if there are any, wait for its new holder.
+    /// After a grant: the requests that wait for the key, if any, wait for its new holder.
     pub(super) fn note_new_holder<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
         if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
             self.queues.note_holders(queue, Some(lock));
         }
     }
 
-    /// After a grant: the value under the key is another one, but no news to the queue. A value that came before it,
-    /// and that the queue has not taken in, still is.
+    /// After a grant: the queue has seen the new value under the key, unless a value that came before it has not been
+    /// taken in yet.
     fn note_seen(&mut self, key: KeyRef<'_>, before: Option<Fence>, after: Option<Fence>) {
         let Some(queue) = self.queues.id_of(key) else { return };
         if before.is_none() || self.queues.get(queue).is_some_and(|queue| queue.seen == before) {
@@ -165,7 +165,7 @@ impl LockManager {
     }
 }
 
-/// The fence that the owner has on every one of the keys already, where the grant is not a new one.
+/// The fence that the owner has on every key already, if the grant is not a new one.
 fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<Fence> {
     let mut fences = names.iter().map(|name| match keys.open(KeyRef { db, name }).content() {
         Content::Lock(lock) => lock.kept_fence(request.owner.as_bytes(), &request.claim),
@@ -175,7 +175,7 @@ fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockR
     fences.all(|fence| fence == Some(first)).then_some(first)
 }
 
-/// The family of the lock that somebody holds here.
+/// The family of the lock that is held under the key.
 pub(super) fn held_family<E: Entry>(entry: &mut E) -> Option<Family> {
     match entry.content() {
         Content::Lock(lock) => lock.held_family(),
@@ -183,7 +183,7 @@ pub(super) fn held_family<E: Entry>(entry: &mut E) -> Option<Family> {
     }
 }
 
-/// The latest fence of the lock that is here.
+/// The latest fence of the lock under the key.
 fn fence_under<E: Entry>(entry: &mut E) -> Option<Fence> {
     match entry.content() {
         Content::Lock(lock) => lock.fence(),
@@ -197,7 +197,7 @@ fn owners_deadline<E: Entry>(entry: &mut E, owner: &[u8]) -> Option<Deadline> {
     lock.hold(owner, until).map(|hold| hold.until)
 }
 
-/// What was granted on the first key of a request.
+/// The grant of the first key of a request.
 pub(super) fn first_of(grants: &[Grant]) -> Grant {
     *grants.first().expect("a request names at least one key")
 }
@@ -218,9 +218,10 @@ mod tests {
         }
     }
 
-    /// What is asked for twice, whether the second grant has the fence of the first, and what replicas are told of it.
+    /// Rows: the first and the second claim, whether both grants have the same fence, and the effect of the second on
+    /// replicas.
     #[test]
-    fn who_holds_already_keeps_the_fence() {
+    fn a_reentered_lock_keeps_its_fence() {
         let (hold, renewal) = (Told::Hold(owner("a")), Told::Renew(owner("a")));
         let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
         let write = Claim::ReadWrite(Mode::Write, Count::Step(1));
@@ -249,7 +250,7 @@ mod tests {
         let both = acquire(&mut fixture, &[b"k", b"l"], Claim::Mutex);
         assert_eq!(acquire(&mut fixture, &[b"l", b"k"], Claim::Mutex).fence, both.fence, "a retry");
         let three = acquire(&mut fixture, &[b"k", b"l", b"m"], Claim::Mutex);
-        assert!(three.fence > both.fence, "one of them is new");
+        assert!(three.fence > both.fence, "m is a new grant");
         for name in [b"k", b"l", b"m"] {
             assert_eq!(acquire(&mut fixture, &[name], Claim::Mutex).fence, three.fence);
         }

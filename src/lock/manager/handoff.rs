@@ -1,10 +1,10 @@
 //! Hand-offs: a key that has come free, or admits more holders, is granted to the next waiters.
 //!
-//! Requests for this key alone are decided with the key open. A request for several keys opens each of them, one after
-//! the other, so the first key is closed before it.
+//! Requests for this key alone are decided with the key open. A request for several keys opens them one after another,
+//! so the first key is closed before it.
 //!
-//! A turn may end after each waiter. The queue stays due then, and goes on in the next turn. No newcomer gets in
-//! between: a request that still stands in the queue is ahead of it, whether a holder is in the way or not.
+//! A turn may end after each waiter. The queue stays due then, and the next turn goes on. No newcomer is granted the
+//! key in between: a request that is still queued comes before it, whether a holder blocks it or not.
 
 use std::collections::VecDeque;
 
@@ -26,14 +26,14 @@ use crate::value::time::{Lease, Now};
 /// How to go on with a queue when its key has been closed.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// All that could be granted is granted.
+    /// All waiters that could be granted the key have it.
     Done,
-    /// The head wants several keys.
+    /// The request at the head wants several keys.
     Head(RequestId),
 }
 
 impl LockManager {
-    /// The wait queue of a key that somebody waits for, and whether the waiters may be granted the key now.
+    /// The wait queue of a key that requests wait for, and whether they may be granted the key now.
     pub(super) fn queue_and_gate<K: Keys, C>(
         &self,
         host: &mut Host<'_, K, C>,
@@ -44,7 +44,8 @@ impl LockManager {
         is_waited_for.then(|| (queue, host.keys.gate(key)))
     }
 
-    /// What follows for a queue whose gate is not open: it is served later, or its requests are told to ask again.
+    /// Handles a queue with a gate that is not open: it is served later, or its requests end with
+    /// [`WaitOutcome::TryAgain`].
     pub(super) fn put_off(&mut self, queue: QueueId, gate: Gate) {
         match gate {
             Gate::Open => {}
@@ -53,15 +54,15 @@ impl LockManager {
         }
     }
 
-    /// Requests of one queue are of no use any more. Those that end already are not noted again.
+    /// Ends the requests of one queue, unless they are in `endings` already.
     fn end_all(&mut self, ids: Vec<RequestId>, outcome: WaitOutcome) {
         if ids.first().is_some_and(|first| !self.endings.contains(*first)) {
             self.endings.extend(ids, Ending::Told(outcome));
         }
     }
 
-    /// Grants the key of a queue to the waiters that it admits, first come first served, as far as the turn goes. What
-    /// the gate said.
+    /// Grants the key of a queue to the waiters that it admits, in order of arrival, as far as the turn goes. Returns
+    /// the state of the gate.
     pub(super) fn serve<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) -> Gate {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return Gate::Open };
         match self.queue_and_gate(host, key.as_ref()) {
@@ -70,7 +71,7 @@ impl LockManager {
                 self.put_off(queue, gate);
                 return gate;
             }
-            // Places are of no use where the slot is not.
+            // Kept places are of no use after the slot has left.
             None if host.keys.gate(key.as_ref()) == Gate::Elsewhere => {
                 self.put_off(queue, Gate::Elsewhere);
                 return Gate::Elsewhere;
@@ -94,11 +95,11 @@ impl LockManager {
         Gate::Open
     }
 
-    /// What came to the key since it was inspected last, one answer for its whole queue: a holder that waits here has
-    /// its requests tried again, and a semaphore that others put here brings its LIMIT.
+    /// Takes in a value that came to the key since it was last inspected, once for the whole queue: the requests of a
+    /// holder that waits here are tried again, and a semaphore that another command put here brings its LIMIT.
     ///
     /// # Errors
-    /// No request in the queue can ever be granted the value.
+    /// The value can never be granted to any request in the queue.
     fn take_in_value<E: Entry>(&mut self, now: &Now, entry: &mut E, queue: QueueId) -> Result<(), KeyError> {
         let Some(wait_queue) = self.queues.get(queue) else { return Ok(()) };
         let lock = match entry.content() {
@@ -121,7 +122,7 @@ impl LockManager {
             }
         };
         let (limit, fence) = (lock.semaphore_limit(), lock.fence());
-        // Its waiters wait for another holder now.
+        // The waiters of the queue wait for another holder now.
         let last = wait_queue.last();
         self.queues.set_seen(queue, fence);
         last.into_iter().for_each(|(_, last)| self.is_stuck(last));
@@ -133,8 +134,8 @@ impl LockManager {
         Ok(())
     }
 
-    /// An owner that holds a key reenters it, and passes requests for several keys that wait for it: what else it waits
-    /// for is tried again, wherever that stands, by the drain.
+    /// An owner that gains a key may reenter it, and may pass requests for several keys that wait for it: the drain
+    /// tries its other requests again, in whatever queue they are.
     pub(super) fn gained(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(queue) = self.queues.id_of(key) {
             let waiting = self.queues.owner_with_requests(key.db, owner);
@@ -142,7 +143,8 @@ impl LockManager {
         }
     }
 
-    /// Tries one request again of an owner that has gained a key. `None`: there is none. Otherwise what the gate said.
+    /// Tries the next request of an owner that has gained a key. `None`: there is none. Otherwise the state of the
+    /// gate.
     pub(super) fn try_one_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         let mut trying = match self.trying.take() {
             Some(trying) => trying,
@@ -159,14 +161,14 @@ impl LockManager {
         }
         trying.stuck = Some(id).filter(|id| self.queues.request(*id).is_some()).or(trying.stuck);
         match trying.requests.is_empty() {
-            // One search for all of them: it begins with their owner.
+            // One search for all of the owner's requests: it begins with the owner.
             true => trying.stuck.into_iter().for_each(|stuck| self.is_stuck(stuck)),
             false => self.trying = Some(trying),
         }
         Some(gate)
     }
 
-    /// Serves a waiting request wherever it stands, if it may be granted now. What the gate said.
+    /// Serves a waiting request in any position of its queue, if it may be granted now. Returns the state of the gate.
     pub(super) fn try_request<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -186,9 +188,9 @@ impl LockManager {
         gate
     }
 
-    /// The requests of an owner that what it holds of a key may let it have. Of a semaphore these are the ones that ask
-    /// for no more than it holds, or for a slot beside permits or permits beside a slot, which are refused: the others
-    /// are served in the order of the queue.
+    /// The requests of an owner that may be granted because it holds a key. For a semaphore: requests for no more than
+    /// it holds, and requests for a slot beside permits or permits beside a slot, which are refused. All others are
+    /// served in the order of the queue.
     fn requests_to_try<K: Keys, C>(
         &self,
         host: &mut Host<'_, K, C>,
@@ -210,13 +212,13 @@ impl LockManager {
         self.queues.requests_around(queue, owner, is_wanted).into()
     }
 
-    /// Whether requests are to be tried again of an owner that has gained this queue's key: they come before its head.
+    /// True if requests of an owner that gained the queue's key have still to be tried: they come before its head.
     fn is_tried(&self, queue: QueueId) -> bool {
         self.trying.as_ref().is_some_and(|trying| trying.queue == queue)
             || self.to_try.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
     }
 
-    /// An owner holds the key of this queue no more: what it had gained by that lets it have nothing.
+    /// An owner has lost the key of this queue: its requests are no longer to be tried because of it.
     pub(super) fn lost(&mut self, queue: QueueId, key: KeyRef<'_>, owner: &[u8]) {
         if !self.is_tried(queue) {
             return;
@@ -226,7 +228,7 @@ impl LockManager {
         self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
     }
 
-    /// Serves a request wherever it stands, if it may overtake every request ahead.
+    /// Serves a request in any position of its queue, if it may overtake every request ahead.
     fn serve_request<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -248,7 +250,7 @@ impl LockManager {
             Order::MayPass(reach) => {
                 let (owner, place, request) = (request.owner.clone(), request.place, request.claim);
                 let request = LockRequest { owner: owner.as_ref(), claim: request, lease: Lease::Persist };
-                // The search is the last to be asked.
+                // Search the wait-for graph only if the lock admits the request.
                 let admission = self.admission(host.now, key, &mut host.keys.open(key), &request);
                 let holders = &mut self.holders(&mut host.keys, host.now);
                 admission == Ok(Admission::Admit)
@@ -261,8 +263,8 @@ impl LockManager {
         self.watch_open(&mut entry, queue);
     }
 
-    /// Grants an open key to the waiters for it alone, up to the first that has to wait or wants other keys too, or as
-    /// far as the turn goes. A lock that is vacant when that is done is removed.
+    /// Grants an open key to requests for it alone, up to the first that has to wait or wants other keys too, or as far
+    /// as the turn goes. A lock that is vacant afterwards is removed.
     pub(super) fn serve_open<E: Entry, C: Clients>(
         &mut self,
         entry: &mut E,
@@ -291,7 +293,7 @@ impl LockManager {
                 return Next::Head(id);
             }
             match self.attempt(entry, clients, now, key, queue, id, Precedence::First) {
-                // A mutex has its one holder: no other request fits.
+                // A mutex has one holder: no other request fits.
                 Attempt::Granted if self.has_one_holder(queue) => break,
                 Attempt::Granted | Attempt::Dismissed => {}
                 Attempt::Stuck => break,
@@ -306,20 +308,20 @@ impl LockManager {
         Next::Done
     }
 
-    /// The turn is over: the rest of the queue, if there is one, is for the next.
+    /// The turn is over: the next turn serves the rest of the queue, if there is one.
     fn go_on_later(&mut self, queue: QueueId) {
         if self.queues.get(queue).is_some_and(|queue| queue.waiters() > 0) {
             self.due.insert(queue);
         }
     }
 
-    /// Goes on where [`LockManager::serve_open`] had to close the key.
+    /// Continues where [`LockManager::serve_open`] had to close the key.
     pub(super) fn serve_on<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, mut next: Next) {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
         while let Next::Head(id) = next {
             match self.attempt_several(host, queue, id, Order::Kept) {
                 Attempt::Granted => break,
-                // Owners that it waits for may pass it, and it may pass others elsewhere.
+                // Owners that it waits for may pass it, and it may pass other requests in other queues.
                 Attempt::Stuck => {
                     self.is_stuck(id);
                     break;

@@ -1,9 +1,9 @@
-//! Rounds of inspections: what other commands did to keys, and no event has told.
+//! Rounds of inspections: they find what other commands did to keys without an event.
 //!
-//! No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all waited-for keys and
-//! all locks with several holders are opened, a few at a time, round and round. Like an event an inspection decides
-//! nothing: it marks queues and locks as due, and `drain` and `tick` read their keys. A key that nothing happened to is
-//! left alone: thousands of requests may wait for it.
+//! No event tells that EXPIRE made a lease shorter, or what a command made of a free key. So all keys that requests
+//! wait for, and all locks with several holders, are opened in rounds, a few at a time. Like an event, an inspection
+//! decides nothing: it marks queues and locks as due, and `drain` and `tick` read their keys. A key that has not
+//! changed costs nothing more, even if thousands of requests wait for it.
 
 use std::ops::Bound;
 
@@ -12,7 +12,7 @@ use crate::host::{Content, Entry, Gate, Host, Keys};
 use crate::queue::request::QueueId;
 
 impl LockManager {
-    /// Goes on with the round, or begins the next: at most so many keys are inspected.
+    /// Goes on with the round, or begins the next: inspects at most `most` keys of each kind.
     pub fn inspect_some<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
         for _ in 0..most {
             let Some((id, queue)) = self.queues.next_from(self.next_inspected()) else { break };
@@ -36,14 +36,14 @@ impl LockManager {
         self.inspected.map_or(Bound::Unbounded, Bound::Excluded)
     }
 
-    /// The same of locks with several holders, waited for or not: each of these ends no later than the key did when
-    /// EXPIRE had made that shorter, though another EXPIRE or PERSIST comes after it.
-    /// Without a budget: so many keys take microseconds.
+    /// Inspects locks with several holders, waited for or not. After EXPIRE has made a key's life shorter, each of its
+    /// holders ends no later than that, even if another EXPIRE or PERSIST follows. Not bounded by the turn: so few keys
+    /// take microseconds.
     fn inspect_shared<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, most: usize) {
         for _ in 0..most {
             let Some(key) = self.shared_leases.next_to_inspect() else { return };
             let key = key.as_ref();
-            // The gate costs a call of the server: it is asked only where there is something to write.
+            // The gate costs a call of the server: it is read only if there is something to write.
             if !matches!(host.keys.open(key).lock_and_until(), Some((lock, until)) if lock.outlives_key(until)) {
                 continue;
             }
@@ -56,7 +56,7 @@ impl LockManager {
         self.shared_leases.end_round_if_over();
     }
 
-    /// Whether the key is not as its queue knows it: another value, or a lease that ends sooner.
+    /// True if the key differs from what its queue has seen: another value, or a lease that ends sooner.
     fn has_changed_unnoticed<E: Entry>(&self, entry: &mut E, queue: QueueId) -> bool {
         let seen = self.queues.get(queue).and_then(|queue| queue.seen);
         match entry.lock_and_until() {
@@ -83,7 +83,7 @@ mod tests {
 
     const MUTEX: Claim = Claim::Mutex;
 
-    /// A whole round, two keys at a time; how many keys it found to have changed.
+    /// Inspects all keys once, two at a time. Returns how many have changed.
     fn inspect(fixture: &mut Fixture) -> usize {
         let now = fixture.server.now();
         for _ in 0..fixture.manager.queues().len().div_ceil(2) {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_finds_the_lease_that_became_shorter() {
+    fn a_round_finds_a_lease_that_was_made_shorter() {
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, None, Lease::from_ms(9_000).unwrap());
         fixture.acquire("b", MUTEX, None, Lease::Persist);
@@ -107,7 +107,7 @@ mod tests {
         for (when, changed, fires) in [
             (Deadline::At(Timestamp::from_ms(1_200)), 1, 1_201),
             (Deadline::At(Timestamp::from_ms(1_199)), 1, 1_200),
-            // A timer that fires too early finds out.
+            // A timer that fires too early finds the new deadline.
             (Deadline::At(Timestamp::from_ms(1_900)), 0, 1_200),
             (Deadline::Never, 0, 1_200),
         ] {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_finds_what_a_free_key_has_become_and_what_was_freed() {
+    fn a_round_finds_a_free_key_that_got_a_value_and_a_key_that_was_freed() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let free = Key::new(0, b"free");
         fixture.acquire_all("b", &[b"k", b"free"], MUTEX, None, Lease::Persist);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_comes_to_a_free_key_closes_a_deadlock_before_a_round_has_found_it() {
+    fn a_lock_renamed_to_a_free_key_closes_a_deadlock_before_a_round_finds_it() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("b", &[b"held by b"], MUTEX, None, Lease::Persist);
         fixture.acquire_all("c", &[b"held by c"], MUTEX, None, Lease::Persist);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_goes_on_where_it_was_until_all_were_inspected() {
+    fn a_round_goes_on_where_it_stopped_until_all_keys_were_inspected() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("b", &[b"k", b"l", b"m"], MUTEX, None, Lease::Persist);
         for name in [b"l", b"m"] {

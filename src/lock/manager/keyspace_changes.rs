@@ -1,6 +1,6 @@
 //! Changes of keys outside the module's commands: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so on.
 //!
-//! They only put queues into `due`, for [`LockManager::drain`] to serve: nothing may be written where they are noticed.
+//! They only mark queues as due, for [`LockManager::drain`] to serve: nothing may be written where they are noticed.
 
 use super::lock_manager::LockManager;
 use super::occurrence::EndedBy;
@@ -11,7 +11,7 @@ use crate::value::owner::Owner;
 use crate::value::time::Now;
 
 impl LockManager {
-    /// A lock whose latest fence was `last` is gone from the key.
+    /// A lock with the latest fence `last` is gone from the key.
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
         self.bindings.unbind_key(key, last);
         self.shared_leases.leave(key, last);
@@ -20,10 +20,10 @@ impl LockManager {
         self.queues.id_of(key).into_iter().for_each(|queue| self.queues.set_seen(queue, None));
     }
 
-    /// The lock that has gone from the key was held, by this owner the last, and this is why it has gone, as far as the
-    /// host knows. The host counts these ends.
+    /// A held lock is gone from the key. `owner` held it, the last one if there were several; `by` is the cause as far
+    /// as the host knows it. The host counts these ends.
     pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, by: EndedBy) {
-        // Of a key that is waited for the end of its lease is known.
+        // The end of the lease is known for a key that requests wait for.
         let by = match self.queues.of_key(key).filter(|queue| queue.waiters() > 0).and(self.queues.id_of(key)) {
             None => by,
             Some(queue) => match self.lease_ends.of(queue) {
@@ -34,19 +34,19 @@ impl LockManager {
         self.tell_end(now, key, owner.as_bytes(), fence, by);
     }
 
-    /// The same where it is certain that the lease had ended.
+    /// As `hold_removed`, if the lease has certainly ended.
     pub fn hold_expired(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence) {
         self.tell_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
     }
 
-    /// A lock with several holders came to be under the key.
+    /// The key has got a lock with several holders.
     pub fn several_hold(&mut self, key: KeyRef<'_>, ends: SeveralEnds) {
-        // Somebody may write: so may the timer.
+        // A write is allowed here: the timer may write too.
         self.shared_leases.resume();
         self.shared_leases.watch(key, ends.fence, ends.first);
     }
 
-    /// The primary has decided about the key, which the caller has open: as its lock is now, so it is meant to be.
+    /// A decision of the primary was applied to the key, which the caller has open: its lock is as it should be.
     pub fn applied(&mut self, key: KeyRef<'_>, ends: Option<SeveralEnds>) {
         self.shared_leases.forget(key);
         if let Some(ends) = ends {
@@ -54,7 +54,7 @@ impl LockManager {
         }
     }
 
-    /// Whether a lock is known to have several holders.
+    /// True if a lock is known to have several holders.
     #[inline]
     pub fn knows_several_holders(&self) -> bool {
         !self.shared_leases.is_empty()
@@ -68,7 +68,7 @@ impl LockManager {
         }
     }
 
-    /// Every key of the database is gone, or of all.
+    /// Every key of the database, or of all databases, is gone.
     pub fn db_flushed(&mut self, db: Option<i32>) {
         self.shared_leases.forget_db(db);
         self.db_changed(db);
@@ -81,7 +81,7 @@ impl LockManager {
         self.db_changed(Some(other));
     }
 
-    /// Every key of the database, or of all, may have changed.
+    /// Every key of the database, or of all databases, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
         self.bindings.unbind_db(db);
         self.queues.holders_of_db_may_differ(db);
@@ -100,9 +100,9 @@ mod tests {
 
     const MUTEX: Claim = Claim::Mutex;
 
-    /// The key k of database 0 is flushed away; whether those who wait for it have their turn then.
+    /// Rows: the database that is flushed, and whether b, which waits for the key k of database 0, is granted it.
     #[test]
-    fn what_happens_to_a_database_concerns_those_who_wait_there() {
+    fn a_flush_serves_the_waiters_of_its_database_only() {
         for (db, is_granted) in [(None, true), (Some(0), true), (Some(1), false)] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::from_ms(3_000).unwrap());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_removed_is_bound_to_nothing_and_is_handed_over() {
+    fn a_removed_key_loses_its_binding_and_is_handed_over() {
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::from_ms(3_000).unwrap());
         assert_eq!(fixture.manager.bindings().client_of(key().as_ref(), b"a"), Some(ClientId(7)));
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(fixture.next_timer(), None, "nothing is to be renewed");
     }
 
-    /// Readers a and b of the key k; a's lease is over after 100 ms.
+    /// The key k has the readers a and b; the lease of a ends after 100 ms.
     fn two_readers() -> Fixture {
         let mut fixture = Fixture::default();
         for (name, lease_ms) in [("a", 100), ("b", 900)] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_in_swapped_databases_have_their_turn() {
+    fn waiters_in_swapped_databases_are_served() {
         for (one, other) in [(0, 1), (1, 0)] {
             let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
             fixture.server.keyspace.delete(&key());
@@ -170,9 +170,9 @@ mod tests {
         }
     }
 
-    /// A replica has what the primary decided, and what clients did to it there is in that already.
+    /// The decision of the primary includes all that clients did to the key there before.
     #[test]
-    fn what_the_primary_decided_takes_the_place_of_what_was_known() {
+    fn a_decision_of_the_primary_replaces_the_known_deadline() {
         let k = key();
         let mut fixture = two_readers();
         let at = |ms| Deadline::At(Timestamp::from_ms(ms));

@@ -1,5 +1,5 @@
-//! Tests that no turn is long, however many requests, keys and owners there are: each turn is counted in steps (keys
-//! opened, requests and owners looked up), so an unbounded one fails by a number and not by a clock.
+//! Tests that no turn is long, however many requests, keys and owners there are. Each turn is counted in steps (keys
+//! opened, requests and owners looked up), so an unbounded turn fails by a number and not by a clock.
 
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::fixture::{key, owner, Fixture};
@@ -14,10 +14,11 @@ const MUTEX: Claim = Claim::Mutex;
 /// Units of work in a turn.
 const UNITS: u32 = 32;
 
-/// Steps of one unit of work with one key: more than any has, and far less than a loop over all requests.
+/// The most steps of one unit of work with one key: more than any unit has, and far fewer than a loop over all
+/// requests.
 const STEPS_A_UNIT: usize = 40;
 
-/// What a turn may cost: its units, and one more of each kind of work with a request for `keys` keys.
+/// The most steps of a turn: its units, and one more of each kind of work with a request for `keys` keys.
 fn most(keys: usize) -> usize {
     UNITS as usize * STEPS_A_UNIT + 16 * keys
 }
@@ -26,14 +27,14 @@ fn steps(fixture: &Fixture) -> usize {
     fixture.server.keyspace.opened + fixture.manager.queues().looked_up()
 }
 
-/// What this costs, in steps.
+/// The steps of `work`, and its result.
 fn cost<R>(fixture: &mut Fixture, work: impl FnOnce(&mut Fixture) -> R) -> (usize, R) {
     let before = steps(fixture);
     let result = work(fixture);
     (steps(fixture) - before, result)
 }
 
-/// Plays all turns. How many there were, and the steps of the longest.
+/// Runs all turns that are due. Returns their number, and the steps of the longest.
 fn drain(fixture: &mut Fixture) -> (usize, usize) {
     let (mut turns, mut longest) = (0, 0);
     while fixture.manager.has_due() {
@@ -42,7 +43,7 @@ fn drain(fixture: &mut Fixture) -> (usize, usize) {
             fixture.drain();
         });
         (turns, longest) = (turns + 1, longest.max(steps));
-        assert!(turns < 10_000, "it comes to no end");
+        assert!(turns < 10_000, "the drain does not end");
     }
     (turns, longest)
 }
@@ -51,14 +52,14 @@ fn names(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| format!("k{number}").into_bytes()).collect()
 }
 
-/// An owner `h` holds so many keys, and so many others wait for all of them.
+/// The owner `h` holds `keys` keys, and `requests` other owners wait for all of them.
 fn requests_for_several_keys(keys: usize, requests: usize) -> (Fixture, Vec<Vec<u8>>, Vec<RequestId>) {
     let (mut fixture, names) = (Fixture::default(), names(keys));
     let all: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
     fixture.acquire_all("h", &all, MUTEX, None, Lease::Persist);
     let queue = |number| match fixture.acquire_all(&format!("o{number}"), &all, MUTEX, None, Lease::Persist) {
         Acquired::Queued(id) => id,
-        other => panic!("it does not wait: {other:?}"),
+        other => panic!("it is not queued: {other:?}"),
     };
     let ids = (0..requests).map(queue).collect();
     fixture.server.turns = Turns::Of(UNITS);
@@ -78,7 +79,7 @@ fn thousands_of_requests_of_one_owner_are_granted_over_turns() {
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("a", Portion::Reentrant(Count::Step(1))));
     assert!(released == Ok(Released::Gone) && steps <= most(1), "the release: {steps} steps");
     let (turns, longest) = drain(&mut fixture);
-    // The walk over the owner's requests looks at each of them once, and so does the one after it.
+    // Two walks, each over all requests of the owner.
     assert!(longest <= most(1) + 2 * REQUESTS, "{longest} steps in a turn");
     assert!(turns >= REQUESTS / UNITS as usize && fixture.manager.queues().is_empty(), "{turns} turns");
 }
@@ -90,7 +91,7 @@ fn ask(fixture: &mut Fixture, name: &str, wait: Option<Wait>) -> Acquired {
     fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap()
 }
 
-/// Ten thousand waiters, of which each `ordinary`th has no COALESCE.
+/// Ten thousand waiters; each `ordinary`th is without COALESCE.
 fn ten_thousand_waiters(ordinary: usize) -> Fixture {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     for number in 1..=10_000 {
@@ -103,7 +104,7 @@ fn ten_thousand_waiters(ordinary: usize) -> Fixture {
 }
 
 #[test]
-fn ten_thousand_waiters_with_coalesce_are_told_over_turns_and_hold_up_nobody() {
+fn ten_thousand_waiters_with_coalesce_are_answered_over_turns_and_delay_no_other_key() {
     let mut fixture = ten_thousand_waiters(5_000);
     let elsewhere = Key::new(0, b"elsewhere");
     fixture.acquire_all("a", &[&elsewhere.name], MUTEX, None, Lease::Persist);
@@ -115,12 +116,12 @@ fn ten_thousand_waiters_with_coalesce_are_told_over_turns_and_hold_up_nobody() {
         assert_eq!(fixture.holders(), next, "the first without COALESCE is granted in that step");
     }
     assert_eq!(fixture.release("o10000", Portion::Mutex), Ok(Released::Gone));
-    assert_eq!(fixture.manager.queues().waiters(), 1, "that of elsewhere");
+    assert_eq!(fixture.manager.queues().waiters(), 1, "the waiter for the other key");
     assert!(matches!(ask(&mut fixture, "newcomer", None), Acquired::Granted(_)), "a newcomer finds the lock free");
     fixture.server.keyspace.delete(&elsewhere);
     fixture.manager.key_touched(elsewhere.as_ref());
     fixture.drain();
-    assert!(fixture.manager.has_due(), "thousands are still to be told");
+    assert!(fixture.manager.has_due(), "thousands are still to be answered");
     let holder = fixture.stored_under(&elsewhere).map(|(lock, _)| lock.is_held_by(b"b"));
     assert_eq!(holder, Some(true), "a hand-off elsewhere is in the next turn");
     let (turns, longest) = drain(&mut fixture);
@@ -130,7 +131,7 @@ fn ten_thousand_waiters_with_coalesce_are_told_over_turns_and_hold_up_nobody() {
 }
 
 #[test]
-fn a_waiter_with_coalesce_is_found_behind_thousands_without() {
+fn a_release_finds_a_waiter_with_coalesce_behind_thousands_without() {
     let mut fixture = ten_thousand_waiters(1);
     let wait = Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: true };
     fixture.manager.limits.max_waiters += 1;
@@ -141,7 +142,7 @@ fn a_waiter_with_coalesce_is_found_behind_thousands_without() {
 }
 
 #[test]
-fn requests_for_a_hundred_keys_hold_up_no_release() {
+fn requests_for_a_hundred_keys_delay_no_release() {
     const KEYS: usize = 100;
     let (mut fixture, names, _) = requests_for_several_keys(KEYS, 50);
     for name in &names {
@@ -201,7 +202,7 @@ fn a_flush_of_thousands_of_waited_for_keys_is_spread_over_turns() {
 }
 
 #[test]
-fn a_change_of_the_keys_deadline_asks_no_waiter() {
+fn a_change_of_the_keys_deadline_visits_no_waiter() {
     let permits = |count| Claim::Permits { limit: 1, count: Count::Step(count) };
     let mut fixture = Fixture::of(&[("h", permits(1))]);
     for number in 0..2_000 {
@@ -213,7 +214,7 @@ fn a_change_of_the_keys_deadline_asks_no_waiter() {
         let (turns, longest) = drain(&mut fixture);
         assert!(turns == 1 && longest <= STEPS_A_UNIT, "{longest} steps, {turns} turns");
     }
-    // What comes to the key in its place is one answer for all, and each is told in a turn of its own.
+    // A value of another type is one decision for all waiters; the replies are spread over the next turns.
     fixture.server.keyspace.put(&key(), Stored::Foreign);
     fixture.manager.key_touched(key().as_ref());
     let (_, longest) = drain(&mut fixture);
@@ -237,7 +238,7 @@ fn a_hand_off_elsewhere_comes_in_the_next_turn_while_thousands_end() {
     fixture.server.keyspace.delete(&elsewhere);
     fixture.manager.key_touched(elsewhere.as_ref());
     fixture.drain();
-    assert!(fixture.manager.queues().waiters() > 1_000, "thousands are still to be told");
+    assert!(fixture.manager.queues().waiters() > 1_000, "thousands are still to be answered");
     let holder = fixture.stored_under(&elsewhere).map(|(lock, _)| lock.is_held_by(b"b"));
     assert_eq!(holder, Some(true));
 }

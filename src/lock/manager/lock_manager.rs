@@ -121,7 +121,7 @@ pub enum LockError {
     Key(KeyError),
     /// Waiting would never end: the cycle of owners and keys in the wait-for graph.
     Deadlock(Vec<Edge>),
-    /// As many requests wait as may.
+    /// The server or a key has the maximum of waiters.
     MaxWaiters(WaiterLimit),
     /// The server has just started or become the primary: locks may have been lost while their holders still work.
     Grace,

@@ -1,8 +1,8 @@
-//! What the rules tell whoever observes them: events, log entries and log lines are made of it. Data, no callbacks: the
-//! rules put it down, and the shell takes it when the turn is over.
+//! Records of what has happened: the shell makes events, log entries and log lines of them. Data, no callbacks: the
+//! lock manager records them, and the shell takes them when the turn is over.
 //!
-//! What is rare is always put down. What every request brings is put down only where [`Observe`] asks for it; the short
-//! road (`alone`) puts nothing down, so nobody may take it then.
+//! Rare occurrences are always recorded. Occurrences of ordinary requests are recorded only if [`Observe`] asks for
+//! them; the fast path (`alone`) records nothing, so it must not be taken then.
 
 use crate::key::{ClientId, Key, RequestId};
 use crate::queue::edge::Edge;
@@ -12,20 +12,20 @@ use crate::value::fence::Fence;
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
 
-/// What is observed beyond the rare.
+/// What is recorded beyond the rare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observe {
     /// Every grant, renewal and end.
     pub changes: bool,
-    /// Ends of holds that lasted so many milliseconds, or longer.
+    /// Ends of holds that lasted this many milliseconds or longer.
     pub holds_ms: Option<u64>,
-    /// Grants to those who waited for so many milliseconds, or longer.
+    /// Grants to requests that waited this many milliseconds or longer.
     pub waits_ms: Option<u64>,
 }
 
 impl Observe {
-    /// Whether every request that meets nobody brings something that is observed: it takes the long road then. Of
-    /// holds only those that are long do, which the short road leaves to the long one.
+    /// True if every uncontended request has to be recorded: it takes the slow path then. For long holds alone this is
+    /// false: the fast path leaves each of them to the slow path.
     pub fn needs_long_road(&self) -> bool {
         self.changes
     }
@@ -34,93 +34,93 @@ impl Observe {
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Occurrence {
-    /// An owner was granted a key: anew, more of it, or what it held with another deadline. Of a request for several
-    /// keys there is one for each.
+    /// An owner was granted a key: anew, more of it, or what it held with another deadline. A request for several keys
+    /// brings one record for each.
     Granted {
-        /// Which.
+        /// The key.
         key: Key,
-        /// To whom.
+        /// The new holder.
         owner: Owner,
         /// What it asked for.
         claim: Claim,
-        /// What it holds; as many holds before as after: the same request was sent again.
+        /// What it holds. As many holds before as after: the same request was sent again.
         grant: Grant,
-        /// What that has changed.
+        /// What the grant has changed.
         change: GrantChange,
-        /// By a hand-off, and how long it had waited for that; `None`: at once.
+        /// `None`: granted at once. Otherwise granted by a hand-off, and how long the request had waited.
         waited: Option<Waited>,
-        /// How many others wait for the key.
+        /// The number of other requests that wait for the key.
         waiters: usize,
     },
     /// A lease started again.
     Renewed {
-        /// Of which key.
+        /// The key.
         key: Key,
-        /// Whose.
+        /// The holder.
         owner: Owner,
-        /// By whom.
+        /// The cause.
         by: RenewedBy,
     },
-    /// An owner has given back some of its holds or permits, and keeps the others.
+    /// An owner has given back some of its holds or permits, and keeps the rest.
     Fewer {
-        /// Of which key.
+        /// The key.
         key: Key,
-        /// Whose.
+        /// The holder.
         owner: Owner,
     },
-    /// An owner holds a key no more.
+    /// An owner no longer holds a key.
     Ended {
-        /// Which.
+        /// The key.
         key: Key,
-        /// Who; of a key with several holders that was removed the one of the latest grant.
+        /// The owner. For a removed key with several holders: the one with the latest grant.
         owner: Owner,
-        /// How.
+        /// The cause.
         by: EndedBy,
-        /// Of the grant by which it held the key.
+        /// The fence of the grant by which it held the key.
         fence: Fence,
         /// Milliseconds since that grant, by the wall clock.
         held_ms: u64,
-        /// How many wait for the key.
-        waiters: usize,
-        /// The connection that it was bound to.
-        session: Option<ClientId>,
-    },
-    /// The server has evicted a key.
-    Evicted {
-        /// Which.
-        key: Key,
-        /// Who held it; of several the one of the latest grant.
-        owner: Owner,
-        /// Milliseconds since that grant.
-        held_ms: u64,
-        /// How many wait for the key.
+        /// The number of requests that wait for the key.
         waiters: usize,
         /// The connection that the hold was bound to.
         session: Option<ClientId>,
     },
-    /// A request was refused: its waiting would never have ended.
+    /// The server has evicted a key.
+    Evicted {
+        /// The key.
+        key: Key,
+        /// The holder; of several the one with the latest grant.
+        owner: Owner,
+        /// Milliseconds since that grant.
+        held_ms: u64,
+        /// The number of requests that wait for the key.
+        waiters: usize,
+        /// The connection that the hold was bound to.
+        session: Option<ClientId>,
+    },
+    /// A request was refused: it would have waited for ever.
     DeadlockRefused {
         /// The first of its keys.
         key: Key,
-        /// Whose request.
+        /// The owner of the request.
         owner: Owner,
-        /// Who would have waited for whom, on which key.
+        /// The cycle in the wait-for graph that the request would have closed.
         cycle: Vec<Edge>,
-        /// How many wait for the key.
+        /// The number of requests that wait for the key.
         waiters: usize,
     },
-    /// A request was refused: too many wait already.
+    /// A request was refused: the server or a key has the maximum of waiters.
     MaxWaitersRefused {
         /// The first of its keys.
         key: Key,
-        /// Whose request.
+        /// The owner of the request.
         owner: Owner,
-        /// On the server, or for one of its keys.
+        /// Whether the limit of the server or of a key was reached.
         limit: WaiterLimit,
     },
-    /// From now on nobody new is granted anything.
+    /// A grace began: no new owner is granted a lock.
     GraceBegan {
-        /// For so many milliseconds.
+        /// Its length in milliseconds.
         ms: u64,
     },
     /// The grace is over.
@@ -132,55 +132,55 @@ pub enum Occurrence {
 pub enum GrantChange {
     /// Holders, holds or deadlines.
     Anything,
-    /// None of them: the request was sent again, and its lease ends no later.
+    /// Nothing: the request was sent again, and its lease ends no later.
     Nothing,
 }
 
-/// Of a grant by a hand-off.
+/// The wait before a grant by a hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
-    /// The request that waited; the same for all of its keys.
+    /// The request that waited; the same for all keys.
     pub request: RequestId,
     /// Milliseconds from its queueing to the grant.
     pub ms: u64,
 }
 
-/// How a hold came to its end.
+/// How a hold ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
-    /// Its owner gave it back.
+    /// Its owner released it.
     Released,
     /// The connection that it was bound to has ended.
     Disconnected,
-    /// Its lease has ended: the rules have taken it out.
+    /// Its lease has ended: the lock manager took the hold out.
     LeaseEnd,
-    /// Its lease has ended, and with it the key: the server has removed that.
+    /// Its lease has ended, and with it the key, which the server removed.
     Expired,
     /// LOCK.BREAK.
     Broken,
-    /// Nobody received the grant.
+    /// The grant was not received.
     Undelivered,
     /// The key was deleted, evicted, overwritten or renamed.
     Removed,
 }
 
-/// Who renewed a lease.
+/// The cause of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewedBy {
-    /// Its owner.
+    /// A command of its owner.
     Request,
-    /// The server, because the connection of its session lives.
+    /// The server, because the connection of the session lives.
     Session,
 }
 
-/// At most so many are put down between two takes.
+/// The most records between two takes.
 const MOST: usize = 10_000;
 
-/// Of ends that nobody asked for, as those of thousands of leases at once, the first so many: nobody reads more, and
-/// `statistics` counts all of them.
+/// The most records, between two takes, of ends that happened unasked, for example thousands of leases that end at
+/// once. `statistics` counts all of them.
 const MOST_UNASKED: usize = 1_000;
 
-/// What was put down and not taken yet.
+/// The records that were not taken yet.
 #[derive(Clone, Debug, Default)]
 pub struct Occurrences {
     all: Vec<Occurrence>,
@@ -194,20 +194,20 @@ impl Occurrences {
         }
     }
 
-    /// Whether one more end that nobody asked for is to be put down.
+    /// True if one more end that happened unasked is to be recorded.
     pub(super) fn takes_unasked(&mut self) -> bool {
         let is_taken = self.unasked < MOST_UNASKED;
         self.unasked += 1;
         is_taken
     }
 
-    /// Whether there is nothing to take.
+    /// True if there is nothing to take.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Takes all of them, the oldest first.
+    /// Takes all records, the oldest first.
     pub fn take(&mut self) -> Vec<Occurrence> {
         self.unasked = 0;
         std::mem::take(&mut self.all)
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_taken_is_bounded() {
+    fn records_that_are_not_taken_are_bounded() {
         let mut occurrences = Occurrences::default();
         for _ in 0..MOST + 3 {
             occurrences.note(Occurrence::GraceEnded);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ends_that_nobody_asked_for_the_first_are_taken_in_each_turn() {
+    fn ends_that_happened_unasked_are_recorded_up_to_a_limit_in_each_turn() {
         let mut occurrences = Occurrences::default();
         for _ in 0..2 {
             let taken = (0..MOST_UNASKED + 3).filter(|_| occurrences.takes_unasked()).count();

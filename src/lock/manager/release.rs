@@ -1,13 +1,13 @@
-//! How a hold ends: the one road of release, LOCK.BREAK, taken-back grant and ended connection. What ends by itself is
-//! taken out by `expiry`, with the same steps.
+//! How a hold ends: one path for release, LOCK.BREAK, taken-back grant and ended connection. What ends without a
+//! command is taken out by `expiry`, with the same steps.
 //!
-//! | how it ends                          | what remains                | what replicas are told               |
-//! | ------------------------------------ | --------------------------- | ------------------------------------ |
-//! | fewer holds or permits               | the hold                    | the smaller hold                     |
-//! | one of several holders goes          | the lock                    | the drop                             |
-//! | the last holder goes, somebody waits | the same value, handed over | a shared lock's drop, the next grant |
-//! | the last holder goes, nobody waits   | nothing                     | DEL                                  |
-//! | several go at once, somebody waits   | the key, handed over        | DEL, the next grant                  |
+//! | how it ends                            | what remains                | what replicas get                    |
+//! | -------------------------------------- | --------------------------- | ------------------------------------ |
+//! | fewer holds or permits                 | the hold                    | the smaller hold                     |
+//! | one of several holders goes            | the lock                    | the drop                             |
+//! | the last holder goes, a request waits  | the same value, handed over | a shared lock's drop, the next grant |
+//! | the last holder goes, no request waits | nothing                     | DEL                                  |
+//! | several go at once, a request waits    | the key, handed over        | DEL, the next grant                  |
 
 use super::lock_manager::LockManager;
 use super::occurrence::EndedBy;
@@ -22,31 +22,32 @@ use crate::value::owner::Owner;
 /// How a hold comes to its end, or becomes smaller.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
-    /// Its owner gives it back.
+    /// Its owner releases it.
     Released { owner: &'a [u8], portion: &'a Portion, work: Work },
     /// The connection that it was bound to has ended.
     Disconnected { owner: &'a [u8] },
-    /// Its client has gone before it was told of the grant.
+    /// Its client disconnected before the grant counted as received.
     Undelivered { owner: &'a [u8], claim: &'a Claim, grant: &'a Grant },
-    /// LOCK.BREAK takes it away, with all that its owner has of the lock.
+    /// LOCK.BREAK ends it, with all other holds that its owner has of the lock.
     Broken(Whose<'a>),
 }
 
-/// Whether the owner has done what it took the lock for: of a mutex the requests with COALESCE are answered by that.
+/// Whether the owner has done the work that it took the lock for: if so, its release of a mutex answers the requests
+/// with COALESCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// It has.
+    /// The work is done.
     Done,
-    /// It has not: LOCK.RELEASE … FAILED.
+    /// The work is not done: LOCK.RELEASE … FAILED.
     Failed,
 }
 
-/// Whose holds LOCK.BREAK ends.
+/// The owners that LOCK.BREAK takes the lock from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose<'a> {
-    /// Those of this owner.
+    /// This owner.
     Owner(&'a [u8]),
-    /// Everybody's.
+    /// All holders.
     Everybody,
 }
 
@@ -81,7 +82,7 @@ impl<'a> End<'a> {
 }
 
 impl LockManager {
-    /// Gives back what `portion` names.
+    /// Releases what `portion` names.
     pub fn release<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -92,7 +93,7 @@ impl LockManager {
         self.end_hold(host, key, End::Released { owner, portion, work: Work::Done })
     }
 
-    /// Gives a mutex back of which the work was not done: the waiters stay, with COALESCE or not.
+    /// Releases a mutex without its work being done: all waiters stay, with or without COALESCE.
     pub fn release_failed<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -102,7 +103,7 @@ impl LockManager {
         self.end_hold(host, key, End::Released { owner, portion: &Portion::Mutex, work: Work::Failed })
     }
 
-    /// Gives several mutexes back, as far as the owner holds them; how many it held.
+    /// Releases the mutexes that the owner holds. Returns how many it held.
     pub fn release_several<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -110,7 +111,7 @@ impl LockManager {
         names: &[&[u8]],
         owner: &[u8],
     ) -> Result<usize, KeyError> {
-        // None is released where one of several is no mutex.
+        // Nothing is released if one of several keys is no mutex.
         if names.len() > 1 {
             self.check_family(host, db, names, Family::Mutex)?;
         }
@@ -122,7 +123,7 @@ impl LockManager {
         Ok(count)
     }
 
-    /// Takes a lock from its holders, or from one of them, whatever its family. How many owners lost all their holds.
+    /// Takes a lock of any family from all holders or from one. Returns how many owners lost all their holds.
     pub fn break_holds<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -146,7 +147,7 @@ impl LockManager {
         }
     }
 
-    /// Refuses keys that hold something else than a lock of this family, before anything is changed.
+    /// Refuses keys that hold anything but a lock of this family, before anything is changed.
     fn check_family<K: Keys, C>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -169,14 +170,14 @@ impl LockManager {
         })
     }
 
-    /// The one road of every end: takes the hold out, tells replicas, and hands the key over to those who wait for it.
+    /// The one path of every end: takes the hold out, replicates that, and hands the key over to its waiters.
     pub(super) fn end_hold<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
         key: KeyRef<'_>,
         end: End<'_>,
     ) -> Result<Released, KeyError> {
-        // Asked before the key is open: the server answers by running a command.
+        // Read before the key is open: the server answers by running a command.
         let waited_for = self.queue_and_gate(host, key);
         let is_handed_over = matches!(waited_for, Some((_, Gate::Open)));
         let mut entry = host.keys.open(key);
@@ -220,7 +221,7 @@ impl LockManager {
                     self.note_end(host.now, key, owner.as_bytes(), fence, end.by());
                 }
                 if let (End::Released { portion: Portion::Mutex, work: Work::Done, .. }, Some(fence)) = (end, fence) {
-                    // Before the queue is served: what the release answers is granted nothing.
+                    // Before the queue is served: a request that the release answers must not be granted the lock.
                     let queue = waited_for.map(|(queue, _)| queue).or_else(|| self.queues.id_of(key));
                     queue.into_iter().for_each(|queue| self.queues.end_coalescing(queue, fence));
                 }
@@ -230,12 +231,13 @@ impl LockManager {
                 if !self.shared_leases.is_empty() && is_vacant(&mut entry) {
                     self.shared_leases.forget(key);
                 }
-                // In a mutex the next hold replaces this one, in one effect; the last holder's end is the key's.
+                // In a mutex the next hold replaces this one, in one effect. The end of the last holder is the end of
+                // the key.
                 match whose {
                     Whose::Owner(owner) if is_shared && (is_handed_over || !is_vacant(&mut entry)) => {
                         update(&mut entry, Effect::Drop(owner));
                     }
-                    // One effect for all, however many they were.
+                    // One effect for all holders, however many there were.
                     Whose::Everybody if is_shared => entry.remove(),
                     _ => {}
                 }
@@ -257,7 +259,7 @@ impl LockManager {
                 drop(entry);
             }
         }
-        // The first of them now, the others in the next turns.
+        // Reply to the first of the answered requests now, to the others in the next turns.
         while self.end_next_done(&mut host.clients) && !host.now.is_turn_over() {}
         Ok(released)
     }
@@ -271,12 +273,12 @@ impl LockManager {
     }
 }
 
-/// All who hold the lock, with the fences of their grants.
+/// All holders of the lock, with the fences of their grants.
 fn owners_and_fences(lock: &Lock) -> Vec<(Owner, Fence)> {
     lock.stored_holds().iter().map(|hold| (hold.owner.clone(), hold.fence)).collect()
 }
 
-/// Tells of a change, with the key's new deadline: that of the last of several holders.
+/// Replicates a change, with the key's new deadline: that of the last of several holders.
 pub(super) fn update<E: Entry>(entry: &mut E, effect: Effect<'_>) {
     let Content::Lock(lock) = entry.content() else { return };
     let last = lock.last_deadline();
@@ -287,7 +289,7 @@ pub(super) fn is_vacant<E: Entry>(entry: &mut E) -> bool {
     matches!(entry.content(), Content::Lock(lock) if lock.is_vacant())
 }
 
-/// A lock exists only while somebody holds it.
+/// A lock exists only while an owner holds it.
 pub(super) fn remove_if_vacant<E: Entry>(entry: &mut E) {
     if is_vacant(entry) {
         entry.remove();

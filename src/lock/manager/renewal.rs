@@ -16,11 +16,11 @@ pub struct RenewRequest<'a> {
     pub db: i32,
     /// Distinct; more than one only for mutexes.
     pub names: &'a [&'a [u8]],
-    /// Whose leases.
+    /// The owner of the leases.
     pub owner: &'a [u8],
-    /// Of which locks.
+    /// The family of the locks.
     pub family: Family,
-    /// `None`: of the length last given.
+    /// `None`: the length last given.
     pub lease: Option<Lease>,
 }
 
@@ -34,7 +34,7 @@ pub enum Renewed {
 }
 
 impl LockManager {
-    /// Starts a lease again on all of the keys, or on none.
+    /// Starts the owner's lease again on all of the keys, or on none.
     pub fn renew<K: Keys, C>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -77,7 +77,7 @@ impl LockManager {
         Ok(Renewed::All)
     }
 
-    /// Starts the owner's lease on an open key again, with `lease` or the length that it had.
+    /// Starts the owner's lease on an open key again, with `lease` or its present length.
     pub(super) fn renew_open<E: Entry>(
         &mut self,
         now: &Now,
@@ -102,14 +102,14 @@ impl LockManager {
         Renewed::All
     }
 
-    /// A hold that is bound to a connection is renewed when a third of its lease is over.
+    /// Schedules the renewal of a bound hold for when a third of its lease is over.
     pub(super) fn renew_after_a_third(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], lease: Lease) {
         if let Some(id) = self.bindings.binding_of(key, owner) {
             self.renew_at(id, third_of(now, lease));
         }
     }
 
-    /// When the lease of a binding is to be renewed; `None`: it has no end.
+    /// Schedules the renewal of a binding; `None`: its lease has no end.
     pub(super) fn renew_at(&mut self, id: BindingId, due: Option<Instant>) {
         self.bindings.renew_at(id, due);
         if let Some(due) = due {
@@ -139,7 +139,7 @@ impl LockManager {
     }
 }
 
-/// When a third of a lease is over that begins now.
+/// When a third of a lease that begins now is over.
 pub(super) fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
     lease.third_ms().map(|third_ms| now.instant().plus_ms(third_ms))
 }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_starts_again_for_who_holds_and_nobody_else() {
+    fn a_lease_starts_again_for_its_holder_only() {
         let wrong_family = |family| Err(KeyError::Invalid(InvalidClaim::WrongFamily(family)));
         let mut fixture = Fixture::default();
         fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!((ends(&fixture), fixture.effects()), ([Some(1_400), None], vec![Told::Renew(owner("a"))]));
         assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Mutex, Some(50)), Ok(Renewed::All));
         assert_eq!(ends(&fixture), [Some(1_150), None]);
-        // A free key that is waited for has the family of those who wait.
+        // A free key keeps the family of its waiters.
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.server.keyspace.delete(&key());
         assert_eq!(renew(&mut fixture, "a", &[b"k"], Family::Semaphore, None), wrong_family(Family::Mutex));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_lease_is_watched_by_those_who_wait() {
+    fn a_waiter_is_granted_the_key_when_a_shortened_lease_ends() {
         for names in [&[b"k".as_slice()][..], &[b"k", b"l"]] {
             let mut fixture = Fixture::default();
             fixture.acquire_all("a", names, MUTEX, None, Lease::Persist);
@@ -227,7 +227,7 @@ mod tests {
             fixture.tick();
             fixture.drain();
             assert_eq!(fixture.holders(), "b");
-            assert_eq!(fixture.next_timer(), None, "nobody waits any more");
+            assert_eq!(fixture.next_timer(), None, "no request waits");
         }
     }
 
@@ -241,8 +241,8 @@ mod tests {
             fixture.server.keyspace.now_ms = 1_100;
             fixture.tick();
             assert_eq!(ends(&fixture), [Some(1_400), None]);
-            assert_eq!(fixture.next_timer(), Some(1_200), "it is bound still");
-            // Another length, given by the client.
+            assert_eq!(fixture.next_timer(), Some(1_200), "it is still bound");
+            // The client sets another length.
             assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(900)), Ok(Renewed::All));
             assert_eq!(fixture.next_timer(), Some(1_400));
             assert_eq!(renew(&mut fixture, "a", &[b"k"], claim.family(), Some(-1)), Ok(Renewed::All));

@@ -1,37 +1,37 @@
-//! How long waits and holds lasted that ended in this turn, of holds those with waiters behind them and some others:
-//! the shell takes the numbers and makes percentiles of them.
+//! How long waits and holds lasted that ended in this turn: holds with waiters behind them, and a few other holds.
+//! The shell takes the numbers and makes percentiles of them.
 
-/// At most so many of either are put down between two takes.
+/// The most samples of each kind between two takes.
 const MOST: usize = 10_000;
 
-/// What was put down and not taken yet, in milliseconds.
+/// The samples that were not taken yet, in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     waits_ms: Vec<u64>,
     holds_ms: Vec<u64>,
-    /// The next hold that ends is to be measured, whether anybody waits behind it or not.
+    /// Measure the next hold that ends, even if no request waits for its key.
     pub wants_hold: bool,
 }
 
 impl Samples {
-    /// A request was granted after it had waited for so long.
+    /// A request was granted after a wait of `ms`.
     pub(super) fn waited(&mut self, ms: u64) {
         push(&mut self.waits_ms, ms);
     }
 
-    /// A hold ended that had lasted for so long.
+    /// A hold ended after `ms`.
     pub(super) fn held(&mut self, ms: u64) {
         self.wants_hold = false;
         push(&mut self.holds_ms, ms);
     }
 
-    /// Whether there is nothing to take.
+    /// True if there is nothing to take.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.waits_ms.is_empty() && self.holds_ms.is_empty()
     }
 
-    /// Takes all: of waits, and of holds. The memory stays.
+    /// Takes all samples: waits, then holds. The memory is kept.
     pub fn take(&mut self, waited: impl FnMut(u64), held: impl FnMut(u64)) {
         self.waits_ms.drain(..).for_each(waited);
         self.holds_ms.drain(..).for_each(held);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_taken_is_bounded() {
+    fn samples_that_are_not_taken_are_bounded() {
         let mut samples = Samples::default();
         for ms in 0..MOST as u64 + 3 {
             samples.waited(ms);

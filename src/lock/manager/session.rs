@@ -1,5 +1,5 @@
-//! Sessions: holds that are bound to a connection. The server renews them while the connection lives, and takes them
-//! from their owners when it ends.
+//! Sessions: holds that are bound to a connection. The server renews them while the connection lives, and ends them
+//! with the connection.
 
 use super::lock_manager::LockManager;
 use super::occurrence::RenewedBy;
@@ -14,7 +14,7 @@ use crate::value::claim::LockRequest;
 use crate::value::fence::Fence;
 use crate::value::time::Now;
 
-/// Milliseconds after which a renewal is tried again of a key whose slot is moving.
+/// Milliseconds until the next try to renew a hold of a key in a slot that is moving.
 const ELSEWHERE_RETRY_MS: u64 = 1_000;
 
 impl Sessions for LockManager {
@@ -24,7 +24,7 @@ impl Sessions for LockManager {
 }
 
 impl LockManager {
-    /// A connection has ended. Nothing is written: [`LockManager::drain`] takes its holds from it.
+    /// A connection has ended. Nothing is written: [`LockManager::drain`] ends its holds.
     pub fn end_session(&mut self, client: ClientId) {
         let bound = self.bound_to(client);
         if !bound.is_empty() {
@@ -32,27 +32,27 @@ impl LockManager {
         }
     }
 
-    /// Whether the connection that this hold is bound to has ended, or its client went before it was told of the grant.
-    /// Such a hold counts as ended for every command, though the drain has still to write that.
+    /// True if the connection that this hold is bound to has ended, or its client disconnected before the grant counted
+    /// as received. Every command treats such a hold as ended, though the drain has still to write that.
     pub fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let client = || self.bindings.client_of(key, owner);
         self.deliveries.is_lost(key, owner)
             || !self.ended.is_empty() && client().is_some_and(|client| self.ended.contains_key(&client))
     }
 
-    /// The holders of keys, without those whose connections have ended.
+    /// The holders of keys, without holds that have ended with their connections.
     pub(super) fn holders<'a, K: Keys>(&'a self, keys: &'a mut K, now: &Now) -> Holders<'a, K> {
         Holders::new(keys, self, now.timestamp())
     }
 
-    /// What is bound to a connection, the oldest last: to be taken from the end.
+    /// The bindings of a connection, the oldest last: they are taken from the end.
     fn bound_to(&self, client: ClientId) -> Vec<BindingId> {
         let mut bound = Vec::from_iter(self.bindings.of_client(client));
         bound.sort_unstable_by(|one, other| other.cmp(one));
         bound
     }
 
-    /// Binds the hold that was just granted to the connection, and to no other that it was bound to.
+    /// Binds the hold that was just granted to the connection, and to no other connection.
     pub(super) fn bind(
         &mut self,
         now: &Now,
@@ -68,12 +68,12 @@ impl LockManager {
         }
     }
 
-    /// The hold is bound to nothing any more.
+    /// The hold is no longer bound to a connection.
     pub(super) fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         self.bindings.unbind(key, owner);
     }
 
-    /// A binding whose lease is to be renewed now. None is while the server refuses writes.
+    /// A binding with a lease that is to be renewed now. `None` while the server refuses writes.
     pub(super) fn next_renewal(&mut self, now: &Now) -> Option<BindingId> {
         if self.renewals_put_off.is_some_and(|until| until > now.instant()) {
             return None;
@@ -90,7 +90,7 @@ impl LockManager {
         None
     }
 
-    /// A third of the lease is over and the connection lives.
+    /// Renews the lease of a binding if its connection lives.
     pub(super) fn renew_session<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: BindingId) {
         let Some(binding) = self.bindings.get(id).cloned() else { return };
         if self.ended.contains_key(&binding.client) {
@@ -99,7 +99,7 @@ impl LockManager {
         let (key, now) = (binding.key(), host.now.instant());
         match host.keys.gate(key) {
             Gate::Open => {}
-            // It is so for every key: thousands need not ask one after another.
+            // The gate is closed for every key: thousands of bindings need not try one after another.
             Gate::Closed => {
                 self.renew_at(id, Some(now));
                 self.renewals_put_off = Some(now.plus_ms(GATE_RETRY_MS));
@@ -115,14 +115,14 @@ impl LockManager {
         }
     }
 
-    /// Takes the next hold from the connections that have ended. `None`: there is none. What a closed gate blocks stays
+    /// Ends the next hold of connections that have ended. `None`: there is none. A hold that a closed gate blocks stays
     /// due.
     pub(super) fn end_next_hold<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         let mut next = self.ended.first_entry()?;
         let client = *next.key();
         let Some(id) = next.get_mut().pop() else {
             next.remove();
-            // What was bound to it when its end was known already.
+            // More may have been bound to the connection after its end was known.
             self.end_session(client);
             return Some(Gate::Open);
         };
@@ -134,7 +134,7 @@ impl LockManager {
         Some(gate)
     }
 
-    /// Takes a hold from a connection that has ended, unless the gate is closed.
+    /// Ends a hold of a connection that has ended, unless the gate is closed.
     fn end_bound_hold<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, binding: &Binding) -> Gate {
         let (key, owner) = (binding.key(), binding.owner.as_bytes());
         let gate = host.keys.gate(key);
@@ -142,7 +142,7 @@ impl LockManager {
             self.unbind(key, owner);
         }
         if gate == Gate::Open {
-            // A key that holds no lock any more has ended the hold itself.
+            // A key that no longer holds a lock has ended the hold itself.
             _ = self.end_hold(host, key, End::Disconnected { owner });
         }
         gate
@@ -162,7 +162,7 @@ mod tests {
 
     const CLIENT: ClientId = ClientId(7);
 
-    /// The key k is held, bound to the client, for 300 ms from 1,000 on.
+    /// The key k is held by a and bound to the client, for 300 ms from 1,000 on.
     fn bound() -> Fixture {
         let mut fixture = Fixture::default();
         fixture.acquire("a", Claim::Mutex, Some(CLIENT), Lease::from_ms(300).unwrap());
@@ -175,17 +175,17 @@ mod tests {
         let mut fixture = bound();
         fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
         fixture.manager.end_session(ClientId(8));
-        assert!(!fixture.manager.has_due(), "nothing is bound to it");
+        assert!(!fixture.manager.has_due(), "no hold is bound to client 8");
         fixture.manager.end_session(CLIENT);
         assert!(fixture.manager.has_due());
         fixture.drain();
         assert_eq!(fixture.holders(), "");
-        assert_eq!(fixture.server.keyspace.primary.len(), 1, "what is not bound stays");
+        assert_eq!(fixture.server.keyspace.primary.len(), 1, "the unbound hold stays");
         assert!(!fixture.manager.has_due() && fixture.manager.bindings().is_empty());
         assert_eq!(fixture.next_timer(), None);
     }
 
-    /// a holds k by a session that has ended; b, which a waits for then, waits for k.
+    /// The session by which a holds k has ended, and b waits for k: a may wait for b.
     #[test]
     fn a_session_that_has_ended_closes_no_deadlock_before_it_is_taken_out() {
         let mut fixture = bound();
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(fixture.holders(), "b");
     }
 
-    /// b waits for k and l, and a comes for l, which is free now.
+    /// The request of b waits for k and l; a asks for l, which is free now.
     #[test]
     fn a_session_that_has_ended_lets_its_owner_pass_no_request_before_it_is_taken_out() {
         for (ends, is_granted) in [(false, true), (true, false)] {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_holds_up_the_renewal_and_the_end() {
+    fn a_closed_gate_delays_the_renewal_and_the_end() {
         let mut fixture = bound();
         fixture.server.keyspace.gate = Gate::Closed;
         fixture.server.keyspace.now_ms = 1_100;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_moves_is_bound_no_more() {
+    fn a_key_that_moves_is_unbound() {
         let mut fixture = bound();
         fixture.server.keyspace.gate = Gate::Elsewhere;
         fixture.manager.end_session(CLIENT);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_no_more_is_not_renewed() {
+    fn a_hold_that_has_ended_is_not_renewed() {
         let mut fixture = bound();
         fixture.server.keyspace.delete(&key());
         fixture.server.keyspace.now_ms = 1_100;
@@ -251,7 +251,7 @@ mod tests {
             fixture.manager.bindings().is_empty()
                 && !fixture.effects().iter().any(|told| matches!(told, Told::Renew(_)))
         );
-        // Nor is that of a connection that has ended.
+        // Nor is the hold of a connection that has ended.
         let mut fixture = bound();
         fixture.manager.end_session(CLIENT);
         fixture.server.keyspace.now_ms = 1_100;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_of_a_binding_that_has_gone_renews_nothing_early_and_the_next_one_in_time() {
+    fn the_timer_of_an_ended_binding_renews_nothing_early_and_the_next_one_is_in_time() {
         let mut fixture = bound();
         fixture.server.keyspace.now_ms = 1_050;
         assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));

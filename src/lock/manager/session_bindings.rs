@@ -1,9 +1,9 @@
-//! Which holds are bound to which connection.
+//! The bindings of holds to connections.
 //!
-//! Bindings are never stored with the lock: a key that is removed, moved or restored has none.
+//! Bindings are never stored with the lock: a key that is removed, moved or restored loses them.
 //!
-//! A lock that is bound and released again and again costs no allocation: its binding lies in a slot that is used
-//! again, with the memory of the name. Slots are linked where they have the connection, the key or the hold in common.
+//! Binding and releasing a lock again and again costs no allocation: the binding uses a vacant slot again, with the
+//! memory for its name. Slots with the same connection, key or hold are linked in chains.
 
 use crate::key::{ClientId, KeyRef};
 use crate::name_map::{HoldHash, NameSecret};
@@ -11,7 +11,7 @@ use crate::value::fence::Fence;
 use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::Instant;
 
-/// Names a binding; never used again. The older one is the smaller.
+/// The id of a binding; never used again. An older binding has a smaller id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BindingId {
     number: u64,
@@ -19,13 +19,13 @@ pub struct BindingId {
 }
 
 impl BindingId {
-    /// Where it lies.
+    /// The slot of the binding.
     pub fn slot(self) -> Slot {
         self.slot
     }
 }
 
-/// Where a binding lies, and after it another.
+/// The index of a slot. After a binding has gone, another may use its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u32);
 
@@ -34,11 +34,11 @@ pub struct Slot(u32);
 pub struct Binding {
     /// The connection.
     pub client: ClientId,
-    /// Who holds.
+    /// The holder.
     pub owner: Owner,
-    /// Of the grant that was bound: a removal of an older lock does not concern it.
+    /// The fence of the grant that was bound: the removal of an older lock leaves the binding.
     pub fence: Fence,
-    /// When its lease is to be renewed; `None`: it has no end.
+    /// When the lease is to be renewed; `None`: it has no end.
     pub renewal: Option<Instant>,
     db: i32,
     name: Vec<u8>,
@@ -51,7 +51,7 @@ impl Binding {
     }
 }
 
-/// A name that is longer leaves no memory behind in its slot.
+/// A vacant slot keeps the memory of a name up to this length.
 const LONGEST_KEPT_NAME: usize = 128;
 
 /// All bindings of one server, found by connection, by key and by hold.
@@ -59,7 +59,8 @@ const LONGEST_KEPT_NAME: usize = 128;
 pub struct Bindings {
     slots: Vec<Content>,
     vacant: Vec<Slot>,
-    /// The first slot of each chain, by the last bits of its hash: no fewer than slots, and a power of two.
+    /// The first slot of each chain, by the last bits of its hash. The length is a power of two, and no less than the
+    /// number of slots.
     first: Vec<[Option<Slot>; CHAINS.len()]>,
     secret: NameSecret,
     last: u64,
@@ -67,7 +68,7 @@ pub struct Bindings {
 
 #[derive(Clone, Debug)]
 enum Content {
-    /// Nothing but memory for a name.
+    /// No binding; only memory for a name.
     Vacant(Vec<u8>),
     Bound(Bound),
 }
@@ -81,8 +82,8 @@ struct Bound {
     next: [Option<Slot>; CHAINS.len()],
 }
 
-/// What bindings have in common that are linked with each other. Others whose hashes end the same are among them: in
-/// the mean less than one.
+/// What the bindings of a chain have in common. A chain also links bindings with other values but the same last bits of
+/// the hash: less than one on average.
 #[derive(Clone, Copy, Debug)]
 enum Chain {
     Client,
@@ -92,25 +93,25 @@ enum Chain {
 
 const CHAINS: [Chain; 3] = [Chain::Client, Chain::Key, Chain::Hold];
 
-/// What is there.
+/// Queries.
 impl Bindings {
-    /// Nothing is bound.
+    /// True if no hold is bound.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.vacant.len() == self.slots.len()
     }
 
-    /// How many holds are bound.
+    /// The number of bound holds.
     pub fn len(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }
 
-    /// A binding that is still there.
+    /// The binding, if it still exists.
     pub fn get(&self, id: BindingId) -> Option<&Binding> {
         self.bound(id.slot).filter(|bound| bound.number == id.number).map(|bound| &bound.binding)
     }
 
-    /// The binding that lies there now.
+    /// The id of the binding that is in the slot now.
     pub fn in_slot(&self, slot: Slot) -> Option<BindingId> {
         self.bound(slot).map(|bound| BindingId { number: bound.number, slot })
     }
@@ -133,12 +134,12 @@ impl Bindings {
         self.find(self.secret.hash_hold(key, owner), key, owner)
     }
 
-    /// Everything that is bound to a connection, in no particular order.
+    /// The bindings of a connection, in no particular order.
     pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = BindingId> + '_ {
         self.chain(Chain::Client, hash_of(client)).map(|(id, _)| id)
     }
 
-    /// The owners of a key whose holds are bound.
+    /// The owners with bound holds of a key, each with its connection.
     pub fn owners_of(&self, key: KeyRef<'_>) -> Vec<(Owner, ClientId)> {
         self.of_key(key).map(|(_, binding)| (binding.owner.clone(), binding.client)).collect()
     }
@@ -173,9 +174,9 @@ impl Bindings {
     }
 }
 
-/// What changes.
+/// Changes.
 impl Bindings {
-    /// Binds the hold to the connection, and to no other that it was bound to.
+    /// Binds the hold to the connection, and to no other connection.
     pub fn bind(
         &mut self,
         client: ClientId,
@@ -201,21 +202,21 @@ impl Bindings {
         BindingId { number: self.last, slot }
     }
 
-    /// The lease of a binding is to be renewed then; `None`: it has no end.
+    /// Sets when the lease of a binding is to be renewed; `None`: it has no end.
     pub fn renew_at(&mut self, id: BindingId, renewal: Option<Instant>) {
         if let Some(bound) = self.bound_mut(id.slot).filter(|bound| bound.number == id.number) {
             bound.binding.renewal = renewal;
         }
     }
 
-    /// The hold is bound to nothing any more.
+    /// The hold is no longer bound to a connection.
     pub fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(id) = self.binding_of(key, owner) {
             self.remove(id.slot);
         }
     }
 
-    /// A lock whose latest fence was `last` is gone from the key: no hold of it is bound any more.
+    /// A lock with the latest fence `last` is gone from the key: its holds are no longer bound.
     pub fn unbind_key(&mut self, key: KeyRef<'_>, last: Fence) {
         if self.is_empty() {
             return;
@@ -225,7 +226,7 @@ impl Bindings {
         old.iter().for_each(|id| self.remove(id.slot));
     }
 
-    /// No hold of the database, or of any, is bound any more.
+    /// The holds of the database, or of all databases, are no longer bound.
     pub fn unbind_db(&mut self, db: Option<i32>) {
         let is_there = |id: &BindingId| self.get(*id).is_some_and(|binding| db.is_none_or(|db| db == binding.db));
         let ids: Vec<_> = self.ids().filter(is_there).collect();
@@ -248,7 +249,7 @@ impl Bindings {
         slot
     }
 
-    /// The slot comes before the others of a chain; the first of those.
+    /// Puts the slot at the head of a chain. Returns the former head.
     fn put_first(&mut self, chain: usize, hash: u64, slot: Slot) -> Option<Slot> {
         let last_bits = self.last_bits(hash);
         let next = self.first[last_bits][chain].replace(slot);
@@ -276,7 +277,7 @@ impl Bindings {
         }
     }
 
-    /// Links those with each other between which a binding was.
+    /// Links the neighbours of a binding that was taken out of a chain.
     fn close_gap(&mut self, chain: usize, hash: u64, before: Option<Slot>, next: Option<Slot>) {
         let last_bits = self.last_bits(hash);
         match before.and_then(|before| self.bound_mut(before)) {
@@ -296,10 +297,10 @@ impl Bindings {
     }
 }
 
-/// The memory of so many slots is kept when nothing is bound any more.
+/// Memory of up to so many slots is kept when no hold is bound any more.
 const MOST_KEPT: usize = 1024;
 
-/// Ids in a row end differently already, but those of one kind of client may not.
+/// Consecutive ids differ in their last bits already, but the ids of one kind of client may not.
 fn hash_of(client: ClientId) -> u64 {
     client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
 }
@@ -344,14 +345,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_key_or_database_that_went() {
+    fn the_bindings_of_a_removed_key_or_flushed_database_end() {
         let mut bindings = Bindings::default();
         for (db, name) in [(0, "k"), (0, "l"), (1, "k"), (2, "k")] {
             bind(&mut bindings, 1, db, name, "a", 2);
         }
         let key = Key::new(0, b"k");
         bindings.unbind_key(key.as_ref(), fence(1));
-        assert_eq!(bindings.ids().count(), 4, "an older lock");
+        assert_eq!(bindings.ids().count(), 4, "an older lock was removed");
         bindings.unbind_key(key.as_ref(), fence(2));
         assert_eq!((bindings.ids().count(), bindings.client_of(key.as_ref(), b"a")), (3, None));
         bindings.unbind_db(Some(1));
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_does_not_name_what_came_to_lie_in_its_slot() {
+    fn an_id_does_not_name_the_next_binding_in_its_slot() {
         let mut bindings = Bindings::default();
         let first = bind(&mut bindings, 1, 0, "k", "a", 1);
         bindings.unbind(Key::new(0, b"k").as_ref(), b"a");
@@ -372,7 +373,7 @@ mod tests {
         assert_eq!(bindings.get(second).map(|binding| (binding.key().name, binding.renewal)), Some((&b"l"[..], None)));
     }
 
-    /// Whatever is bound and unbound in whatever order, each chain has what a plain list has.
+    /// After any sequence of binds and unbinds, each chain has what a plain list has.
     #[test]
     fn each_chain_has_what_a_list_has() {
         let mut bindings = Bindings::default();
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nothing_is_bound_the_memory_of_a_rush_is_given_back() {
+    fn memory_for_thousands_of_bindings_is_freed_when_no_hold_is_bound() {
         let mut bindings = Bindings::default();
         (0..5_000).for_each(|n| _ = bind(&mut bindings, n % 7, 0, &format!("k{n}"), "a", 1));
         bindings.unbind_db(None);

@@ -1,8 +1,8 @@
 //! Locks with several holders: when the first of their leases ends.
 //!
-//! The server ends a key by its time to live. It knows nothing of a holder that ends before its key: one of several, or
-//! all of them, where PERSIST, a long EXPIRE or a RESTORE has given the key a longer life. So each lock with several
-//! holders has a deadline here, whether anybody waits for it or not; one that comes too early finds nothing to do. A
+//! The server ends a key by its time to live. It does not end a holder before the key: one of several holders, or all
+//! of them, if PERSIST, a long EXPIRE or a RESTORE has given the key a longer life. So each lock with several holders
+//! has a deadline here, whether requests wait for it or not. A deadline that comes too early finds nothing to do. A
 //! lock with one holder ends with its key and needs none.
 
 use std::collections::BTreeSet;
@@ -16,18 +16,18 @@ use crate::shrink;
 use crate::value::fence::Fence;
 use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
-/// What is known of the locks with several holders.
+/// The locks with several holders.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedLeases {
-    // The tables of a database stay when they are empty: databases are few, and the next lock would make them anew.
+    // The table of a database stays when it is empty: databases are few, and the next lock would make it anew.
     by_key: IdMap<i32, NameMap<Rc<[u8]>, SharedLease>>,
     count: usize,
     by_time: BTreeSet<(Deadline, i32, Rc<[u8]>)>,
     /// The key that was inspected last in this round.
     inspected: Option<(Deadline, i32, Rc<[u8]>)>,
-    /// The server refused writes: nothing is due before.
+    /// Set when the server refused writes: nothing is due before this time.
     not_before: Option<Instant>,
-    /// Something is due earlier than what [`SharedLeases::take_sooner`] was asked for last.
+    /// True if something is due earlier than at the last call of [`SharedLeases::take_sooner`].
     sooner: bool,
 }
 
@@ -35,30 +35,30 @@ pub(super) struct SharedLeases {
 struct SharedLease {
     /// When the first lease is over, or earlier.
     due: Deadline,
-    /// Of the latest grant that is known here.
+    /// The fence of the latest grant that is known here.
     fence: Fence,
 }
 
 impl SharedLeases {
-    /// No lock has several holders.
+    /// True if no lock has several holders.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether the key is known to have several holders.
+    /// True if the key is known to have several holders.
     #[cfg(test)]
     pub fn contains(&self, key: KeyRef<'_>) -> bool {
         self.get(key).is_some()
     }
 
-    /// The first of several holders ends with this millisecond, or later.
+    /// The first lease of the lock ends with this millisecond, or later.
     pub fn watch(&mut self, key: KeyRef<'_>, fence: Fence, first: Deadline) {
         let due = first.timestamp().map_or(Deadline::Never, |first| Deadline::At(first.plus_ms(1)));
         self.note(key, SharedLease { due, fence });
     }
 
-    /// The lock is to be settled now.
+    /// Makes the lock due now.
     pub fn settle_now(&mut self, key: KeyRef<'_>) {
         let Some(lease) = self.get(key).copied() else { return };
         self.note(key, SharedLease { due: Deadline::At(Timestamp::from_ms(0)), ..lease });
@@ -67,7 +67,7 @@ impl SharedLeases {
 
     fn note(&mut self, key: KeyRef<'_>, new: SharedLease) {
         let names = self.by_key.entry(key.db).or_default();
-        // Most changes of holders come while an earlier end is known.
+        // Most changes of holders come while an earlier deadline is known.
         if let Some(known) = names.get_mut(key.name).filter(|known| known.due <= new.due) {
             known.fence = known.fence.max(new.fence);
             return;
@@ -83,7 +83,7 @@ impl SharedLeases {
         }
     }
 
-    /// The key has one holder or none, or its deadline was dealt with.
+    /// The key has one holder or none, or its deadline was handled.
     pub fn forget(&mut self, key: KeyRef<'_>) {
         let Some(names) = self.by_key.get_mut(&key.db) else { return };
         let Some((name, lease)) = names.remove_entry(key.name) else { return };
@@ -92,14 +92,14 @@ impl SharedLeases {
         self.by_time.remove(&(lease.due, key.db, name));
     }
 
-    /// A lock whose latest fence was `last` is gone from the key. The next lock may be there already.
+    /// A lock with the latest fence `last` is gone from the key. The next lock may be there already.
     pub fn leave(&mut self, key: KeyRef<'_>, last: Fence) {
         if self.get(key).is_some_and(|lease| lease.fence <= last) {
             self.forget(key);
         }
     }
 
-    /// The database is empty, or all are.
+    /// The database, or every database, is empty.
     pub fn forget_db(&mut self, db: Option<i32>) {
         let is_flushed = |other: i32| db.is_none_or(|db| db == other);
         self.by_key.retain(|other, _| !is_flushed(*other));
@@ -119,7 +119,7 @@ impl SharedLeases {
         self.by_time = by_time.map(|(when, db, name)| (when, swapped(db), name)).collect();
     }
 
-    /// When something is due by the wall clock, unless all are put off.
+    /// When something is due by the wall clock, unless everything is put off.
     #[inline]
     pub fn next(&self) -> Option<Timestamp> {
         if self.is_empty() {
@@ -129,19 +129,19 @@ impl SharedLeases {
         first.timestamp().filter(|_| self.not_before.is_none())
     }
 
-    /// Until when all are put off.
+    /// Until when everything is put off.
     #[inline]
     pub fn put_off_until(&self) -> Option<Instant> {
         self.not_before.filter(|_| !self.by_time.is_empty())
     }
 
-    /// When something is due, the next first.
+    /// All deadlines, the earliest first.
     #[cfg(any(test, feature = "testing"))]
     pub fn all(&self) -> impl Iterator<Item = Timestamp> + '_ {
         self.by_time.iter().filter_map(|(due, ..)| due.timestamp())
     }
 
-    /// A key that is due. It stays so until it is forgotten or put off.
+    /// A key that is due. It stays due until it is forgotten or put off.
     pub fn first_due(&mut self, now: &Now) -> Option<Key> {
         if self.not_before.is_some_and(|not_before| not_before <= now.instant()) {
             self.resume();
@@ -150,13 +150,13 @@ impl SharedLeases {
         self.by_time.first().map(|(_, db, name)| Key { db: *db, name: name.clone() })
     }
 
-    /// The server refuses writes: nothing is due before it is asked again.
+    /// The server refuses writes: nothing is due before `until`.
     pub fn put_off_all(&mut self, until: Instant) {
         self.not_before = Some(until);
         self.sooner = true;
     }
 
-    /// Whether something is due earlier than when this was asked last.
+    /// True if something is due earlier than at the last call.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         std::mem::take(&mut self.sooner)
@@ -167,14 +167,14 @@ impl SharedLeases {
         self.sooner |= self.not_before.take().is_some();
     }
 
-    /// The key is not this server's to change: it is due again then.
+    /// The server may not change the key now: it is due again at `when`.
     pub fn put_off(&mut self, key: KeyRef<'_>, when: Timestamp) {
         let Some(lease) = self.get(key).copied() else { return };
         self.forget(key);
         self.note(key, SharedLease { due: Deadline::At(when), ..lease });
     }
 
-    /// The next key to be inspected; `None`: the round is over, and the next one begins.
+    /// The next key to inspect; `None`: the round is over, and the next call begins a new one.
     pub fn next_to_inspect(&mut self) -> Option<Key> {
         let from = self.inspected.take().map_or(Unbounded, Excluded);
         self.inspected = self.by_time.range((from, Unbounded)).next().cloned();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_comes_to_every_key_once_though_they_are_watched_anew() {
+    fn a_round_inspects_every_key_once_even_if_deadlines_change() {
         let mut leases = SharedLeases::default();
         leases.watch(K, fence(7), Deadline::At(at(9)));
         leases.watch(L, fence(7), Deadline::Never);
@@ -261,7 +261,7 @@ mod tests {
             assert_eq!(leases.next_to_inspect(), Some(ELSEWHERE.to_key()));
             assert_eq!((leases.next_to_inspect(), leases.next_to_inspect()), (Some(L.to_key()), None));
         }
-        // As many keys as are inspected at a time need no call more.
+        // When a call inspects as many keys as there are, the round ends without one more call.
         let all: Vec<_> = (0..3).map(|_| leases.next_to_inspect()).collect();
         leases.end_round_if_over();
         assert_eq!((all.len(), leases.next_to_inspect()), (3, all[0].clone()));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_off_is_due_later() {
+    fn keys_that_are_put_off_are_due_later() {
         let mut leases = SharedLeases::default();
         leases.watch(K, fence(7), Deadline::At(at(9)));
         leases.watch(L, fence(7), Deadline::At(at(10)));
@@ -293,7 +293,7 @@ mod tests {
         leases.watch(KeyRef { db: 1, ..L }, fence(7), Deadline::At(at(20)));
         leases.watch(KeyRef { db: 2, ..K }, fence(7), Deadline::At(at(30)));
         leases.swap_dbs(0, 1);
-        assert!(leases.contains(KeyRef { db: 2, ..K }), "which is none of the two");
+        assert!(leases.contains(KeyRef { db: 2, ..K }), "database 2 is not swapped");
         leases.forget_db(Some(2));
         assert!(leases.contains(ELSEWHERE) && leases.contains(L) && !leases.contains(K));
         assert_eq!(due(&mut leases, 11), Some(ELSEWHERE.to_key()));

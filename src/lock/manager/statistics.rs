@@ -1,24 +1,25 @@
-//! What the rules count, since the start: plain additions, no decision. INFO's section `lock` shows it.
+//! Counters since the start: plain additions, no decision. INFO's section `lock` shows them.
 
 use super::occurrence::EndedBy;
 use crate::host::WaitOutcome;
 use crate::value::by_family::ByFamily;
 use crate::value::claim::Family;
 
-/// Counts since the start. Requests are counted once, whatever the number of their keys; ends and renewals of holds
+/// Counters since the start. A request is counted once, whatever the number of its keys; the end or renewal of a hold
 /// once for each key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// What the short road did. Whoever asks adds it to the rest: an uncontended request pays for one addition.
+    /// What the fast path did. It is added to the rest when the counters are read: an uncontended request pays for one
+    /// addition.
     pub(super) alone: ByFamily<Alone>,
-    /// How many more keys hold a lock than before, by what the long road did. Those that others remove the host knows.
+    /// How many more keys hold a lock than at the start, by the slow path. The host counts keys that others remove.
     pub(super) stored: ByFamily<i64>,
     pub(super) granted_at_once: u64,
     /// Requests granted after they had waited.
     pub grants_after_wait: u64,
     /// Requests that were not granted and did not wait.
     pub not_granted: u64,
-    /// Waits whose time ran out.
+    /// Waits that timed out.
     pub wait_timeouts: u64,
     /// Waits that LOCK.CANCEL ended.
     pub cancelled: u64,
@@ -26,20 +27,20 @@ pub struct Statistics {
     pub superseded: u64,
     /// Waits with COALESCE that a release answered.
     pub coalesced: u64,
-    /// Requests refused because their waiting would never have ended.
+    /// Requests refused because they would have waited for ever.
     pub deadlocks: u64,
-    /// Requests refused because too many wait already.
+    /// Requests refused because the server or a key had the maximum of waiters.
     pub max_waiters_refusals: u64,
     /// Requests refused because of the grace.
     pub grace_refusals: u64,
     given_back: u64,
     /// Leases that started again, by a request or because a session's connection lives.
     pub renewals: u64,
-    /// Leases whose end the rules noticed.
+    /// Leases that the lock manager found to have ended.
     pub leases_expired: u64,
     /// Holds that LOCK.BREAK ended.
     pub broken: u64,
-    /// Grants taken back because nobody received them.
+    /// Grants taken back because they were not received.
     pub undelivered_grants: u64,
     /// Commands that LOCK.EXEC ran.
     pub execs: u64,
@@ -47,41 +48,42 @@ pub struct Statistics {
     pub execs_not_held: u64,
 }
 
-/// What the short road did with locks of one family.
+/// What the fast path did with locks of one family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Alone {
-    /// Keys that were free and are granted.
+    /// Free keys that were granted.
     pub granted: u64,
-    /// Keys that are free again.
+    /// Keys that became free.
     pub freed: u64,
-    /// Holds that were given back, but not all of them.
+    /// Releases of some holds, but not of all.
     pub fewer: u64,
 }
 
 impl Statistics {
-    /// Requests granted at once, also those that were sent again and got the grant that they had.
+    /// Requests granted at once, including requests sent again that got the grant they had.
     pub fn grants_immediate(&self) -> u64 {
         self.granted_at_once + self.alone.0.iter().map(|alone| alone.granted).sum::<u64>()
     }
 
-    /// Holds given back, all of them or some; and those that ended with their connections.
+    /// Releases of all holds or of some, and holds that ended with their connections.
     pub fn releases(&self) -> u64 {
         self.given_back + self.alone.0.iter().map(|alone| alone.freed + alone.fewer).sum::<u64>()
     }
 
-    /// How many more keys hold a lock than at the start, by what the rules have done; fewer, where others stored them.
+    /// How many more keys hold a lock than at the start, by what the lock manager did; negative if others stored the
+    /// locks that it removed.
     pub fn stored(&self) -> ByFamily<i64> {
         let by_alone = |family| self.alone.of(family).granted as i64 - self.alone.of(family).freed as i64;
         ByFamily::make(|family| by_alone(family) + self.stored.of(family))
     }
 
-    /// A key held this before, and holds that now.
+    /// A key held a lock of the family `before`, and holds one of the family `after` now.
     pub(super) fn count_stored(&mut self, before: Option<Family>, after: Option<Family>) {
         before.into_iter().for_each(|family| *self.stored.of_mut(family) -= 1);
         after.into_iter().for_each(|family| *self.stored.of_mut(family) += 1);
     }
 
-    /// A client that waited is told this.
+    /// Counts the outcome that a waiting client gets.
     pub(super) fn count_outcome(&mut self, outcome: WaitOutcome) {
         match outcome {
             WaitOutcome::Granted { .. } => self.grants_after_wait += 1,

@@ -1,5 +1,5 @@
-//! A walk over all wait queues, or those of one database, that goes on over turns: after a flush, SWAPDB, or the end of
-//! the grace. The queues may be a hundred thousand, so the event itself touches none of them.
+//! A walk over all wait queues, or over the queues of one database, that goes on over turns: after a flush, SWAPDB, or
+//! the end of the grace. There may be a hundred thousand queues, so the event itself touches none of them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,13 +7,13 @@ use std::ops::Bound;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::QueueId;
 
-/// The walks that are under way: one for each database that was named, and one for all databases.
+/// The running walks: at most one for each database, and one for all databases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sweeps {
     walks: BTreeMap<Option<i32>, Walk>,
 }
 
-/// Walks go round and round in the order of the ids: an event that comes again and again starves no queue.
+/// A walk goes round in the order of the ids: an event that is repeated starves no queue.
 #[derive(Clone, Copy, Debug)]
 struct Walk {
     /// The queue that was visited last; `None`: the walk is at its beginning.
@@ -24,24 +24,25 @@ struct Walk {
 }
 
 impl Sweeps {
-    /// Every queue of the database, or of all, is to be visited from now on.
+    /// From now on every queue of the database, or of all databases, is to be visited.
     pub fn begin(&mut self, db: Option<i32>) {
         let walk = self.walks.entry(db).or_insert(Walk { last: None, ends: None, has_begun_anew: false });
         (walk.ends, walk.has_begun_anew) = (walk.last, false);
     }
 
-    /// No walk is under way.
+    /// True if no walk is running.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.walks.is_empty()
     }
 
-    /// No queue is to be visited any more.
+    /// Ends all walks.
     pub fn clear(&mut self) {
         self.walks.clear();
     }
 
-    /// Goes one queue further. `None`: it was of another database, or the walk is over.
+    /// Goes one queue further. `None`: the queue is of another database, the walk begins its second round, or it is
+    /// over.
     pub fn step(&mut self, queues: &WaitQueues) -> Option<QueueId> {
         let mut first = self.walks.first_entry()?;
         let (db, walk) = (*first.key(), first.get_mut());
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_comes_again_lets_the_walk_go_on_and_round() {
+    fn a_repeated_event_makes_the_walk_go_on_and_begin_another_round() {
         let (fixture, ids) = queues();
         let mut sweeps = Sweeps::default();
         sweeps.begin(None);
@@ -107,7 +108,7 @@ mod tests {
         sweeps.begin(None);
         assert_eq!(visited(&mut sweeps, &fixture, 9), [ids[2], ids[0], ids[1]]);
         assert!(sweeps.is_empty());
-        // An event before the first step, or while the walk is in its second round.
+        // The event comes again before the first step, and then while the walk is in its second round.
         sweeps.begin(None);
         sweeps.begin(None);
         assert_eq!(visited(&mut sweeps, &fixture, 4), ids);

@@ -1,5 +1,5 @@
-//! Where the rules tell what has happened: it is counted (`statistics`), measured (`samples`) and put down for whoever
-//! observes (`occurrence`). Nothing is decided here.
+//! Records what has happened: counters (`statistics`), lengths of time (`samples`), and records for observers
+//! (`occurrence`). Nothing is decided here.
 
 use super::acquire::{AcquireRequest, Acquired};
 use super::lock_manager::{LockError, LockManager};
@@ -12,7 +12,7 @@ use crate::value::owner::Owner;
 use crate::value::time::Now;
 
 impl LockManager {
-    /// The answer to a request to acquire that took the long road.
+    /// Counts the answer to a request to acquire that took the slow path.
     pub(super) fn count_answer(&mut self, answer: &Result<Acquired, LockError>) {
         let counted = &mut self.statistics;
         match answer {
@@ -25,7 +25,7 @@ impl LockManager {
         }
     }
 
-    /// An owner holds a key by a request for it.
+    /// Records that a request was granted a key.
     #[inline]
     pub(super) fn note_grant(
         &mut self,
@@ -39,7 +39,7 @@ impl LockManager {
         let is_long = waited.zip(observe.waits_ms).is_some_and(|(waited, ms)| waited.ms >= ms);
         if observe.changes && change == GrantChange::Anything || is_long {
             let (key, owner) = (key.to_key(), request.owner.to_owner());
-            // Its own request leaves the queue after this.
+            // The granted request leaves the queue after this.
             let waiters = self.waiters_of(key.as_ref()) - usize::from(waited.is_some());
             self.occurrences.note(Occurrence::Granted {
                 key,
@@ -53,13 +53,13 @@ impl LockManager {
         }
     }
 
-    /// An owner that held a key since the grant with this fence holds it no more.
+    /// Counts and records that an owner no longer holds a key that it held since the grant with this fence.
     pub(super) fn note_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
         self.statistics.count_end(by);
         self.tell_end(now, key, owner, fence, by);
     }
 
-    /// The same without counting it.
+    /// As `note_end`, without counting it.
     pub(super) fn tell_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
         let waiters = self.waiters_of(key);
         let observe = self.limits.observe;
@@ -85,14 +85,14 @@ impl LockManager {
         }
     }
 
-    /// The server has evicted a key, which this owner held since the grant with this fence.
+    /// Records that the server has evicted a key, which this owner held since the grant with this fence.
     pub fn evicted(&mut self, now: &Now, key: KeyRef<'_>, owner: Owner, fence: Fence) {
         let (held_ms, waiters) = (fence.us_before(now.us()) / 1000, self.waiters_of(key));
         let session = self.bindings.client_of(key, owner.as_bytes());
         self.occurrences.note(Occurrence::Evicted { key: key.to_key(), owner, held_ms, waiters, session });
     }
 
-    /// A request was refused, if it was for a reason that is rare.
+    /// Records the refusal of a request, if its reason is rare.
     #[inline]
     pub(super) fn note_refusal(&mut self, request: &AcquireRequest<'_>, answer: &Result<Acquired, LockError>) {
         let Err(error) = answer else { return };
@@ -116,7 +116,7 @@ impl LockManager {
         self.queues.of_key(key).map_or(0, |queue| queue.waiters())
     }
 
-    /// An owner has given back some of what it holds.
+    /// Counts and records that an owner has given back some of what it holds.
     pub(super) fn note_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
         self.statistics.count_end(by);
         if self.limits.observe.changes {
@@ -124,7 +124,7 @@ impl LockManager {
         }
     }
 
-    /// A lease started again.
+    /// Counts and records that a lease started again.
     pub(super) fn note_renewal(&mut self, key: KeyRef<'_>, owner: &[u8], by: RenewedBy) {
         self.statistics.renewals += 1;
         if self.limits.observe.changes {
@@ -134,7 +134,7 @@ impl LockManager {
 }
 
 fn holder(owner: &[u8]) -> Owner {
-    Owner::new(owner).expect("who holds has the name of an owner")
+    Owner::new(owner).expect("a holder has a valid owner name")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Timers by the time at which they fire: one structure for all of them, so that one timer of the host serves it.
+//! Timers ordered by the time at which they fire: one structure, so that one timer of the host serves all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct TimerSet<T, P> {
     by_subject: BTreeMap<T, P>,
     by_time: BTreeSet<(P, T)>,
-    /// A timer was set that fires before those that were there when [`TimerSet::take_sooner`] was asked last.
+    /// True if a timer was set that fires before all timers that were there at the last call of
+    /// [`TimerSet::take_sooner`].
     sooner: bool,
 }
 
@@ -18,7 +19,7 @@ impl<T: Copy + Ord, P: Copy + Ord> Default for TimerSet<T, P> {
 }
 
 impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
-    /// The subject's timer fires at `when`, and no more at the time set before.
+    /// Sets the subject's timer to `when`; an earlier setting no longer counts.
     pub fn set(&mut self, subject: T, when: P) {
         if let Some(before) = self.by_subject.insert(subject, when) {
             self.by_time.remove(&(before, subject));
@@ -27,28 +28,28 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
         self.by_time.insert((when, subject));
     }
 
-    /// The timer fires at `when` at the latest. One that fires too early is harmless where its handler inspects the
-    /// state again, and cheaper than moving it at every step.
+    /// Makes the subject's timer fire at `when` at the latest. A timer that fires too early is harmless if its handler
+    /// inspects the state again, and cheaper than a timer that moves at every step.
     pub fn set_no_later(&mut self, subject: T, when: P) {
         if !self.fires_by(subject, when) {
             self.set(subject, when);
         }
     }
 
-    /// Whether the subject has a timer that fires at `when` at the latest.
+    /// True if the subject has a timer that fires at `when` at the latest.
     pub fn fires_by(&self, subject: T, when: P) -> bool {
         self.by_subject.get(&subject).is_some_and(|set| *set <= when)
     }
 
-    /// The subject has no timer any more.
+    /// Removes the subject's timer.
     pub fn clear(&mut self, subject: T) {
         if let Some(when) = self.by_subject.remove(&subject) {
             self.by_time.remove(&(when, subject));
         }
     }
 
-    /// Whether one was set that fires before those that were there when this was asked last. None is forgotten: one
-    /// that is cleared may be asked for in vain.
+    /// True if a timer was set that fires before all timers that were there at the last call. No such timer is missed;
+    /// it may have been cleared since.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         std::mem::take(&mut self.sooner)
@@ -59,18 +60,18 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
         self.by_subject.get(&subject).copied()
     }
 
-    /// When the next one fires.
+    /// When the next timer fires.
     pub fn next(&self) -> Option<P> {
         self.by_time.first().map(|(when, _)| *when)
     }
 
-    /// When they fire, the next one first.
+    /// When the timers fire, the next one first.
     #[cfg(any(test, feature = "testing"))]
     pub fn all(&self) -> impl Iterator<Item = P> + '_ {
         self.by_time.iter().map(|(when, _)| *when)
     }
 
-    /// Takes out one whose time has come.
+    /// Takes out a timer that is due.
     pub fn pop_due(&mut self, now: P) -> Option<T> {
         let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
         self.by_time.remove(&(when, subject));
@@ -88,7 +89,7 @@ mod tests {
         Timestamp::from_ms(ms)
     }
 
-    /// Everything that has fired by then.
+    /// All subjects with timers that are due at `ms`.
     fn fired(timers: &mut TimerSet<u32, Timestamp>, ms: u64) -> Vec<u32> {
         std::iter::from_fn(|| timers.pop_due(timestamp(ms))).collect()
     }
@@ -116,16 +117,16 @@ mod tests {
         timers.set(1, timestamp(20));
         assert_eq!(timers.next(), Some(timestamp(20)), "earlier");
         timers.set_no_later(1, timestamp(25));
-        assert_eq!(timers.next(), Some(timestamp(20)), "no later than it was");
+        assert_eq!(timers.next(), Some(timestamp(20)), "the earlier time stays");
         timers.set_no_later(1, timestamp(15));
         assert_eq!(timers.next(), Some(timestamp(15)));
         assert_eq!(fired(&mut timers, 99), [1]);
         timers.set_no_later(1, timestamp(40));
-        assert_eq!(timers.next(), Some(timestamp(40)), "one that has fired is forgotten");
+        assert_eq!(timers.next(), Some(timestamp(40)), "the fired timer is forgotten");
     }
 
     #[test]
-    fn a_timer_that_fires_before_all_others_is_told_once() {
+    fn a_timer_that_fires_before_all_others_is_reported_once() {
         let mut timers = TimerSet::default();
         for (subject, ms, is_sooner) in [(1, 30, true), (2, 40, false), (3, 30, false), (4, 20, true), (4, 25, true)] {
             timers.set(subject, timestamp(ms));
@@ -148,6 +149,6 @@ mod tests {
         timers.clear(3);
         assert_eq!(fired(&mut timers, 99), [2]);
         timers.set_no_later(1, timestamp(40));
-        assert_eq!(timers.next(), Some(timestamp(40)), "nothing is left of the one before");
+        assert_eq!(timers.next(), Some(timestamp(40)), "the cleared timer is forgotten");
     }
 }

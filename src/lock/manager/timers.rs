@@ -1,4 +1,4 @@
-//! What happens by itself: timers that fire, and the drain of all that was put down.
+//! Work that no command asks for: timers that fire, and the drain of all work that is due.
 
 use super::deliveries::GrantInFlight;
 use super::departure::Departure;
@@ -9,21 +9,21 @@ use crate::host::{Clients, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::queue::request::QueueId;
 use crate::value::time::{Instant, Now, Timestamp};
 
-/// Milliseconds after which a closed gate is asked again. No event of the server says that a pause has ended.
+/// Milliseconds until a closed gate is tried again. No event of the server says that a pause has ended.
 pub const GATE_RETRY_MS: u64 = 10;
 
-/// When something happens by itself next, by each of the two clocks. Which comes first depends on what is done to the
-/// wall clock meanwhile.
+/// When the lock manager has to act next without a command, by each of the two clocks. Which time comes first depends
+/// on changes of the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NextTimer {
-    /// A wait, a place, a grace, a renewal.
+    /// A wait, a place, a grace or a renewal.
     pub instant: Option<Instant>,
-    /// A lease that somebody waits for, or of one of several holders.
+    /// A lease that a request waits for, or the lease of one of several holders.
     pub timestamp: Option<Timestamp>,
 }
 
 impl NextTimer {
-    /// Whether who comes for `other` comes for this too, whatever is done to the wall clock.
+    /// True if a timer armed for `other` also fires in time for `self`, whatever happens to the wall clock.
     pub fn is_covered_by(&self, other: &NextTimer) -> bool {
         fn is_no_earlier<P: Ord>(this: Option<P>, other: Option<P>) -> bool {
             this.is_none_or(|this| other.is_some_and(|other| this >= other))
@@ -31,7 +31,7 @@ impl NextTimer {
         is_no_earlier(self.instant, other.instant) && is_no_earlier(self.timestamp, other.timestamp)
     }
 
-    /// Whether its time has come.
+    /// True if one of its times has come.
     pub fn is_due(&self, now: &Now) -> bool {
         self.instant.is_some_and(|instant| instant <= now.instant())
             || self.timestamp.is_some_and(|timestamp| timestamp <= now.timestamp())
@@ -39,8 +39,8 @@ impl NextTimer {
 }
 
 impl LockManager {
-    /// The server has started or become the primary, and may have lost locks whose holders still work: for so long
-    /// nobody new is granted anything.
+    /// The server has started or become the primary, and may have lost locks while their holders still work: for
+    /// `grace_ms` no new owner is granted a lock.
     pub fn begin_grace(&mut self, since: Instant, grace_ms: u64) {
         self.grace.begin(since, grace_ms);
         self.watch_grace();
@@ -50,7 +50,7 @@ impl LockManager {
         self.shared_leases.resume();
     }
 
-    /// The setting was changed while a grace may run: it ends sooner or later then, but none begins.
+    /// Applies a changed setting: a running grace ends sooner or later than before, but none begins.
     pub fn change_grace(&mut self, now: &Now, grace_ms: u64) {
         if self.grace.change(now, grace_ms) {
             self.watch_grace();
@@ -58,12 +58,12 @@ impl LockManager {
         }
     }
 
-    /// When a grace ends that may be running.
+    /// When a grace that may be running ends.
     pub fn grace_ends(&self) -> Option<Instant> {
         self.grace.ends()
     }
 
-    /// Sees to it that the end of the grace is told.
+    /// Sets or clears the timer for the end of the grace.
     fn watch_grace(&mut self) {
         match self.grace.ends() {
             Some(ends) => self.timers.set(Timer::GraceIsOver, ends),
@@ -71,7 +71,7 @@ impl LockManager {
         }
     }
 
-    /// Whether [`LockManager::drain`] has something to do.
+    /// True if [`LockManager::drain`] has something to do.
     pub fn has_due(&self) -> bool {
         !self.due.is_empty()
             || !self.sweeps.is_empty()
@@ -84,10 +84,10 @@ impl LockManager {
             || self.deliveries.has_lost()
     }
 
-    /// Whether [`LockManager::tick`] has something to do earlier than when this was asked last.
+    /// True if [`LockManager::tick`] has something to do earlier than at the last call.
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
-        // Each of them is asked, or it would answer for this turn in a later one.
+        // No short-circuit: every flag must be cleared.
         self.timers.take_sooner()
             | self.renewals.take_sooner()
             | self.lease_ends.take_sooner()
@@ -102,13 +102,13 @@ impl LockManager {
         NextTimer { instant: instants.min(), timestamp: earliest(self.lease_ends.next(), self.shared_leases.next()) }
     }
 
-    /// Whether leases are over that end later, because the server refused writes.
+    /// True if leases have ended that stay for now, because the server refused writes.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn ends_are_put_off(&self, now: Instant) -> bool {
         self.shared_leases.put_off_until().is_some_and(|until| until > now)
     }
 
-    /// Forgets the timers of renewals that will find nothing to do.
+    /// Drops the timers of renewals that would find nothing to do.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn forget_idle_timers(&mut self) {
         self.renewals = Default::default();
@@ -118,13 +118,13 @@ impl LockManager {
         }
     }
 
-    /// Whether requests are still to be told how they ended.
+    /// True if requests that have ended are still to be answered.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn has_endings(&self) -> bool {
         !self.endings.is_empty()
     }
 
-    /// Whether newcomers are granted what they ask for.
+    /// True if new owners may be granted locks.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn grace_is_over(&mut self, now: &Now) -> bool {
         !self.grace.is_running(now)
@@ -136,7 +136,7 @@ impl LockManager {
         self.renewals_put_off
     }
 
-    /// How long after `now` each timer fires that has something to do.
+    /// The milliseconds from `now` to each timer that has something to do.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
         let renewals = self.bindings.ids().filter_map(|id| self.bindings.get(id)?.renewal);
@@ -146,7 +146,7 @@ impl LockManager {
         timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
     }
 
-    /// The wall clock was set. Leases that go on by it may end much sooner or later than they should: those of living
+    /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of living
     /// sessions start again at once. Nothing is written: [`LockManager::tick`] follows.
     pub fn clock_was_set(&mut self, now: &Now) {
         let ids: Vec<_> = self.bindings.ids().collect();
@@ -157,10 +157,10 @@ impl LockManager {
         }
     }
 
-    /// Decides what was put down, as far as the turn goes: one of each kind after the other, so that none waits behind
-    /// thousands of another. The rest, and whatever a closed gate blocks, stays due.
+    /// Does the work that is due, as far as the turn goes: one item of each kind in rotation, so that no kind waits
+    /// behind thousands of another. The rest, and all work that a closed gate blocks, stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        // What the queues put down comes in the next turn.
+        // Queues that become due meanwhile are served in the next turn.
         let mut queues = self.due.len();
         let mut is_closed = false;
         loop {
@@ -179,7 +179,7 @@ impl LockManager {
                     gates.extend(self.let_one_pass(host));
                 }
             }
-            // It is so for every key.
+            // A closed gate is closed for every key.
             is_closed |= gates.contains(&Gate::Closed);
             if !has_ended && (is_closed || gates.is_empty()) || host.now.is_turn_over() {
                 return;
@@ -187,7 +187,7 @@ impl LockManager {
         }
     }
 
-    /// Serves the next queue of a walk over many. `None`: there is no walk.
+    /// Serves the next queue of a walk. `None`: no walk is running.
     fn sweep_next<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         if self.sweeps.is_empty() {
             return None;
@@ -198,18 +198,18 @@ impl LockManager {
         }
     }
 
-    /// Handles the timers whose time has come, as far as the turn goes. Sessions are renewed before ends of leases are
+    /// Handles the timers that are due, as far as the turn goes. Sessions are renewed before ends of leases are
     /// inspected.
     pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
         self.grace.end_if_over(host.now);
-        // In turn: neither waits for ever behind the other.
+        // Alternate: neither kind waits for ever behind the other.
         loop {
             let (renewal, timer) = (self.next_renewal(host.now), self.timers.pop_due(host.now.instant()));
             if let Some(id) = renewal {
                 self.renew_session(host, id);
             }
             match timer {
-                // Its wait was over before, when the lock was released.
+                // A release has answered the request before its wait timed out.
                 Some(Timer::WaitEnds(id)) if self.end_if_done(&mut host.clients, id) => {}
                 Some(Timer::WaitEnds(id)) => {
                     self.tell(&mut host.clients, id, WaitOutcome::TimedOut);
@@ -236,13 +236,13 @@ impl LockManager {
         self.end_leases(host);
     }
 
-    /// Sees to it that a queue is served when the lease of its key ends, and notes who holds the key.
+    /// Sets a timer to serve a queue when the lease of its key ends, and records the holders of the key.
     pub(super) fn watch<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
         self.watch_open(&mut host.keys.open(key.as_ref()), queue);
     }
 
-    /// The same, with the key open.
+    /// As `watch`, with the key open.
     pub(super) fn watch_open<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
         if self.queues.get(queue).is_none_or(|queue| queue.waiters() == 0) {
             return;
@@ -261,13 +261,13 @@ impl LockManager {
         }
     }
 
-    /// Takes the next grant back of those that were not received. `None`: there is none.
+    /// Takes back the next grant that was not received. `None`: there is none.
     fn take_back_next<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         let (number, delivery) = self.deliveries.take_lost()?;
         Some(self.take_back(host, number, delivery))
     }
 
-    /// Takes a grant back that nobody received; the next waiter has its turn. Not while the gate is closed.
+    /// Takes back a grant that was not received, and serves the next waiter. While the gate is closed, the grant stays.
     fn take_back<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
@@ -282,11 +282,11 @@ impl LockManager {
         self.statistics.undelivered_grants += 1;
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
         for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
-            // Where its slot is now the hold ends with its lease.
+            // In a slot that has moved to another node the hold ends with its lease.
             if gate == Gate::Elsewhere {
                 continue;
             }
-            // A key that holds no such lock any more has ended the hold itself.
+            // A key that no longer holds such a lock has ended the hold itself.
             _ = self.end_hold(host, key.as_ref(), End::Undelivered { owner, claim, grant });
         }
         Gate::Open
@@ -309,7 +309,7 @@ mod tests {
     const MUTEX: Claim = Claim::Mutex;
 
     #[test]
-    fn those_who_wait_for_one_or_several_keys_watch_the_first_lease_to_end() {
+    fn a_request_for_one_or_several_keys_is_served_when_the_first_lease_ends() {
         for names in [&[b"k".as_slice()][..], &[b"k", b"l"], &[b"l", b"k"]] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", MUTEX, None, Lease::from_ms(300).unwrap());
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_waited_long_enough_is_told() {
+    fn a_wait_that_times_out_is_answered() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let (owner, now) = (owner("b"), fixture.server.now());
         let request = AcquireRequest {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grace_that_is_set_shorter_ends_for_those_who_wait() {
+    fn a_grace_that_is_made_shorter_ends_for_waiters() {
         let mut fixture = Fixture::default();
         let now = fixture.server.now();
         fixture.manager.change_grace(&now, 500);
@@ -381,12 +381,12 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_during_a_grace_leaves_no_timer() {
+    fn a_request_cancelled_in_a_grace_leaves_no_timer() {
         let mut fixture = Fixture::default();
         fixture.manager.begin_grace(fixture.server.keyspace.instant(), 1_000);
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.cancel("b").unwrap();
-        assert_eq!(fixture.manager.timers.all().count(), 1, "that of the grace itself");
+        assert_eq!(fixture.manager.timers.all().count(), 1, "the timer of the grace itself");
         (fixture.server.keyspace.now_ms, _) = (2_000, fixture.manager.occurrences.take());
         fixture.tick();
         assert_eq!(fixture.manager.occurrences.take(), [Occurrence::GraceEnded]);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_has_living_sessions_renewed_at_once() {
+    fn living_sessions_are_renewed_at_once_when_the_wall_clock_is_set() {
         for (ahead_ms, is_over) in [(250, false), (-250, false), (301, true)] {
             let mut fixture = Fixture::default();
             fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::from_ms(300).unwrap());
@@ -412,18 +412,22 @@ mod tests {
                 assert_eq!(fixture.holders(), "b", "{ahead_ms}");
                 continue;
             }
-            assert_eq!(fixture.effects(), [Told::Renew(owner("a"))], "{ahead_ms}: what has no end is not renewed");
+            assert_eq!(
+                fixture.effects(),
+                [Told::Renew(owner("a"))],
+                "{ahead_ms}: a lease without an end is not renewed"
+            );
             let until = Timestamp::from_ms(1_301u64.saturating_add_signed(ahead_ms));
             assert_eq!(fixture.stored().1, Deadline::At(until), "{ahead_ms}");
             let next = NextTimer { instant: Some(Instant::from_ms(1_101)), timestamp: Some(until.plus_ms(1)) };
-            // A watch of a lease's end may come early.
+            // The timer of a lease's end may fire early.
             let NextTimer { instant, timestamp } = fixture.manager.next_timer();
             assert_eq!((instant, timestamp <= next.timestamp), (next.instant, true), "{ahead_ms}");
         }
     }
 
     #[test]
-    fn a_grant_to_a_client_that_nobody_knows_is_taken_back() {
+    fn a_grant_to_an_unknown_client_is_taken_back() {
         for names in [&[b"k".as_slice()][..], &[b"k", b"l"]] {
             let mut fixture = Fixture::of(&[("a", MUTEX)]);
             fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
@@ -452,7 +456,7 @@ mod tests {
                 fixture.acquire(name, claim, session, short);
             }
             assert_eq!(fixture.manager.take_sooner(), is_needed, "{row}");
-            assert!(!fixture.manager.take_sooner(), "{row}: the host knows");
+            assert!(!fixture.manager.take_sooner(), "{row}: the host was told");
         }
     }
 
@@ -470,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_for_the_earlier_of_each_kind_comes_for_both() {
+    fn a_timer_covers_another_that_is_earlier_by_neither_clock() {
         let next = |instant: Option<u64>, timestamp: Option<u64>| NextTimer {
             instant: instant.map(Instant::from_ms),
             timestamp: timestamp.map(Timestamp::from_ms),

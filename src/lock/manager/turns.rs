@@ -1,4 +1,4 @@
-//! Tests of turns that are over before all is done: what is left goes on in the next, and nobody gets in between.
+//! Tests of turns that are over before all work is done: the next turn goes on, and no newcomer is granted in between.
 
 use std::num::NonZeroU64;
 
@@ -21,7 +21,7 @@ const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
 const GIVE_READ: Portion = Portion::ReadWrite(Mode::Read, Count::Step(1));
 const GIVE_WRITE: Portion = Portion::ReadWrite(Mode::Write, Count::Step(1));
 
-/// Those names wait to read behind a writer w. From now on a turn is over after so many units of work.
+/// The owners `names` wait to read behind a writer w. From now on a turn is over after `units` units of work.
 fn readers(names: &[&str], units: u32) -> Fixture {
     let mut fixture = Fixture::of(&[("w", WRITE)]);
     names.iter().for_each(|name| _ = fixture.acquire(name, READ, None, Lease::Persist));
@@ -37,13 +37,13 @@ fn ask(fixture: &mut Fixture, name: &str, claim: Claim) -> Acquired {
     fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap()
 }
 
-/// All turns that are due; how many.
+/// Runs all turns that are due. Returns their number.
 fn drain_all(fixture: &mut Fixture) -> usize {
     let mut turns = 0;
     while fixture.manager.has_due() {
         fixture.drain();
         turns += 1;
-        assert!(turns < 100, "it comes to no end");
+        assert!(turns < 100, "the drain does not end");
     }
     turns
 }
@@ -52,7 +52,7 @@ fn told(fixture: &mut Fixture) -> Vec<(RequestId, WaitOutcome)> {
     std::mem::take(&mut fixture.server.inbox.answers)
 }
 
-/// Somebody who waits for the key, in the order of the queue.
+/// The requests that wait for the key, in the order of the queue.
 fn waiting(fixture: &Fixture) -> Vec<RequestId> {
     let queue = fixture.manager.queues().of_key(key().as_ref());
     queue.into_iter().flat_map(|queue| queue.present()).map(|(_, id)| id).collect()
@@ -73,11 +73,11 @@ fn a_release_does_its_share_and_the_next_turns_go_on_in_the_order_of_the_queue()
 }
 
 #[test]
-fn a_newcomer_waits_behind_those_whose_turn_has_come() {
+fn a_newcomer_waits_behind_requests_that_are_granted_in_the_next_turns() {
     let mut fixture = readers(&["a", "b", "c"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     assert_eq!(fixture.holders(), "a");
-    assert_eq!(ask(&mut fixture, "n", READ), Acquired::NotGranted, "b and c read before");
+    assert_eq!(ask(&mut fixture, "n", READ), Acquired::NotGranted, "b and c are ahead");
     assert!(matches!(fixture.acquire("n", READ, None, Lease::Persist), Acquired::Queued(_)));
     assert_eq!(fixture.holders(), "a");
     drain_all(&mut fixture);
@@ -85,7 +85,7 @@ fn a_newcomer_waits_behind_those_whose_turn_has_come() {
 }
 
 #[test]
-fn who_holds_already_goes_deeper_meanwhile() {
+fn a_holder_reenters_between_two_turns() {
     let mut fixture = readers(&["a", "b", "c"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     assert!(matches!(ask(&mut fixture, "a", READ), Acquired::Granted(grant) if grant.holds == 2));
@@ -99,13 +99,17 @@ fn a_command_in_between_does_not_do_the_work_of_the_timer() {
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     fixture.server.turns = Turns::Endless;
     assert_eq!(fixture.release("a", GIVE_READ), Ok(Released::Gone));
-    assert_eq!((fixture.holders(), fixture.manager.has_due()), ("b".into(), true), "one, so that it is never free");
+    assert_eq!(
+        (fixture.holders(), fixture.manager.has_due()),
+        ("b".into(), true),
+        "one grant, so that the lock is never free"
+    );
     drain_all(&mut fixture);
     assert_eq!(fixture.holders(), "b c d");
 }
 
 #[test]
-fn those_who_are_left_have_their_turn_though_the_key_is_removed() {
+fn the_remaining_requests_are_granted_after_the_key_is_removed() {
     let mut fixture = readers(&["a", "b", "c"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     fixture.server.keyspace.delete(&key());
@@ -116,23 +120,23 @@ fn those_who_are_left_have_their_turn_though_the_key_is_removed() {
 }
 
 #[test]
-fn who_leaves_meanwhile_is_granted_nothing_and_who_asks_again_keeps_its_place() {
+fn between_turns_a_request_that_leaves_is_not_granted_and_a_retry_keeps_its_place() {
     let mut fixture = readers(&["a", "b", "c", "d", "e"], 1);
     assert_eq!(fixture.release("w", GIVE_WRITE), Ok(Released::Gone));
     let now = fixture.server.now();
     let [b, ..] = waiting(&fixture)[..] else { panic!("three wait") };
     fixture.manager.leave(&now, b, Departure::ForGood);
-    assert!(matches!(fixture.acquire("c", READ, None, Lease::Persist), Acquired::Granted(_)), "nobody is ahead of it");
-    assert_eq!(fixture.holders(), "a c d", "and one more has its turn");
+    assert!(matches!(fixture.acquire("c", READ, None, Lease::Persist), Acquired::Granted(_)), "no request is ahead");
+    assert_eq!(fixture.holders(), "a c d", "and one more is granted");
     for _ in 0..2 {
-        assert!(matches!(fixture.acquire("n", READ, None, Lease::Persist), Acquired::Queued(_)), "e is ahead of it");
+        assert!(matches!(fixture.acquire("n", READ, None, Lease::Persist), Acquired::Queued(_)), "e is ahead");
     }
     drain_all(&mut fixture);
     assert_eq!(fixture.holders(), "a c d e n");
 }
 
 #[test]
-fn what_a_key_has_become_is_told_to_a_few_at_a_time() {
+fn waiters_of_a_key_that_became_another_type_are_answered_over_turns() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.server.turns = Turns::Of(1);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
@@ -140,11 +144,11 @@ fn what_a_key_has_become_is_told_to_a_few_at_a_time() {
     let ids = waiting(&fixture);
     fixture.drain();
     fixture.drain();
-    assert_eq!(waiting(&fixture).len(), 2, "one is told in each turn");
+    assert_eq!(waiting(&fixture).len(), 2, "one is answered in each turn");
     drain_all(&mut fixture);
     let told_in_order: Vec<_> = told(&mut fixture).iter().map(|(id, _)| *id).collect();
     assert_eq!((told_in_order, fixture.manager.queues().is_empty()), (ids, true));
-    // A request whose turn to be told comes when the key is free again is told what it had become.
+    // A request keeps its outcome if the key is free again before it is answered.
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.server.turns = Turns::Of(1);
     fixture.server.keyspace.put(&key(), Stored::Foreign);
@@ -155,9 +159,9 @@ fn what_a_key_has_become_is_told_to_a_few_at_a_time() {
     assert_eq!((fixture.holders(), told(&mut fixture).len()), ("".into(), 3));
 }
 
-/// The key k is restored twice while those who wait are asked: the second time everyone is asked again.
+/// The key k is touched but unchanged, and then gets a lock of a: its queue is inspected again from the head.
 #[test]
-fn a_key_that_changes_once_more_is_inspected_from_the_head() {
+fn a_key_that_changes_between_turns_is_inspected_again_from_the_head() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     let mut other = Fixture::of(&[("a", MUTEX)]);
     let lock_of_a = other.server.keyspace.take_copy(&key()).unwrap();
@@ -173,9 +177,9 @@ fn a_key_that_changes_once_more_is_inspected_from_the_head() {
     assert_eq!((fixture.holders(), waiting(&fixture).len()), ("a".into(), 2));
 }
 
-/// A lock of b has come to the key k, for which a and b wait; before the turn that notices it, another command sees it.
+/// The key k, for which a and b wait, has got a lock of b. Another command sees it before the turn that notices it.
 #[test]
-fn a_lock_that_comes_to_its_owner_is_noticed_whatever_another_command_does_before() {
+fn a_restored_lock_of_a_waiter_is_noticed_whatever_another_command_does_first() {
     let by_a_request = |fixture: &mut Fixture| {
         assert!(matches!(fixture.acquire("c", MUTEX, None, Lease::Persist), Acquired::Queued(_)));
     };
@@ -198,7 +202,7 @@ fn a_lock_that_comes_to_its_owner_is_noticed_whatever_another_command_does_befor
     }
 }
 
-/// What an owner gained is forgotten when it releases it: its other requests do not keep the next one waiting.
+/// A release forgets what its owner has gained: its other requests do not delay the next waiter.
 #[test]
 fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
@@ -211,7 +215,7 @@ fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
     assert_eq!(fixture.holders(), "w");
 }
 
-/// A connection with many requests has gone, the first of them at the head.
+/// The first request at the head is one of many of a connection that has ended.
 #[test]
 fn a_release_passes_over_requests_whose_connection_has_ended() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
@@ -221,7 +225,7 @@ fn a_release_passes_over_requests_whose_connection_has_ended() {
     assert_eq!(fixture.holders(), "w", "in the same step");
 }
 
-/// The connection of a request has ended, and the same request comes again before a turn has noted that.
+/// The connection of a request has ended, and the request is retried before a turn has noted that.
 #[test]
 fn a_grant_without_waiting_ends_the_place_of_a_connection_that_has_just_gone() {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
@@ -250,7 +254,7 @@ fn a_smaller_limit_counts_no_hold_that_was_lost() {
     assert!(told(&mut fixture).is_empty() && waiting(&fixture).contains(&second), "it fits the smaller LIMIT");
 }
 
-/// A session of client 7 holds k, l and m; b waits for each.
+/// A session of client 7 holds k, l and m; b waits for k.
 fn session() -> Fixture {
     let mut fixture = Fixture::default();
     for name in [b"k", b"l", b"m"] {
@@ -262,13 +266,13 @@ fn session() -> Fixture {
 }
 
 #[test]
-fn the_holds_of_a_connection_end_one_after_another() {
+fn the_holds_of_an_ended_connection_end_one_after_another() {
     let mut fixture = session();
     fixture.server.turns = Turns::Of(1);
     fixture.manager.end_session(ClientId(7));
     fixture.drain();
     assert_eq!((fixture.effects(), fixture.holders()), (vec![Told::Hold(owner("b"))], "b".into()), "the oldest first");
-    // Whoever comes before its turn finds the hold gone.
+    // A command that comes before the drain finds the hold gone.
     let now = fixture.server.now();
     let name = Key::new(0, b"m");
     let released = fixture.manager.release(&mut fixture.server.host(&now), name.as_ref(), b"a", &Portion::Mutex);
@@ -279,7 +283,7 @@ fn the_holds_of_a_connection_end_one_after_another() {
 }
 
 #[test]
-fn what_is_bound_to_a_connection_whose_end_is_known_goes_too() {
+fn a_hold_bound_to_a_connection_after_its_end_is_known_ends_too() {
     let mut fixture = session();
     fixture.manager.end_session(ClientId(7));
     fixture.acquire_all("a", &[b"n"], MUTEX, Some(ClientId(7)), Lease::Persist);
@@ -301,7 +305,7 @@ fn a_server_that_refuses_writes_is_asked_once_for_all_renewals() {
     fixture.server.keyspace.now_ms = retry_ms;
     fixture.tick();
     assert_eq!(fixture.effects(), [Told::Renew(owner("a")), Told::Renew(owner("a")), Told::Renew(owner("a"))]);
-    // A key whose slot moves is not asked for again at once.
+    // A key in a slot that moves is not tried again at once.
     fixture.server.keyspace.gate = Gate::Elsewhere;
     fixture.server.keyspace.now_ms += 100;
     fixture.tick();
@@ -309,7 +313,7 @@ fn a_server_that_refuses_writes_is_asked_once_for_all_renewals() {
 }
 
 #[test]
-fn who_has_to_ask_elsewhere_is_told_before_anybody_is_served() {
+fn requests_for_a_slot_that_left_are_answered_before_others_are_served() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("c", MUTEX)]);
     fixture.acquire_all("x", &[b"l"], MUTEX, None, Lease::Persist);
     fixture.acquire_all("y", &[b"l"], MUTEX, None, Lease::Persist);
@@ -323,7 +327,7 @@ fn who_has_to_ask_elsewhere_is_told_before_anybody_is_served() {
     fixture.drain();
     drain_all(&mut fixture);
     let [(last, WaitOutcome::TryAgain), (_, WaitOutcome::Granted { .. })] = told(&mut fixture)[..] else {
-        panic!("c is told, then y has its turn");
+        panic!("c is answered, then y is granted");
     };
     assert_eq!(last, ids[2]);
 }
@@ -346,8 +350,8 @@ fn a_smaller_limit_refuses_a_few_at_a_time() {
     assert_eq!((refused(&mut fixture), waiting(&fixture).len()), (ids[1..].to_vec(), 1));
 }
 
-/// A turn that is over at once still does one of each kind: a lost grant, a session's hold, a queue, a request that is
-/// tried again.
+/// A turn that is over at once still does one item of each kind: a lost grant, a session's hold, a queue, a request
+/// that is tried again.
 #[test]
 fn no_kind_of_work_waits_for_ever_behind_another() {
     let mut fixture = session();
@@ -363,7 +367,7 @@ fn no_kind_of_work_waits_for_ever_behind_another() {
 }
 
 #[test]
-fn whose_time_runs_out_is_granted_nothing_any_more() {
+fn a_request_that_has_timed_out_is_not_granted() {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     let now = fixture.server.now();
     for name in ["a", "b", "c"] {

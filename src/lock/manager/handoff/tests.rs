@@ -35,7 +35,7 @@ fn an_owner_that_is_granted_one_request_reenters_with_the_next() {
 }
 
 #[test]
-fn an_owner_takes_more_in_its_turn_only() {
+fn an_owner_is_granted_more_in_the_order_of_the_queue_only() {
     let mut fixture = Fixture::of(&[("z", WRITE), ("a", READ), ("b", READ), ("a", WRITE)]);
     assert_eq!(fixture.release("z", GIVE_WRITE), Ok(Released::Gone));
     fixture.drain();
@@ -47,7 +47,7 @@ fn an_owner_takes_more_in_its_turn_only() {
 }
 
 #[test]
-fn what_an_owner_waits_for_elsewhere_stays() {
+fn a_grant_leaves_requests_of_its_owner_for_other_keys_queued() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex), ("a", Claim::Mutex), ("c", Claim::Mutex)]);
     for name in ["x", "a"] {
         fixture.acquire_all(name, &[b"m"], Claim::Mutex, None, Lease::Persist);
@@ -56,9 +56,9 @@ fn what_an_owner_waits_for_elsewhere_stays() {
     assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("a".into(), 2));
 }
 
-/// It is told so, nothing is granted or replicated for it, and the next one has its turn in the same step.
+/// The request is answered, nothing is granted or replicated for it, and the next request is served in the same step.
 #[test]
-fn a_request_that_may_not_be_granted_any_more_is_passed() {
+fn a_request_that_is_no_longer_permitted_is_answered_and_passed() {
     let mut fixture = Fixture::of(&[("z", Claim::Mutex)]);
     let mut queue =
         |name: &str, names: &[&[u8]]| match fixture.acquire_all(name, names, Claim::Mutex, None, Lease::Persist) {
@@ -78,7 +78,7 @@ fn a_request_that_may_not_be_granted_any_more_is_passed() {
 }
 
 #[test]
-fn in_a_grace_only_who_holds_already_is_granted_more() {
+fn in_a_grace_only_holders_are_granted_more() {
     let mut fixture = Fixture::of(&[("a", READ), ("z", READ), ("a", WRITE)]);
     fixture.acquire_all("d", &[b"m"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("b", &[b"l", b"m"], Claim::Mutex, None, Lease::Persist);
@@ -94,7 +94,7 @@ fn in_a_grace_only_who_holds_already_is_granted_more() {
     }
     fixture.drain();
     assert_eq!((fixture.manager.queues().waiters(), fixture.server.keyspace.primary.len()), (2, 1));
-    // When it is over they are granted by themselves.
+    // They are granted when the grace ends.
     fixture.server.keyspace.now_ms += 1_000;
     fixture.tick();
     fixture.drain();
@@ -102,17 +102,17 @@ fn in_a_grace_only_who_holds_already_is_granted_more() {
 }
 
 #[test]
-fn a_request_for_several_keys_overtakes_nobody_on_any_of_them() {
+fn a_request_for_several_keys_overtakes_no_request_on_any_of_them() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("x", &[b"m"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("c", &[b"l", b"m"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
-    assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("".into(), 2), "c came first for l");
+    assert_eq!((fixture.holders(), fixture.manager.queues().waiters()), ("".into(), 2), "c is ahead on l");
 }
 
 #[test]
-fn who_is_granted_several_keys_reenters_in_the_queues_of_all() {
+fn a_grant_of_several_keys_lets_its_owner_reenter_from_the_queues_of_all() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("a", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     fixture.acquire_all("a", &[b"l"], Claim::Mutex, None, Lease::Persist);
@@ -128,7 +128,7 @@ fn who_is_granted_several_keys_reenters_in_the_queues_of_all() {
 }
 
 #[test]
-fn those_who_wait_for_the_other_keys_of_a_grant_watch_its_lease() {
+fn waiters_for_the_other_keys_of_a_grant_are_served_when_its_lease_ends() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::from_ms(300).unwrap());
     fixture.acquire_all("c", &[b"l"], Claim::Mutex, None, Lease::Persist);
@@ -142,7 +142,7 @@ fn those_who_wait_for_the_other_keys_of_a_grant_watch_its_lease() {
 }
 
 #[test]
-fn a_grant_of_several_keys_that_nobody_received_is_taken_back_from_all() {
+fn an_undelivered_grant_of_several_keys_is_taken_back_from_all() {
     let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
     fixture.acquire_all("b", &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
@@ -154,7 +154,7 @@ fn a_grant_of_several_keys_that_nobody_received_is_taken_back_from_all() {
 }
 
 #[test]
-fn nobody_is_handed_a_key_for_which_only_places_are_kept() {
+fn a_key_with_nothing_but_kept_places_is_deleted_and_not_handed_over() {
     let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
     fixture.manager.queues.keep_place(id);

@@ -13,8 +13,8 @@ const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
 const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
 const PERMIT: Claim = Claim::Permits { limit: 2, count: Count::Step(1) };
 
-/// The rows of the table above: what is held and waited for, what `a` gives back, who holds then, what replicas are
-/// told.
+/// The rows of the table above: the requests that are granted or queued, what `a` releases, the holders afterwards, and
+/// the effects on replicas.
 #[test]
 fn a_release_leaves_what_the_table_says() {
     let (hold, dropped) = (|name: &str| Told::Hold(owner(name)), |name: &str| Told::Drop(owner(name)));
@@ -41,10 +41,10 @@ fn a_release_leaves_what_the_table_says() {
             "b c",
             vec![dropped("a"), hold("c")],
         ),
-        // The last holder goes, somebody waits.
+        // The last holder goes, a request waits.
         (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], Portion::Mutex, Released::Gone, "b", vec![hold("b")]),
         (vec![("a", READ), ("b", WRITE), ("c", READ)], read, Released::Gone, "b", vec![dropped("a"), hold("b")]),
-        // The last holder goes, nobody waits.
+        // The last holder goes, no request waits.
         (vec![("a", MUTEX)], Portion::Mutex, Released::Gone, "", vec![Told::Delete]),
         (vec![("a", READ)], read, Released::Gone, "", vec![Told::Delete]),
         // Nothing ends.
@@ -63,12 +63,12 @@ fn a_release_leaves_what_the_table_says() {
 }
 
 #[test]
-fn a_closed_gate_puts_the_hand_off_off() {
+fn a_closed_gate_delays_the_hand_off() {
     for (claim, portion) in [(MUTEX, Portion::Mutex), (WRITE, Portion::ReadWrite(Mode::Write, Count::Step(1)))] {
         let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
         fixture.server.keyspace.gate = Gate::Closed;
         assert_eq!(fixture.release("c", portion), Ok(Released::NotHeld));
-        assert!(!fixture.manager.has_due(), "what ends nothing puts nothing off");
+        assert!(!fixture.manager.has_due(), "a release that ends no hold leaves nothing due");
         assert_eq!(fixture.release("a", portion), Ok(Released::Gone));
         assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Told::Delete]), "{claim:?}");
         fixture.drain();
@@ -80,11 +80,11 @@ fn a_closed_gate_puts_the_hand_off_off() {
 }
 
 #[test]
-fn waiters_for_a_key_that_moves_ask_again() {
+fn waiters_for_a_key_that_moves_are_answered_with_try_again() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     fixture.server.keyspace.gate = Gate::Elsewhere;
     assert_eq!(fixture.release("c", Portion::Mutex), Ok(Released::NotHeld));
-    assert!(fixture.server.inbox.answers.is_empty(), "what ends nothing tells nobody");
+    assert!(fixture.server.inbox.answers.is_empty(), "a release that ends no hold answers no waiter");
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert!(matches!(fixture.server.inbox.answers[..], [(_, WaitOutcome::TryAgain)]));
@@ -97,7 +97,7 @@ fn an_error_changes_nothing() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     assert_eq!(fixture.release("a", Portion::Permits(Count::Step(1))), wrong_family(Family::Mutex));
     assert_eq!((fixture.holders(), fixture.effects()), ("a".into(), vec![]));
-    // A free key keeps the family of those who wait for it.
+    // A free key keeps the family of its waiters.
     fixture.server.keyspace.gate = Gate::Closed;
     fixture.server.keyspace.delete(&key());
     assert_eq!(fixture.release("a", Portion::Reentrant(Count::Step(1))), wrong_family(Family::Mutex));
@@ -105,7 +105,7 @@ fn an_error_changes_nothing() {
 }
 
 #[test]
-fn a_release_unbinds_and_what_has_ended_before_is_not_held() {
+fn a_release_unbinds_and_a_hold_that_has_ended_is_not_held() {
     let session = Some(ClientId(7));
     let lease = Lease::from_ms(300).unwrap();
     let mut fixture = Fixture::default();
@@ -121,13 +121,13 @@ fn a_release_unbinds_and_what_has_ended_before_is_not_held() {
 }
 
 #[test]
-fn the_holds_of_an_ended_connection_are_over_before_anything_is_decided() {
+fn the_holds_of_an_ended_connection_are_over_before_a_command_is_decided() {
     let mut fixture = Fixture::default();
     fixture.acquire("a", MUTEX, Some(ClientId(7)), Lease::Persist);
     fixture.manager.end_session(ClientId(7));
     assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::NotHeld));
     assert_eq!(fixture.holders(), "");
-    // And no others.
+    // Holds of other connections stay.
     let mut fixture = Fixture::default();
     fixture.acquire("a", READ, Some(ClientId(7)), Lease::Persist);
     fixture.acquire("b", READ, Some(ClientId(8)), Lease::Persist);
@@ -192,9 +192,10 @@ fn a_kept_place_keeps_no_family() {
     assert!(matches!(fixture.acquire("c", REENTRANT, None, Lease::Persist), Acquired::Granted(_)));
 }
 
-/// What is held and waited for, whose holds are broken, how many lose it, who holds then, what replicas are told.
+/// Rows: the requests that are granted or queued, the target of the break, how many owners lose the lock, the holders
+/// afterwards, and the effects on replicas.
 #[test]
-fn a_break_takes_all_holds_from_whom_it_names_and_hands_over_once() {
+fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
     let (hold, dropped) = (|name: &str| Told::Hold(owner(name)), |name: &str| Told::Drop(owner(name)));
     let (everybody, a) = (Whose::Everybody, Whose::Owner(b"a"));
     let rows = [
@@ -204,14 +205,14 @@ fn a_break_takes_all_holds_from_whom_it_names_and_hands_over_once() {
         (vec![("b", MUTEX), ("c", MUTEX)], a, 0, "b", vec![]),
         (vec![], everybody, 0, "", vec![]),
         (vec![], a, 0, "", vec![]),
-        // However often.
+        // A lock held more than once.
         (vec![("a", REENTRANT), ("b", REENTRANT)], a, 1, "b", vec![hold("b")]),
         (vec![("a", WRITE), ("a", READ), ("b", WRITE)], a, 1, "b", vec![dropped("a"), hold("b")]),
         // One of several, and all of them.
         (vec![("a", READ), ("b", READ), ("c", WRITE)], a, 1, "b", vec![dropped("a")]),
         (vec![("a", READ), ("b", READ)], everybody, 2, "", vec![Told::Delete]),
         (vec![("a", READ), ("b", READ), ("c", WRITE)], everybody, 2, "c", vec![Told::Delete, hold("c")]),
-        // What they have queued stays: the two permits that a wants more are granted, but to nobody twice.
+        // Queued requests stay: the one more permit that a waits for is granted once.
         (vec![("a", PERMIT), ("b", PERMIT), ("a", PERMIT)], everybody, 2, "a", vec![Told::Delete, hold("a")]),
     ];
     for (requests, whose, broken, holders, effects) in rows {
@@ -225,7 +226,7 @@ fn a_break_takes_all_holds_from_whom_it_names_and_hands_over_once() {
 }
 
 #[test]
-fn what_is_no_lock_cannot_be_broken() {
+fn a_key_that_is_no_lock_cannot_be_broken() {
     let mut fixture = Fixture::of(&[]);
     fixture.server.keyspace.put(&key(), crate::host::simulated::Stored::Foreign);
     for whose in [Whose::Everybody, Whose::Owner(b"a")] {
@@ -234,7 +235,7 @@ fn what_is_no_lock_cannot_be_broken() {
 }
 
 #[test]
-fn whose_hold_is_broken_is_bound_to_no_connection() {
+fn a_broken_hold_is_bound_to_no_connection() {
     for whose in [Whose::Everybody, Whose::Owner(b"a")] {
         let mut fixture = Fixture::of(&[("b", PERMIT)]);
         fixture.acquire("a", PERMIT, Some(ClientId(7)), Lease::from_ms(300).unwrap());
@@ -245,7 +246,7 @@ fn whose_hold_is_broken_is_bound_to_no_connection() {
 }
 
 #[test]
-fn a_closed_gate_puts_the_hand_off_of_a_broken_lock_off() {
+fn a_closed_gate_delays_the_hand_off_of_a_broken_lock() {
     for claim in [MUTEX, WRITE] {
         let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
         fixture.server.keyspace.gate = Gate::Closed;

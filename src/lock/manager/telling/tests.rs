@@ -11,14 +11,14 @@ const MUTEX: Claim = Claim::Mutex;
 const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
 const TWICE: Claim = Claim::Reentrant(Count::Step(2));
 
-/// A fixture whose every change is told.
+/// A fixture that records every change.
 fn observed() -> Fixture {
     let mut fixture = Fixture::default();
     fixture.manager.limits.observe.changes = true;
     fixture
 }
 
-/// What was told, in short: who, what, and the number that goes with it.
+/// The records in short: owner, event and number.
 fn told(fixture: &mut Fixture) -> Vec<String> {
     let short = |occurrence: Occurrence| match occurrence {
         Occurrence::Granted { owner, grant, waited, .. } => match waited {
@@ -57,7 +57,7 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
 }
 
 #[test]
-fn a_request_sent_again_is_told_of_where_it_changes_something() {
+fn a_request_sent_again_is_recorded_if_it_changes_something() {
     let mut fixture = observed();
     let lease = |ms| Lease::from_ms(ms).unwrap();
     for (lease, expected) in [
@@ -71,13 +71,13 @@ fn a_request_sent_again_is_told_of_where_it_changes_something() {
         fixture.acquire("a", MUTEX, None, lease);
         assert_eq!(told(&mut fixture), expected, "{lease:?}");
     }
-    // A fence of its own for both.
+    // Both keys get a new fence.
     fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::Persist);
     assert_eq!(told(&mut fixture), ["a granted 1", "a granted 1"]);
 }
 
 #[test]
-fn a_hold_without_waiters_is_measured_where_that_is_asked_for() {
+fn a_hold_without_waiters_is_measured_if_the_samples_want_one() {
     for is_wanted in [true, false] {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.manager.samples.wants_hold = is_wanted;
@@ -86,12 +86,12 @@ fn a_hold_without_waiters_is_measured_where_that_is_asked_for() {
         let mut holds = Vec::new();
         fixture.manager.samples.take(|_| {}, |ms| holds.push(ms));
         assert_eq!(holds, if is_wanted { vec![70] } else { vec![] });
-        assert!(!fixture.manager.samples.wants_hold, "one of them");
+        assert!(!fixture.manager.samples.wants_hold, "one hold was measured");
     }
 }
 
 #[test]
-fn holds_that_grow_and_shrink_are_told() {
+fn growing_and_shrinking_holds_are_recorded() {
     let mut fixture = observed();
     fixture.acquire("a", TWICE, None, Lease::Persist);
     fixture.acquire("a", TWICE, None, Lease::Persist);
@@ -102,7 +102,7 @@ fn holds_that_grow_and_shrink_are_told() {
 }
 
 #[test]
-fn the_end_of_a_lease_is_told_when_somebody_waits_whether_it_is_a_mutex_or_shared() {
+fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock() {
     for claim in [MUTEX, READ] {
         let mut fixture = Fixture::default();
         fixture.acquire("a", claim, None, Lease::from_ms(100).unwrap());
@@ -118,12 +118,16 @@ fn the_end_of_a_lease_is_told_when_somebody_waits_whether_it_is_a_mutex_or_share
         let is_shared = claim == READ;
         let by = if is_shared { "LeaseEnd" } else { "Expired" };
         assert_eq!(told(&mut fixture), [format!("a {by} after 101, 1 wait")], "{claim:?}");
-        assert_eq!(fixture.manager.statistics.leases_expired, u64::from(is_shared), "the host counts those of mutexes");
+        assert_eq!(
+            fixture.manager.statistics.leases_expired,
+            u64::from(is_shared),
+            "the host counts the ends of mutexes"
+        );
     }
 }
 
 #[test]
-fn only_what_lasted_long_is_told_where_that_is_asked_for() {
+fn only_long_holds_or_waits_are_recorded_if_a_threshold_is_set() {
     for (after_ms, observe, expected) in [
         (49, Observe { holds_ms: Some(50), ..Observe::default() }, &[][..]),
         (50, Observe { holds_ms: Some(50), ..Observe::default() }, &["a Released after 50, 1 wait"]),
@@ -141,7 +145,7 @@ fn only_what_lasted_long_is_told_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_is_rare_is_always_told() {
+fn rare_occurrences_are_always_recorded() {
     let mut fixture = Fixture::default();
     fixture.manager.begin_grace(fixture.server.keyspace.instant(), 100);
     fixture.server.keyspace.now_ms += 100;
@@ -163,7 +167,7 @@ fn what_is_rare_is_always_told() {
 }
 
 #[test]
-fn a_connection_that_ends_and_a_session_that_is_renewed_are_told() {
+fn the_renewal_of_a_session_and_the_end_of_its_connection_are_recorded() {
     for claim in [MUTEX, READ] {
         let mut fixture = observed();
         fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
@@ -181,7 +185,7 @@ fn a_connection_that_ends_and_a_session_that_is_renewed_are_told() {
 }
 
 #[test]
-fn a_lock_that_others_remove_is_told_when_somebody_waits() {
+fn a_lock_removed_by_another_command_is_recorded_if_a_request_waits() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let Some(Stored::Lock(lock, until)) = fixture.server.keyspace.primary.get(&key()) else { panic!() };
     assert_eq!(*until, Deadline::Never);
