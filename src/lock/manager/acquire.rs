@@ -331,8 +331,8 @@ impl LockManager {
         }
     }
 
-    /// Ends the upgrades that have no reader any more: from then on they wait in the order of their arrival, not at the
-    /// head.
+    /// Ends upgrades after their owners have stopped reading: from then on they wait in the order of their arrival, not
+    /// at the head.
     pub(super) fn end_upgrades<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
         let Some(waiting) = self.queues.get(queue) else { return };
         if waiting.first_place().is_none_or(|first| first.rank == Rank::Normal) {

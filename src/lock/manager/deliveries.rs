@@ -150,7 +150,7 @@ impl Deliveries {
         !self.lost.is_empty()
     }
 
-    /// Takes out a lost grant, the latest first, but none that a later grant of the same hold follows.
+    /// Takes out the latest lost grant that no later grant of the same hold follows.
     pub fn take_lost(&mut self) -> Option<(GrantNumber, GrantInFlight)> {
         let is_last = |(number, request): &(GrantNumber, RequestId)| {
             let Some((_, delivery)) = self.all.get(request) else { return true };

@@ -20,8 +20,8 @@ impl LockManager {
         self.queues.id_of(key).into_iter().for_each(|queue| self.queues.set_seen(queue, None));
     }
 
-    /// A held lock is gone from the key. `owner` held it, the last one if there were several; `by` is the cause as far
-    /// as the host knows it. The host counts these ends.
+    /// A held lock is gone from the key. `owner` is its holder, of several the one with the latest grant; `by` is the
+    /// cause as far as the host knows it. The host counts these ends.
     pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, by: EndedBy) {
         // The end of the lease is known for a key that requests wait for.
         let by = match self.queues.of_key(key).filter(|queue| queue.waiters() > 0).and(self.queues.id_of(key)) {

@@ -102,7 +102,7 @@ impl LockManager {
         Renewed::All
     }
 
-    /// Schedules the renewal of a bound hold for when a third of its lease is over.
+    /// Schedules the renewal of a bound hold after a third of its lease.
     pub(super) fn renew_after_a_third(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], lease: Lease) {
         if let Some(id) = self.bindings.binding_of(key, owner) {
             self.renew_at(id, third_of(now, lease));

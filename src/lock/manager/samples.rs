@@ -1,5 +1,5 @@
-//! How long waits and holds lasted that ended in this turn: holds with waiters behind them, and a few other holds.
-//! The shell takes the numbers and makes percentiles of them.
+//! The lengths of the waits and holds that ended in this turn: all waits, holds with waiters behind them, and a few
+//! other holds. The shell takes the numbers and makes percentiles of them.
 
 /// The most samples of each kind between two takes.
 const MOST: usize = 10_000;

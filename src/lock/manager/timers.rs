@@ -146,8 +146,8 @@ impl LockManager {
         timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
     }
 
-    /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of living
-    /// sessions start again at once. Nothing is written: [`LockManager::tick`] follows.
+    /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of
+    /// living sessions start again at once. Nothing is written: [`LockManager::tick`] follows.
     pub fn clock_was_set(&mut self, now: &Now) {
         let ids: Vec<_> = self.bindings.ids().collect();
         for id in ids {
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_grant_whose_slot_has_left_is_not_tried_for_ever() {
+    fn a_lost_grant_is_not_tried_for_ever_after_its_slot_has_left() {
         let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
         fixture.release("a", Portion::Mutex).unwrap();
         let (granted, _) = fixture.server.inbox.answers[0];

@@ -217,7 +217,7 @@ fn a_release_hands_over_though_the_owner_has_just_gained_the_key() {
 
 /// The first request at the head is one of many of a connection that has ended.
 #[test]
-fn a_release_passes_over_requests_whose_connection_has_ended() {
+fn a_release_passes_over_the_requests_of_an_ended_connection() {
     let mut fixture = Fixture::of(&[("h", MUTEX), ("a", MUTEX), ("b", MUTEX), ("w", MUTEX)]);
     let gone = waiting(&fixture);
     fixture.manager.endings.extend(gone[..2].iter().copied(), Ending::Left);

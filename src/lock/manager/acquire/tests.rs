@@ -93,9 +93,9 @@ fn a_smaller_limit_refuses_requests_that_it_can_never_admit() {
     assert_eq!(fixture.manager.queues().waiters(), 2);
 }
 
-/// A hand-off that is put off shows that there was to be one.
+/// The gate is closed: a queue that would have been served stays due.
 #[test]
-fn only_another_limit_gives_those_who_wait_their_turn() {
+fn only_a_changed_limit_serves_the_queue() {
     for (limit, is_other) in [(1, false), (2, true)] {
         for is_held in [true, false] {
             let row = format!("LIMIT {limit}, held: {is_held}");

@@ -212,7 +212,7 @@ fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
         (vec![("a", READ), ("b", READ), ("c", WRITE)], a, 1, "b", vec![dropped("a")]),
         (vec![("a", READ), ("b", READ)], everybody, 2, "", vec![Told::Delete]),
         (vec![("a", READ), ("b", READ), ("c", WRITE)], everybody, 2, "c", vec![Told::Delete, hold("c")]),
-        // Queued requests stay: the one more permit that a waits for is granted once.
+        // Queued requests stay: the permit that a still waits for is granted once.
         (vec![("a", PERMIT), ("b", PERMIT), ("a", PERMIT)], everybody, 2, "a", vec![Told::Delete, hold("a")]),
     ];
     for (requests, whose, broken, holders, effects) in rows {
