@@ -1,6 +1,6 @@
-//! What the rules need of the world around them: keys to store locks in, clients to answer, the time of the decision.
+//! What the rules need from the server: keys to store locks in, clients to reply to, the time of the decision.
 //!
-//! The server is one host, the simulator of the tests another. The rules never know which.
+//! The server is one host, the simulator of the tests another. The rules cannot tell them apart.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated;
@@ -13,12 +13,12 @@ use crate::value::owner::Owner;
 use crate::value::slots::Slot;
 use crate::value::time::{Deadline, Now};
 
-/// All that a decision works with. The parts are apart, so that clients can be answered while a key is open.
+/// All inputs of a decision. Separate fields, so that clients can be answered while a key is open.
 #[derive(Debug)]
 pub struct Host<'a, K, C> {
     /// Where locks are stored.
     pub keys: K,
-    /// Who waits for an answer.
+    /// The clients that wait for a reply.
     pub clients: C,
     /// When the decision is made.
     pub now: &'a Now,
@@ -43,11 +43,11 @@ pub trait Entry {
     /// What is under the key.
     fn content(&mut self) -> Content<'_>;
 
-    /// The key is free because the lock that was there expired when the key was opened: the holder of the latest grant,
-    /// and its fence. Told once.
+    /// If the lock under the key expired when the key was opened: the holder of the latest grant, and its fence.
+    /// Returned once.
     fn take_expired(&mut self) -> Option<(Owner, Fence)>;
 
-    /// The key's own deadline. Only of a key that is not free: Redis 8.2 ends when it is asked for that of a free one.
+    /// The key's own deadline. Call it only for a key that is not free: Redis 8.2 crashes on a free one.
     fn until(&self) -> Deadline;
 
     /// The lock under the key, if there is one, and the key's own deadline.
@@ -62,36 +62,37 @@ pub trait Entry {
         }
     }
 
-    /// Stores the lock of a first grant under a key that is free.
+    /// Stores the lock of a first grant under a free key.
     fn create(&mut self, first: &FirstGrant<'_>);
 
     /// The lock was changed in place; `until` is the key's new deadline, `None` leaves it.
     fn update(&mut self, effect: Effect<'_>, until: Option<Deadline>);
 
-    /// Removes the key: nobody holds it.
+    /// Removes the key: it has no holder left.
     fn remove(&mut self);
 }
 
-/// Those whose requests are queued.
+/// The clients of queued requests.
 pub trait Clients {
-    /// Whether the client of a request may still be granted these keys, after it has waited for so long; asked right
-    /// before the grant.
+    /// Whether the client of a request may still be granted these keys after it has waited for `waited_ms`. Called
+    /// right before the grant.
     fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool;
 
-    /// Tells the one who waits how its request ended.
+    /// Replies to the waiting client with the outcome of its request.
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery;
 }
 
 /// The client whose request is decided.
 pub trait Park: Clients {
-    /// Whether it may wait; in a transaction or a script it gets its answer at once. Asked only where it would wait.
+    /// Whether the client may wait; in a transaction or a script it gets its reply at once. Called only if the request
+    /// would wait.
     fn may_wait(&self) -> bool;
 
-    /// The client's request was queued: it can be answered from now on. False: this client cannot wait.
+    /// The client's request was queued: it can be answered from now on. False if this client cannot wait.
     fn park(&mut self, request: RequestId) -> bool;
 }
 
-/// What is under a key.
+/// The value under a key.
 #[derive(Debug)]
 pub enum Content<'a> {
     /// Nothing.
@@ -109,7 +110,7 @@ pub enum Gate {
     Open,
     /// The server refuses writes for now: ask again later.
     Closed,
-    /// The key's slot is not, or not stably, this server's: its waiters have to ask again.
+    /// The key's slot is moving, or belongs to another server: its waiters have to send their requests again.
     Elsewhere,
 }
 
@@ -120,53 +121,53 @@ pub enum Effect<'a> {
     Hold(&'a [u8]),
     /// This owner's lease is longer or shorter, and nothing else changed.
     Renew(&'a [u8]),
-    /// This owner holds it no more.
+    /// This owner's hold has ended.
     Drop(&'a [u8]),
     /// The semaphore's limit.
     Limit,
-    /// No holder ends later than the key, as clients have set its deadline.
+    /// A client has set the key's deadline: no lease ends later than the key.
     Clamp,
 }
 
 /// How a request that waited came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
-    /// It holds the lock.
+    /// The request holds the lock.
     Granted {
-        /// Of the grant.
+        /// The fence of the grant.
         fence: Fence,
         /// Holds of the mode asked for, or permits.
         holds: u32,
-        /// Of a request for a slot: which.
+        /// The slot, for a request that asks for one.
         slot: Option<Slot>,
     },
     /// The work was done (COALESCE): the holder has released the lock.
     Done {
-        /// Of the hold that was released.
+        /// The fence of the released hold.
         fence: Fence,
     },
     /// BLOCK ran out.
     TimedOut,
     /// LOCK.CANCEL.
     Cancelled,
-    /// The same request came again.
+    /// The same request was sent again.
     Superseded,
     /// The request can never be granted on what the key has become.
     Impossible(KeyError),
-    /// The key's slot moves: ask again, the cluster will say where.
+    /// The key's slot moves: send the request again, the cluster redirects it.
     TryAgain,
     /// The server became a replica.
     Demoted,
-    /// The client may not be granted what it asked for any more.
+    /// The client has lost its permission for the keys of the request.
     NotPermitted,
 }
 
 /// Whether the outcome was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It was, or nobody can tell.
+    /// It was, or delivery cannot be observed.
     Done,
-    /// It was not: nobody waits by this request. A grant is taken back.
+    /// It was not: no client waits for this request any more. A grant is taken back.
     Failed,
     /// To be confirmed by `LockManager::delivered` or refuted by `LockManager::undelivered`.
     Pending,

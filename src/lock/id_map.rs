@@ -1,4 +1,4 @@
-//! Maps by ids that this module or the server assigns. Clients cannot choose ids that collide, so std's SipHash is not
+//! Maps by ids that the module or the server assigns. Clients cannot choose ids that collide, so std's SipHash is not
 //! needed: it would take a tenth of the instructions of a hand-off.
 
 use std::collections::{HashMap, HashSet};
@@ -10,7 +10,7 @@ pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 /// A set of numbers.
 pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
-/// Spreads numbers over a table: those that follow each other, and addresses, which end in zeros.
+/// Spreads numbers over a table: consecutive ones, and addresses, which end in zeros.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdHasher(u64);
 
@@ -30,7 +30,7 @@ impl Hasher for IdHasher {
         self.write_u64(number as u64);
     }
 
-    /// Which variant of an enum it is.
+    /// The discriminant of an enum.
     fn write_isize(&mut self, number: isize) {
         self.write_u64(number as u64);
     }
@@ -39,7 +39,7 @@ impl Hasher for IdHasher {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
 
-    /// A table uses the lowest bits, which a multiplication leaves poor, and the highest.
+    /// A table uses the lowest bits, which a multiplication mixes poorly, and the highest.
     fn finish(&self) -> u64 {
         let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(GOLDEN);
         mixed ^ (mixed >> 32)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use std::hash::BuildHasher;
 
-    /// With 1,024 numbers in 1,024 places about 63 % are taken by a perfect hash.
+    /// A perfect hash of 1,024 numbers fills about 63 % of 1,024 buckets.
     #[test]
     fn numbers_in_a_row_and_addresses_are_spread() {
         let hasher = BuildHasherDefault::<IdHasher>::default();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_hashed_is_told_apart() {
+    fn distinct_values_have_distinct_hashes() {
         let hasher = BuildHasherDefault::<IdHasher>::default();
         let distinct = |hashes: Vec<u64>| hashes.into_iter().collect::<HashSet<_>>().len();
         assert_eq!(distinct((0..64).map(|n: i32| hasher.hash_one(n)).collect()), 64);
@@ -73,6 +73,6 @@ mod tests {
         assert_eq!(distinct((0..64).map(|n: isize| hasher.hash_one(n)).collect()), 64);
         assert_eq!(distinct((0..64).map(|n: u8| hasher.hash_one([n, 7])).collect()), 64);
         let pairs = (0..4096_u64).map(|n| hasher.hash_one((n / 64, n % 64)));
-        assert_eq!(distinct(pairs.collect()), 4096, "all that came before counts");
+        assert_eq!(distinct(pairs.collect()), 4096, "the hash depends on every number written before");
     }
 }

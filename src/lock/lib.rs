@@ -1,18 +1,18 @@
-//! The rules: who holds a lock, who is next, and what a request means. std only: no Redis, no clock, no I/O, no unsafe.
+//! The rules: holders, wait queues, and the meaning of each request. std only: no Redis, no clock, no I/O, no unsafe.
 //!
 //! | folder        | question                                                                       |
 //! | ------------- | ------------------------------------------------------------------------------ |
-//! | `value`       | who holds one lock, and whom else would it admit                               |
-//! | `queue`       | who waits for which key, in which order, and would that ever end               |
-//! | `manager`     | what is the answer to a request, and what follows from everything that happens |
-//! | `host`        | what must be there to carry it out                                             |
+//! | `value`       | which owners hold a lock, and which requests does it admit                     |
+//! | `queue`       | which requests wait for a key, in which order, and would a wait ever end       |
+//! | `manager`     | what is the reply to a request, and what follows from each event               |
+//! | `host`        | what must the server provide                                                   |
 //! | `key`         | how are keys, clients and requests named                                       |
-//! | `id_map`      | how are maps by ids hashed                                                     |
-//! | `name_map`    | how are maps by names hashed, which clients choose                             |
-//! | `name_filter` | is this name certainly none of a table of names                                |
-//! | `one_or_many` | how is a list kept that usually has one element                                |
-//! | `shrink`      | how is the memory of a rush given back                                         |
-//! | `testing`     | does all of it hold under any schedule                                         |
+//! | `id_map`      | how are maps by id hashed                                                      |
+//! | `name_map`    | how are maps by name hashed: clients choose the names                          |
+//! | `name_filter` | is a name certainly absent from a table of names                               |
+//! | `one_or_many` | how is a list stored that usually has one element                              |
+//! | `shrink`      | how is memory given back after a peak                                          |
+//! | `testing`     | do the rules hold under any schedule                                           |
 //!
 //! Imports run one way: `value <- host <- queue <- manager <- testing`.
 

@@ -1,13 +1,14 @@
-//! Which names are certainly not in a table of names, told by a few instructions.
+//! Tells in a few instructions that a name is certainly not in a table of names.
 //!
-//! Nearly every key is one that nobody waits for. The tables of names hash with a secret, because clients choose the
-//! names; here whoever makes names collide gains nothing but a look into the table. Without it a pair on another key
-//! costs 2 to 4 % more instructions while one request waits.
+//! Nearly every key has no waiters. The tables of names hash with a secret, because clients choose the names. This
+//! filter needs no secret: names that collide only cost a lookup in the table. Without the filter an acquire/release
+//! pair on another key costs 2 to 4 % more instructions while one request waits.
 
 /// Counts of names by a cheap hash.
 #[derive(Clone, Debug, Default)]
 pub struct NameFilter {
-    /// Empty, or one for each bucket. A full one stays so until no name is left: it is asked in vain.
+    /// Empty, or one count for each bucket. A saturated count stays until no name is left; until then its bucket always
+    /// leads to a lookup in the table.
     counts: Vec<u16>,
     is_one_full: bool,
     names: usize,
@@ -20,19 +21,19 @@ const BUCKET_BITS: u32 = 12;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl NameFilter {
-    /// Whether the name may be there: false is certain.
+    /// Whether the table may contain the name: false is certain.
     #[inline]
     pub fn may_contain(&self, name: &[u8]) -> bool {
         self.names > 0 && self.counts.get(bucket(name)).is_some_and(|count| *count > 0)
     }
 
-    /// Whether no name is there.
+    /// Whether the table contains no name.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
         self.names == 0 && self.counts.iter().all(|count| *count == 0)
     }
 
-    /// The name is there once more.
+    /// Counts one more occurrence of the name.
     pub fn insert(&mut self, name: &[u8]) {
         if self.counts.is_empty() {
             self.counts = vec![0; BUCKETS];
@@ -44,7 +45,7 @@ impl NameFilter {
         }
     }
 
-    /// The name is there once less.
+    /// Counts one occurrence of the name less.
     pub fn remove(&mut self, name: &[u8]) {
         self.names = self.names.saturating_sub(1);
         if self.is_one_full && self.names == 0 {
@@ -56,7 +57,7 @@ impl NameFilter {
     }
 }
 
-/// Names often have their beginning in common, or their end: both count, and what is in the middle.
+/// Names often share a prefix or a suffix, so the hash takes the beginning, the middle and the end.
 #[inline]
 fn bucket(name: &[u8]) -> usize {
     let word = |start: usize| name.get(start..start + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_names_are_told_apart_wherever_they_differ() {
+    fn usual_names_have_distinct_buckets_wherever_they_differ() {
         for (before, after) in [("", ""), ("lock:order:", ""), ("", ":of-the-order"), ("lock:{", "}:of-the-order")] {
             let buckets: HashSet<_> = (0..1_000).map(|n| bucket(format!("{before}{n}{after}").as_bytes())).collect();
             assert!(buckets.len() > 600, "{before}N{after}: {} of 1000", buckets.len());

@@ -1,8 +1,8 @@
-//! Maps by what clients choose: names of keys, owners.
+//! Maps by names that clients choose: keys and owners.
 //!
-//! Somebody could choose thousands of names that collide, if he knew how they are hashed. So there is a secret in it,
-//! as in std's SipHash, which would take a tenth of the instructions of a hand-off. Here it is one multiplication for
-//! 16 bytes, whose upper and lower half are folded, as the maps of Go have it.
+//! With a known hash a client could choose thousands of names that collide. So the hash is keyed with a secret, as
+//! std's SipHash is; SipHash would take a tenth of the instructions of a hand-off. This one takes one multiplication
+//! per 16 bytes and folds the upper and lower half of the product, as the maps of Go do.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -12,7 +12,7 @@ use crate::key::KeyRef;
 /// A table by name.
 pub type NameMap<K, V> = HashMap<K, V, NameSecret>;
 
-/// What nobody knows who chooses names: of each table another.
+/// The secret key of the hash, different for each table.
 #[derive(Clone, Debug)]
 pub struct NameSecret {
     start: u64,
@@ -36,7 +36,7 @@ impl BuildHasher for NameSecret {
 }
 
 impl NameSecret {
-    /// Hashes a key, and what `owner` has in it.
+    /// Hashes a key, and the hold of `owner` on it.
     #[inline]
     pub fn hash_hold(&self, key: KeyRef<'_>, owner: &[u8]) -> HoldHash {
         let mut hasher = self.build_hasher();
@@ -48,16 +48,16 @@ impl NameSecret {
     }
 }
 
-/// The hash of a key, and of what an owner has in it.
+/// The hash of a key, and of an owner's hold on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldHash {
-    /// Of the key alone.
+    /// The hash of the key alone.
     pub key: u64,
-    /// Of both.
+    /// The hash of key and owner.
     pub hold: u64,
 }
 
-/// Hashes names. What comes before is part of the hash, also the lengths that slices write.
+/// Hashes names. Everything written before is part of the hash, and so are the lengths that slices write.
 #[derive(Clone, Copy, Debug)]
 pub struct NameHasher {
     hash: u64,
@@ -72,7 +72,7 @@ impl NameHasher {
     }
 }
 
-/// The number in these bytes: eight, or four.
+/// The number in these eight or four bytes.
 macro_rules! number {
     ($kind:ty, $bytes:expr) => {
         u64::from(<$kind>::from_le_bytes($bytes.try_into().expect("a slice of as many bytes")))
@@ -88,7 +88,7 @@ impl Hasher for NameHasher {
         }
         let rest = chunks.remainder();
         let len = rest.len();
-        // The halves overlap. Two rests of one length that have the same halves are the same.
+        // The halves overlap. Two remainders of one length are equal if both halves are.
         match len {
             0 => {}
             8.. => self.add(number!(u64, rest[..8]), number!(u64, rest[len - 8..])),
@@ -107,7 +107,7 @@ impl Hasher for NameHasher {
         self.write_u64(number as u64);
     }
 
-    /// The length of a slice, before its bytes. Not mixed at once it would make up for a byte that differs.
+    /// The length of a slice, before its bytes. It is mixed at once: otherwise it could cancel out a byte that differs.
     #[inline]
     fn write_usize(&mut self, number: usize) {
         self.write_u64(number as u64);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// With 4,096 names in as many places about 63 % are taken by a perfect hash.
+    /// A perfect hash of 4,096 names fills about 63 % of as many buckets.
     #[test]
     fn names_are_spread() {
         let secret = NameSecret::default();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_in_one_byte_or_in_length_are_told_apart() {
+    fn names_that_differ_in_one_byte_or_in_length_have_distinct_hashes() {
         let secret = NameSecret::default();
         let mut names: Vec<Vec<u8>> = (0..=70).map(|len| vec![0; len]).collect();
         for len in 1..=40 {

@@ -1,4 +1,4 @@
-//! A list that usually has one element, which then needs no heap: the keys of a request, what was granted to it.
+//! A list that usually has one element and then needs no heap: the keys of a request, its grants.
 
 use std::ops::Deref;
 
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_what_was_put_in() {
+    fn the_list_has_the_elements_put_in() {
         for elements in [vec![], vec![1], vec![1, 2], vec![1, 2, 3]] {
             let list: OneOrMany<i32> = elements.iter().copied().collect();
             assert_eq!(matches!(list, OneOrMany::One(_)), elements.len() == 1);

@@ -1,12 +1,13 @@
-//! Gives the memory of tables and vectors back that were large once. std's tables and vectors only grow by themselves.
+//! Gives memory back after a peak: std's tables and vectors never shrink by themselves.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 
-/// Smaller tables are left alone.
+/// Tables up to this capacity are left alone.
 const SMALL: usize = 256;
 
-/// Shrinks a table that is less than an eighth full to a quarter: the removals before it have paid for the work.
+/// The new capacity for a table that is less than an eighth full: twice its length, at most a quarter of what it has.
+/// The removals before it have paid for the work.
 fn wanted(len: usize, capacity: usize) -> Option<usize> {
     (capacity > SMALL && len < capacity / 8).then_some(len * 2)
 }
@@ -18,7 +19,7 @@ pub fn map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     }
 }
 
-/// The same of a shard of a table; with room for no more than `small` it is left alone.
+/// As `map`, for a shard of a table; a capacity up to `small` is left alone.
 pub fn shard<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>, small: usize) {
     if map.capacity() > small && map.len() < map.capacity() / 8 {
         map.shrink_to(map.len() * 2);
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_table_of_which_an_eighth_is_used_is_made_a_quarter_as_large() {
+    fn a_large_table_less_than_an_eighth_full_shrinks_to_twice_its_length() {
         let rows = [
             (124, 1000, Some(248)),
             (125, 1000, None),

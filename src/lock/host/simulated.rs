@@ -1,5 +1,5 @@
-//! An invented server for tests: a keyspace, a replica that gets nothing but the effects and may lag, what a crash
-//! leaves, and clients that note their answers. Time passes when a step says so.
+//! A simulated server for tests: a keyspace, a replica that receives the effects only and may lag, the state after a
+//! crash, and clients that record their replies. Time advances only when a step says so.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -17,23 +17,23 @@ use crate::value::received::{KeyAfter, Received};
 use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
 thread_local! {
-    /// The invented clocks: `Now` takes plain functions.
+    /// The simulated clocks. Thread-locals, because `Now` takes plain functions.
     static WALL_MS: Cell<u64> = const { Cell::new(0) };
     static MONOTONIC_MS: Cell<u64> = const { Cell::new(0) };
-    /// After so many units of work a turn is over.
+    /// The units of work after which a turn is over.
     static TURN_UNITS: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
 /// How long turns are.
 #[derive(Clone, Debug, Default)]
 pub enum Turns {
-    /// They go on until all is done.
+    /// A turn goes on until all work is done.
     #[default]
     Endless,
-    /// So many units of work.
+    /// A turn has this many units of work.
     #[cfg(test)]
     Of(u32),
-    /// One to three units, sometimes more, always the same for the same number of turns.
+    /// One to three units, sometimes more; the same sequence for the same seed.
     Random(Cell<u64>),
 }
 
@@ -57,7 +57,7 @@ impl Turns {
 pub struct SimulatedServer {
     /// Its keys.
     pub keyspace: Keyspace,
-    /// What its waiters were told.
+    /// The replies to its waiters.
     pub inbox: Inbox,
     /// How long its turns are.
     pub turns: Turns,
@@ -95,13 +95,13 @@ impl SimulatedServer {
         self.keyspace.now().within(|units| units >= TURN_UNITS.get())
     }
 
-    /// What the rules work with.
+    /// The host, as the rules take it.
     pub fn host<'a>(&'a mut self, now: &'a Now) -> Host<'a, &'a mut Keyspace, &'a mut Inbox> {
         Host { keys: &mut self.keyspace, clients: &mut self.inbox, now }
     }
 }
 
-/// What is under a key.
+/// The value under a key.
 #[derive(Clone, Debug)]
 pub enum Stored {
     /// A value of another type.
@@ -110,7 +110,7 @@ pub enum Stored {
     Lock(Lock, Deadline),
 }
 
-/// What a replica knows, and what a crash leaves.
+/// The state of a replica, and of a server after a crash.
 #[derive(Clone, Default)]
 pub struct Replica {
     /// Its keys.
@@ -122,43 +122,43 @@ pub struct Replica {
 /// The keys of a primary, and of a replica that knows the effects alone.
 #[derive(Clone)]
 pub struct Keyspace {
-    /// The clock that nobody sets.
+    /// The monotonic clock.
     pub now_ms: u64,
-    /// By so much the wall clock is ahead of it.
+    /// How far the wall clock is ahead of it.
     pub ahead_ms: i64,
     /// What is stored.
     pub primary: HashMap<Key, Stored>,
-    /// How many more locks are there by what others than the rules have stored and removed.
+    /// Locks stored minus locks removed by commands other than ours.
     pub stored_by_others: ByFamily<i64>,
-    /// What a replica has of it.
+    /// The replica's copy.
     pub replica: Replica,
-    /// Whether writes are accepted that no command asked for.
+    /// Whether the server accepts writes that are not part of a command.
     pub gate: Gate,
-    /// What happened outside the rules; the lock manager is still to be told.
+    /// Keyspace events that the lock manager has not been told yet.
     pub events: Vec<KeyEvent>,
     unsent: VecDeque<(Key, Sent)>,
-    /// Effects are kept back.
+    /// Effects are queued instead of applied to the replica.
     pub lags: bool,
-    /// What replicas were told, where a test wants to know it.
+    /// The effects sent to replicas, recorded if a test asks for it.
     pub told: Option<Vec<Told>>,
     /// How often a key was opened.
     pub opened: usize,
-    /// The keys of which watchers were told that they changed, where somebody takes them.
+    /// The keys signalled to WATCH as modified, recorded if a test asks for it.
     pub modified: Option<Vec<Key>>,
 }
 
-/// What a server tells of a key.
+/// A keyspace event of the server.
 #[derive(Clone, Debug)]
 pub enum KeyEvent {
-    /// The lock with this fence is gone from it.
+    /// The lock with this fence was removed from the key.
     Removed(Key, Fence),
-    /// Something was done to it.
+    /// The key was changed.
     Touched(Key),
-    /// Several hold it.
+    /// The key came with several holders.
     Several(Key, SeveralEnds),
 }
 
-/// What replicas were told, without what it says of the hold.
+/// An effect sent to replicas, without the details of the hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// A hold is new or different.
@@ -169,7 +169,7 @@ pub enum Told {
     Drop(Owner),
     /// The semaphore's limit.
     Limit(u32),
-    /// No holder ends later than this.
+    /// No lease ends later than the key.
     Clamp,
     /// The key's own deadline.
     Deadline(Deadline),
@@ -193,7 +193,7 @@ impl From<&Sent> for Told {
     }
 }
 
-/// What a replica is told of a key.
+/// An effect sent to the replica for a key.
 #[derive(Clone, Debug)]
 enum Sent {
     Hold(FamilyAndLimit, Holder),
@@ -219,12 +219,12 @@ impl Keyspace {
         }
     }
 
-    /// By the wall clock.
+    /// The time by the wall clock.
     pub fn timestamp(&self) -> Timestamp {
         Timestamp::from_ms(self.now_ms.saturating_add_signed(self.ahead_ms))
     }
 
-    /// By the clock that nobody sets.
+    /// The time by the monotonic clock.
     pub fn instant(&self) -> Instant {
         Instant::from_ms(self.now_ms)
     }
@@ -237,7 +237,7 @@ impl Keyspace {
         }
     }
 
-    /// What DEL, an eviction or the end of the time to live does.
+    /// Acts as DEL, an eviction or the end of the time to live.
     pub fn delete(&mut self, key: &Key) {
         if let Some(stored) = self.primary.remove(key) {
             if let Stored::Lock(lock, _) = &stored {
@@ -249,7 +249,7 @@ impl Keyspace {
         }
     }
 
-    /// What SET, RENAME and RESTORE do to the key that they write.
+    /// Acts as SET, RENAME and RESTORE on the key that they write.
     pub fn put(&mut self, key: &Key, stored: Stored) {
         self.delete(key);
         self.primary.insert(key.clone(), stored.clone());
@@ -259,7 +259,7 @@ impl Keyspace {
         self.send(key, Sent::Put(stored));
     }
 
-    /// A lock came to the key without the rules.
+    /// Another command has stored a lock under the key.
     fn note_stored(&mut self, key: &Key) {
         if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
             lock.held_family().into_iter().for_each(|family| *self.stored_by_others.of_mut(family) += 1);
@@ -276,7 +276,7 @@ impl Keyspace {
         Some(Stored::Lock(copy.expect("what is stored can be loaded"), *until))
     }
 
-    /// What PEXPIREAT and PERSIST do. The stored holders know nothing of it before the rules open the key.
+    /// Acts as PEXPIREAT and PERSIST. The stored holders are updated only when the rules open the key.
     pub fn set_deadline(&mut self, key: &Key, when: Deadline) {
         self.expire(key);
         let Some(Stored::Lock(_, until)) = self.primary.get_mut(key) else { return };
@@ -286,7 +286,7 @@ impl Keyspace {
         self.send(key, Sent::Deadline(when));
     }
 
-    /// A lock came to the key: an event tells of several holders, which the module finds there.
+    /// A lock was stored under the key: an event reports several holders, as the module finds them.
     fn tell_of(&mut self, key: &Key) {
         if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
             self.events.extend(lock.ends_when_loaded().map(|ends| KeyEvent::Several(key.clone(), ends)));
@@ -294,7 +294,7 @@ impl Keyspace {
         self.events.push(KeyEvent::Touched(key.clone()));
     }
 
-    /// The replica has all effects.
+    /// The replica receives all pending effects.
     pub fn catch_up(&mut self) {
         self.lags = false;
         while let Some((key, sent)) = self.unsent.pop_front() {
@@ -302,7 +302,7 @@ impl Keyspace {
         }
     }
 
-    /// The replica takes over with what it has.
+    /// The replica takes over with its own state.
     pub fn restart_from(&mut self, replica: Replica) {
         self.unsent.clear();
         self.events.clear();
@@ -328,7 +328,7 @@ impl Keyspace {
     }
 
     fn send_hold(&mut self, key: &Key, owner: &[u8]) {
-        let Some(Stored::Lock(lock, until)) = self.primary.get(key) else { panic!("an effect of no lock") };
+        let Some(Stored::Lock(lock, until)) = self.primary.get(key) else { panic!("an effect of a key with no lock") };
         let hold = lock.hold(owner, *until).expect("an effect is sent of a hold that is there");
         let kind = lock.family_and_limit().expect("somebody holds it");
         let sent = Sent::Hold(kind, to_holder(&hold));
@@ -365,7 +365,7 @@ impl Replica {
         self.receive(key, received);
     }
 
-    /// As a server does: a hold makes the lock where there is none, everything else needs one.
+    /// As on a server: a hold creates a missing lock, every other effect needs one.
     pub fn receive(&mut self, key: Key, effect: Received<'_>) {
         if matches!(effect, Received::Hold(..)) && !matches!(self.keys.get(&key), Some(Stored::Lock(..))) {
             self.keys.insert(key.clone(), Stored::Lock(Lock::Vacant, Deadline::Never));
@@ -429,20 +429,20 @@ impl Entry for OpenKey<'_> {
         match self.keyspace.primary.get(&self.key) {
             Some(Stored::Lock(_, until)) => *until,
             Some(Stored::Foreign) => Deadline::Never,
-            None => panic!("a free key was asked for its deadline: Redis 8.2 ends then"),
+            None => panic!("the deadline of a free key was read: Redis 8.2 crashes then"),
         }
     }
 
     fn create(&mut self, first: &FirstGrant<'_>) {
         let before = self.keyspace.primary.insert(self.key.clone(), Stored::Lock(first.lock(), first.until()));
-        assert!(before.is_none(), "created where something was");
+        assert!(before.is_none(), "a lock was created under a key that is not free");
         self.keyspace.signal_modified(&self.key);
         self.keyspace.send_hold(&self.key, first.owner());
     }
 
     fn update(&mut self, effect: Effect<'_>, until: Option<Deadline>) {
         let stored = self.keyspace.primary.get_mut(&self.key);
-        let Some(Stored::Lock(lock, deadline)) = stored else { panic!("what is updated is there") };
+        let Some(Stored::Lock(lock, deadline)) = stored else { panic!("an update of a key without a lock") };
         *deadline = until.unwrap_or(*deadline);
         let limit = lock.semaphore_limit();
         if matches!(effect, Effect::Hold(_) | Effect::Drop(_)) {
@@ -452,7 +452,7 @@ impl Entry for OpenKey<'_> {
             Effect::Hold(owner) => return self.keyspace.send_hold(&self.key, owner),
             Effect::Renew(owner) => {
                 self.keyspace.send_hold(&self.key, owner);
-                // Replicas are told the same as of a new hold; watchers are told nothing.
+                // Replicas receive the same effect as for a new hold; the key is not signalled to WATCH.
                 if let Some(told) = self.keyspace.told.as_mut().and_then(|told| told.last_mut()) {
                     *told = Told::Renew(Owner::new(owner).expect("effects name owners"));
                 }
@@ -472,14 +472,14 @@ impl Entry for OpenKey<'_> {
     }
 }
 
-/// What the waiters were told, and who began to wait.
+/// The replies to waiters, and the request that began to wait.
 #[derive(Clone, Default)]
 pub struct Inbox {
-    /// What waiters were told.
+    /// The replies to waiters.
     pub answers: Vec<(RequestId, WaitOutcome)>,
     /// The request that was queued last.
     pub parked: Option<RequestId>,
-    /// Nobody waits by any request, whatever the queues say.
+    /// All clients are gone, though their requests are still queued.
     pub is_deserted: bool,
     /// Requests that may not be granted any more.
     pub unpermitted: BTreeSet<RequestId>,

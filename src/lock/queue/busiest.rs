@@ -1,5 +1,4 @@
-//! Which keys are the most waited for. Nothing is kept for this question: waits cost nothing more because somebody may
-//! ask it.
+//! The keys with the most waiters. No index is kept for this query: it must not make waits more expensive.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,14 +12,13 @@ use crate::value::time::Instant;
 /// A key that is waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct BusyQueue<'a> {
-    /// Its queue, in which somebody waits.
+    /// Its queue, with at least one waiter.
     pub queue: &'a WaitQueue,
-    /// Since when the one waits that waits longest.
+    /// When its longest waiter was queued.
     pub since: Instant,
 }
 
-/// At most `count` queues, one or more: those with the most waiters first, then those in which somebody waits longest.
-/// A kept place is no waiter.
+/// At most `count` queues (one or more), by the number of waiters, then by the longest wait. A kept place is no waiter.
 pub fn busiest(queues: &WaitQueues, count: usize) -> Vec<BusyQueue<'_>> {
     let by_waiters = queues.iter().map(|(id, queue)| (Reverse(queue.waiters()), id));
     let mut all: Vec<_> = by_waiters.filter(|(Reverse(waiters), _)| *waiters > 0).collect();
@@ -40,7 +38,7 @@ pub fn busiest(queues: &WaitQueues, count: usize) -> Vec<BusyQueue<'_>> {
     found
 }
 
-/// Who stands first need not have waited longest: a retry waits since it came, at the place of the older one.
+/// The head need not have waited longest: a retry waits since its own arrival, at the place of the older request.
 fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<BusyQueue<'_>> {
     let busy = |id| {
         let queue = queues.get(id)?;
@@ -50,8 +48,8 @@ fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<B
     ids.into_iter().filter_map(|(_, id)| busy(id)).collect()
 }
 
-/// The queues with so many waiters, the longest wait first. They may be many more than there are requests, each for
-/// several keys: so it goes by the requests.
+/// The queues with this many waiters, the longest wait first. Requests for several keys may have many more queues than
+/// there are requests: so it iterates over the requests.
 fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = BusyQueue<'_>> {
     let present = queues.requests().filter(|(_, request)| request.is_present());
     let mut oldest: BinaryHeap<_> = present.map(|(id, request)| Reverse((request.since, id))).collect();
@@ -73,7 +71,7 @@ mod tests {
 
     const MUTEX: Claim = Claim::Mutex;
 
-    /// The names of the keys, the number of their waiters and since when they wait.
+    /// The names of the keys, the number of waiters, and when the longest waiter was queued.
     fn told(fixture: &Fixture, count: usize) -> Vec<(String, usize, u64)> {
         let of = |busy: &BusyQueue<'_>| {
             (busy.queue.key.name.escape_ascii().to_string(), busy.queue.waiters(), busy.since.ms())
@@ -95,7 +93,7 @@ mod tests {
         assert_eq!(told(&fixture, 1000), all);
         assert_eq!(told(&fixture, 2), all[..2]);
         assert_eq!(told(&fixture, 1), all[..1]);
-        // In "n" as many wait as in "l", but not for as long.
+        // "n" has as many waiters as "l", but a shorter wait.
         fixture.wait("f", "n", MUTEX);
         fixture.wait("g", "n", MUTEX);
         assert_eq!(told(&fixture, 2), all[..2]);
@@ -120,9 +118,9 @@ mod tests {
         assert_eq!(told(&fixture, 10).len(), 2);
     }
 
-    /// Whatever is left out on the way to the answer.
+    /// The shortcuts of `busiest` change nothing in its result.
     #[test]
-    fn it_is_what_a_sort_of_all_says() {
+    fn the_result_is_that_of_a_full_sort() {
         let mut fixture = Fixture::default();
         for number in 0..300_u64 {
             fixture.server.keyspace.now_ms = 1 + number * 7919 % 100;

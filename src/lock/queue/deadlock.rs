@@ -1,8 +1,8 @@
-//! Refuses a request whose waiting would never end, by the contract: "imagine that every owner that waits for nothing
+//! Refuses a request that would wait for ever, by the contract: "imagine that every owner that waits for nothing
 //! gave back all that it holds, and then those that were served by that, and so on. A request that would still wait
 //! then, because of its own waiting, gets DEADLOCK".
 //!
-//! `Reduction` imagines that. A request that nothing can wait for is spared it.
+//! `Reduction` computes that. It is skipped for a request that no other can wait for.
 
 use super::edge::Edge;
 use super::holders::Holders;
@@ -13,14 +13,14 @@ use crate::host::Keys;
 use crate::id_map::IdSet;
 use crate::value::claim::{Claim, Count, Family};
 
-/// Whether the request may be in the way of others, or of itself, as far as can be told without an open key: false is
-/// certain, and the rule.
+/// Whether the request may block others, or itself, judged without opening a key. False is certain, and the common
+/// case.
 pub fn may_close_cycle(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     !waits_for_nothing_new(queues, new)
         && (changes_permits(queues, new) || queues.may_be_waited_for(new.db, new.owner(), |_| true))
 }
 
-/// The cycle that the request would close, beginning with its own owner; `None`: it may wait.
+/// The cycle that the request would close, beginning with its own owner; `None` if it may wait.
 pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> Option<Vec<Edge>> {
     let holds = |holders: &mut Holders<'_, K>| {
         queues.may_be_waited_for(new.db, new.owner(), |key| holders.is_held_by(key.as_ref(), new.owner()))
@@ -34,7 +34,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     if queued.frees_new_owner() {
         return None;
     }
-    // Owners that are stuck without it as well are no fault of its waiting.
+    // Owners that are stuck even without the new request do not count against it.
     let cycle = queued.cycle();
     let free = match is_only_wait(queues, new) {
         true => queued.stuck_without_new(),
@@ -55,7 +55,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     (!queued.frees_new_owner()).then(|| queued.cycle())
 }
 
-/// Its owner waits for nothing else, and it leaves the LIMIT as it is.
+/// The owner of the request waits for nothing else, and the request does not change LIMIT.
 fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let owner = queues.owner_id(new.db, new.owner());
     let mut others = owner.into_iter().flat_map(|id| queues.waiting(id)).filter(|(_, other)| other.place != new.place);
@@ -64,8 +64,8 @@ fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     others.next().is_none() && here.all(|queue| is_same(queue.limit))
 }
 
-/// It stands behind all others, and an earlier request of its owner lets it have what it asks for. Thousands of
-/// requests of one owner for one key would otherwise be searched through for each further one.
+/// The request is the last in the queue, and an earlier request of its owner covers what it asks for. Without this
+/// check each of thousands of requests of one owner for one key would search through all the others.
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([_], claim) = (new.names, &new.request.claim) else { return false };
     let mut here = new.queues(queues);
@@ -76,7 +76,7 @@ fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
         })
 }
 
-/// It stands ahead of others, takes more permits than its owner has already, or brings a LIMIT that is smaller.
+/// The request is ahead of others, takes more permits than its owner has already, or lowers LIMIT.
 fn changes_permits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let takes_more = matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. });
     let mut here = new.queues(queues).filter_map(|id| queues.get(id));

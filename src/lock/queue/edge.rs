@@ -1,4 +1,4 @@
-//! What is told of a deadlock: the edges of its cycle in the wait-for graph.
+//! The report of a deadlock: the edges of its cycle in the wait-for graph.
 
 use std::rc::Rc;
 
@@ -7,8 +7,8 @@ use crate::value::owner::Owner;
 /// One edge of a cycle: `owner` waits on `key` for the owner of the next edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Who waits.
+    /// The owner that waits.
     pub owner: Owner,
-    /// For which key.
+    /// The key that it waits for.
     pub key: Rc<[u8]>,
 }

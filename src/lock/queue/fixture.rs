@@ -39,7 +39,7 @@ impl Fixture {
         self.hold_for(owner, &names(keys), claim, Lease::Persist);
     }
 
-    /// The same of keys with any names, until the lease is over: the keys themselves stay.
+    /// As `hold`, for keys with any names and with this lease. The keys stay when it is over.
     pub fn hold_for(&mut self, owner: &str, names: &[&[u8]], claim: Claim, lease: Lease) {
         let now = self.server.now();
         let owner = Owner::new(owner.as_bytes()).unwrap();
@@ -56,12 +56,12 @@ impl Fixture {
         self.note_holders(names);
     }
 
-    /// The owner waits for the keys, behind everyone.
+    /// The owner waits for the keys, behind all others.
     pub fn wait(&mut self, owner: &str, keys: &str, claim: Claim) -> RequestId {
         self.wait_at(owner, &names(keys), claim, self.queues.last_place(Rank::Normal))
     }
 
-    /// The same for keys with any names, at this place.
+    /// As `wait`, for keys with any names, at this place.
     pub fn wait_at(&mut self, owner: &str, names: &[&[u8]], claim: Claim, place: Place) -> RequestId {
         let now = self.server.now().instant();
         let owner = Owner::new(owner.as_bytes()).unwrap();
@@ -80,7 +80,7 @@ impl Fixture {
         id
     }
 
-    /// The deadlock that a request would close, as "a@k b@l": a waits on k for b, who waits on l for a.
+    /// The deadlock that a request would close, as "a@k b@l": a waits on k for b, and b waits on l for a.
     pub fn deadlock(&mut self, owner: &str, keys: &str, claim: Claim) -> Option<String> {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
@@ -90,7 +90,7 @@ impl Fixture {
         let mut keys = &mut self.server.keyspace;
         let mut holders = Holders::new(&mut keys, &self.ended, now);
         let cycle = deadlock::find(&self.queues, &mut holders, &new)?;
-        assert!(deadlock::may_close_cycle(&self.queues, &new), "a search that was spared would have found one");
+        assert!(deadlock::may_close_cycle(&self.queues, &new), "the skipped search would have found a cycle");
         let edges = cycle.iter().map(|edge| format!("{:?}@{}", edge.owner, edge.key.escape_ascii()));
         Some(edges.collect::<Vec<_>>().join(" "))
     }

@@ -1,5 +1,5 @@
-//! The holders of keys as they count for precedence and deadlocks: neither a lease that is over nor the session of a
-//! connection that has ended holds a key, though the lock that is stored still names it.
+//! The holders of keys, for precedence and the deadlock search. An expired lease and the session of an ended connection
+//! hold nothing, though the stored lock still names them.
 
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
@@ -7,20 +7,20 @@ use crate::value::claim::Family;
 use crate::value::outcome::Hold;
 use crate::value::time::{Deadline, Timestamp};
 
-/// Which holds are bound to connections that have ended.
+/// Tells which holds are bound to connections that have ended.
 pub trait Sessions {
     /// Whether the connection that this hold is bound to has ended.
     fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool;
 }
 
-/// The one answer to who holds a key.
+/// The holders of keys: the only place that decides whether an owner holds a key.
 pub struct Holders<'a, K> {
     keys: &'a mut K,
     sessions: &'a dyn Sessions,
     now: Timestamp,
 }
 
-/// What is under a key.
+/// The value under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Under {
     /// Nothing, or a lock of this family.

@@ -1,19 +1,19 @@
-//! Who waits for which key, in which order, and whether waiting would ever end.
+//! Which requests wait for which key, in which order, and whether a wait would ever end.
 //!
 //! | file          | question                                             |
 //! | ------------- | ---------------------------------------------------- |
-//! | `queues`      | who waits on this server                             |
-//! | `wait_queue`  | who waits for this key                               |
+//! | `queues`      | which requests wait on this server                   |
+//! | `wait_queue`  | which requests wait for this key                     |
 //! | `request`     | what is queued, and at which place                   |
-//! | `precedence`  | whom must a request not overtake                     |
+//! | `precedence`  | which requests must a request not overtake           |
 //! | `deadlock`    | would this request wait for ever                     |
-//! | `reduction`   | who is stuck when all others have given back         |
-//! | `new_request` | which request is it that asks                        |
-//! | `edge`        | who would wait for whom, on which key                |
-//! | `holders`     | who holds a key, sessions that have ended left out   |
-//! | `waited_for`  | who may hold a key that is waited for                |
-//! | `busiest`     | which keys are the most waited for                   |
-//! | `owners`      | what does this owner wait for, and what may it hold  |
+//! | `reduction`   | which owners are stuck when the others have released |
+//! | `new_request` | which request is about to queue                      |
+//! | `edge`        | which owner waits for which other, on which key      |
+//! | `holders`     | which owners hold a key, without ended sessions      |
+//! | `waited_for`  | which owners may hold a key that is waited for       |
+//! | `busiest`     | which keys have the most waiters                     |
+//! | `owners`      | what does an owner wait for, and what may it hold    |
 
 pub mod busiest;
 pub mod deadlock;

@@ -1,4 +1,4 @@
-//! A request that asks whether it may queue: what the searches for a deadlock begin with.
+//! A request that is about to queue: the input of the deadlock search.
 
 use super::queues::WaitQueues;
 use super::request::{Place, QueueId};
@@ -11,9 +11,9 @@ pub struct NewRequest<'a> {
     pub db: i32,
     /// Its keys.
     pub names: &'a [&'a [u8]],
-    /// Who wants what.
+    /// Owner, claim and lease.
     pub request: LockRequest<'a>,
-    /// Where it would stand. It takes the place over of the request that it is a retry of.
+    /// The place that it would get. A retry takes over the place of the request that it repeats.
     pub place: Place,
 }
 
@@ -26,7 +26,7 @@ impl<'a> NewRequest<'a> {
         self.request.owner.as_bytes()
     }
 
-    /// The wait queues of its keys, where there are any yet.
+    /// The wait queues of its keys, for keys that have one.
     pub(super) fn queues<'q>(&'q self, queues: &'q WaitQueues) -> impl Iterator<Item = QueueId> + 'q {
         self.names.iter().filter_map(|name| queues.id_of(self.key(name)))
     }

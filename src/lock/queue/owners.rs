@@ -1,5 +1,4 @@
-//! The owners that wait, or hold what is waited for, by number: a search for a deadlock follows them without hashing
-//! a name.
+//! The owners that wait, or hold waited-for keys, by id: the deadlock search follows them without hashing a name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,31 +7,31 @@ use crate::id_map::IdMap;
 use crate::key::RequestId;
 use crate::value::owner::Owner;
 
-/// What an owner has to do with wait queues.
+/// The requests of an owner, and the waited-for keys that it may hold.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub owner: Owner,
     db: i32,
-    /// Its queued requests, by the queue under which they are listed, so that a retry is found among thousands.
+    /// Its queued requests by the queue under which they are listed: a retry is found quickly among thousands.
     pub listed: BTreeSet<(QueueId, RequestId)>,
-    /// The queues whose keys it may hold, as far as [`super::waited_for`] enters holders by name.
+    /// The queues of keys that it may hold, if [`super::waited_for`] lists the holders of the key by name.
     pub holds: BTreeSet<QueueId>,
 }
 
 /// The owners of all databases.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners {
-    // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
-    // time.
+    // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
     ids: IdMap<i32, BTreeMap<Owner, OwnerId>>,
     known: BTreeMap<OwnerId, Known>,
-    /// How many owners wait and have more to do with queues than that: only these are waited for while they wait.
+    /// How many owners have several requests, or wait and hold a waited-for key. Other requests may wait for these
+    /// owners while they wait themselves; no other owner is both.
     entangled: usize,
     last_number: u64,
 }
 
 impl Known {
-    /// It has several requests, or waits and may hold what is waited for.
+    /// The owner has several requests, or waits and may hold a waited-for key.
     fn is_entangled(&self) -> bool {
         self.listed.len() > 1 || !self.listed.is_empty() && !self.holds.is_empty()
     }
@@ -54,7 +53,7 @@ impl Owners {
         id
     }
 
-    /// It has left; whether its owner has others.
+    /// A request of the owner has left. Returns whether the owner has others.
     pub fn unlist(&mut self, id: OwnerId, under: QueueId, request: RequestId) -> Others {
         self.change(id, |known| _ = known.listed.remove(&(under, request)));
         let has_others = self.known.get(&id).is_some_and(|known| !known.listed.is_empty());
@@ -66,20 +65,21 @@ impl Owners {
         }
     }
 
-    /// The owner holds the key of this queue.
+    /// The owner has become a holder of the queue's key.
     pub fn gains(&mut self, db: i32, owner: &Owner, queue: QueueId) -> OwnerId {
         let id = self.enter(db, owner);
         self.change(id, |known| _ = known.holds.insert(queue));
         id
     }
 
-    /// It does not any more, or nobody waits for it.
+    /// The owner holds the queue's key no longer, or the queue is gone.
     pub fn loses(&mut self, id: OwnerId, queue: QueueId) {
         self.change(id, |known| _ = known.holds.remove(&queue));
         self.forget_if_unused(id);
     }
 
-    /// Whether an owner that waits may be waited for: it has several requests, or holds what is waited for by name.
+    /// Whether any waiting owner may be waited for: it has several requests, or is listed as the holder of a waited-for
+    /// key.
     pub fn are_entangled(&self) -> bool {
         self.entangled > 0
     }

@@ -1,20 +1,20 @@
 //! Which requests a request must not overtake: the rule of hand-offs.
 //!
 //! First come, first served, per key. One exception keeps requests for several keys from blocking each other for ever:
-//! an owner that such a request waits for passes it.
+//! if such a request waits for an owner, that owner passes it.
 //!
 //! | the requests ahead in the queue        | an owner passes them           |
 //! | -------------------------------------- | ------------------------------ |
-//! | one wants this key only                | no                             |
-//! | one is of this very owner              | no                             |
-//! | all others want several keys           | if the first one waits for it  |
+//! | one is for this key only               | no                             |
+//! | one belongs to the same owner          | no                             |
+//! | all others are for several keys        | if the first one waits for it  |
 //!
-//! A request waits for the owners that hold its keys, for those of the requests ahead of it, and for those that such
-//! owners wait for themselves. So every request in a queue waits for what the first one waits for, and the first one
-//! alone has to be asked. An owner that passes holds up none of them: they wait for it anyway.
+//! A request waits for the holders of its keys, for the owners of the requests ahead of it, and for every owner that
+//! these owners wait for. So each request in a queue waits for all that the first one waits for, and checking the first
+//! is enough. An owner that passes delays none of them: they wait for it anyway.
 //!
-//! Two owners may be able to break the same cycle, each by passing another request. The one passes that holds what it
-//! is waited for by ([`Reach::Holders`]); others only where nothing else moves.
+//! Two owners may be able to break the same cycle, each by passing another request. An owner passes first if it is
+//! waited for as a holder ([`Reach::Holders`]); others pass only if nothing else makes progress.
 
 use super::holders::Holders;
 use super::queues::WaitQueues;
@@ -24,8 +24,8 @@ use crate::host::Keys;
 use crate::id_map::{IdMap, IdSet};
 use crate::key::RequestId;
 
-/// So many holders and requests are looked at in one search, in some milliseconds. An owner behind more of them does
-/// not pass before the requests ahead of it are fewer.
+/// One search visits at most this many holders and requests, which takes some milliseconds. An owner behind more of
+/// them does not pass until fewer requests are ahead of it.
 const MOST_STEPS: usize = 40_000;
 
 /// Whether no request stands ahead of this place.
@@ -33,16 +33,16 @@ pub fn is_head(queues: &WaitQueues, id: QueueId, place: Place) -> bool {
     queues.get(id).and_then(|queue| queue.first_place()).is_none_or(|first| first >= place)
 }
 
-/// How far a request is followed to the owners that it waits for.
+/// How far the search follows a request to the owners that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// To the holders of its keys, and of those of the requests ahead of it.
+    /// To the holders of its keys, and of the keys of the requests ahead of it.
     Holders,
-    /// Also to the owners of the requests ahead of it, and on to what all of these wait for.
+    /// Also to the owners of the requests ahead of it, and on to all that these owners wait for.
     Everything,
 }
 
-/// Whether no request that stands ahead of `place` in the queue has to be served before one of the owner.
+/// Whether a request of the owner at `place` is first: no request ahead of it in the queue must be served before.
 pub fn is_first<K: Keys>(
     queues: &WaitQueues,
     holders: &mut Holders<'_, K>,
@@ -61,8 +61,8 @@ pub fn is_first<K: Keys>(
         && ahead.all(is_passable)
 }
 
-/// The requests of the owners that this request waits for, of its own, and of those that this waits for: behind a
-/// request for several keys that waits for its owner they may pass that now.
+/// The requests of this request's owner, of all owners that this request waits for, and of all owners that its owner
+/// waits for: if a request for several keys ahead of one of them waits for its owner, it may pass that request now.
 pub fn requests_waited_for<K: Keys>(
     queues: &WaitQueues,
     holders: &mut Holders<'_, K>,
@@ -79,10 +79,10 @@ struct Search<'q, 'h, 'k, K> {
     queues: &'q WaitQueues,
     holders: &'h mut Holders<'k, K>,
     reach: Reach,
-    /// It ends where this owner is found.
+    /// The search ends when it finds this owner.
     wanted: Option<&'h [u8]>,
     is_found: bool,
-    /// Owners that were found, and wait themselves.
+    /// Owners found so far that wait themselves.
     owners: IdSet<OwnerId>,
     requests: IdSet<RequestId>,
     to_visit: Vec<RequestId>,
@@ -90,12 +90,12 @@ struct Search<'q, 'h, 'k, K> {
     steps: usize,
 }
 
-/// What was visited of a queue.
+/// The visited part of a queue.
 #[derive(Clone, Copy, Debug)]
 struct Visited {
-    /// The one holder of the key; `None`: there are none, or several, which were reached at once.
+    /// The only holder of the key; `None` if it has no holder, or several, which were followed at once.
     only_holder: Option<OnlyHolder>,
-    /// The requests ahead of this place.
+    /// The requests ahead of this place have been visited.
     ahead_of: Place,
 }
 
@@ -132,7 +132,8 @@ impl<'q, 'h, 'k, K: Keys> Search<'q, 'h, 'k, K> {
         }
     }
 
-    /// The holders of the key, and the requests ahead of this one. For a mutex that its owner holds it does not wait.
+    /// Visits the holders of the key, and the requests ahead of this one. A request for several keys does not wait for
+    /// a mutex that its owner holds.
     fn visit(&mut self, id: QueueId, queued: &QueuedRequest) {
         let queues = self.queues;
         let Some(queue) = queues.get(id) else { return };
@@ -182,7 +183,7 @@ impl<'q, 'h, 'k, K: Keys> Search<'q, 'h, 'k, K> {
         None
     }
 
-    /// What it waits for itself, if for anything.
+    /// Follows the requests of an owner, if it has any.
     fn reach_owner(&mut self, owner: OwnerId) {
         let queues = self.queues;
         if self.reach == Reach::Everything && queues.waiting(owner).next().is_some() && self.owners.insert(owner) {
@@ -200,7 +201,7 @@ mod tests {
 
     /// The table above, for a request of `a` for the key k.
     #[test]
-    fn only_who_is_waited_for_passes_a_request_for_several_keys() {
+    fn only_an_owner_that_is_waited_for_passes_a_request_for_several_keys() {
         let rows = [
             ("b", "k", "kl", true),
             ("b", "kl", "", true),
@@ -224,7 +225,7 @@ mod tests {
             assert_eq!(is_first(&queues, holders, Reach::Holders, b"a", queue, behind), !goes_first_expected, "{row}");
             assert!(
                 is_first(&queues, holders, Reach::Holders, b"a", queue, request.place),
-                "{row}: nobody is ahead of the first place"
+                "{row}: no request is ahead of the first place"
             );
         }
     }

@@ -1,8 +1,9 @@
-//! The wait queues of one server: who waits for which key, in which order.
+//! The wait queues of one server: the requests that wait for each key, in their order.
 //!
-//! A request stands in the wait queue of each of its keys, at the place that its arrival gave it; one number for all
-//! queues, so that requests for several keys cannot cross. A request whose client is away for a moment keeps its place,
-//! but is passed over. Requests and their order are all that is here: who is admitted is decided in `manager`.
+//! A request is in the wait queue of each of its keys, at the place of its arrival. The place is the same in all of
+//! them, so that two requests for several keys have one order everywhere. A request keeps its place for a while after
+//! its client has disconnected, but is passed over. This file keeps requests and their order; admission is decided in
+//! `manager`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -24,30 +25,29 @@ use crate::value::owner::Owner;
 /// All wait queues of one server.
 #[derive(Clone, Debug, Default)]
 pub struct WaitQueues {
-    // By id, so that a round of inspections goes on behind the one that it inspected last.
+    // By id, so that a round of inspections can continue behind the queue that it inspected last.
     queues: BTreeMap<QueueId, WaitQueue>,
-    // The tables of a database stay when they are empty: databases are few, and a hand-off would make them anew each
-    // time.
+    // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
     by_key: IdMap<i32, BTreeMap<Rc<[u8]>, QueueId>>,
     names: NameFilter,
     requests: BTreeMap<RequestId, QueuedRequest>,
     owners: Owners,
-    /// Kept places, the one gone longest first.
+    /// Kept places by departure, the longest away first.
     away: BTreeMap<u64, RequestId>,
-    /// Requests with COALESCE that a release has answered, and that are still to be told, by their queue and the last
-    /// request before the release. They stand in no queue any more: a newcomer finds the key free at once.
+    /// Requests with COALESCE that a release has answered but that have no reply yet, by their queue and the last
+    /// request before the release. They have left their queue, so a new request finds the key free at once.
     done: BTreeMap<(QueueId, RequestId), Done>,
-    /// How many of them are waiters to be told, and no kept places.
+    /// How many of them are waiters to reply to, not kept places.
     done_waiters: usize,
     waited_for: WaitedFor,
-    /// How many keys held no lock when they were inspected last.
+    /// How many waited-for keys held no lock at their last inspection.
     unheld: usize,
-    /// A lock may have come to one of these: so many rounds of inspections have to end before all holders are known.
+    /// A lock may have come to one of those keys: this many inspection rounds must end before all holders are known.
     rounds_to_know: u8,
-    /// How many of those who wait want several keys.
+    /// How many of the waiters want several keys.
     several: usize,
     last_number: u64,
-    /// How often a request or an owner was looked up: what a search costs.
+    /// The number of lookups of requests and owners: the cost of a search.
     #[cfg(test)]
     pub(super) looked_up: std::cell::Cell<usize>,
 }
@@ -55,43 +55,43 @@ pub struct WaitQueues {
 /// The requests that one release has answered.
 #[derive(Clone, Debug)]
 struct Done {
-    /// Of the hold that was released.
+    /// The fence of the released hold.
     fence: Fence,
     requests: Standing,
 }
 
-/// What is there.
+/// Queries.
 impl WaitQueues {
-    /// Nobody waits and nobody has a place.
+    /// Whether there are no waiters and no kept places.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// For how many keys somebody waits or has a place.
+    /// The number of keys with waiters or kept places.
     #[inline]
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// How many requests wait; a kept place is no waiter.
+    /// The number of waiters; a kept place is no waiter.
     pub fn waiters(&self) -> usize {
         self.requests.len() - self.away.len() - self.done_waiters
     }
 
-    /// How many places are kept.
+    /// The number of kept places.
     pub fn kept_places(&self) -> usize {
         self.away.len()
     }
 
-    /// Whether some of the requests that wait want several keys.
+    /// Whether some of the waiters want several keys.
     pub fn has_requests_for_several(&self) -> bool {
         self.several > 0
     }
 
-    /// Whether an owner may pass a request for several keys, because that waits for it: false is certain. The owner
-    /// waits itself, and has another request or holds what is waited for. Where there is none, no search has to find
-    /// that out: with a thousand requests for 128 keys each takes milliseconds.
+    /// Whether an owner may pass a request for several keys that waits for it: false is certain. Such an owner waits
+    /// itself, and has another request or holds a waited-for key. False saves the searches that would find this out:
+    /// with a thousand requests for 128 keys each of them takes milliseconds.
     pub fn may_any_pass(&self) -> bool {
         let is_known = self.rounds_to_know == 0 && !self.waited_for.has_opaque();
         self.has_requests_for_several() && (self.owners.are_entangled() || !is_known)
@@ -112,7 +112,7 @@ impl WaitQueues {
         self.find(key)
     }
 
-    /// Out of line: most keys are nobody's concern.
+    /// Out of line: most keys have no wait queue.
     #[inline(never)]
     fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
         self.by_key.get(&key.db).and_then(|names| names.get(key.name)).copied()
@@ -123,12 +123,12 @@ impl WaitQueues {
         self.get(self.id_of(key)?)
     }
 
-    /// A wait queue that is still there.
+    /// The wait queue, unless it is gone.
     pub fn get(&self, id: QueueId) -> Option<&WaitQueue> {
         self.queues.get(&id)
     }
 
-    /// All of them, in the order of their ids.
+    /// All wait queues, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (QueueId, &WaitQueue)> + '_ {
         self.queues.iter().map(|(id, queue)| (*id, queue))
     }
@@ -144,7 +144,7 @@ impl WaitQueues {
         self.requests.get(&id)
     }
 
-    /// All that are queued or keep their places, in no particular order.
+    /// All requests that are queued or keep their places, in no particular order.
     pub fn requests(&self) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
         self.requests.iter().map(|(id, request)| (*id, request)).filter(|(id, request)| !self.is_done(*id, request))
     }
@@ -154,14 +154,14 @@ impl WaitQueues {
         Some(self.done.get(&self.done_key(id, self.requests.get(&id)?)?)?.fence)
     }
 
-    /// The next request that a release has answered and that is still to be told.
+    /// The next request that a release has answered but that has no reply yet.
     pub fn next_done(&self) -> Option<RequestId> {
         let (_, Done { requests, .. }) = self.done.first_key_value()?;
         let kept = || self.away.get(requests.away.first()?);
         requests.present.first_key_value().map(|(_, id)| id).or_else(kept).copied()
     }
 
-    /// Whether requests that a release has answered are still to be told.
+    /// Whether any request that a release has answered has no reply yet.
     #[inline]
     pub fn has_done(&self) -> bool {
         !self.done.is_empty()
@@ -172,14 +172,14 @@ impl WaitQueues {
         self.has_done() && self.done_key(id, request).is_some()
     }
 
-    /// A release answers all requests with COALESCE that were queued before it.
+    /// The release that has answered the request: the first after its arrival, if it has COALESCE.
     fn done_key(&self, id: RequestId, request: &QueuedRequest) -> Option<(QueueId, RequestId)> {
         let queue = *request.queues.first().filter(|_| request.coalesces)?;
         let (key, _) = self.done.range((queue, id)..=(queue, RequestId::LAST)).next()?;
         Some(*key)
     }
 
-    /// Every request in a queue, those that wait before the kept places.
+    /// Every request in a queue, waiters first, then kept places.
     pub fn all_in(&self, id: QueueId) -> Vec<RequestId> {
         let Some(queue) = self.queues.get(&id) else { return Vec::new() };
         let mut all: Vec<_> = queue.present().map(|(_, id)| id).collect();
@@ -193,7 +193,7 @@ impl WaitQueues {
         request.queues.iter().filter_map(|id| self.queues.get(id)).map(|queue| &queue.key)
     }
 
-    /// The queued requests of an owner, whether their clients are there or away.
+    /// The queued requests of an owner, with and without a connected client.
     pub fn requests_of(&self, db: i32, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
         let known = self.owners.id_of(db, owner).and_then(|id| self.owners.get(id));
         let listed = known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id);
@@ -206,9 +206,9 @@ impl WaitQueues {
         self.owners.get(id).is_some_and(|known| !known.listed.is_empty()).then_some(id)
     }
 
-    /// The waiting requests of an owner that may have to do with a queue, in the order of their places: the ones that
-    /// stand there. Where requests for several keys wait it is all of them: such a request is listed under one of its
-    /// queues, and may be passed at any.
+    /// The waiting requests of an owner that a change of the queue may concern, in the order of their places: those in
+    /// the queue, or all of them if any request waits for several keys. Such a request is listed under one of its
+    /// queues only, and may be passed in each.
     pub fn requests_around(&self, id: QueueId, owner: OwnerId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
         let known = self.owners.get(owner);
         let (from, to) = match self.has_requests_for_several() {
@@ -224,7 +224,7 @@ impl WaitQueues {
         waiting.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The queued request of which this one is a retry: same owner, keys, mode and number.
+    /// The queued request that this one repeats: same owner, keys, mode and number.
     pub fn find_retried(&self, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<RequestId> {
         let id_of = |name: &&[u8]| self.id_of(KeyRef { db, name });
         let mut listed_under = id_of(names.first()?)?;
@@ -244,7 +244,7 @@ impl WaitQueues {
         listed.range(range).map(|(_, id)| *id).find(is_retried)
     }
 
-    /// A place behind everyone who is there now.
+    /// A place behind all present requests of the same rank.
     pub fn last_place(&self, rank: Rank) -> Place {
         Place { rank, arrival: self.last_number }
     }
@@ -254,14 +254,14 @@ impl WaitQueues {
         self.away.first_key_value().map(|(_, id)| *id)
     }
 
-    /// The request that has been away longest of those who have a place in this queue.
+    /// The request that has been away longest among the kept places of this queue.
     pub fn longest_away_in(&self, id: QueueId) -> Option<RequestId> {
         self.away.get(&self.queues.get(&id)?.longest_away()?).copied()
     }
 
-    /// Whether anybody may be waiting for this owner: false is certain, and spares the search for a deadlock. `holds`
-    /// tells whether the owner holds a key that has to be opened to know; after a flush these may be thousands, and the
-    /// search is cheaper then.
+    /// Whether any request may wait for this owner: false is certain, and saves the deadlock search. `holds` opens a
+    /// key and tells whether the owner holds it; after a flush there may be thousands of keys to open, and the search
+    /// is cheaper than that.
     pub fn may_be_waited_for(&self, db: i32, owner: &[u8], mut holds: impl FnMut(&Key) -> bool) -> bool {
         const MOST_OPENED: usize = 16;
         let known = self.owner_id(db, owner).and_then(|id| self.owners.get(id));
@@ -271,8 +271,8 @@ impl WaitQueues {
             || self.waited_for.opaque(db).filter_map(|id| self.queues.get(&id)).any(|queue| holds(&queue.key))
     }
 
-    /// Whether an earlier request of this owner in the same queue, once it is served, lets it have all that it asks for
-    /// there: then the later request waits for nothing else.
+    /// Whether an earlier request of this owner in the same queue covers the claim once it is served: then the later
+    /// request waits for nothing else.
     pub(super) fn is_covered_by_earlier(&self, id: QueueId, owner: &[u8], place: Place, claim: &Claim) -> bool {
         let known = self.queues.get(&id).and_then(|queue| self.owners.get(self.owner_id(queue.key.db, owner)?));
         let range = (id, RequestId::FIRST)..=(id, RequestId::LAST);
@@ -283,7 +283,7 @@ impl WaitQueues {
         earlier.is_some_and(|earlier| Share::default().with(&earlier.claim).covers(claim))
     }
 
-    /// The number of an owner that waits or may hold what is waited for, as far as it is entered by name.
+    /// The id of an owner that waits, or is listed by name as the holder of a waited-for key.
     pub(super) fn owner_id(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
         self.count_lookup();
         self.owners.id_of(db, owner)
@@ -294,13 +294,13 @@ impl WaitQueues {
         self.owners.get(id).map(|known| &known.owner)
     }
 
-    /// The requests of an owner whose clients are there.
+    /// The requests of an owner that have a connected client.
     pub(super) fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
         self.count_lookup();
         self.owners.get(id).into_iter().flat_map(|known| self.present(known))
     }
 
-    /// How often a request or an owner was looked up.
+    /// The number of lookups of requests and owners.
     #[cfg(test)]
     pub(crate) fn looked_up(&self) -> usize {
         self.looked_up.get()
@@ -321,7 +321,7 @@ impl WaitQueues {
         request.is_present() && !self.is_done(id, request)
     }
 
-    /// Whether nothing is left of those who waited.
+    /// Whether no table has an entry left once all requests are gone.
     #[cfg(any(test, feature = "testing"))]
     pub fn is_clean(&self) -> bool {
         self.by_key.values().all(BTreeMap::is_empty)
@@ -336,7 +336,7 @@ impl WaitQueues {
     }
 }
 
-/// What changes.
+/// Changes.
 impl WaitQueues {
     /// Puts a request into the wait queues of its keys.
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
@@ -375,7 +375,7 @@ impl WaitQueues {
         self.requests.insert(id, queued);
         let listed = self.owners.get(owner_id).map(|known| &known.listed);
         match listed.map_or(0, BTreeSet::len) {
-            // The request that was its owner's only one is not any more.
+            // The owner had one request, now it has two: both are marked.
             2 => {
                 let both: Vec<_> = listed.into_iter().flatten().map(|(_, id)| *id).collect();
                 both.into_iter().for_each(|id| self.waits_elsewhere(id));
@@ -395,7 +395,7 @@ impl WaitQueues {
         }
     }
 
-    /// Takes a request out for good, and the wait queues that are empty then.
+    /// Removes a request for good, with the wait queues that this leaves empty.
     pub fn leave(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
         self.leave_done(id, &request);
@@ -418,8 +418,8 @@ impl WaitQueues {
         Some((request, others))
     }
 
-    /// The key is released: takes all requests with COALESCE out of its queue, however many they are. They are to be
-    /// told one by one ([`WaitQueues::next_done`]); the first that leaves takes the queue along if no other is there.
+    /// The key is released: takes all requests with COALESCE out of its queue at once, however many they are. They are
+    /// replied to one by one ([`WaitQueues::next_done`]); the first of them to leave removes the queue if it is empty.
     pub fn end_coalescing(&mut self, id: QueueId, fence: Fence) {
         let Some(queue) = self.queues.get_mut(&id).filter(|queue| !queue.coalescing.is_empty()) else { return };
         let requests = std::mem::take(&mut queue.coalescing);
@@ -437,7 +437,7 @@ impl WaitQueues {
         }
     }
 
-    /// The client is away: the request keeps its place, but is passed over.
+    /// The client has disconnected: the request keeps its place, but is passed over.
     pub fn keep_place(&mut self, id: RequestId) {
         let departure = self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
@@ -455,7 +455,7 @@ impl WaitQueues {
         }
     }
 
-    /// Moves a waiter from the head, where it stood as an upgrade, to the place of its arrival.
+    /// Moves a waiter from the head, its place as an upgrade, to the place of its arrival.
     pub fn end_upgrade(&mut self, id: RequestId) {
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
         let (before, after) = (request.place, Place { rank: Rank::Normal, ..request.place });
@@ -469,34 +469,34 @@ impl WaitQueues {
         }
     }
 
-    /// Notes who holds the key of a queue; `None`: nobody. To be called after each grant, and may be called later when
-    /// somebody holds it no more.
+    /// Records the holders of a queue's key; `None` if there is no lock. Call it after each grant; after the end of a
+    /// hold it may be called later.
     pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) {
         if let Some(queue) = self.queues.get(&id) {
             self.waited_for.note(&mut self.owners, id, queue.key.db, lock);
         }
     }
 
-    /// Something has happened to the key of a queue: nobody knows who holds it before it is opened.
+    /// The key of a queue was changed by another command: its holders are unknown until it is opened.
     pub fn holders_may_differ(&mut self, id: QueueId) {
         if let Some(queue) = self.queues.get(&id) {
             self.waited_for.becomes_opaque(id, queue.key.db);
         }
     }
 
-    /// The same of all queues of a database, or of all. Each costs an entry in a table of numbers.
+    /// As `holders_may_differ`, for all queues of a database, or for all. Each costs an entry in a table by id.
     pub fn holders_of_db_may_differ(&mut self, db: Option<i32>) {
         for (id, queue) in self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db)) {
             self.waited_for.becomes_opaque(*id, queue.key.db);
         }
     }
 
-    /// Notes in which of its queues the request has to wait; `None`: it is not known.
+    /// Records which of its queues blocks the request; `None` if unknown.
     pub fn set_blocked_on(&mut self, id: RequestId, queue: Option<QueueId>) {
         self.requests.get_mut(&id).into_iter().for_each(|request| request.blocked_on = queue);
     }
 
-    /// Notes the latest fence under the key of a queue, as it was inspected now.
+    /// Records the latest fence under the key of a queue, at its inspection.
     pub fn set_seen(&mut self, id: QueueId, fence: Option<Fence>) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         self.unheld -= usize::from(queue.seen.is_none());
@@ -504,21 +504,21 @@ impl WaitQueues {
         self.unheld += usize::from(queue.seen.is_none());
     }
 
-    /// A lock has left its key by a command of the server's own, which does not tell where it goes: RENAME and MOVE may
-    /// bring it to a waited-for key that held none.
+    /// A command of the server has removed a lock from its key without reporting where it went: RENAME and MOVE may
+    /// have stored it under a waited-for key that held none.
     pub fn lock_may_have_moved(&mut self) {
         if self.unheld > 0 {
-            // One round may be on.
+            // Two, because one round may be under way.
             self.rounds_to_know = 2;
         }
     }
 
-    /// A round of inspections has come to every key.
+    /// A round of inspections has visited every key.
     pub fn end_round(&mut self) {
         self.rounds_to_know = self.rounds_to_know.saturating_sub(1);
     }
 
-    /// Sets the limit that counts for a semaphore's queue; whether it is another one.
+    /// Sets the limit of a semaphore's queue. Returns whether it changed.
     pub fn set_limit(&mut self, id: QueueId, limit: u32) -> bool {
         let queue = self.queues.get_mut(&id);
         queue.is_some_and(|queue| queue.limit.replace(limit) != Some(limit))
@@ -527,7 +527,7 @@ impl WaitQueues {
     fn queue_for(&mut self, key: KeyRef<'_>, family: Family) -> QueueId {
         if let Some(id) = self.id_of(key) {
             let queue = self.queues.get_mut(&id).expect("by_key names queues that exist");
-            // Only kept places are left: the family is the newcomer's.
+            // Only kept places are left: the new request decides the family.
             if queue.waiters() == 0 && queue.family != family {
                 queue.family = family;
                 queue.limit = None;

@@ -1,21 +1,21 @@
-//! Reduces a wait-for graph: an owner that waits for nothing gives back all that it holds, which serves others, and so
-//! on, until nothing changes. The owners that are left are stuck.
+//! Reduces a wait-for graph: an owner that waits for nothing releases all that it holds, which serves other requests,
+//! and so on, until nothing changes. The owners that are left are stuck.
 //!
 //! An owner is free once all of its requests are served. The graph has a node for each owner, and for each place of a
-//! queue up to which all owners have to be free; it grows from the new request, and only as far as it has to: an owner
-//! without requests has no node. A semaphore counts: it is served in the order of its queue, as long as what the owners
-//! hold that are not free, with what the requests up to there ask for, is within LIMIT.
+//! queue up to which all owners have to be free. It grows from the new request, only as far as needed: an owner without
+//! requests has no node. A semaphore counts permits: its requests are served in the order of the queue, as long as the
+//! permits held by owners that are not free, plus the permits that the requests up to there ask for, are within LIMIT.
 //!
-//! | wait on a key                                 | served when these owners are free                                |
+//! | a request                                     | is served when these owners are free                             |
 //! | --------------------------------------------- | ---------------------------------------------------------------- |
-//! | that the owner holds, or will by a request    | (it is served with that request)                                 |
+//! | covered by a hold or request of its owner     | (no others: it is served at once, or with that request)          |
 //! | for a mutex, to write                         | the holders; the owners of all requests ahead for this key only  |
 //! | to read                                       | the writers among them                                           |
-//! | for permits                                   | as many as it takes; the requests ahead are served               |
-//! | that has become something else                | (the request is told so)                                         |
+//! | for permits                                   | enough holders of permits; the requests ahead are served         |
+//! | for a key that has become something else      | (it gets an error)                                               |
 //!
-//! A request for several keys holds up no other for ever: an owner that it waits for passes it (see
-//! [`super::precedence`]). It is in the way of others only once it is served while its owner waits elsewhere.
+//! A request for several keys blocks no other for ever: an owner that it waits for passes it (see
+//! [`super::precedence`]). It blocks others only after it has been served, while its owner waits elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -31,21 +31,21 @@ use crate::key::{KeyRef, RequestId};
 use crate::value::claim::{Claim, Count, Family, Share};
 use crate::value::owner::Owner;
 
-/// What is imagined.
+/// The assumptions of a reduction.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
-    /// The request that asks whether it may queue.
+    /// The request that is about to queue.
     pub new: &'a NewRequest<'a>,
-    /// Whether it is queued.
+    /// Whether the reduction treats it as queued.
     pub is_queued: bool,
     /// These owners count as free.
     pub free: &'a IdSet<OwnerId>,
 }
 
-/// The number of a node.
+/// The index of a node.
 type NodeId = usize;
 
-/// The number of a key.
+/// The index of a key.
 type KeyId = usize;
 
 /// The owner of the new request.
@@ -54,42 +54,42 @@ const NEW: NodeId = 0;
 #[derive(Debug)]
 struct Node {
     stands_for: StandsFor,
-    /// So many other nodes, and semaphores, have to do something first. An owner that is not explored waits for that.
+    /// How many other nodes and semaphores it waits for; one more for an owner until it is explored.
     needs: usize,
-    /// Those that wait for this one, and on which key.
+    /// The nodes that wait for this one, and on which key.
     dependents: Vec<(NodeId, KeyId)>,
-    /// The semaphores to which it gives something back.
+    /// The semaphores to which it gives permits back.
     semaphores: Vec<KeyId>,
 }
 
 /// What a node stands for.
 #[derive(Clone, Copy, Debug)]
 enum StandsFor {
-    /// An owner, by its number if it has one yet.
+    /// An owner, by its id if it has one yet.
     Owner(Option<OwnerId>),
-    /// One of several requests of an owner: its node.
+    /// One of several requests of the owner with this node.
     Request(NodeId),
     /// All requests up to a place.
     Place,
 }
 
-/// Something in the way of a request: a holder, or a request ahead of it.
+/// A holder, or a request ahead, that blocks a request.
 #[derive(Clone, Copy, Debug)]
 struct Blocker {
-    /// Where the request stands; a holder is ahead of all.
+    /// The place of the blocking request; `None` for a holder, which is ahead of all.
     place: Option<Place>,
     who: Who,
     is_read: bool,
-    /// It wants several keys.
+    /// It is a request for several keys.
     is_passable: bool,
 }
 
-/// Which blockers a node for a place is about.
+/// The blockers that a node for a place stands for.
 #[derive(Clone, Copy, Debug)]
 enum Chain {
-    /// Holders, and requests for one key only.
+    /// Holders, and requests for one key.
     All,
-    /// The writers among them, which are all that a reader waits for.
+    /// Writers: a reader waits only for these.
     Writers,
     /// Requests for several keys.
     Passable,
@@ -108,22 +108,23 @@ impl Chain {
 #[derive(Clone, Copy, Debug)]
 enum Who {
     Node(NodeId),
-    /// Without a node as yet.
+    /// An owner without a node so far.
     Owner(OwnerId),
 }
 
-/// A key, as it was when it was reached.
+/// The state of a key when it was reached.
 struct KeyState<'a> {
     name: &'a [u8],
     queue: Option<(QueueId, &'a WaitQueue)>,
-    /// Its requests are going to be told that they can never have it.
+    /// The key has another family or type: its requests are going to get an error.
     is_another: bool,
-    /// The holders that wait for something, by their nodes.
+    /// The holders that wait themselves, by their nodes.
     holders: Vec<(NodeId, Share)>,
     limit: u32,
-    /// Holders and requests in their order, but such as are in nobody's way who is not in the way of another here.
+    /// Holders and requests in their order, without requests that cannot block another here.
     blockers: Option<Vec<Blocker>>,
-    /// The nodes of their places, by [`Chain`]: all up to there are free. `None`: they were from the beginning.
+    /// The nodes of their places, by [`Chain`]: such a node is free when all blockers up to there are. `None` if they
+    /// were free from the beginning.
     places: [Vec<Option<NodeId>>; 3],
     permits: Option<Permits>,
 }
@@ -131,23 +132,23 @@ struct KeyState<'a> {
 /// How far a semaphore is served.
 #[derive(Debug, Default)]
 struct Permits {
-    /// What owners hold that are not free, and what is asked for up to `next`, beyond LIMIT.
+    /// Permits beyond LIMIT: those held by owners that are not free, plus those asked for up to `next`.
     excess: i64,
-    /// The same by owner.
+    /// These permits by owner.
     taken: IdMap<NodeId, Share>,
     served: Option<Place>,
-    /// The request that is served next: what it asks for, unless its owner has a node.
+    /// The next request to serve, with the permits that it asks for, if its owner has no node.
     next: Option<(Place, u32)>,
-    /// Nodes whose requests wait here.
+    /// The nodes of the requests that wait here.
     waiting: BTreeMap<Place, NodeId>,
 }
 
-/// One wait queue entry, queued or new.
+/// An entry of a wait queue: a queued request or the new one.
 #[derive(Clone, Copy)]
 struct Standing<'a> {
     place: Place,
     claim: Claim,
-    /// `None`: the new request.
+    /// `None` for the new request.
     queued: Option<(RequestId, &'a QueuedRequest)>,
 }
 
@@ -155,11 +156,11 @@ struct Standing<'a> {
 struct Passing {
     node: NodeId,
     owner: NodeId,
-    /// Where such requests are ahead of it, by key and place node.
+    /// The place nodes of the requests for several keys ahead of it, by key.
     behind: Vec<(KeyId, NodeId)>,
 }
 
-/// The reduction. Keys are opened once.
+/// The reduction. Each key is opened once.
 pub(super) struct Reduction<'a, 'k, K> {
     holders: &'a mut Holders<'k, K>,
     question: Question<'a>,
@@ -169,16 +170,16 @@ pub(super) struct Reduction<'a, 'k, K> {
     by_queue: IdMap<QueueId, KeyId>,
     /// The keys of the new request.
     new_keys: Vec<KeyId>,
-    /// The one request that its owner has queued, which waits elsewhere by the new one.
+    /// The only queued request of the new request's owner: by the new one its owner waits elsewhere too.
     only_one_of_new: Option<&'a QueuedRequest>,
-    /// Whether a request for several keys is going to be told that it can never have one of them.
+    /// Whether a request for several keys is going to get an error, as it can never have one of them.
     is_told: IdMap<RequestId, bool>,
     passing: BTreeMap<Place, Passing>,
     /// The nodes of requests for several keys.
     by_place: IdMap<Place, NodeId>,
 }
 
-/// The nodes, apart from the keys: those are open while holders are looked for.
+/// The nodes, separate from the keys: a key is open while nodes of its holders are added.
 struct Nodes<'a> {
     queues: &'a WaitQueues,
     question: Question<'a>,
@@ -186,7 +187,7 @@ struct Nodes<'a> {
     all: Vec<Node>,
     by_owner: IdMap<OwnerId, NodeId>,
     unexplored: Vec<NodeId>,
-    /// Free, and nobody knows yet.
+    /// Nodes that became free and have not been propagated yet.
     freed: Vec<NodeId>,
 }
 
@@ -248,7 +249,7 @@ impl<'a> Nodes<'a> {
         self.all[node].needs += 1;
     }
 
-    /// It needs one thing less.
+    /// Removes one of the things that the node waits for.
     fn lessen(&mut self, node: NodeId) {
         let needs = &mut self.all[node].needs;
         if *needs > 0 {
@@ -259,7 +260,7 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// The number of the owner that the node stands for.
+    /// The id of the owner that the node stands for.
     fn owner_of(&self, node: NodeId) -> Option<OwnerId> {
         match self.all[node].stands_for {
             StandsFor::Owner(id) => id,
@@ -321,8 +322,8 @@ impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
         }
     }
 
-    /// The owners that are stuck, of those that were reached, if the new request gives up as well. It is its owner's
-    /// only one, and brings no other LIMIT.
+    /// The reached owners that are stuck even if the new request gives up. Only for a request that is its owner's only
+    /// one and does not change LIMIT.
     pub fn stuck_without_new(&mut self) -> IdSet<OwnerId> {
         self.nodes.all[NEW].needs = 0;
         self.nodes.freed.push(NEW);
@@ -330,7 +331,7 @@ impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
         self.stuck(&[])
     }
 
-    /// The owners that are stuck, of these and of all that they wait for.
+    /// The stuck owners among these and all that they wait for.
     pub fn stuck(&mut self, owners: &[OwnerId]) -> IdSet<OwnerId> {
         owners.iter().for_each(|id| _ = self.nodes.reach(*id));
         loop {
@@ -345,7 +346,7 @@ impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
         }
     }
 
-    /// All owners that are stuck, or may be: those that have a node, or stand in a queue that was reached.
+    /// All owners that may be stuck: those with a node, or with a request in a queue that was reached.
     pub fn reached(&self) -> Vec<OwnerId> {
         let standing = (0..self.states.len()).flat_map(|key| self.standing(key, None));
         let standing = standing.filter_map(|standing| Some(standing.queued?.1.owner_id));
@@ -367,7 +368,7 @@ impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
         }
         requests.sort_unstable_by_key(|request| request.place);
         let has_several = requests.len() > 1;
-        // What it holds by its requests, once they are served.
+        // What the owner will hold once its requests are served.
         let mut will_hold: IdMap<KeyId, (Share, NodeId)> = IdMap::default();
         for request in &requests {
             let keys = self.keys_of(request);
@@ -408,7 +409,7 @@ impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
         standing.map(|(id, queue)| self.open(&queue.key.name, Some((id, queue)), queued.claim)).collect()
     }
 
-    /// Whether the request is going to be told that it can never be served.
+    /// Whether the request is going to get an error, as it can never be served.
     fn is_told(&self, request: &Standing<'_>, keys: &[KeyId]) -> bool {
         let is_told = |key: &KeyId| {
             let state = &self.states[*key];
@@ -417,7 +418,8 @@ impl<'a, 'k, K: Keys> Reduction<'a, 'k, K> {
         keys.iter().any(is_told)
     }
 
-    /// The LIMIT of the new request turns those out that ask for more, with what their owner holds already.
+    /// Whether the LIMIT of the new request is too small for this one, with what its owner holds already: it gets an
+    /// error.
     fn never_fits(&self, key: KeyId, request: &Standing<'_>) -> bool {
         let Some((_, queued)) = request.queued.filter(|_| request.claim.family() == Family::Semaphore) else {
             return false;
@@ -466,7 +468,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         key
     }
 
-    /// The requests that stand in the queue of a key from a place on; the new one among them.
+    /// The requests in the queue of a key behind a place, the new one included.
     fn standing(&self, key: KeyId, after: Option<Place>) -> impl Iterator<Item = Standing<'a>> {
         let (queues, Question { new, is_queued, .. }) = (self.queues, self.question);
         let is_behind = move |place: &Place| after.is_none_or(|after| *place > after);
@@ -487,8 +489,8 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         })
     }
 
-    /// No request that stands in this queue ahead of the place waits elsewhere, and no holder waits: served one after
-    /// the other, they give back what they get.
+    /// Whether no request in this queue ahead of the place waits elsewhere, and no holder waits: served one after the
+    /// other, each releases what it was granted.
     fn is_open(&self, key: KeyId, place: Place) -> bool {
         let (state, Question { new, is_queued, .. }) = (&self.states[key], self.question);
         let is_new_ahead = is_queued && new.place < place && self.new_keys.contains(&key);
@@ -501,7 +503,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         self.only_one_of_new.is_some_and(|only| only.place == queued.place)
     }
 
-    /// The owner waits on the key, by this request, which has a node of its own if it is one of several.
+    /// The owner waits on the key with this request, which has a node of its own if it is one of several.
     fn wait(&mut self, owner: NodeId, node: NodeId, request: &Standing<'a>, key: KeyId, share: Share) {
         let place = request.place;
         if self.states[key].permits.is_none() && self.is_open(key, place) {
@@ -513,7 +515,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         self.list_blockers(key);
         match request.claim.is_read() {
             true => _ = self.wait_for_place(node, place, key, Chain::Writers),
-            // A reader that wants to write is not in its own way.
+            // A reader that wants to write does not block itself.
             false if share != Share::default() => self.wait_for_each(owner, node, place, key),
             false => {
                 _ = self.wait_for_place(node, place, key, Chain::All);
@@ -525,7 +527,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         }
     }
 
-    /// Holders and requests in the way of others. The requests of owners that do nothing else here are left out.
+    /// Lists the holders and requests that block others. Requests of owners that wait for nothing else are left out.
     fn list_blockers(&mut self, key: KeyId) {
         if self.states[key].blockers.is_some() {
             return;
@@ -566,7 +568,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         Some(Blocker { place: Some(ahead.place), who, is_read: ahead.claim.is_read(), is_passable })
     }
 
-    /// It waits for all of these that are listed ahead of the place: the node of that.
+    /// The node waits for all blockers of this chain ahead of the place. Returns the node of that place.
     fn wait_for_place(&mut self, node: NodeId, place: Place, key: KeyId, chain: Chain) -> Option<NodeId> {
         let blockers = self.states[key].blockers.as_deref().unwrap_or_default();
         let ahead = blockers.partition_point(|blocker| blocker.place.is_none_or(|ahead| ahead < place));
@@ -575,7 +577,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         Some(up_to)
     }
 
-    /// The node of all of these that are listed up to this one, unless they are free.
+    /// The node of all blockers of this chain up to this one, unless they are free.
     fn place(&mut self, key: KeyId, last: usize, chain: Chain) -> Option<NodeId> {
         let KeyState { blockers, places, .. } = &mut self.states[key];
         let places = &mut places[chain as usize];
@@ -598,7 +600,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         places[last].filter(|place| !self.nodes.is_free(*place))
     }
 
-    /// It waits for each that is ahead of the place but its own owner.
+    /// The node waits for each blocker ahead of the place, except its own owner.
     fn wait_for_each(&mut self, owner: NodeId, node: NodeId, place: Place, key: KeyId) {
         let blockers = self.states[key].blockers.clone().unwrap_or_default();
         for blocker in blockers.iter().filter(|blocker| blocker.place.is_none_or(|ahead| ahead < place)) {
@@ -608,8 +610,8 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         }
     }
 
-    /// Where nothing else moves: the first request that waits for nothing but requests for several keys ahead of it,
-    /// none of which is served before, passes them.
+    /// If nothing else makes progress: the first request that waits only for requests for several keys ahead of it,
+    /// none of them served before, passes them.
     fn let_one_pass(&mut self) -> bool {
         let passes = |(place, passing): &(&Place, &Passing)| {
             let behind = || passing.behind.iter().filter(|(_, place)| !self.nodes.is_free(*place));
@@ -626,7 +628,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         self.nodes.all[node].needs = 0;
         self.nodes.freed.push(node);
         self.spread();
-        // As long as it waits elsewhere, they wait for it.
+        // They wait for it as long as its owner waits elsewhere.
         for (request, key) in passed {
             if !self.nodes.is_free(owner) && !self.nodes.is_free(request) {
                 self.nodes.waits_for(request, owner, key);
@@ -635,8 +637,8 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         true
     }
 
-    /// The requests for several keys that are ahead of this place; `None`: one of them was served, and its owner waits
-    /// elsewhere.
+    /// The unserved requests for several keys ahead of this place; `None` if one of them was served while its owner
+    /// waits elsewhere.
     fn unserved(&self, key: KeyId, place: Place) -> Option<Vec<NodeId>> {
         let blockers = self.states[key].blockers.iter().flatten().filter(|blocker| blocker.is_passable);
         let ahead = blockers.map_while(|blocker| blocker.place.filter(|ahead| *ahead < place));
@@ -656,7 +658,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
     }
 }
 
-/// Semaphores, and what follows where an owner becomes free.
+/// Semaphores, and the consequences of an owner that becomes free.
 impl<'a, K: Keys> Reduction<'a, '_, K> {
     fn wait_for_permits(&mut self, node: NodeId, place: Place, key: KeyId) {
         let KeyState { permits, holders, limit, .. } = &mut self.states[key];
@@ -679,7 +681,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         }
     }
 
-    /// Serves requests of a semaphore, as far as it goes.
+    /// Serves requests of a semaphore, as far as LIMIT allows.
     fn serve(&mut self, key: KeyId) {
         loop {
             let Some(permits) = &mut self.states[key].permits else { return };
@@ -687,7 +689,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
                 if permits.excess > 0 {
                     return;
                 }
-                // Its owner had nothing else to wait for.
+                // Its owner waits for nothing else, so it releases them at once.
                 permits.excess -= i64::from(of_unknown);
                 (permits.served, permits.next) = (Some(place), None);
                 if let Some(node) = permits.waiting.remove(&place) {
@@ -700,7 +702,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         }
     }
 
-    /// Counts what the next request asks for.
+    /// Counts the permits that the next request asks for.
     fn take_up(&mut self, key: KeyId, next: &Standing<'a>) {
         let is_told = next.queued.is_some() && (self.states[key].is_another || self.never_fits(key, next));
         let known = match next.queued {
@@ -729,7 +731,7 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
         permits.next = Some((next.place, of_unknown));
     }
 
-    /// Whoever is free gives everything back.
+    /// Owners that became free release everything.
     fn spread(&mut self) {
         while let Some(node) = self.nodes.freed.pop() {
             for (dependent, _) in std::mem::take(&mut self.nodes.all[node].dependents) {
@@ -745,9 +747,9 @@ impl<'a, K: Keys> Reduction<'a, '_, K> {
     }
 }
 
-/// What is told of a deadlock.
+/// The report of a deadlock.
 impl<'k, K: Keys> Reduction<'_, 'k, K> {
-    /// A cycle of owners that are stuck: the shortest one from the new owner back to it, if it is on one.
+    /// A cycle of stuck owners: the shortest one from the new owner back to it, if there is one.
     pub fn cycle(&self) -> Vec<Edge> {
         let mut waits: IdMap<NodeId, (NodeId, KeyId)> = IdMap::default();
         let mut found = vec![NEW];
@@ -764,7 +766,7 @@ impl<'k, K: Keys> Reduction<'_, 'k, K> {
                 return self.edges(NEW, &waits);
             }
         }
-        // Only by more permits than are left beside its own; or its LIMIT makes others stuck, and these it.
+        // Otherwise it asks for more permits than its own holds leave, or its LIMIT makes others stuck, which block it.
         for (node, _) in self.nodes.all.iter().enumerate().filter(|(node, _)| !self.nodes.is_free(*node)) {
             for (waiter, key) in self.waiting_for(node) {
                 if waiter != node || !waits.contains_key(&waiter) {
@@ -780,12 +782,12 @@ impl<'k, K: Keys> Reduction<'_, 'k, K> {
         self.edges(node, &waits)
     }
 
-    /// From a node over those that it waits for back to it.
+    /// The edges from a node over the nodes that it waits for back to it.
     fn edges(&self, from: NodeId, waits: &IdMap<NodeId, (NodeId, KeyId)>) -> Vec<Edge> {
         let mut edges = Vec::new();
         let mut node = from;
         while let Some((blocker, key)) = waits.get(&node) {
-            // Of several requests of an owner the one counts that waits for others.
+            // For an owner with several requests, the edge is that of the request that waits for another owner.
             let owner = match (self.nodes.all[node].stands_for, self.nodes.all[*blocker].stands_for) {
                 (StandsFor::Place, _) | (_, StandsFor::Request(_)) => None,
                 (StandsFor::Owner(_), _) => Some(node),
@@ -804,7 +806,7 @@ impl<'k, K: Keys> Reduction<'_, 'k, K> {
         edges
     }
 
-    /// Those that are stuck behind this node, and on which key.
+    /// The nodes that are stuck behind this node, and on which key.
     fn waiting_for(&self, node: NodeId) -> impl Iterator<Item = (NodeId, KeyId)> + use<'_, 'k, K> {
         let Node { dependents, semaphores, .. } = &self.nodes.all[node];
         let by_permits = semaphores.iter().flat_map(move |key| {

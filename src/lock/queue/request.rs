@@ -1,4 +1,4 @@
-//! A queued request: what it wants, since when and for how long it waits, and its place in the wait queues of its keys.
+//! A queued request: its claim, when it was queued, when it times out, and its place in the wait queues of its keys.
 
 use crate::key::ClientId;
 use crate::one_or_many::OneOrMany;
@@ -6,7 +6,7 @@ use crate::value::claim::{Claim, LockRequest};
 use crate::value::owner::Owner;
 use crate::value::time::{Instant, Lease};
 
-/// The wait queue of a key, for as long as it exists; never used again.
+/// The wait queue of a key, for as long as it exists. Ids are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub(super) u64);
 
@@ -15,21 +15,22 @@ impl QueueId {
     pub(super) const LAST: QueueId = QueueId(u64::MAX);
 }
 
-/// An owner of one database, for as long as it waits or holds what is waited for; never used again.
+/// An owner of one database, for as long as it waits or holds a waited-for key. Ids are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerId(pub(super) u64);
 
 impl OwnerId {
-    /// Before every owner.
+    /// Less than every id in use.
     pub const FIRST: OwnerId = OwnerId(0);
-    /// Behind every owner.
+    /// Greater than every id in use.
     pub const LAST: OwnerId = OwnerId(u64::MAX);
 }
 
-/// Where a request stands: the same in the wait queues of all its keys, so that requests for several keys cannot cross.
+/// The place of a request: the same in the wait queues of all its keys, so that two requests for several keys have
+/// the same order in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Before or behind others, whenever they came.
+    /// The rank comes before the arrival in the order.
     pub rank: Rank,
     /// A running number.
     pub arrival: u64,
@@ -40,10 +41,10 @@ impl Place {
     pub(super) const FIRST: Place = Place { rank: Rank::Upgrade, arrival: 0 };
 }
 
-/// Who stands before others.
+/// Whether a request goes to the head of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
-    /// A reader that wants to write stands before all others.
+    /// The request of a reader that wants to write: ahead of all others.
     Upgrade,
     /// In the order of arrival.
     Normal,
@@ -63,13 +64,13 @@ impl Rank {
 /// A request that is about to queue.
 #[derive(Debug)]
 pub struct Arrival<'a> {
-    /// Who wants what, for how long.
+    /// Owner, claim and lease.
     pub request: LockRequest<'a>,
     /// The database of its keys.
     pub db: i32,
     /// Distinct; more than one only for mutexes.
     pub names: &'a [&'a [u8]],
-    /// Where it shall stand.
+    /// Its place in the queues.
     pub place: Place,
     /// Now.
     pub since: Instant,
@@ -77,26 +78,26 @@ pub struct Arrival<'a> {
     pub until: Option<Instant>,
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
-    /// Whether it may keep its place when it goes away: not for a token that the server made.
+    /// Whether it keeps its place when its client disconnects: not with a token that the server made.
     pub may_come_back: bool,
-    /// Whether a release of the key answers it. Only of a request for one mutex.
+    /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
 }
 
 /// A request that is queued, or keeps its place while its client is away.
 #[derive(Clone, Debug)]
 pub struct QueuedRequest {
-    /// Who shall hold.
+    /// The owner of the hold that it asks for.
     pub owner: Owner,
-    /// What it shall hold.
+    /// The claim: mode, and permits or holds.
     pub claim: Claim,
-    /// For how long, from the grant on.
+    /// The lease, from the grant on.
     pub lease: Lease,
     /// The database of its keys.
     pub db: i32,
     /// The wait queues of its keys, in the order of the request.
     pub queues: OneOrMany<QueueId>,
-    /// Where it stands in each of them.
+    /// Its place in each of them.
     pub place: Place,
     /// When it was queued.
     pub since: Instant,
@@ -104,40 +105,40 @@ pub struct QueuedRequest {
     pub until: Option<Instant>,
     /// The connection that asked, to which SESSION binds the grant.
     pub session: Option<ClientId>,
-    /// Whether it may keep its place when it goes away: not for a token that the server made.
+    /// Whether it keeps its place when its client disconnects: not with a token that the server made.
     pub may_come_back: bool,
-    /// Whether a release of the key answers it (COALESCE). Only of a request for one mutex.
+    /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
-    /// Its owner's number.
+    /// The id of its owner.
     pub(super) owner_id: OwnerId,
-    /// The queue under which the requests of its owner are found: the smallest of `queues`.
+    /// The queue under which its owner lists it: the smallest of `queues`.
     pub(super) listed_under: QueueId,
-    /// Whether its owner may have other requests: one that waits for nothing else gives back what it gets as soon as it
-    /// is served.
+    /// Whether its owner may have other requests. An owner that waits for nothing else is assumed to release the lock
+    /// once it is granted.
     pub(super) may_wait_elsewhere: bool,
-    /// Of a request for several keys: the queue in which it had to wait when it was tried last. What happens to its
-    /// other keys does not matter before something happens there.
+    /// For a request for several keys: the queue that blocked it when it was last tried. Changes of its other keys
+    /// cannot serve it until that queue changes.
     pub blocked_on: Option<QueueId>,
-    /// Since which departure (a running number) its client is away.
+    /// The departure (a running number) of its client, while the client is away.
     pub(super) away: Option<u64>,
 }
 
-/// Whether the owner of a request that has left has others, queued or with a kept place.
+/// Whether the owner of a removed request has other requests, queued or with a kept place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// It has.
+    /// It has others.
     Some,
-    /// It has not.
+    /// It has no others.
     None,
 }
 
 impl QueuedRequest {
-    /// Who wants what, for how long.
+    /// Owner, claim and lease.
     pub fn request(&self) -> LockRequest<'_> {
         LockRequest { owner: self.owner.as_ref(), claim: self.claim, lease: self.lease }
     }
 
-    /// Whether its client is there and waits; a kept place is no waiter.
+    /// Whether its client is connected and waits; a kept place is no waiter.
     pub fn is_present(&self) -> bool {
         self.away.is_none()
     }
@@ -147,7 +148,7 @@ impl QueuedRequest {
         self.queues.len() > 1
     }
 
-    /// Whether it stands in this queue.
+    /// Whether it is in this queue.
     pub fn stands_in(&self, queue: QueueId) -> bool {
         self.queues.contains(&queue)
     }

@@ -8,12 +8,12 @@ use crate::key::{Key, RequestId};
 use crate::value::claim::{Claim, Family};
 use crate::value::fence::Fence;
 
-/// Which of the limits leaves no room for one more who waits.
+/// The limit that leaves no room for one more waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaiterLimit {
-    /// Of the server: lock.max-waiters.
+    /// The server's: lock.max-waiters.
     Server,
-    /// Of one of the keys: lock.max-waiters-per-key.
+    /// That of one of the keys: lock.max-waiters-per-key.
     Key,
 }
 
@@ -22,20 +22,20 @@ pub enum WaiterLimit {
 pub struct WaitQueue {
     /// The key that is waited for.
     pub key: Key,
-    /// The family that a free key keeps while somebody waits.
+    /// The family that a free key keeps while it has waiters.
     pub family: Family,
-    /// The LIMIT of the newest request; `None` for what is no semaphore.
+    /// The LIMIT of the newest request; `None` unless it is a semaphore.
     pub limit: Option<u32>,
-    /// The latest fence under the key when it was inspected last; `None`: it was free, or is not known. Another fence
-    /// is another value: RENAME, RESTORE and the like have put it there.
+    /// The latest fence under the key when it was last inspected; `None` if it was free or is not known. A different
+    /// fence means a different value: RENAME, RESTORE or the like has stored it.
     pub seen: Option<Fence>,
     /// The requests without COALESCE.
     pub(super) ordinary: Standing,
-    /// The requests with COALESCE, apart: a release answers all of them at once.
+    /// The requests with COALESCE, separate because a release answers all of them at once.
     pub(super) coalescing: Standing,
-    /// How many of those who wait want other keys too.
+    /// How many of the waiters want other keys too.
     pub(super) several: usize,
-    /// How many of them may wait elsewhere, too.
+    /// How many of the waiters have owners that may wait elsewhere too.
     pub(super) elsewhere: usize,
 }
 
@@ -94,7 +94,7 @@ impl WaitQueue {
         }
     }
 
-    /// The requests whose clients are there, first come first.
+    /// The requests of connected clients, the earliest first.
     pub fn present(&self) -> impl Iterator<Item = (Place, RequestId)> + '_ {
         self.range(..)
     }
@@ -110,7 +110,7 @@ impl WaitQueue {
         })
     }
 
-    /// The head: the request whose turn is next.
+    /// The head of the queue.
     pub fn first(&self) -> Option<RequestId> {
         self.head().map(|(_, id)| id)
     }
@@ -119,18 +119,18 @@ impl WaitQueue {
         self.ordinary.first().into_iter().chain(self.coalescing.first()).min()
     }
 
-    /// The request that came last, and where it stands.
+    /// The last request in the queue, and its place.
     pub fn last(&self) -> Option<(Place, RequestId)> {
         self.ordinary.last().max(self.coalescing.last())
     }
 
-    /// Where the head stands.
+    /// The place of the head.
     #[inline]
     pub fn first_place(&self) -> Option<Place> {
         self.head().map(|(place, _)| place)
     }
 
-    /// The next one behind this place; without one the head.
+    /// The next request behind this place; the head for `None`.
     pub fn next_after(&self, place: Option<Place>) -> Option<(Place, RequestId)> {
         let from = place.map_or(Bound::Unbounded, Bound::Excluded);
         self.range((from, Bound::Unbounded)).next()
@@ -146,37 +146,37 @@ impl WaitQueue {
         self.range(from..to)
     }
 
-    /// Whether anybody waits behind this place.
+    /// Whether any request waits behind this place.
     pub fn is_anybody_behind(&self, place: Place) -> bool {
         self.last().is_some_and(|(last, _)| last > place)
     }
 
-    /// Whether some of those who wait want other keys too.
+    /// Whether some of the waiters want other keys too.
     pub fn has_requests_for_several(&self) -> bool {
         self.several > 0
     }
 
-    /// How many wait; a kept place is no waiter.
+    /// The number of waiters; a kept place is no waiter.
     pub fn waiters(&self) -> usize {
         self.ordinary.present.len() + self.coalescing.present.len()
     }
 
-    /// How many places are kept.
+    /// The number of kept places.
     pub fn kept_places(&self) -> usize {
         self.ordinary.away.len() + self.coalescing.away.len()
     }
 
-    /// The departure of the kept place that was left first.
+    /// The departure of the request that has been away longest.
     pub(super) fn longest_away(&self) -> Option<u64> {
         self.ordinary.away.first().into_iter().chain(self.coalescing.away.first()).min().copied()
     }
 
-    /// A queued claim as it counts now: under the LIMIT of the newest request.
+    /// A queued claim under the LIMIT of the newest request.
     pub fn under_limit(&self, claim: Claim) -> Claim {
         claim.under_limit(self.limit)
     }
 
-    /// Whether one is left, who waits or keeps a place.
+    /// Whether exactly one waiter or kept place is left.
     pub fn is_last(&self) -> bool {
         self.waiters() + self.kept_places() == 1
     }

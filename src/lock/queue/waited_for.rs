@@ -1,7 +1,7 @@
 //! The index of holders of waited-for keys.
 //!
-//! It lists the holders of a key by name where they are few. A key with many holders is opaque: a search has to open
-//! it. So is a key after another command has changed it, until it is inspected. The index may list former holders until
+//! It lists the holders of a key by name if they are few. A key with many holders is opaque: a search has to open it.
+//! So is a key after another command has changed it, until it is inspected. The index may list former holders until
 //! the queue is served; it never omits a current one.
 
 use std::collections::BTreeMap;
@@ -14,20 +14,20 @@ use crate::shrink;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
 
-/// At most this many holders of a waited-for key are entered by name. Few in tests, so that there are more.
+/// At most this many holders of a waited-for key are listed by name. Smaller in tests, so that they exceed it.
 const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
 
 /// The holders of waited-for keys; the other direction, from an owner to what it holds, is in [`Owners`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitedFor {
-    /// The holders of the key of each queue, where they are few.
+    /// The holders of the key of each queue, if they are few.
     by_queue: BTreeMap<QueueId, OneOrMany<OwnerId>>,
     /// The queues whose keys have to be opened, and their databases.
     opaque: IdMap<QueueId, i32>,
 }
 
 impl WaitedFor {
-    /// Notes who holds the key of this queue now; `None`: nobody.
+    /// Records the current holders of the queue's key; `None` if it has no lock.
     pub fn note(&mut self, owners: &mut Owners, queue: QueueId, db: i32, lock: Option<&Lock>) {
         if let Some(owner) = lock.and_then(Lock::exclusive_owner) {
             return self.note_one(owners, queue, db, owner);
@@ -46,7 +46,7 @@ impl WaitedFor {
         }
     }
 
-    /// One owner after the other, as a hand-off has it: no new list.
+    /// A hand-off of an exclusive lock: replaces one owner by another without a new list.
     fn note_one(&mut self, owners: &mut Owners, queue: QueueId, db: i32, owner: &Owner) {
         self.becomes_known(queue);
         match self.by_queue.get_mut(&queue) {
@@ -62,18 +62,18 @@ impl WaitedFor {
         }
     }
 
-    /// Something has happened to the key: whoever holds it now may be another.
+    /// The key was changed by another command: its holders are unknown.
     pub fn becomes_opaque(&mut self, queue: QueueId, db: i32) {
         self.opaque.insert(queue, db);
     }
 
-    /// Nobody waits in this queue any more.
+    /// The queue is removed.
     pub fn forget(&mut self, owners: &mut Owners, queue: QueueId) {
         self.becomes_known(queue);
         self.replace(owners, queue, OneOrMany::Many(Vec::new()));
     }
 
-    /// Whether there are keys that have to be opened.
+    /// Whether any key has to be opened.
     pub fn has_opaque(&self) -> bool {
         !self.opaque.is_empty()
     }

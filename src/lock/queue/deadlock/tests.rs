@@ -44,7 +44,7 @@ const CASES: &[Case] = &[
         cycle: Some("b@k a@l"),
     },
     Case {
-        title: "nobody waits for the new owner",
+        title: "no request waits for the new owner",
         held: &[("a", "k", MUTEX), ("b", "l", MUTEX)],
         waiting: &[("c", "l", MUTEX)],
         new: ("b", "k", MUTEX),
@@ -86,28 +86,28 @@ const CASES: &[Case] = &[
         cycle: Some("a@w b@k"),
     },
     Case {
-        title: "behind a reader stands a writer, which is not passed",
+        title: "a reader does not pass a writer ahead of another reader",
         held: &[("a", "k", MUTEX), ("d", "w", READ)],
         waiting: &[("b", "w", WRITE), ("b", "k", MUTEX), ("c", "w", READ)],
         new: ("a", "w", READ),
         cycle: Some("a@w b@k"),
     },
     Case {
-        title: "a semaphore of which every holder is stuck",
+        title: "every holder of the semaphore is stuck",
         held: &[("a", "s", permits(2, 1)), ("b", "s", permits(2, 1)), ("c", "k", MUTEX)],
         waiting: &[("a", "k", MUTEX), ("b", "k", MUTEX)],
         new: ("c", "s", permits(2, 1)),
         cycle: Some("c@s b@k"),
     },
     Case {
-        title: "a semaphore of which one holder moves",
+        title: "one holder of the semaphore is not stuck",
         held: &[("a", "s", permits(2, 1)), ("b", "s", permits(2, 1)), ("c", "k", MUTEX)],
         waiting: &[("a", "k", MUTEX)],
         new: ("c", "s", permits(2, 1)),
         cycle: None,
     },
     Case {
-        title: "a semaphore with room for it",
+        title: "the semaphore has enough free permits",
         held: &[("a", "s", permits(3, 1)), ("c", "k", MUTEX)],
         waiting: &[("a", "k", MUTEX)],
         new: ("c", "s", permits(3, 2)),
@@ -121,21 +121,21 @@ const CASES: &[Case] = &[
         cycle: None,
     },
     Case {
-        title: "more permits than its own ones leave",
+        title: "more permits than its own holds leave",
         held: &[("a", "s", permits(3, 2))],
         waiting: &[],
         new: ("a", "s", permits(3, 2)),
         cycle: Some("a@s"),
     },
     Case {
-        title: "as many permits as its own ones leave",
+        title: "as many permits as its own holds leave",
         held: &[("a", "s", permits(3, 2)), ("b", "s", permits(3, 1))],
         waiting: &[],
         new: ("a", "s", permits(3, 1)),
         cycle: None,
     },
     Case {
-        title: "of two holders one would do, and both wait for who waits for them",
+        title: "one of two holders would be enough, but both wait for the owner that waits for them",
         held: &[("a", "k", MUTEX), ("b", "s", permits(2, 1)), ("c", "s", permits(2, 1))],
         waiting: &[("a", "s", permits(2, 1)), ("b", "k", MUTEX)],
         new: ("c", "k", MUTEX),
@@ -163,7 +163,7 @@ const CASES: &[Case] = &[
         cycle: None,
     },
     Case {
-        title: "two pools crosswise",
+        title: "the holders of two semaphores wait for each other",
         held: &[
             ("a", "s", permits(2, 1)),
             ("b", "s", permits(2, 1)),
@@ -175,7 +175,7 @@ const CASES: &[Case] = &[
         cycle: Some("d@s a@t"),
     },
     Case {
-        title: "over families, each dead only because of the others",
+        title: "over two families, no part is a deadlock without the others",
         held: &[
             ("b", "s", permits(2, 1)),
             ("e", "s", permits(2, 1)),
@@ -195,42 +195,42 @@ const CASES: &[Case] = &[
         cycle: None,
     },
     Case {
-        title: "a smaller LIMIT turns out the waiter that waits for the owner",
+        title: "a smaller LIMIT refuses the waiter that waits for the owner",
         held: &[("a", "s", permits(3, 1))],
         waiting: &[("b", "s", permits(3, 3))],
         new: ("a", "s", permits(2, 1)),
         cycle: None,
     },
     Case {
-        title: "a smaller LIMIT turns out who would have more than that with what it has",
+        title: "a smaller LIMIT refuses a waiter that would exceed it with the permits that it holds",
         held: &[("a", "s", permits(3, 1)), ("b", "s", permits(3, 1))],
         waiting: &[("b", "s", permits(3, 2))],
         new: ("a", "s", permits(2, 1)),
         cycle: None,
     },
     Case {
-        title: "a smaller LIMIT makes others wait for each other, and the request for them",
+        title: "a smaller LIMIT makes others wait for each other, and the new request for them",
         held: &[("p", "s", permits(2, 1)), ("z", "s", permits(2, 1)), ("q", "k", MUTEX)],
         waiting: &[("p", "k", MUTEX), ("q", "s", permits(2, 1))],
         new: ("y", "s", permits(1, 1)),
         cycle: Some("q@s p@k"),
     },
     Case {
-        title: "an owner that is served first reenters past those behind it",
+        title: "an owner that is served first reenters ahead of requests behind it",
         held: &[("h", "e", RLOCK)],
         waiting: &[("a", "e", RLOCK), ("b", "e", RLOCK)],
         new: ("a", "e", Claim::Reentrant(Count::Exactly(2))),
         cycle: None,
     },
     Case {
-        title: "permits that its own request ahead takes are as good as held",
+        title: "permits of its own request ahead count as held",
         held: &[("h", "s", permits(3, 3))],
         waiting: &[("a", "s", permits(3, 2))],
         new: ("a", "s", permits(3, 3)),
         cycle: Some("a@s"),
     },
     Case {
-        title: "others have a deadlock already, which is no fault of the request",
+        title: "a deadlock of others does not count against the request",
         held: &[("a", "k", MUTEX), ("b", "l", MUTEX), ("c", "m", MUTEX)],
         waiting: &[("a", "l", MUTEX), ("b", "k", MUTEX), ("d", "m", MUTEX)],
         new: ("c", "k", MUTEX),
@@ -275,7 +275,7 @@ fn a_cycle_is_found_and_nothing_else_is_taken_for_one() {
 }
 
 #[test]
-fn who_is_away_waits_for_nobody() {
+fn a_kept_place_waits_for_no_owner() {
     let mut fixture = Fixture::default();
     fixture.hold("a", "k", MUTEX);
     fixture.hold("b", "l", MUTEX);
@@ -285,7 +285,7 @@ fn who_is_away_waits_for_nobody() {
 }
 
 #[test]
-fn who_can_be_waited_for_by_nobody_needs_no_search() {
+fn an_owner_that_cannot_be_waited_for_needs_no_search() {
     let rows = [
         ("n", "k", MUTEX, false),
         ("w", "l", MUTEX, true),
@@ -305,8 +305,8 @@ fn who_can_be_waited_for_by_nobody_needs_no_search() {
     }
 }
 
-/// Random worlds of a few owners, small or large shared locks, with leases that are over, kept places, keys that have
-/// gone, and holders that nobody has looked at.
+/// Random worlds of a few owners and shared locks with few or many holders; with expired leases, kept places, removed
+/// keys, and holders that were not inspected yet.
 struct World {
     fixture: Fixture,
     rng: Rng,
@@ -397,7 +397,7 @@ impl World {
         over.into_iter().for_each(|id| _ = queues.leave(id));
     }
 
-    /// What nobody has looked at yet: a lock goes, or comes from elsewhere.
+    /// A change that was not inspected yet: a lock is removed, or comes from another key.
     fn change(&mut self) {
         let [key, other] = [(); 2].map(|()| self.rng.pick(&["a", "b", "c", "d", "v", "w", "s", "t"]));
         let key = Key::new(0, key.as_bytes());
@@ -411,7 +411,7 @@ impl World {
         }
     }
 
-    /// A new request: one that is queued comes again, or another.
+    /// A new request: the retry of a queued one, or another.
     fn ask(&mut self, check: impl FnOnce(&mut Fixture, &NewRequest<'_>)) {
         let queued: Vec<_> = self.fixture.queues.requests().map(|(_, queued)| queued.clone()).collect();
         if !queued.is_empty() && self.rng.once_in(3) {
@@ -434,8 +434,8 @@ impl World {
     }
 }
 
-/// The owners that a request waits for: that hold its keys, that have requests ahead of it, and that such owners wait
-/// for. Every key is opened and every request asked.
+/// The owners that a request waits for: the holders of its keys, the owners of requests ahead of it, and all that these
+/// owners wait for. Opens every key and visits every request.
 fn waited_for(queues: &WaitQueues, holders: &mut Holders<'_, &mut Keyspace>, request: RequestId) -> BTreeSet<Vec<u8>> {
     let (mut owners, mut requests) = (BTreeSet::new(), BTreeSet::from([request]));
     loop {
@@ -462,9 +462,9 @@ fn waited_for(queues: &WaitQueues, holders: &mut Holders<'_, &mut Keyspace>, req
     }
 }
 
-/// The rule of `precedence`, told of each request ahead.
+/// The rule of `precedence`, checked for each request ahead.
 #[test]
-fn requests_ahead_go_first_but_those_for_several_keys_that_wait_for_the_owner() {
+fn requests_ahead_go_first_except_those_for_several_keys_that_wait_for_the_owner() {
     let mut turns = [0, 0];
     for seed in 0..3_000 {
         let Fixture { mut server, queues, ended, .. } = World::new(seed).fixture;
@@ -472,7 +472,7 @@ fn requests_ahead_go_first_but_those_for_several_keys_that_wait_for_the_owner() 
         let keys = &mut &mut server.keyspace;
         let holders = &mut Holders::new(keys, &ended, now);
         for (id, queue) in queues.iter() {
-            // Whoever is ahead, a held key is not granted.
+            // A held key is not granted, whatever is ahead.
             let mut is_held = false;
             _ = holders.visit(queue.key.as_ref(), |_| is_held = true);
             for (place, request) in queue.present().filter(|_| !is_held) {
@@ -501,14 +501,14 @@ fn has_parallel_waits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     waits.iter().any(|(_, keys)| *keys > 1) && waits.iter().any(|(owner, _)| number(owner) > 1)
 }
 
-/// The search against the definition.
+/// Compares the search with the definition.
 #[test]
-fn the_search_finds_who_would_wait_for_ever() {
+fn the_search_finds_requests_that_would_wait_for_ever() {
     let (mut cycles, mut none, mut parallel) = (0, 0, 0);
     let from = crate::testing::search::setting("LOCK_SEED").unwrap_or(0);
     for seed in from..from + crate::testing::search::setting("LOCK_WORLDS").unwrap_or(20_000) {
         World::new(seed).ask(|fixture, new| {
-            // What can never be granted is no question.
+            // A request that can never be granted is refused before the search.
             let mut keys = &mut fixture.server.keyspace;
             if new.names.iter().any(|name| match keys.open(new.key(name)).content() {
                 Content::Lock(lock) => lock.admission(new.owner(), &new.request.claim).is_err(),
@@ -520,7 +520,7 @@ fn the_search_finds_who_would_wait_for_ever() {
             let now = fixture.server.now().timestamp();
             let (queues, keys) = (&fixture.queues, &mut &mut fixture.server.keyspace);
             let found = find(queues, &mut Holders::new(keys, &fixture.ended, now), new);
-            // An owner is one line of execution: the order of its own waits is not looked into further.
+            // An owner is one thread of execution: the order of its own waits is not examined further.
             if found.is_some() != expected && has_parallel_waits(queues, new) {
                 parallel += 1;
                 return;
@@ -548,7 +548,7 @@ fn the_search_finds_who_would_wait_for_ever() {
     assert!([cycles, none].iter().all(|worlds| *worlds > 1000), "{cycles} {none}");
 }
 
-/// What one search costs: keys opened, owners and requests looked up.
+/// The cost of one search: keys opened, owners and requests looked up.
 fn work(fixture: &mut Fixture, owner: &str, name: &[u8], claim: Claim) -> (usize, Option<Vec<Edge>>) {
     let owner = Owner::new(owner.as_bytes()).unwrap();
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
@@ -560,10 +560,10 @@ fn work(fixture: &mut Fixture, owner: &str, name: &[u8], claim: Claim) -> (usize
     (fixture.server.keyspace.opened + fixture.queues.looked_up.get() - before, found)
 }
 
-/// Who asks for what at the end, and whether that is a deadlock.
+/// The new request (owner, key, claim), and whether it closes a deadlock.
 type Ask = (&'static str, &'static str, Claim, bool);
 
-/// What is there, with so many of what there are many of.
+/// Builds a scenario of size n.
 type Build = fn(&mut Fixture, usize) -> Ask;
 
 fn each(count: usize, mut build: impl FnMut(&str, &str)) {
@@ -579,7 +579,7 @@ fn holds(fixture: &mut Fixture, owner: &str, name: &str, claim: Claim) {
     fixture.hold_for(owner, &[name.as_bytes()], claim, Lease::Persist);
 }
 
-/// An owner that is waited for, and another that n readers of `rw` wait for in some way.
+/// A waited-for owner wants to write `rw`, and each of its n readers waits in some way.
 fn upgrade(fixture: &mut Fixture, n: usize, wait: impl Fn(&mut Fixture, &str, &str)) -> Ask {
     holds(fixture, "writer", "mine", MUTEX);
     waits(fixture, "somebody", "mine", MUTEX);
@@ -588,8 +588,8 @@ fn upgrade(fixture: &mut Fixture, n: usize, wait: impl Fn(&mut Fixture, &str, &s
     ("writer", "rw", WRITE, false)
 }
 
-/// A chain of owners that wait for each other and for nobody else, too long for a look ahead; the new request is to
-/// wait for its first.
+/// A chain of owners, each waiting for the next only, too long for a bounded lookahead. The new request waits for the
+/// first.
 fn chain(fixture: &mut Fixture) {
     for link in 0..200 {
         holds(fixture, &format!("link {link}"), &format!("link {link}"), MUTEX);
@@ -599,7 +599,7 @@ fn chain(fixture: &mut Fixture) {
     }
 }
 
-/// What waits for nothing else is not looked at.
+/// Owners that wait for nothing else are not visited.
 const FLAT: &[(&str, Build)] = &[
     ("one more of n owners of waited-for locks queues on one mutex", |fixture, n| {
         holds(fixture, "holder", "one", MUTEX);
@@ -616,7 +616,7 @@ const FLAT: &[(&str, Build)] = &[
     }),
 ];
 
-/// Each of n is looked at once.
+/// Each of n is visited once.
 const LINEAR: &[(&str, Build)] = &[
     ("one of n holders of a semaphore with n waiters", |fixture, n| {
         let claim = permits(n as u32, 1);
@@ -655,7 +655,7 @@ const LINEAR: &[(&str, Build)] = &[
         each(n, |_, owner| waits(fixture, owner, "elsewhere", WRITE));
         ("owner", "rw", WRITE, true)
     }),
-    ("n wait for each of n readers, and all of these for the owner", |fixture, n| {
+    ("n requests wait for each of n readers, and all readers for the owner", |fixture, n| {
         chain(fixture);
         holds(fixture, "owner", "mine", MUTEX);
         each(n, |_, owner| holds(fixture, owner, "rw", READ));
@@ -715,7 +715,7 @@ const MANY_KEYS: &[(&str, Build)] = &[
 ];
 
 #[test]
-fn a_search_costs_no_more_than_what_is_there() {
+fn a_search_costs_no_more_than_the_graph_is_large() {
     const FEW: usize = 160;
     for (rows, growth, most) in [(FLAT, 1, 500), (LINEAR, 4, 20 * FEW), (MANY_KEYS, 4, 20 * FEW)] {
         for (title, build) in rows {
@@ -733,7 +733,7 @@ fn a_search_costs_no_more_than_what_is_there() {
     }
 }
 
-/// Where 10,000 owners depend on each other: `cargo test --release -p lock how_long -- --ignored --nocapture`.
+/// With 10,000 owners that depend on each other: `cargo test --release -p lock how_long -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn how_long_a_search_takes() {

@@ -17,7 +17,7 @@ fn retried(queues: &WaitQueues, owner: &str, keys: &str, claim: Claim) -> Option
 #[test]
 fn a_retry_has_the_same_owner_keys_mode_and_number() {
     let mut fixture = Fixture::default();
-    // Whatever else the owner waits for, before and after.
+    // Other requests of the owner, queued before and after.
     fixture.wait("a", "jkl", MUTEX);
     fixture.wait("a", "kz", MUTEX);
     fixture.wait("a", "k", MUTEX);
@@ -48,7 +48,7 @@ fn a_retry_has_the_same_owner_keys_mode_and_number() {
 }
 
 #[test]
-fn the_head_is_whoever_came_first_and_upgrades_stand_before_all() {
+fn the_head_is_the_earliest_request_and_upgrades_are_ahead_of_all() {
     let mut fixture = Fixture::default();
     let first = fixture.wait("a", "k", MUTEX);
     let second = fixture.wait("b", "k", MUTEX);
@@ -74,12 +74,12 @@ fn a_kept_place_is_no_waiter_and_is_taken_up_again() {
     let place = queues.leave(kept).unwrap().0.place;
     let back = fixture.wait("a", "l", MUTEX);
     assert!(place < fixture.queues.request(other).unwrap().place);
-    assert!(place < fixture.queues.request(back).unwrap().place, "nobody else gets it");
+    assert!(place < fixture.queues.request(back).unwrap().place, "a new request gets another place");
     assert!(fixture.queues.id_of(key("k").as_ref()).is_none());
 }
 
 #[test]
-fn the_longest_away_goes_first() {
+fn the_request_that_is_away_longest_is_found_first() {
     let mut fixture = Fixture::default();
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
     for index in [1, 0, 2] {
@@ -91,7 +91,7 @@ fn the_longest_away_goes_first() {
 }
 
 #[test]
-fn nothing_is_left_of_those_who_left() {
+fn no_state_is_left_of_requests_that_left() {
     let mut fixture = Fixture::default();
     fixture.hold("z", "kl", MUTEX);
     let mut ids = ["a", "b", "a"].map(|owner| fixture.wait(owner, "kl", MUTEX)).to_vec();
@@ -132,11 +132,11 @@ fn the_limit_of_the_newest_request_counts() {
 }
 
 #[test]
-fn who_can_be_waited_for_holds_or_waits() {
+fn an_owner_that_can_be_waited_for_holds_or_waits() {
     let mut fixture = Fixture::default();
     let never = |_: &Key| panic!("no key has many holders");
     fixture.hold("a", "k", MUTEX);
-    assert!(!fixture.queues.may_be_waited_for(0, b"a", never), "nobody waits for the key");
+    assert!(!fixture.queues.may_be_waited_for(0, b"a", never), "no request waits for the key");
     let waiter = fixture.wait("b", "k", MUTEX);
     assert!(fixture.queues.may_be_waited_for(0, b"a", never), "it holds a key that is waited for");
     assert!(fixture.queues.may_be_waited_for(0, b"b", never), "it waits");
@@ -144,11 +144,11 @@ fn who_can_be_waited_for_holds_or_waits() {
     fixture.queues.keep_place(waiter);
     assert!(!fixture.queues.may_be_waited_for(0, b"b", never), "it is away");
     fixture.queues.leave(waiter);
-    assert!(!fixture.queues.may_be_waited_for(0, b"a", never), "nobody waits for the key any more");
+    assert!(!fixture.queues.may_be_waited_for(0, b"a", never), "no request waits for the key any more");
 }
 
 #[test]
-fn a_hand_off_leaves_nobody_waiting_for_the_one_before() {
+fn after_a_hand_off_no_request_waits_for_the_former_holder() {
     let mut fixture = Fixture::default();
     let never = |_: &Key| panic!("no key has many holders");
     fixture.hold("a", "k", MUTEX);
@@ -179,7 +179,7 @@ fn a_key_with_many_holders_is_inspected() {
 }
 
 #[test]
-fn who_holds_two_keys_that_are_waited_for_can_be_waited_for_until_nobody_wants_either() {
+fn an_owner_of_two_waited_for_keys_can_be_waited_for_until_both_queues_are_empty() {
     let mut fixture = Fixture::default();
     let never = |_: &Key| panic!("no key has many holders");
     fixture.hold("a", "kl", MUTEX);
@@ -192,7 +192,7 @@ fn who_holds_two_keys_that_are_waited_for_can_be_waited_for_until_nobody_wants_e
 }
 
 #[test]
-fn a_queue_knows_whether_somebody_who_waits_there_wants_other_keys_too() {
+fn a_queue_knows_whether_a_waiter_wants_other_keys_too() {
     let knows = |fixture: &Fixture| {
         ["k", "l"].map(|name| fixture.queues.of_key(key(name).as_ref()).unwrap().has_requests_for_several())
     };
@@ -215,7 +215,7 @@ fn a_queue_knows_whether_somebody_who_waits_there_wants_other_keys_too() {
 }
 
 #[test]
-fn somebody_is_behind_all_places_but_the_last() {
+fn every_place_but_the_last_has_a_waiter_behind_it() {
     let mut fixture = Fixture::default();
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
     let places = ids.map(|id| fixture.queues.request(id).unwrap().place);

@@ -1,5 +1,6 @@
-//! The deadlock as the contract defines it, for tests: every owner that waits for nothing gives back all that it holds,
-//! whoever can be served is served, until nothing changes. No graph, no index, no order but that of the queues.
+//! The deadlock as the contract defines it, for tests: every owner that waits for nothing releases all that it holds,
+//! every request that can be served is served, until nothing changes. No graph, no index, no order but that of the
+//! queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,23 +21,23 @@ struct Waits {
     names: Vec<Name>,
 }
 
-/// What is ahead of a request.
+/// How requests ahead of a request count.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     Kept,
-    /// Where nothing else moves, an owner passes requests for several keys that wait for what it holds, or stand behind
-    /// others that do.
+    /// If nothing else makes progress, an owner passes requests for several keys that wait for a key that it holds, or
+    /// are behind others that do.
     HolderPasses,
-    /// Where nothing else moves, an owner passes requests for several keys that wait for it in any way.
+    /// If nothing else makes progress, an owner passes requests for several keys that wait for it in any way.
     MayPass,
-    /// Where nothing moves even so, requests for several keys give up: only those wait for ever that wait for holders,
-    /// or behind requests for one key.
+    /// If there is still no progress, requests for several keys give up: only requests that wait for holders, or behind
+    /// requests for one key, wait for ever.
     GivenUp,
 }
 
 #[derive(Clone, Default)]
 struct World {
-    /// Of keys that hold a lock, its family and who holds it.
+    /// For each key with a lock: its family and its holders.
     locks: BTreeMap<Name, (Family, BTreeMap<Name, Share>)>,
     limits: BTreeMap<Name, u32>,
     /// In the order of their places.
@@ -76,7 +77,7 @@ pub(super) fn closes_cycle(fixture: &mut Fixture, new: &NewRequest<'_>) -> bool 
 }
 
 impl World {
-    /// What is there, without the new request.
+    /// The state without the new request.
     fn of(fixture: &mut Fixture, new: &NewRequest<'_>) -> World {
         let now = fixture.server.now().timestamp();
         let mut world = World::default();
@@ -107,7 +108,7 @@ impl World {
         self.locks.get(name).and_then(|(_, shares)| shares.get(owner)).copied().unwrap_or_default()
     }
 
-    /// Those who still wait when all others have given back.
+    /// The owners that still wait when all others have released.
     fn drained(mut self) -> Vec<Name> {
         loop {
             let is_impossible = |waits: &Waits| waits.names.iter().any(|name| self.is_impossible(waits, name));
@@ -172,7 +173,7 @@ impl World {
             })
     }
 
-    /// Whether this owner passes the request: it wants several keys and waits for the owner, or for others that do.
+    /// Whether this owner passes the request: one for several keys that waits for the owner, or for others that do.
     fn passes(&self, owner: &Name, ahead: usize, order: Order) -> bool {
         let (mut owners, mut waiting) = (BTreeSet::new(), BTreeSet::from([ahead]));
         loop {
