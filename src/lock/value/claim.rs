@@ -1,4 +1,4 @@
-//! What a request claims of a lock, and what a release gives back, for each of the four families.
+//! What a request claims, and what a release gives back, for each of the four families.
 
 use super::owner::OwnerRef;
 use super::time::Lease;
@@ -23,7 +23,7 @@ impl Family {
     /// All of them, in their order.
     pub const ALL: [Family; 4] = [Family::Mutex, Family::Reentrant, Family::ReadWrite, Family::Semaphore];
 
-    /// The word that clients see as `kind`.
+    /// The name that clients see as `kind`.
     pub fn word(self) -> &'static str {
         match self {
             Family::Mutex => "mutex",
@@ -37,18 +37,18 @@ impl Family {
 /// How a read/write lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Beside other readers.
+    /// Shared with other readers.
     Read,
-    /// Alone.
+    /// Exclusively.
     Write,
 }
 
-/// How many holds or permits.
+/// A number of holds or permits, relative or absolute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// That many more (acquire) or fewer (release) than now.
+    /// This many more (acquire) or fewer (release) than now.
     Step(u32),
-    /// Exactly that many afterwards: safe to resend.
+    /// Exactly this many afterwards: safe to resend.
     Exactly(u32),
 }
 
@@ -92,14 +92,14 @@ pub enum Claim {
     ReadWrite(Mode, Count),
     /// Permits of a semaphore.
     Permits {
-        /// At most that many are out; 1 or more.
+        /// At most this many are out; 1 or more.
         limit: u32,
         /// How many are claimed.
         count: Count,
     },
     /// One permit of a semaphore, and a number that no other holder has.
     Slot {
-        /// As of permits.
+        /// As for permits.
         limit: u32,
     },
 }
@@ -116,7 +116,7 @@ impl Claim {
         }
     }
 
-    /// How a holder of this claim is shown: exclusive, read, write or permits.
+    /// The mode shown for a holder of this claim: exclusive, read, write or permits.
     pub fn mode_word(&self) -> &'static str {
         match self {
             Claim::Mutex | Claim::Reentrant(_) => "exclusive",
@@ -152,12 +152,12 @@ impl Claim {
         }
     }
 
-    /// Whether it asks to read, beside other readers.
+    /// Whether it asks to read.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Claim::ReadWrite(Mode::Read, _))
     }
 
-    /// Whether `other` is the same request sent again: the same mode and number; the limit may be a newer one.
+    /// Whether it repeats `other`: the same mode and number; the limit may be a newer one.
     pub fn is_retry_of(&self, other: &Claim) -> bool {
         match (self, other) {
             (Claim::Permits { count, .. }, Claim::Permits { count: before, .. }) => count == before,
@@ -167,20 +167,20 @@ impl Claim {
     }
 }
 
-/// What one owner holds of a lock, or would hold.
+/// The part of a lock that one owner holds, or would hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Exclusive or write holds, or permits.
     pub holds: u32,
     /// Read holds.
     pub reads: u32,
-    /// The one permit is a slot.
+    /// Whether its one permit is a slot.
     pub has_slot: bool,
 }
 
 impl Share {
-    /// Whether a claim by its owner waits for nothing: it reenters, is held already, or is refused, as permits are
-    /// beside a slot.
+    /// Whether a claim by its owner waits for nothing: it reenters, is held already, or is refused (as permits in
+    /// addition to a slot are).
     pub fn covers(self, claim: &Claim) -> bool {
         match claim {
             Claim::ReadWrite(Mode::Read, _) => self.holds > 0 || self.reads > 0,
@@ -193,7 +193,7 @@ impl Share {
         }
     }
 
-    /// The same, and what was claimed.
+    /// The share after a grant of this claim.
     pub fn with(self, claim: &Claim) -> Share {
         if let (Claim::Permits { .. }, true) = (claim, self.has_slot) {
             return self;
@@ -212,7 +212,7 @@ impl Share {
     }
 }
 
-/// What a release gives back of a hold.
+/// The part of a hold that a release gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portion {
     /// The mutex.
@@ -249,33 +249,33 @@ impl Portion {
     }
 }
 
-/// A claim by somebody for some time. The owner's bytes are borrowed: they are copied only where they are kept.
+/// Owner, claim and lease of a request. The owner's bytes are borrowed and copied only where they are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct LockRequest<'a> {
-    /// Who shall hold.
+    /// The owner of the hold.
     pub owner: OwnerRef<'a>,
-    /// What it shall hold.
+    /// What it claims.
     pub claim: Claim,
-    /// For how long.
+    /// The lease, from the grant on.
     pub lease: Lease,
 }
 
-/// Why a request makes no sense on the lock as it is. Nothing was changed.
+/// Why a request is invalid for the lock as it is. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidClaim {
-    /// The key holds a lock of that other family.
+    /// The key holds a lock of this other family.
     WrongFamily(Family),
-    /// `HOLDS n` to acquire, with more than n held: an acquire never takes away.
+    /// `HOLDS n` to acquire while more than n are held: an acquire never takes holds away.
     HoldsMore(u32),
-    /// `HOLDS n` to release, with fewer than n held, or more permits given back than held: a release never adds.
+    /// `HOLDS n` to release while fewer than n are held, or more permits given back than held: a release never adds.
     HoldsFewer(u32),
     /// More than 2^32 - 1 holds.
     TooManyHolds,
-    /// More permits than LIMIT would let out.
+    /// More permits than LIMIT.
     OverLimit,
-    /// A slot is asked for by an owner that holds permits without one.
+    /// An owner that holds permits without a slot asks for a slot.
     HoldsPermits,
-    /// Permits are asked for by an owner that holds a slot.
+    /// An owner that holds a slot asks for permits.
     HoldsSlot,
 }
 
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_claim_and_a_portion_are_of() {
+    fn a_claim_and_a_portion_have_family_mode_and_count() {
         let count = Count::Step(2);
         let rows = [
             (Claim::Mutex, Portion::Mutex, Family::Mutex, "mutex", "exclusive", Count::Exactly(1)),

@@ -1,4 +1,4 @@
-//! The one holder of a mutex or reentrant mutex. Its deadline is the key's own time to live and stands nowhere else, so
+//! The holder of a mutex or reentrant mutex. Its deadline is the key's own time to live and is stored nowhere else, so
 //! that EXPIRE, PTTL and the lease cannot disagree.
 
 use super::claim::{Claim, Family, InvalidClaim, LockRequest, Portion};
@@ -8,7 +8,7 @@ use super::outcome::{Admission, Grant, Hold, Released};
 use super::owner::Owner;
 use super::time::{Deadline, Lease, Timestamp};
 
-/// The one holder of a mutex or reentrant mutex.
+/// The holder of a mutex or reentrant mutex.
 #[derive(Clone, Debug)]
 pub struct Exclusive {
     pub(super) owner: Owner,
@@ -72,7 +72,7 @@ impl Exclusive {
         Ok(Admission::AlreadyHeld)
     }
 
-    /// Grants once more what its holder has already; with the key's new deadline, which is never an earlier one.
+    /// Grants the lock to its holder again. Returns the key's new deadline too, which is never earlier.
     pub(super) fn reenter(
         &mut self,
         request: &LockRequest<'_>,
@@ -90,7 +90,7 @@ impl Exclusive {
         Ok((grant, request.lease.from(now).max(key_until)))
     }
 
-    /// Gives back a portion. With [`Released::Gone`] nobody holds it any more, and the caller drops it.
+    /// Gives back a portion. After [`Released::Gone`] it has no holder, and the caller drops it.
     #[inline(always)]
     pub(super) fn release(&mut self, owner: &[u8], portion: &Portion) -> Result<Released, InvalidClaim> {
         self.check_family(portion.family())?;

@@ -1,11 +1,11 @@
 //! Fencing tokens from a hybrid clock: `max(last + 1, now in microseconds)`.
 //!
-//! The wall clock carries them over lost data, failovers and slot moves; the last value, which is persisted and
-//! replicated, carries them over a clock that was set back. Never hand one out twice, never go back.
+//! The wall clock keeps them growing over lost data, failovers and slot moves; the last value, which is persisted and
+//! replicated, keeps them growing when the clock is set back. Never issue a fence twice, never a smaller one.
 
 use std::num::NonZeroU64;
 
-/// A fencing token: positive, below 2^53, so that JavaScript, Lua and JSON keep it whole.
+/// A fencing token: positive, below 2^53, so that JavaScript, Lua and JSON represent it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(NonZeroU64);
 
@@ -15,7 +15,7 @@ const END: u64 = 1 << 53;
 impl Fence {
     pub(super) const FIRST: Fence = Fence(NonZeroU64::MIN);
 
-    /// `None` where the number is no fence.
+    /// `None` if the number is not a valid fence.
     pub fn new(number: u64) -> Option<Fence> {
         NonZeroU64::new(number).filter(|n| n.get() < END).map(Fence)
     }
@@ -25,17 +25,17 @@ impl Fence {
         self.0.get()
     }
 
-    /// The same as the server's numbers have it.
+    /// The same as the server's signed integer.
     pub fn signed(self) -> i64 {
         i64::try_from(self.get()).expect("a fence is below 2^53")
     }
 
-    /// Microseconds since its grant, 0 where the clock was set back since.
+    /// Microseconds since its grant; 0 if the clock was set back since.
     pub fn us_before(self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.get())
     }
 
-    /// Whether it was made more than a day after `now_us` (microseconds since the epoch): no honest clock did that.
+    /// Whether it is more than a day ahead of `now_us` (microseconds since the epoch): no correct clock made it.
     pub fn is_beyond_a_day(self, now_us: u64) -> bool {
         self.get() > now_us.saturating_add(86_400_000_000)
     }
@@ -57,12 +57,12 @@ impl FenceClock {
         Some(fence)
     }
 
-    /// Everything that is handed out from now on is above `seen`: a fence that was loaded, restored or replicated.
+    /// Every later fence is above `seen`, a fence that was loaded, restored or replicated.
     pub fn raise(&mut self, seen: Fence) {
         self.last = self.last.max(seen.get());
     }
 
-    /// The last fence handed out or seen; `None` at the very start.
+    /// The last fence issued or seen; `None` at the start.
     pub fn last(&self) -> Option<Fence> {
         Fence::new(self.last)
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_fence_is_known_and_one_of_the_day_after_tomorrow_is_told() {
+    fn the_clock_knows_its_last_fence_and_a_fence_more_than_a_day_ahead_is_detected() {
         let mut clock = FenceClock::default();
         assert_eq!(clock.last(), None);
         let fence = clock.next(86_400_000_000 + 10).unwrap();

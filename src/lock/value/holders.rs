@@ -1,6 +1,6 @@
-//! The holders of a shared lock: found by owner and by deadline without a walk, however many there are.
+//! The holders of a shared lock: found by owner and by deadline without a linear search, however many there are.
 //!
-//! A few are walked through, which is faster than any index; past `WALK` holders an index is kept.
+//! Up to `WALK` holders are searched linearly, which is faster than any index; beyond that an index is kept.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::shrink;
 /// One owner's hold on a lock.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// Who holds.
+    /// The owner.
     pub owner: Owner,
-    /// Of the latest grant to this owner that was not merely reentered.
+    /// The fence of the latest grant to this owner that was not merely a reentry.
     pub fence: Fence,
-    /// The length last asked for.
+    /// The length of the lease, as last asked for.
     pub lease: Lease,
     /// When the lease ends.
     pub until: Deadline,
@@ -26,11 +26,11 @@ pub struct Holder {
     pub holds: u32,
     /// Read holds.
     pub reads: u32,
-    /// The number of its one permit, where it was asked for.
+    /// The number of its one permit, if it asked for a slot.
     pub slot: Option<Slot>,
 }
 
-/// A holder as it is kept, without its slot: that would cost every holder of every lock 8 bytes.
+/// A holder as stored, without its slot, which would cost each holder of each lock 8 bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub owner: Owner,
@@ -41,13 +41,13 @@ pub(super) struct Record {
     pub reads: u32,
 }
 
-/// At most this many holders are cheaper to walk through than to index.
+/// Up to this many holders a linear search is cheaper than an index.
 const WALK: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
     all: Vec<Record>,
-    /// Of many holders, and wherever one has a slot.
+    /// Present with more than `WALK` holders, or if any holder has a slot.
     index: Option<Box<Index>>,
 }
 
@@ -72,7 +72,7 @@ impl Holders {
         self.all.is_empty()
     }
 
-    /// Where this owner's hold stands, valid until the next change.
+    /// The position of this owner's hold, valid until the next change.
     pub(super) fn position(&self, owner: &[u8]) -> Option<usize> {
         match &self.index {
             Some(index) => index.by_owner.get(owner).copied(),
@@ -89,7 +89,7 @@ impl Holders {
         self.slots().and_then(|slots| slots.at(position))
     }
 
-    /// Where the holder of this slot stands.
+    /// The position of the holder of this slot.
     pub(super) fn position_of_slot(&self, slot: Slot) -> Option<usize> {
         self.slots().and_then(|slots| slots.position(slot))
     }
@@ -103,7 +103,7 @@ impl Holders {
         self.index.as_ref().and_then(|index| index.slots.as_ref())
     }
 
-    /// Adds a holder whose owner is not among them yet, and whose slot is free.
+    /// Adds a holder. Its owner must not be among them yet, and its slot must be free.
     pub(super) fn push(&mut self, holder: Holder) {
         let Holder { owner, fence, lease, until, holds, reads, slot } = holder;
         if self.index.is_none() && slot.is_some() {
@@ -132,7 +132,7 @@ impl Holders {
         }
     }
 
-    /// Takes out the holder at `position`; the last one moves to its place.
+    /// Removes the holder at `position`; the last one moves there.
     pub(super) fn remove(&mut self, position: usize) -> Holder {
         let last = self.all.len() - 1;
         let Record { owner, fence, lease, until, holds, reads } = self.all.swap_remove(position);
@@ -178,7 +178,7 @@ impl Holders {
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let owners: usize = match &self.index {
-            // A walk over thousands of holders would make MEMORY USAGE slow: the first ones tell.
+            // An estimate from the first ones: iterating over thousands of holders would make MEMORY USAGE slow.
             Some(_) => self.all.iter().take(WALK).map(|h| h.owner.heap_bytes()).sum::<usize>() / WALK * self.len(),
             None => self.all.iter().map(|h| h.owner.heap_bytes()).sum(),
         };
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_says_what_a_walk_would_say(steps in prop::collection::vec((0u8..60, 1u64..1000, 0u8..3), 1..400)) {
+        fn the_index_agrees_with_a_linear_search(steps in prop::collection::vec((0u8..60, 1u64..1000, 0u8..3), 1..400)) {
             let mut holders = Holders::default();
             for (name, until, what) in steps {
                 match (holders.position(&[name]), what) {
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// What MEMORY USAGE tells.
+    /// The figure that MEMORY USAGE reports.
     #[test]
     fn memory_grows_with_holders_long_names_and_the_index() {
         let mut holders = Holders::default();
@@ -255,25 +255,25 @@ mod tests {
             }
         }
         let entry = size_of::<(Owner, usize)>() + size_of::<(Deadline, usize)>() + 16;
-        // Of the first 16 names 15 are long.
+        // 15 of the first 16 names are long.
         let estimate = holders.all.capacity() * size_of::<Record>() + 1500 / 16 * 17 + 17 * entry;
         assert_eq!((holders.heap_bytes(), holders.len()), (estimate, 17));
     }
 
     #[test]
-    fn the_memory_of_many_goes_with_them() {
+    fn memory_is_given_back_when_holders_leave() {
         let mut holders = Holders::default();
         let owner = |n: u16| Owner::new(&n.to_be_bytes()).unwrap();
         (0..10_000).for_each(|n| holders.push(Holder { owner: owner(n), ..holder(0, 1) }));
         while holders.len() > 100 {
             holders.remove(holders.len() - 1);
         }
-        let owners = &holders.index.as_ref().expect("they are many still").by_owner;
+        let owners = &holders.index.as_ref().expect("100 holders have an index").by_owner;
         assert!(holders.all.capacity() <= 800 && owners.capacity() <= 800, "{}", owners.capacity());
     }
 
     #[test]
-    fn slots_are_kept_with_an_index_which_goes_with_them() {
+    fn a_table_of_slots_exists_only_while_a_holder_has_a_slot() {
         assert_eq!(size_of::<Record>(), 72, "a holder without a slot pays nothing for one");
         let mut holders = Holders::default();
         holders.push(holder(0, 1));
@@ -299,7 +299,7 @@ mod tests {
         while holders.len() > 9 {
             holders.remove(0);
         }
-        assert!(holders.index.is_some(), "it does not come and go");
+        assert!(holders.index.is_some(), "the index is kept until half of WALK holders are left");
         holders.remove(0);
         assert!(holders.index.is_none());
     }

@@ -1,17 +1,17 @@
-//! One lock: who holds it, and who else it would admit.
+//! One lock: its holders, and the requests that it admits.
 //!
-//! | family    | admits a newcomer when                  | the holder itself may                              |
+//! | family    | admits another owner when               | the holder itself may                              |
 //! | --------- | --------------------------------------- | -------------------------------------------------- |
-//! | mutex     | nobody holds it                         | ask again: the same grant                          |
-//! | reentrant | nobody holds it                         | reenter                                            |
-//! | rw, READ  | nobody writes                           | reenter; the writer may read as well               |
-//! | rw, WRITE | nobody holds it                         | reenter; the only reader may upgrade (a new grant) |
+//! | mutex     | it has no holder                        | ask again: the same grant                          |
+//! | reentrant | it has no holder                        | reenter                                            |
+//! | rw, READ  | it has no writer                        | reenter; the writer may read as well               |
+//! | rw, WRITE | it has no holder                        | reenter; the only reader may upgrade (a new grant) |
 //! | semaphore | the permits out and asked for fit LIMIT | take more under the same rule; with a slot: ask     |
 //! |           |                                         | for it again, and nothing else                     |
 //!
-//! Mutex and reentrant mutex have one holder, whose deadline is the key's own time to live: such a lock is `Exclusive`
-//! and 64 bytes. The others are `Shared`: any number of holders, each with a deadline of its own. The queue is not
-//! here.
+//! A mutex or reentrant mutex has one holder; its deadline is the key's own time to live. Such a lock is `Exclusive`
+//! and 64 bytes. The others are `Shared`: any number of holders, each with its own deadline. The lock knows nothing of
+//! the wait queue.
 
 use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Portion};
 use super::exclusive::Exclusive;
@@ -30,27 +30,27 @@ pub enum Lock {
     Exclusive(Exclusive),
     /// A read/write lock or semaphore.
     Shared(Box<Shared>),
-    /// Between a release and what follows in the same step: a hand-off or the end of the key. Never left in a key.
+    /// Between a release and the hand-off or removal of the key in the same step. Never left in a key.
     Vacant,
 }
 
-/// When several holders end.
+/// When the leases of several holders end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeveralEnds {
-    /// Of the latest grant: by it the lock is known under another key.
+    /// The fence of the latest grant: it identifies the lock after a RENAME.
     pub fence: Fence,
-    /// When the first of them ends.
+    /// When the first of the leases ends.
     pub first: Deadline,
 }
 
 impl SeveralEnds {
-    /// Nothing is known of the key but that it is to be inspected.
+    /// Marks a key for inspection when nothing else is known of it.
     pub fn to_be_inspected() -> SeveralEnds {
         SeveralEnds { fence: Fence::FIRST, first: Deadline::At(Timestamp::from_ms(0)) }
     }
 }
 
-/// The first grant on a free key. The lock itself is made where it is going to stay, and not copied on the way.
+/// The first grant on a free key. The lock itself is made where it is stored, without a copy on the way.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstGrant<'a> {
     request: LockRequest<'a>,
@@ -59,7 +59,7 @@ pub struct FirstGrant<'a> {
 }
 
 impl<'a> FirstGrant<'a> {
-    /// An error where the claim could never be granted: it uses no fence up.
+    /// Fails, without using up a fence, if the claim could never be granted.
     #[inline(always)]
     pub fn new<E: From<InvalidClaim>>(
         request: LockRequest<'a>,
@@ -82,7 +82,7 @@ impl<'a> FirstGrant<'a> {
         self.request.lease.from(self.now)
     }
 
-    /// What was granted.
+    /// The grant.
     #[inline]
     pub fn grant(&self) -> Grant {
         let FirstGrant { request, fence, .. } = self;
@@ -90,7 +90,7 @@ impl<'a> FirstGrant<'a> {
         Grant { fence: *fence, holds_before: 0, holds: request.claim.count().number(), slot }
     }
 
-    /// The lock with this one holder.
+    /// The lock with this holder.
     #[inline]
     pub fn lock(&self) -> Lock {
         let FirstGrant { request, fence, now } = self;
@@ -105,7 +105,7 @@ impl<'a> FirstGrant<'a> {
     }
 }
 
-/// What the lock is, and who holds it.
+/// Family and holders.
 impl Lock {
     /// The family; `None` while vacant.
     pub fn family(&self) -> Option<Family> {
@@ -116,12 +116,12 @@ impl Lock {
         }
     }
 
-    /// The family, if anybody holds it.
+    /// The family, if the lock has a holder.
     pub fn held_family(&self) -> Option<Family> {
         self.family().filter(|_| !self.is_vacant())
     }
 
-    /// Nobody holds it.
+    /// Whether it has no holder.
     #[inline]
     pub fn is_vacant(&self) -> bool {
         match self {
@@ -151,7 +151,7 @@ impl Lock {
         }
     }
 
-    /// Sets a semaphore's limit; whether that changed anything.
+    /// Sets a semaphore's limit. Returns whether that changed anything.
     pub fn set_limit(&mut self, limit: u32) -> bool {
         match self {
             Lock::Shared(shared) => shared.set_limit(limit),
@@ -168,7 +168,7 @@ impl Lock {
         }
     }
 
-    /// How this owner holds it. `key_until` is the key's own deadline, which a mutex' holder has.
+    /// The hold of this owner. `key_until` is the key's own deadline, which is that of a mutex' holder.
     pub fn hold(&self, owner: &[u8], key_until: Deadline) -> Option<Hold<'_>> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then(|| exclusive.hold(key_until)),
@@ -186,7 +186,7 @@ impl Lock {
         }
     }
 
-    /// The owner of the latest grant, or the last of those that are left, and the fence of its grant.
+    /// The current holder with the highest fence, and that fence.
     pub fn latest_holder(&self) -> Option<(&Owner, Fence)> {
         match self {
             Lock::Exclusive(exclusive) => Some((&exclusive.owner, exclusive.fence)),
@@ -208,7 +208,7 @@ impl Lock {
         }
     }
 
-    /// Every hold, oldest grant first. Walks and sorts: for replies and dumps.
+    /// Every hold, oldest grant first. Iterates over all and sorts: for replies and dumps.
     pub fn holds(&self, key_until: Deadline) -> Vec<Hold<'_>> {
         match self {
             Lock::Exclusive(exclusive) => vec![exclusive.hold(key_until)],
@@ -221,7 +221,7 @@ impl Lock {
         }
     }
 
-    /// The owners that hold it, in no particular order; `None` where there are more than `few`.
+    /// The owners that hold it, in no particular order; `None` if there are more than `few`.
     pub fn owners_if_few(&self, few: usize) -> Option<Vec<&Owner>> {
         (self.holders() <= few).then(|| self.owners().collect())
     }
@@ -236,7 +236,7 @@ impl Lock {
         one.into_iter().chain(shared.iter().map(|holder| &holder.owner))
     }
 
-    /// How many hold it.
+    /// The number of holders.
     pub fn holders(&self) -> usize {
         match self {
             Lock::Exclusive(_) => 1,
@@ -245,7 +245,7 @@ impl Lock {
         }
     }
 
-    /// The one holder of a mutex or reentrant mutex.
+    /// The holder of a mutex or reentrant mutex.
     pub fn exclusive_owner(&self) -> Option<&Owner> {
         match self {
             Lock::Exclusive(exclusive) => Some(&exclusive.owner),
@@ -253,7 +253,7 @@ impl Lock {
         }
     }
 
-    /// Bytes of memory that the lock takes, its owners' included.
+    /// Bytes of memory that the lock takes, its owners included.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Lock>()
             + match self {
@@ -264,9 +264,9 @@ impl Lock {
     }
 }
 
-/// When holds end.
+/// Deadlines.
 impl Lock {
-    /// When the key has to end: with the last of its holders. `None` for a mutex, whose holder ends with the key.
+    /// When the key has to end: with the last of its holders. `None` for a mutex: its holder ends with the key.
     pub fn last_deadline(&self) -> Option<Deadline> {
         match self {
             Lock::Shared(shared) => shared.last_deadline(),
@@ -274,8 +274,8 @@ impl Lock {
         }
     }
 
-    /// Whether the lock may have gone because its leases are over. Of a mutex, whose deadline its key had, only the
-    /// length of the lease is known, from the grant on: a renewal is not.
+    /// Whether a removed lock may have expired. The deadline of a mutex was in its key and is lost: only the length of
+    /// the lease since the grant is known, not its renewals.
     pub fn may_have_expired(&self, now: &Now) -> bool {
         match self {
             Lock::Exclusive(exclusive) => match exclusive.hold(Deadline::Never).lease {
@@ -287,7 +287,7 @@ impl Lock {
         }
     }
 
-    /// The next end of a lease: something may be free then.
+    /// The next end of a lease.
     pub fn first_deadline(&self, key_until: Deadline) -> Deadline {
         match self {
             Lock::Shared(shared) => shared.first_deadline(key_until),
@@ -295,7 +295,8 @@ impl Lock {
         }
     }
 
-    /// Takes out the holders whose leases have ended, after [`Lock::clamp`]. A mutex has none: it ends with its key.
+    /// Removes and returns the holders with expired leases, after [`Lock::clamp`]. None for a mutex: it ends with its
+    /// key.
     pub fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
         match self {
             Lock::Shared(shared) => shared.settle(now),
@@ -303,7 +304,7 @@ impl Lock {
         }
     }
 
-    /// When the first of several holders ends; `None` with one holder, which ends with its key.
+    /// When the first of several holders ends; `None` for a single holder, which ends with its key.
     pub fn several_ends(&self, key_until: Deadline) -> Option<SeveralEnds> {
         match self {
             Lock::Shared(shared) if shared.holders.len() > 1 => {
@@ -313,8 +314,8 @@ impl Lock {
         }
     }
 
-    /// The same of a lock that comes out of a file or dump, with a key whose deadline is not known yet. What nobody
-    /// holds is over.
+    /// As `several_ends`, for a lock loaded from a file or dump while the deadline of its key is not known yet. A lock
+    /// without holders is to be inspected at once.
     pub fn ends_when_loaded(&self) -> Option<SeveralEnds> {
         match self.is_vacant() {
             true => Some(SeveralEnds::to_be_inspected()),
@@ -322,13 +323,14 @@ impl Lock {
         }
     }
 
-    /// Whether a holder is stored with a later end than the key's: EXPIRE has made their leases shorter.
+    /// Whether a holder is stored with a later end than the key's: EXPIRE has shortened the leases.
     pub fn outlives_key(&self, key_until: Deadline) -> bool {
         self.has_several_holders() && self.last_deadline() > Some(key_until)
     }
 
-    /// Takes over what EXPIRE, PERSIST and the like did to the key: one holder ends with it, several end no later, nor
-    /// later than `at_most`, which it was before. Reads no clock: replicas do it too. Whether that changed anything.
+    /// Applies the effect of EXPIRE, PERSIST and the like on the key: a single holder ends with the key; several end no
+    /// later than the key, and no later than `at_most`, its earlier deadline. Reads no clock, as replicas do it too.
+    /// Returns whether that changed anything.
     pub fn clamp(&mut self, key_until: Deadline, at_most: Deadline) -> bool {
         match self {
             Lock::Shared(shared) => shared.clamp(key_until, at_most),
@@ -356,7 +358,7 @@ impl Lock {
 
 /// Admission and release.
 impl Lock {
-    /// What the lock says of a claim by this owner, after [`Lock::settle`]. The queue is asked elsewhere.
+    /// Whether the holders admit a claim by this owner, after [`Lock::settle`]. The queue is checked elsewhere.
     pub fn admission(&self, owner: &[u8], claim: &Claim) -> Result<Admission, InvalidClaim> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.admission(owner, claim),
@@ -365,7 +367,7 @@ impl Lock {
         }
     }
 
-    /// How this owner holds it, unless its lease is over: a hold that may be a blocker.
+    /// The hold of this owner, unless its lease is over.
     pub fn live_hold(&self, owner: &[u8], now: Timestamp) -> Option<Hold<'_>> {
         match self {
             Lock::Shared(shared) => {
@@ -377,7 +379,7 @@ impl Lock {
         }
     }
 
-    /// The holds of a lock whose leases are not over, in no particular order.
+    /// The holds with leases that are not over, in no particular order.
     pub fn live_holds(&self, now: Timestamp) -> impl Iterator<Item = Hold<'_>> {
         let (one, shared) = match self {
             Lock::Exclusive(exclusive) => (Some(exclusive.hold(Deadline::Never)), None),
@@ -390,8 +392,8 @@ impl Lock {
         one.into_iter().chain(live)
     }
 
-    /// The first of the holders that are live, and how many they are; `None`: no holder is. `until`: the key's own
-    /// deadline. Walks: for replies.
+    /// The live holder with the smallest fence, and the number of live holders; `None` if there is none. `until` is the
+    /// key's own deadline. Iterates over all: for replies.
     pub fn live(&self, until: Deadline, is_live: impl Fn(&Hold<'_>) -> bool) -> Option<LiveHolders<'_>> {
         let (one, shared) = match self {
             Lock::Exclusive(exclusive) => (Some(exclusive.hold(until)), None),
@@ -411,7 +413,7 @@ impl Lock {
         })
     }
 
-    /// The fence that a grant of this claim keeps: the owner's own, unless it upgrades or is new.
+    /// The fence that a grant of this claim keeps: the owner's current one. `None` for an upgrade or a new holder.
     pub fn kept_fence(&self, owner: &[u8], claim: &Claim) -> Option<Fence> {
         match self {
             Lock::Exclusive(exclusive) => exclusive.is_held_by(owner).then_some(exclusive.fence),
@@ -423,7 +425,7 @@ impl Lock {
         }
     }
 
-    /// Whether this claim is a reader's wish to write: it waits at the head of the queue.
+    /// Whether this is an upgrade, the claim of a reader to write: it waits at the head of the queue.
     pub fn is_upgrade(&self, owner: &[u8], claim: &Claim) -> bool {
         match (self, claim) {
             (Lock::Shared(shared), Claim::ReadWrite(Mode::Write, _)) => {
@@ -433,7 +435,7 @@ impl Lock {
         }
     }
 
-    /// Grants what [`Lock::admission`] found admissible. Returns what was granted, and the deadline that the key gets.
+    /// Grants what [`Lock::admission`] found admissible. Returns the grant, and the new deadline of the key.
     pub fn admit(
         &mut self,
         request: &LockRequest<'_>,
@@ -499,7 +501,7 @@ impl Lock {
         }
     }
 
-    /// Takes a grant back that nobody received, if nothing came after it: the owner has again what it had before.
+    /// Takes back an undelivered grant if nothing has changed since: the owner holds again what it held before.
     pub fn take_back(&mut self, owner: &[u8], claim: &Claim, grant: &Grant) -> Result<Released, InvalidClaim> {
         let held = self.hold(owner, Deadline::Never);
         let holds_now = held.map(|hold| (hold.fence, if claim.is_read() { hold.reads } else { hold.holds }));
@@ -518,7 +520,7 @@ impl Lock {
     }
 }
 
-/// What a lock that nobody holds says of a claim.
+/// Whether a lock without holders admits a claim.
 #[inline]
 fn admission_to_vacant(claim: &Claim) -> Result<Admission, InvalidClaim> {
     match claim {

@@ -1,12 +1,12 @@
-//! The identity that holds or waits: 1 to 1,024 bytes, any bytes.
+//! The identity that holds or waits: 1 to 1,024 arbitrary bytes.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// What fits without a heap allocation. A UUID has 36; with 38 a mutex with its one holder is 64 bytes, one size class
-/// of jemalloc.
+/// Owners up to this length need no heap allocation. A UUID has 36 bytes; with 38 a mutex with its holder takes 64
+/// bytes, a size class of jemalloc.
 const INLINE: usize = 38;
 
 /// The most bytes an owner may have.
@@ -22,7 +22,7 @@ enum Bytes {
     Heap(Box<[u8]>),
 }
 
-/// An owner, borrowed: 1 to 1,024 bytes that somebody else keeps.
+/// An owner, borrowed: 1 to 1,024 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnerRef<'a>(&'a [u8]);
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_every_length_that_is_allowed() {
+    fn an_owner_keeps_every_allowed_length() {
         for len in [1, 36, INLINE, INLINE + 1, MAX_OWNER] {
             let bytes = vec![0xff; len];
             assert_eq!(Owner::new(&bytes).unwrap().as_bytes(), bytes);
@@ -141,7 +141,7 @@ mod tests {
         for bytes in [&short[..], &longest_inline, &long] {
             let owner = Owner::new(bytes).unwrap();
             assert_eq!((owner.as_ref().as_bytes(), owner.as_ref().to_owner()), (bytes, owner.clone()));
-            assert_eq!(hasher.hash_one(&owner), hasher.hash_one(bytes), "a table is asked with bytes");
+            assert_eq!(hasher.hash_one(&owner), hasher.hash_one(bytes), "a table of owners is searched by bytes");
             assert_ne!(owner, Owner::new(&bytes[1..]).unwrap());
             let heap_bytes = if bytes.len() > INLINE { bytes.len() } else { 0 };
             assert_eq!(owner.heap_bytes(), heap_bytes);

@@ -1,6 +1,6 @@
-//! Locks from elsewhere: out of a file or dump that may hold anything, or by the effects that a primary replicates.
+//! Rebuilds locks: from a file or dump that may contain anything, or from the effects that a primary replicates.
 //!
-//! Whatever the bytes say, what is made here is a lock that could have come about by requests, and can be stored again.
+//! Whatever the bytes are, the result is a lock that requests could have led to, and that can be stored again.
 
 use super::claim::Family;
 use super::exclusive::Exclusive;
@@ -11,18 +11,18 @@ use super::outcome::Hold;
 use super::shared::Shared;
 use super::time::Deadline;
 
-/// A lock's family with its limit, as files, effects and LOCK.INFO have it: 1 for a mutex, a semaphore's own, 0 for a
+/// A lock's family with its limit, as in files, effects and LOCK.INFO: 1 for a mutex, LIMIT for a semaphore, 0 for a
 /// read/write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FamilyAndLimit {
     /// The family.
     pub family: Family,
-    /// How many may hold it, 0 for any number of readers.
+    /// How many holders or permits it admits; 0 for any number of readers.
     pub limit: u32,
 }
 
 impl FamilyAndLimit {
-    /// `None` where no lock of the family has that limit.
+    /// `None` if no lock of the family has that limit.
     pub fn new(family: Family, limit: u32) -> Option<FamilyAndLimit> {
         let is_sound = match family {
             Family::Mutex | Family::Reentrant => limit == 1,
@@ -32,7 +32,7 @@ impl FamilyAndLimit {
         is_sound.then_some(FamilyAndLimit { family, limit })
     }
 
-    /// That of a lock or wait queue; `None` for a semaphore without a limit.
+    /// From the fields of a lock or wait queue; `None` for a semaphore without a limit.
     pub fn of(family: Family, semaphore_limit: Option<u32>) -> Option<FamilyAndLimit> {
         let limit = match family {
             Family::Mutex | Family::Reentrant => 1,
@@ -50,7 +50,7 @@ impl FamilyAndLimit {
         matches!(self.family, Family::Mutex | Family::Reentrant)
     }
 
-    /// Whether this hold is valid for the family. Clients cannot make an invalid one; bytes can.
+    /// Whether this hold is valid for the family. Commands cannot make an invalid one; a file or dump can.
     pub fn allows(self, holder: &Holder) -> bool {
         match self.family {
             Family::Semaphore if holder.slot.is_some() => holder.holds == 1 && holder.reads == 0,
@@ -68,8 +68,8 @@ impl Lock {
         self.family().and_then(|family| FamilyAndLimit::of(family, self.semaphore_limit()))
     }
 
-    /// Every hold as it is stored, oldest grant first: a mutex' deadline is the key's and not among them, the others'
-    /// are their own.
+    /// Every hold as it is stored, oldest grant first, with its own deadline. The deadline of a mutex is that of its
+    /// key and not stored here.
     pub fn stored_holds(&self) -> Vec<Hold<'_>> {
         let mut holds = self.holds(Deadline::Never);
         if let Lock::Shared(shared) = self {
@@ -80,7 +80,7 @@ impl Lock {
         holds
     }
 
-    /// The lock that these parts describe, if they make one.
+    /// The lock with these parts, if they are valid.
     pub fn from_parts(kind: FamilyAndLimit, fence: Fence, mut holders: Vec<Holder>) -> Option<Lock> {
         if holders.is_empty() || !holders.iter().all(|holder| kind.allows(holder) && holder.fence <= fence) {
             return None;
@@ -104,9 +104,9 @@ impl Lock {
         Some(Lock::Shared(Box::new(shared)))
     }
 
-    /// This owner now holds it so, whatever was there before. A mutex has this one holder then, and so has a read/write
-    /// lock where one of them writes; a slot has this holder. False: these are no parts of such a lock, and nothing was
-    /// changed.
+    /// Sets the hold of this owner, whatever the lock was before. Other holders are removed from a mutex, from a
+    /// read/write lock if one of them writes, and from the same slot. Returns false and changes nothing if the hold is
+    /// not valid for the family.
     pub fn apply_hold(&mut self, kind: FamilyAndLimit, holder: Holder) -> bool {
         if !kind.allows(&holder) {
             return false;
@@ -123,7 +123,7 @@ impl Lock {
             if let Some(position) = shared.holders.position(holder.owner.as_bytes()) {
                 shared.take_out(position);
             }
-            // No primary sends two writers, or two holders of one slot; a file may hold anything.
+            // A primary never sends two writers, or two holders of one slot; a file may contain anything.
             if let Some(other) = shared.holder_of_slot(&holder) {
                 shared.take_out(other);
             }
@@ -137,7 +137,7 @@ impl Lock {
         true
     }
 
-    /// The latest grant on the key had this fence, though its holder may have gone.
+    /// Raises the fence to that of the latest grant on the key; its holder may have released since.
     pub fn raise_fence(&mut self, fence: Fence) {
         if let Lock::Shared(shared) = self {
             shared.fence = shared.fence.max(fence);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        /// Effects come from files too: whatever they say, what they leave can be stored and loaded again.
+        /// Effects come from files too: whatever they are, the resulting lock can be stored and loaded again.
         #[test]
         fn any_effects_leave_a_lock_that_can_be_loaded(
             effects in prop::collection::vec((family(), 0..3u32, holder(), any::<bool>()), 1..30)
@@ -216,9 +216,9 @@ mod tests {
         Holder { slot: Slot::new(number), ..holder }
     }
 
-    /// Family, limit, latest fence, holders; whether they make a lock.
+    /// Rows: family, limit, latest fence, holders; whether they make a valid lock.
     #[test]
-    fn parts_make_a_lock_or_none() {
+    fn only_valid_parts_make_a_lock() {
         use Family::*;
         let rows = [
             (Mutex, 1, 5, vec![held("a", 5, 1, 0)], true),
@@ -273,9 +273,9 @@ mod tests {
         assert_eq!(FamilyAndLimit::of(Family::Semaphore, None), None);
     }
 
-    /// One effect after the other, and who holds then.
+    /// Applies one effect after the other, and checks the holders after each.
     #[test]
-    fn an_effect_says_how_one_owner_holds_now() {
+    fn an_effect_sets_the_hold_of_one_owner() {
         let kind = |family, limit| FamilyAndLimit::new(family, limit).unwrap();
         let (mutex, rw) = (kind(Family::Mutex, 1), kind(Family::ReadWrite, 0));
         let rows = [
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_are_the_holders_own_deadlines() {
+    fn the_stored_deadlines_are_those_of_the_holders() {
         let until = Deadline::At(crate::value::time::Timestamp::from_ms(50));
         let kind = FamilyAndLimit::new(Family::ReadWrite, 0).unwrap();
         let reader = Holder { until, ..held("a", 1, 0, 1) };

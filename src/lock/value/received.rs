@@ -1,4 +1,4 @@
-//! What an effect from the primary, or out of a file, does to a lock. Nothing is judged, and no clock is read.
+//! Applies an effect from the primary or a file to a lock. Makes no decisions and reads no clock.
 
 use super::fence::Fence;
 use super::holders::Holder;
@@ -7,34 +7,35 @@ use super::owner::OwnerRef;
 use super::rebuild::FamilyAndLimit;
 use super::time::Deadline;
 
-/// An effect that came from the primary or out of a file.
+/// An effect from the primary or a file.
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// This owner holds it so, and some lock can be held so.
+    /// This owner's hold, valid for the family.
     Hold(FamilyAndLimit, Holder),
-    /// This owner holds it no more.
+    /// This owner's hold has ended.
     Drop(OwnerRef<'a>),
     /// The semaphore's limit.
     Limit(u32),
-    /// The holders' deadlines follow the key's, and this one.
+    /// The holders end no later than the key, and no later than this.
     Clamp(Deadline),
     /// The fence of the latest grant.
     Fence(Fence),
 }
 
-/// What becomes of the key whose lock an effect was applied to.
+/// What to do with the key after an effect was applied to its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyAfter {
     /// It stays as it is.
     Same,
-    /// It ends then.
+    /// Its new deadline.
     Until(Deadline),
-    /// Nobody holds the lock any more: it is removed.
+    /// The lock has no holder left: the key is removed.
     Removed,
 }
 
 impl Lock {
-    /// Applies an effect; a hold also to [`Lock::Vacant`], where the key was free. The key ends at `key_until`.
+    /// Applies an effect. A hold is applied to [`Lock::Vacant`] too, for a key that was free. The key ends at
+    /// `key_until`.
     pub fn apply(&mut self, effect: Received<'_>, key_until: Deadline) -> KeyAfter {
         match effect {
             Received::Hold(kind, holder) => {
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_effect_after_the_other_says_when_the_key_ends() {
+    fn each_effect_returns_the_deadline_of_the_key() {
         let (mutex, semaphore) = (kind(Family::Mutex, 1), kind(Family::Semaphore, 3));
         let drop = |name: &'static str| Received::Drop(OwnerRef::new(name.as_bytes()).unwrap());
         let rows = [

@@ -1,4 +1,4 @@
-//! The holders of a read/write lock or semaphore: any number, each with a lease of its own, and whom else they admit.
+//! The holders of a read/write lock or semaphore, each with its own lease, and the requests that they admit.
 
 use super::claim::{Claim, Count, Family, InvalidClaim, LockRequest, Mode, Portion, Share};
 use super::fence::Fence;
@@ -10,12 +10,12 @@ use super::time::{Deadline, Timestamp};
 #[derive(Clone, Debug)]
 pub struct Shared {
     rule: SharingRule,
-    /// Of the latest grant.
+    /// The fence of the latest grant.
     pub(super) fence: Fence,
     pub(super) holders: Holders,
 }
 
-/// Who may hold beside whom.
+/// Which holders may share the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SharingRule {
     /// Readers beside readers, a writer alone.
@@ -23,7 +23,7 @@ enum SharingRule {
     /// Permits up to a limit.
     Permits {
         limit: u32,
-        /// Permits that are out; more than the limit while a smaller one drains.
+        /// Permits that are out; more than `limit` after it was lowered, until enough are released.
         out: u64,
     },
 }
@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// Sets a semaphore's limit; whether that changed anything.
+    /// Sets a semaphore's limit. Returns whether that changed anything.
     pub(super) fn set_limit(&mut self, new: u32) -> bool {
         match &mut self.rule {
             SharingRule::Permits { limit, .. } if new > 0 => std::mem::replace(limit, new) != new,
@@ -69,7 +69,7 @@ impl Shared {
         }
     }
 
-    /// Takes out the holders whose leases have ended.
+    /// Removes and returns the holders with expired leases.
     pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Holder> {
         let mut gone = Vec::new();
         while let Some(first) = self.holders.first_to_end() {
@@ -81,8 +81,8 @@ impl Shared {
         gone
     }
 
-    /// One holder ends with the key, several end no later than it, and not later than `at_most`; whether that changed
-    /// anything.
+    /// A single holder ends with the key; several end no later than it, and no later than `at_most`. Returns whether
+    /// that changed anything.
     pub(super) fn clamp(&mut self, key_until: Deadline, at_most: Deadline) -> bool {
         let before = self.last_deadline();
         if self.holders.len() == 1 {
@@ -109,7 +109,7 @@ impl Shared {
         last.map(|holder| holder.until)
     }
 
-    /// How the holder at `position` holds it.
+    /// The hold of the holder at `position`.
     pub(super) fn hold(&self, position: usize, key_until: Deadline) -> Hold<'_> {
         let holder = &self.holders.as_slice()[position];
         Hold {
@@ -128,7 +128,7 @@ impl Shared {
         (0..self.holders.len()).map(move |position| self.hold(position, key_until))
     }
 
-    /// When the lease of this holder ends. The only one ends with the key; several may end before it.
+    /// When the lease of this holder ends. A single holder ends with the key; one of several may end before it.
     fn until(&self, holder: &Record, key_until: Deadline) -> Deadline {
         if self.holders.len() == 1 {
             key_until
@@ -169,8 +169,8 @@ impl Shared {
         }
     }
 
-    /// Whether a holder of a read/write lock excludes the claim. A writer is alone, and of two readers one is another
-    /// owner: the first two tell.
+    /// Whether a holder of a read/write lock excludes the claim. The first two holders are enough: a writer is the only
+    /// holder, and of two readers at least one is another owner.
     fn is_excluded(&self, owner: &[u8], claim: &Claim) -> bool {
         self.holders.as_slice().iter().take(2).any(|holder| holder.excludes(owner, claim))
     }
@@ -188,7 +188,7 @@ impl Shared {
         let holds_before = held.map_or(0, |holder| if reads { holder.reads } else { holder.holds });
         let holds = request.claim.count().added_to(holds_before)?;
         let slot = match (request.claim, own.and_then(|own| self.holders.slot(own))) {
-            // Every other slot is below LIMIT, and there are fewer of them.
+            // Fewer than LIMIT permits are out, so the smallest free slot is below LIMIT.
             (Claim::Slot { .. }, None) => Some(self.holders.free_slot().ok_or(InvalidClaim::OverLimit)?),
             (_, kept) => kept,
         };
@@ -240,7 +240,7 @@ impl Shared {
         Ok(Released::Fewer(left))
     }
 
-    /// Where the holder stands that has the slot of this one.
+    /// The position of the holder that has the slot of `holder`.
     pub(super) fn holder_of_slot(&self, holder: &Holder) -> Option<usize> {
         holder.slot.and_then(|slot| self.holders.position_of_slot(slot))
     }
@@ -262,7 +262,7 @@ impl Shared {
     }
 }
 
-/// What a semaphore says of a claim by an owner that holds `held` of the `out` permits.
+/// Whether a semaphore admits a claim by an owner that holds `held` of the `out` permits.
 pub(super) fn permits_admission(held: u32, out: u64, limit: u32, count: Count) -> Result<Admission, InvalidClaim> {
     let wanted = count.added_to(held)?;
     if count.number() > limit {

@@ -1,6 +1,6 @@
-//! The slots of a semaphore: which numbers are free, and which holder has which.
+//! The slots of a semaphore: which numbers are free, and which holder has which number.
 //!
-//! A semaphore without slots has none of this.
+//! A semaphore without slots has no such table.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 use super::claim::MAX_PERMITS;
 use crate::shrink;
 
-/// The number of a slot: 0 to 999,999, as no LIMIT is above 1,000,000. One more is kept, so that `Option<Slot>` takes
-/// no more room.
+/// The number of a slot: 0 to 999,999, as no LIMIT is above 1,000,000. Stored plus one, so that `Option<Slot>` takes no
+/// more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(NonZeroU32);
 
@@ -17,7 +17,7 @@ impl Slot {
     /// The slot of the first holder.
     pub const FIRST: Slot = Slot(NonZeroU32::MIN);
 
-    /// `None`: no semaphore has so many.
+    /// `None` if the number is above the largest possible slot.
     pub fn new(number: u32) -> Option<Slot> {
         NonZeroU32::new(number.saturating_add(1)).filter(|_| number < MAX_PERMITS).map(Slot)
     }
@@ -31,10 +31,10 @@ impl Slot {
 /// The slots of a lock's holders.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    /// The free numbers in runs: the first of each, and the one behind its last. At most one run more than holders,
-    /// whatever their numbers are.
+    /// The runs of free numbers: from the first of each to its end (exclusive). At most one run more than there are
+    /// holders, whatever their numbers are.
     free: BTreeMap<u32, u32>,
-    /// By the position of the holder; the holders behind the end have none.
+    /// By the position of the holder; holders beyond the end have no slot.
     by_position: Vec<Option<Slot>>,
 }
 
@@ -60,14 +60,15 @@ impl Slots {
         self.by_position.get(position).copied().flatten()
     }
 
-    /// Where the holder of this slot stands. Walks if there is one, which only a file or dump that is wrong asks for.
+    /// The position of the holder of this slot. A linear search if it is taken, which is asked only by invalid files
+    /// and dumps.
     pub(super) fn position(&self, slot: Slot) -> Option<usize> {
         self.free_run(slot.number())
             .is_none()
             .then(|| self.by_position.iter().position(|other| *other == Some(slot)))?
     }
 
-    /// The holder at `position` has this slot now, which is free.
+    /// Gives the holder at `position` this slot, which must be free.
     pub(super) fn give(&mut self, position: usize, slot: Slot) {
         let number = slot.number();
         let Some((first, end)) = self.free_run(number) else { return };
@@ -77,7 +78,7 @@ impl Slots {
         self.set(position, Some(slot));
     }
 
-    /// The holder at `position` goes, and the one at `last` moves to its place. The slot that is free now.
+    /// Removes the holder at `position`; the one at `last` moves there. Returns the slot that became free.
     pub(super) fn remove(&mut self, position: usize, last: usize) -> Option<Slot> {
         let (freed, moved) = (self.at(position), self.at(last));
         self.by_position.truncate(last);
@@ -93,7 +94,7 @@ impl Slots {
         freed
     }
 
-    /// Bytes on the heap, as far as can be told.
+    /// Bytes on the heap, approximately.
     pub(super) fn heap_bytes(&self) -> usize {
         self.by_position.capacity() * size_of::<Option<Slot>>() + self.free.len() * size_of::<(u32, u32)>()
     }
@@ -128,9 +129,9 @@ mod tests {
     }
 
     proptest! {
-        /// Holders come with a slot (the smallest free one, or any that is free) or without, and go.
+        /// Holders are added with a slot (the smallest free one, or any free one) or without, and removed.
         #[test]
-        fn the_runs_say_what_a_walk_would_say(steps in prop::collection::vec((0u8..4, 0usize..40, 0u32..40), 1..200)) {
+        fn the_free_runs_agree_with_a_linear_search(steps in prop::collection::vec((0u8..4, 0usize..40, 0u32..40), 1..200)) {
             let mut slots = Slots::default();
             let mut holders: Vec<Option<u32>> = Vec::new();
             for (what, position, number) in steps {

@@ -1,12 +1,12 @@
 //! Points in time and lengths of time. Nothing here reads a clock: `now` is always an argument.
 //!
-//! There are two clocks, and a type for the points of each, so that they cannot be mixed. Leases go by the wall clock,
-//! as the server's expiry does: [`Timestamp`]. Everything else goes by a clock that nobody sets: [`Instant`].
+//! There are two clocks, with a type for each, so that they cannot be mixed. Leases go by the wall clock, as the
+//! server's expiry does: [`Timestamp`]. Everything else goes by the monotonic clock: [`Instant`].
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
 
-/// A point in time: milliseconds since the Unix epoch, 1 to 2^63 - 1, which is what the server keeps a deadline in.
+/// A point in time: milliseconds since the Unix epoch, 1 to 2^63 - 1, the range of the server's deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(NonZeroU64);
 
@@ -22,7 +22,7 @@ impl Timestamp {
         self.0.get()
     }
 
-    /// The same as the server keeps it.
+    /// The same as the server's signed integer.
     pub fn signed_ms(self) -> i64 {
         i64::try_from(self.ms()).expect("a timestamp is at most 2^63 - 1")
     }
@@ -39,12 +39,12 @@ impl Timestamp {
     }
 }
 
-/// A point of the monotonic clock, which nobody sets: milliseconds since a start that means nothing.
+/// A point of the monotonic clock: milliseconds since an arbitrary start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The clock's start: it is over at any time.
+    /// The clock's start: never later than now.
     pub const START: Instant = Instant(0);
 
     /// The point `ms` milliseconds after the clock's start.
@@ -68,19 +68,19 @@ impl Instant {
     }
 }
 
-/// The time of a decision by both clocks, each read once, and only by decisions that need it. And how far the turn is
-/// in which it is made: a turn ends when the host says so, and what is left then is for the next one.
+/// The time of a decision by both clocks, each read at most once, and only if needed. Also counts the work of the turn
+/// in which the decision is made: the host ends a turn, and the rest of the work is left for the next one.
 #[derive(Debug)]
 pub struct Now {
     wall: Reading,
     monotonic: Reading,
-    /// How many units of work were done; `None`: the turn is over.
+    /// The units of work done; `None` once the turn is over.
     units: Cell<Option<u32>>,
     is_over: fn(u32) -> bool,
 }
 
 impl Now {
-    /// The moment at which these clocks are read first: microseconds since the epoch, and since any start.
+    /// The time at which these clocks are first read: microseconds since the epoch, and since an arbitrary start.
     #[inline]
     pub fn by(wall: fn() -> u64, monotonic: fn() -> u64) -> Now {
         Now {
@@ -91,20 +91,19 @@ impl Now {
         }
     }
 
-    /// The same in a turn that does not go on for ever: `is_over` is told how many units of work were done, and answers
-    /// whether that was enough.
+    /// The same in a turn that ends: `is_over` gets the units of work done, and returns whether the turn is over.
     #[inline]
     pub fn within(self, is_over: fn(u32) -> bool) -> Now {
         Now { is_over, ..self }
     }
 
-    /// The turn has begun, before any unit of work is done: from here on it counts.
+    /// Begins the turn, before any unit of work is done.
     pub fn begin_turn(&self) {
         _ = self.is_turn_over();
     }
 
-    /// A unit of work was done (a waiter served or told, a hold ended, a timer handled): whether the rest is for the
-    /// next turn, so that the server is not held up. What is over stays so.
+    /// Counts a unit of work (a waiter served or replied to, a hold ended, a timer handled). Returns whether the rest
+    /// is left for the next turn, so that the server is not blocked. A turn that is over stays over.
     pub fn is_turn_over(&self) -> bool {
         let units = self.units.get().and_then(|units| units.checked_add(1));
         let left = units.filter(|units| !(self.is_over)(*units));
@@ -124,7 +123,7 @@ impl Now {
         Timestamp::from_ms(self.us() / 1000)
     }
 
-    /// By the monotonic clock.
+    /// The time by the monotonic clock.
     pub fn instant(&self) -> Instant {
         Instant::from_ms(self.monotonic.us() / 1000)
     }
@@ -158,12 +157,12 @@ impl Reading {
 pub enum WaitLimit {
     /// That many milliseconds.
     Ms(NonZeroU64),
-    /// Until its turn comes.
+    /// Until it is granted.
     Forever,
 }
 
 impl WaitLimit {
-    /// When a wait that begins now is over; `None`: never.
+    /// When a wait that begins now times out; `None` if never.
     pub fn until(self, now: Instant) -> Option<Instant> {
         match self {
             WaitLimit::Ms(ms) => Some(now.plus_ms(ms.get())),
@@ -172,17 +171,17 @@ impl WaitLimit {
     }
 }
 
-/// When a lease ends. Ordered: `Never` is the latest of all.
+/// When a lease ends. Ordered, with `Never` as the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deadline {
-    /// With this millisecond.
+    /// At the end of this millisecond.
     At(Timestamp),
-    /// Not by itself.
+    /// It does not end by time.
     Never,
 }
 
 impl Deadline {
-    /// Over from the first millisecond after it, as the server's own expiry counts (`now > when`).
+    /// Whether it has passed: from the first millisecond after it, as in the server's own expiry (`now > when`).
     pub fn is_over(self, now: Timestamp) -> bool {
         matches!(self, Deadline::At(timestamp) if now > timestamp)
     }
@@ -195,7 +194,7 @@ impl Deadline {
         }
     }
 
-    /// Milliseconds that are left, -1 for ever: what `PTTL` would say.
+    /// Milliseconds left, -1 for ever, as in the reply to `PTTL`.
     pub fn ttl_ms(self, now: Timestamp) -> i64 {
         match self {
             Deadline::At(timestamp) => i64::try_from(timestamp.ms_since(now)).expect("no timestamps are 2^63 ms apart"),
@@ -214,7 +213,7 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// When a lease of this length ends that starts now.
+    /// When a lease of this length that starts now ends.
     #[inline]
     pub fn from(self, now: Timestamp) -> Deadline {
         match self {
@@ -231,7 +230,7 @@ impl Lease {
         }
     }
 
-    /// The reverse of [`Lease::as_ms`]; `None` for what it never returns.
+    /// The inverse of [`Lease::as_ms`]; `None` for a number that it never returns.
     pub fn from_ms(ms: i64) -> Option<Lease> {
         match ms {
             -1 => Some(Lease::Persist),
@@ -262,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn no_point_is_later_than_the_server_can_keep() {
+    fn no_timestamp_is_later_than_the_server_can_store() {
         let longest = Lease::from_ms(i64::MAX).unwrap().from(Timestamp::from_ms(u64::MAX));
         assert_eq!(longest.timestamp().unwrap().ms(), i64::MAX as u64);
     }
 
     #[test]
-    fn only_minus_one_and_positive_numbers_are_lengths() {
+    fn only_minus_one_and_positive_numbers_are_lease_lengths() {
         for ms in [-1, 1, 30_000, i64::MAX] {
             assert_eq!(Lease::from_ms(ms).unwrap().as_ms(), ms);
         }
@@ -278,28 +277,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_lease_and_when_a_session_renews_it() {
+    fn a_lease_has_a_time_left_and_a_session_renews_it_after_a_third() {
         let (lease, now) = (Lease::from_ms(9_000).unwrap(), Timestamp::from_ms(1_000));
         assert_eq!(lease.from(now).timestamp().map(Timestamp::ms), Some(10_000));
         assert_eq!(lease.from(now).ttl_ms(Timestamp::from_ms(4_000)), 6_000);
         assert_eq!(lease.from(now).ttl_ms(Timestamp::from_ms(11_000)), 0);
         assert_eq!((Deadline::Never.ttl_ms(now), Deadline::Never.timestamp()), (-1, None));
         assert_eq!((lease.third_ms(), Lease::Persist.third_ms()), (Some(3_000), None));
-        assert_eq!(Lease::from_ms(2).unwrap().third_ms(), Some(1), "no timer fires without end");
+        assert_eq!(Lease::from_ms(2).unwrap().third_ms(), Some(1), "never 0: the timer would fire without end");
         assert_eq!((Timestamp::from_ms(0).ms(), Timestamp::from_ms(5).plus_ms(3).ms()), (1, 8));
         assert_eq!(now.signed_ms(), 1_000);
         assert_eq!((now.ms_since(Timestamp::from_ms(400)), now.ms_since(Timestamp::from_ms(2_000))), (600, 0));
     }
 
     #[test]
-    fn a_wait_is_over_when_its_time_is_or_never() {
+    fn a_wait_times_out_after_its_limit_or_never() {
         let ms = WaitLimit::Ms(NonZeroU64::new(5).unwrap());
         assert_eq!(ms.until(Instant::from_ms(1_000)), Some(Instant::from_ms(1_005)));
         assert_eq!(WaitLimit::Forever.until(Instant::from_ms(1_000)), None);
     }
 
     #[test]
-    fn an_instant_says_how_long_ago_another_was() {
+    fn an_instant_measures_the_time_since_an_earlier_one() {
         let instant = Instant::from_ms(1_000);
         assert_eq!(
             (instant.ms(), instant.plus_ms(3).ms(), Instant::from_ms(u64::MAX).plus_ms(3).ms()),
@@ -310,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_over_when_the_host_says_so() {
-        // As one who reads a clock after every third unit only.
+        // The short turn ends as if its host read the clock after every third unit only.
         let (endless, short) = (Now::by(|| 0, || 0), Now::by(|| 0, || 0).within(|units| units % 3 == 0));
         assert!((0..9).all(|_| !endless.is_turn_over()));
         short.begin_turn();
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn each_clock_is_read_once_and_only_if_asked_for() {
+    fn each_clock_is_read_at_most_once_and_only_if_needed() {
         thread_local!(static US: Cell<u64> = const { Cell::new(5_000_000) });
         let now = Now::by(|| US.replace(9_000_000), || US.replace(7_000_000));
         assert_eq!((now.us(), now.us(), now.timestamp().ms()), (5_000_000, 5_000_000, 5_000));

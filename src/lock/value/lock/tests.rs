@@ -38,8 +38,8 @@ fn fence(number: u64) -> Fence {
     Fence::new(number).unwrap()
 }
 
-/// Grants one claim after the other, each for a lease, at time 1; the first with fence 1, the next with fence 2, and so
-/// on.
+/// Grants one claim after the other at time 1, each with its lease; the first with fence 1, the second with fence 2,
+/// and so on.
 fn lock_with_leases(grants: &[(&str, Claim, i64)]) -> Lock {
     let mut lock = Lock::Vacant;
     for (number, (owner, claim, lease_ms)) in grants.iter().enumerate() {
@@ -65,7 +65,7 @@ fn shown(lock: &Lock) -> Vec<(String, u64, u32, u32)> {
     holds.iter().map(|hold| (format!("{:?}", hold.owner), hold.fence.get(), hold.holds, hold.reads)).collect()
 }
 
-/// The state table: who holds, who asks, and what the lock says.
+/// The state table: earlier grants, the owner that asks, its claim, and the admission.
 #[test]
 fn admission_follows_the_state_table() {
     use Admission::*;
@@ -150,13 +150,13 @@ fn a_hold_whose_lease_is_over_is_not_live() {
         (live.collect::<Vec<_>>().join(" "), readers.live_hold(b"a", timestamp(now)).is_some())
     };
     assert_eq!((live(11), live(12), live(22)), (("a b".into(), true), ("b".into(), false), ("".into(), false)));
-    // EXPIRE may have moved the end of the key, and with it that of its only holder.
+    // EXPIRE may have changed the deadline of the key, and with it that of its only holder.
     let writer = lock_with_leases(&[("a", write(Step(1)), 10)]);
     assert_eq!(writer.live_holds(timestamp(99)).count(), 1);
 }
 
 #[test]
-fn only_newcomers_and_upgrades_get_a_new_fence() {
+fn only_new_holders_and_upgrades_get_a_new_fence() {
     let rows = [
         (vec![("a", MUTEX)], "a", MUTEX, Some(1)),
         (vec![("a", MUTEX)], "b", MUTEX, None),
@@ -190,9 +190,9 @@ fn a_grant_never_ends_a_lease_earlier() {
     }
 }
 
-/// Who holds, what is granted to `a` once more, and what it has again after the grant is taken back.
+/// Rows: earlier grants, the claim granted to `a`, and the result of taking that grant back.
 #[test]
-fn a_grant_that_is_taken_back_leaves_what_was_before() {
+fn taking_a_grant_back_restores_the_earlier_holds() {
     let rows = [
         (vec![], MUTEX, Released::Gone),
         (vec![("a", MUTEX)], MUTEX, Released::Same(1)),
@@ -217,7 +217,7 @@ fn a_grant_that_is_taken_back_leaves_what_was_before() {
         let mut later = lock.clone();
         assert_eq!(lock.take_back(b"a", &claim, &grant), Ok(released), "{grants:?}, {claim:?}");
         assert_eq!(shown(&lock), before, "{grants:?}, {claim:?}");
-        // Not so when something came after it: another number of holds, or another grant.
+        // A grant is not taken back after a later change: another number of holds, or another grant.
         if claim != MUTEX {
             let more = Grant { holds: grant.holds + 1, ..grant };
             assert_eq!(later.take_back(b"a", &claim, &more), Ok(Released::NotHeld), "{grants:?}, {claim:?}");
@@ -228,8 +228,8 @@ fn a_grant_that_is_taken_back_leaves_what_was_before() {
     }
 }
 
-/// Steps of owners (the letter; `-` takes the hold away, `+` asks for a permit without a slot), and who has which slot
-/// then.
+/// Steps by owner (a letter; `-` takes the hold away, `+` asks for a permit without a slot), and the slots of the
+/// holders afterwards.
 #[test]
 fn a_slot_is_the_smallest_free_number_and_is_kept() {
     let rows = [
@@ -271,7 +271,7 @@ fn a_slot_is_the_smallest_free_number_and_is_kept() {
 }
 
 #[test]
-fn a_release_gives_back_what_it_names() {
+fn a_release_gives_back_the_portion_it_names() {
     let rows = [
         (vec![("a", MUTEX)], "a", Portion::Mutex, Ok(Released::Gone)),
         (vec![("a", MUTEX)], "b", Portion::Mutex, Ok(Released::NotHeld)),
@@ -328,15 +328,15 @@ fn a_renewal_starts_the_lease_of_one_owner_again() {
 }
 
 #[test]
-fn what_is_done_to_the_keys_deadline_ends_holders_earlier() {
+fn a_changed_deadline_of_the_key_ends_holders_earlier() {
     let ends = |lock: &Lock| lock.stored_holds().iter().map(|hold| hold.until).collect::<Vec<_>>();
-    // One holder ends with the key.
+    // A single holder ends with the key.
     for key_until in [until(5), until(11), until(99), Deadline::Never] {
         let mut one = lock_with_leases(&[("a", read(Step(1)), 10)]);
         assert_eq!(one.clamp(key_until, until(5)), key_until != until(11), "{key_until:?}");
         assert_eq!(ends(&one), [key_until]);
     }
-    // Several end no later than it.
+    // Several end no later than the key.
     let rows = [(until(5), [5, 5], true), (until(15), [11, 15], true), (until(21), [11, 21], false)];
     for (key_until, after, changed) in rows {
         let mut two = lock_with_leases(&[("a", read(Step(1)), 10), ("b", read(Step(1)), 20)]);
@@ -344,16 +344,16 @@ fn what_is_done_to_the_keys_deadline_ends_holders_earlier() {
         assert_eq!(ends(&two), after.map(until), "{key_until:?}");
     }
     let mut mutex = lock_with_leases(&[("a", MUTEX, 10)]);
-    assert!(!mutex.clamp(until(5), until(5)), "its deadline is nowhere else");
+    assert!(!mutex.clamp(until(5), until(5)), "the only deadline of a mutex is that of its key");
 }
 
-/// The owners that are taken out at this millisecond.
+/// The owners that `settle` removes at this millisecond.
 fn settled(lock: &mut Lock, ms: u64) -> Vec<Owner> {
     lock.settle(timestamp(ms)).into_iter().map(|holder| holder.owner).collect()
 }
 
 #[test]
-fn settling_takes_out_those_whose_leases_are_over() {
+fn settling_removes_holders_with_expired_leases() {
     let grants = [("a", permits(3, Step(1)), 10), ("b", permits(3, Step(1)), 20), ("c", permits(3, Step(1)), -1)];
     let mut semaphore = lock_with_leases(&grants);
     assert_eq!(semaphore.first_deadline(Deadline::Never), until(11));
@@ -367,7 +367,8 @@ fn settling_takes_out_those_whose_leases_are_over() {
     assert_eq!((mutex.first_deadline(until(7)), mutex.last_deadline()), (until(7), None));
 }
 
-/// With the deadline of the key: when the first of several ends, and whether a holder is stored with a later end.
+/// Rows: grants, the deadline of the key; when the first of several holders ends, and whether a holder is stored with a
+/// later end than the key.
 #[test]
 fn several_holders_end_by_themselves_and_one_with_its_key() {
     let never = Deadline::Never;
@@ -389,7 +390,7 @@ fn several_holders_end_by_themselves_and_one_with_its_key() {
         let ends = expected.map(|(first, _)| SeveralEnds { fence: fence(2), first });
         assert_eq!(lock.several_ends(key_until), ends, "{row}");
         assert_eq!(lock.outlives_key(key_until), expected.is_some_and(|(_, outlives)| outlives), "{row}");
-        // What comes out of a file without a holder is to be removed; nobody knows the deadline of the key.
+        // A lock loaded without holders is to be removed. The deadline of the key is not known while loading.
         let first = lock.ends_when_loaded().map(|ends| ends.first);
         let expected = if lock.is_vacant() { Some(until(0)) } else { are_several.then_some(until(11)) };
         assert_eq!(first, expected, "{row}");
@@ -397,7 +398,7 @@ fn several_holders_end_by_themselves_and_one_with_its_key() {
 }
 
 #[test]
-fn a_lock_tells_what_it_is() {
+fn a_lock_reports_family_limit_fence_owner_and_memory() {
     let shared = size_of::<Lock>() + size_of::<Shared>() + 4 * size_of::<crate::value::holders::Record>();
     let rows = [
         (lock(&[]), None, None, None, "", size_of::<Lock>()),
@@ -414,7 +415,7 @@ fn a_lock_tells_what_it_is() {
         assert_eq!((owner.as_str(), lock.memory_bytes()), (only_owner, memory_bytes), "{family:?}");
         let kind = family.and_then(|family| FamilyAndLimit::of(family, limit));
         assert_eq!(lock.family_and_limit(), kind);
-        // A limit is a semaphore's only, and is never 0.
+        // Only a semaphore has a limit, and it is never 0.
         assert_eq!((lock.set_limit(0), lock.set_limit(9), lock.set_limit(9)), (false, limit.is_some(), false));
         assert_eq!(lock.semaphore_limit(), limit.map(|_| 9));
     }
@@ -424,7 +425,7 @@ fn a_lock_tells_what_it_is() {
 }
 
 #[test]
-fn the_owners_of_a_lock_are_told_if_they_are_few() {
+fn the_owners_of_a_lock_are_listed_if_they_are_few() {
     let owners = |lock: &Lock, few| lock.owners_if_few(few).map(|owners| owners.len());
     let readers = lock(&[("a", read(Step(1))), ("b", read(Step(1)))]);
     assert_eq!((owners(&readers, 1), owners(&readers, 2), owners(&readers, 3)), (None, Some(2), Some(2)));
