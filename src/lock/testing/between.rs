@@ -1,7 +1,8 @@
-//! What others do between two turns, while those whose turn has come are served a few at a time: nobody gets in.
+//! Commands of other clients between two turns, while waiters are served a few at a time: no new request overtakes a
+//! waiter.
 //!
-//! The model serves everyone at once, so it cannot say what a newcomer is told in between. It is tried on a copy of the
-//! rules, which goes on to the end by itself.
+//! The model serves all waiters at once, so it cannot predict the reply to a new request in between. The check runs on
+//! a copy of the rules, which plays the remaining turns on its own.
 
 use super::checks;
 use super::rules::Rules;
@@ -16,7 +17,7 @@ use crate::value::claim::{Claim, Count, Family, LockRequest, Mode};
 use crate::value::owner::Owner;
 use crate::value::time::{Lease, WaitLimit};
 
-/// What else happens in between.
+/// Another event between the turns.
 #[derive(Clone, Copy, Debug)]
 enum Else {
     Nothing,
@@ -27,8 +28,8 @@ enum Else {
 
 const ELSE: [Else; 4] = [Else::Nothing, Else::Deleted, Else::HeadLeaves, Else::LastRetries];
 
-/// Somebody who holds and waits for nothing asks for a key that is waited for, whatever else happens then. `chance`
-/// chooses.
+/// An owner that holds and waits for nothing asks for a waited-for key, and another event follows. `chance` chooses
+/// both. The new request must not be granted ahead of the waiters.
 pub(super) fn check_nobody_gets_in_between(rules: &Rules, chance: usize) {
     if rules.server.keyspace.gate != Gate::Open {
         return;
@@ -41,14 +42,14 @@ pub(super) fn check_nobody_gets_in_between(rules: &Rules, chance: usize) {
     let mut there = rules.clone();
     there.outcomes = Some(Vec::new());
     let asked = there.ask(&key, "newcomer", claim, None);
-    assert!(!matches!(asked, Ok(Acquired::Granted(_))), "{key:?} is granted past those who wait: {asked:?}");
+    assert!(!matches!(asked, Ok(Acquired::Granted(_))), "{key:?} is granted ahead of its waiters: {asked:?}");
     let newcomer = there.ask(
         &key,
         "newcomer",
         claim,
         Some(Wait { limit: WaitLimit::Forever, may_come_back: false, coalesces: false }),
     );
-    assert!(!matches!(newcomer, Ok(Acquired::Granted(_))), "{key:?} is granted past those who wait: {newcomer:?}");
+    assert!(!matches!(newcomer, Ok(Acquired::Granted(_))), "{key:?} is granted ahead of its waiters: {newcomer:?}");
     match ELSE[chance / 7 % ELSE.len()] {
         Else::Nothing => {}
         Else::Deleted => there.server.keyspace.delete(&key),
@@ -56,7 +57,7 @@ pub(super) fn check_nobody_gets_in_between(rules: &Rules, chance: usize) {
             let now = there.server.now();
             there.manager.leave(&now, ahead[0].1, Departure::ForGood);
         }
-        Else::LastRetries => there.retry(*ahead.last().expect("somebody waits")),
+        Else::LastRetries => there.retry(*ahead.last().expect("the queue has waiters")),
     }
     let told = there.go_on();
     let granted = |wanted: RequestId| {
@@ -68,10 +69,10 @@ pub(super) fn check_nobody_gets_in_between(rules: &Rules, chance: usize) {
     if let Ok(Acquired::Queued(newcomer)) = newcomer {
         if let Some(fence) = granted(newcomer) {
             let queue = there.manager.queues().of_key(key.as_ref());
-            let newcomers_place = ahead.last().map(|(place, _)| *place).expect("somebody waits");
+            let newcomers_place = ahead.last().map(|(place, _)| *place).expect("the queue has waiters");
             let left =
                 queue.is_some_and(|queue| queue.first().is_some_and(|head| there.place(head) <= newcomers_place));
-            assert!(!left, "somebody who waited for {key:?} was passed");
+            assert!(!left, "a waiter for {key:?} was overtaken");
             let is_later = ahead.iter().filter_map(|(_, id)| granted(*id)).all(|other| other < fence);
             assert!(is_later, "the grants of {key:?} are not in the order of the queue: {told:?}");
         }
@@ -101,14 +102,14 @@ impl Rules {
         acquired
     }
 
-    /// Who is told something has a number.
+    /// Gives a queued request a number, under which its outcome is reported.
     fn number(&mut self, acquired: &Result<Acquired, LockError>) {
         if let Ok(Acquired::Queued(id)) = acquired {
             self.numbers.insert(*id, u64::MAX);
         }
     }
 
-    /// The same request once more: it keeps its place, or is granted.
+    /// Sends the same request again: it keeps its place, or is granted.
     fn retry(&mut self, (place, id): (Place, RequestId)) {
         let Some(queued) = self.manager.queues().request(id).cloned() else { return };
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
@@ -116,18 +117,18 @@ impl Rules {
         let wait = Some(Wait { limit: WaitLimit::Forever, may_come_back: true, coalesces: queued.coalesces });
         let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
         let now = self.server.now();
-        // Where no place is kept, the place of a connection that has ended is lost.
+        // If no places are kept, a request loses its place when its connection ends.
         let keeps_place = queued.may_come_back && self.manager.limits.keep_place_ms > 0;
         let has_place = keeps_place || !self.manager.is_ending(id);
         let acquired = self.manager.acquire(&mut self.server.host(&now), request);
         self.number(&acquired);
         match acquired {
-            // Where its LIMIT lets somebody in at once, itself perhaps, it was told already.
+            // If its LIMIT admits a waiter at once, perhaps itself, it may have been granted already.
             Ok(Acquired::Queued(id)) if self.manager.queues().request(id).is_none() => {}
-            // An upgrade whose owner reads no more is found out by the retry.
+            // The retry detects an upgrade with an owner that has stopped reading.
             Ok(Acquired::Queued(id)) => {
                 let Place { arrival, .. } = self.place(id);
-                // Its owner may have come to read: an upgrade is ahead of all others.
+                // The owner may have become a reader: an upgrade is ahead of all others.
                 let is_kept = arrival == place.arrival || self.place(id) < place;
                 assert!(is_kept || !has_place, "a retry keeps its place");
             }
@@ -137,10 +138,10 @@ impl Rules {
     }
 
     fn place(&self, id: RequestId) -> Place {
-        self.manager.queues().request(id).expect("it stands there").place
+        self.manager.queues().request(id).expect("the request is queued").place
     }
 
-    /// All that is still due, in one turn after another; what was told.
+    /// Plays the remaining turns. Returns the outcomes of waits.
     fn go_on(&mut self) -> Vec<(RequestId, WaitOutcome)> {
         for _ in 0..1_000 {
             if !self.play_turn() {
@@ -151,7 +152,7 @@ impl Rules {
     }
 }
 
-/// What a newcomer may ask for, the more modest the better.
+/// The claim of the new request: the one most likely to be admitted.
 fn claim_of(queue: &WaitQueue) -> Claim {
     let one = Count::Step(1);
     match queue.family {

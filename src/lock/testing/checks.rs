@@ -1,4 +1,4 @@
-//! What must hold after every step, whatever the model says.
+//! Invariants that must hold after every step, independent of the model.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,10 +19,10 @@ use crate::value::owner::{Owner, MAX_OWNER};
 use crate::value::rebuild::FamilyAndLimit;
 use crate::value::time::Deadline;
 
-/// Of the semaphores in schedules.
+/// The largest LIMIT of semaphores in schedules.
 const LARGEST_LIMIT: u64 = 3;
 
-/// Who held what before a step, until when.
+/// The holds before a step: key, owner, fence and deadline.
 pub(super) struct Before(Vec<(Key, Owner, Fence, Deadline)>);
 
 impl Before {
@@ -35,7 +35,7 @@ impl Before {
         Before(holds.collect())
     }
 
-    /// Nobody whose lease goes on lost its hold by a step that takes nothing away.
+    /// A step that takes no hold away must not remove a hold with a running lease.
     pub fn check_nobody_was_displaced(&self, step: &Step, rules: &Rules) {
         use Command::{Acquire, Break, Cancel, Release, Renew};
         let mut broken = None;
@@ -51,7 +51,7 @@ impl Before {
         };
         let now = rules.server.keyspace.timestamp();
         for (key, owner, fence, until) in &self.0 {
-            // Connections that ended while writes were refused lose their holds when they are looked at.
+            // Holds of connections that ended while writes were refused are removed when they are inspected.
             let is_broken = broken
                 .as_ref()
                 .is_some_and(|(broken, whose)| broken == key && whose.is_none_or(|whose| whose == owner.as_bytes()));
@@ -74,18 +74,18 @@ fn locks(keys: &HashMap<Key, Stored>) -> impl Iterator<Item = (&Key, &Lock, Dead
     })
 }
 
-/// Whether requests can have led to this lock. Panics where none can.
+/// Panics unless requests could have led to this lock.
 pub fn check_lock(lock: &Lock) {
     let kind = lock.family_and_limit().expect("a lock has a family and a limit");
-    assert!(FamilyAndLimit::new(kind.family, kind.limit).is_some(), "no lock has that limit: {kind:?}");
-    let (fence, holds) = (lock.fence().expect("it is not vacant"), lock.stored_holds());
-    assert!(!holds.is_empty() && !lock.is_vacant(), "nobody holds it, and it is there");
+    assert!(FamilyAndLimit::new(kind.family, kind.limit).is_some(), "a limit invalid for the family: {kind:?}");
+    let (fence, holds) = (lock.fence().expect("a stored lock is not vacant"), lock.stored_holds());
+    assert!(!holds.is_empty() && !lock.is_vacant(), "a stored lock without a holder");
     assert_eq!((holds.len(), lock.owners().count()), (lock.holders(), lock.holders()), "holders");
     let mut owners = HashSet::new();
     for hold in &holds {
         let owner = hold.owner.as_bytes();
         assert!(owners.insert(owner), "{:?} holds it twice", hold.owner);
-        assert!((1..=MAX_OWNER).contains(&owner.len()), "{:?} is no owner", hold.owner);
+        assert!((1..=MAX_OWNER).contains(&owner.len()), "{:?} has an invalid length", hold.owner);
         assert_eq!(lock.fence_of(owner), Some(hold.fence), "{:?} is not found", hold.owner);
         assert!(hold.fence <= fence, "{:?} has a newer fence than the lock", hold.owner);
         assert!(lock.is_held_by(owner) && hold.holds > 0 || hold.reads > 0, "{:?} holds nothing", hold.owner);
@@ -93,13 +93,13 @@ pub fn check_lock(lock: &Lock) {
         assert!(hold.slot.is_none() || kind.family == Family::Semaphore && hold.holds == 1, "{:?}", hold.slot);
     }
     let slots: Vec<_> = holds.iter().filter_map(|hold| hold.slot).collect();
-    assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len(), "two hold one slot: {slots:?}");
+    assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len(), "two holders of one slot: {slots:?}");
     assert!(holds.is_sorted_by_key(|hold| hold.fence), "the oldest grant is not the first");
     match kind.family {
         Family::Mutex => assert_eq!((holds.len(), holds[0].holds, holds[0].fence), (1, 1, fence)),
         Family::Reentrant => assert_eq!((holds.len(), holds[0].fence), (1, fence)),
         Family::ReadWrite => {
-            assert!(holds.len() == 1 || holds.iter().all(|hold| hold.holds == 0), "a writer is alone")
+            assert!(holds.len() == 1 || holds.iter().all(|hold| hold.holds == 0), "a writer beside another holder")
         }
         Family::Semaphore => {}
     }
@@ -111,11 +111,11 @@ pub fn check_lock(lock: &Lock) {
     }
 }
 
-/// Every lock is one, and no semaphore of a schedule has more permits out than the largest LIMIT.
+/// Every lock is valid, and no semaphore of a schedule has more permits out than the largest LIMIT.
 pub(super) fn check_locks(keyspace: &Keyspace) {
     for (_, lock, _) in locks(&keyspace.primary) {
         check_lock(lock);
-        // A smaller limit drains: no more than the largest that was ever asked for.
+        // After LIMIT was lowered more permits may be out, but never more than the largest LIMIT ever asked for.
         let is_within =
             || lock.holds(Deadline::Never).iter().map(|hold| u64::from(hold.holds)).sum::<u64>() <= LARGEST_LIMIT;
         assert!(lock.family() != Some(Family::Semaphore) || is_within(), "more permits than LIMIT: {lock:?}");
@@ -125,7 +125,7 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
     }
 }
 
-/// Whose lease is over holds nothing any more, whether anybody waits or not.
+/// A lease that is over holds nothing, with and without waiters.
 pub(super) fn check_nobody_holds_on(rules: &Rules) {
     let (keyspace, now) = (&rules.server.keyspace, rules.server.keyspace.timestamp());
     if keyspace.gate != Gate::Open || rules.manager.ends_are_put_off(keyspace.instant()) {
@@ -137,13 +137,13 @@ pub(super) fn check_nobody_holds_on(rules: &Rules) {
     }
 }
 
-/// The replica knows from the effects alone what the primary knows, when it has them all.
+/// A replica that has applied all effects has the same state as the primary.
 pub(super) fn check_replica(keyspace: &Keyspace) {
     if keyspace.lags {
         return;
     }
     let (primary, replica) = (&keyspace.primary, &keyspace.replica.keys);
-    assert_eq!(primary.len(), replica.len(), "keys that only one has");
+    assert_eq!(primary.len(), replica.len(), "keys that only one of the two has");
     for (key, stored) in primary {
         let is_same = match (stored, replica.get(key)) {
             (Stored::Foreign, Some(Stored::Foreign)) => true,
@@ -162,7 +162,7 @@ pub(super) fn check_replica(keyspace: &Keyspace) {
     }
 }
 
-/// While the server accepts writes, the head of every wait queue has a holder in its way.
+/// While the server accepts writes, the head of every wait queue is blocked by a holder.
 pub(super) fn check_nobody_is_left_behind(rules: &mut Rules) {
     let keyspace = &mut rules.server.keyspace;
     if keyspace.gate != Gate::Open {
@@ -181,7 +181,7 @@ pub(super) fn check_nobody_is_left_behind(rules: &mut Rules) {
     }
 }
 
-/// A release of all that the owner had leaves it nothing of that key, if it waits for nothing more.
+/// After a release of all holds the owner holds nothing of the key, unless it waits for more.
 pub(super) fn check_release(command: &Command, rules: &Rules) {
     let Command::Release { keys, owner, claim, .. } = command else { return };
     let gives_all = *claim == Claim::Mutex || claim.holds() == Holds::Exactly(0);
@@ -196,12 +196,12 @@ pub(super) fn check_release(command: &Command, rules: &Rules) {
         });
         assert!(
             left.is_none_or(|left| left == 0) || lock.family() != Some(super::rules::family(claim.kind())),
-            "released, not free"
+            "the owner released all its holds and still holds the key"
         );
     }
 }
 
-/// When everyone has gone, nothing is left of them.
+/// When all clients have gone, no state of them is left.
 pub(super) fn check_nothing_is_left(manager: &LockManager) {
     assert!(manager.queues().is_empty(), "{:?}", manager.queues());
     assert!(manager.queues().is_clean(), "{:?}", manager.queues());

@@ -1,5 +1,5 @@
-//! The words of the contract: commands, outcomes, and what else can happen to locks. Nothing here knows the rules, so
-//! that the same steps can be sent to a server.
+//! The terms of the contract: commands, outcomes and events. Independent of the rules, so that the same steps can be
+//! sent to a server.
 
 /// Milliseconds: a point of one of the clocks, or a length of time.
 pub type Ms = u64;
@@ -7,15 +7,15 @@ pub type Ms = u64;
 /// The two clocks of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
-    /// The one that can be set: milliseconds since the epoch. Leases go by it, as every time to live does.
+    /// The wall clock, which can be set: milliseconds since the epoch. Leases go by it, as every time to live does.
     pub wall: Ms,
-    /// The one that nobody sets: milliseconds since any start. BLOCK, kept places, renewals of sessions and the grace
-    /// go by it.
+    /// The monotonic clock: milliseconds since an arbitrary start. BLOCK, kept places, renewals of sessions and the
+    /// grace period go by it.
     pub monotonic: Ms,
 }
 
 impl Clocks {
-    /// Both, so much later.
+    /// Both clocks, `ms` milliseconds later.
     pub fn plus(self, ms: Ms) -> Clocks {
         Clocks { wall: self.wall + ms, monotonic: self.monotonic + ms }
     }
@@ -40,13 +40,13 @@ pub enum Kind {
 /// How many holds or permits a command names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holds {
-    /// So many more, or fewer: no `HOLDS` was given.
+    /// This many more, or fewer: no `HOLDS` was given.
     By(u32),
-    /// `HOLDS n`: exactly so many afterwards.
+    /// `HOLDS n`: exactly this many afterwards.
     Exactly(u32),
 }
 
-/// What is asked of a lock, or given back.
+/// The claim of a request, or the portion of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
     /// The mutex.
@@ -74,7 +74,7 @@ impl Claim {
         }
     }
 
-    /// What it names; a mutex is held once.
+    /// The holds that it names; a mutex is held once.
     pub fn holds(self) -> Holds {
         match self {
             Claim::Mutex | Claim::Slot(_) => Holds::Exactly(1),
@@ -95,25 +95,25 @@ impl Claim {
 /// A request to acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquire {
-    /// The sender's number of this request; a waiter is told its end under it. Never used again.
+    /// The sender's number of this request; its outcome is reported under it. Not reused.
     pub number: u64,
     /// The connection that asks.
     pub client: u64,
     /// Several only for mutexes.
     pub keys: Vec<Word>,
-    /// Who shall hold.
+    /// The owner of the hold.
     pub owner: Word,
-    /// What it shall hold.
+    /// The claim.
     pub claim: Claim,
-    /// `None`: `PERSIST`.
+    /// The lease; `None` for `PERSIST`.
     pub lease: Option<Ms>,
-    /// `BLOCK`; 0: for ever.
+    /// `BLOCK`; 0 for ever.
     pub block: Option<Ms>,
     /// `SESSION`.
     pub session: bool,
     /// `COALESCE`, if it waits: only for one mutex.
     pub coalesce: bool,
-    /// `NOTIFY`, if it waits: it is told by a message, and its connection is not blocked.
+    /// `NOTIFY`, if it waits: the outcome is sent as a message, and the connection is not blocked.
     pub notify: bool,
 }
 
@@ -126,36 +126,36 @@ pub enum Command {
     Release {
         /// Several only for mutexes.
         keys: Vec<Word>,
-        /// Who gives back.
+        /// The owner that gives back.
         owner: Word,
-        /// What.
+        /// What it gives back.
         claim: Claim,
-        /// `FAILED`: only of one mutex.
+        /// `FAILED`: only for one mutex.
         failed: bool,
     },
     /// `*.RENEW key owner [lease]`
     Renew {
         /// Several only for mutexes.
         keys: Vec<Word>,
-        /// Whose leases.
+        /// The owner of the leases.
         owner: Word,
-        /// Of locks of this family.
+        /// The family of the locks.
         kind: Kind,
-        /// `None`: of the length last given; `Some(None)`: `PERSIST`.
+        /// `None` for the length last given; `Some(None)` for `PERSIST`.
         lease: Option<Option<Ms>>,
     },
     /// `LOCK.BREAK key [OWNER owner]`
     Break {
-        /// Which lock.
+        /// The lock.
         key: Word,
-        /// Whose holds; `None`: everybody's.
+        /// The owner of the holds; `None` for all owners.
         owner: Option<Word>,
     },
     /// `LOCK.CANCEL key owner`
     Cancel {
-        /// Where it waits.
+        /// The key that it waits for.
         key: Word,
-        /// Who.
+        /// The owner of the request.
         owner: Word,
     },
 }
@@ -167,19 +167,19 @@ pub struct Grant(pub u64);
 /// The reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<F = Grant> {
-    /// It holds so many now, under this fence.
+    /// The fence, and the number of holds now.
     Granted(F, u32),
     /// It waits.
     Queued,
     /// nil
     NotGranted,
-    /// So many holds remain; of several keys so many were released.
+    /// The number of holds left; for several keys, the number of keys released.
     Released(u32),
-    /// A release of what this owner does not hold.
+    /// A release by an owner that does not hold the lock.
     NotHeld,
     /// `*.RENEW`
     Renewed(bool),
-    /// `LOCK.BREAK`: so many owners lost all their holds.
+    /// `LOCK.BREAK`: the number of owners that lost all their holds.
     Broken(u32),
     /// `LOCK.CANCEL`
     Cancelled(bool),
@@ -194,7 +194,7 @@ pub enum Refusal {
     WrongType,
     /// `WRONGKIND`
     WrongKind,
-    /// More permits than LIMIT, an acquire that would take away, a release that would add.
+    /// More permits than LIMIT, an acquire that would take holds away, or a release that would add some.
     Invalid,
     /// `DEADLOCK`
     Deadlock,
@@ -207,7 +207,7 @@ pub enum Refusal {
 /// How a request that waited ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<F = Grant> {
-    /// It holds so many now, under this fence.
+    /// The fence, and the number of holds now.
     Granted(F, u32),
     /// `[nil, fence]`: the work was done by the hold with this fence.
     Done(F),
@@ -217,7 +217,7 @@ pub enum Answer<F = Grant> {
     Cancelled,
     /// `UNBLOCKED superseded`
     Superseded,
-    /// Its turn can never come.
+    /// It can never be granted.
     Refused(Refusal),
     /// `TRYAGAIN`
     TryAgain,
@@ -228,32 +228,32 @@ pub enum Answer<F = Grant> {
 /// Whether the server accepts writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writes {
-    /// It does.
+    /// It accepts writes.
     Accepted,
     /// NOREPLICAS, CLIENT PAUSE, cluster down and so on.
     Refused,
 }
 
-/// What happens without a command of ours.
+/// An event that is not caused by a command of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// DEL, UNLINK, eviction.
     Deleted(Word),
     /// SET: a value of another type.
     Overwritten(Word),
-    /// RENAME, of a key that is there.
+    /// RENAME of an existing key.
     Renamed(Word, Word),
     /// DUMP of the first key, then RESTORE over the second with the same time to live.
     Restored(Word, Word),
     /// FLUSHDB.
     Flushed,
-    /// PEXPIRE, or PERSIST without a time.
+    /// PEXPIRE, or PERSIST for `None`.
     Expire(Word, Option<Ms>),
     /// `CLIENT UNBLOCK`, of the client of this request.
     Unblocked(u64),
     /// This connection has ended.
     ClientGone(u64),
-    /// From now on.
+    /// From now on the server accepts or refuses writes.
     Writes(Writes),
     /// The slot of all keys has been moved to another node.
     SlotMoved,

@@ -1,4 +1,4 @@
-//! What the rules count, beside what clients were told by the contract, and beside the keys that hold locks.
+//! Compares the statistics of the rules with the replies of the contract, and with the keys that hold locks.
 
 use super::contract::{Answer, Outcome, Refusal};
 use super::rules::Rules;
@@ -7,7 +7,7 @@ use crate::manager::statistics::Statistics;
 use crate::value::by_family::ByFamily;
 use crate::value::claim::Family;
 
-/// What clients were told since the server started.
+/// The replies to clients since the server started, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     grants_immediate: u64,
@@ -23,7 +23,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// The reply to a command.
+    /// Counts the reply to a command.
     pub fn reply(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Granted(..) => self.grants_immediate += 1,
@@ -35,7 +35,7 @@ impl Counted {
         }
     }
 
-    /// What one who waited was told.
+    /// Counts the reply to a waiter.
     pub fn answer(&mut self, answer: Answer) {
         match answer {
             Answer::Granted(..) => self.grants_after_wait += 1,
@@ -47,7 +47,7 @@ impl Counted {
         }
     }
 
-    /// The rules have counted the same.
+    /// Checks that the rules have counted the same.
     pub fn check(&self, rules: &Rules) {
         let statistics = &rules.manager.statistics;
         let Statistics { grants_after_wait, not_granted, wait_timeouts, cancelled, superseded, deadlocks, .. } =
@@ -64,12 +64,12 @@ impl Counted {
             max_waiters_refusals: statistics.max_waiters_refusals,
             grace_refusals: statistics.grace_refusals,
         };
-        assert_eq!(counted, *self, "counted, and told");
+        assert_eq!(counted, *self, "statistics, and replies");
         check_stored(rules);
     }
 }
 
-/// So many keys hold a lock as the rules and the server have stored and removed together.
+/// The number of stored locks is the number stored minus removed, by the rules and the server together.
 fn check_stored(rules: &Rules) {
     let mut stored = ByFamily::default();
     for value in rules.server.keyspace.primary.values() {

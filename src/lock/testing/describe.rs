@@ -1,5 +1,5 @@
-//! A state of the model in words that are the same for states that differ in names of owners, in the number of past
-//! grants and in the time of the day only.
+//! A text for a state of the model, equal for states that differ only in the names of owners, the number of past grants
+//! and the time of day.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::model::{Model, Until, Value};
 use super::world::Saved;
 
 impl Model {
-    /// All that matters for what may follow.
+    /// Everything that can influence later steps.
     pub fn describe(&self, keys: &[Word], saved: &Saved) -> String {
         let mut text = String::with_capacity(256);
         let mut owners: Vec<Word> = Vec::new();

@@ -1,7 +1,7 @@
-//! Every schedule of a small world, as far as the time allows: two keys, three owners, each with a connection. States
-//! are visited once; those that differ in the names of owners only are one.
+//! Every schedule of a small world, as far as the time allows: two keys, three owners, each with a connection. Each
+//! state is visited once; states that differ only in the names of owners count as one.
 //!
-//! `LOCK_EVERY_SECONDS` is the time for all worlds together.
+//! `LOCK_EVERY_SECONDS` is the time limit for all worlds together.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use super::simulator::Simulation;
 const OWNERS: [Word; 3] = ["o", "p", "q"];
 const LEASE: Ms = 100;
 
-/// Its keys, and what is claimed of each, the first of which is given back.
+/// A small world: its keys, and the claims on each.
 struct World {
     name: &'static str,
     keys: [(Word, Kind); 2],
@@ -63,12 +63,12 @@ static WORLDS: [World; 6] = [
 ];
 
 impl World {
-    /// All that may happen next.
+    /// All possible next steps.
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let [(first, kind), (second, _)] = self.keys;
         for (client, owner) in (0..).zip(OWNERS) {
-            // Who asks with SESSION shares the work, where it can be shared.
+            // Requests with SESSION have COALESCE too, if it is possible.
             let acquire = |keys: &[Word], claim, block: Option<Ms>, session| {
                 let (keys, lease) = (keys.to_vec(), Some(LEASE));
                 let coalesce = session && block.is_some() && claim == Claim::Mutex;
@@ -91,7 +91,7 @@ impl World {
             for ((key, _), claims) in self.keys.iter().zip(self.claims) {
                 steps.extend(claims.iter().map(|claim| acquire(&[key], *claim, Some(0), false)));
                 steps.extend(claims.iter().map(|claim| match claim {
-                    // A release names permits, and no slot.
+                    // A release names permits, not a slot.
                     Claim::Slot(limit) => release(&[key], Claim::Permits(*limit, ONE)),
                     claim => release(&[key], *claim),
                 }));
@@ -142,7 +142,7 @@ impl World {
         simulation
     }
 
-    /// Visits states until the time is over; how many, and to which depth all of them.
+    /// Visits states until the time is over. Returns their number, and the depth up to which all were visited.
     fn explore(&'static self, time: Duration) -> (usize, usize) {
         let (end, steps) = (Instant::now() + time, self.steps());
         let mut seen: HashSet<u64> = HashSet::new();

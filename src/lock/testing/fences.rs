@@ -1,12 +1,12 @@
-//! Which fence each grant of the model has on what it is compared with: a grant has one fence, and a new one is above
-//! all before it.
+//! Maps each grant of the model to its fence in the rules or on a server: a grant has one fence, and that of a new
+//! grant is above all before it.
 
 use std::fmt::Debug;
 
 use super::contract::Grant;
 use super::model::Model;
 
-/// The fences of the model's grants, as far as they were seen.
+/// The fences of the model's grants seen so far.
 #[derive(Clone, Debug)]
 pub struct Fences<F> {
     of_grants: Vec<Option<F>>,
@@ -20,10 +20,10 @@ impl<F> Default for Fences<F> {
 }
 
 impl<F: Copy + Ord + Debug> Fences<F> {
-    /// This grant was seen under this fence.
+    /// Records that this grant was seen with this fence.
     ///
     /// # Errors
-    /// It had another one, or a new one is not above all that were seen before this step.
+    /// The grant had another fence before, or a new one is not above all that were seen before this step.
     pub fn see(&mut self, grant: Grant, fence: F) -> Result<(), String> {
         let index = grant.0 as usize;
         self.of_grants.resize(self.of_grants.len().max(index + 1), None);
@@ -31,7 +31,7 @@ impl<F: Copy + Ord + Debug> Fences<F> {
             Some(known) if known == fence => return Ok(()),
             Some(known) => return Err(format!("a kept fence changed from {known:?} to {fence:?}")),
             None if Some(fence) <= self.highest => {
-                return Err(format!("a new grant has fence {fence:?}, and {:?} was before", self.highest));
+                return Err(format!("a new grant has fence {fence:?}, not above {:?}", self.highest));
             }
             None if self.of_grants.contains(&Some(fence)) => return Err(format!("two grants have fence {fence:?}")),
             None => self.of_grants[index] = Some(fence),
@@ -39,7 +39,7 @@ impl<F: Copy + Ord + Debug> Fences<F> {
         Ok(())
     }
 
-    /// A step is over: what comes is above all that was seen until now.
+    /// Ends a step: new fences must be above all that were seen until now.
     pub fn end_step(&mut self) {
         self.highest = self.highest.max(self.of_grants.iter().copied().flatten().max());
     }
@@ -49,8 +49,8 @@ impl<F: Copy + Ord + Debug> Fences<F> {
         self.highest
     }
 
-    /// The grant of a hold that several requests were granted at once, so that it is open whose fence it has. The model
-    /// expects `expected`.
+    /// The grant behind this fence, for a hold that several requests were granted at once: the contract leaves open
+    /// which of them sets the fence. The model expects `expected`.
     pub fn of_open_hold(&self, fence: F, expected: Grant, model: &mut Model) -> Grant {
         let known = self.of_grants.iter().position(|known| *known == Some(fence));
         match known {

@@ -1,11 +1,11 @@
-//! What a grant of the model does, and how one is taken back that nobody heard.
+//! The effect of a grant in the model, and how an undelivered grant is taken back.
 
 use super::contract::*;
 use super::model::{Holder, Lock, Model, Unheard, Until, Value};
 
 impl Model {
-    /// Grants all keys, with one fence: the owner's own, unless something is new. Returns what it held before and holds
-    /// now.
+    /// Grants all keys with one fence: the owner's current one, unless a hold is new. Returns the holds before and
+    /// after, by key.
     pub(super) fn grant(&mut self, asked: &Acquire, limit: u32) -> (Grant, Vec<(Word, u32, u32)>) {
         let Acquire { keys, owner, claim, lease, .. } = asked;
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
@@ -49,19 +49,19 @@ impl Model {
         if let Some(limit) = claim.limit().map(|_| limit) {
             self.set_limit(keys[0], limit);
         }
-        // Its owner was told that it holds them: whatever became of an earlier grant.
+        // The owner learns of its holds by this reply, even if an earlier grant was not delivered.
         self.unheard.retain(|other| other.owner != *owner || !other.held.iter().any(|(key, ..)| keys.contains(key)));
         (grant, counts)
     }
 
-    /// A grant that is none of those before.
+    /// A new grant.
     pub fn next_grant(&mut self) -> Grant {
         self.grants += 1;
         Grant(self.grants)
     }
 
-    /// What is open of this hold (its lease, its session's connection, its fence) is so on the server that the model is
-    /// compared with.
+    /// Adopts what the contract leaves open of this hold (lease, connection of the session, fence) from the server that
+    /// the model is compared with.
     pub fn adopt(&mut self, key: Word, owner: Word, open: (Option<Ms>, Option<u64>), grant: Grant) {
         let now = self.now;
         let Some(holder) = self.holder(key, owner) else { return };
@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    /// The lease that this holder was just given began so many milliseconds later.
+    /// The lease just given to this holder began `ms` milliseconds later.
     pub fn began_later(&mut self, key: Word, owner: Word, ms: Ms) {
         let Some(holder) = self.holder(key, owner) else { return };
         let later = |until| match until {
@@ -85,7 +85,7 @@ impl Model {
         self.holders_changed(key);
     }
 
-    /// The lease of this session's hold was renewed so many milliseconds ago.
+    /// The lease of this session's hold was renewed `ago` milliseconds ago.
     pub fn was_renewed(&mut self, key: Word, owner: Word, ago: Ms) {
         let now = self.now;
         self.now = Clocks { wall: now.wall - ago, monotonic: now.monotonic - ago };
@@ -93,12 +93,12 @@ impl Model {
         self.now = now;
     }
 
-    /// Keeps what was granted to a client that has gone, to be taken back.
+    /// Records a grant to a client that has gone, to be taken back.
     pub(super) fn note_unheard(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
         self.unheard.push(Unheard { owner: asked.owner, claim: asked.claim, grant, held });
     }
 
-    /// Takes a grant back that nobody heard, where nothing came after it.
+    /// Takes back an undelivered grant if nothing has changed since.
     pub(super) fn take_back(&mut self, unheard: &Unheard) {
         for (key, before, after) in &unheard.held {
             let holder = self.holder(key, unheard.owner).filter(|holder| holder.grant == unheard.grant);

@@ -1,25 +1,25 @@
-//! What the rules are tried with, and what a server can be tried with: a model that was written apart from them.
+//! Tests of the rules, and of a server, against a model that was written independently of them.
 //!
 //! | file         | question                                                       |
 //! | ------------ | -------------------------------------------------------------- |
-//! | `contract`   | which commands, outcomes and events does the contract know     |
-//! | `model`      | what does a command do, by the contract's text                 |
-//! | `world`      | what happens by itself and from outside, and who has its turn  |
+//! | `contract`   | which commands, outcomes and events does the contract have     |
+//! | `model`      | what does a command do, by the text of the contract            |
+//! | `world`      | what do timers and events do, and which waiter is served next  |
 //! | `grants`     | what does a grant change, and how is it taken back             |
-//! | `describe`   | when are two states the same                                   |
+//! | `describe`   | when are two states of the model equivalent                    |
 //! | `wait_for`   | which request would close a deadlock                           |
-//! | `fences`     | which fence has each of its grants                             |
-//! | `schedule`   | what may happen, in which order, by chance                     |
-//! | `search`     | which schedule fails, and how short can it be                  |
+//! | `fences`     | which fence of the server belongs to each grant of the model   |
+//! | `schedule`   | random schedules: which steps, in which order                  |
+//! | `search`     | which schedule fails, and how short can it be made             |
 //! | `simulator`  | do the rules and the model agree on every step of a schedule   |
-//! | `random`     | on any schedule                                                |
-//! | `every`      | on every schedule of a small world                             |
+//! | `random`     | do they agree on random schedules                              |
+//! | `every`      | do they agree on every schedule of a small world               |
 //! | `rules`      | how is a step played on the rules                              |
-//! | `found`      | what have schedules found                                      |
-//! | `checks`     | what must hold after every step, whatever the model says       |
-//! | `counted`    | what do the rules count, beside what clients were told         |
-//! | `between`    | does anybody get in between two turns                          |
-//! | `takeover`   | does a server go on with whatever effects have left            |
+//! | `found`      | schedules that once failed                                     |
+//! | `checks`     | what must hold after every step, independent of the model      |
+//! | `counted`    | do the statistics match the replies, and the stored locks      |
+//! | `between`    | can a new request overtake waiters between two turns           |
+//! | `takeover`   | does a server work after any sequence of effects               |
 
 mod between;
 pub mod checks;

@@ -7,12 +7,12 @@ use super::schedule::{Cast, Step};
 use super::search::{play_random, setting};
 use super::simulator;
 
-/// Plays a schedule; what went wrong, if anything did.
+/// Plays a schedule. Fails with the message of the check that failed.
 fn play(cast: &Cast, steps: &[Step]) -> Result<(), String> {
     outcome_of(|| simulator::play(cast, steps))
 }
 
-/// What a check that failed says.
+/// The message of a failed check.
 pub(super) fn outcome_of(play: impl FnOnce()) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(play)).map_err(|panic| match panic.downcast_ref::<String>() {
         Some(words) => words.clone(),
@@ -20,7 +20,7 @@ pub(super) fn outcome_of(play: impl FnOnce()) -> Result<(), String> {
     })
 }
 
-/// What a failing check prints is the shortest schedule only.
+/// Plays without printing the panics of all tries: only the shortest failing schedule is printed.
 fn play_quietly(seed: u64, steps: usize) {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -29,7 +29,7 @@ fn play_quietly(seed: u64, steps: usize) {
     played.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Always the same schedules, and others each time.
+/// Half of the schedules are always the same, half are new in each run.
 #[test]
 fn the_rules_do_what_the_contract_says_under_any_schedule() {
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Plays the steps of a schedule on the rules, over an invented server.
+//! Plays the steps of a schedule on the rules, over a simulated server.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -19,20 +19,20 @@ use crate::value::outcome::{Grant, KeyError, Released};
 use crate::value::owner::OwnerRef;
 use crate::value::time::{Deadline, Lease, WaitLimit};
 
-/// A server that goes by the rules.
+/// A simulated server with a lock manager.
 #[derive(Clone)]
 pub(super) struct Rules {
     pub server: SimulatedServer,
     pub manager: LockManager,
-    /// The senders' numbers of requests that wait or are on their way.
+    /// The senders' numbers of requests that wait or have an outcome on its way.
     pub numbers: HashMap<RequestId, u64>,
-    /// Clients that go in this turn, by the numbers of their requests.
+    /// The request with a client that disconnects in this turn.
     deaf: Option<u64>,
     answers: Vec<(u64, Answer<Fence>)>,
     saved: Replica,
-    /// The same by the rules' own names, where a test wants to know it.
+    /// The outcomes by request id, recorded if a test asks for it.
     pub outcomes: Option<Vec<(RequestId, WaitOutcome)>>,
-    /// How many there were.
+    /// The number of turns played.
     turns: usize,
 }
 
@@ -40,7 +40,7 @@ impl Rules {
     pub fn new(max_waiters: usize, keep_place_ms: Ms) -> Rules {
         let mut manager = LockManager::default();
         manager.limits = Limits { max_waiters, keep_place_ms, ..Limits::default() };
-        // Turns end early, and what is left goes on in the next.
+        // Turns end early, and the rest of the work is left for the next turn.
         let server = SimulatedServer { turns: Turns::Random(Cell::new(1)), ..SimulatedServer::default() };
         let saved = Replica::default();
         Rules {
@@ -126,7 +126,7 @@ impl Rules {
             Ok(Acquired::Granted(grant)) => {
                 if let Some(Stored::Lock(lock, until)) = self.server.keyspace.primary.get(&to_key(asked.keys[0])) {
                     let slot = lock.hold(owner.as_bytes(), *until).and_then(|hold| hold.slot);
-                    assert_eq!(grant.slot, slot, "the reply tells the slot");
+                    assert_eq!(grant.slot, slot, "the reply contains the slot");
                 }
                 Outcome::Granted(grant.fence, grant.holds)
             }
@@ -135,9 +135,9 @@ impl Rules {
             Err(LockError::Key(error)) => refused(error),
             Err(LockError::Deadlock(cycle)) => {
                 let named: Vec<_> = cycle.iter().map(|edge| edge.owner.as_bytes()).collect();
-                // A smaller LIMIT may make others wait for each other, and who asks for these.
+                // A smaller LIMIT may make others wait for each other, and the new request for them.
                 let is_its_own = named.first() == Some(&asked.owner.as_bytes());
-                assert!(is_its_own || asked.claim.limit().is_some(), "a cycle begins with who asks: {cycle:?}");
+                assert!(is_its_own || asked.claim.limit().is_some(), "a cycle begins with the new owner: {cycle:?}");
                 assert!((1..named.len()).all(|n| !named[..n].contains(&named[n])), "a cycle names an owner once");
                 Outcome::Refused(Refusal::Deadlock)
             }
@@ -146,7 +146,7 @@ impl Rules {
         }
     }
 
-    /// As a server does: the short road first.
+    /// As a server does: the fast path first.
     fn acquire_alone(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
         let AcquireRequest { db, names: &[name], request, session, .. } = *request else { return None };
         let (key, now) = (KeyRef { db, name }, self.server.now());
@@ -205,14 +205,14 @@ impl Rules {
         }
     }
 
-    /// The wall clock is set, by so many milliseconds.
+    /// Sets the wall clock forward or back by `by_ms` milliseconds.
     pub fn set_clock(&mut self, by_ms: i64) {
         self.server.keyspace.ahead_ms += by_ms;
         let now = &self.server.now();
         self.manager.clock_was_set(now);
     }
 
-    /// Somebody asks for every key: what is over is taken out.
+    /// Sends a command for every key, so that expired holds are removed.
     pub fn look_at_all(&mut self) {
         let now = &self.server.now();
         let locks = self.server.keyspace.primary.iter().filter_map(|(key, stored)| match stored {
@@ -222,7 +222,7 @@ impl Rules {
         for (key, family) in locks.collect::<Vec<_>>() {
             let request = RenewRequest { db: 0, names: &[&key.name], owner: b"nobody", family, lease: None };
             let renewed = self.manager.renew(&mut self.server.host(now), &request);
-            assert!(matches!(renewed, Ok(Renewed::NotHeld) | Err(_)), "nobody holds it");
+            assert!(matches!(renewed, Ok(Renewed::NotHeld) | Err(_)), "an owner that holds nothing renewed a lease");
         }
     }
 
@@ -232,7 +232,7 @@ impl Rules {
         Clocks { wall: keyspace.timestamp().ms(), monotonic: keyspace.now_ms }
     }
 
-    /// The client of this request goes when the turn is over.
+    /// The client of this request disconnects when the turn is over.
     pub fn goes_deaf(&mut self, number: u64) {
         self.deaf = Some(number);
     }
@@ -266,8 +266,8 @@ impl Rules {
         self.manager.begin_grace(self.server.keyspace.instant(), grace);
     }
 
-    /// The pending turns of the server: its timer fires as often as something is due. `in_between` is called between
-    /// some of them, with a number to choose by.
+    /// Plays the pending turns of the server: its timer fires as long as something is due. `in_between` is called
+    /// between some of them, with a number to choose by.
     pub fn play_turns(&mut self, in_between: fn(&Rules, usize)) {
         for turn in 0..1_000 {
             if !self.play_turn() {
@@ -281,9 +281,9 @@ impl Rules {
         panic!("the timer never comes to rest");
     }
 
-    /// One of them. False: nothing is left to do.
+    /// Plays one turn. Returns false if nothing is left to do.
     pub(super) fn play_turn(&mut self) -> bool {
-        // Whatever the server notes wakes its timer.
+        // Every event of the server wakes its timer.
         let is_woken = !self.server.keyspace.events.is_empty();
         self.tell();
         let now = &self.server.now();
@@ -297,13 +297,13 @@ impl Rules {
         self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_endings()
     }
 
-    /// Notes of the server, answers on their way.
+    /// Delivers keyspace events to the manager, and outcomes to clients.
     fn tell(&mut self) {
         let mut events: VecDeque<_> = std::mem::take(&mut self.server.keyspace.events).into();
         while let Some(event) = events.pop_front() {
             match event {
                 KeyEvent::Removed(key, fence) => self.manager.key_removed(key.as_ref(), fence),
-                // No event tells of it, and an inspection finds it. Of RESTORE one does.
+                // An inspection finds a change without an event. RESTORE has an event.
                 KeyEvent::Touched(key) => {
                     if self.turns % 2 == 0 {
                         self.manager.key_touched(key.as_ref());
@@ -316,7 +316,10 @@ impl Rules {
             }
         }
         for (id, outcome) in std::mem::take(&mut self.server.inbox.answers) {
-            assert!(self.manager.queues().request(id).is_none_or(|request| !request.is_present()), "it still waits");
+            assert!(
+                self.manager.queues().request(id).is_none_or(|request| !request.is_present()),
+                "answered, still queued"
+            );
             self.outcomes.iter_mut().for_each(|outcomes| outcomes.push((id, outcome)));
             let number = self.numbers[&id];
             self.answers.push((number, to_answer(outcome)));
@@ -330,7 +333,7 @@ impl Rules {
         self.server.inbox.parked = None;
     }
 
-    /// What those who waited were told since the last time.
+    /// Takes the outcomes of waits since the last call.
     pub fn take_answers(&mut self) -> Vec<(u64, Answer<Fence>)> {
         std::mem::take(&mut self.answers)
     }

@@ -7,34 +7,34 @@ use super::contract::*;
 /// One step of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A client sends a command. The number of a request to acquire is given when it is sent.
+    /// A client sends a command. A request to acquire gets its number when it is sent.
     Send(Command),
-    /// The last command comes once more: a client that missed the reply.
+    /// The last command is sent again, as by a client that missed the reply.
     SendAgain,
     /// Time passes.
     Pass(Ms),
-    /// Somebody sets the server's wall clock, by so many milliseconds.
+    /// The server's wall clock is set forward or back by this many milliseconds.
     SetClock(i64),
-    /// Something happens that is no command of ours. For `Unblocked` the number chooses among those who wait.
+    /// An event that is not caused by a command of the module. For `Unblocked` the number chooses a waiter.
     Happen(Event),
-    /// In one turn of the server (MULTI, EXEC), first the commands, none of which waits. The one that hands something
-    /// over is the last: what else that makes possible may come with the end of the turn.
+    /// In one turn of the server (MULTI, EXEC), first the commands, none of which waits, then the events. A command
+    /// that causes a hand-off is the last: its further consequences may follow only at the end of the turn.
     Together(Vec<Command>, Vec<Event>),
-    /// One of those who wait goes away in the very turn in which this command is played.
+    /// A waiter disconnects in the same turn in which this command is played.
     Deafen(usize, Command),
-    /// What is there now is what a crash will leave.
+    /// Saves the state that the next crash restores.
     Save,
-    /// The server starts again with what was saved last, and this grace.
+    /// The server restarts with the last saved state, and this grace period.
     Crash(Ms),
     /// From now on the replica lags.
     Lag,
     /// The replica has caught up.
     CatchUp,
-    /// The replica takes over, with this grace.
+    /// The replica takes over, with this grace period.
     Failover(Ms),
 }
 
-/// Keys with the family that is asked of them, and owners.
+/// The keys of a schedule with their families, and its owners.
 #[derive(Clone, Copy, Debug)]
 pub struct Cast {
     /// The names of keys.
@@ -43,7 +43,7 @@ pub struct Cast {
     pub owners: &'static [Word],
 }
 
-/// The casts of random schedules: the fewer keys, the more happens to each.
+/// The casts of random schedules. With fewer keys more steps meet on each.
 pub const CASTS: [Cast; 6] = [
     Cast { keys: &[("a", Kind::Mutex), ("b", Kind::Mutex), ("c", Kind::Mutex)], owners: &["o", "p", "q", "r"] },
     Cast { keys: &[("s", Kind::Semaphore), ("t", Kind::Semaphore)], owners: &["o", "p", "q", "r"] },
@@ -66,17 +66,17 @@ pub const CASTS: [Cast; 6] = [
     },
 ];
 
-/// Where choices come from.
+/// The source of choices.
 #[derive(Clone, Debug)]
 pub enum Rng {
     /// SplitMix64.
     Seeded(u64),
-    /// A byte for each choice, and 0 when there are no more.
+    /// A byte for each choice, then zeros.
     Chosen(VecDeque<u8>),
 }
 
 impl Rng {
-    /// The same numbers for the same seed.
+    /// A generator with the same numbers for the same seed.
     pub fn new(seed: u64) -> Rng {
         Rng::Seeded(seed)
     }
@@ -110,14 +110,14 @@ impl Rng {
     }
 }
 
-/// A schedule of so many steps.
+/// A random schedule of `length` steps.
 pub fn schedule(seed: u64, length: usize) -> (Cast, Vec<Step>) {
     let mut rng = Rng::new(seed);
     let cast = rng.pick(&CASTS);
     (cast, (0..length).map(|_| step(&mut rng, &cast)).collect())
 }
 
-/// The schedule that these bytes choose, of at most so many steps: a fuzzer chooses.
+/// The schedule that a fuzzer's bytes choose, of at most `longest` steps.
 pub fn chosen_schedule(choices: &[u8], longest: usize) -> (Cast, Vec<Step>) {
     let mut rng = Rng::Chosen(choices.to_vec().into());
     let cast = rng.pick(&CASTS);
@@ -245,8 +245,8 @@ fn together(rng: &mut Rng, cast: &Cast) -> Step {
         4 => break_holds(rng, cast),
         _ => release(rng, cast),
     };
-    // What a hand-off makes possible at other keys may come with the end of the turn, so that it is open whether an
-    // event is earlier.
+    // Consequences of a hand-off at other keys may follow only at the end of the turn, so the order relative to an
+    // event is open. So commands and events are not mixed.
     if rng.once_in(2) {
         return Step::Together((0..2 + rng.below(3)).map(|_| command(rng)).collect(), Vec::new());
     }
@@ -257,11 +257,11 @@ fn together(rng: &mut Rng, cast: &Cast) -> Step {
         2 => Some(Event::Expire(key, rng.pick(&[None, Some(5), Some(40), Some(500)]))),
         _ => None,
     };
-    // A key changes into something else once: which of two errors those get who wait for both keys is open.
+    // At most one key changes its type: the contract leaves open which of two errors a waiter for both keys gets.
     let mut events = Vec::new();
     events.extend(rng.once_in(4).then(|| Event::Deleted(rng.pick(cast.keys).0)));
     events.extend(change);
-    // Whether the LIMIT counts of a semaphore that comes and goes in one turn is open too.
+    // The contract also leaves open whether the LIMIT of a semaphore counts that is stored and removed in one turn.
     if !matches!(change, Some(Event::Renamed(..))) {
         events.extend(rng.once_in(4).then(|| Event::Deleted(rng.pick(cast.keys).0)));
     }

@@ -1,5 +1,5 @@
-//! Looks for a random schedule that fails, and for the shortest that still does. `LOCK_SEED` and `LOCK_STEPS` choose
-//! what is played; a failure prints its seed and the schedule.
+//! Searches for a random schedule that fails, and shortens it. `LOCK_SEED` and `LOCK_STEPS` choose the schedules; a
+//! failure prints its seed and the schedule.
 
 use super::schedule::{schedule, Cast, Step};
 
@@ -8,13 +8,13 @@ const LENGTH: usize = 60;
 /// A schedule that fails.
 #[derive(Debug)]
 pub struct Failure {
-    /// Of the random schedule, with [`super::schedule::schedule`].
+    /// The seed of the random schedule, for [`super::schedule::schedule`].
     pub seed: u64,
-    /// How the shortest one fails.
+    /// The error of the shortened schedule.
     pub error: String,
-    /// The names in it.
+    /// The names in the schedule.
     pub cast: Cast,
-    /// The shortest that was found.
+    /// The steps of the shortened schedule.
     pub steps: Vec<Step>,
 }
 
@@ -25,10 +25,10 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Plays random schedules from this seed on, so many steps in all.
+/// Plays random schedules from this seed on, `steps` steps in all.
 ///
 /// # Errors
-/// One fails.
+/// A schedule fails.
 pub fn play_random(
     seed: u64,
     steps: usize,
@@ -45,7 +45,7 @@ pub fn play_random(
     Ok(())
 }
 
-/// The shortest schedule that is found to fail by leaving out steps, and how it does.
+/// The shortest failing schedule found by leaving out steps, and its error.
 fn shortest(
     cast: &Cast,
     mut steps: Vec<Step>,

@@ -22,7 +22,7 @@ use crate::value::time::{Deadline, Lease};
 const MAX_WAITERS: usize = 5;
 const KEEP_PLACE: Ms = 60;
 
-/// Plays a schedule on both, to its end. Panics where they differ.
+/// Plays a schedule on both, to its end. Panics if they differ.
 pub fn play(cast: &Cast, steps: &[Step]) {
     let mut simulation = Simulation::new(cast);
     steps.iter().for_each(|step| simulation.play(step));
@@ -39,16 +39,17 @@ pub(super) struct Simulation {
     was_set_back: bool,
     has_lost: bool,
     last_command: Option<Command>,
-    /// What the contract says of the last command, and what waiters were told since the start.
+    /// The reply to the last command by the contract.
     pub outcome: Option<Outcome>,
-    /// What the contract leaves open was decided: from then on the two differ.
+    /// The rules decided a case that the contract leaves open: from then on the two differ, and the schedule ends.
     is_over: bool,
+    /// The outcomes of waits since the start.
     pub told: Vec<Answer>,
-    /// Owners that were granted several requests at once: in which order is open, and so the lease and fence.
+    /// Owners that were granted several requests at once: their order is open, and so are lease and fence.
     at_once: Vec<Word>,
     requests: u64,
     counted: Counted,
-    /// By the number of the request.
+    /// The owners of requests, by number.
     owners: HashMap<u64, Word>,
     saved: Saved,
     /// The model's keys when the replica began to lag.
@@ -78,7 +79,7 @@ impl Simulation {
         }
     }
 
-    /// Takes a step on both, and checks everything after it.
+    /// Plays a step on both, then runs all checks.
     pub fn play(&mut self, step: &Step) {
         if self.is_over {
             return;
@@ -102,7 +103,7 @@ impl Simulation {
             // Fences outlive lost data as long as the clock is not set back: a schedule has one or the other.
             Step::SetClock(by_ms) if *by_ms < 0 && self.has_lost => {}
             Step::Crash(_) | Step::Failover(_) if self.was_set_back => {}
-            // What is over while writes are refused is not yet taken out, and would be held again.
+            // While writes are refused expired holds stay stored; set back, the clock would make them valid again.
             Step::SetClock(by_ms) if *by_ms < 0 && self.rules.server.keyspace.gate != Gate::Open => {}
             Step::SetClock(by_ms) => self.set_clock(*by_ms),
             Step::Crash(grace) => {
@@ -144,10 +145,10 @@ impl Simulation {
         }
     }
 
-    /// Never to before the epoch.
+    /// Sets both wall clocks, never to before the epoch.
     fn set_clock(&mut self, by_ms: i64) {
         let by_ms = by_ms.max(1 - self.rules.clocks().wall as i64);
-        // What is over has ended for the model, so somebody has to look at it before the clock is set back.
+        // The model has removed expired holds, so the rules must do so before the clock is set back.
         let is_refused = self.rules.server.keyspace.gate != Gate::Open;
         if is_refused && by_ms < 0 {
             return;
@@ -159,13 +160,13 @@ impl Simulation {
         self.rules.set_clock(by_ms);
         self.model.renewals_put_off = self.rules.manager.renewals_are_put_off().map(|until| until.ms());
         self.model.set_clock(self.rules.clocks().wall);
-        // Sessions are renewed before whatever is granted now. Where turns end early, they take turns.
+        // The model renews sessions before it grants anything. With short turns the rules would mix both.
         let turns = std::mem::replace(&mut self.rules.server.turns, Turns::Endless);
         self.play_turns();
         self.rules.server.turns = turns;
     }
 
-    /// A start or a failover takes longer than the clocks disagree: by that fences grow over lost data.
+    /// A start or failover takes longer than the clocks differ, so that fences grow even after lost data.
     fn take_time(&mut self) {
         self.has_lost = true;
         self.rules.server.keyspace.now_ms += 5;
@@ -180,7 +181,7 @@ impl Simulation {
         }
     }
 
-    /// The server has its turns when all of this is done.
+    /// Plays all of this in one turn; the server's own turns follow.
     fn together(&mut self, commands: &[Command], events: &[Event]) {
         if self.rules.server.keyspace.gate != Gate::Open {
             return;
@@ -237,7 +238,7 @@ impl Simulation {
             let next = timers.chain(self.model.next_event()).filter(|ahead| *ahead > 0).min();
             let next = next.map_or(end, |ahead| end.min(now.instant().ms() + ahead));
             self.rules.server.keyspace.now_ms = next;
-            // A hold that is over may have been tried too: whoever notices that would write.
+            // The rules may also have tried to remove an expired hold, which is a write: adopt when they try again.
             self.model.renewals_put_off = self.rules.manager.renewals_are_put_off().map(|until| until.ms());
             self.model.pass_to(self.rules.clocks());
             self.play_turns();
@@ -272,7 +273,7 @@ impl Simulation {
         self.model.happen(event);
         self.rules.happen(event);
         if event == Event::Writes(Writes::Accepted) {
-            // What is over since is noticed after a while, and counts as held till then.
+            // The rules notice holds that expired meanwhile only after a while: make them do so now.
             self.rules.look_at_all();
         }
         self.play_turns();
@@ -281,13 +282,13 @@ impl Simulation {
         }
     }
 
-    /// The numbers of those who wait, in order.
+    /// The number of a waiter, chosen by `which`.
     fn waiter(&self, which: usize) -> Option<u64> {
         let present: Vec<_> = self.model.requests().iter().filter(|request| request.away.is_none()).collect();
         present.get(which % present.len().max(1)).map(|request| request.asked.number)
     }
 
-    /// Whose owner has but this one request: what else it waits for might be granted in between or not.
+    /// Only for a waiter with an owner that has no other request: another could be granted in between or not.
     fn deafen(&mut self, which: usize, command: &Command) {
         let Some(number) = self.waiter(which) else { return self.send(command) };
         let of = |number: u64| self.model.requests().iter().find(move |request| request.asked.number == number);
@@ -342,7 +343,7 @@ impl Simulation {
         self.fences.see(grant, fence).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
 
-    /// Holders, and who waits in which order.
+    /// Compares the holders, and the order of the queues.
     fn compare(&mut self) {
         for key in self.keys.clone() {
             let stored = self.rules.server.keyspace.primary.get(&to_key(key)).cloned();
@@ -371,7 +372,7 @@ impl Simulation {
             let waiters = queue.into_iter().flat_map(|queue| queue.present());
             let waiters: Vec<u64> = waiters.map(|(_, id)| self.rules.numbers[&id]).collect();
             let expected: Vec<u64> = self.model.waiters(key).map(|request| request.asked.number).collect();
-            assert_eq!(waiters, expected, "who waits for {key}");
+            assert_eq!(waiters, expected, "the queue of {key}");
         }
         let away = self.model.requests().iter().filter(|request| request.away.is_some()).count();
         assert_eq!(self.rules.manager.queues().kept_places(), away, "kept places");
@@ -379,7 +380,7 @@ impl Simulation {
         self.fences.end_step();
     }
 
-    /// Takes over what is open of holds that were granted by several requests at once.
+    /// Adopts what the contract leaves open of holds that were granted by several requests at once.
     fn adopt_what_is_open(&mut self, key: Word, holds: &[&Hold<'_>]) -> Option<Lock> {
         for owner in self.at_once.clone() {
             let Some(hold) = holds.iter().find(|hold| hold.owner.as_bytes() == owner.as_bytes()) else { continue };
@@ -413,14 +414,14 @@ impl Simulation {
         }
     }
 
-    /// All that matters for what may follow, owners by the order in which they appear.
+    /// Everything that can influence later steps, with owners numbered in the order in which they appear.
     #[cfg(test)]
     pub fn describe(&self, keys: &[Word]) -> String {
         let timers = self.rules.manager.timers_ahead(&self.rules.server.now());
         format!("{}{timers:?}{:?}", self.model.describe(keys, &self.saved), self.rules.manager.has_due())
     }
 
-    /// Lets everyone go, and checks that nothing is left of them.
+    /// Disconnects all clients, and checks that no state of them is left.
     pub fn end(mut self) {
         if self.is_over {
             return;

@@ -1,5 +1,5 @@
-//! A replica has got effects, whatever they say. Then it becomes the primary: whoever asks is answered, leases end,
-//! waiters get their turn, and nothing is left when all have gone.
+//! A replica that received arbitrary effects becomes the primary: it replies to every request, leases end, waiters are
+//! served, and no state is left when all clients have gone.
 
 use super::checks;
 use super::rules::Rules;
@@ -13,15 +13,15 @@ use crate::value::lock::Lock;
 use crate::value::received::Received;
 use crate::value::time::{Deadline, Timestamp, WaitLimit};
 
-/// More than the effects of one input make wait.
+/// More waiters than the effects of one input lead to.
 const MAX_WAITERS: usize = 1_000;
 
-/// At most so many ends of leases are waited for, one after the other.
+/// At most this many ends of leases are awaited, one after the other.
 const MOST_ENDS: usize = 40;
 
 const ONE: Count = Count::Step(1);
 
-/// What newcomers ask of every key; all but one of them are of another family than the lock.
+/// The claims of new requests on every key; most of them are of another family than the lock.
 const CLAIMS: [Claim; 6] = [
     Claim::Mutex,
     Claim::Reentrant(ONE),
@@ -31,7 +31,7 @@ const CLAIMS: [Claim; 6] = [
     Claim::Slot { limit: 2 },
 ];
 
-/// A server that knows effects only.
+/// A server that has received effects only.
 #[derive(Clone, Default)]
 pub struct ReplicaUnderTest(Replica);
 
@@ -49,8 +49,8 @@ impl ReplicaUnderTest {
         }
     }
 
-    /// It becomes the primary, its wall clock at `now`, and serves newcomers until all have gone. Panics where
-    /// something does not hold that must.
+    /// Makes it the primary, with its wall clock at `now`, and sends new requests until all clients have gone. Panics
+    /// if a check fails.
     pub fn take_over(self, now: Timestamp) {
         let mut rules = Rules::new(MAX_WAITERS, 0);
         let keyspace = &mut rules.server.keyspace;
@@ -92,12 +92,12 @@ impl Rules {
             let wait = Wait { limit: WaitLimit::Forever, may_come_back: false, coalesces: false };
             let before = self.last_fence();
             let owner = format!("newcomer {number}");
-            // The effects may have named one as a holder.
+            // The effects may have made this owner a holder.
             let held = self.server.keyspace.primary.get(key);
             let held_before = matches!(held, Some(Stored::Lock(lock, _)) if lock.is_held_by(owner.as_bytes()));
             let asked = self.ask(key, &owner, claim, Some(wait));
             if let (Ok(Acquired::Granted(grant)), false) = (asked, held_before) {
-                assert!(Some(grant.fence) > before, "the fence of a new grant is no newer one");
+                assert!(Some(grant.fence) > before, "the fence of a new grant is not above all before it");
             }
         }
     }
@@ -106,7 +106,7 @@ impl Rules {
         self.manager.fences.last()
     }
 
-    /// All that it has.
+    /// The first holder releases all its holds.
     fn first_holder_releases(&mut self, key: &Key) {
         let now = &self.server.now();
         let Some(Stored::Lock(lock, _)) = self.server.keyspace.primary.get(key) else { return };
@@ -123,21 +123,21 @@ impl Rules {
         }
         let held = self.server.keyspace.primary.get(key);
         let is_held = matches!(held, Some(Stored::Lock(lock, _)) if lock.is_held_by(owner.as_bytes()));
-        assert!(!is_held, "{owner:?} has released all, and holds {key:?}");
+        assert!(!is_held, "{owner:?} has released all its holds and still holds {key:?}");
     }
 
-    /// Time passes, from the end of one lease to the next.
+    /// Advances the time from the end of one lease to the next.
     fn wait_for_ends(&mut self) {
         for _ in 0..MOST_ENDS {
             let ahead = self.manager.timers_ahead(&self.server.now());
             let Some(next) = ahead.into_iter().filter(|ahead| *ahead > 0).min() else { return };
-            // A year at most: clocks do not come to their end.
+            // A year at most, so that the clocks do not overflow.
             self.server.keyspace.now_ms += next.min(31_536_000_000);
             self.settle_and_check();
         }
     }
 
-    /// Whoever holds is taken out, until nobody is left to follow.
+    /// Breaks all holds until no waiter is left to become a holder.
     fn break_all(&mut self, keys: &[Key]) {
         for key in keys {
             for _ in 0..=CLAIMS.len() {

@@ -1,4 +1,4 @@
-//! The deadlock of the model: the contract's sentence carried out on a copy of it.
+//! The model's deadlock search: applies the sentence of the contract to a copy of the model.
 
 use super::contract::*;
 use super::model::{Model, Request};
@@ -8,7 +8,7 @@ impl Model {
     /// that, and so on. A request that would still wait then, because of its own waiting": the one at `new`, `requests`
     /// being the queue with it.
     ///
-    /// Owners that would wait without it as well are imagined to have given up.
+    /// Owners that would be stuck even without the new request are assumed to have given up.
     pub(super) fn would_deadlock(&self, requests: &[Request], new: usize) -> bool {
         let Acquire { owner, keys, claim, .. } = &requests[new].asked;
         let mut without = self.with_requests(requests.iter().enumerate().filter(|(place, _)| *place != new));
@@ -29,7 +29,7 @@ impl Model {
     }
 
     /// Whether an owner waits with several requests, or would with this one, while requests for several keys wait: "one
-    /// owner is one line of execution", and whether such a request closes a deadlock is left open.
+    /// owner is one line of execution", and the contract leaves open whether such a request closes a deadlock.
     pub fn has_parallel_waits(&self, asked: &Acquire) -> bool {
         let present = self.requests.iter().filter(|request| request.away.is_none()).map(|request| &request.asked);
         let waits: Vec<_> = present.filter(|waits| waits.number != asked.number).chain([asked]).collect();
@@ -54,7 +54,7 @@ impl Model {
         self.requests = staying;
     }
 
-    /// Gives back, serves, and again, until nothing changes.
+    /// Repeats releases and grants until nothing changes.
     fn drain(&mut self) {
         loop {
             if let Some((index, _)) = self.first_impossible() {

@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_agrees_with_a_linear_search(steps in prop::collection::vec((0u8..60, 1u64..1000, 0u8..3), 1..400)) {
+        fn the_index_agrees_with_a_scan(steps in prop::collection::vec((0u8..60, 1u64..1000, 0u8..3), 1..400)) {
             let mut holders = Holders::default();
             for (name, until, what) in steps {
                 match (holders.position(&[name]), what) {

@@ -131,7 +131,7 @@ mod tests {
     proptest! {
         /// Holders are added with a slot (the smallest free one, or any free one) or without, and removed.
         #[test]
-        fn the_free_runs_agree_with_a_linear_search(steps in prop::collection::vec((0u8..4, 0usize..40, 0u32..40), 1..200)) {
+        fn the_free_runs_agree_with_a_scan(steps in prop::collection::vec((0u8..4, 0usize..40, 0u32..40), 1..200)) {
             let mut slots = Slots::default();
             let mut holders: Vec<Option<u32>> = Vec::new();
             for (what, position, number) in steps {
