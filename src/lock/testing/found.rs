@@ -1,5 +1,4 @@
-//! What schedules have found, as short as they can be told. Each plays on the rules and on the model, which have to
-//! agree.
+//! Schedules that once failed, in their shortest form. Each plays on the rules and on the model, which must agree.
 
 use super::contract::*;
 use super::rules::to_key;
@@ -106,7 +105,7 @@ impl World {
         self.simulation.play(&Step::Together(Vec::new(), events.to_vec()));
     }
 
-    /// How many holders are stored, over or not; `None`: the key is not there, or the server expires it.
+    /// The number of stored holders, expired ones included; `None` if the key is free or expired for the server.
     fn stored(&self, key: Word) -> Option<usize> {
         let keyspace = &self.simulation.rules.server.keyspace;
         match keyspace.primary.get(&to_key(key))? {
@@ -121,9 +120,9 @@ impl World {
     }
 }
 
-/// W1 waits for Y, which waits for X: that passes W1, and so does W2.
+/// W1 waits for Y, and Y for X: X passes W1, and so does W2.
 #[test]
-fn an_owner_that_a_request_for_several_keys_waits_for_by_others_passes_it() {
+fn an_owner_passes_a_request_for_several_keys_that_waits_for_it_through_others() {
     let mut world = World::new();
     for (key, owner) in [("k", "H"), ("a", "W2"), ("j", "Y"), ("x", "X")] {
         world.hold(key, owner);
@@ -138,7 +137,7 @@ fn an_owner_that_a_request_for_several_keys_waits_for_by_others_passes_it() {
     assert!(world.holds("k", "X"));
 }
 
-/// f waits for c, b behind f, and c behind b for what it holds no more.
+/// f waits for c, b waits behind f, and c waits behind b for a key that it holds no longer.
 #[test]
 fn an_owner_that_a_request_ahead_of_another_waits_for_passes_both() {
     let mut world = World::new();
@@ -153,16 +152,16 @@ fn an_owner_that_a_request_ahead_of_another_waits_for_passes_both() {
     assert!(world.holds("k", "c") && world.holds("x", "c"));
     world.release("k", "c");
     world.release("x", "c");
-    assert!(!world.holds("k", "b"), "f came first");
+    assert!(!world.holds("k", "b"), "f is ahead of b");
     world.release("j", "c");
     assert!(world.holds("k", "f") && world.holds("j", "f"));
     world.release("k", "f");
     assert!(world.holds("k", "b") && world.holds("x", "b"));
 }
 
-/// r waits for h and c, and h for c; then only by h for c.
+/// r waits for h and c, and h for c; then r waits for c only through h.
 #[test]
-fn requests_for_several_keys_wait_for_an_owner_by_another_that_waits_for_it() {
+fn requests_for_several_keys_wait_for_an_owner_through_another_that_waits_for_it() {
     let mut world = World::new();
     world.hold("k", "h");
     world.hold("j", "c");
@@ -177,7 +176,7 @@ fn requests_for_several_keys_wait_for_an_owner_by_another_that_waits_for_it() {
 }
 
 #[test]
-fn nobody_waits_for_a_key_that_it_holds_already() {
+fn a_request_does_not_wait_for_a_key_that_its_owner_holds_already() {
     let mut world = World::new();
     world.hold("a", "m");
     world.hold("b", "y");
@@ -188,13 +187,13 @@ fn nobody_waits_for_a_key_that_it_holds_already() {
 }
 
 #[test]
-fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
+fn a_request_back_at_its_kept_place_is_waited_for_by_requests_behind_it() {
     type Requests = &'static [(&'static [Word], Word)];
     struct Case {
         title: &'static str,
         held: &'static [(Word, Word)],
         ahead: Requests,
-        /// What Y waits for, leaves, and asks for again.
+        /// The keys that Y waits for, then again after its wait has timed out.
         keys: &'static [Word],
         behind: Requests,
         outcome: Outcome,
@@ -202,7 +201,7 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
     let deadlock = Outcome::Refused(Refusal::Deadlock);
     let cases = [
         Case {
-            title: "it waits elsewhere meanwhile",
+            title: "Y waits for another key in between",
             held: &[("k", "H"), ("j", "W")],
             ahead: &[],
             keys: &["k"],
@@ -210,7 +209,7 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
             outcome: deadlock,
         },
         Case {
-            title: "it waits for nothing else, holds nothing, and waits by others for one behind, which passes it",
+            title: "Y holds nothing, and waits through others for a request behind it, which passes it",
             held: &[("k", "H"), ("a", "G"), ("j", "W")],
             ahead: &[],
             keys: &["k", "a"],
@@ -218,7 +217,7 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
             outcome: Outcome::Queued,
         },
         Case {
-            title: "others stand ahead of its place",
+            title: "another request is ahead of the place of Y",
             held: &[("k", "H"), ("a", "G"), ("j", "W")],
             ahead: &[(&["k"], "Z")],
             keys: &["k", "a"],
@@ -226,7 +225,7 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
             outcome: Outcome::Queued,
         },
         Case {
-            title: "it waits for one of those behind, who passes it",
+            title: "Y waits for the owner of a request behind it, which passes it",
             held: &[("k", "H"), ("a", "W")],
             ahead: &[],
             keys: &["k", "a"],
@@ -234,7 +233,7 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
             outcome: Outcome::Queued,
         },
         Case {
-            title: "one of those behind has it already by what stands ahead",
+            title: "the owner of the request behind Y has another one ahead, which covers it",
             held: &[("k", "H")],
             ahead: &[(&["k", "x"], "W")],
             keys: &["k"],
@@ -254,7 +253,7 @@ fn who_comes_back_to_its_place_is_waited_for_by_those_behind() {
 }
 
 #[test]
-fn whoever_waits_for_a_key_is_told_what_it_has_become_wherever_it_stands() {
+fn every_waiter_for_a_key_that_became_another_type_gets_an_error_at_any_place() {
     let mut world = World::new();
     world.hold("a", "y");
     world.hold("k", "x");
@@ -265,7 +264,7 @@ fn whoever_waits_for_a_key_is_told_what_it_has_become_wherever_it_stands() {
 }
 
 #[test]
-fn a_free_key_that_becomes_something_else_ends_the_wait_for_it() {
+fn a_free_key_that_becomes_another_type_ends_the_wait_for_it() {
     let mut world = World::new();
     world.hold("b", "y");
     world.wait(&["a", "b"], "m");
@@ -278,7 +277,7 @@ fn a_free_key_that_becomes_something_else_ends_the_wait_for_it() {
 }
 
 #[test]
-fn a_lock_that_comes_to_a_free_key_ends_there_for_those_who_wait() {
+fn a_lock_renamed_to_a_free_key_ends_there_and_its_waiter_is_granted() {
     let mut world = World::new();
     world.hold("b", "y");
     world.wait(&["a", "b"], "m");
@@ -292,7 +291,7 @@ fn a_lock_that_comes_to_a_free_key_ends_there_for_those_who_wait() {
 }
 
 #[test]
-fn a_lock_that_comes_to_its_owner_where_it_waits_is_a_grant() {
+fn a_lock_renamed_to_a_key_that_its_owner_waits_for_is_a_grant() {
     let mut world = World::new();
     world.hold("k", "x");
     world.wait(&["k"], "y");
@@ -300,14 +299,14 @@ fn a_lock_that_comes_to_its_owner_where_it_waits_is_a_grant() {
     world.hold("a", "z");
     world.happen(Event::Renamed("a", "k"));
     assert!(matches!(world.told(), [Answer::Granted(..)]));
-    // The wait-for graph knows it: x waits for z, which must not wait for x.
+    // The wait-for graph has the new holder: x waits for z, so z must not wait for x.
     world.hold("b", "x");
     world.wait(&["k"], "x");
     assert_eq!(world.ask(&["b"], "z", Claim::Mutex, Some(0)), Outcome::Refused(Refusal::Deadlock));
 }
 
 #[test]
-fn a_lock_that_comes_while_its_owner_waits_elsewhere_is_part_of_deadlocks_there() {
+fn a_lock_renamed_to_a_waited_for_key_counts_in_the_deadlock_search() {
     let mut world = World::new();
     for (key, owner) in [("k", "y"), ("a", "z"), ("b", "x")] {
         world.hold(key, owner);
@@ -319,7 +318,7 @@ fn a_lock_that_comes_while_its_owner_waits_elsewhere_is_part_of_deadlocks_there(
 }
 
 #[test]
-fn a_semaphore_that_comes_to_a_key_brings_its_limit() {
+fn a_semaphore_renamed_to_a_key_brings_its_limit() {
     let permit = |limit| Claim::Permits(limit, Holds::By(1));
     let mut world = World::new();
     world.ask(&["s"], "a", permit(1), None);
@@ -344,7 +343,7 @@ fn an_owner_that_gains_a_key_is_tried_again_elsewhere() {
 }
 
 #[test]
-fn a_smaller_limit_refuses_who_waits_for_a_free_semaphore_too() {
+fn a_smaller_limit_refuses_waiters_for_a_free_semaphore_too() {
     let mut world = World::new();
     world.simulation.play(&Step::Crash(50));
     world.ask(&["s"], "p", Claim::Permits(3, Holds::By(2)), Some(0));
@@ -353,7 +352,7 @@ fn a_smaller_limit_refuses_who_waits_for_a_free_semaphore_too() {
 }
 
 #[test]
-fn who_is_granted_several_keys_reenters_each_of_them() {
+fn an_owner_granted_several_keys_reenters_each_of_them() {
     let mut world = World::new();
     world.hold("a", "o");
     world.wait(&["a", "b", "k"], "r");
@@ -365,7 +364,7 @@ fn who_is_granted_several_keys_reenters_each_of_them() {
 }
 
 #[test]
-fn a_retry_keeps_its_place_among_its_owners_requests() {
+fn a_retry_keeps_its_place_among_the_requests_of_its_owner() {
     let one = |holds| Claim::Reentrant(holds);
     let mut world = World::new();
     world.ask(&["r"], "p", one(Holds::By(1)), None);
@@ -381,7 +380,7 @@ fn a_retry_keeps_its_place_among_its_owners_requests() {
 }
 
 #[test]
-fn a_grace_that_is_over_stays_over() {
+fn a_grace_period_that_is_over_stays_over() {
     let mut world = World::new();
     world.simulation.play(&Step::Crash(50));
     world.pass(60);
@@ -390,7 +389,7 @@ fn a_grace_that_is_over_stays_over() {
 }
 
 #[test]
-fn holders_whose_leases_are_over_are_no_lock_for_a_release_of_several() {
+fn a_release_of_several_keys_ignores_expired_holders_of_another_family() {
     let permit = Claim::Permits(3, Holds::By(1));
     let mut world = World::new();
     world.ask(&["s"], "o", permit, None);
@@ -405,7 +404,7 @@ fn holders_whose_leases_are_over_are_no_lock_for_a_release_of_several() {
 }
 
 #[test]
-fn what_an_owner_holds_already_is_granted_before_it_takes_more() {
+fn a_request_for_what_its_owner_holds_is_granted_before_one_for_more() {
     let permits = |holds| Claim::Permits(3, holds);
     let mut world = World::new();
     world.ask(&["s"], "q", permits(Holds::By(3)), None);
@@ -417,7 +416,7 @@ fn what_an_owner_holds_already_is_granted_before_it_takes_more() {
 }
 
 #[test]
-fn a_clock_that_is_set_moves_leases_and_nothing_else() {
+fn a_set_clock_moves_leases_and_nothing_else() {
     let mut world = World::new();
     world.hold("a", "o");
     world.wait(&["a"], "p");
@@ -446,14 +445,14 @@ fn a_clock_that_is_set_moves_leases_and_nothing_else() {
     world.pass(1);
     assert_eq!(world.told(), [Answer::TimedOut]);
     world.simulation.play(&Step::SetClock(9_799));
-    assert!(!world.holds("b", "o"), "it is over, as every time to live");
+    assert!(!world.holds("b", "o"), "the lease is over, as any time to live");
     assert!(world.holds("a", "o"), "a lease includes its last millisecond");
     world.pass(1);
     assert!(world.holds("a", "p"));
 }
 
 #[test]
-fn the_end_of_one_of_several_is_noticed_though_nobody_waits() {
+fn one_of_several_holders_ends_even_without_waiters() {
     let mut world = World::new();
     world.share("s", "a", 20);
     world.share("s", "b", 400);
@@ -469,7 +468,7 @@ fn the_end_of_one_of_several_is_noticed_though_nobody_waits() {
 }
 
 #[test]
-fn a_key_that_outlives_its_holders_goes_with_the_last_of_them() {
+fn a_key_is_removed_with_its_last_holder_even_if_its_time_to_live_is_longer() {
     for lengthen in [None, Some(5_000)] {
         let mut world = World::new();
         world.share("s", "a", 20);
@@ -483,7 +482,7 @@ fn a_key_that_outlives_its_holders_goes_with_the_last_of_them() {
 }
 
 #[test]
-fn leases_that_were_over_when_a_replica_took_over_end_then() {
+fn leases_that_are_over_at_a_takeover_end_then() {
     for step in [Step::Failover(0), Step::Crash(0)] {
         let mut world = World::new();
         world.share("s", "a", 20);
@@ -491,15 +490,15 @@ fn leases_that_were_over_when_a_replica_took_over_end_then() {
         world.happen(Event::Expire("s", None));
         world.simulation.play(&Step::Save);
         world.pass(19);
-        // It takes 5 ms.
+        // The crash or failover takes 5 ms.
         world.simulation.play(&step);
         assert_eq!(world.stored("s"), None, "{step:?}");
     }
 }
 
-/// Also under another name.
+/// Checked under another name too.
 #[test]
-fn lengthening_changes_no_holder_but_of_several_changes_in_one_transaction_the_last_counts() {
+fn a_longer_time_to_live_changes_no_holder_and_the_last_of_a_transaction_counts() {
     let expire = |ms| Event::Expire("s", ms);
     let rows: [(&[Event], Ms); 4] = [
         (&[expire(Some(5)), expire(Some(50))], 50),
@@ -525,7 +524,7 @@ fn lengthening_changes_no_holder_but_of_several_changes_in_one_transaction_the_l
 }
 
 #[test]
-fn a_place_that_was_kept_for_a_reader_is_none_for_a_writer() {
+fn a_place_kept_for_a_reader_is_not_used_by_a_writer() {
     let mut world = World::new();
     let (read, write) = (Claim::Read(Holds::By(1)), Claim::Write(Holds::By(1)));
     for owner in ["a", "b", "c"] {
@@ -543,7 +542,7 @@ fn a_place_that_was_kept_for_a_reader_is_none_for_a_writer() {
 }
 
 #[test]
-fn what_an_owner_has_queued_is_served_in_the_order_of_its_places() {
+fn requests_of_one_owner_are_served_in_the_order_of_their_places() {
     let mut world = World::new();
     let read = Claim::Read(Holds::By(1));
     let [one, two, by_two] = [Holds::Exactly(1), Holds::Exactly(2), Holds::By(2)].map(Claim::Write);
@@ -559,9 +558,10 @@ fn what_an_owner_has_queued_is_served_in_the_order_of_its_places() {
     assert!(world.told()[1..].iter().all(|told| matches!(told, Answer::Granted(..))));
 }
 
-/// An owner that was granted a permit past places that are kept has what it holds by that before what it wants more.
+/// An owner was granted permits past kept places: its request for what it holds by that grant is served before its
+/// request for more.
 #[test]
-fn what_a_grant_lets_its_owner_have_comes_before_the_first_in_the_queue() {
+fn a_request_covered_by_a_new_grant_is_served_before_the_head_of_the_queue() {
     let mut world = World::new();
     let by = |limit| Claim::Permits(limit, Holds::By(1));
     let exactly = |limit, holds| Claim::Permits(limit, Holds::Exactly(holds));
@@ -580,10 +580,10 @@ fn what_a_grant_lets_its_owner_have_comes_before_the_first_in_the_queue() {
     assert_eq!(holds.collect::<Vec<_>>(), [2, 1], "the second of them was granted first");
 }
 
-/// While the server refused writes, ends of several holders were put off. A client that sets a time to live shows that
-/// it accepts them.
+/// While the server refused writes, the ends of several holders were put off. A client that sets a time to live shows
+/// that the server accepts writes again.
 #[test]
-fn a_time_to_live_that_is_set_after_a_refusal_of_writes_is_no_later_for_it() {
+fn a_time_to_live_set_after_a_refusal_of_writes_is_not_put_off() {
     let mut world = World::new();
     world.share("t", "q", 3);
     world.share("t", "p", 400);
@@ -604,10 +604,10 @@ fn a_time_to_live_that_is_set_after_a_refusal_of_writes_is_no_later_for_it() {
     assert_eq!(world.stored("s"), None);
 }
 
-/// Of places that were left at the same time, and are one too many for a key, that of the older request goes. A retry
-/// is the younger request, though it has the older place.
+/// Two waits end at the same time, and leave one kept place too many for a key: that of the older request is dropped. A
+/// retry is the younger request, though it has the older place.
 #[test]
-fn of_waits_that_are_over_at_once_the_older_request_leaves_its_place_first() {
+fn of_waits_that_end_together_the_older_request_loses_its_kept_place() {
     let mut world = World::new();
     for key in ["a", "b"] {
         world.hold(key, "o");
@@ -622,7 +622,7 @@ fn of_waits_that_are_over_at_once_the_older_request_leaves_its_place_first() {
     world.pass(1);
 }
 
-/// The LIMIT that a request brings after a failover is no smaller one: none is turned out.
+/// The LIMIT of a request after a failover is not smaller than before: no waiter gets an error.
 #[test]
 fn a_limit_outlives_a_failover() {
     let mut world = World::new();
@@ -631,8 +631,8 @@ fn a_limit_outlives_a_failover() {
     }
     world.simulation.play(&Step::Failover(50));
     let one_more = Claim::Permits(3, Holds::By(1));
-    assert_eq!(world.ask(&["s"], "p", one_more, Some(0)), Outcome::Queued, "for the grace");
+    assert_eq!(world.ask(&["s"], "p", one_more, Some(0)), Outcome::Queued, "the grace period makes it wait");
     world.happen(Event::Restored("t", "s"));
-    // Its owner can get nothing more with and without this request.
+    // The owner can be granted nothing more, with or without this request.
     assert_eq!(world.ask(&["t"], "p", one_more, Some(0)), Outcome::Queued);
 }

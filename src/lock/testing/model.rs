@@ -1,55 +1,56 @@
-//! The contract once more, written from its text and apart from the rules: lists, no indexes, and one function that
-//! applies what holds until nothing changes.
+//! A second implementation of the contract, written from its text and independently of the rules: lists, no indexes,
+//! and one function that applies the rules of the contract until nothing changes.
 //!
-//! What the contract leaves open, and what is taken for it here:
-//! - which of two errors a request gets that deserves both: of its keys in their order, then MAXWAITERS, then DEADLOCK;
-//! - where an owner waits with several requests, and requests for several keys wait, whether one more closes a
-//!   deadlock;
-//! - a wait that runs out in the very millisecond in which a lease ends is over, and so is a place;
-//! - of requests that end together the older one ends first, and its place is the first to go where too many are
+//! Cases that the contract leaves open, and the choice made here:
+//! - a request with several errors: those of its keys come first, in their order, then MAXWAITERS, then DEADLOCK;
+//! - an owner waits with several requests while requests for several keys wait: whether one more closes a deadlock
+//!   stays open;
+//! - a wait that runs out in the same millisecond in which a lease ends is over, and so is a kept place;
+//! - of requests that end together the older one ends first, and its place is the first to be dropped if too many are
 //!   kept;
-//! - of several requests of one owner what it holds already is granted first, then those for one key by their places;
-//! - a waiter's rank is what it was when it queued: a reader that becomes one later does not go to the head; a place
-//!   that was kept for a request of the other rank is not taken up;
-//! - the LIMIT of a semaphore that RENAME or RESTORE brings is the newest one of its key;
-//! - a grant that nobody heard is taken back when nobody else has a turn; the fence and lease of an older hold stay;
+//! - of several requests of one owner, one for a hold that it has already is granted first, then those for one key by
+//!   their places;
+//! - a waiter keeps the rank that it had when it queued: if its owner becomes a reader later, it does not go to the
+//!   head; a place kept for a request of the other rank is not taken up;
+//! - the LIMIT of a semaphore that RENAME or RESTORE stores is the newest one of its key;
+//! - an undelivered grant is taken back when no other waiter can be served; the fence and lease of an older hold stay;
 //! - MLOCK.RELEASE releases each of its keys, for requests with COALESCE too; the flag of the newest retry counts;
-//! - in the search for a deadlock a request with COALESCE waits as any other;
+//! - in the deadlock search a request with COALESCE waits as any other;
 //! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
-//! - a session's renewal that meets a server that refuses writes is tried again after 10 ms, and none before;
-//! - the wall clock is set: what is over by it then has ended, also a session's lease; after that every lease of a
-//!   living session that has an end starts again at once, and its next renewal is due a third of it later; where a
-//!   turn ends before all of them did, what is granted meanwhile may come first.
+//! - if the server refuses writes when a session's renewal is due, it is tried again after 10 ms, and no other before;
+//! - when the wall clock is set, a lease that is over by the new time has ended, even a session's; then every other
+//!   lease of a living session starts again at once, if it has an end, and its next renewal is due a third of it later;
+//!   if a turn ends before all of them are renewed, a grant may come first.
 //!
-//! And where a server is driven:
-//! - more permits than the request's own LIMIT are an error whatever is under the key;
-//! - which of two errors a waiter gets of whose keys two become something else in one turn of the server;
-//! - what a hand-off in a transaction makes possible elsewhere, at other keys of MLOCK, may come with its end;
-//! - LOCK.WAITERS counts `waited` from the newest retry of a request, and a retry without BLOCK leaves it alone;
-//! - what happens at once takes up to 2 ms (a timer that is made in a timer's callback fires with the next one), the
-//!   end of a refusal of writes is noticed within 10 ms, as is a PEXPIRE that makes a lease end sooner for which
-//!   somebody waits (one that is over before, by a clock that was set, ends then), and a wall clock that was set with
-//!   the server's next cron: a session that has begun meanwhile is renewed then, too;
+//! For tests on a server also:
+//! - more permits than the request's own LIMIT are an error, whatever is under the key;
+//! - two keys of a waiter become something else in one turn of the server: which of two errors it gets stays open;
+//! - consequences of a hand-off in a transaction at other keys of MLOCK may come at the end of the transaction;
+//! - LOCK.WAITERS counts `waited` from the newest retry of a request, and a retry without BLOCK does not change it;
+//! - an immediate effect takes up to 2 ms (a timer created in a timer's callback fires with the next one). Within 10 ms
+//!   the server notices the end of a refusal of writes, and a PEXPIRE that shortens a lease with waiters (a lease that
+//!   is over before that, because the clock was set, ends then). It notices a set wall clock with its next cron: a
+//!   session that has begun in between is renewed then, too;
 //! - a key ends after the last millisecond of its time to live, or with it (the active expiry of Redis 8);
-//! - what is over but still stored may come back when the wall clock is set back, as any key of the server.
+//! - an expired key that is still stored may come back when the wall clock is set back, as any key of the server.
 
 use super::contract::*;
 
-/// When something ends: leases and keys by the wall clock, all else by the one that nobody sets. `Never` is the latest.
+/// A deadline: leases and keys by the wall clock, all others by the monotonic clock. `Never` is the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Until {
-    /// With this millisecond.
+    /// At the end of this millisecond.
     At(Ms),
-    /// Not by itself.
+    /// It does not end by time.
     Never,
 }
 
-/// One holder.
+/// A holder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// Who.
+    /// The owner.
     pub owner: Word,
-    /// Under which fence.
+    /// The grant that gives the fence.
     pub grant: Grant,
     /// Exclusive or write holds, or permits.
     pub holds: u32,
@@ -57,11 +58,11 @@ pub struct Holder {
     pub reads: u32,
     /// The number of its one permit, if it asked for a slot.
     pub slot: Option<u32>,
-    /// The length last given; `None`: PERSIST.
+    /// The length of the lease, as last given; `None` for PERSIST.
     pub lease: Option<Ms>,
     /// When the lease ends.
     pub until: Until,
-    /// The connection that it is bound to, and when its lease starts again.
+    /// The connection that it is bound to, and when its next renewal is due.
     pub session: Option<(u64, Until)>,
 }
 
@@ -74,11 +75,11 @@ pub struct Lock {
     pub limit: u32,
     /// When the key ends.
     pub until: Until,
-    /// Who holds it.
+    /// The holders.
     pub holders: Vec<Holder>,
 }
 
-/// What is under a key.
+/// The value under a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// A value of another type.
@@ -90,19 +91,19 @@ pub enum Value {
 /// A queued request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What was asked.
+    /// The request as sent.
     pub asked: Acquire,
     /// When BLOCK runs out.
     pub until: Until,
-    /// A reader's wish to write.
+    /// A reader's request to write.
     pub is_upgrade: bool,
     /// A running number: the order in which places were taken.
     pub arrival: u64,
-    /// A kept place: since which departure, and when it ends.
+    /// For a kept place: the departure of its client, and when the place is dropped.
     pub away: Option<(u64, Ms)>,
 }
 
-/// A grant that goes to a client that has gone.
+/// A grant to a client that has disconnected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unheard {
     pub owner: Word,
@@ -119,25 +120,25 @@ pub struct Model {
     pub now: Clocks,
     /// Requests that may wait, and places that may be kept.
     pub max_waiters: usize,
-    /// The same for one key; `None`: no limit of its own.
+    /// The same for one key; `None` if keys have no limit of their own.
     pub max_waiters_per_key: Option<usize>,
     /// How long a place is kept.
     pub keep_place: Ms,
     pub(super) values: Vec<(Word, Value)>,
     /// In the order of their places.
     pub(super) requests: Vec<Request>,
-    /// The newest LIMIT of each semaphore, also of one that is free.
+    /// The newest LIMIT of each semaphore, even if its key is free.
     pub(super) limits: Vec<(Word, u32)>,
     pub(super) refuses_writes: bool,
-    /// Until when no session is renewed, because writes were refused.
+    /// No session is renewed until then, because writes were refused.
     pub renewals_put_off: Option<Ms>,
-    /// When the grace began and when it ends.
+    /// When the grace period began and when it ends.
     pub(super) grace: Option<(Ms, Ms)>,
-    /// Requests that a smaller LIMIT has turned out, by their numbers.
+    /// Requests that a smaller LIMIT has made impossible, by their numbers.
     pub(super) turned_out: Vec<u64>,
-    /// Connections that have ended and whose holds are still there.
+    /// Ended connections with holds that have not been removed yet.
     pub(super) gone: Vec<u64>,
-    /// Requests whose clients have gone, which nobody has noticed yet.
+    /// Requests of clients that have disconnected, before the server notices it.
     pub(super) deaf: Vec<u64>,
     pub(super) unheard: Vec<Unheard>,
     pub(super) answers: Vec<(u64, Answer)>,
@@ -146,20 +147,20 @@ pub struct Model {
     pub(super) arrivals: u64,
 }
 
-/// What a lock says of a claim.
+/// Whether a lock admits a claim.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Say {
-    /// Granted whoever waits.
+    /// The owner holds it already: granted ahead of all waiters.
     Has,
-    /// No holder is in the way.
+    /// No holder blocks it.
     Admits,
-    /// A holder is in the way.
+    /// A holder blocks it.
     Blocked,
 }
 
 /// Commands.
 impl Model {
-    /// Plays a command; those who wait are answered in [`Model::take_answers`].
+    /// Plays a command; the outcomes of waits are in [`Model::take_answers`].
     pub fn play(&mut self, command: &Command) -> Outcome {
         self.expire();
         let outcome = match command {
@@ -337,7 +338,7 @@ impl Model {
         Ok(Outcome::Cancelled(!cancelled.is_empty()))
     }
 
-    /// While anyone waits, a free key keeps the queue's family.
+    /// A free key with waiters keeps the family of its queue.
     fn check_kind(&self, key: Word, kind: Kind) -> Result<(), Refusal> {
         match self.value(key) {
             Some(Value::Foreign) => Err(Refusal::WrongType),
@@ -351,9 +352,9 @@ impl Model {
     }
 }
 
-/// Who is admitted.
+/// Admission.
 impl Model {
-    /// What the lock under the key says of the claim, under this LIMIT.
+    /// Whether the lock under the key admits the claim, under this LIMIT.
     pub(super) fn say(&self, key: Word, owner: Word, claim: Claim, limit: u32) -> Result<Say, Refusal> {
         self.check_kind(key, claim.kind())?;
         let holders = match self.value(key) {
@@ -392,17 +393,17 @@ impl Model {
         Ok(if is_blocked { Say::Blocked } else { Say::Admits })
     }
 
-    /// First come, first served: no request ahead of this place has to be served before one of this owner.
+    /// First come, first served: whether no request ahead of this place must be served before one of this owner.
     pub(super) fn overtakes_nobody(&self, key: Word, owner: Word, place: usize) -> bool {
         self.passes_all(key, owner, place, |ahead| self.waited_for_by(ahead))
     }
 
-    /// The same, where only those pass that hold what is waited for.
+    /// The same, if an owner passes only as the holder of a waited-for key.
     pub(super) fn overtakes_nobody_as_holder(&self, key: Word, owner: Word, place: usize) -> bool {
         self.passes_all(key, owner, place, |ahead| self.holders_waited_for_by(ahead))
     }
 
-    /// "An owner that it waits for, or that a request ahead of it waits for, passes it": a request for several keys.
+    /// For requests for several keys: "An owner that it waits for, or that a request ahead of it waits for, passes it".
     fn passes_all(&self, key: Word, owner: Word, place: usize, waited_for: impl Fn(usize) -> Vec<Word>) -> bool {
         let mut ahead = (0..place).filter(|ahead| self.requests[*ahead].waits_for(key));
         ahead.all(|ahead| {
@@ -411,7 +412,7 @@ impl Model {
         })
     }
 
-    /// The owners that hold what this request or one ahead of it waits for.
+    /// The holders of the keys that this request or one ahead of it waits for.
     fn holders_waited_for_by(&self, request: usize) -> Vec<Word> {
         let Acquire { keys, owner, claim, .. } = &self.requests[request].asked;
         let mut owners = Vec::new();
@@ -425,7 +426,8 @@ impl Model {
         owners
     }
 
-    /// The owners that hold what a request waits for, that have a request ahead of it, and for which such owners wait.
+    /// The owners that a request waits for: holders of its keys, owners of requests ahead, and all that these owners
+    /// wait for.
     fn waited_for_by(&self, request: usize) -> Vec<Word> {
         let (mut owners, mut waiting) = (Vec::new(), vec![request]);
         let mut next = 0;

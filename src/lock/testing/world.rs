@@ -1,10 +1,10 @@
-//! What happens to the model's server by itself and from outside: time, keys that others change, clients that go, and
-//! the one function that serves everyone whose turn has come.
+//! Timers and events of the model's server: time, keys changed by other commands, clients that disconnect, and the one
+//! function that serves all waiters that can be served.
 
 use super::contract::*;
 use super::model::{Holder, Lock, Model, Request, Say, Until, Value};
 
-/// What is kept over a crash or a failover: keys, but neither waiters nor sessions.
+/// The state that survives a crash or a failover: keys, but neither waiters nor sessions.
 #[derive(Clone, Debug, Default)]
 pub struct Saved(Vec<(Word, Value)>);
 
@@ -21,23 +21,23 @@ impl Model {
         Model { now, max_waiters, keep_place, ..Model::default() }
     }
 
-    /// What those who waited were told since the last time, by the numbers of their requests.
+    /// Takes the outcomes of waits since the last call, by the numbers of their requests.
     pub fn take_answers(&mut self) -> Vec<(u64, Answer)> {
         std::mem::take(&mut self.answers)
     }
 
-    /// Whether a waiter was told something since the last time.
+    /// Whether any wait has ended since the last call.
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
-    /// What is under a key.
+    /// The value under a key.
     pub fn value(&self, key: Word) -> Option<&Value> {
         self.values.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
-    /// What LOCK.INFO shows of a key: the hold of an ended connection counts as ended, also while the server refuses to
-    /// write that.
+    /// The value as LOCK.INFO shows it: the hold of an ended connection counts as ended, even while the server refuses
+    /// writes.
     pub fn seen(&self, key: Word) -> Option<Value> {
         let mut value = self.value(key)?.clone();
         let Some(lock) = value.lock_mut() else { return Some(value) };
@@ -45,7 +45,7 @@ impl Model {
         (!lock.holders.is_empty()).then_some(value)
     }
 
-    /// Who waits for a key, in the order of their places; kept places left out.
+    /// The waiters for a key, in the order of their places, without kept places.
     pub fn waiters<'a>(&'a self, key: Word) -> impl Iterator<Item = &'a Request> + 'a {
         self.requests.iter().filter(move |request| request.waits_for(key))
     }
@@ -55,12 +55,12 @@ impl Model {
         &self.requests
     }
 
-    /// Whether nobody new is granted anything.
+    /// Whether the grace period refuses new holders.
     pub fn has_grace(&self) -> bool {
         self.grace.is_some()
     }
 
-    /// In how many milliseconds something happens by itself, if nobody sets the wall clock before.
+    /// The milliseconds until the next timer, if the wall clock is not set before.
     pub fn next_event(&self) -> Option<Ms> {
         let Clocks { wall, monotonic } = self.now;
         let at = |until: Until| match until {
@@ -86,7 +86,7 @@ impl Model {
         leases.chain(waits).chain([self.grace.and_then(|(_, until)| at(Until::At(until)))]).flatten().min()
     }
 
-    /// Somebody has set the wall clock: leases go on by it, and those of living sessions start again.
+    /// The wall clock was set: leases go on by it, and those of living sessions start again.
     pub fn set_clock(&mut self, wall: Ms) {
         let Clocks { monotonic, .. } = self.now;
         self.now.wall = wall;
@@ -100,13 +100,13 @@ impl Model {
         self.pass_to(self.now);
     }
 
-    /// Time has passed to `now`, which is not past [`Model::next_event`].
+    /// Advances the time to `now`, which is not past [`Model::next_event`].
     pub fn pass_to(&mut self, now: Clocks) {
         self.now = now;
         let now = now.monotonic;
         self.grace = self.grace.filter(|(_, until)| *until > now);
         let is_over = |request: &Request| request.away.is_none() && request.until <= Until::At(now);
-        // Requests are counted in the lower half of their numbers.
+        // The lower half of a request's number is its running number.
         let first_over = |requests: &[Request]| {
             let over = (0..requests.len()).filter(|index| is_over(&requests[*index]));
             over.min_by_key(|index| requests[*index].asked.number & u64::from(u32::MAX))
@@ -144,12 +144,12 @@ impl Model {
         due.collect()
     }
 
-    /// Something happened that is no command of ours.
+    /// Applies an event that is not caused by a command of the module.
     pub fn happen(&mut self, event: Event) {
         self.happen_together(&[event]);
     }
 
-    /// All of this happened in one turn of the server: nobody gets a turn in between.
+    /// Applies events of one turn of the server: no waiter is served in between.
     pub fn happen_together(&mut self, events: &[Event]) {
         self.expire();
         for event in events {
@@ -193,13 +193,13 @@ impl Model {
         }
     }
 
-    /// The client of this request goes in this turn; a grant in the same turn is not heard. To be followed by the end
-    /// of its connection, when the turn is over.
+    /// The client of this request disconnects in this turn; a grant in the same turn is not delivered. The end of its
+    /// connection must follow when the turn is over.
     pub fn goes_deaf(&mut self, number: u64) {
         self.deaf.push(number);
     }
 
-    /// One holder ends with the key. Of several the last time to live of a transaction counts.
+    /// A single holder ends with the key. For several holders the last time to live set in a transaction counts.
     fn set_time_to_live(&mut self, key: Word, ms: Option<Ms>) {
         let until = ms.map_or(Until::Never, |ms| Until::At(self.now.wall + ms));
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
@@ -230,7 +230,7 @@ impl Model {
         self.gone.push(client);
     }
 
-    /// A waiter goes that may come back: it keeps its place.
+    /// A waiter that may come back disconnects: it keeps its place.
     fn leave(&mut self, index: usize) {
         if self.keep_place == 0 {
             self.requests.remove(index);
@@ -254,7 +254,7 @@ impl Model {
         }
     }
 
-    /// What a crash or a failover may bring back.
+    /// The state that a crash or a failover may bring back.
     pub fn save(&self) -> Saved {
         let mut values = self.values.clone();
         for (_, value) in &mut values {
@@ -263,7 +263,7 @@ impl Model {
         Saved(values)
     }
 
-    /// The server that has these keys goes on as the primary; whoever waited at the old one is gone.
+    /// A server with these keys goes on as the primary; the waiters of the old one are gone.
     pub fn restart(&mut self, saved: &Saved, grace: Ms) {
         let Model { now, max_waiters, max_waiters_per_key, keep_place, grants, .. } = *self;
         let grace = (grace > 0).then_some((now.monotonic, now.monotonic + grace));
@@ -273,7 +273,7 @@ impl Model {
         self.settle();
     }
 
-    /// Serves everyone whose turn has come, until nothing changes.
+    /// Serves all waiters that can be served, until nothing changes.
     pub(super) fn settle(&mut self) {
         self.expire();
         if self.refuses_writes {
@@ -322,7 +322,7 @@ impl Model {
         self.requests.insert(place, request);
     }
 
-    /// A waiter whose turn can never come, as things are.
+    /// A waiter that can never be granted in the current state, and its error.
     pub(super) fn first_impossible(&self) -> Option<(usize, Refusal)> {
         let present = self.requests.iter().enumerate().filter(|(_, request)| request.away.is_none());
         let mut refused = present.filter_map(|(index, Request { asked, .. })| {
@@ -335,9 +335,9 @@ impl Model {
         refused.next()
     }
 
-    /// An owner that holds all it asks for already is served first, whatever is ahead; then the first request whose
-    /// turn has come; where nothing else moves, the first that passes requests for several keys, of those that hold
-    /// what these wait for before others.
+    /// The next request to serve. A request that asks only for what its owner holds already comes first, whatever is
+    /// ahead; then the first request that is admitted and first in its queues. If there is none, the first that passes
+    /// requests for several keys: owners that are waited for as holders before others.
     pub(super) fn next_to_be_served(&self) -> Option<usize> {
         let passes = |key, place: usize| self.overtakes_nobody(key, self.requests[place].asked.owner, place);
         let holds = |key, place: usize| self.overtakes_nobody_as_holder(key, self.requests[place].asked.owner, place);
@@ -345,8 +345,8 @@ impl Model {
         first.or_else(|| self.next_but_for(holds)).or_else(|| self.next_but_for(passes))
     }
 
-    /// Where nothing moves even so, requests for several keys are imagined to give up: only those wait for ever that
-    /// wait for holders, or behind requests for one key.
+    /// If there is still no progress, requests for several keys are assumed to give up: only requests that wait for
+    /// holders, or behind requests for one key, wait for ever.
     pub(super) fn next_to_be_imagined(&self) -> Option<usize> {
         let passes = |key, place: usize| {
             let mut ahead = self.requests.iter().take(place).filter(|ahead| ahead.waits_for(key));
@@ -355,8 +355,7 @@ impl Model {
         self.next_to_be_served().or_else(|| self.next_but_for(passes))
     }
 
-    /// The first request that has its turn, where requests ahead of a place are in its way unless they are told not to
-    /// be.
+    /// The first request that can be served, where requests ahead block it unless `overtakes_nobody` is true.
     fn next_but_for(&self, overtakes_nobody: impl Fn(Word, usize) -> bool) -> Option<usize> {
         let all = || (0..self.requests.len()).map(|index| (index, self.turn(index, &overtakes_nobody)));
         let has_all = all().find(|(_, turn)| *turn == Some(Turn::HasAll));
@@ -390,7 +389,7 @@ enum Turn {
 
 /// Keys and holders.
 impl Model {
-    /// Takes out the holders whose leases are over.
+    /// Removes the holders with expired leases.
     pub(super) fn expire(&mut self) {
         let now = self.now.wall;
         self.take_out(|holder| holder.until < Until::At(now));
@@ -408,7 +407,7 @@ impl Model {
         changed.iter().for_each(|key| self.holders_changed(key));
     }
 
-    /// Any change of holders sets the key's time to live to the latest of theirs; without one there is no lock.
+    /// Any change of holders sets the key's time to live to their latest deadline; without a holder the key is removed.
     pub(super) fn holders_changed(&mut self, key: Word) {
         let Some(Value::Lock(lock)) = self.value_mut(key) else { return };
         lock.holders.retain(|holder| holder.holds + holder.reads > 0);
@@ -418,7 +417,7 @@ impl Model {
         }
     }
 
-    /// An outside write: what was there is gone, and nothing that comes is bound to a connection.
+    /// A write by another command: the old value is gone, and no hold of the new one is bound to a connection.
     fn put(&mut self, key: Word, mut value: Value) {
         self.values.retain(|(name, _)| *name != key);
         value.unbind();
@@ -444,7 +443,7 @@ impl Model {
         lock.holders.iter().any(|holder| holder.owner == owner)
     }
 
-    /// The newest LIMIT of a semaphore, also of one that is free.
+    /// The newest LIMIT of a semaphore, even if its key is free.
     pub fn limit(&self, key: Word) -> u32 {
         self.limits.iter().find(|(name, _)| *name == key).map_or(0, |(_, limit)| *limit)
     }
@@ -464,7 +463,7 @@ impl Model {
         self.turned_out.extend(turned_out);
     }
 
-    /// The newest LIMIT counts, also for those who hold and wait already.
+    /// The newest LIMIT counts, for present holders and waiters too.
     pub(super) fn set_limit(&mut self, key: Word, limit: u32) {
         if self.limit(key) != limit {
             self.note_turned_out(key, limit);
@@ -485,7 +484,7 @@ impl Model {
 }
 
 impl Value {
-    /// How this owner holds it.
+    /// The hold of this owner.
     pub fn holder(&self, owner: Word) -> Option<&Holder> {
         match self {
             Value::Lock(lock) => lock.holders.iter().find(|holder| holder.owner == owner),
@@ -506,12 +505,12 @@ impl Value {
 }
 
 impl Request {
-    /// It stands in the queue of this key, and its client is there.
+    /// Whether it is in the queue of this key, with a connected client.
     pub fn waits_for(&self, key: Word) -> bool {
         self.away.is_none() && self.asked.keys.contains(&key)
     }
 
-    /// Whether that one is the same request sent again: same owner, keys, mode and permits.
+    /// Whether `other` repeats this request: same owner, keys, mode and permits.
     pub(super) fn is_retried_by(&self, other: &Acquire) -> bool {
         self.asked.owner == other.owner
             && self.asked.keys.len() == other.keys.len()
