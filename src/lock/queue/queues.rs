@@ -2,8 +2,8 @@
 //!
 //! A request is in the wait queue of each of its keys, at the place of its arrival. The place is the same in all of
 //! them, so that two requests for several keys have one order everywhere. A request keeps its place for a while after
-//! its client has disconnected, but is passed over. This file keeps requests and their order; admission is decided in
-//! `manager`.
+//! its client has left (stopped waiting or disconnected), but is passed over. This file keeps requests and their order;
+//! admission is decided in `manager`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -193,7 +193,7 @@ impl WaitQueues {
         request.queues.iter().filter_map(|id| self.queues.get(id)).map(|queue| &queue.key)
     }
 
-    /// The queued requests of an owner, with and without a connected client.
+    /// The queued requests of an owner, kept places included.
     pub fn requests_of(&self, db: i32, owner: &[u8]) -> impl Iterator<Item = RequestId> + '_ {
         let known = self.owners.id_of(db, owner).and_then(|id| self.owners.get(id));
         let listed = known.into_iter().flat_map(|known| &known.listed).map(|(_, id)| *id);
@@ -294,7 +294,7 @@ impl WaitQueues {
         self.owners.get(id).map(|known| &known.owner)
     }
 
-    /// The requests of an owner that have a connected client.
+    /// The waiting requests of an owner, without kept places.
     pub(super) fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
         self.count_lookup();
         self.owners.get(id).into_iter().flat_map(|known| self.present(known))
@@ -437,7 +437,7 @@ impl WaitQueues {
         }
     }
 
-    /// The client has disconnected: the request keeps its place, but is passed over.
+    /// The client is away: the request keeps its place, but is passed over.
     pub fn keep_place(&mut self, id: RequestId) {
         let departure = self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };

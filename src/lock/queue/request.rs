@@ -78,7 +78,7 @@ pub struct Arrival<'a> {
     pub until: Option<Instant>,
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
-    /// Whether it keeps its place when its client disconnects: not with a token that the server made.
+    /// Whether it may keep its place when its client leaves: not with a token that the server made.
     pub may_come_back: bool,
     /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
@@ -105,7 +105,7 @@ pub struct QueuedRequest {
     pub until: Option<Instant>,
     /// The connection that asked, to which SESSION binds the grant.
     pub session: Option<ClientId>,
-    /// Whether it keeps its place when its client disconnects: not with a token that the server made.
+    /// Whether it may keep its place when its client leaves: not with a token that the server made.
     pub may_come_back: bool,
     /// Whether a release of the key answers it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
@@ -138,7 +138,7 @@ impl QueuedRequest {
         LockRequest { owner: self.owner.as_ref(), claim: self.claim, lease: self.lease }
     }
 
-    /// Whether its client is connected and waits; a kept place is no waiter.
+    /// Whether its client waits; a kept place is no waiter.
     pub fn is_present(&self) -> bool {
         self.away.is_none()
     }

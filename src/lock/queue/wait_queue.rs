@@ -94,7 +94,7 @@ impl WaitQueue {
         }
     }
 
-    /// The requests of connected clients, the earliest first.
+    /// The waiting requests in the order of their places, without kept places.
     pub fn present(&self) -> impl Iterator<Item = (Place, RequestId)> + '_ {
         self.range(..)
     }

@@ -264,7 +264,7 @@ fn every_waiter_for_a_key_that_became_another_type_gets_an_error_at_any_place() 
 }
 
 #[test]
-fn a_free_key_that_becomes_another_type_ends_the_wait_for_it() {
+fn a_free_key_that_becomes_another_type_or_family_ends_the_wait_for_it() {
     let mut world = World::new();
     world.hold("b", "y");
     world.wait(&["a", "b"], "m");

@@ -230,7 +230,7 @@ impl Model {
         self.gone.push(client);
     }
 
-    /// A waiter that may come back disconnects: it keeps its place.
+    /// A waiter that may come back leaves: it keeps its place.
     fn leave(&mut self, index: usize) {
         if self.keep_place == 0 {
             self.requests.remove(index);
@@ -505,7 +505,7 @@ impl Value {
 }
 
 impl Request {
-    /// Whether it is in the queue of this key, with a connected client.
+    /// Whether it waits in the queue of this key; a kept place does not.
     pub fn waits_for(&self, key: Word) -> bool {
         self.away.is_none() && self.asked.keys.contains(&key)
     }

@@ -70,7 +70,7 @@ fn a_renewal_in_time_trips_no_watch() {
 const LENGTHEN: [&str; 4] = ["PERSIST k", "PEXPIRE k 600000", "EXPIREAT k 4102444800", "PEXPIRE k 600000000"];
 
 #[test]
-fn a_key_is_removed_with_its_last_holder_even_if_its_time_to_live_is_longer() {
+fn a_key_that_outlives_its_holders_goes_with_the_last_of_them() {
     let server = quiet().start();
     let mut client = server.client();
     for (way, lengthen) in TOGETHER.into_iter().flat_map(|way| LENGTHEN.map(|line| (way, line))) {

@@ -106,7 +106,7 @@ fn no_state_is_left_of_requests_that_left() {
 }
 
 #[test]
-fn a_queue_of_kept_places_takes_the_family_of_a_newcomer() {
+fn a_queue_of_kept_places_takes_the_family_of_a_new_request() {
     let mut fixture = Fixture::default();
     let kept = fixture.wait("a", "k", permits(3, 1));
     assert_eq!(fixture.queues.of_key(key("k").as_ref()).map(|queue| (queue.family, queue.limit)), {
