@@ -1,4 +1,4 @@
-//! What the command line takes. Only words: nothing in here connects or prints.
+//! The options and arguments of the command line. Parsing only: nothing in here connects or prints.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -295,15 +295,15 @@ pub fn parse() -> CommandLine {
         Some(problem) => Err(CommandLine::command().error(ErrorKind::ArgumentConflict, problem)),
     });
     parsed.unwrap_or_else(|error| {
-        // Nobody is there to read it where that fails.
+        // stderr may be closed: the exit status says the same.
         let _ = error.print();
         let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
         std::process::exit(if is_answer { 0 } else { exit_code::USAGE.into() })
     })
 }
 
-/// What clap does not see: it checks an option that may stand before and behind the subcommand only against those
-/// beside it.
+/// Conflicts that clap cannot detect: a global option may stand before and behind the subcommand, and clap compares it
+/// only with the options on its own side.
 fn contradiction(line: &CommandLine) -> Option<&'static str> {
     let to = &line.connection;
     let ways = [

@@ -17,7 +17,7 @@ use crate::text::Text;
 struct Cancelled {
     key: Text,
     token: Text,
-    /// Whether it waited.
+    /// True if it waited.
     cancelled: bool,
 }
 

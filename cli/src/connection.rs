@@ -1,4 +1,4 @@
-//! From the options of the command line to a server: which one it is, and commands that are sent there once.
+//! Connects to the server that the options name, and sends commands to it, each once.
 
 use std::fs;
 use std::future::Future;
@@ -17,14 +17,14 @@ use crate::args::ConnectionArgs;
 use crate::error::Error;
 use crate::text::Text;
 
-/// Read where neither -a nor the URI has a password, as redis-cli does.
+/// The password if neither -a nor the URI has one, as in redis-cli.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
-/// Where the address of a Sentinel has none.
+/// The port of a Sentinel whose address has none.
 const SENTINEL_PORT: u16 = 26379;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A busy server may take a while for thousands of holders.
+/// A busy server may need long for a reply with thousands of holders.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ConnectionArgs {
@@ -39,7 +39,7 @@ impl ConnectionArgs {
         Ok(client.map_err(|error| Error::Options(error.to_string()))?.connect_timeout(CONNECT_TIMEOUT))
     }
 
-    /// The server in words, for messages.
+    /// The server's address, for messages.
     pub fn server(&self) -> String {
         match (&self.master, self.node()) {
             (Some(master), _) => format!("{master}, by the Sentinels {}", self.sentinel.join(", ")),
@@ -53,7 +53,7 @@ impl ConnectionArgs {
         Ok(self.node()?.redis_settings().db().try_into().unwrap_or_default())
     }
 
-    /// How to connect to the server. Where Sentinels name it, its address does not matter.
+    /// How to connect to the server. With Sentinels, its host and port are not used.
     fn node(&self) -> Result<ConnectionInfo, Error> {
         let info = match &self.uri {
             Some(uri) => uri.as_str().into_connection_info().map_err(Error::of_options)?,
@@ -73,7 +73,7 @@ impl ConnectionArgs {
         }
     }
 
-    /// What the options say goes before what the URI says.
+    /// The options override the URI.
     fn login(&self, mut login: RedisConnectionInfo) -> RedisConnectionInfo {
         if let Some(db) = self.db {
             login = login.set_db(db.into());
@@ -100,7 +100,7 @@ impl ConnectionArgs {
         self.sentinel.iter().map(of_address).collect()
     }
 
-    /// By TLS, if the options or the URI say so.
+    /// Uses TLS if the options or the URI ask for it.
     fn encrypted(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Error> {
         let (host, port, is_insecure) = match info.addr().clone() {
             ConnectionAddr::Tcp(host, port) if self.tls => (host, port, self.insecure),
@@ -108,7 +108,7 @@ impl ConnectionArgs {
             _ => return Ok(info),
         };
         let info = info.set_addr(ConnectionAddr::TcpTls { host, port, insecure: is_insecure, tls_params: None });
-        // Only a client of the redis crate can tell what these files make.
+        // Only a client of the redis crate turns these files into TLS parameters.
         let client = redis::Client::build_with_tls(info, self.certificates()?).map_err(Error::of_options)?;
         Ok(client.get_connection_info().clone())
     }
@@ -127,8 +127,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|cause| Error::Io { what: path.display().to_string(), cause })
 }
 
-/// Sends a command once to the server that has its key, its first argument: LOCK.BREAK must not hit the next holder
-/// too because a reply was lost.
+/// Sends a command once, to the server that has its key, the first argument. No retry: after a lost reply a second
+/// LOCK.BREAK would hit the next holder.
 pub async fn query(args: &ConnectionArgs, command: &Cmd) -> Result<Value, Error> {
     let server = args.server();
     let Some(Arg::Simple(key)) = command.args_iter().nth(1) else {
@@ -153,7 +153,7 @@ impl Servers {
         self.0.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Sends a command to all of them at the same time; each reply with the server that gave it, in their order.
+    /// Sends a command to all servers at the same time. Each reply comes with its server, in the order of the servers.
     pub async fn query_all(&self, command: &Cmd) -> Result<Vec<(String, Value)>, Error> {
         let mut asked = JoinSet::new();
         for (index, (name, connection)) in self.0.iter().enumerate() {
@@ -174,7 +174,7 @@ impl Servers {
         send(self.at(name)?, command.clone()).await.map_err(|error| Error::of_command(name, error))
     }
 
-    /// Sends commands to one of the [`Servers::names`] in one packet; each has a reply or an error of its own.
+    /// Sends commands to one of the [`Servers::names`] in one packet. Each has its own reply or error.
     pub async fn pipeline_at(&self, name: &str, commands: &Pipeline) -> Result<Vec<Result<Value, Error>>, Error> {
         let mut connection = self.at(name)?;
         let replies = in_time(connection.send_packed_commands(commands, 0, commands.len())).await;

@@ -1,4 +1,4 @@
-//! Milliseconds as the server counts them, for people: three digits or so, in the unit that fits.
+//! Formats the server's milliseconds for people: about three digits, in the unit that fits.
 
 /// `850ms`, `4.2s`, `1m01s`, `3h07m`, `12d05h`.
 pub fn human(ms: u64) -> String {
@@ -12,7 +12,7 @@ pub fn human(ms: u64) -> String {
     }
 }
 
-/// What is left of a lease or a key: the contract's -1 is no deadline, -2 a key that is free but waited for.
+/// The time left of a lease or a key. By the contract, -1 means no deadline, and -2 a free key that has waiters.
 pub fn left(ttl: i64) -> String {
     match u64::try_from(ttl) {
         Ok(ms) => human(ms),

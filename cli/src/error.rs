@@ -1,4 +1,4 @@
-//! Why something did not work: in one sentence that says what to do, with the exit status of its kind.
+//! Errors of the program: each message is one sentence that says what to do, and each kind has its exit status.
 
 use std::fmt;
 use std::io;
@@ -10,13 +10,13 @@ use crate::text::Text;
 
 #[derive(Debug)]
 pub enum Error {
-    /// An address, a number or a certificate of the command line makes no sense.
+    /// An invalid address, number or certificate on the command line.
     Options(String),
-    /// Nobody answers there, or nobody does any more.
+    /// The server does not answer, or the connection broke.
     Connection { server: String, cause: RedisError },
     /// The server does not know the module's commands.
     NoModule { server: String },
-    /// The server's own words: a user without permission, or a password that is missing or wrong.
+    /// The server's error reply: a user without permission, or a missing or wrong password.
     NoPermission(String),
     /// The key holds something that is no lock, or a lock of another family: the server's own words.
     WrongType(String),

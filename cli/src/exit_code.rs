@@ -1,11 +1,11 @@
-//! The statuses that this program exits with. Scripts rely on them, so they are listed in its help, its man page and
-//! its README. Those of sysexits.h keep clear of what commands usually end with.
+//! The exit statuses of this program. Scripts rely on them: help, man page and README list them. The statuses of
+//! sysexits.h stay clear of the usual statuses of commands.
 
 use std::process::ExitCode;
 
-/// The server says no: not granted, no such lock, nobody held it, nobody waited.
+/// The server says no: not granted, no such lock, no holder to break, no waiter to cancel.
 pub const NO: u8 = 1;
-/// The arguments make no sense.
+/// Invalid arguments.
 pub const USAGE: u8 = 64;
 /// The key holds something that is no lock, or a lock of another family.
 pub const WRONG_TYPE: u8 = 65;
@@ -13,12 +13,12 @@ pub const WRONG_TYPE: u8 = 65;
 pub const UNAVAILABLE: u8 = 69;
 /// An error of this machine: a file that cannot be read or written.
 pub const MACHINE: u8 = 74;
-/// An answer that nobody foresaw, with the server's words.
+/// An unexpected reply, quoted from the server.
 pub const PROTOCOL: u8 = 76;
 /// The user lacks the permission, or the password is wrong.
 pub const NO_PERMISSION: u8 = 77;
 
-/// What a server that was asked about one lock said.
+/// The server's answer about one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Yes,
@@ -34,7 +34,7 @@ impl From<Answer> for ExitCode {
     }
 }
 
-/// For people, in help and man pages.
+/// The descriptions in help and man pages.
 pub const STATUSES: [(u8, &str); 8] = [
     (0, "done"),
     (NO, "the server says no: no such lock, nobody held it, nobody waited; run: not granted"),

@@ -1,4 +1,4 @@
-//! `redis-lock generate`: the man pages and the completions, out of what the command line takes. For packages.
+//! `redis-lock generate`: man pages and completions, generated from the command line's definition. For packages.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub fn generate(args: GenerateArgs) -> Result<(), Error> {
     done.map_err(|cause| Error::Io { what: directory.display().to_string(), cause })
 }
 
-/// One for the program, and one for each subcommand.
+/// One page for the program, and one for each subcommand.
 fn man_pages(directory: &Path) -> io::Result<()> {
     let mut command = CommandLine::command().disable_help_subcommand(true);
     command.build();

@@ -1,4 +1,4 @@
-//! `redis-lock info`: who holds a lock.
+//! `redis-lock info`: the holders of a lock.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -39,7 +39,7 @@ pub struct Holder {
     pub lease: i64,
     pub age: u64,
     pub session: u64,
-    /// Of a semaphore; -1: permits without.
+    /// Only of a semaphore; -1: this permit has no slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<i64>,
 }
@@ -80,7 +80,7 @@ impl Lock {
     fn describe(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
-            // Into a string: it cannot fail.
+            // Writing into a string cannot fail.
             let _ = writeln!(text, "{name:<8} {value}");
         };
         line("key", self.key.to_string());

@@ -38,7 +38,7 @@ pub async fn log(args: LogArgs, server: &ConnectionArgs) -> Result<(), Error> {
             entries.push(Entry::decode(server.clone(), fields)?);
         }
     }
-    // Each server's are in this order already.
+    // Stable: the entries of each server are already in this order.
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.time));
     entries.truncate(args.count.try_into().unwrap_or(usize::MAX));
     match Format::new(args.json) {

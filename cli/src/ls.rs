@@ -15,10 +15,10 @@ use crate::reply::{decode, Fields};
 use crate::table::{Align, Table};
 use crate::text::Text;
 
-/// How many keys the server goes through at a time: others wait no longer than that takes.
+/// How many keys the server visits per call: other clients wait no longer than one call takes.
 const STEP: u32 = 1000;
 
-/// The fields of LOCK.SCAN, and the server that has it.
+/// The fields of LOCK.SCAN, and the lock's server.
 #[derive(Serialize)]
 struct Lock {
     server: String,

@@ -1,5 +1,5 @@
-//! `redis-lock`: runs commands under locks, and shows who holds and who waits. One file for each subcommand; what they
-//! share are the connection, the errors, and how times, tables and JSON are written.
+//! `redis-lock`: runs commands under locks, and shows holders and waiters. One file for each subcommand; shared are the
+//! connection, the errors, and the formatting of times, tables and JSON.
 
 mod args;
 mod break_lock;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         .map_err(|cause| Error::Io { what: "no runtime".into(), cause })
         .and_then(|runtime| {
             let done = runtime.block_on(dispatch(line));
-            // A name server that does not answer must not hold us back.
+            // Do not wait for a name server that does not answer.
             runtime.shutdown_background();
             done
         });

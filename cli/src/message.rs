@@ -1,9 +1,9 @@
-//! What is told to people beside the output: on stderr, one line each.
+//! Messages for people beside the output: on stderr, one line each.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// A closed stderr, or one whose reader has gone, stops nothing.
+/// Write errors are ignored: a closed stderr, or one without a reader, must not stop the program.
 pub fn say(message: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "redis-lock: {message}");
 }

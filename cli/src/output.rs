@@ -1,4 +1,4 @@
-//! What goes to stdout. A reader that has gone (`redis-lock ls | head`) ends the program quietly, as it ends others.
+//! Output on stdout. A closed pipe (`redis-lock ls | head`) ends the program quietly, as it ends other programs.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// The form that the command line asks for.
+/// The output format that the options ask for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Text,

@@ -1,5 +1,5 @@
-//! Replies of the module's commands: maps by the contract's names, of RESP3 or as RESP2's flat arrays. More fields than
-//! those may come with a newer module.
+//! Parses the replies of the module's commands: maps with the contract's field names, as RESP3 maps or RESP2 flat
+//! arrays. Unknown fields are ignored: a newer module may send more.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ impl Fields {
         decode(self.take(name)?)
     }
 
-    /// A field that the contract gives only to some, or that an older module does not have.
+    /// A field that only some replies have, or that an older module does not send.
     pub fn optional_int(&mut self, name: &str) -> Result<Option<i64>, Error> {
         self.0.remove(name).map(decode).transpose()
     }

@@ -1,4 +1,4 @@
-//! Aligned columns for people: as wide as their widest cell on the terminal, numbers and times on the right.
+//! Aligned columns for people: each as wide as its widest cell, numbers and times to the right.
 
 use std::fmt;
 

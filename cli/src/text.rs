@@ -1,16 +1,16 @@
-//! Keys and owners: any bytes, shown to people and told to programs.
+//! Keys and owners: any bytes, escaped for people and encoded for programs.
 
 use std::fmt;
 
 use base64::prelude::{Engine, BASE64_STANDARD};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// Bytes that are a text nearly always. In JSON a string, or `{"base64":…}` where they are not UTF-8, as the module's
-/// own messages write them.
+/// Bytes that are nearly always text. In JSON a string, or `{"base64":…}` if they are not UTF-8, as in the module's own
+/// messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub Vec<u8>);
 
-/// For people. What could drive the terminal, or break the table, is escaped as in a string of redis-cli.
+/// For people. Characters that could control the terminal or break the table are escaped as in a string of redis-cli.
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
@@ -37,7 +37,7 @@ fn escape(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
 }
 
-/// Control characters, and those that turn the direction of the text around them.
+/// Control characters, and characters that change the direction of the surrounding text.
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

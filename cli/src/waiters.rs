@@ -54,7 +54,7 @@ impl Waiter {
         })
     }
 
-    /// How long it goes on waiting; -1 is for ever.
+    /// How long the request goes on waiting; -1: without end.
     pub fn remaining(&self) -> String {
         u64::try_from(self.remaining).map_or_else(|_| "for ever".to_string(), human)
     }

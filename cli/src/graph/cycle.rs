@@ -1,6 +1,6 @@
-//! Cycles of owners that wait for each other. The server refuses a request that would close one, so there is one only
-//! where locks came together otherwise: by RENAME or a lowered LIMIT, or over nodes of a cluster, which do not see each
-//! other's locks. It ends with a lease, or by LOCK.BREAK.
+//! Cycles of owners that wait for each other. The server refuses a request that would close one. So a cycle exists only
+//! where locks were combined otherwise: by RENAME, by a lowered LIMIT, or over nodes of a cluster, which do not see
+//! each other's locks. It ends with a lease, or by LOCK.BREAK.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::model::{Graph, LockId, Owner};
 use crate::text::Text;
 
-/// The owner of each step waits for its lock, which the owner of the next step holds; the last one is followed by the
-/// first.
+/// The owner of each step waits for its lock, and the owner of the next step holds that lock. After the last step comes
+/// the first.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub struct Cycle(pub Vec<Step>);
@@ -23,17 +23,18 @@ pub struct Step {
     pub key: Text,
     #[serde(skip)]
     pub lock: LockId,
-    /// The hold of the next step's owner, and how long this one has waited: what tells that both have gone on.
+    /// The fence of the next owner's hold, and how long this owner has waited: they show whether both are still the
+    /// same.
     #[serde(skip)]
     pub fence: u64,
     #[serde(skip)]
     pub waited: u64,
-    /// What is left of that hold's lease.
+    /// The time left of that hold's lease.
     #[serde(skip)]
     pub ttl: i64,
 }
 
-/// Those among the locks that are shown. Each owner is in one of them at most, so that a knot of many is told by a few.
+/// The cycles among the shown locks. Each owner is in one of them at most: this keeps a large knot to a few cycles.
 pub fn cycles(graph: &Graph) -> Vec<Cycle> {
     let between = graph.owners_in_between();
     let edges = |owner: &Owner| -> Vec<(LockId, Owner)> {
@@ -52,7 +53,7 @@ pub fn cycles(graph: &Graph) -> Vec<Cycle> {
         if !visited.insert(start.clone()) {
             continue;
         }
-        // The path from `start`: each owner with the edges that are still to be followed, and the lock of the last one.
+        // The path from `start`: each owner with its edges still to follow, and the lock of the last edge.
         let mut path = vec![(start.clone(), edges(start), None)];
         let mut place = HashMap::from([(start.clone(), 0)]);
         while let Some((owner, open, taken)) = path.last_mut() {
@@ -101,12 +102,12 @@ impl Cycle {
         Cycle(path.iter().zip(next).map(step).collect())
     }
 
-    /// Each step with the owner of the next one.
+    /// Each step, and the owner of the next step.
     pub fn steps(&self) -> impl Iterator<Item = (&Step, &Text)> {
         self.0.iter().zip(self.0.iter().cycle().skip(1).map(|next| &next.owner))
     }
 
-    /// What is left of the lease that ends first; nothing where none ends.
+    /// The time left of the lease that ends first; None if none of the leases ends.
     pub fn first_end(&self) -> Option<u64> {
         self.0.iter().filter_map(|step| u64::try_from(step.ttl).ok()).min()
     }

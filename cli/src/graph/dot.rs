@@ -1,5 +1,5 @@
-//! The graph for Graphviz: `redis-lock graph --dot | dot -Tsvg`. An arrow leads from a waiter to the lock that it waits
-//! for, and from a lock to its holders; those of a cycle are red.
+//! The graph for Graphviz: `redis-lock graph --dot | dot -Tsvg`. An arrow leads from a waiter to its lock, and from a
+//! lock to its holders. The arrows of a cycle are red.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -54,7 +54,7 @@ struct Dot {
 }
 
 impl Dot {
-    /// The node of an owner, which is written where it comes up first.
+    /// The node of an owner. It is written at its first use.
     fn owner(&mut self, owner: Owner) -> String {
         if let Some(node) = self.owners.get(&owner) {
             return node.clone();
@@ -71,12 +71,12 @@ impl Dot {
     }
 
     fn line(&mut self, line: &str) {
-        // Into a string: it cannot fail.
+        // Writing into a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 }
 
-/// A label of several lines. The texts have no control characters any more.
+/// A label of several lines. The texts are already free of control characters.
 fn quoted(lines: &[String]) -> String {
     let escaped: Vec<String> = lines.iter().map(|line| line.replace('\\', "\\\\").replace('"', "\\\"")).collect();
     format!("\"{}\"", escaped.join("\\n"))

@@ -1,6 +1,6 @@
-//! `redis-lock graph`: who waits for whom. It reads the most waited-for locks (LOCK.TOP), and of each of them the first
-//! holders (LOCK.INFO) and the first waiters (LOCK.WAITERS): a bounded number of commands, each with a COUNT, however
-//! many requests wait. What that leaves out is told.
+//! `redis-lock graph`: the wait-for graph. It reads the most waited-for locks (LOCK.TOP), and for each lock the first
+//! holders (LOCK.INFO) and the first waiters (LOCK.WAITERS). The number of commands is bounded, and each has a COUNT,
+//! however many requests wait. The output says what is left out.
 
 mod cycle;
 mod dot;

@@ -1,5 +1,5 @@
-//! The wait-for graph: an owner waits for a lock, and a lock for its holders. Times and names are those that the server
-//! gave; nothing in here asks for more.
+//! The wait-for graph: an owner waits for a lock, and a lock for its holders. Times and names are the server's; nothing
+//! in here sends a command.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use crate::waiters::Waiter;
 /// An index into the locks of a [`Graph`].
 pub type LockId = usize;
 
-/// How many holders, and how many waiters, are shown of each lock where they have no part in what hangs.
+/// How many holders, and how many waiters, are shown of each lock if they are not part of a longer chain.
 const SHOWN: usize = 5;
 
 /// A lock with the holders and waiters that were read.
@@ -23,11 +23,11 @@ pub struct Lock {
     /// The fields of LOCK.INFO.
     #[serde(flatten)]
     pub info: info::Lock,
-    /// The fields of LOCK.WAITERS, the next one first.
+    /// The fields of LOCK.WAITERS, first in the queue first.
     pub queue: Vec<Waiter>,
 }
 
-/// One owner is one line of execution, in each database. The nodes of a cluster are one database.
+/// One owner is one line of execution, within one database. The nodes of a cluster count as one database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Owner {
     pub db: u64,
@@ -38,12 +38,12 @@ pub struct Graph {
     locks: Vec<Lock>,
     held: HashMap<Owner, BTreeSet<LockId>>,
     awaited: HashMap<Owner, BTreeSet<LockId>>,
-    /// Those that are to be shown.
+    /// The locks to show.
     shown: BTreeSet<LockId>,
 }
 
 impl Lock {
-    /// What kind of lock it is, and how many wait.
+    /// The kind of the lock, and the number of waiters.
     pub fn describe(&self, db: u64) -> String {
         let mut text = self.info.kind.clone();
         if text == "semaphore" {
@@ -95,7 +95,7 @@ impl Graph {
         Graph { locks, held, awaited, shown }
     }
 
-    /// All that were read, in the order of LOCK.TOP.
+    /// All locks that were read, in the order of LOCK.TOP.
     pub fn locks(&self) -> impl Iterator<Item = &Lock> {
         self.locks.iter()
     }
@@ -126,35 +126,36 @@ impl Graph {
         self.others(&self.awaited, owner, other_than)
     }
 
-    /// Every owner that holds one lock and waits for another, with the locks that it waits for.
+    /// Every owner that holds one lock and waits for another, each with the locks that it waits for.
     pub fn owners_in_between(&self) -> HashMap<&Owner, &BTreeSet<LockId>> {
         self.awaited.iter().filter(|(owner, _)| self.held.contains_key(owner)).collect()
     }
 
-    /// The locks that must become free before this one: those that its holders wait for.
+    /// The locks that must become free before this one: its holders wait for them.
     pub fn before(&self, id: LockId) -> BTreeSet<LockId> {
         self.lock(id).holders().flat_map(|(_, owner)| self.awaited_by(&owner, id)).collect()
     }
 
-    /// The locks that stay held until this one is free: those that its waiters hold.
+    /// The locks that stay held until this one is free: its waiters hold them.
     pub fn behind(&self, id: LockId) -> BTreeSet<LockId> {
         self.lock(id).waiters().flat_map(|(_, owner)| self.held_by(&owner, id)).collect()
     }
 
-    /// From now on shows only this lock, what its holders wait for, and what waits behind it, over any number of steps.
+    /// Restricts the graph to this lock, the locks its holders wait for, and the locks its waiters hold, over any
+    /// number of steps.
     pub fn keep_connected_to(&mut self, center: LockId) {
         let mut kept = self.reachable(center, Graph::before);
         kept.append(&mut self.reachable(center, Graph::behind));
         self.shown = kept;
     }
 
-    /// This lock, and all that are behind it.
+    /// This lock, and all locks behind it.
     pub fn all_behind(&self, id: LockId) -> BTreeSet<LockId> {
         self.reachable(id, Graph::behind)
     }
 
-    /// The waiters to show to people, each with its place from 1, and how many are left out: the first ones, and all
-    /// that keep others waiting.
+    /// The waiters to show, each with its place from 1, and the number left out. Shown are the first waiters, and all
+    /// that hold a lock with waiters.
     pub fn main_waiters(&self, id: LockId) -> (Vec<(usize, &Waiter, Owner)>, u64) {
         let lock = self.lock(id);
         let has_others_behind = |owner: &Owner| self.held_by(owner, id).next().is_some();
@@ -164,7 +165,7 @@ impl Graph {
         (shown, left_out)
     }
 
-    /// The holders to show to people, and how many are left out: the first ones, and all that wait for other locks.
+    /// The holders to show, and the number left out. Shown are the first holders, and all that wait for another lock.
     pub fn main_holders(&self, id: LockId) -> (Vec<(&Holder, Owner)>, u64) {
         let lock = self.lock(id);
         let waits = |owner: &Owner| self.awaited_by(owner, id).next().is_some();

@@ -1,4 +1,4 @@
-//! What the servers are asked for, and what is left out of it.
+//! Reads the graph from the servers, and records what was left out.
 
 use redis::{cmd, pipe, Value};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::text::Text;
 use crate::top::sample::{self as top, Sample};
 use crate::waiters::Waiter;
 
-/// How many locks are read at a time: the server serves others in between.
+/// How many locks are read at a time: between two batches the server serves other clients.
 const STEP: usize = 10;
 
 pub struct Reader<'a> {
@@ -27,10 +27,10 @@ pub struct Reader<'a> {
     unreadable: u64,
 }
 
-/// What was not read.
+/// What was left out.
 #[derive(Serialize)]
 pub struct LeftOut {
-    /// Whether more locks may be waited for than were asked for.
+    /// True if more locks than requested may have waiters.
     pub locks: bool,
     /// Locks that the user may not read.
     pub unreadable: u64,
@@ -44,13 +44,13 @@ impl<'a> Reader<'a> {
         Reader { servers, db, count, selected, unreadable: 0 }
     }
 
-    /// Whether this is the lock that KEY on the command line names.
+    /// True if this is the lock that KEY on the command line names.
     pub fn is(&self, lock: &Lock, key: &Text) -> bool {
         lock.db == self.db && lock.info.key == *key
     }
 
-    /// The locks of LOCK.TOP, in its order. Those that are gone meanwhile, or may not be read, are left out: the others
-    /// may still say why something hangs.
+    /// The locks of LOCK.TOP, in its order. A lock that has gone, or that the user may not read, is left out: the other
+    /// locks may still show the cause.
     pub async fn locks_of(&mut self, sample: &Sample) -> Result<Vec<Lock>, Error> {
         let mut locks = Vec::new();
         for server in self.servers.names() {
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
                         match lock {
                             Ok(lock) => locks.extend(lock.map(|lock| (*index, lock))),
                             Err(Error::NoPermission(_)) => self.unreadable += 1,
-                            // The key has become something else.
+                            // The key holds another type by now.
                             Err(Error::WrongType(_)) => {}
                             Err(error) if self.is_of_another_node(&error) => {}
                             Err(error) => return Err(error),
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Ok(locks.into_iter().map(|(_, lock)| lock).collect())
     }
 
-    /// The lock of one key in the database of the connection options, from the node that has it.
+    /// The lock of one key in the database of the connection options, from the node that serves the key.
     pub async fn lock(&mut self, key: &Text) -> Result<Option<Lock>, Error> {
         for server in self.servers.names() {
             match self.read(&server, self.db, &[key]).await?.pop() {
@@ -92,9 +92,9 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// Locks were read one after the other, so an owner may have been seen as the holder of one and, later, as a waiter
-    /// for another that it took meanwhile. A cycle is real when each of its holds and waits is there in both of two
-    /// readings: then all of them were there in between.
+    /// Locks are read one after the other, so one owner may appear as the holder of a lock and, later, as a waiter for
+    /// a lock that it acquired in between. A cycle is real if two readings both show each of its holds and waits: then
+    /// all of them existed at once between the readings.
     pub async fn confirmed(&mut self, cycles: Vec<Cycle>) -> Result<Vec<Cycle>, Error> {
         let mut confirmed = Vec::new();
         for cycle in cycles {
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Locks of one database, each with an error of its own; no lock where none is there.
+    /// The locks of one database, each with its own error; None for a key without a lock.
     async fn read(&mut self, server: &str, db: u64, keys: &[&Text]) -> Result<Vec<Result<Option<Lock>, Error>>, Error> {
         match self.select(server, db).await {
             Ok(()) => {}
@@ -164,14 +164,14 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Whether the key is on another node of the cluster, or has just moved there.
+    /// True if the key is served by another node of the cluster, or has just moved there.
     fn is_of_another_node(&self, error: &Error) -> bool {
         self.servers.names().len() > 1 && matches!(error, Error::Server(words) if words.starts_with("MOVED "))
     }
 }
 
 impl LeftOut {
-    /// In sentences for people; none where all was read.
+    /// Sentences for people; empty if nothing was left out.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let unread = [(self.holders, "holders"), (self.waiters, "waiters")];

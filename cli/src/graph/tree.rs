@@ -1,6 +1,6 @@
-//! The graph as a tree for people: below a lock its holders and waiters, below a waiter the locks that it holds and
-//! others wait for. So what stands above must end first. A lock is drawn once; a cycle comes back to a lock that is
-//! drawn already, and ends there.
+//! The graph as a tree for people. Below a lock stand its holders and waiters; below a waiter, the locks that it holds
+//! and that have waiters. So the upper locks must become free first. A lock is drawn once; a cycle returns to a lock
+//! that is already drawn, and ends there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -18,10 +18,10 @@ use crate::duration::{human, left};
 use crate::top::sample::Sample;
 use crate::top::summary;
 
-/// A chain of more locks goes on at the margin: it has to fit 80 columns.
+/// A longer chain of locks continues at the margin: the tree has to fit 80 columns.
 const MAX_DEPTH: usize = 4;
 
-/// A name is not cut to less than this.
+/// A name is not cut below this width.
 const MIN_NAME: usize = 12;
 
 pub fn tree(graph: &Graph, cycles: &[Cycle], left_out: &LeftOut, sample: &Sample, db: u64) -> String {
@@ -77,18 +77,18 @@ struct Drawing<'a> {
     db: u64,
     rows: Vec<Row>,
     drawn: BTreeSet<LockId>,
-    /// Locks that are too deep in the tree, and begin another one.
+    /// Locks too deep in the tree; each begins another tree.
     below: VecDeque<LockId>,
 }
 
 struct Row {
     branches: String,
     lead: String,
-    /// What is cut first where a line is too long.
+    /// Cut first if the line is too long.
     name: String,
     about: String,
     look: Look,
-    /// How long it has been held, or waited for.
+    /// How long the owner has held the lock, or waited.
     since: String,
     left: String,
 }
@@ -111,7 +111,7 @@ impl Drawing<'_> {
             let behind = self.graph.all_behind(*id);
             Reverse(behind.into_iter().map(|id| self.graph.lock(id).info.waiters).sum::<u64>())
         });
-        // The others are drawn below one of these, unless an owner was seen in two places at once.
+        // The remaining locks are drawn below one of these, unless an owner was seen in two places at once.
         let others = self.graph.shown_ids();
         let order: Vec<LockId> = in_cycles.chain(roots).chain(others).collect();
         for root in order {
@@ -124,7 +124,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// A lock that nothing has drawn yet, and all below it. `above` waits for the lock above, and holds this one.
+    /// Draws a lock that is not drawn yet, and all below it. `above` waits for the lock above, and holds this one.
     fn lock(&mut self, id: LockId, branches: &str, fork: &str, above: Option<&Owner>, depth: usize) {
         let graph = self.graph;
         let lock = graph.lock(id);
@@ -176,7 +176,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// A lock that a waiter holds: drawn here, unless it is drawn elsewhere.
+    /// A lock that a waiter holds: drawn here unless it is drawn elsewhere.
     fn nested(&mut self, id: LockId, branches: &str, fork: &str, owner: &Owner, depth: usize) {
         let key = self.graph.lock(id).info.key.to_string();
         let is_in_cycle = |cycle: &Cycle| cycle.0.iter().any(|step| step.lock == id);
@@ -212,7 +212,7 @@ impl Drawing<'_> {
         self.rows.push(Row { branches, lead: lead.to_string(), name, about, look, since, left });
     }
 
-    /// Of the row that was made last.
+    /// Sets the times of the last row.
     fn times(&mut self, since: u64, left: String) {
         if let Some(row) = self.rows.last_mut() {
             (row.since, row.left) = (human(since), left);
@@ -220,7 +220,7 @@ impl Drawing<'_> {
     }
 }
 
-/// What goes on below a fork.
+/// The branch that continues below a fork.
 fn continued(fork: &str) -> &'static str {
     match fork {
         "" => "",
@@ -229,7 +229,7 @@ fn continued(fork: &str) -> &'static str {
     }
 }
 
-/// How it is held or wanted, where that is not as in a mutex.
+/// How the lock is held or requested, where it differs from a mutex.
 fn detail(kind: &str, mode: &str, count: u64) -> String {
     let times = if count == 1 { String::new() } else { format!(" {count} times") };
     match kind {
@@ -267,7 +267,7 @@ impl Row {
         self.branches.width() + self.lead.width() + self.name.width() + self.about.width()
     }
 
-    /// As wide as that at most: first the name is cut, then what is told about it.
+    /// Cuts the row to this width: the name first, then the details.
     fn cut(&self, width: usize) -> Row {
         let beside = self.width() - self.name.width();
         let name = cut(&self.name, width.saturating_sub(beside).max(MIN_NAME));
@@ -278,7 +278,7 @@ impl Row {
     }
 }
 
-/// The end of a text that is too wide becomes `…`.
+/// Cuts a text that is too wide, and ends it with `…`.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
@@ -293,7 +293,7 @@ fn cut(text: &str, width: usize) -> String {
     cut + if width > 0 { "…" } else { "" }
 }
 
-/// Colours as `top` has them: in a terminal only, and without colours where NO_COLOR says so, which crossterm heeds.
+/// Colours as in `top`: only on a terminal, and not with NO_COLOR, which crossterm respects.
 #[derive(Clone, Copy)]
 struct Paint {
     is_plain: bool,

@@ -1,5 +1,5 @@
-//! The command as a process group of its own: started, signalled, and waited for. What is done about its changes is
-//! decided in `supervise`.
+//! The command as a process group of its own: started, signalled, and waited for. `supervise` decides how to react to
+//! its changes.
 
 use std::ffi::OsString;
 use std::io;
@@ -25,21 +25,21 @@ pub enum Ended {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// By the signal of this number: Ctrl-Z, or the terminal was not its own.
+    /// By the signal of this number: after Ctrl-Z, or because the command does not have the terminal.
     Stopped(i32),
     Ended(Ended),
 }
 
-/// A command that has been started. It leads its group, whose number is its own.
+/// A started command. It leads its process group: the group's id is the command's pid.
 pub struct CommandGroup {
     leader: Pid,
-    /// The leader's number is its own only until it has been waited for; the group's as long as anyone is in it.
+    /// The leader's pid is valid only until it has been waited for; the group's id, as long as the group has a process.
     leader_ended: bool,
 }
 
 impl CommandGroup {
-    /// Starts the command with our environment and `variables`, our standard streams, and the signals as `mask` and our
-    /// caller had them. With `terminal` it has that from its first instruction on.
+    /// Starts the command with our environment and `variables`, our standard streams, and the signal state that `mask`
+    /// and our parent had. With `terminal`, the command has the terminal from its first instruction on.
     pub fn start(
         command: &[OsString],
         variables: &[(&str, OsString)],
@@ -51,9 +51,9 @@ impl CommandGroup {
         process.args(arguments).envs(variables.iter().cloned());
         let terminal = terminal.map(|terminal| terminal.device().as_raw_fd());
         let us = getpid();
-        // SAFETY: system calls only; the terminal is open until `start` returns, which is after the exec.
+        // SAFETY: system calls only. The terminal stays open until `start` returns, which is after the exec.
         unsafe { dispositions::before_exec(&mut process, mask, HANDLED, move || lead_a_group(terminal, us)) };
-        // A signal to the group must not meet our handlers in the new process: it would be lost.
+        // A signal to the group must not run our handlers in the new process: it would be lost.
         let _blocked = AllBlocked::new();
         let child = process.spawn()?;
         let leader = Pid::from_raw(child.id() as i32).expect("no process has the number 0");
@@ -65,7 +65,7 @@ impl CommandGroup {
     }
 
     pub fn send(&self, signal: Signal, receiver: Receiver) {
-        // Fails where nobody is left, of which SIGCHLD tells.
+        // Fails if the group is empty; then SIGCHLD reports the end.
         let _ = match receiver {
             Receiver::Group => kill_process_group(self.leader, signal),
             Receiver::Command if !self.leader_ended => kill_process(self.leader, signal),
@@ -73,12 +73,12 @@ impl CommandGroup {
         };
     }
 
-    /// Nobody is left of what the command has started in its group.
+    /// True if none of the processes that the command started in its group is left.
     pub fn is_empty(&self) -> bool {
         test_kill_process_group(self.leader) == Err(rustix::io::Errno::SRCH)
     }
 
-    /// What has happened to the command since the last call. As pid 1 this also buries the orphans of the container,
+    /// The changes of the command's state since the last call. As pid 1 this also reaps the orphans of the container,
     /// which become our children.
     pub fn changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -96,14 +96,16 @@ impl CommandGroup {
 fn lead_a_group(terminal: Option<i32>, parent: Pid) -> io::Result<()> {
     setpgid(None, None)?;
     if let Some(terminal) = terminal {
-        // SAFETY: open in our parent, and so here. From the background this is allowed, as every signal is blocked.
+        // SAFETY: the descriptor is open in our parent, and so here. From the background the call is allowed, as every
+        // signal is blocked.
         let terminal = unsafe { std::os::fd::BorrowedFd::borrow_raw(terminal) };
         rustix::termios::tcsetpgrp(terminal, getpid())?;
     }
     end_with(parent)
 }
 
-/// SIGKILL gives us no time to end the command, and nobody renews the lock any more: it is told as of a loss.
+/// If SIGKILL ends this process, the lock is renewed no more: the kernel then sends the command SIGTERM, as after a
+/// lost lock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn end_with(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -114,7 +116,7 @@ fn end_with(parent: Pid) -> io::Result<()> {
     }
 }
 
-/// Other systems know no such thing.
+/// Other systems have no parent-death signal.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn end_with(_: Pid) -> io::Result<()> {
     Ok(())

@@ -1,5 +1,5 @@
-//! What this process does upon a signal, which signals its thread blocks, and how a command gets all that as it was
-//! before. All unsafe code of the command line is here. Nothing in here decides which signal means what.
+//! The dispositions and the mask of signals in this process, and how a command gets both as they were before. All
+//! unsafe code of the command line is here. Nothing in here decides what a signal means.
 
 use std::io;
 use std::marker::PhantomData;
@@ -8,8 +8,8 @@ use std::ptr;
 
 use rustix::process::Signal;
 
-/// The caller of this process wants the signal ignored: `nohup` says so of SIGHUP, a shell without job control of
-/// SIGINT for what it runs in the background.
+/// True if our parent wants the signal ignored: `nohup` does that for SIGHUP; a shell without job control does it for
+/// SIGINT, for its background commands.
 pub fn is_ignored(signal: Signal) -> bool {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: no new action is given; the old one is written to memory of its type, of which all zeros is a value.
@@ -20,15 +20,15 @@ pub fn is_ignored(signal: Signal) -> bool {
     now.sa_sigaction == libc::SIG_IGN
 }
 
-/// What a signal may do while a handler is put aside.
+/// The disposition while a handler is put aside.
 #[derive(Clone, Copy)]
 pub enum Meanwhile {
-    /// What the system does on its own: end, stop, or nothing.
+    /// The system's default: end, stop, or nothing.
     Default,
     Ignore,
 }
 
-/// A signal's handler put aside; it comes back when this is dropped.
+/// A signal's handler put aside; dropping this restores it.
 pub struct PutAside {
     signal: Signal,
     handler: libc::sigaction,
@@ -62,11 +62,11 @@ fn replace(signal: Signal, meanwhile: Meanwhile) -> libc::sigaction {
     }
 }
 
-/// Every signal is blocked in this thread until this is dropped: none is lost between a fork and an exec, and a process
-/// in the background may give the terminal away.
+/// Blocks every signal in this thread until dropped: none is lost between fork and exec, and a background process may
+/// set the terminal's foreground group.
 pub struct AllBlocked {
     before: libc::sigset_t,
-    /// A mask belongs to its thread.
+    /// A mask belongs to its thread: not `Send`.
     _thread: PhantomData<*const ()>,
 }
 
@@ -91,7 +91,7 @@ impl Drop for AllBlocked {
     }
 }
 
-/// The signals that our caller had blocked; the command gets the same.
+/// The signals that our parent had blocked; the command gets the same mask.
 #[derive(Clone, Copy)]
 pub struct Mask(libc::sigset_t);
 
@@ -115,7 +115,7 @@ impl Mask {
     }
 }
 
-/// Whatever our caller had blocked, these reach this thread from now on.
+/// Delivers these signals to this thread from now on, whatever our parent had blocked.
 pub fn unblock(signals: &[Signal]) {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is emptied before it is filled and read; the numbers are signals'.
@@ -128,14 +128,14 @@ pub fn unblock(signals: &[Signal]) {
     }
 }
 
-/// Sends this thread a signal, which has been acted upon when the call returns.
+/// Sends this thread a signal; it has been handled when the call returns.
 pub fn raise(signal: i32) {
-    // SAFETY: any signal may be sent to oneself; another number is an error without effect.
+    // SAFETY: a process may send any signal to itself; an invalid number is an error without effect.
     unsafe { libc::raise(signal) };
 }
 
-/// Runs `prepare` in the process that becomes the command, and then gives that process the signals as our caller had
-/// them: `handled` without our handlers, and blocked what `mask` says.
+/// Runs `prepare` in the child that becomes the command, then restores the signal state of our parent there: `handled`
+/// signals without our handlers, and `mask` as the blocked signals.
 ///
 /// # Safety
 /// `prepare` runs between fork and exec: it must not allocate, lock, or touch what another thread may hold.

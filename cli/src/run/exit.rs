@@ -1,4 +1,4 @@
-//! How this process ends, from how the command ended and what became of the lock.
+//! The end of this process, derived from the end of the command and the state of the lock.
 
 use std::io;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::command_group::Ended;
 use super::dispositions::{self, Meanwhile, PutAside};
 
-/// The command exists but cannot be run, as in every shell.
+/// The command exists but cannot be executed: the status that every shell uses.
 const NOT_EXECUTABLE: u8 = 126;
 /// There is no such command.
 const NOT_FOUND: u8 = 127;
@@ -16,22 +16,22 @@ const NOT_FOUND: u8 = 127;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Status(u8),
-    /// Ends by the signal of this number, as timeout(1) and sudo(8) do: a shell shows 128 and the number, and a loop
-    /// ends by Ctrl-C.
+    /// Ends by the signal of this number, as timeout(1) and sudo(8) do: a shell shows 128 plus the number, and Ctrl-C
+    /// ends a shell loop.
     Signal(i32),
 }
 
-/// What became of the lock while the command ran.
+/// The state of the lock when the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockAtEnd {
     Released,
-    /// It was held when the command ended, but the server could not be told; the lease ends it.
+    /// It was held when the command ended, but the release did not reach the server; the lease ends it.
     LeftToItsLease,
-    /// For a part of the command's time nobody kept others out.
+    /// For a part of the command's run time the lock did not keep other owners out.
     Lost,
 }
 
-/// A lost lock is never silent: it comes before the command's own status.
+/// A lost lock is never silent: its status overrides the command's own.
 pub fn after(ended: Ended, lock: LockAtEnd, lost_exit_code: u8) -> Exit {
     match (lock, ended) {
         (LockAtEnd::Lost, _) => Exit::Status(lost_exit_code),
@@ -40,7 +40,7 @@ pub fn after(ended: Ended, lock: LockAtEnd, lost_exit_code: u8) -> Exit {
     }
 }
 
-/// The status of a command that could not be started.
+/// The exit status for a command that could not be started.
 pub fn not_started(error: &io::Error) -> Exit {
     match error.kind() {
         io::ErrorKind::NotFound => Exit::Status(NOT_FOUND),
@@ -48,7 +48,7 @@ pub fn not_started(error: &io::Error) -> Exit {
     }
 }
 
-/// Why, in the words of a shell.
+/// The reason, worded as a shell does.
 pub fn why_not_started(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "command not found".to_string(),
@@ -57,13 +57,13 @@ pub fn why_not_started(error: &io::Error) -> String {
 }
 
 impl Exit {
-    /// Ends this process, or gives the status to end it with.
+    /// Ends this process, or returns the status to end it with.
     pub fn leave(self) -> ExitCode {
         match self {
             Exit::Status(status) => ExitCode::from(status),
             Exit::Signal(signal) => {
                 end_by(signal);
-                // Pid 1 of a container does not end by its own signals.
+                // Pid 1 of a container is not ended by its own signals.
                 ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
             }
         }
@@ -71,7 +71,7 @@ impl Exit {
 }
 
 fn end_by(signal: i32) {
-    // The core of this process would tell nothing about the command.
+    // A core dump of this process would say nothing about the command.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let named = Signal::from_named_raw(signal);

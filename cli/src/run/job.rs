@@ -1,5 +1,6 @@
-//! A command that runs under a lock, from its start to its end: signals go to it, the terminal goes to it and comes
-//! back, it stops and resumes together with us, and it is ended when the lock is lost. Nothing in here knows of Redis.
+//! A command that runs under a lock, from its start to its end. Forwards signals, lends and takes back the terminal,
+//! stops and resumes together with the command, and ends the command when the lock is lost. Nothing in here knows of
+//! Redis.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -15,14 +16,14 @@ use super::signals::{receiver_of, Receiver, Signals};
 use super::supervise::{upon_stop, Foreground, Stop, UponStop, WhoStops};
 use super::terminal::Terminal;
 
-/// How often a group whose command has ended is looked at: nothing tells when the last process of it ends.
+/// Poll interval for a group whose command has ended: no signal reports the end of the group's last process.
 const GROUP_CHECK: Duration = Duration::from_millis(20);
 
-/// The lock, as far as it matters to who runs under it.
+/// The part of the lock's state that a running command needs.
 pub trait Watched {
-    /// Ends when the lock is lost.
+    /// Resolves when the lock is lost.
     fn lost(&self) -> impl Future<Output = ()>;
-    /// The lease is over by our own clock. Known at once, also after this process has stood still.
+    /// True if the lease is over by our own clock. Correct at once even after this process was stopped.
     fn is_over(&self) -> bool;
 }
 
@@ -43,7 +44,7 @@ impl Job {
     /// Starts the command with `variables` in its environment.
     ///
     /// # Errors
-    /// Where there is no such command, or it cannot be run.
+    /// If there is no such command, or it cannot be executed.
     pub fn start(
         command: &[OsString],
         variables: &[(&str, OsString)],
@@ -61,14 +62,14 @@ impl Job {
         match (started, terminal) {
             (Ok(command), terminal) => Ok(Job { command, terminal, signals }),
             (Err(error), terminal) => {
-                // The process that did not become the command may have taken it already.
+                // The process that failed to become the command may already have taken the terminal.
                 terminal.into_iter().for_each(|mut terminal| terminal.take_back());
                 Err(error)
             }
         }
     }
 
-    /// Waits for the end of the command, or of the lock. The terminal is ours again when the command has ended.
+    /// Waits for the end of the command or of the lock. After the command's end, the terminal is ours again.
     pub async fn outcome_under(&mut self, lock: &impl Watched) -> Outcome {
         let outcome = tokio::select! {
             biased;
@@ -81,7 +82,7 @@ impl Job {
         outcome
     }
 
-    /// Passes signals on and stops with the command until one of both ends.
+    /// Forwards signals, and stops together with the command, until the command or the lock ends.
     async fn follow(&mut self, lock: &impl Watched) -> Outcome {
         loop {
             match self.signals.next().await {
@@ -93,7 +94,7 @@ impl Job {
                         }
                     }
                 }
-                // By now we have been resumed. The command must not go on without its lock.
+                // We have just been resumed. The command must not continue without its lock.
                 Signal::CONT if lock.is_over() => return Outcome::LockLost,
                 Signal::CONT => {
                     let has_lent = self.terminal.as_ref().is_some_and(Terminal::is_lent);
@@ -121,16 +122,16 @@ impl Job {
         }
     }
 
-    /// Ends the command with everything that it has started in its group, which may be what works on: by SIGTERM and,
+    /// Ends the command and everything that it started in its group, as a child may do the actual work: by SIGTERM and,
     /// after `kill_after`, by SIGKILL.
     pub async fn end(&mut self, kill_after: Duration) {
         self.command.send(Signal::TERM, Receiver::Group);
-        // Who stands still would not see it.
+        // A stopped process would not handle SIGTERM.
         self.command.send(Signal::CONT, Receiver::Group);
         let kill_at = Instant::now() + kill_after;
         let mut killed = false;
         let mut ended = None;
-        // Whoever is left after SIGKILL is on its way out, or was not buried by its parent.
+        // After SIGKILL, a process still in the group is exiting, or is a zombie that its parent has not reaped.
         while ended.is_none() || !(killed || self.command.is_empty()) {
             tokio::select! {
                 () = sleep_until(kill_at), if !killed => {
@@ -146,8 +147,8 @@ impl Job {
         }
     }
 
-    /// Does what a signal asks for while the command is being ended; Some: it has. We do not stop with it, for SIGKILL
-    /// is to come.
+    /// Handles a signal while the command is being ended. Some: the command has ended. We do not stop when the command
+    /// stops: the SIGKILL has to be sent.
     fn follow_to_the_end(&mut self, signal: Signal) -> Option<Ended> {
         if signal != Signal::CHILD {
             self.command.send(signal, receiver_of(signal));
@@ -156,7 +157,7 @@ impl Job {
         for change in self.command.changes() {
             match change {
                 Change::Ended(ended) => return Some(ended),
-                // It clears up, and may ask something.
+                // The command's cleanup may ask for the terminal.
                 Change::Stopped(signal) if upon_stop(signal, self.foreground()) == UponStop::Lend => self.resume(true),
                 Change::Stopped(_) => {}
             }
@@ -171,13 +172,13 @@ impl Job {
         }
     }
 
-    /// The command goes on: with the terminal if it wants that and our job has it.
+    /// Resumes the command, with the terminal if the command wants it and our job has it.
     fn resume(&mut self, wants_terminal: bool) {
         let foreground = self.foreground();
         if let Some(terminal) = &mut self.terminal {
             match foreground {
                 Foreground::Us if wants_terminal => terminal.lend(self.command.id()),
-                // The shell has given it to another job while we stood still.
+                // The shell gave the terminal to another job while we were stopped.
                 Foreground::AnotherJob => terminal.forget(),
                 _ => {}
             }
@@ -190,26 +191,27 @@ impl Job {
         terminal.take_back();
         let Ended::Killed(by) = ended else { return };
         terminal.restore_modes();
-        // Ctrl-C went to the command's group. A script, make or a pipeline around us would have got it too.
+        // Ctrl-C went to the command's group. A script, make or a pipeline around us would have received it too.
         if let Some(typed) = [Signal::INT, Signal::QUIT].into_iter().find(|typed| typed.as_raw() == by) {
             tell_our_group(typed);
         }
     }
 }
 
-/// Everyone in our process group but us, who act on our own.
+/// Signals our process group, but not ourselves: we react separately.
 fn tell_our_group(signal: Signal) {
     let _not_us = PutAside::new(signal, Meanwhile::Ignore);
-    // We are in it, so it has somebody to signal.
+    // The group contains this process, so the call cannot fail.
     let _ = kill_current_process_group(signal);
 }
 
-/// Stops; returns when somebody resumes us. At once where the system discards the signal: in a group that no shell
-/// would resume.
+/// Stops this process; returns after it is resumed. Returns at once if the system discards the signal: in a group that
+/// no shell would resume.
 fn stand_still(stop: Stop) {
     let _stops = PutAside::new(stop.signal, Meanwhile::Default);
     match stop.who {
-        // In one step: a shell that sees others stop may resume all of us at once. We are in the group: it cannot fail.
+        // One call for the whole group: a shell that sees one process stop may resume all of us at once. The group
+        // contains this process, so the call cannot fail.
         WhoStops::WholeGroup => drop(kill_current_process_group(stop.signal)),
         WhoStops::Alone => dispositions::raise(stop.signal.as_raw()),
     }

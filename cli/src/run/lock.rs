@@ -1,4 +1,4 @@
-//! The lock that the command runs under: from the options to the client's lock, and from the client's errors to ours.
+//! The lock that the command runs under: maps the options to the client's lock, and the client's errors to ours.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -11,7 +11,7 @@ use crate::args::RunArgs;
 use crate::error::Error;
 use crate::text::Text;
 
-/// The lock with its lease, and who renews it.
+/// The lock with its lease and its way of renewal.
 pub fn lock(client: &Client, args: &RunArgs) -> Lock {
     let lock = client.lock(family(args)).lease(args.lease).at_least(args.at_least.unwrap_or_default());
     if args.session {
@@ -41,7 +41,7 @@ pub fn name(keys: &[OsString]) -> String {
     names.join(", ")
 }
 
-/// Why the lock could not be had, or its state is not known.
+/// The lock could not be acquired, or its state is not known.
 pub fn error(server: &str, keys: &[OsString], error: redis_lock_client::Error) -> Error {
     use redis_lock_client::Error as Failed;
     match error {

@@ -5,11 +5,11 @@
 //! | which lock, on which server | `lock` |
 //! | what happens from the start of the command to its end | `job` |
 //! | how the command is started, signalled, waited for | `command_group` |
-//! | which signals are passed on, and to whom | `signals` |
-//! | who has the terminal | `terminal` |
+//! | which signals are forwarded, and to which process | `signals` |
+//! | which process group has the terminal | `terminal` |
 //! | what is done when the command stops | `supervise` |
 //! | how this process ends | `exit` |
-//! | what the system does with a signal; all unsafe code | `dispositions` |
+//! | the system's handling of signals; all unsafe code | `dispositions` |
 
 mod command_group;
 mod dispositions;
@@ -38,19 +38,19 @@ use exit::{Exit, LockAtEnd};
 use job::{Job, Outcome};
 use signals::Signals;
 
-/// How often somebody who waits makes sure that there is still a server to wait for.
+/// How often a waiting run checks that the server still answers.
 const SERVER_CHECK: Duration = Duration::from_secs(30);
 
-/// How long a lock that is lost is given back.
+/// How long the release of a lost lock may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long a wait that a signal ended is kept to leave the queue.
+/// How long a wait that a signal ended may take to leave the queue.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// Runs the command of the options under their lock, and ends as it did.
+/// Runs the command of the options under their lock, and ends with the command's status.
 ///
 /// # Errors
-/// Where the lock could not be asked for; the command did not run.
+/// If the lock could not be requested; then the command did not run.
 pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, Error> {
     let mask = Mask::of_this_thread();
     let mut signals = Signals::that_end().map_err(|cause| Error::Io { what: "signals".into(), cause })?;
@@ -72,7 +72,7 @@ pub async fn run(args: RunArgs, connection: ConnectionArgs) -> Result<ExitCode, 
 
 enum Taken {
     Granted(Guard),
-    /// With --once: another run has finished meanwhile.
+    /// With --once: another run succeeded meanwhile.
     Done,
     NotGranted,
     /// A signal came first.
@@ -109,8 +109,8 @@ async fn take(client: &Client, args: &RunArgs, server: &str, signals: &mut Signa
         never = tell_of_silence(client, args, server), if !args.no_wait => match never {},
     };
     if let Taken::GivenUp(_) = taken {
-        // Leaves neither a place in the queue nor a grant behind: a second signal does not wait for that, and a server
-        // that cannot be reached for so long has the lease for an end.
+        // Waits until neither a place in the queue nor a grant is left. A second signal ends that wait at once; if the
+        // server stays unreachable for this long, the lease ends the grant.
         tokio::select! {
             () = client.settled() => {}
             () = tokio::time::sleep(SETTLING) => {}
@@ -131,7 +131,7 @@ async fn acquire(lock: &Lock, args: &RunArgs) -> redis_lock_client::Result<Coale
     Ok(granted.map_or(Coalesced::NotGranted, Coalesced::Granted))
 }
 
-/// A wait goes on without a server; nobody would know why it takes so long.
+/// The wait goes on without a server: a message says why it takes so long.
 async fn tell_of_silence(client: &Client, args: &RunArgs, server: &str) -> std::convert::Infallible {
     let mut is_told = false;
     loop {
@@ -142,7 +142,7 @@ async fn tell_of_silence(client: &Client, args: &RunArgs, server: &str) -> std::
                 is_told = true;
             }
             Err(Error::Connection { .. }) => {}
-            // Also an error of the server: this user may not say PING, say.
+            // An error reply counts as an answer too: this user may not be allowed to PING.
             Ok(_) | Err(_) => is_told = false,
         }
         tokio::time::sleep(SERVER_CHECK).await;
@@ -180,7 +180,7 @@ async fn run_under(guard: Guard, args: &RunArgs, server: &str, signals: Signals,
     }
 }
 
-/// Whether a release says that the work is done: to runs with --once that wait, and for --at-least.
+/// Whether the release reports the work as done: to waiting runs with --once, and for --at-least.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Done,
@@ -188,8 +188,8 @@ enum Work {
     Undone,
 }
 
-/// Gives the lock back. Only while it is ours by our own clock: what the server says later tells nothing about the time
-/// in which the command ran.
+/// Releases the lock. It counts as held only if our own clock says so: a later reply of the server says nothing about
+/// the time in which the command ran.
 async fn release(guard: Guard, work: Work, args: &RunArgs, server: &str) -> LockAtEnd {
     let name = lock::name(&args.keys);
     let lost = || {
@@ -217,7 +217,7 @@ async fn release(guard: Guard, work: Work, args: &RunArgs, server: &str) -> Lock
     LockAtEnd::LeftToItsLease
 }
 
-/// Of several keys that were lost together some may still be held. No answer changes anything.
+/// After the loss of several keys, some may still be held. The reply does not change the outcome.
 async fn give_back_the_rest(guard: Guard) {
     let _ = tokio::time::timeout(LAST_WORDS, guard.release_failed()).await;
 }

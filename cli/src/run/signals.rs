@@ -1,4 +1,5 @@
-//! Which signals this process listens to, and to whom it passes them on. What happens then is decided in `supervise`.
+//! The signals that this process handles, and the process or group each is forwarded to. `supervise` decides what
+//! happens then.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,22 +10,24 @@ use tokio::signal::unix::{signal, Signal as Stream, SignalKind};
 
 use super::dispositions;
 
-/// These end a process that does not handle them: while it waits for the lock it leaves the queue and ends by them.
+/// Signals that end a process without a handler. While it waits for the lock, this process leaves the queue and ends by
+/// them.
 const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// What matters only once there is a command. Before, SIGTSTP stops us as any process.
+/// Signals that matter only once the command runs. Before, SIGTSTP stops this process as any other.
 const WITH_COMMAND: &[Signal] = &[Signal::CHILD, Signal::CONT, Signal::TSTP, Signal::WINCH];
 
-/// All that may have a handler of ours when the command is started.
+/// All signals that may have a handler of ours when the command is started.
 pub const HANDLED: [&[Signal]; 2] = [ENDING, WITH_COMMAND];
 
-/// Who gets a signal that was sent to us.
+/// The receiver of a signal that was sent to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
-    /// The command and what it has started: as a terminal does, and so that ending a shell ends what the shell runs.
+    /// The command and what it has started: as a terminal does, and so that ending a shell also ends what the shell
+    /// runs.
     Group,
-    /// The command alone. SIGUSR1 and SIGUSR2 mean what a program says they mean; its children, which it has not told,
-    /// would end by them.
+    /// The command alone. SIGUSR1 and SIGUSR2 mean what a program defines; a child that has no handler would end by
+    /// them.
     Command,
 }
 
@@ -35,21 +38,21 @@ pub fn receiver_of(signal: Signal) -> Receiver {
     }
 }
 
-/// The signals that come in.
+/// The stream of received signals.
 pub struct Signals {
     streams: Vec<(Signal, Stream)>,
 }
 
 impl Signals {
-    /// From here on the signals that would end this process are told. What our caller wants ignored stays ignored,
-    /// here and in the command.
+    /// From here on, signals that would end this process are received instead. A signal that our parent ignores stays
+    /// ignored, here and in the command.
     pub fn that_end() -> io::Result<Signals> {
         let mut signals = Signals { streams: Vec::new() };
         signals.listen(ENDING)?;
         Ok(signals)
     }
 
-    /// Also those that matter to a command that runs.
+    /// Also receives the signals that matter while a command runs.
     pub fn with_a_command(mut self) -> io::Result<Signals> {
         self.listen(WITH_COMMAND)?;
         Ok(self)
@@ -57,7 +60,7 @@ impl Signals {
 
     fn listen(&mut self, signals: &[Signal]) -> io::Result<()> {
         for one in signals {
-            // An ignored SIGCHLD would take the command's status away before we see it.
+            // With SIGCHLD ignored, the system would reap the command before we read its status.
             if *one != Signal::CHILD && dispositions::is_ignored(*one) {
                 continue;
             }
@@ -67,7 +70,7 @@ impl Signals {
         Ok(())
     }
 
-    /// The next signal; those of one kind that come close together count once.
+    /// The next signal; several of one kind in quick succession count once.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {

@@ -1,20 +1,21 @@
-//! What is done when the command stops. Pure: no process, no terminal.
+//! The reaction to a stopped command. Pure: no process, no terminal.
 //!
-//! A job as the shell sees it is our process group. With the command in a group of its own, what the terminal does to
-//! one has to be done to the other:
+//! The shell sees our process group as the job. The command runs in a group of its own, so what the terminal does to
+//! one group has to be done to the other:
 //!
 //! | the terminal is | the command stops by | then |
 //! | --- | --- | --- |
-//! | ours | SIGTTIN, SIGTTOU: it asks for it | it gets it, and goes on |
-//! | lent to the command | anything: Ctrl-Z, or itself | our group stops too, for the shell to see; `fg` resumes both |
+//! | ours | SIGTTIN, SIGTTOU: it needs the terminal | it gets the terminal, and goes on |
+//! | lent to the command | anything: Ctrl-Z, or itself | our group stops too, so that the shell sees it; `fg` resumes
+//! both |
 //! | another job's | SIGTTIN, SIGTTOU | our group stops by the same signal, as any job in the background |
-//! | ours, another job's | SIGTSTP, passed on by us | we stop too; who shares our group got it from the terminal |
-//! | ours, another job's | SIGSTOP: somebody stops it alone | nothing: the lock is kept |
-//! | none | anything | nothing: nobody would resume us, and the lock is kept |
+//! | ours, another job's | SIGTSTP, forwarded by us | we stop alone; the terminal has signalled the rest of our group |
+//! | ours, another job's | SIGSTOP, sent to it alone | nothing: the lock is kept |
+//! | none | anything | nothing: no shell would resume us, and the lock is kept |
 
 use rustix::process::Signal;
 
-/// Who has the terminal.
+/// The process group that has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreground {
     NoTerminal,
@@ -40,12 +41,12 @@ pub struct Stop {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhoStops {
-    /// This process; whoever shares its group has been told already.
+    /// This process alone; the other processes of the group have been signalled already.
     Alone,
     WholeGroup,
 }
 
-/// What to do when the command was stopped by the signal of this number.
+/// The reaction to a command that the signal of this number stopped.
 pub fn upon_stop(signal: i32, foreground: Foreground) -> UponStop {
     let asks = [Signal::TTIN, Signal::TTOU].into_iter().find(|asking| asking.as_raw() == signal);
     let stop = |signal, who, wants_terminal| UponStop::StopToo(Stop { signal, who, wants_terminal });

@@ -1,5 +1,5 @@
-//! The terminal that this process was started from, and which process group it belongs to: reading from it, its modes,
-//! and Ctrl-C are for that group alone. Lent to the command's group while the command needs it.
+//! The controlling terminal of this process, and the process group in its foreground: only that group may read from it,
+//! set its modes, and gets Ctrl-C. Lent to the command's group while the command needs it.
 
 use std::fs::{File, OpenOptions};
 use std::io::IsTerminal;
@@ -11,11 +11,11 @@ use rustix::termios::{tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp, OptionalAction
 use super::dispositions::AllBlocked;
 use super::supervise::Foreground;
 
-/// The controlling terminal. Under cron, in a container without one, and after setsid there is none.
+/// The controlling terminal. There is none under cron, after setsid, or in a container without one.
 pub struct Terminal {
     device: File,
     lent: bool,
-    /// As they were when it was first lent.
+    /// The modes before the terminal was first lent.
     modes: Option<Termios>,
 }
 
@@ -25,13 +25,13 @@ impl Terminal {
         Some(Terminal { device, lent: false, modes: None })
     }
 
-    /// Who has it now; `command` is the command's group.
+    /// The group in the foreground; `command` is the command's group.
     pub fn foreground(&self, command: Pid) -> Foreground {
         match tcgetpgrp(&self.device) {
             Ok(group) if group == getpgrp() => Foreground::Us,
             Ok(group) if group == command => Foreground::Command,
             Ok(_) => Foreground::AnotherJob,
-            // It was hung up.
+            // The terminal was hung up.
             Err(_) => Foreground::NoTerminal,
         }
     }
@@ -40,21 +40,21 @@ impl Terminal {
         self.lent
     }
 
-    /// The command gets the terminal as it starts, where it is this process's alone. Where others share our process
-    /// group (a pipeline, a script, make) they would lose it, and with it Ctrl-C: there the command gets it only when
-    /// it asks (see `supervise::upon_stop`).
+    /// True if only this process is in its group: then the command gets the terminal at its start. Other processes of
+    /// our group (a pipeline, a script, make) would lose the terminal, and with it Ctrl-C: there the command gets it
+    /// only when it needs it (see `supervise::upon_stop`).
     pub fn is_for_command_at_once(&self) -> bool {
         let whole_conversation = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
         let is_ours = || tcgetpgrp(&self.device).is_ok_and(|group| group == getpgrp());
         whole_conversation && getpid() == getpgrp() && is_ours()
     }
 
-    /// The device, for the command to take it before it runs.
+    /// The device: the command takes the terminal itself, before its exec.
     pub fn device(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
     }
 
-    /// The command takes it as it starts.
+    /// Notes that the command takes the terminal at its start.
     pub fn lent(&mut self) {
         if self.modes.is_none() {
             self.modes = tcgetattr(&self.device).ok();
@@ -65,30 +65,30 @@ impl Terminal {
     /// Puts `group` into the foreground.
     pub fn lend(&mut self, group: Pid) {
         self.lent();
-        // Fails where the group has ended meanwhile, of which SIGCHLD tells.
+        // Fails if the group has ended meanwhile; then SIGCHLD reports the end.
         let _ = tcsetpgrp(&self.device, group);
     }
 
-    /// The shell has given the terminal to someone else while we stood still.
+    /// The shell gave the terminal to another job while we were stopped.
     pub fn forget(&mut self) {
         self.lent = false;
     }
 
-    /// Our group is in the foreground again, if the command's was.
+    /// Puts our group back into the foreground if the command's group was there.
     pub fn take_back(&mut self) {
         if self.lent {
             self.lent = false;
-            // From the background that is allowed to those who block SIGTTOU.
+            // In the background, only a process that blocks SIGTTOU may do this.
             let _blocked = AllBlocked::new();
             let _ = tcsetpgrp(&self.device, getpgrp());
         }
     }
 
-    /// As a shell does behind a command that was killed and could not clear up: echo and line editing are on again.
+    /// Restores echo and line editing, as a shell does after a command that was killed and could not clean up.
     pub fn restore_modes(&self) {
         if let Some(modes) = &self.modes {
             let _blocked = AllBlocked::new();
-            // Without waiting for output that Ctrl-S holds back.
+            // Does not wait for output that Ctrl-S holds back.
             let _ = tcsetattr(&self.device, OptionalActions::Now, modes);
         }
     }

@@ -1,5 +1,5 @@
-//! `redis-lock top`: the most waited-for locks, live. One task asks the servers, one thread reads the keyboard, and the
-//! loop here draws: a server that is slow, or gone, never holds up the keys.
+//! `redis-lock top`: the most waited-for locks, live. One task queries the servers, one thread reads the keyboard, and
+//! the loop here draws: a slow or missing server never delays the keys.
 
 mod once;
 pub mod sample;
@@ -28,7 +28,7 @@ use sample::Sample;
 use screen::{draw, Known};
 use view::{View, Wish};
 
-/// How often the clock on the screen is drawn anew where nothing else happens.
+/// How often the clock on the screen is redrawn if nothing else happens.
 const TICK: Duration = Duration::from_millis(500);
 
 pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Error> {
@@ -48,7 +48,7 @@ pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Err
     let (pace, paced) = watch::channel(args.interval);
     let (samples, sampled) = mpsc::channel(1);
     let known = Known { sample: first, rates: None, problem: None };
-    // It puts the terminal back in order when the program panics, too.
+    // Restores the terminal on a panic too.
     let terminal = ratatui::try_init().map_err(of_terminal)?;
     let end = tokio::select! {
         end = interact(terminal, &mut view, known, pace, sampled) => end,
@@ -58,11 +58,11 @@ pub async fn top(args: TopArgs, server: &ConnectionArgs) -> Result<ExitCode, Err
     end
 }
 
-/// How long the same connections are used: a cluster may have got another primary.
+/// How long connections are used before new ones are made: a cluster may have a new primary.
 const CONNECT_AGAIN: Duration = Duration::from_secs(120);
 
-/// Asks the servers again and again. It connects anew after an error, where a primary of a cluster, or that of the
-/// Sentinels, has become a replica, and now and then.
+/// Queries the servers in a loop. Reconnects after an error, after a primary (of a cluster or of the Sentinels) has
+/// become a replica, and every `CONNECT_AGAIN`.
 async fn watch_servers(
     args: &ConnectionArgs,
     servers: Servers,
@@ -101,7 +101,7 @@ async fn sample(
     Sample::take(servers, count).await
 }
 
-/// Draws, and does what the keys say, until they or a signal end it.
+/// Draws, and handles the keys, until a key or a signal ends the program.
 async fn interact(
     mut terminal: DefaultTerminal,
     view: &mut View,
@@ -142,7 +142,7 @@ async fn interact(
                 None => return Ok(ExitCode::SUCCESS),
             },
             _ = tick.tick() => {}
-            // Stopped by a signal of somebody else: the shell has put the terminal in order for itself meanwhile.
+            // Stopped by a signal from outside: the shell has reset the terminal meanwhile.
             _ = continued.recv() => terminal = ratatui::try_init().map_err(of_terminal)?,
             _ = interrupt.recv() => return Ok(of_signal(SignalKind::interrupt())),
             _ = terminate.recv() => return Ok(of_signal(SignalKind::terminate())),
@@ -151,17 +151,17 @@ async fn interact(
     }
 }
 
-/// Ctrl-Z, which the terminal does not make a signal of while each key is read by itself.
+/// Handles Ctrl-Z: in raw mode the terminal does not turn the key into a signal.
 async fn suspend(continued: &mut tokio::signal::unix::Signal) -> Result<(), Error> {
     ratatui::restore();
-    // As the terminal does it: to all of the job that the shell has made.
+    // As the terminal does: to the whole job of the shell.
     kill_current_process_group(Signal::TSTP).map_err(|cause| of_terminal(cause.into()))?;
-    // The stop may come a moment later. Where no shell could continue it, the system drops the signal.
+    // The stop may come a moment later. If no shell could continue the job, the system drops the signal.
     let _continued_or_dropped = time::timeout(Duration::from_millis(100), continued.recv()).await;
     Ok(())
 }
 
-/// Keys and changes of size. The thread ends with the program: nothing else wakes it.
+/// Key presses and resizes. The thread ends with the program: it cannot be woken otherwise.
 fn keyboard() -> mpsc::UnboundedReceiver<io::Result<Event>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || loop {
@@ -178,7 +178,7 @@ fn of_terminal(cause: io::Error) -> Error {
     Error::Io { what: "the terminal".into(), cause }
 }
 
-/// As shells count it.
+/// The exit status that a shell gives to this signal.
 fn of_signal(signal: SignalKind) -> ExitCode {
     ExitCode::from(128 + u8::try_from(signal.as_raw_value()).unwrap_or_default())
 }

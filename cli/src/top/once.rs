@@ -63,7 +63,7 @@ fn table(sample: &Sample) -> Table {
     table
 }
 
-/// How long the first holder has had it.
+/// How long the first holder has held the lock.
 pub fn held(lock: &Lock) -> String {
     u64::try_from(lock.held).map_or_else(|_| "-".to_string(), human)
 }

@@ -1,5 +1,5 @@
-//! One sample of the servers, and what happened between two. It costs the same with ten locks and with ten thousand
-//! holders: LOCK.TOP goes only through the queues, and INFO is counted as it happens.
+//! One sample of the servers, and the rates between two samples. The cost does not grow with the number of holders:
+//! LOCK.TOP visits only the queues, and INFO's counters are kept as events happen.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,7 +22,7 @@ pub struct Sample {
     pub locks: Vec<Lock>,
 }
 
-/// The fields of LOCK.TOP, and the server that gave them. Times are in milliseconds; `held` is -1 while it is free.
+/// The fields of LOCK.TOP, and the lock's server. Times are in milliseconds; `held` is -1 while the lock is free.
 #[derive(Clone, Serialize)]
 pub struct Lock {
     pub server: String,
@@ -66,7 +66,7 @@ pub struct Server {
     pub grace_remaining_ms: u64,
 }
 
-/// Per second, of all servers together.
+/// Events per second, summed over all servers.
 #[derive(Clone, Copy, Default, Serialize)]
 pub struct Rates {
     pub hand_offs: f64,
@@ -97,8 +97,8 @@ impl Sample {
         Ok(Sample { taken, time, took: taken - asked, servers, locks })
     }
 
-    /// What happened since an earlier sample, on the servers that ran all the time: a counter that went back is of a
-    /// server that was started anew.
+    /// The rates since an earlier sample, of the servers that ran all the time: a counter that decreased belongs to a
+    /// server that restarted.
     pub fn rates_since(&self, before: &Sample) -> Rates {
         let seconds = (self.taken - before.taken).as_secs_f64();
         let mut rates = Rates::default();
@@ -117,7 +117,7 @@ impl Sample {
         rates
     }
 
-    /// Whether one of the servers is a replica.
+    /// True if one of the servers is a replica.
     pub fn has_replica(&self) -> bool {
         self.servers.iter().any(Server::is_replica)
     }
@@ -127,7 +127,7 @@ impl Sample {
         self.servers.iter().map(field).sum()
     }
 
-    /// That of the server where it is largest.
+    /// The largest value of all servers.
     pub fn worst(&self, field: impl Fn(&Server) -> u64) -> u64 {
         self.servers.iter().map(field).max().unwrap_or_default()
     }

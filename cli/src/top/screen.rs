@@ -14,14 +14,14 @@ use super::summary;
 use super::view::{Sort, View};
 use crate::duration::human;
 
-/// After so long without an answer the screen says so.
+/// After this time without a reply, the screen says so.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What is known of the servers.
+/// The last sample of the servers.
 pub struct Known {
     pub sample: Sample,
     pub rates: Option<Rates>,
-    /// Why there is nothing newer.
+    /// The reason why there is no newer sample.
     pub problem: Option<String>,
 }
 
@@ -123,7 +123,7 @@ fn alignment(column: usize) -> Alignment {
     }
 }
 
-/// The last line: what is wrong, or which keys there are.
+/// The last line: the current problem, or the keys.
 fn status(view: &View, known: &Known) -> Line<'static> {
     let age = known.sample.taken.elapsed();
     if let Some(problem) = &known.problem {

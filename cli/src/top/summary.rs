@@ -3,7 +3,7 @@
 use super::sample::{Rates, Sample, Server};
 use crate::duration::human;
 
-/// What all servers do together. Percentiles are of the server where they are largest.
+/// The totals of all servers. Percentiles are the largest of any server.
 pub fn lines(sample: &Sample, rates: Option<Rates>) -> Vec<String> {
     let sum = |field: fn(&Server) -> u64| sample.sum(field);
     let worst = |field: fn(&Server) -> u64| human(sample.worst(field));
@@ -41,7 +41,7 @@ pub fn lines(sample: &Sample, rates: Option<Rates>) -> Vec<String> {
     ]
 }
 
-/// What somebody should know before they trust the table.
+/// What limits the table's meaning: read these before the table.
 pub fn warnings(sample: &Sample) -> Vec<String> {
     let mut warnings = Vec::new();
     for server in &sample.servers {
@@ -71,7 +71,7 @@ pub fn servers(sample: &Sample) -> String {
     }
 }
 
-/// Digits that say something: `0`, `0.3`, `17`, `1234`.
+/// A rate with significant digits: `0`, `0.3`, `17`, `1234`.
 fn rate(per_second: f64) -> String {
     match per_second {
         0.0 => "0".to_string(),

@@ -1,4 +1,4 @@
-//! What the person at the screen has chosen, by its keys.
+//! The state of the view, as the keys set it.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,9 +11,9 @@ pub struct View {
     pub interval: Duration,
     pub sort: Sort,
     pub is_help: bool,
-    /// How many rows are scrolled past.
+    /// The number of rows above the window.
     pub offset: usize,
-    /// How many rows there are room for.
+    /// The number of rows that fit.
     rows: usize,
 }
 
@@ -23,7 +23,7 @@ pub enum Sort {
     Oldest,
     Held,
     Key,
-    /// Of columns that cannot be sorted by.
+    /// For columns that cannot be sorted by.
     None,
 }
 
@@ -31,11 +31,11 @@ pub enum Sort {
 pub enum Wish {
     Stay,
     Quit,
-    /// Back to the shell, until it says `fg`.
+    /// Back to the shell, until `fg`.
     Suspend,
 }
 
-/// The paces that + and - go through, in milliseconds.
+/// The intervals that + and - step through, in milliseconds.
 const INTERVALS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
 
 impl View {
@@ -80,7 +80,7 @@ impl View {
         Wish::Stay
     }
 
-    /// Keeps the last row at the bottom at most.
+    /// Limits the offset, so that the window ends at the last row.
     pub fn limit_offset(&mut self, locks: usize, rows: usize) {
         self.rows = rows;
         self.offset = self.offset.min(locks.saturating_sub(rows));
@@ -119,7 +119,7 @@ impl Sort {
         }
     }
 
-    /// They come most waited-for first.
+    /// The input is sorted by waiters, most first.
     pub fn apply(self, locks: &mut [&Lock]) {
         match self {
             Sort::Waiters | Sort::None => {}

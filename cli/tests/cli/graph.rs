@@ -404,7 +404,7 @@ fn in_a_terminal_of_80_columns_a_long_name_is_cut_and_the_times_stay() {
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
     assert!(lines.iter().any(|line| line.starts_with("kkkk") && line.ends_with("…  mutex, 1 waiting")), "{text}");
     assert!(lines.iter().any(|line| line.starts_with("├─ held by ooo") && line.ends_with("no deadline")), "{text}");
-    // Whoever reads it by a program gets it whole.
+    // JSON is complete: programs read it.
     assert!(at(&server, "graph").text().contains(&format!("held by {owner} ")));
 }
 

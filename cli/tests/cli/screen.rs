@@ -42,7 +42,7 @@ impl Screen {
         Screen::of_size(command, 100, columns)
     }
 
-    /// A shell that reads its commands here, without anybody's settings.
+    /// A shell that reads its commands from the test, without any user's settings.
     #[track_caller]
     pub fn shell(program: &str, arguments: &[&str]) -> Screen {
         let mut command = CommandBuilder::new(program);
