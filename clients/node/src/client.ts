@@ -1,12 +1,12 @@
-/** Which library a client is of. What is shared by all locks of one client hangs on it. */
+/** Detects the library of a client, and keeps the state that all locks of one client share. */
 
 import { Connections } from "./connections.js";
 import { ioredisRoute, isIoredis, type IoredisClient } from "./ioredis.js";
 import { isNodeRedis, nodeRedisRoute, type NodeRedisClient } from "./node_redis.js";
 
 /**
- * A connected client: of ioredis a `Redis` (also by Sentinel) or `Cluster`; of node-redis what `createClient`,
- * `createCluster` or `createSentinel` gave.
+ * A connected client. ioredis: a `Redis` (also by Sentinel) or `Cluster`. node-redis: the result of `createClient`,
+ * `createCluster` or `createSentinel`.
  */
 export type RedisClient = IoredisClient | NodeRedisClient;
 

@@ -1,11 +1,11 @@
-/** Time by a clock that nobody sets, and pauses. All of it is in milliseconds. */
+/** Monotonic time, and pauses. All of it is in milliseconds. */
 
 export const now = (): number => performance.now();
 
-// setTimeout takes no more than 31 bits: a longer pause would be over at once.
+// setTimeout takes at most 31 bits: a longer pause would end at once.
 const LONGEST_MS = 2 ** 31 - 1;
 
-/** Resolves after so many milliseconds; rejects with the signal's reason when it is aborted before. */
+/** Resolves after this time; rejects with the signal's reason if the signal is aborted first. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
@@ -24,7 +24,7 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** The promise's result, or the signal's reason when that is aborted first. */
+/** The promise's result, or the signal's reason if the signal is aborted first. */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
@@ -35,7 +35,7 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefine
   });
 }
 
-/** As `abortable`, but the promise has so many milliseconds more. */
+/** As `abortable`, but after the abort the promise has this many milliseconds to settle. */
 export function abortableWithin<T>(ms: number, promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   const over = new AbortController();
@@ -51,7 +51,7 @@ export function abortableWithin<T>(ms: number, promise: Promise<T>, signal: Abor
   return Promise.race([promise, aborted]).finally(() => over.abort());
 }
 
-/** Jittered pauses that stay far below lock.keep-place (1 s), so that a waiter's place is still there. */
+/** Jittered pauses, far below lock.keep-place (1 s): the waiter keeps its place in the queue. */
 export class Backoff {
   private longest = 10;
 
@@ -64,7 +64,9 @@ export class Backoff {
   }
 }
 
-/** A request is sent again for so long after its first failure: however long that took, there is a second try. */
+/**
+ * Resends a request for this long after its first failure. There is a second try, however late the first one failed.
+ */
 export class Resend {
   private until: number | undefined;
   private readonly backoff: Backoff;
@@ -90,8 +92,8 @@ export class Resend {
 }
 
 /**
- * Calls back after so many milliseconds, unless it is stopped. Where the event loop was held up, what has arrived
- * meanwhile comes first: timers would run before it.
+ * Calls back after this time, unless stopped. After a blocked event loop, data that has arrived is processed first: a
+ * plain timer would fire before it.
  */
 export function outOfTime(ms: number, ring: () => void): { stop(): void } {
   let late: NodeJS.Immediate | undefined;
@@ -105,8 +107,8 @@ export function outOfTime(ms: number, ring: () => void): { stop(): void } {
 }
 
 /**
- * Calls back when a request has had no reply for `withinMs` (undefined: however long it takes), or before, when it has
- * waited for a connection for `unsentMs`; not while there is one that is only busy. One timer for both.
+ * Calls back if a request has had no reply for `withinMs` (undefined: no limit), or has waited for a connection for
+ * `unsentMs`. A busy connection does not count as missing. One timer for both.
  */
 export function outOfPatience(
   unsentMs: number,
@@ -129,7 +131,7 @@ export function outOfPatience(
   return { stop: () => timer?.stop() };
 }
 
-/** A timer that keeps no process alive, to be set again and again. */
+/** A timer that can be set again, and that keeps no process alive. */
 export class Timer {
   private timer: NodeJS.Timeout | undefined;
 

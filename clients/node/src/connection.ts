@@ -1,5 +1,6 @@
 /**
- * What the protocol asks of a client library. `ioredis.ts` and `node_redis.ts` give it; nothing else knows them.
+ * The interface between the protocol and a client library. `ioredis.ts` and `node_redis.ts` implement it; no other file
+ * calls a library.
  */
 
 /** A part of a command. */
@@ -10,24 +11,25 @@ export const UNSENT_MS = 2000;
 
 /** One server, over the one connection that all callers share. */
 export interface Node {
-  /** Whether the connection is gone for good: then the route leads to another node. */
+  /** True if the connection is gone for good: then the route leads to another node. */
   readonly ended: boolean;
-  /** Whether another may take its place then: otherwise its owner has closed it. */
+  /** True if another node may take its place then. False: the application closed the client. */
   readonly replaceable: boolean;
   /**
-   * Send a command once, never again by itself; the reply undecoded but for text. Rejects with `Trouble`.
-   * Without a reply after `withinMs` it counts as unanswered; undefined: however long it takes.
+   * Sends a command once, with no automatic retry. The reply is decoded no further than to text. Rejects with
+   * `Trouble`.
+   * Without a reply after `withinMs` the request counts as unanswered; undefined: no limit.
    */
   send(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
-  /** As `send`, in a cluster, to the node that a slot is just moved to. */
+  /** As `send`, in a cluster, to the node that imports the slot. */
   sendAsking(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
-  /** The reply of an inner command, as the library's own call of that command gives it. */
+  /** Decodes the reply of an inner command as the library's own call of that command does. */
   decoded(command: string, reply: unknown): unknown;
-  /** Whenever the connection ends, so that what was queued over it has lost its connection. */
+  /** Called whenever the connection ends: requests that were queued over it have left the queue. */
   onInterrupted(tell: () => void): void;
-  /** Make the connection for messages; it makes itself anew until it is closed. */
+  /** Makes the connection for messages; it reconnects until it is closed. */
   subscriber(events: SubscriberEvents): Subscriber;
-  /** Make a connection of its own, which is never replaced: it ends when it ends. */
+  /** Makes a dedicated connection, which is never replaced. */
   own(): OwnConnection;
 }
 
@@ -39,7 +41,7 @@ export interface SubscriberEvents {
 
 export interface Subscriber {
   readonly ended: boolean;
-  /** Resolves when the server has confirmed it. Rejects with `Trouble`. */
+  /** Resolves after the server's confirmation. Rejects with `Trouble`. */
   subscribe(channel: string, sharded: boolean): Promise<void>;
   close(): void;
 }
@@ -54,12 +56,12 @@ export interface OwnConnection {
 /** Where a key is served. */
 export interface Route {
   readonly clustered: boolean;
-  /** What the library puts before every key. */
+  /** The prefix that the library puts before every key. */
   readonly keyPrefix: string;
-  /** The node of a slot; without a cluster there is one. Rejects with `Trouble`. */
+  /** The node of a slot; outside a cluster, the only node. Rejects with `Trouble`. */
   node(slot: number): Promise<Node>;
   /** The node at this address, if it is known. */
   nodeAt(address: string): Promise<Node | undefined>;
-  /** Ask the cluster again who serves what. */
+  /** Reloads the cluster's slot map. */
   refresh(): Promise<void>;
 }

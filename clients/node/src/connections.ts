@@ -1,4 +1,6 @@
-/** A caller's client as the protocol sees it: by key, wherever the key's slot is served. One for each client. */
+/**
+ * A caller's client as the protocol sees it: commands by key, sent to the node that serves the slot. One per client.
+ */
 
 import { randomBytes } from "node:crypto";
 
@@ -7,7 +9,7 @@ import { Inbox } from "./inbox.js";
 import { Trouble } from "./replies.js";
 import { slotOf, tagOf } from "./slots.js";
 
-/** Where to listen for the messages about a key. */
+/** The node and the channel of the messages about a key. */
 export interface Listening {
   inbox: Inbox;
   channel: string;
@@ -16,7 +18,7 @@ export interface Listening {
 export class Connections {
   private readonly inboxes = new WeakMap<Node, Inbox>();
   private readonly id = randomBytes(8).toString("hex");
-  /** Slots that are being moved, and whereto. */
+  /** Slots that are being moved, each with its new address. */
   private readonly asks = new Map<number, string>();
 
   constructor(private readonly route: Route) {}
@@ -27,7 +29,7 @@ export class Connections {
     return Buffer.isBuffer(name) ? Buffer.concat([Buffer.from(keyPrefix), name]) : keyPrefix + name;
   }
 
-  /** Send a command to where the key is served. Rejects with `Trouble`; a redirection is one that heals. */
+  /** Sends a command to the node that serves the key. Rejects with `Trouble`; a redirection heals. */
   async send(key: Word, words: readonly Word[], withinMs: number | undefined): Promise<unknown> {
     const slot = this.slot(key);
     const node = await this.route.node(slot);
@@ -45,17 +47,19 @@ export class Connections {
     }
   }
 
-  /** Run an inner command's reply through what the library does with replies to it. */
+  /** Decodes an inner command's reply as the library does. */
   async decoded(key: Word, command: string, reply: unknown): Promise<unknown> {
     return (await this.route.node(this.slot(key))).decoded(command, reply);
   }
 
-  /** A connection of its own to the node of the key. */
+  /** A dedicated connection to the node of the key. */
   async own(key: Word): Promise<OwnConnection> {
     return (await this.route.node(this.slot(key))).own();
   }
 
-  /** After an error on a connection of its own: whether it was a redirection, and where the slot is now. */
+  /**
+   * Learns from an error where the slot is now. Returns the error; a redirection becomes `unsent`, so that it heals.
+   */
   async redirected(error: unknown, slot: number, node?: Node): Promise<unknown> {
     if (!this.route.clustered || !(error instanceof Trouble)) return error;
     if (error.code === "ASK") {
@@ -73,12 +77,12 @@ export class Connections {
     return this.route.clustered ? slotOf(typeof key === "number" ? String(key) : key) : 0;
   }
 
-  /** The slot is being moved: where a request waits now, no message may come. */
+  /** True while the slot is being moved: messages about a request that waits now may not arrive. */
   isMoving(key: Word): boolean {
     return this.asks.has(this.slot(key));
   }
 
-  /** Where messages about the key come in; undefined while nothing listens there. */
+  /** The subscription for messages about the key; undefined if there is none. */
   async listening(key: Word): Promise<Listening | undefined> {
     const slot = this.slot(key);
     const inbox = this.inboxes.get(await this.route.node(slot));
@@ -86,7 +90,7 @@ export class Connections {
     return inbox?.listensTo(channel) ? { inbox, channel } : undefined;
   }
 
-  /** Listen for the messages about the key. Rejects with `Trouble`. */
+  /** Subscribes to the messages about the key. Rejects with `Trouble`. */
   async listen(key: Word): Promise<Listening> {
     const slot = this.slot(key);
     const node = await this.route.node(slot);
@@ -108,7 +112,7 @@ export class Connections {
   }
 
   private channel(slot: number): string {
-    // In a cluster it is published where the slot is, so that it has to hash there.
+    // In a cluster the message is published at the slot's node, so the channel has to hash to that slot.
     return this.route.clustered ? `redislock:${this.id}:{${tagOf(slot)}}` : `redislock:${this.id}`;
   }
 }

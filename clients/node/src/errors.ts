@@ -1,6 +1,5 @@
 /**
- * What can go wrong with a lock. Trouble of the connection or the server stays the error that ioredis or node-redis
- * gives for it.
+ * Errors of a lock. Failures of the connection or the server keep the error type of ioredis or node-redis.
  */
 
 /** The base of all; `lock` is the name of the lock. */
@@ -15,13 +14,13 @@ export class LockError extends Error {
   }
 }
 
-/** The time to wait was over; nothing is left in the queue. */
+/** The time to wait was over; the request has left the queue. */
 export class NotAcquiredError extends LockError {}
 
 /** The time to wait was over, and the value that another caller makes was not there yet (`once`). */
 export class NotMadeError extends LockError {}
 
-/** What was held is no longer: its lease ended, somebody broke it, or the key became something else. */
+/** The hold is lost: its lease ended, an operator broke it, or the key became something else. */
 export class LockLostError extends LockError {}
 
 /** The wait would have closed a cycle of owners; it was not queued. The message names the cycle. */
@@ -33,7 +32,7 @@ export class WaitCancelledError extends LockError {}
 /** The server has as many waiters as `lock.max-waiters` or `lock.max-waiters-per-key` allow. */
 export class MaxWaitersError extends LockError {}
 
-/** The key holds something that is no lock, as the string that a `SET NX` client leaves. */
+/** The key holds something that is no lock, such as the string that a `SET NX` client leaves. */
 export class WrongTypeError extends LockError {}
 
 /** The key is a lock of another family. */

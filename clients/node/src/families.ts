@@ -1,8 +1,8 @@
-/** The words of each family of locks, and what its replies mean. No I/O, no state. */
+/** The commands of each family of locks, and the meaning of its replies. No I/O, no state. */
 
 import type { Word } from "./connection.js";
 
-/** The right to hold for so many milliseconds; null: without a deadline. */
+/** The length of a hold in milliseconds; null: without a deadline. */
 export type Lease = number | null;
 
 /** How the work under the lock ended: `failed` tells the requests with COALESCE that it was not done. */
@@ -10,13 +10,13 @@ export type Work = "done" | "failed";
 
 const lasting = (lease: Lease): Word[] => (lease === null ? ["PERSIST"] : ["PX", lease]);
 
-/** `holds` is always what the owner holds afterwards, so that every command can be sent again. */
+/** `holds` is always the owner's count after the command, so that every command can be sent again. */
 export abstract class Family {
-  /** What holds are counted apart by: READ and WRITE. */
+  /** The mode, READ or WRITE: each has its own count of holds. */
   readonly mode: string = "";
-  /** Whether an owner may take it again while it holds it. */
+  /** True if the owner may acquire it again while it holds it. */
   readonly reentrant: boolean = false;
-  /** Whether the server counts what one owner holds (HOLDS). */
+  /** True if the server counts the holds of one owner (HOLDS). */
   readonly counts: boolean = false;
   /** Whether a grant has a slot. */
   readonly slots: boolean = false;
@@ -31,12 +31,14 @@ export abstract class Family {
   abstract release(token: Word, holds: number, work: Work): Word[];
   abstract renew(token: Word, lease: Lease): Word[];
 
-  /** Whether a release found what it was to release. */
+  /** True if the release found the hold. */
   wasHeld(reply: number): boolean {
     return reply >= 0;
   }
 
-  /** What gives the other locks back where one key has become something else: then the release changed nothing. */
+  /**
+   * Releases the other locks one by one, if one key has become something else: then the joint release changed nothing.
+   */
   releaseEach(_token: Word): Word[][] {
     return [];
   }
@@ -144,7 +146,9 @@ export class Permits extends Family {
   }
 }
 
-/** One permit, and the number that no other holder has. An owner has one slot: asked again, it is the same. */
+/**
+ * One permit with its slot number, which no other holder has. An owner has one slot: a repeated request gets the same.
+ */
 export class Slots extends Family {
   override readonly counts = true;
   override readonly slots = true;

@@ -1,4 +1,4 @@
-/** What an acquire gives: the right to hold, until it is released or lost. */
+/** The result of an acquire: a hold, until it is released or lost. */
 
 import { EventEmitter } from "node:events";
 
@@ -10,13 +10,13 @@ import type { Owned } from "./owned.js";
 
 export interface ReleaseOptions {
   /**
-   * The work was not done: a request with `coalesce` that waits for a `Lock` is granted it, in place of being told that
-   * it was done; with `atLeast`, the lock is free at once. false
+   * The work was not done: a request with `coalesce` that waits for a `Lock` is granted the lock, and is not told that
+   * the work was done. With `atLeast`, the lock is free at once. false
    */
   failed?: boolean;
 }
 
-/** What a hold does on the server; given by the lock that made it. */
+/** The server-side operations of a hold; provided by its lock. */
 export interface HoldActions {
   release(work: Work): Promise<void>;
   extend(leaseMs: number | undefined): Promise<void>;
@@ -24,20 +24,20 @@ export interface HoldActions {
   exec(command: Word[]): Promise<unknown>;
 }
 
-// Whoever listens to a signal has the hold, although nothing else may refer to it any more.
+// A signal with listeners keeps its hold alive, even if nothing else refers to the hold any more.
 const listened = new WeakMap<AbortSignal, Owned>();
 
 /**
- * Something held. Emits `lost` once, with a `LockLostError`, when it is known to be lost: with `autoRenew` within a
- * third of the lease, with `session` when the connection ends, otherwise when the lease is over by the local clock,
- * counted from before the request was sent.
+ * A granted hold. Emits `lost` once, with a `LockLostError`, when the loss is known: with `autoRenew` within a third of
+ * the lease, with `session` when the connection ends, otherwise when the lease is over by the local clock, counted from
+ * before the request was sent.
  */
 export class Hold extends EventEmitter {
-  /** Apart from `Done`: this is held. */
+  /** Tells a hold from `Done`: this one is held. */
   readonly done = false;
-  /** Grows with every grant: give it to whatever the lock protects, which refuses older ones. Below 2^53. */
+  /** Grows with every grant: give it to the resource that the lock protects, which refuses older ones. Below 2^53. */
   readonly fence: number;
-  /** How often the owner holds it with this, or the permits of a semaphore. */
+  /** The owner's count of holds, this one included; of a semaphore, its permits. */
   readonly holds: number;
   /** Of a semaphore with `slot`: the smallest number from 0 that no other holder has. */
   readonly slot: number | undefined;
@@ -73,7 +73,7 @@ export class Hold extends EventEmitter {
     return this.kept.lock;
   }
 
-  /** Whether it is known to be lost; by the local clock at the latest when the lease is over. */
+  /** True if the hold is known to be lost; by the local clock, at the latest when the lease is over. */
   get lost(): boolean {
     return this.kept.lost;
   }
@@ -90,14 +90,14 @@ export class Hold extends EventEmitter {
     return this.controller.signal;
   }
 
-  /** Milliseconds until the lease ends, 0: it is over, Infinity: never. Counted from before the request was sent. */
+  /** Milliseconds until the lease ends; 0: it is over; Infinity: no end. Counted from before the request was sent. */
   remaining(): number {
     return Math.max(0, this.kept.deadline - now());
   }
 
   /**
-   * Give it back. Rejects with `LockLostError` when it was lost before, and with the library's error when the server
-   * could not be asked: then it may be tried again. Once given back, it does nothing.
+   * Releases the hold. Rejects with `LockLostError` if it was lost before, and with the library's error if the server
+   * could not be asked: then the release may be tried again. After a release, another call does nothing.
    */
   release(options?: ReleaseOptions): Promise<void> {
     if (this.releasing === undefined) {
@@ -110,12 +110,12 @@ export class Hold extends EventEmitter {
     return this.releasing;
   }
 
-  /** Start the lease again from now, with so many milliseconds or those of the lock. Rejects as `release`. */
+  /** Restarts the lease from now, with this length or the lock's. Rejects as `release`. */
   extend(leaseMs?: number): Promise<void> {
     return this.actions.extend(leaseMs);
   }
 
-  /** Whether this was not given back, and the server says that it is held. */
+  /** True if this was not released, and the server says that it is held. */
   owned(): Promise<boolean> {
     return this.actions.owned();
   }

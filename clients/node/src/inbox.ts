@@ -1,13 +1,14 @@
 /**
- * What the server publishes for those who wait (NOTIFY), over one subscribed connection for all of them.
+ * Receives the messages that the server publishes about queued requests (NOTIFY), over one subscribed connection for
+ * all waiters.
  *
- * Delivery is at most once. Whoever may have missed a message is told `interrupted`, and asks again.
+ * Delivery is at most once: a waiter that may have missed a message gets `interrupted`, and asks again.
  */
 
 import { outOfTime } from "./clock.js";
 import type { Node, Subscriber, Word } from "./connection.js";
 
-/** What became of a queued request. `interrupted`: unknown, as a connection was lost. */
+/** The outcome of a queued request. `interrupted`: unknown, as a connection was lost. */
 export interface Notice {
   outcome: string;
   fence?: number;
@@ -27,7 +28,7 @@ export class Waiter {
     this.wake?.();
   }
 
-  /** The next notice; undefined when none has come after so many milliseconds. */
+  /** The next notice; undefined if none has come after this time. */
   async next(ms: number, signal: AbortSignal | undefined): Promise<Notice | undefined> {
     if (this.notices.length === 0 && ms > 0) {
       await new Promise<void>((resolve, reject) => {
@@ -71,7 +72,7 @@ export class Inbox {
       message: (text) => this.deliver(text),
       interrupted: () => this.interrupt(),
     });
-    // The requests themselves hang on the shared connection.
+    // The requests themselves depend on the shared connection.
     node.onInterrupted(() => {
       this.tellAll();
       if (node.ended) this.subscriber.close();
@@ -82,7 +83,7 @@ export class Inbox {
     return this.subscriber.ended;
   }
 
-  /** How many wait for messages here. */
+  /** The number of waiters. */
   get size(): number {
     return this.waiting;
   }
@@ -109,7 +110,7 @@ export class Inbox {
     return listening;
   }
 
-  /** The slot of the channel has moved to another node, and the subscription ends with that. */
+  /** The slot of the channel has moved to another node, which ends the subscription. */
   forget(channel: string): void {
     this.channels.delete(channel);
     this.confirmed.delete(channel);
@@ -138,7 +139,7 @@ export class Inbox {
     }
     const waiters = this.waiters.get(subject(message?.key, message?.token));
     if (waiters === undefined) return;
-    // One owner may wait twice for one key: then nobody knows which of them is meant, and each asks again.
+    // One owner may wait twice for one key. The message does not say for which request: each asks again.
     const notice: Notice = waiters.size === 1 ? message : { outcome: "interrupted" };
     for (const waiter of waiters) waiter.tell(notice);
   }
@@ -156,7 +157,7 @@ export class Inbox {
   }
 }
 
-/** As the server writes it: a string, or where that is not UTF-8 `{"base64":…}`. */
+/** The server's JSON form of a word: a string, or `{"base64":…}` if it is not UTF-8. */
 function told(word: Word): unknown {
   if (!Buffer.isBuffer(word)) return String(word);
   const text = word.toString();

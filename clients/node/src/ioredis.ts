@@ -5,7 +5,7 @@ import { UNSENT_MS } from "./connection.js";
 import { abortable, outOfPatience, pause } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
-/** What is used of an ioredis client: it is no dependency of this package. */
+/** The parts of an ioredis client that are used: ioredis is no dependency of this package. */
 export interface IoredisClient {
   readonly status: string;
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
@@ -51,8 +51,9 @@ interface CommandClass {
 }
 
 /**
- * A command that is written once. ioredis keeps what had no reply when the connection ended, and writes it again on
- * the next one: a LOCK.EXEC would run twice. It also writes what was given up long ago. Both become a PING here.
+ * A command that is written once. When a connection ends, ioredis keeps commands without a reply, and writes them again
+ * on the next connection: a LOCK.EXEC would run twice. It also writes commands that were given up long ago. Both become
+ * a PING here.
  */
 interface OnceCommand extends Command {
   sent: boolean;
@@ -62,7 +63,10 @@ interface OnceCommand extends Command {
 const PING = "*1\r\n$4\r\nPING\r\n";
 const classes = new WeakMap<CommandClass, new (name: string, args: unknown[]) => OnceCommand>();
 
-/** The class of the commands that this client sends, found in one that it makes: its own copy of ioredis has it. */
+/**
+ * The class of the commands that this client sends, taken from a command that it makes: the application's own copy of
+ * ioredis has it.
+ */
 function commandClass(redis: Redis): CommandClass {
   let made: Command | undefined;
   const options = { ...redis.options, enableAutoPipelining: false };
@@ -103,7 +107,9 @@ class IoredisNode implements Node {
 
   constructor(
     private readonly redis: Redis,
-    /** Of a cluster or one's own: when it ends, its owner has not closed the client. */
+    /**
+     * A cluster node's connection, or a dedicated one: its end does not mean that the application closed the client.
+     */
     readonly replaceable: boolean,
   ) {
     this.Base = commandClass(redis);
@@ -138,7 +144,7 @@ class IoredisNode implements Node {
         command.givenUp = true;
         reject(trouble);
       };
-      // A command that still waits in ioredis's offline queue is sent by the next connection.
+      // A command that is still in ioredis's offline queue is sent by the next connection.
       const lost = (trouble: Trouble): void => {
         if (command.sent) fail(trouble);
       };
@@ -210,12 +216,15 @@ class IoredisNode implements Node {
   }
 }
 
-/** Whether its owner has closed it. Closed while it is about to connect again, ioredis keeps that status, and no event. */
+/**
+ * True if the application closed it. A client that is closed while it is about to reconnect keeps that status, and
+ * emits no event.
+ */
 function isOver({ status, reconnectTimeout }: Redis): boolean {
   return status === "end" || (status === "reconnecting" && reconnectTimeout === null);
 }
 
-/** Of the caller's options, what a connection that waits must not have. */
+/** The caller's options that a waiting connection must not have. */
 const PLAIN = {
   lazyConnect: true,
   keyPrefix: "",
@@ -252,8 +261,8 @@ class IoredisSubscriber implements Subscriber {
 
   subscribe(channel: string, sharded: boolean): Promise<void> {
     return new Promise((resolve, reject) => {
-      // ioredis gives no reply to a command of a subscription whose connection was lost, nor to an SSUBSCRIBE that
-      // was redirected: whatever comes first ends it, and nothing is left listening.
+      // ioredis gives no reply to a subscribe command whose connection was lost, nor to an SSUBSCRIBE that was
+      // redirected: the first event settles the command, and all listeners are removed.
       const settle = (end: () => void): void => {
         clearTimeout(timer);
         this.redis.off("close", lost);

@@ -1,8 +1,8 @@
 /**
- * What runs beside a hold: renewing it, watching a session's connection, telling when its time is over.
+ * Tasks beside a hold: renewing it, watching a session's connection, reporting the end of its lease.
  *
- * Between two checks nothing here keeps a reference to the hold: one that is dropped ends with its lease, in place of
- * being renewed for ever. No timer keeps a process alive.
+ * Between two checks nothing here refers to the hold: a dropped hold ends with its lease, and is not renewed for ever.
+ * No timer keeps a process alive.
  */
 
 import { Timer, Backoff, now } from "./clock.js";
@@ -13,7 +13,7 @@ import type { Keeper, Owned } from "./owned.js";
 import { LATE_MS } from "./protocol.js";
 import { Trouble } from "./replies.js";
 
-/** Renew after each third of the lease; told within a third when it was lost. */
+/** Renews after each third of the lease; a loss is reported within a third. */
 export function keepRenewed(owned: Owned, family: Family, connections: Connections): Keeper {
   return keepChecked(owned, async (kept) => {
     const sent = now();
@@ -25,8 +25,8 @@ export function keepRenewed(owned: Owned, family: Family, connections: Connectio
 }
 
 /**
- * The server renews. The lock is lost when the connection ends, or when it says so after a third of the lease. The
- * connection is given back to the hold's end.
+ * The server renews. The lock is lost when the connection ends, or when a check after a third of the lease says so. The
+ * end of the hold returns the connection.
  */
 export function keepSession(owned: Owned, family: Family, connection: OwnConnection): Keeper {
   const ref = new WeakRef(owned);
@@ -38,7 +38,7 @@ export function keepSession(owned: Owned, family: Family, connection: OwnConnect
   });
 }
 
-// A session whose hold was dropped would last as long as the process.
+// The session of a dropped hold would last as long as the process.
 const dropped = new FinalizationRegistry<OwnConnection>((connection) => connection.close());
 
 function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Keeper {
@@ -79,7 +79,7 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
 
 const thirdOf = ({ lease }: Owned): number => (lease ?? 0) / 3;
 
-/** Tell when the lease is over by the local clock, whatever keeps renewals from getting through. */
+/** Reports the loss when the lease is over by the local clock, even if renewals cannot reach the server. */
 export function keepDeadline(owned: Owned): Keeper {
   const ref = new WeakRef(owned);
   const timer = new Timer();

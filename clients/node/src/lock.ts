@@ -1,4 +1,4 @@
-/** What all families can do: acquire, and what a hold does afterwards. */
+/** What all families share: acquiring, and the operations of a hold. */
 
 import { AsyncLocalStorage } from "node:async_hooks";
 
@@ -26,7 +26,7 @@ import { OwnTransport, type Request } from "./protocol.js";
 import { translated } from "./replies.js";
 import { makeToken } from "./tokens.js";
 
-/** Whom the holds belong to that are taken inside of `using`. The views of a read/write lock share one. */
+/** The owner of the holds that are taken inside of `using`. The views of a read/write lock share one. */
 export class Context {
   readonly storage = new AsyncLocalStorage<Owned>();
   readonly made = new WeakSet<Owned>();
@@ -35,7 +35,7 @@ export class Context {
     if (this.owners.get(id)?.deref() === undefined) this.owners.delete(id);
   });
 
-  /** Who has this token of the caller's own: what is counted for one token is counted in one place. */
+  /** The owned state of a caller's own token: one state per token, so that its holds are counted in one place. */
   owner(token: Word, make: () => Owned): Owned {
     const id = Buffer.from(Buffer.isBuffer(token) ? token : String(token)).toString("hex");
     const known = this.owners.get(id)?.deref();
@@ -47,9 +47,9 @@ export class Context {
   }
 }
 
-/** How a lock is asked for, beside for how long. */
+/** The parameters of a request, besides the time to wait. */
 interface Asked {
-  /** What it adds to what its owner holds. */
+  /** The number of holds that it adds to its owner's. */
   add: number;
   tokenUsedBefore: boolean;
   coalesce: boolean;
@@ -57,7 +57,7 @@ interface Asked {
 }
 
 export abstract class LockBase<Options extends AcquireOptions & { within?: Hold } = AcquireOptions> {
-  /** The name of the lock; of several, all of them. */
+  /** The name of the lock; of several locks, all names. */
   readonly name: string;
   protected readonly connections: Connections;
   protected readonly family: Family;
@@ -78,11 +78,11 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   }
 
   /**
-   * Take the lock; wait in the server's queue, first come, first served.
+   * Acquires the lock; waits in the server's queue, first come, first served.
    *
-   * Rejects with `NotAcquiredError` when the time is over, with the signal's reason when that was aborted, with a
-   * `LockError` where waiting cannot help (a deadlock, a key of another type, too many waiters), and with the
-   * library's error where the server could not be asked.
+   * Rejects with `NotAcquiredError` when the time is over, with the signal's reason if the signal was aborted, with a
+   * `LockError` if waiting cannot help (a deadlock, a key of another type, too many waiters), and with the library's
+   * error if the server could not be asked.
    */
   acquire(options?: Options): Promise<Hold> {
     return this.hold(options);
@@ -95,15 +95,15 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return hold;
   }
 
-  /** As `acquire`, but null when the time is over, and without `wait` at once. */
+  /** As `acquire`, but null when the time is over; without `wait`, returns at once. */
   async tryAcquire(options?: Options): Promise<Hold | null> {
     const hold = await this.ask(checkedWait(options?.wait ?? 0), options);
     return hold === undefined || hold.done ? null : hold;
   }
 
   /**
-   * Acquire, run the function, release. Rejects with what the function throws; otherwise with `LockLostError` when
-   * the lock was lost before the release.
+   * Acquires, runs the function, releases. Rejects with the function's error; otherwise with `LockLostError` if the
+   * lock was lost before the release.
    */
   async using<T>(work: (hold: Hold) => Promise<T> | T, options?: Options): Promise<T> {
     const hold = await this.hold(options);
@@ -119,10 +119,10 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   }
 
   /**
-   * What the token of a hold that was taken elsewhere holds, to renew, use or release it here; its release gives all of
-   * it back. Of a read/write lock: by the view that took it. With `autoRenew` the lease starts again from now.
+   * A hold for a token that was granted elsewhere, to renew, use or release here. Its release gives back all that the
+   * token holds. Of a read/write lock: by the view that acquired it. With `autoRenew` the lease restarts from now.
    *
-   * Rejects with `LockLostError` when the token does not hold the lock, and as `extend`.
+   * Rejects with `LockLostError` if the token does not hold the lock, and as `extend`.
    */
   async fromToken(token: string | Buffer): Promise<Hold> {
     const { connections, family, settings } = this;
@@ -139,17 +139,17 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     });
   }
 
-  /** Whether anybody holds it, or anything else has its key. */
+  /** True if it is held by any owner, or its key holds something else. */
   locked(): Promise<boolean> {
     return protocol.exists(this.connections, this.family, this.name);
   }
 
-  /** What one hold adds to what its owner holds: permits, or 1. */
+  /** The holds that one acquire adds: permits, or 1. */
   protected perHold(_options: Options | undefined): number {
     return 1;
   }
 
-  /** How long an acquire waits that says nothing else. */
+  /** The time to wait if the acquire does not give one. */
   protected waitOf(options: AcquireOptions | undefined): number {
     return checkedWait(options?.wait ?? this.settings.wait);
   }
@@ -158,7 +158,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return new NotAcquiredError(`the lock "${this.name}" was not granted within ${waitMs} ms`, this.name);
   }
 
-  /** Whether a release tells others that the work was done, and they hear it. */
+  /** Rejects options under which a release would not report the work, or a waiter would not receive the report. */
   protected checkCoalesce(): void {
     checkedCoalesce(this.settings);
   }
@@ -196,7 +196,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     return new Owned(this.name, token, this.settings.lease);
   }
 
-  /** Who holds already and takes it again. */
+  /** The state of an owner that acquires again what it holds. */
   private outer(within: Hold | undefined): Owned | undefined {
     if (within !== undefined && !this.context.made.has(within.kept)) {
       throw new TypeError("within: it must be a hold of this same lock object");
@@ -235,11 +235,11 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     }
   }
 
-  /** Settle a grant: confirmed by replicas where asked, or given back. */
+  /** Completes a grant: confirmed by replicas if requested, or given back. */
   private async accept(owned: Owned, request: Request, granted: Granted, own: OwnTransport | undefined): Promise<void> {
     const { connections, family, settings } = this;
     if (granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
-    // An upgrade to WRITE is a new grant; any other one with a new fence means that the old one was lost.
+    // An upgrade to WRITE is a new grant; any other grant with a new fence means that the old one was lost.
     const isUpgrade = family.mode === "WRITE" && request.before === 0;
     if (owned.fence > 0 && granted.fence !== owned.fence && !isUpgrade) {
       await protocol.releaseAll(connections, request);
@@ -256,7 +256,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     }
   }
 
-  /** From here on it is held, and what keeps it runs. `session`: the connection that it is bound to. */
+  /** Registers the grant, and starts its keeper. `session`: the connection that it is bound to. */
   private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
     const { connections, family } = this;
     owned.granted(granted, family.mode);
@@ -285,7 +285,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
         }
         owned.renewed(lease);
       },
-      // What was given back may be held for a while yet (`atLeast`), but no longer by this.
+      // After its release, `atLeast` may keep the lock for a while, but no longer for this hold.
       owned: async () =>
         !owned.over && (await protocol.held(connections, family, owned.token, this.name)) !== undefined,
       exec: async (command) => {
@@ -305,7 +305,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const left = Math.max(0, owned.of(family.mode) - drop);
     const others = [...owned.holds].some(([mode, holds]) => mode !== family.mode && holds > 0);
     const isLast = left === 0 && !others;
-    // Nothing renews it from here on, also where the release fails.
+    // From here on the lock is not renewed, even if the release fails.
     if (isLast) owned.stopKeepers();
     let wasHeld: boolean;
     try {

@@ -12,8 +12,9 @@ type Name = string | Buffer;
 
 export interface CoalesceOptions extends AcquireOptions {
   /**
-   * For work whose result all can share: while another owner holds the lock, its release is an answer too, `Done`,
-   * unless it says that the work failed. Without waiting it changes nothing. Not with `mixed` nor `atLeast`. false
+   * For work with a result that all callers can share: while another owner holds the lock, its release answers this
+   * request too, with `Done`, unless the release says that the work failed. Without waiting it changes nothing. Not
+   * with `mixed` nor `atLeast`. false
    */
   coalesce?: boolean;
 }
@@ -49,15 +50,16 @@ export class Lock extends LockBase {
   }
 
   /**
-   * A value that many callers miss at once is made by one of them (single-flight, against a cache stampede): `read`
-   * looks for it (null, undefined: it is not there), and `make` makes it, puts it where `read` finds it, and gives it.
-   * A caller that does not make it waits until it is there.
+   * Makes a value once for many callers that miss it (single-flight, against a cache stampede). `read` looks for the
+   * value (null, undefined: not there); one caller runs `make`, which stores the value where `read` finds it, and
+   * returns it. The other callers wait until it is there.
    *
-   * The lock is held and renewed while `make` runs (with `autoRenew: false` for its lease). When `make` rejects, so does this,
-   * and the next caller makes it. When the lock was lost meanwhile, it gives what `read` finds then. A `signal` ends
-   * the wait, and this a second later at the latest; `make` is to heed it too: the lock is held until it ends.
+   * The lock is held and renewed while `make` runs (with `autoRenew: false`, only for its lease). If `make` rejects, so
+   * does this, and the next caller makes the value. If the lock was lost meanwhile, the result is what `read` finds
+   * then. A `signal` ends the wait, and this call a second later at the latest; `make` should observe it too: the lock
+   * is held until `make` ends.
    *
-   * Rejects with `NotMadeError` when the time is over while another caller makes it, and otherwise as `acquire`.
+   * Rejects with `NotMadeError` if the time is over while another caller makes the value, and otherwise as `acquire`.
    */
   async once<T>(
     read: () => Promise<T | null | undefined> | T | null | undefined,
@@ -72,8 +74,8 @@ export class Lock extends LockBase {
 }
 
 /**
- * A mutex that its holder may take again; it is free when it was released as often. Inside of `using` an acquire is
- * the holder's; elsewhere it is with `within: hold`, and otherwise somebody else's.
+ * A mutex that its holder may acquire again; it is free after as many releases. An acquire inside of `using` belongs to
+ * the holder; elsewhere, it does with `within: hold`, and is otherwise a new owner.
  */
 export class RLock extends LockBase<ReentrantOptions> {
   constructor(client: RedisClient, name: Name, options: LockOptions = {}) {
@@ -82,18 +84,21 @@ export class RLock extends LockBase<ReentrantOptions> {
 }
 
 export interface SemaphoreOptions extends LockOptions {
-  /** How many permits an acquire takes. 1 */
+  /** The number of permits per acquire. 1 */
   permits?: number;
-  /** One permit, and `slot` of the hold says which: a number from 0, below `limit`, that no other holder has. false */
+  /** One permit with a slot, in `slot` of the hold: a number from 0, below `limit`, that no other holder has. false */
   slot?: boolean;
 }
 
 export interface PermitOptions extends AcquireOptions {
-  /** How many permits to take, in place of the semaphore's `permits`. */
+  /** The number of permits, overriding the semaphore's `permits`. */
   permits?: number;
 }
 
-/** At most `limit` permits are out at once; each acquire is an owner of its own, and its release gives all back. */
+/**
+ * At most `limit` permits are held at once; each acquire is an owner of its own, and its release gives all its permits
+ * back.
+ */
 export class Semaphore extends LockBase<PermitOptions> {
   private readonly permits: number;
 
@@ -135,8 +140,8 @@ export class View extends LockBase<ReentrantOptions> {
 }
 
 /**
- * Many readers or one writer. The writer may also read, and keep that when it gives WRITE back; the only reader may
- * write. Who is the holder already: as in `RLock`, over both views.
+ * Many readers or one writer. The writer may also read, and keep READ after it releases WRITE; the only reader may
+ * acquire WRITE. Holders are recognized as in `RLock`, across both views.
  */
 export class RWLock {
   readonly read: View;

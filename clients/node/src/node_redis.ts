@@ -5,7 +5,7 @@ import { UNSENT_MS } from "./connection.js";
 import { outOfPatience, pause } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
-/** What is used of a node-redis client: it is no dependency of this package. */
+/** The parts of a node-redis client that are used: node-redis is no dependency of this package. */
 export interface NodeRedisClient {
   readonly isOpen: boolean;
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
@@ -40,19 +40,21 @@ interface Sentinel extends NodeRedisClient {
 }
 
 /**
- * The words of a command, as an array has them. They know whether they were written, as node-redis reads their length
- * then, and become a PING where the command was given up before. What has no reply when the connection ends is not
- * written again by node-redis itself; what was not written yet is, however late. Its own way to take a command back (an
- * AbortSignal) leaves its queue broken after the second one in a row, for ever (5.12).
+ * The words of a command, as an array-like object. node-redis reads the length of a command when it writes it: so the
+ * object knows whether it was written, and becomes a PING if the command was given up before. After the end of a
+ * connection, node-redis does not write commands without a reply again, but it does write commands that were not
+ * written yet, however late. Its own way to take a command back (an AbortSignal) leaves its queue broken after the
+ * second one in a row, for ever (5.12).
  *
- * Once the connection is lost the words throw, which takes the command out of the queue. node-redis (5.12) writes what
- * was queued in the turn in which the connection broke into the closed socket, and then waits for replies to it: where
- * the next connection comes without an error in between, each later command gets the reply to an earlier one, for ever.
+ * Once the connection is lost the words throw, which takes the command out of the queue. In the turn in which the
+ * connection broke, node-redis (5.12) writes queued commands into the closed socket, and then waits for their replies:
+ * if the next connection comes without an error in between, each later command gets the reply to an earlier one, for
+ * ever.
  */
 class OnceCommand {
   [index: number]: string | Buffer;
   sent = false;
-  /** Tracing reads the words, too, before the command is in the queue: without anybody who traces in Node 18. */
+  /** Tracing reads the words too, before the command is in the queue; Node 18 does so even without a subscriber. */
   queued = false;
   private readonly words: number;
   private givenUp = false;
@@ -86,15 +88,18 @@ class OnceCommand {
   }
 }
 
-// For whoever wraps sendCommand: an accessor in a real array costs twice as much as the rest of the request.
+// For code that wraps sendCommand: an accessor in a real array costs twice as much as the rest of the request.
 Object.setPrototypeOf(OnceCommand.prototype, Array.prototype);
 
 class ClientNode implements Node {
   constructor(
     private readonly client: Client,
-    /** Of a cluster, a sentinel or one's own: when it is closed, its owner has not closed it. */
+    /**
+     * A connection of a cluster, of a sentinel, or a dedicated one: its end does not mean that the application closed
+     * the client.
+     */
     readonly replaceable: boolean,
-    /** What was queued before is written with the handshake, before the client is ready. */
+    /** Commands queued earlier are written with the handshake, before the client is ready. */
     private readonly isWritable: () => boolean = () => client.isReady,
   ) {}
 
@@ -150,7 +155,7 @@ class ClientNode implements Node {
   own(): OwnConnection {
     const client = this.plain(false);
     client.on("error", () => undefined);
-    // Until it is open its commands would be refused.
+    // Before it is open it would refuse commands.
     let ended = false;
     const node = new ClientNode(client, true, () => !ended);
     const tells: (() => void)[] = [];
@@ -175,7 +180,7 @@ class ClientNode implements Node {
     };
   }
 
-  /** A connection like this one, without what would end it while it waits. */
+  /** A connection with the same options, without those that would end it while it waits. */
   private plain(reconnectStrategy: false | ((retries: number) => number)): Client {
     const socket = { ...this.client.options?.socket, socketTimeout: undefined, reconnectStrategy };
     return this.client.duplicate({ socket, disableOfflineQueue: false, clientSideCache: undefined, readonly: false });
@@ -224,7 +229,7 @@ class ClientSubscriber implements Subscriber {
     }
   }
 
-  /** While it connects again, node-redis takes a channel of before for subscribed. */
+  /** While it reconnects, node-redis treats a channel of the old connection as subscribed. */
   private async ready(): Promise<void> {
     await this.connecting;
     if (!this.client.isReady) await new Promise<void>((resolve) => this.client.once("ready", resolve));
@@ -236,7 +241,7 @@ class ClientSubscriber implements Subscriber {
   }
 }
 
-/** The nodes that were made of a library's clients. */
+/** The nodes made from a library's clients. */
 class Nodes {
   private readonly known = new WeakMap<Client, Node>();
 
@@ -278,7 +283,7 @@ class BySentinel implements Route {
 
   async node(): Promise<Node> {
     if (!this.sentinel.isOpen) throw new Trouble(new Error("The client is closed"), "closed");
-    // Only asked for the client: sendCommand would send again what had no reply.
+    // Used only to get the client: sendCommand would resend commands without a reply.
     return this.nodes.of(await inTime(this.sentinel._execute(false, async (client) => client)));
   }
 
@@ -319,7 +324,7 @@ class Clustered implements Route {
   }
 }
 
-/** What the library awaits until there is a connection, for so long as a request may wait for one. */
+/** Limits what the library awaits before it has a connection to the time that a request may wait for one. */
 async function inTime<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => undefined);
   let timer: NodeJS.Timeout | undefined;

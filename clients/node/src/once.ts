@@ -1,7 +1,8 @@
 /**
  * Single-flight: of all callers that miss one value, one makes it, and the others wait until it is there.
  *
- * The lock decides only which caller makes it, and what the others are told; `read` alone says that the value is there.
+ * The lock decides only which caller makes the value, and what the waiting callers are told; only `read` says that the
+ * value is there.
  */
 
 import { abortable, abortableWithin, now } from "./clock.js";
@@ -10,14 +11,14 @@ import type { Hold } from "./hold.js";
 import type { Done } from "./owned.js";
 import { aside, KEPT_MS } from "./protocol.js";
 
-/** What `once` is given. */
+/** The parameters of `once`. */
 export interface Making<T> {
   lock: string;
   waitMs: number;
   signal: AbortSignal | undefined;
-  /** Ask for the lock with COALESCE; undefined: not granted in time. */
+  /** Requests the lock with COALESCE; undefined: not granted in time. */
   ask(waitMs: number): Promise<Hold | Done | undefined>;
-  /** null, undefined: it is not there. */
+  /** null, undefined: not there. */
   read(): Promise<T | null | undefined> | T | null | undefined;
   make(hold: Hold): Promise<T> | T;
 }
@@ -30,10 +31,11 @@ export async function once<T>(making: Making<T>): Promise<T> {
   let value = await read();
   for (let leftMs = waitMs; value === null || value === undefined; leftMs = Math.max(0, ends - now())) {
     const answer = await ask(leftMs);
-    // The caller is let go when it gives up. The lock stays held as long as `make` goes on: else two would make it.
+    // A caller that gives up returns. The lock stays held as long as `make` runs: otherwise two callers would make the
+    // value.
     if (answer?.done === false) return abortableWithin(KEPT_MS, made(answer, making), signal);
     value = await read();
-    // Done and not there (it was evicted, or the lock was held for something else): asked again.
+    // Done but not there (it was evicted, or the lock was held for something else): ask again.
     if (answer === undefined && (value === null || value === undefined)) {
       throw new NotMadeError(`not there after ${waitMs} ms: another caller holds the lock "${lock}"`, lock);
     }
@@ -44,12 +46,12 @@ export async function once<T>(making: Making<T>): Promise<T> {
 async function made<T>(hold: Hold, { read, make }: Making<T>): Promise<T> {
   let value: T;
   try {
-    // The caller before may have made it while this one was asking for the lock.
+    // The previous caller may have made the value while this one was requesting the lock.
     value = (await read()) ?? (await make(hold));
   } catch (error) {
     // Beside the caller: the error must not wait for a server that is gone.
     await aside(hold.release({ failed: true }).catch(() => undefined));
-    // Refused by `exec`: another caller makes it.
+    // Refused by `exec`: another caller makes the value.
     const found = error instanceof LockLostError && hold.lost ? await read() : undefined;
     if (found === null || found === undefined) throw error;
     return found;
@@ -58,7 +60,7 @@ async function made<T>(hold: Hold, { read, make }: Making<T>): Promise<T> {
     await hold.release();
   } catch (error) {
     if (!(error instanceof LockLostError)) throw error;
-    // Another caller may have made it too: what is there now is what all others read.
+    // Another caller may have made the value too: return what all other callers read.
     return (await read()) ?? value;
   }
   return value;

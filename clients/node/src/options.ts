@@ -1,37 +1,37 @@
-/** What a lock and an acquire take by name. All times are in milliseconds. */
+/** The options of a lock and of an acquire. All times are in milliseconds. */
 
 import type { Hold } from "./hold.js";
 
 export interface AcquireOptions {
-  /** How long to wait: 0: not at all, Infinity: for ever. As the lock says; `tryAcquire`: 0. */
+  /** How long to wait: 0: not at all, Infinity: for ever. Default: the lock's; `tryAcquire`: 0. */
   wait?: number;
-  /** Gives up when it is aborted, and leaves neither a queued request nor a hold behind. */
+  /** Gives up when aborted, and leaves neither a queued request nor a hold behind. */
   signal?: AbortSignal;
   /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
   token?: string | Buffer;
 }
 
 export interface ReentrantOptions extends AcquireOptions {
-  /** Take it again as the owner of this hold, which is of the same lock. */
+  /** Acquires again as the owner of this hold, which is of the same lock. */
   within?: Hold;
 }
 
 export interface LockOptions {
-  /** How long it is held without being renewed; null: without a deadline. 30,000 */
+  /** The time it is held without a renewal; null: without a deadline. 30,000 */
   lease?: number | null;
   /** How long to wait: 0: not at all, Infinity: for ever. Infinity */
   wait?: number;
   /** Renew after each third of the lease until the release. false; while `once` makes a value, true without session */
   autoRenew?: boolean;
-  /** Bind it to a connection of its own: the server renews it, and releases it when that ends. false */
+  /** Bind it to a dedicated connection: the server renews it, and releases it when the connection ends. false */
   session?: boolean;
-  /** So many replicas must confirm the grant in time, or it is given back and acquire rejects. 0 */
+  /** This many replicas must confirm the grant in time; otherwise it is given back and acquire rejects. 0 */
   replicas?: number;
-  /** The time for that. 1,000 */
+  /** The time for the replicas. 1,000 */
   replicaTimeout?: number;
   /**
-   * At most once per interval: a release within so many milliseconds of the grant keeps it held for the rest of them,
-   * by a lease of that length. 0. Needs a lease; not with `session`, nor with a token of the caller's own.
+   * At most once per interval: a release earlier than this after the grant does not free the lock, but sets its lease
+   * to the rest of the time. 0. Needs a lease; not with `session`, nor with a token of the caller's own.
    */
   atLeast?: number;
   /** The owner, 1 to 1,024 bytes, in place of a new one for each hold. */
@@ -39,17 +39,17 @@ export interface LockOptions {
 }
 
 export interface MutexOptions extends LockOptions {
-  /** Beside clients that hold the key as a string (SET NX): ask again and again in place of waiting in the queue. */
+  /** Beside clients that hold the key as a string (SET NX): polls, and does not wait in the queue. false */
   mixed?: boolean;
-  /** How often, half to one and a half of it. 100 */
+  /** The interval of the polls; each is 0.5 to 1.5 times as long. 100 */
   pollInterval?: number;
 }
 
-/** `LockOptions` with what was left out. */
+/** `LockOptions` with its defaults filled in. */
 export interface Settings {
   lease: number | null;
   wait: number;
-  /** undefined: the caller said nothing. */
+  /** undefined: not given by the caller. */
   autoRenew: boolean | undefined;
   session: boolean;
   replicas: number;
@@ -81,7 +81,7 @@ export function settingsOf(options: MutexOptions): Settings {
   return { lease, wait, autoRenew, session, replicas, replicaTimeout, atLeast, token, pollMs };
 }
 
-/** The owner of a token is granted the lock that its release has kept, and no interval is kept. */
+/** Rejects a token with `atLeast`: its owner would be granted the lock again, so no interval would be kept. */
 export function checkedOwner(atLeast: number, token: string | Buffer | undefined): void {
   if (atLeast > 0 && token !== undefined) throw new RangeError("atLeast needs a new token for each hold");
 }

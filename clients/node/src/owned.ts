@@ -1,4 +1,4 @@
-/** What one owner holds of one lock: until when it surely lasts, and whether it was lost. */
+/** The holds of one owner on one lock: until when they are sure to last, and whether they are lost. */
 
 import { now } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
@@ -14,16 +14,16 @@ export interface Granted {
   slot: number | undefined;
 }
 
-/** In place of a hold, to an acquire with `coalesce`: the work was done by the hold with this fence. */
+/** The answer to an acquire with `coalesce`, without a hold: the hold with this fence did the work. */
 export interface Done {
   readonly done: true;
   readonly fence: number;
 }
 
-/** Something that runs beside a hold. */
+/** A task that runs beside a hold. */
 export interface Keeper {
   stop(): void;
-  /** The lease begins anew, with another length. */
+  /** The lease restarts with another length. */
   again(): void;
 }
 
@@ -35,12 +35,12 @@ export class Owned {
   fence = 0;
   slot: number | undefined;
   deadline = Infinity;
-  /** A release before that leaves it held until then (`atLeast`). */
+  /** A release before this time leaves the lock held until then (`atLeast`). */
   keptUntil = -Infinity;
   /** By mode. */
   readonly holds = new Map<string, number>();
   keepers: Keeper[] = [];
-  /** Of a session: its connection. The server renews the lease while it lives, so that no local deadline counts. */
+  /** Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies. */
   connection: OwnConnection | undefined;
   over = false;
   private isLost = false;
@@ -52,7 +52,7 @@ export class Owned {
   constructor(
     readonly lock: string,
     readonly token: Word,
-    /** Of renewals, too: the length last asked for. */
+    /** The length of the lease; of later renewals too. */
     public lease: Lease,
   ) {}
 
@@ -60,7 +60,7 @@ export class Owned {
     return this.isLost || (!this.over && this.connection === undefined && now() >= this.deadline);
   }
 
-  /** Mark it as lost and tell so, unless that is known already or it was given back. */
+  /** Marks it as lost and emits the loss, unless the loss is already known or all holds were released. */
   lose(): void {
     if (this.isLost || this.over) return;
     this.isLost = true;
@@ -73,13 +73,13 @@ export class Owned {
     this.tells.add(tell);
   }
 
-  /** How its deadline is watched, which costs a timer: once somebody wants to be told of a loss. */
+  /** How to watch the deadline. This costs a timer, so it starts with the first listener for a loss. */
   watchedBy(watch: (owned: Owned) => Keeper): void {
     this.watch = watch;
     if (this.isWatched) this.keepers.push(watch(this));
   }
 
-  /** Somebody wants to be told of a loss. */
+  /** Called when a listener for a loss is added. */
   watched(): void {
     if (this.isWatched) return;
     this.isWatched = true;
@@ -93,7 +93,10 @@ export class Owned {
     this.deadline = granted.deadline;
   }
 
-  /** Renewed by hand: later renewals have this length, and begin anew. A shorter one cannot wait for the next. */
+  /**
+   * A manual renewal: later renewals use this length, and their interval restarts. A shorter lease cannot wait for the
+   * next one.
+   */
   renewed(lease: Lease): void {
     this.lease = lease;
     for (const keeper of this.keepers) keeper.again();
@@ -103,7 +106,7 @@ export class Owned {
     return this.holds.get(mode) ?? 0;
   }
 
-  /** Given back or given up: nobody is told of a loss from here on. */
+  /** Released or given up: no loss is reported from here on. */
   end(): void {
     this.over = true;
     this.stopKeepers();
@@ -114,7 +117,7 @@ export class Owned {
     for (const keeper of this.keepers.splice(0)) keeper.stop();
   }
 
-  /** One after the other: each request says how much is held after it. */
+  /** Runs one after the other: each request states the count of holds after it. */
   serially<T>(work: () => Promise<T>): Promise<T> {
     const done = this.last.then(work, work);
     this.last = done.catch(() => undefined);

@@ -1,8 +1,8 @@
 /**
- * How a lock is taken, kept and given back over connections that break.
+ * How a lock is acquired, kept and released over connections that break.
  *
- * What must never happen: a second hold because a reply was lost, a lock left behind by a caller that gave up, a loss
- * that nobody is told of.
+ * Must never happen: a second hold because of a lost reply, a lock left behind by a caller that gave up, an unreported
+ * loss.
  */
 
 import { abortable, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
@@ -14,52 +14,54 @@ import type { Notice, Waiter } from "./inbox.js";
 import type { Done, Granted, Owned } from "./owned.js";
 import { isNotLoaded, translated, Trouble } from "./replies.js";
 
-/** How long until a queued request is sent again: what a lost message costs at most. */
+/** The interval at which a queued request is resent: the most that a lost message costs. */
 export const SLICE_MS = 5000;
-/** Of many waiters, one asks again in so many milliseconds: their asking must not hold up the hand-offs. */
+/** With many waiters, one request is resent per this many milliseconds: resending must not delay the hand-offs. */
 const APART_MS = 10;
-/** It stays queued for longer than that: a client that is held up comes too late for lock.keep-place (1 s). */
+/** It stays queued for this many slices: a client that is held up would miss lock.keep-place (1 s). */
 const QUEUED_SLICES = 2;
-/** While a slot is being moved, messages may not come. */
+/** While a slot is being moved, messages may not arrive. */
 const MOVING_SLICE_MS = 250;
-/** How long after the end of its time a request's message may come. */
+/** How late a request's message may arrive, counted from the end of its time. */
 const LATE_MESSAGE_MS = 250;
-/** How long after the end of the caller's time the last attempt may end. */
+/** How late the last attempt may end, counted from the end of the caller's time. */
 const LATE_REPLY_MS = 1000;
-/** A reply that is so late counts as lost. */
+/** After this time a missing reply counts as lost. */
 export const LATE_MS = 5000;
-/** How long a request that does not wait, or a release, is sent again: for a reconnect and a slot's move. */
+/** How long a request that does not wait, or a release, is resent: enough for a reconnect and a slot's move. */
 export const RESEND_MS = 1000;
 const RELEASE_MS = 10_000;
-/** How long a caller that gives up is kept to clear up behind itself; that goes on beside it until the lease is over. */
+/**
+ * How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is over.
+ */
 export const KEPT_MS = 1000;
-/** How long one attempt to clear up may take. */
+/** The time limit of one cleanup attempt. */
 const UNDO_MS = 2000;
 
-/** One acquire, the same words in each retry. `holds`: what the owner holds of this mode once it is granted. */
+/** One acquire; retries repeat the same words. `holds`: the owner's count in this mode after the grant. */
 export interface Request {
   family: Family;
   lock: string;
   token: Word;
-  /** Whether the token was used before, so that a late message may be about an earlier request. */
+  /** True if the token was used before: a late message may belong to an earlier request. */
   tokenUsedBefore: boolean;
   before: number;
   holds: number;
   lease: Lease;
   session: boolean;
-  /** A release of the holder is an answer, too: the work that all wait for was done. */
+  /** A release by the holder answers this request too: the shared work was done. */
   coalesce: boolean;
 }
 
 export interface Patience {
   /** How long to wait; 0: not at all, Infinity: for ever. */
   waitMs: number;
-  /** Beside clients that hold the key as a string: ask again so often, in place of waiting in the queue. */
+  /** Beside clients that hold the key as a string: the poll interval, in place of waiting in the queue. */
   pollMs: number | undefined;
   signal: AbortSignal | undefined;
 }
 
-/** What became of a request: granted, done (COALESCE), still queued (NOTIFY), or none of them. */
+/** The outcome of a request: granted, done (COALESCE), still queued (NOTIFY), or none of these. */
 type Answer = Granted | Done | "queued" | undefined;
 
 function words(request: Request, blockMs?: number, channel?: string): Word[] {
@@ -83,26 +85,25 @@ function granted(request: Request, sent: number, fence: number, holds: number, s
   return { fence, holds, deadline: endOf(sent, request.lease), slot };
 }
 
-/** How long a reply may take, so that the last attempt of an acquire ends in time. */
+/** The time limit for a reply, so that the last attempt of an acquire ends in time. */
 const within = (ends: number): number => Math.max(1, Math.min(LATE_MS, ends + LATE_REPLY_MS - now()));
 
 const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity : sent + lease);
 
 /**
- * A way to ask for a lock until it is granted or the time is over. `slice` sends the request, and waits for a while
- * where there is something to wait for.
+ * A strategy that requests a lock until it is granted or the time is over. `slice` sends the request, and waits for a
+ * while if it was queued.
  */
 interface Asking {
   slice(ends: number): Promise<Granted | Done | undefined>;
   /** The time is over. */
   end(ends: number): Promise<Granted | Done | undefined>;
-  /** Whether a request may be queued or granted that we know nothing of. */
+  /** True if the outcome of a request is unknown: it may be queued or granted. */
   readonly open: boolean;
 }
 
 /**
- * Take the lock; undefined: not granted in time. `own`: the connection that it is taken over, where it shall be one
- * of its own.
+ * Acquires the lock; undefined: not granted in time. `own`: the dedicated connection to use, if any.
  */
 export async function acquire(
   connections: Connections,
@@ -143,7 +144,7 @@ export async function acquire(
       }
       if (answered !== undefined || waitMs === 0) return answered;
       if (pollMs !== undefined) {
-        // Half to one and a half of it: old and new clients that poll in step would starve each other.
+        // Half to one and a half of the interval: old and new clients that poll in step would starve each other.
         const ms = pollMs * (0.5 + Math.random());
         if (now() + ms > ends) return undefined;
         await pause(ms, signal);
@@ -157,7 +158,7 @@ export async function acquire(
   }
 }
 
-/** Remembers whether a request was sent of which we know no end. */
+/** Tracks whether a request was sent whose outcome is unknown. */
 abstract class Sending implements Asking {
   open = false;
 
@@ -205,12 +206,12 @@ class AskingOnce extends Sending {
   }
 }
 
-/** Over the shared connection: queued there, and told by a message. */
+/** Over the shared connection: queued there, and answered by a message. */
 class AskingByMessage extends Sending {
-  /** Whether the next "unblocked" is the server's word that our own retry has taken a place over. */
+  /** True if the next "unblocked" only says that our own retry has taken over the place. */
   private superseding = false;
   private isFirst = true;
-  /** Whether it was queued before and not told its end, so that a late message may be about that request. */
+  /** True if an earlier request was queued and its outcome not received: a late message may be about that request. */
   private isUntold = false;
 
   constructor(
@@ -226,13 +227,13 @@ class AskingByMessage extends Sending {
     const { key } = request.family;
     let listening = await abortable(connections.listening(key), this.signal);
     if (listening === undefined) {
-      // Most locks are free: the first request of all needs nobody to listen.
+      // Most locks are free: the first request is sent without a subscription.
       if (this.isFirst) {
         this.isFirst = false;
         const wasOpen = this.open;
         const answered = await this.ask(ends);
         if (answered !== undefined && answered !== "queued") return answered;
-        // One that was queued before stays queued when this one, which does not wait, is answered nil.
+        // A request that was queued before stays queued when this one, which does not wait, is answered nil.
         this.open ||= wasOpen;
       }
       listening = await this.listen(ends);
@@ -246,7 +247,7 @@ class AskingByMessage extends Sending {
     }
   }
 
-  /** undefined: the time was over before anybody listened. */
+  /** undefined: the time was over before the subscription was confirmed. */
   private async listen(ends: number): Promise<Listening | undefined> {
     const over = new AbortController();
     const timer = ends === Infinity ? undefined : outOfTime(ends - now(), () => over.abort());
@@ -281,7 +282,7 @@ class AskingByMessage extends Sending {
     const { connections, request } = this;
     const sent = now();
     const longest = Math.max(SLICE_MS, inbox.size * APART_MS);
-    // Not all at once, where many began to wait together.
+    // Spread the retries of requests that began to wait together.
     const slice = connections.isMoving(request.family.key) ? MOVING_SLICE_MS : longest * (0.8 + Math.random() / 5);
     const blockMs = Math.max(1, Math.ceil(Math.min(longest * QUEUED_SLICES, ends - sent)));
     const answered = await this.ask(ends, blockMs, channel);
@@ -291,7 +292,7 @@ class AskingByMessage extends Sending {
     let superseding = this.superseding;
     let isLate = this.isUntold;
     this.isUntold = true;
-    // Whoever asks again before its time was over at the server takes its own place over.
+    // A retry before the end of the request's time at the server takes over its own place.
     this.superseding = true;
     for (;;) {
       const notice = await waiter.next(askAgain - now(), this.signal);
@@ -305,7 +306,7 @@ class AskingByMessage extends Sending {
         case "done":
           return await this.done(notice, isLate);
         case "timeout":
-          // Of an earlier request, where it comes too early.
+          // Too early for this request: the message belongs to an earlier one.
           if (now() < over - 5) continue;
           this.superseding = this.isUntold = this.open = false;
           return undefined;
@@ -323,32 +324,32 @@ class AskingByMessage extends Sending {
     }
   }
 
-  /** Its message says that it was granted; by it alone, only where there is no doubt which grant and since when. */
+  /** The message says that the request was granted. Accepted only if it is certain which grant, and since when. */
   private granted({ fence, holds = 1, slot }: Notice, sent: number): Granted | undefined {
     const { family, lease, tokenUsedBefore } = this.request;
-    // The lease began with the grant, which may be a slice later than the request: asked again, it begins again.
+    // The lease began with the grant, which may be a slice later than the request: asking again restarts it.
     const isLate = lease !== null && now() - sent >= lease / 10;
     if (isLate || tokenUsedBefore || fence === undefined || (family.slots && slot === undefined)) return undefined;
     this.open = false;
     return granted(this.request, sent, fence, holds, slot);
   }
 
-  /** Its message says that the work was done. */
+  /** The message says that the work was done. */
   private async done({ fence }: Notice, isLate: boolean): Promise<Done | undefined> {
     if (this.request.tokenUsedBefore || fence === undefined) return undefined;
-    // An earlier request may have been answered, and this one be queued behind the next holder.
+    // An earlier request may have been answered, while this one is queued behind the next holder.
     if (isLate) await withdraw(this.connections, this.request);
     this.open = false;
     return { done: true, fence };
   }
 
-  /** Another request of this token has taken our place, or the server is a replica now. */
+  /** Another request of this token has taken our place, or the server has become a replica. */
   private async askAgainSoon(ends: number): Promise<undefined> {
     await pause(Math.min(250 * (0.5 + Math.random() / 2), Math.max(0, ends - now())), this.signal);
   }
 }
 
-/** Over a connection of its own, which may block. */
+/** Over a dedicated connection, which may block. */
 class AskingOver extends Sending {
   constructor(
     private readonly own: OwnTransport,
@@ -370,7 +371,7 @@ class AskingOver extends Sending {
     });
     if (answered === undefined || answered === "queued") return undefined;
     if (answered.done) return answered;
-    // As above: asked again, the lease begins again.
+    // As above: asking again restarts the lease.
     const { lease } = this.request;
     if (!this.waits || lease === null || now() - since < lease / 10) return answered;
     this.open = true;
@@ -379,7 +380,7 @@ class AskingOver extends Sending {
   }
 }
 
-/** A connection of its own to where the key is served; made anew after trouble until it is kept for a session. */
+/** A dedicated connection to the node of the key; replaced after a failure until it is kept for a session. */
 export class OwnTransport {
   private connection: OwnConnection | undefined;
   private last: Promise<unknown> = Promise.resolve();
@@ -389,7 +390,7 @@ export class OwnTransport {
     private readonly key: Word,
   ) {}
 
-  /** Waits for the reply to a request that was given up: on another connection, nobody knows which comes first. */
+  /** Waits for the reply to an abandoned request: over two connections, the order of arrival would be undefined. */
   async settled(longestMs: number): Promise<void> {
     await Promise.race([this.last, pause(longestMs)]);
     this.close();
@@ -409,7 +410,7 @@ export class OwnTransport {
     }
   }
 
-  /** The connection, which from here on is the caller's. */
+  /** Hands the connection over to the caller. */
   keep(): OwnConnection | undefined {
     const kept = this.connection;
     this.connection = undefined;
@@ -430,32 +431,32 @@ async function wrongType(connections: Connections, request: Request, trouble: Tr
   return new WrongTypeError(message, request.lock, { cause: trouble.error });
 }
 
-/** Leave neither a queued request nor a hold of it behind. */
+/** Leaves neither a queued request nor a hold of it behind. */
 export function withdraw(connections: Connections, request: Request, own?: OwnTransport): Promise<void> {
   const { family, token, before, lease } = request;
   const withdrawing = async (): Promise<void> => {
-    // In this order: a release alone could come just before the grant.
+    // In this order: a release alone could arrive just before the grant.
     await undone(connections, family.key, family.cancel(token), lease);
     await own?.settled(UNDO_MS / 4);
-    // Told that the work was done, others would not do it.
+    // A report of done work would keep the waiting callers from doing it.
     const work = request.coalesce ? "failed" : "done";
     await undone(connections, family.key, family.release(token, before, work), lease);
   };
   return aside(withdrawing());
 }
 
-/** Give back every hold of the request's owner and mode. */
+/** Releases every hold of the request's owner and mode. */
 export function releaseAll(connections: Connections, { family, token, lease }: Request): Promise<void> {
   return aside(undone(connections, family.key, family.release(token, 0, "done"), lease));
 }
 
-/** Done, or left to go on beside the caller. */
+/** Waits for the work for a limited time; it goes on in the background. */
 export async function aside(work: Promise<unknown>): Promise<void> {
   const over = new AbortController();
   await Promise.race([work.finally(() => over.abort()), pause(KEPT_MS, over.signal).catch(() => undefined)]);
 }
 
-/** Send it until it has run, or the lease is over. */
+/** Resends the command until it has run, or the lease is over. */
 async function undone(connections: Connections, key: Word, command: Word[], lease: Lease): Promise<void> {
   const resend = new Resend(lease ?? Infinity, 1000);
   for (;;) {
@@ -469,7 +470,7 @@ async function undone(connections: Connections, key: Word, command: Word[], leas
   }
 }
 
-/** Wait until the grant, made on this same connection, has reached so many replicas. */
+/** Waits until this many replicas have received the grant, which was made on this same connection. */
 export async function replicated(own: OwnTransport, lock: string, replicas: number, timeoutMs: number): Promise<void> {
   const confirmed = Number(await own.send(["WAIT", replicas, timeoutMs], timeoutMs + LATE_MS));
   if (confirmed >= replicas) return;
@@ -477,14 +478,14 @@ export async function replicated(own: OwnTransport, lock: string, replicas: numb
   throw new NotReplicatedError(message, lock);
 }
 
-/** How much is held afterwards, and until when the server is to keep it held, by the monotonic clock. */
+/** The count of holds afterwards, and until when the server should keep the lock, by the monotonic clock. */
 export interface GivenBack {
   holds: number;
   keptUntil: number;
   work: Work;
 }
 
-/** Give back; false: it was lost before. A release whose reply was lost is sent again. */
+/** Releases; false: lost before. A release whose reply was lost is resent. */
 export async function release(
   connections: Connections,
   family: Family,
@@ -501,12 +502,12 @@ export async function release(
       if (isKept && leftMs > 0) {
         const reply = await connections.send(family.key, family.renew(owned.token, leftMs), LATE_MS);
         if (Number(reply) === 1) return true;
-        // One of several locks was lost: the others are given back.
+        // One of several locks was lost: the others are released.
         isKept = false;
         continue;
       }
       const reply = await connections.send(family.key, family.release(owned.token, holds, work), LATE_MS);
-      // The release whose reply was lost found the lock, unless it was known to be lost by then.
+      // The release whose reply was lost did find the lock, unless the lock was known to be lost by then.
       return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost);
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
@@ -524,7 +525,7 @@ export async function release(
   }
 }
 
-/** Start the lease again from now; false: it was lost. */
+/** Restarts the lease from now; false: lost. */
 export async function renew(connections: Connections, family: Family, owned: Owned, lease: Lease): Promise<boolean> {
   let sent = 0;
   const reply = await repeated(
@@ -567,7 +568,7 @@ export async function held(
   }
 }
 
-/** Whether anybody holds it, or anything else has the key. */
+/** True if the lock is held by any owner, or its key holds something else. */
 export async function exists(connections: Connections, family: Family, lock: string): Promise<boolean> {
   const reply = await repeated(
     (trouble) => trouble.heals,
@@ -578,7 +579,7 @@ export async function exists(connections: Connections, family: Family, lock: str
   return Number(reply) > 0;
 }
 
-/** LOCK.EXEC. Sent again only where it surely did not run. */
+/** LOCK.EXEC. Resent only if it certainly did not run. */
 export async function execute(
   connections: Connections,
   family: Family,
@@ -596,19 +597,19 @@ export async function execute(
       const message = `the lock "${owned.lock}" is no longer held, so the command did not run`;
       throw new LockLostError(message, owned.lock, { cause: error.error });
     }
-    // The command's own errors are not the lock's, whatever their code.
+    // Errors of the inner command are not errors of the lock, whatever their code.
     throw error instanceof Trouble && error.stage === "refused" && !isNotLoaded(error)
       ? error.error
       : translated(error, owned.lock);
   }
 }
 
-/** LOCK.EXEC answers WRONGTYPE for the lock's key as for the command's own. */
+/** LOCK.EXEC answers WRONGTYPE for the lock's key and for the command's own: tells which. */
 async function isNoLock(trouble: Trouble, connections: Connections, family: Family, owned: Owned): Promise<boolean> {
   return trouble.code === "WRONGTYPE" && (await held(connections, family, owned.token, owned.lock)) === undefined;
 }
 
-/** Send again for a while, where that may help. Rejects with `Trouble`. */
+/** Resends for a while, if that may help. Rejects with `Trouble`. */
 async function repeated<T>(helps: (trouble: Trouble) => boolean, sending: () => Promise<T>): Promise<T> {
   const resend = new Resend(RESEND_MS);
   for (;;) {

@@ -1,4 +1,4 @@
-/** Which errors heal by themselves, which mean that a lock was lost, and which are errors of our own. */
+/** Classifies errors: transient, a lost lock, or an error for the caller. */
 
 import {
   DeadlockError,
@@ -14,13 +14,13 @@ import {
  * Why a request has no result.
  *
  * - `refused`: the server answered with an error.
- * - `unsent`: it never left, as there was no connection.
- * - `unanswered`: it was sent, and the server may have done it.
- * - `closed`: the client was closed by whom it belongs to, so that asking again is in vain.
+ * - `unsent`: it was not sent, as there was no connection.
+ * - `unanswered`: it was sent, and the server may have executed it.
+ * - `closed`: the application closed the client; a retry is useless.
  */
 export type Stage = "refused" | "unsent" | "unanswered" | "closed";
 
-/** Carries what the client library said through the protocol; a caller never sees it. */
+/** Carries the client library's error through the protocol; a caller never sees it. */
 export class Trouble extends Error {
   constructor(
     readonly error: unknown,
@@ -38,23 +38,23 @@ export class Trouble extends Error {
     return this.stage === "unanswered";
   }
 
-  /** Whether the same request may well succeed in a moment: on another connection, node or primary. */
+  /** True if the same request may succeed in a moment: on another connection, node or primary. */
   get heals(): boolean {
     if (this.stage !== "refused") return this.stage !== "closed";
     return HEALING.has(this.code) || (this.code === "UNBLOCKED" && this.message.includes(DEMOTED));
   }
 
-  /** Whether a reply to release, renew or exec says that the lock is no longer ours. */
+  /** True if the reply to release, renew or exec says that the lock is no longer ours. */
   get meansLost(): boolean {
     return this.code === "WRONGTYPE" || this.code === "WRONGKIND" || this.code === "NOTHELD";
   }
 }
 
 const HEALING = new Set("NOREPLICAS MISCONF GRACE BUSY MASTERDOWN CLUSTERDOWN TRYAGAIN READONLY LOADING".split(" "));
-// Redis's own words, of a server that was made a replica.
+// Redis's message when the server became a replica.
 const DEMOTED = "instance state changed";
 
-// Of a command inside of LOCK.EXEC it says nothing about the module.
+// Inside of LOCK.EXEC, an unknown command says nothing about the module.
 const UNKNOWN = /unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\./i;
 
 const NOT_LOADED =
@@ -69,7 +69,7 @@ const OURS: Record<string, new (message: string, lock: string, options?: { cause
   UNBLOCKED: WaitCancelledError,
 };
 
-/** Whether the server does not know a command of the module. */
+/** True if the server does not know a command of the module. */
 export function isNotLoaded(error: Trouble): boolean {
   return error.stage === "refused" && UNKNOWN.test(error.message);
 }
@@ -85,7 +85,7 @@ export function translated(error: unknown, lock: string): unknown {
   return new kind(error.message.slice(error.code.length + 1), lock, { cause: error.error });
 }
 
-/** Whether an error that a library threw is the server's own reply: an upper-case code, then a sentence. */
+/** True if an error from a library is the server's own reply: an upper-case code, then a sentence. */
 export function isReply(error: unknown): boolean {
   return error instanceof Error && !("syscall" in error) && /^-?[A-Z][A-Z0-9_]+ /.test(error.message);
 }

@@ -1,8 +1,8 @@
-/** Slots of a cluster, and a hash tag for each of them. */
+/** The slots of a cluster, and a hash tag for each slot. */
 
 const SLOTS = 16384;
 
-/** CRC-16/XMODEM, as the cluster specification has it. */
+/** CRC-16/XMODEM, by the cluster specification. */
 function crc16(bytes: Uint8Array): number {
   let crc = 0;
   for (const byte of bytes) {

@@ -1,15 +1,15 @@
-/** Tokens that people can read in LOCK.INFO: host:pid:random. */
+/** Tokens that are readable in LOCK.INFO: host:pid:random. */
 
 import { randomFillSync } from "node:crypto";
 import { hostname } from "node:os";
 
 const LONGEST_TOKEN = 38;
 
-// Asked once: it is a system call.
+// Cached: it is a system call.
 let ownHost: string | undefined;
 
 const RANDOM_BYTES = 8;
-// Filled for many tokens at once: asking for so few bytes costs more than all else in a token.
+// Filled for many tokens at once: a request for so few bytes costs more than the rest of a token.
 const random = Buffer.alloc(256 * RANDOM_BYTES);
 let used = random.length;
 
@@ -21,7 +21,7 @@ function nextRandom(): string {
   return random.toString("hex", used, (used += RANDOM_BYTES));
 }
 
-/** A new token: 64 random bits in hex, behind as much of the host's name as fits into 38 bytes. */
+/** A new token: 64 random bits in hex, after at most 38 bytes of the host's name. */
 export function makeToken(host: string = (ownHost ??= hostname())): string {
   const tail = `:${process.pid}:${nextRandom()}`;
   return host.replace(/[^\x21-\x7e]/g, "?").slice(0, LONGEST_TOKEN - tail.length) + tail;
