@@ -26,7 +26,7 @@ export function keepRenewed(owned: Owned, family: Family, connections: Connectio
 
 /**
  * The server renews. The lock is lost when the connection ends, or when a check after a third of the lease says so. The
- * end of the hold returns the connection.
+ * end of the hold closes the connection.
  */
 export function keepSession(owned: Owned, family: Family, connection: OwnConnection): Keeper {
   const ref = new WeakRef(owned);

@@ -24,7 +24,7 @@ PATIENCE_S = 60.0
 
 
 def free_port() -> int:
-    """A port whose cluster bus port (10,000 above) is a port too."""
+    """A port whose cluster bus port (10,000 above) is a valid port too."""
     while True:
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
@@ -123,7 +123,7 @@ class Node(Server):
     """Of a cluster; it answers us also about a slot that it only imports."""
 
     def __init__(self) -> None:
-        # Who gives its last slot away stays a primary.
+        # A node that gives its last slot away stays a primary.
         options = ("--cluster-node-timeout", "5000", "--cluster-allow-replica-migration", "no")
         super().__init__("--cluster-enabled", "yes", *options)
 
@@ -218,7 +218,7 @@ class Proxy:
         self._passes.set()
 
     def disconnect(self) -> None:
-        """End every connection to a client. Those to the server end too, when what was held back has passed."""
+        """Ends every connection to a client. The connections to the server end after the held-back data has passed."""
         for writer in self._writers:
             writer.close()
 

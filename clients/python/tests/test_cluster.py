@@ -1,4 +1,4 @@
-"""A slot on its way from one node to another (MIGRATING, IMPORTING): who is sent where, with ASKING."""
+"""A slot on its way from one node to another (MIGRATING, IMPORTING): where each request is sent, with ASKING."""
 
 from __future__ import annotations
 

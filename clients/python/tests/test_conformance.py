@@ -302,7 +302,7 @@ async def test_renewal_stops_with_the_lock(api: Any, server: Server) -> None:
     await actor.do(lock.release)
     await eventually(lambda: background(api) == 0, "no thread or task left")
     assert server.info("k") is None
-    # Whoever forgets to release keeps the lock for its lease, not for ever.
+    # An owner that forgets to release keeps the lock for its lease, not for ever.
     forgotten = [api.locks.Lock(client, "k", timeout=0.9, auto_renew=True, thread_local=False)]
     assert await actor.do(lambda: forgotten[0].acquire())
     forgotten.clear()
@@ -656,7 +656,7 @@ async def test_coalesce(api: Any, server: Server) -> None:
             break
         await holder.do(lock.release)
     fence = await holder.do(lambda: lock.fence)
-    # Who waits without it keeps its place, and is granted the lock.
+    # A waiter without it keeps its place, and is granted the lock.
     other = api.locks.Lock(client, "k", timeout=60)
     granted = plain.start(other.acquire)
     await eventually(lambda: len(server.waiters("k")) == 1, "one waiter")
@@ -743,7 +743,7 @@ async def test_once(api: Any, server: Server) -> None:
         # All of them wait at once; a machine that is busy could not connect all of them at once.
         await eventually(lambda: waiting(server, len(made) - 1) or made[0].done(), "a hundred waiters more")
     assert await asyncio.gather(*made) == ["made"] * 1000
-    # The release told those that waited in that moment, and the lock was not handed from one to the next. A request that
+    # The release answered every request that waited then: the lock was not handed from one to the next. A request that
     # was between two slices finds a free lock and reads.
     told = coalesced(server) - told_done
     assert value.makers == 1 and server.info("fill") is None and told > 0
@@ -752,7 +752,7 @@ async def test_once(api: Any, server: Server) -> None:
     asked = server.calls("lock.acquire")
     assert await callers[0].do(api.locks.once, client, "fill", value.read, value.make) == "made"
     assert value.makers == 1 and server.calls("lock.acquire") == asked
-    # As a decorator; the arguments are those of the call.
+    # As a decorator; it passes the arguments of the call.
     read, make = (value._read, value._make) if api.name == "sync" else (value._read_async, value._make_async)
 
     def name(number: int) -> str:
@@ -819,7 +819,7 @@ async def test_once_maker_fails(api: Any, server: Server) -> None:
     with pytest.raises(ZeroDivisionError, match="of the maker"):
         await first
     assert await asyncio.gather(*others) == ["made", "made"] and value.makers == 1
-    # Nobody was told that the failed one had made it.
+    # The failed release did not report the value as made.
     assert coalesced(server) == told_done + 1
     await eventually(lambda: background(api) == 0, "no thread or task left")
     assert server.info("fill") is None

@@ -21,7 +21,7 @@ EACH = 3
 
 
 class Turns:
-    """What the clients see of each other: who is inside, and how often each of them was."""
+    """The clients' shared record: the owner inside, and how often each owner was inside."""
 
     def __init__(self) -> None:
         self.taken = {f"old-{n}": 0 for n in range(OLD)}

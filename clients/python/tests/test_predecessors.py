@@ -238,7 +238,7 @@ def test_lua_hash_watchdog_ported_ends_with_its_thread(server: Server, program: 
     assert sold(server) == ["next"]
 
 
-# lock_object: a slow holder's release meets somebody else's lock.
+# lock_object: a slow holder's release meets another owner's lock.
 
 
 def test_lock_object_oversells_when_a_slow_holder_releases(server: Server, program: Any, monkeypatch: Any) -> None:

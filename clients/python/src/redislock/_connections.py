@@ -17,7 +17,7 @@ from redis.exceptions import AskError
 
 _VERSION = tuple(int(part) for part in redis.__version__.split(".")[:2] if part.isdigit())
 
-# Before 5.3 get_connection wants the command's name; since then it warns of one.
+# Before 5.3 get_connection requires the command's name; since then it warns if there is one.
 GET_CONNECTION_ARGS: Tuple[str, ...] = () if _VERSION >= (5, 3) else ("LOCK.ACQUIRE",)
 
 
@@ -25,15 +25,15 @@ class PoolState:
     """What we know of a client's pool, shared by all locks over it."""
 
     def __init__(self, pool: Any) -> None:
-        # Asked of a connection that never connects: the default differs between versions and classes.
+        # Read from a connection that never connects: the default differs between versions and classes.
         self.socket_timeout_s: Optional[float] = new_connection(pool).socket_timeout
-        # At most half of the connections wait: a release always finds one.
+        # At most half of the connections wait: a release always finds a free one.
         self._most_waiting: int = pool.max_connections // 2
         self._waiting = 0
         self._mutex = threading.Lock()
 
     def begin_wait(self) -> bool:
-        """False: so many wait already that this one needs a connection of its own."""
+        """False: so many connections wait already that this wait needs one outside of the pool."""
         with self._mutex:
             if self._waiting >= self._most_waiting:
                 return False
@@ -58,10 +58,10 @@ def pool_state(pool: Any) -> PoolState:
 
 
 def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: Optional[float] = None) -> Any:
-    """A connection as the pool makes them, outside of it, not connected yet; `ask`: to the node that it names;
-    `connect_s`: connected in one attempt, of which no part may take longer.
+    """Makes a connection with the pool's parameters, outside of the pool, not connected yet. `ask`: to the node that it
+    names. `connect_s`: a single attempt to connect, with this limit for each of its parts.
 
-    That node may be one that redis-py does not list: the first slots of a new node are still on their way to it.
+    redis-py may not list that node: the first slots of a new node are still being moved to it.
     """
     kwargs: Dict[str, Any] = pool.connection_kwargs
     if ask is not None:
@@ -77,7 +77,7 @@ def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: Optiona
 
 
 def times_out_within(connection: Any, seconds: float) -> bool:
-    """Whether its socket's own time-out is no longer than that."""
+    """True if the socket's own time-out is no longer than this."""
     timeout_s: Optional[float] = connection.socket_timeout
     return timeout_s is not None and timeout_s <= seconds
 
@@ -86,7 +86,7 @@ _cluster_classes: Dict[type, bool] = {}
 
 
 def is_cluster(client: Any) -> bool:
-    # Remembered: some of these classes' bases are typing.Protocol, which makes isinstance slow.
+    # Cached: some bases of these classes are typing.Protocol, which makes isinstance slow.
     found = _cluster_classes.get(type(client))
     if found is None:
         found = isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster))

@@ -1,4 +1,4 @@
-"""The commands of each family of locks, and what their replies mean. No I/O, no state."""
+"""The commands of each family of locks, and the meaning of their replies. No I/O, no state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ._steps import Argument, Command
 
 @dataclass
 class Lease:
-    """The right to hold for so many milliseconds; None: without a deadline."""
+    """The length of a hold in milliseconds; None: without a deadline."""
 
     ms: Optional[int]
 
@@ -19,14 +19,14 @@ class Lease:
 
 
 class Family:
-    """`holds` is always what the owner holds afterwards, so that every command can be sent again."""
+    """`holds` is always the owner's count after the command, so that every command can be sent again."""
 
     names: Sequence[Argument]
     mode = ""
     counts = False
-    """Whether holds add up: then a hold belongs to a line of execution, and is taken again inside it."""
+    """True if holds add up: then a hold belongs to a line of execution, which may acquire it again."""
     is_slot = False
-    """Whether an owner holds one permit, and the reply tells which."""
+    """True if an owner holds one permit, and the reply gives its slot."""
 
     @property
     def key(self) -> Argument:
@@ -39,18 +39,19 @@ class Family:
         raise NotImplementedError
 
     def release_failed(self, token: bytes) -> Command:
-        """As release; waiters with COALESCE are not told that the work was done."""
+        """As release, but waiters with COALESCE are not told that the work was done."""
         raise NotImplementedError
 
     def renew(self, token: bytes, lease: Lease) -> Command:
         raise NotImplementedError
 
     def was_held(self, reply: Any) -> bool:
-        """Whether a release found what it was to release."""
+        """True if the release found the hold."""
         return int(reply) >= 0
 
     def release_each(self, token: bytes) -> Sequence[Command]:
-        """What gives the other keys back where one has become something else: then the release changed nothing."""
+        """The releases of the other keys, if one key has become something else: then the joint release changed
+        nothing."""
         return ()
 
     def held(self, token: bytes) -> Command:

@@ -1,4 +1,4 @@
-"""A hold as its client knows it: what was granted, until when it surely lasts, and whether it was lost."""
+"""The client's view of a hold: its grant, until when it is sure to last, and whether it was lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ._families import Lease
 from ._steps import Background
 
-# Monotonic: no clock that somebody sets moves a deadline.
+# Monotonic: a change of the system time moves no deadline.
 clock = time.monotonic
 _event_mutex = threading.Lock()
 
@@ -23,14 +23,14 @@ class Granted:
     fence: int
     holds: int
     deadline: Optional[float]
-    # When the reply was here: the grant is not later.
+    # When the reply arrived: the grant is not later.
     granted_at: float
     slot: Optional[int] = None
 
 
 @dataclass(frozen=True)
 class Done:
-    """Not granted, because the work was done: by the hold with this fence. False, as whatever is not granted."""
+    """Not granted, because the hold with this fence did the work. Falsy, like every result without a grant."""
 
     fence: int
 
@@ -40,14 +40,14 @@ class Done:
 
 @dataclass(frozen=True)
 class Grant:
-    """What the caller holds.
+    """A granted lock.
 
-    `fence` grows with every grant: give it to whatever the lock protects, which refuses older ones.
-    `holds` is how often the lock was taken and not given back, or the permits of a semaphore.
+    `fence` grows with every grant: give it to the resource that the lock protects, which refuses older ones.
+    `holds` is how often the lock was acquired and not released, or the permits of a semaphore.
     `expires` is when the lease ends, in seconds of `time.monotonic()`; infinity: never.
-    `slot` is which of a semaphore's permits it is, from 0 up to its limit, of a semaphore made with `slot=True`.
+    `slot` is the number of a semaphore's permit, from 0 up to its limit, of a semaphore made with `slot=True`.
 
-    `on_lost` may be given a fence of 0: of a lock made by `from_token`, which has not asked the server for it yet.
+    `on_lost` may get a fence of 0: of a lock made by `from_token` that has not asked the server for its fence yet.
     """
 
     fence: int
@@ -58,7 +58,7 @@ class Grant:
 
     @property
     def remaining(self) -> float:
-        """Seconds until the lease ends, 0 when it is over; counted from before the request was sent."""
+        """Seconds until the lease ends, 0 if it is over; counted from before the request was sent."""
         return max(0.0, self.expires - clock())
 
 
@@ -72,11 +72,11 @@ class Hold:
     def __init__(self, token: bytes, lease: Lease, new_event: Callable[[], Any]) -> None:
         self.token = token
         self.lease = lease
-        # Of a session: its connection. The server renews the lease while it lives, so that no local deadline counts.
+        # Only of a session: its connection. While it lives the server renews the lease, so no local deadline applies.
         self.session_transport: Any = None
         self._new_event = new_event
         self._event: Any = None
-        # 0: not known, of a token that was granted elsewhere.
+        # 0: unknown, as the token was granted elsewhere.
         self.fence = 0
         self.granted_at: Optional[float] = None
         self.slot: Optional[int] = None
@@ -92,11 +92,11 @@ class Hold:
 
     @property
     def local_deadline(self) -> Optional[float]:
-        """When it is lost if nobody says anything before; None: never."""
+        """When it is lost if it is not renewed before; None: never."""
         return self.deadline if self.session_transport is None else None
 
     def lose(self) -> bool:
-        """Mark it as lost; False when that is known already, or it was released."""
+        """Marks it as lost; False if the loss is already known, or it was released."""
         if self._lost or self.ended:
             return False
         self._lost = True
@@ -104,7 +104,7 @@ class Hold:
         return True
 
     def event(self) -> Any:
-        """Set when it is lost or ended after this call: look at both then. Made only when somebody waits."""
+        """Set when the hold is lost or ended after this call; a waiter then checks both. Made only for a waiter."""
         with _event_mutex:
             if self._event is None:
                 self._event = self._new_event()
@@ -126,14 +126,14 @@ class Hold:
         self.deadline = deadline
 
     def end(self) -> None:
-        """Given back, or given up: nobody is told of a loss from here on, and who waits for one wakes."""
+        """Released or given up: no loss is reported from here on, and a waiter for a loss wakes."""
         self.ended = True
         self.stop_background()
         self._wake()
 
     @property
     def told(self) -> bool:
-        """Whether the loss was told, by `on_lost` where there is one."""
+        """True if the loss was reported, by `on_lost` if there is one."""
         return self._lost
 
     def stop_background(self) -> None:
@@ -142,7 +142,7 @@ class Hold:
             each.stop()
 
     def grant(self, mode: Optional[str] = None) -> Grant:
-        """What is held of one mode, None: of all."""
+        """The grant in one mode; None: in all modes together."""
         expires = math.inf if self.deadline is None else self.deadline
         holds = sum(self.holds.values()) if mode is None else self.holds.get(mode, 0)
         return Grant(self.fence, self.token, holds, expires, self.slot)

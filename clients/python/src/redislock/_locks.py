@@ -1,6 +1,6 @@
-"""What a lock object is, sync or asyncio: its arguments, what its line of execution holds, and each method as steps.
+"""The parts of a lock object that sync and asyncio share: its arguments, its holds, and each method as steps.
 
-The classes that people use add the driver and `await`, and decide nothing.
+The public classes add the driver and `await`, and decide nothing.
 """
 
 from __future__ import annotations
@@ -34,54 +34,54 @@ TOKEN_AND_AT_LEAST = "at_least takes no token: its owner would be granted the lo
 
 
 class ThreadLocal(threading.local):
-    """What this thread holds."""
+    """The hold of this thread."""
 
     token: Optional[bytes] = None
     hold: Optional[Hold] = None
 
 
 class Shared:
-    """What everybody holds who uses the object."""
+    """The hold that all users of the object share."""
 
     token: Optional[bytes] = None
     hold: Optional[Hold] = None
 
 
 class Options(TypedDict, total=False):
-    """What every family takes by name; times in seconds, but for `replica_timeout`."""
+    """The named arguments of every family; times in seconds, except `replica_timeout`."""
 
     blocking: bool
     """Whether to wait in the server's queue. True"""
     blocking_timeout: Optional[Number]
     """How long to wait; None: for ever. None"""
     thread_local: bool
-    """The hold belongs to the thread (in asyncio: for families that count, to the task) that acquired it; False: to
-    the object, which then must not be used by two at once. True"""
+    """The hold belongs to the thread (in asyncio, for families that count: to the task) that acquired it; False: to the
+    object, which then must not be used by two lines of execution at once. True"""
     raise_on_release_error: bool
-    """Whether leaving a `with` block tells that the lock was lost. True"""
+    """Whether the end of a `with` block raises that the lock was lost. True"""
     auto_renew: bool
     """Renew after each third of the lease until the release. False"""
     session: bool
-    """Bind the lock to a connection of its own: the server renews it, and releases it when that ends. False"""
+    """Bind the lock to a dedicated connection: the server renews it, and releases it when the connection ends. False"""
     on_lost: Optional[OnLost]
     """Called once, with the `Grant`, when the lock was lost: by a thread or task of the client. None"""
     replicas: int
-    """So many replicas must confirm the grant in time, or it is given back and acquire raises. 0"""
+    """This many replicas must confirm the grant in time; otherwise it is given back and acquire raises. 0"""
     replica_timeout: int
-    """Milliseconds for that. 1000"""
+    """Milliseconds for the confirmations. 1000"""
     token: Optional[Token]
     """The owner, in place of a new one for each hold; 1 to 1,024 bytes. None"""
     at_least: Optional[Number]
-    """Held for so many seconds from the grant on: a release before that leaves the lock to a lease that ends then.
-    Needs a timeout; not with session, nor with token: the owner that holds would be granted it again. None"""
+    """At least this many seconds from grant to free: an earlier release leaves the lock to a lease that ends then.
+    Needs a timeout; not with session, nor with token: the owner of that token would be granted the lock again. None"""
 
 
 class LockBase:
     """The state of a lock object, and its methods as steps. `Options` says what the arguments mean.
 
     `timeout`: the lease in seconds; None: without a deadline (PERSIST).
-    `mixed`: beside old clients that hold the key as a string (SET NX): ask again every `sleep` seconds, half of it
-    more or less, and never wait in the queue.
+    `mixed`: beside old clients that hold the key as a string (SET NX): polls every `sleep` seconds, half of it more or
+    less, and never waits in the queue.
     """
 
     family: Family
@@ -141,13 +141,12 @@ class LockBase:
 
     @classmethod
     def from_token(cls: Type[L], redis: Any, name: Any, token: Token, *args: Any, **options: Any) -> L:
-        """A lock that was taken elsewhere, by another object or process, to be used and released here.
+        """A lock that was acquired elsewhere, by another object or process, to use and release here.
 
         `args` and `options` are those of the class, without `session` and `at_least`; the hold belongs to the object,
-        unless `thread_local` says otherwise. Nothing is sent, so that nothing is known of the lease: until `owned`,
-        `extend` or `reacquire` have asked the server, `grant` is None and `lost` false. `auto_renew` and `on_lost`
-        begin with the first `extend` or `reacquire`. The first `release` gives back all that the token holds here.
-        """
+        unless `thread_local` says otherwise. Nothing is sent, so the lease is unknown: until `owned`, `extend` or
+        `reacquire` have asked the server, `grant` is None and `lost` false. `auto_renew` and `on_lost` begin with the
+        first `extend` or `reacquire`. The first `release` gives back all that the token holds here."""
         lock = cls(redis, name, *args, **{"thread_local": False, **options})
         lock._take_over(token)
         return lock
@@ -159,7 +158,7 @@ class LockBase:
         hold.holds[self.family.mode] = self._add
         self.local.hold, self.local.token = hold, hold.token
 
-    # The driver's.
+    # For the driver.
 
     def _new_local(self) -> Any:
         return ThreadLocal()
@@ -170,11 +169,12 @@ class LockBase:
     def _transport(self, own: bool = False) -> Any:
         raise NotImplementedError
 
-    # What the caller may look at.
+    # For the caller.
 
     @property
     def grant(self) -> Optional[Grant]:
-        """What is held: fence, token, holds, time left; None: nothing, or by a token of which nothing was asked yet."""
+        """The current grant: fence, token, holds, time left; None: nothing is held, or nothing is known of the token
+        yet."""
         hold: Optional[Hold] = self.local.hold
         if hold is None or not hold.fence or not hold.holds.get(self.family.mode):
             return None
@@ -182,7 +182,7 @@ class LockBase:
 
     @property
     def fence(self) -> int:
-        """The fencing token of the grant. Raises LockError when there is none."""
+        """The fencing token of the grant. Raises LockError if nothing is held."""
         grant, hold = self.grant, self.local.hold
         if grant is None and hold is not None and not hold.fence:
             raise self._error(LockError, "Cannot tell the fence of a token before owned() has asked for it")
@@ -192,7 +192,7 @@ class LockBase:
 
     @property
     def lost(self) -> bool:
-        """Whether what was granted is known to be lost; by the local clock at the latest when the lease is over."""
+        """True if the grant is known to be lost; by the local clock, at the latest when the lease is over."""
         hold: Optional[Hold] = self.local.hold
         return hold is not None and hold.lost
 
@@ -251,7 +251,7 @@ class LockBase:
     def _accept(
         self, hold: Hold, request: protocol.Request, granted: Granted, transport: Any, pooled: Any
     ) -> Steps[None]:
-        """Make the grant this line of execution's hold, or give it back."""
+        """Makes the grant the hold of this line of execution, or gives it back."""
         try:
             if request.before and granted.fence != hold.fence:
                 given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
@@ -295,7 +295,7 @@ class LockBase:
             hold.background.append((yield Spawn(steps, f"redislock deadline {self.name!s}")))
 
     def _renewing(self, hold: Hold, lease: Lease, doing: str) -> Steps[None]:
-        """Renew by hand. The length is that of the later renewals, which begin anew: a shorter one cannot wait for
+        """Renews by hand. Later renewals use this length, and their interval restarts: a shorter lease cannot wait for
         a third of the old one."""
         # A hold of a token that was put into `local` by hand ends with this call.
         kept = self.local.hold is hold
@@ -326,7 +326,7 @@ class LockBase:
         except GeneratorExit:
             raise
         except Exception:
-            # The token stays: the caller may try again. Nothing renews the lock any more, and a session ends here.
+            # The token stays: the caller may try again. The lock is no longer renewed, and a session ends here.
             if last and hold.session_transport is not None:
                 yield Close(hold.session_transport)
             raise
@@ -351,7 +351,7 @@ class LockBase:
             yield Close(hold.session_transport)
 
     def _releasing_done(self) -> Steps[bool]:
-        """Release where a loss is no error of the caller's; False: it was lost, which the log and `on_lost` tell."""
+        """A release after which a loss is no error of the caller's. False: lost; the log and `on_lost` report it."""
         hold: Hold = self.local.hold
         grant = hold.grant()
         try:
@@ -364,7 +364,7 @@ class LockBase:
         return True
 
     def _releasing_failed(self) -> Steps[None]:
-        """Release behind an error, which the caller gets whatever becomes of this."""
+        """A release after an error: the caller gets that error, whatever the release does."""
         hold: Hold = self.local.hold
         yield from self._forget(hold)
         given_back = protocol.give_back(self._transport(), Release(self.family, hold.token, 0, failed=True), hold.lease)
@@ -424,7 +424,7 @@ class LockBase:
     # Helpers.
 
     def _asked(self, hold: Hold) -> Steps[Optional[protocol.Held]]:
-        """What the server says of the hold, None: lost. It is all that is known of a token from elsewhere."""
+        """The server's view of the hold, None: lost. For a token from elsewhere it is the only source."""
         held = yield from protocol.held(self._transport(), self.family, hold.token, str(self.name))
         if held is not None and not hold.fence:
             hold.fence = held.fence
@@ -436,7 +436,7 @@ class LockBase:
         raise self._error(LockNotOwnedError, f"Cannot {doing} a lock that's no longer owned")
 
     def _held(self, otherwise: str) -> Tuple[bytes, Hold]:
-        """What this line of execution holds. A token that was put into `local` by hand is a hold too."""
+        """The hold of this line of execution. A token that was put into `local` by hand is a hold too."""
         token: Optional[bytes] = self.local.token
         if token is None:
             raise self._error(LockError, otherwise)
@@ -515,7 +515,7 @@ class MutexBase(LockBase):
 
 
 class ReentrantBase(LockBase):
-    """A mutex that its holder may take again; it is free when it was released as often."""
+    """A mutex that its holder may acquire again; it is free after as many releases."""
 
     def __init__(
         self, redis: Any, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
@@ -524,9 +524,9 @@ class ReentrantBase(LockBase):
 
 
 class SemaphoreBase(LockBase):
-    """At most `limit` permits are out at once; each acquire takes `permits` of them.
+    """At most `limit` permits are held at once; each acquire takes `permits` of them.
 
-    `slot`: each holder has one permit, and `slot` tells which: the smallest number from 0 that no other holder has.
+    `slot`: each holder has one permit, and `slot` is its number: the smallest from 0 that no other holder has.
     """
 
     def __init__(
@@ -550,7 +550,7 @@ class SemaphoreBase(LockBase):
 
     @property
     def slot(self) -> int:
-        """Which of the permits is held, from 0. Raises LockError when none is, or it was not taken by its slot."""
+        """The slot that is held, from 0. Raises LockError if none is, or if it was acquired without a slot."""
         grant = self.grant
         if grant is None or grant.slot is None:
             raise self._error(LockError, "Cannot tell the slot: none is held by this object")

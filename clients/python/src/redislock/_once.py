@@ -1,6 +1,6 @@
 """Single-flight: of all callers that miss one value, one makes it, and the others wait until it is there.
 
-The lock decides only who makes it, and what the others are told. That the value is there, `read` alone says.
+The lock decides only which caller makes the value, and what the others are told. Only `read` says that it is there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OnceOptions(TypedDict, total=False):
-    """What `once` and `single_flight` take by name; times in seconds."""
+    """The named arguments of `once` and `single_flight`; times in seconds."""
 
     timeout: Number
     """The lease: how long after the death of its maker another caller makes the value. 30"""
@@ -29,8 +29,8 @@ class OnceOptions(TypedDict, total=False):
     """Renew after each third of the lease while the value is made; False: another caller makes it when the lease is
     over. True, or False with session"""
     session: bool
-    """In place of that bind the lock to a connection of its own: when its maker dies, another caller makes the value
-    at once. False"""
+    """Alternatively, bind the lock to a dedicated connection: when its maker dies, another caller makes the value at
+    once. False"""
     on_lost: Optional[OnLost]
     """Called once, with the `Grant`, when the lock was lost while the value was made: another caller may make it too.
     None"""
@@ -43,7 +43,7 @@ def lock_options(
     session: bool = False,
     on_lost: Optional[OnLost] = None,
 ) -> Any:
-    """The options of the lock that they mean."""
+    """The lock's options that follow from these."""
     if not timeout:
         raise ValueError("once needs a timeout: without a lease a maker that dies would keep all others waiting")
     return {
@@ -52,7 +52,7 @@ def lock_options(
         "auto_renew": not session if auto_renew is None else auto_renew,
         "session": session,
         "on_lost": on_lost,
-        # Made for one call.
+        # The lock is made for one call.
         "thread_local": False,
     }
 
@@ -71,7 +71,7 @@ def making_once(lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]
         if answer is True:
             return (yield from _making(lock, read, make))
         value = yield Call(read)
-        # Done, and nothing there: it was evicted, or the lock was held for something else. Asked again.
+        # Done but not there (it was evicted, or the lock was held for something else): ask again.
         if value is None and not isinstance(answer, Done):
             message = f"not there after {lock.blocking_timeout} s: another caller holds the lock {str(lock.name)!r}"
             raise named(NotMadeError, message, str(lock.name))
@@ -80,7 +80,7 @@ def making_once(lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]
 
 def _making(lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]) -> Steps[Any]:
     try:
-        # The caller before may have made it while this one was asking for the lock.
+        # The previous caller may have made the value while this one was requesting the lock.
         value = yield Call(read)
         if value is None:
             value = yield Call(make)
@@ -90,7 +90,7 @@ def _making(lock: LockBase, read: Callable[[], Any], make: Callable[[], Any]) ->
         yield from lock._releasing_failed()
         raise
     if not (yield from lock._releasing_done()):
-        # Another caller may have made it too: what is there now is what all others read.
+        # Another caller may have made the value too: return what all other callers read.
         found = yield Call(read)
         return value if found is None else found
     return value

@@ -1,7 +1,7 @@
-"""How a lock is taken, kept and given back over connections that break. Generators of steps: no I/O here.
+"""How a lock is acquired, kept and released over connections that break. Generators of steps: no I/O here.
 
-What must never happen: a second hold because a reply was lost, a lock left behind by a caller that gave up, a loss
-that nobody is told of.
+Must never happen: a second hold because of a lost reply, a lock left behind by a caller that gave up, an unreported
+loss.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
 
-# BLOCK where the socket has no time-out.
+# BLOCK of a socket without a time-out.
 SLICE_S = 5.0
-# A reply that is so late will not come: where the socket has no time-out, ours ends the wait.
+# Later than this no reply will come: our limit for a socket without a time-out.
 REPLY_MARGIN_S = 5.0
-# How long after the end of the caller's time an attempt may end.
+# How late an attempt may end, counted from the end of the caller's time.
 LATE_S = 1.0
-# How long an attempt behind a failure may take to connect.
+# The limit for connecting, in a retry after a failure.
 CONNECT_S = 2.0
-# How long a request without BLOCK, or a release, is sent again: long enough for a reconnect and a slot's move.
+# How long a request without BLOCK, or a release, is resent: long enough for a reconnect and a slot's move.
 RESEND_S = 1.0
 RELEASE_S = 10.0
-# How long a caller that gives up is kept to clear up behind itself; that goes on beside it until the lease is over.
+# How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is over.
 CLEANUP_S = 1.0
 
 
@@ -42,7 +42,7 @@ Answer = Union[Granted, Done, None]
 
 @dataclass
 class Request:
-    """One acquire, the same bytes in each retry. `holds`: what the owner holds of this mode once it is granted."""
+    """One acquire; retries repeat the same bytes. `holds`: the owner's count in this mode after the grant."""
 
     family: Family
     name: str
@@ -73,8 +73,8 @@ class Request:
 
 @dataclass
 class Release:
-    """What ends a hold: given back down to `holds`, or left to a lease that ends at `kept_until`. `failed`: what the
-    lock was taken for was not done."""
+    """The end of a hold: released down to `holds`, or left to a lease that ends at `kept_until`. `failed`: the work
+    under the lock was not done."""
 
     family: Family
     token: bytes
@@ -83,7 +83,7 @@ class Release:
     failed: bool = False
 
     def command(self) -> Tuple[Command, Callable[[Any], bool]]:
-        """What to send now, and how to read from its reply whether the token held the lock."""
+        """The command to send now, and how to read from its reply whether the token held the lock."""
         left_s = 0.0 if self.kept_until is None else self.kept_until - clock()
         if left_s > 0:
             return self.family.renew(self.token, Lease(math.ceil(left_s * 1000))), _is_renewed
@@ -97,7 +97,7 @@ def _is_renewed(reply: Any) -> bool:
 
 
 class Backoff:
-    """Jittered pauses that stay far below lock.keep-place (1 s), so that a waiter's place is still there."""
+    """Jittered pauses, far below lock.keep-place (1 s): the waiter keeps its place in the queue."""
 
     FIRST_S, LAST_S = 0.01, 0.25
 
@@ -112,7 +112,8 @@ class Backoff:
 
 
 class Resend:
-    """A request is sent again for so long after its first failure: however long that took, there is a second try."""
+    """Resends a request for this long after its first failure. There is a second try, however late that failure
+    came."""
 
     def __init__(self, limit_s: float, last_s: float = Backoff.LAST_S) -> None:
         self._limit_s = limit_s
@@ -134,16 +135,15 @@ class Resend:
 def acquire(
     transport: Any, pooled: Any, request: Request, wait_s: Optional[float], poll_s: Optional[float]
 ) -> Steps[Answer]:
-    """Take the lock; None: not granted in time.
+    """Acquires the lock; None: not granted in time.
 
-    `wait_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: ask again so often in place of waiting in
-    the queue, beside clients that hold the key as a string. `pooled`: what to clear up over.
-    """
+    `wait_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: poll at this interval and do not queue, beside
+    clients that hold the key as a string. `pooled`: the transport for the cleanup."""
     ends = None if wait_s is None else clock() + wait_s
     waits = wait_s != 0 and poll_s is None
     resend = Resend(RESEND_S)
     backoff = Backoff()
-    # A request that was sent and not answered: it may be queued, or granted.
+    # A request was sent and not answered: it may be queued, or granted.
     unanswered = False
     has_failed = False
     try:
@@ -170,7 +170,7 @@ def acquire(
                 return answer
             backoff = Backoff()
             if poll_s is not None:
-                # Half to one and a half of it: old and new clients that poll in step would starve each other.
+                # Half to one and a half of the interval: old and new clients that poll in step would starve each other.
                 pause = poll_s * random.uniform(0.5, 1.5)
                 if ends is not None and clock() + pause > ends:
                     return None
@@ -210,8 +210,8 @@ def _ask(
 
 
 def _with_deadline(transport: Any, request: Request, granted: Granted, sent: float) -> Steps[Optional[Granted]]:
-    """The grant with its deadline. The lease began with the grant, which may be a slice later than the request:
-    where that matters, the server is asked how much is left."""
+    """The grant with its deadline. The lease began with the grant, which may be a slice later than the request: if that
+    matters, asks the server how much is left."""
     if request.lease.ms is None or clock() - sent < request.lease.ms / 10_000:
         return granted
     asked = clock()
@@ -223,7 +223,7 @@ def _with_deadline(transport: Any, request: Request, granted: Granted, sent: flo
 
 
 def slice_of(socket_timeout_s: Optional[float]) -> float:
-    """Seconds that BLOCK may take, with room for the reply before the socket's time-out."""
+    """Seconds for BLOCK, with room for the reply before the socket's time-out."""
     if socket_timeout_s is None:
         return SLICE_S
     if socket_timeout_s < 1:
@@ -238,19 +238,19 @@ def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
     return named(WrongTypeError, f"the key {request.name!r} is a {found}, not a lock{hint}", request.name)
 
 
-# What clears up behind a caller that has gone. It goes on until it gets through, or until the lease is over.
+# Cleanup after a caller that has gone. It goes on until it succeeds, or until the lease is over.
 
 
 def withdraw(transport: Any, request: Request) -> Steps[None]:
     """Leave neither a queued request nor a hold of it behind."""
-    # In this order: a release alone could come just before the grant.
+    # In this order: a release alone could arrive just before the grant.
     yield from _sent(transport, _always(request.family.cancel(request.token)), request.lease)
     release = Release(request.family, request.token, request.before, failed=request.coalesce)
     yield from give_back(transport, release, request.lease)
 
 
 def give_back(transport: Any, release: Release, lease: Lease) -> Steps[None]:
-    """End the hold, whatever the server says to that."""
+    """Ends the hold, whatever the server replies."""
     yield from _sent(transport, lambda: release.command()[0], lease)
 
 
@@ -277,7 +277,7 @@ def _sent(transport: Any, command: Callable[[], Command], lease: Lease) -> Steps
 
 
 def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Steps[None]:
-    """Wait until the grant, made on this same connection, has reached so many replicas."""
+    """Waits until this many replicas have received the grant, which was made on this same connection."""
     until = clock() + timeout_ms / 1000
     while True:
         longest = slice_of(transport.socket_timeout())
@@ -292,7 +292,7 @@ def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Ste
 
 
 def release(transport: Any, ending: Release, hold: Hold) -> Steps[bool]:
-    """End the hold; False: it was lost before. A release whose reply was lost is sent again."""
+    """Ends the hold; False: lost before. A release whose reply was lost is resent."""
     was_lost = hold.lost
     resend = Resend(RELEASE_S)
     may_be_done = False
@@ -310,12 +310,12 @@ def release(transport: Any, ending: Release, hold: Hold) -> Steps[bool]:
             may_be_done = may_be_done or may_have_run(error)
             yield resend.pause()
             continue
-        # The release whose reply was lost found the lock, unless the lease was over by then.
+        # The release whose reply was lost did find the lock, unless the lease was over by then.
         return was_held(reply) or (may_be_done and not was_lost)
 
 
 def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
-    """Start the lease again from now; False: it was lost."""
+    """Restarts the lease from now; False: lost."""
     resend = Resend(RESEND_S)
     while True:
         sent = clock()
@@ -335,7 +335,7 @@ def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[boo
 
 
 def query(transport: Any, command: Command, name: str) -> Steps[Any]:
-    """A command that only reads, sent again while that may help."""
+    """A command that only reads, resent while that may help."""
     resend = Resend(RESEND_S)
     while True:
         try:
@@ -347,7 +347,7 @@ def query(transport: Any, command: Command, name: str) -> Steps[Any]:
 
 
 class Held(NamedTuple):
-    """What the server says of a hold. `left_ms`: -1: no deadline."""
+    """The server's view of a hold. `left_ms`: -1: no deadline."""
 
     fence: int
     left_ms: int
@@ -370,7 +370,7 @@ def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optio
 
 
 def execute(transport: Any, family: Family, token: bytes, name: str, command: Command) -> Steps[Any]:
-    """LOCK.EXEC. Sent again only where it surely did not run."""
+    """LOCK.EXEC. Resent only if it certainly did not run."""
     resend = Resend(RESEND_S)
     first = command[0]
     reply_to = (first.decode() if isinstance(first, bytes) else str(first)).upper()
@@ -380,7 +380,7 @@ def execute(transport: Any, family: Family, token: bytes, name: str, command: Co
         except REDIS_ERRORS as error:
             lost = code(error) == "NOTHELD"
             if code(error) == "WRONGTYPE":
-                # Of the lock's key, or of the command's own.
+                # WRONGTYPE of the lock's key, or of the command's own.
                 lost = (yield from held(transport, family, token, name)) is None
             if lost:
                 message = "The lock is no longer owned, so the command did not run"
@@ -390,14 +390,14 @@ def execute(transport: Any, family: Family, token: bytes, name: str, command: Co
             yield resend.pause()
 
 
-# What runs beside a hold. These keep no reference to it while they pause: a hold that its owner drops ends with its
-# lease, in place of being renewed for ever.
+# Tasks beside a hold. They keep no reference to it while they pause: a hold that its owner drops ends with its lease,
+# and is not renewed for ever.
 
 OnLost = Callable[[Grant], Any]
 
 
 def renewal_loop(transport: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
-    """Renew after each third of the lease; told within a third when it was lost."""
+    """Renews after each third of the lease; a loss is reported within a third."""
     yield from _check_loop(transport, hold, on_lost, lambda kept: family.renew(kept.token, kept.lease), None)
 
 
@@ -427,13 +427,13 @@ def _check_loop(
         if kept is None or kept.ended:
             return
         sent = clock()
-        # A session lives as long as its connection: a late reply must not be what ends it.
+        # A session lives as long as its connection: a late reply must not end it.
         ends_s = REPLY_MARGIN_S if until_closed is not None or kept.deadline is None else kept.deadline - sent
         try:
             reply = yield Send(transport, command(kept), max(0.05, ends_s))
             is_held = reply is not None and reply != 0
         except Exception as error:
-            # However a session's check fails, nobody else would tell the loss: it has no local deadline.
+            # A session has no local deadline: if its check fails, for any reason, only this line reports the loss.
             if until_closed is None:
                 if not isinstance(error, REDIS_ERRORS):
                     raise
@@ -451,7 +451,7 @@ def _check_loop(
 
 
 def deadline_loop(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
-    """Tell when the lease is over by the local clock, whatever keeps renewals from getting through."""
+    """Reports the loss when the lease is over by the local clock, even if renewals cannot reach the server."""
     while True:
         kept = hold()
         if kept is None or kept.ended:
@@ -459,7 +459,7 @@ def deadline_loop(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
         if kept.lost:
             yield from lose(kept, on_lost)
             return
-        # Without a deadline one may still be given, by reacquire: check again now and then.
+        # reacquire may still add a deadline: check again now and then.
         left_s = 60.0 if kept.deadline is None else kept.deadline - clock()
         del kept
         yield Pause(max(0.0, left_s))

@@ -1,4 +1,4 @@
-"""Which error replies heal by themselves, which mean that a lock was lost, and which are errors of our own."""
+"""Classifies error replies: transient, a lost lock, or an error for the caller."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .errors import (
     named,
 )
 
-# redis-py cuts the code off the replies that have a class of their own; of all others it is the first word.
+# redis-py cuts the code off replies that have a class of their own; of all others the code is the first word.
 _TRANSIENT = {"NOREPLICAS", "MISCONF", "GRACE", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "LOADING"}
 _OURS = {
     "DEADLOCK": DeadlockError,
@@ -37,9 +37,9 @@ _OURS = {
     "MAXWAITERS": MaxWaitersError,
     "UNBLOCKED": WaitCancelledError,
 }
-# Redis's own words, of a server that was made a replica.
+# Redis's message when the server became a replica.
 _DEMOTED = "instance state changed"
-# Of a command inside of LOCK.EXEC it says nothing about the module.
+# Inside of LOCK.EXEC, an unknown command says nothing about the module.
 _UNKNOWN = re.compile(r"unknown command .?(R?LOCK|RWLOCK|SEM|MLOCK)\.", re.IGNORECASE)
 
 NOT_LOADED = (
@@ -53,7 +53,7 @@ def code(error: BaseException) -> str:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same request may well succeed in a moment: on another connection, node or primary."""
+    """True if the same request may succeed in a moment: on another connection, node or primary."""
     if isinstance(error, (AuthenticationError, AuthorizationError)):
         return False
     if isinstance(error, (ConnectionError, TimeoutError, RedisClusterException)):
@@ -67,19 +67,19 @@ _UNSENT = "redislock_unsent"
 
 
 def mark_unsent(error: BaseException) -> None:
-    """Note that nothing was sent: there was no connection to send it over."""
+    """Marks the error as unsent: there was no connection to send it over."""
     setattr(error, _UNSENT, True)
 
 
 def may_have_run(error: BaseException) -> bool:
-    """Whether the server may have done what it was asked for, and only the reply is missing."""
+    """True if the server may have executed the command, and only the reply is missing."""
     if isinstance(error, BusyLoadingError) or getattr(error, _UNSENT, False):
         return False
     return isinstance(error, (ConnectionError, TimeoutError))
 
 
 def means_lost(error: BaseException) -> bool:
-    """Whether a reply to release, renew or held says that the lock is no longer ours."""
+    """True if a reply to release, renew or held says that the lock is no longer ours."""
     return code(error) in ("WRONGTYPE", "WRONGKIND", "NOTHELD")
 
 

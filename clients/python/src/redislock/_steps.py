@@ -1,8 +1,8 @@
-"""What the protocol asks of a driver.
+"""The interface between the protocol and a driver.
 
 The protocol is generators: they decide what is sent, when, and what a reply means, and never touch the network, a
-thread or an event loop. Each step that they yield is done by a driver (one sync, one asyncio), which gives back the
-result, or throws the exception into the generator.
+thread or an event loop. A driver (one sync, one asyncio) executes each step that they yield, and returns the result, or
+throws the exception into the generator.
 
 Not frozen: that makes a dataclass four times as slow to make, and each request makes several.
 """
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 @dataclass
 class Send:
-    """Send a command and give back its reply, undecoded.
+    """Sends a command and returns its reply, undecoded.
 
-    `within_s`: after so many seconds without a reply the connection counts as lost; None: the socket's own time-out.
-    `waits`: the server may hold the reply back, so that the connection is taken for long.
-    `connect_s`: make a connection for it, outside of the pool, in one attempt of so many seconds; None: over one of the
-    pool. Its connections are made as the client's own `retry` says, which may take minutes.
+    `within_s`: after this many seconds without a reply the connection counts as lost; None: the socket's own time-out.
+    `waits`: the server may delay the reply, so that the connection is busy for long.
+    `connect_s`: make a connection for it, outside of the pool, in one attempt of this many seconds; None: use the pool.
+    The pool connects by the client's own `retry`, which may take minutes.
     `reply_to`: decode the reply as the client does for the command of that name.
     """
 
@@ -38,14 +38,14 @@ class Send:
 
 @dataclass
 class Close:
-    """End the transport's own connection, if it has one."""
+    """Ends the transport's own connection, if it has one."""
 
     transport: Any
 
 
 @dataclass
 class Pause:
-    """Wait; over early when `until_closed`, a transport with its own connection, has lost it."""
+    """Pauses; ends early if `until_closed`, a transport with its own connection, loses its connection."""
 
     seconds: float
     until_closed: Any = None
@@ -53,7 +53,7 @@ class Pause:
 
 @dataclass
 class Cleanup:
-    """Run these steps to their end beside the caller, also when it is cancelled meanwhile, and keep it for so many
+    """Runs these steps to their end in the background, even if the caller is cancelled; the caller waits this many
     seconds at most."""
 
     steps: "Steps[None]"
@@ -62,7 +62,7 @@ class Cleanup:
 
 @dataclass
 class Spawn:
-    """Run these steps beside the caller; gives back a `Background`."""
+    """Runs these steps in the background; returns a `Background`."""
 
     steps: "Steps[None]"
     name: str
@@ -70,7 +70,7 @@ class Spawn:
 
 @dataclass
 class Notify:
-    """Call the user's function."""
+    """Calls the user's function."""
 
     call: Callable[[Any], Any]
     argument: Any
@@ -78,7 +78,7 @@ class Notify:
 
 @dataclass
 class Call:
-    """Call the user's function and give back what it returns; what it raises is thrown."""
+    """Calls the user's function and returns its result; its exception is thrown into the generator."""
 
     call: Callable[[], Any]
 
@@ -88,8 +88,8 @@ Steps = Generator[Step, Any, T]
 
 
 class Background:
-    """Steps that run beside the caller."""
+    """Steps that run in the background."""
 
     def stop(self) -> None:
-        """End them at their next pause; does not wait for it."""
+        """Ends them at their next pause; does not wait for it."""
         raise NotImplementedError

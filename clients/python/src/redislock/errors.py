@@ -1,7 +1,7 @@
-"""What can go wrong with a lock, as exceptions.
+"""The errors of a lock, as exceptions.
 
-All of them are redis-py's `LockError`, so code that handles redis-py's lock handles these. Trouble of the
-connection or the server stays what redis-py raises for it (`ConnectionError`, `NoPermissionError`, …).
+All of them are redis-py's `LockError`, so code that handles redis-py's lock handles these. Failures of the connection
+or the server stay the exceptions that redis-py raises (`ConnectionError`, `NoPermissionError`, …).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MaxWaitersError(LockError):
 
 
 class WrongTypeError(LockError):
-    """The key holds something that is no lock, as the string that a `SET NX` client leaves."""
+    """The key holds something that is no lock, such as the string that a `SET NX` client leaves."""
 
 
 class WrongKindError(LockError):
@@ -51,7 +51,7 @@ class NotReplicatedError(LockError):
 
 
 class NotMadeError(LockError):
-    """The caller's time was over, and the value that another caller makes was not there yet (`once`)."""
+    """The time to wait was over, and the value that another caller makes was not there yet (`once`)."""
 
 
 class ModuleNotLoadedError(LockError):

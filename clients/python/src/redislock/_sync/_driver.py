@@ -1,4 +1,4 @@
-"""Does the protocol's steps in the calling thread, and runs what accompanies a hold in threads of its own."""
+"""Executes the protocol's steps in the calling thread, and the tasks of a hold in threads of their own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ CLOSED_CHECK_S = 0.1
 
 
 class Stopped(Exception):
-    """The steps are to end at this pause."""
+    """Raised in the steps that are to end at this pause."""
 
 
 def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
-    """Do the steps to their end and give back what they return."""
+    """Executes the steps to their end and returns their result."""
     outcome: Any = None
     error: Optional[BaseException] = None
     while True:
         try:
-            # The loop stands inside: where it begins again, a signal may interrupt.
+            # The loop is inside: between two iterations a signal may raise too.
             while True:
                 step = steps.send(outcome) if error is None else steps.throw(error)
                 outcome = error = None
@@ -38,7 +38,7 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
                     result: T = caught.value
                     return result
                 raise
-            # KeyboardInterrupt too, wherever in this frame it comes: the protocol clears up behind the caller.
+            # KeyboardInterrupt too, wherever in this frame it comes: the protocol cleans up behind the caller.
             outcome, error = None, caught
 
 
@@ -88,7 +88,8 @@ class BackgroundThread(Background):
             except Stopped:
                 pass
             except Exception:
-                # A release closes a session's connection while this thread reads from it: redis-py then fails anyhow.
+                # A release closes a session's connection while this thread reads from it: then redis-py may raise any
+                # error.
                 if not stop.is_set():
                     logger.exception("%s failed", name)
 

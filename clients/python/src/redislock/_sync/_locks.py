@@ -32,7 +32,7 @@ S = TypeVar("S", bound="SyncLock")
 
 
 class SyncLock(LockBase):
-    """What all families can do. Times are in seconds."""
+    """The methods of all families. Times are in seconds."""
 
     def __enter__(self: S) -> S:
         if run(self._acquiring(self._add, None, None, None, None)):
@@ -48,38 +48,38 @@ class SyncLock(LockBase):
         run(self._exiting(self._add))
 
     def release(self) -> None:
-        """Give one hold back. Raises LockNotOwnedError when the lock was lost, LockError when nothing is held."""
+        """Gives one hold back. Raises LockNotOwnedError if the lock was lost, LockError if nothing is held."""
         run(self._releasing(self._add))
 
     def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
-        """Add seconds to what is left of the lease; `replace_ttl`: start it again with so many.
+        """Adds seconds to the rest of the lease; `replace_ttl`: restarts it with that length.
 
-        Raises LockNotOwnedError when the lock was lost, LockError when nothing is held or it has no timeout.
+        Raises LockNotOwnedError if the lock was lost, LockError if nothing is held or it has no timeout.
         """
         return run(self._extending(additional_time, replace_ttl))
 
     def reacquire(self) -> bool:
-        """Start the lease again with `timeout`. Raises as extend."""
+        """Restarts the lease with `timeout`. Raises as extend."""
         return run(self._reacquiring())
 
     def exec(self, *command: Argument) -> Any:
-        """Run a command on the server only while holding, in one step (LOCK.EXEC); its reply as the client gives it.
+        """Runs a command on the server only while holding, atomically (LOCK.EXEC); its reply as the client decodes it.
 
-        Raises LockNotOwnedError when the lock was lost: the command did not run. When the reply is lost, redis-py's
-        ConnectionError or TimeoutError: it may have run.
+        Raises LockNotOwnedError if the lock was lost: the command did not run. If the reply is lost, redis-py's
+        ConnectionError or TimeoutError: the command may have run.
         """
         return run(self._executing(command))
 
     def locked(self) -> bool:
-        """Whether anybody holds it."""
+        """True if any owner holds it."""
         return run(self._locked())
 
     def owned(self) -> bool:
-        """Whether the server says that this hold is there."""
+        """True if the server says that this hold is there."""
         return run(self._owned())
 
     def wait_lost(self, timeout: Optional[Number] = None) -> bool:
-        """Wait until what is held is lost: True; False after `timeout` seconds or a release."""
+        """Waits until the hold is lost: True; False after `timeout` seconds or a release."""
         hold = self.local.hold
         until = None if timeout is None else time.monotonic() + timeout
         if hold is None:
@@ -135,33 +135,33 @@ class Lock(MutexBase, SyncLock):
         *,
         coalesce: bool = False,
     ) -> Union[bool, Done]:
-        """Take the lock; False: not in time. The arguments go before those of the lock.
+        """Acquires the lock; False: not in time. The arguments override those of the lock.
 
-        `coalesce`: for a result that all can share. When another hold that did the work is released while this
-        request waits, the answer is `Done` with the fence of that hold, which is false, and nothing is held. Look for
-        the result whatever the answer is: a release just before the request is not told. The holder releases it
-        with `failed=True` where the work was not done. It waits in the queue: without `blocking` it says nothing.
+        `coalesce`: for a result that all callers can share. If the holder does the work and releases while this request
+        waits, the result is `Done` with the holder's fence: it is falsy, and nothing is held. Look for the shared
+        result in any case: a release just before the request is not reported. A holder whose work was not done releases
+        with `failed=True`. It needs the wait in the queue: without `blocking` it has no effect.
 
-        Raises LockError where waiting cannot help (a deadlock, a key of another type, too many waiters), and
-        redis-py's errors where the server could not be asked. ValueError with coalesce and `mixed` or `at_least`.
+        Raises LockError if waiting cannot help (a deadlock, a key of another type, too many waiters), and redis-py's
+        errors if the server could not be asked. ValueError with coalesce and `mixed` or `at_least`.
         """
         return run(self._acquiring(1, blocking, blocking_timeout, sleep, token, coalesce))
 
     def release(self, failed: bool = False) -> None:
-        """Give the lock back. `failed`: the work was not done, so that the next waiter is granted the lock also
-        where it waits with `coalesce`; and `at_least` does not keep it.
+        """Gives the lock back. `failed`: the work was not done: the next waiter is granted the lock even if it waits
+        with `coalesce`, and `at_least` does not keep it.
 
-        Raises LockNotOwnedError when the lock was lost, LockError when nothing is held.
+        Raises LockNotOwnedError if the lock was lost, LockError if nothing is held.
         """
         run(self._releasing(1, failed))
 
 
 class PlainAcquire(SyncLock):
-    """What the families have in common whose holder may take them again."""
+    """The methods of families that a holder may acquire again."""
 
     def acquire(self, blocking: Optional[bool] = None, blocking_timeout: Optional[Number] = None) -> bool:
-        """Take it once more; False: not in time. Raises as `Lock.acquire`, and LockNotOwnedError when what is held
-        already was lost."""
+        """Acquires it once more; False: not in time. Raises as `Lock.acquire`, and LockNotOwnedError if the current
+        hold was lost."""
         return bool(run(self._acquiring(self._add, blocking, blocking_timeout, None, None)))
 
 
@@ -178,12 +178,12 @@ class Semaphore(SemaphoreBase, SyncLock):
         blocking: Optional[bool] = None,
         blocking_timeout: Optional[Number] = None,
     ) -> bool:
-        """Take permits, None: as many as the semaphore was made with. Otherwise as `RLock.acquire`."""
+        """Acquires permits, None: as many as the semaphore was made with. Otherwise as `RLock.acquire`."""
         add = self._add if permits is None else permits
         return bool(run(self._acquiring(add, blocking, blocking_timeout, None, None)))
 
     def release(self, permits: Optional[int] = None) -> None:
-        """Give permits back, None: as many as the semaphore was made with. Raises as `Lock.release`."""
+        """Gives permits back, None: as many as the semaphore was made with. Raises as `Lock.release`."""
         run(self._releasing(self._add if permits is None else permits))
 
 
@@ -196,8 +196,8 @@ class View(ViewBase, PlainAcquire):
 
 
 class RWLock:
-    """Many readers or one writer. The writer may also read, and keep that when it gives WRITE back; the only reader
-    may take WRITE. `read()` and `write()` are locks for `with`."""
+    """Many readers or one writer. The writer may also read, and keep READ after it releases WRITE; the only reader may
+    acquire WRITE. `read()` and `write()` are locks for `with`."""
 
     def __init__(
         self, redis: Any, name: Name, timeout: Optional[Number] = DEFAULT_LEASE_S, **options: Unpack[Options]
@@ -216,7 +216,7 @@ class RWLock:
         timeout: Optional[Number] = DEFAULT_LEASE_S,
         **options: Any,
     ) -> RWLock:
-        """A lock of which the token holds that mode: its `read()` or `write()` is as of `Lock.from_token`."""
+        """A lock whose token holds that mode: its `read()` or `write()` is as of `Lock.from_token`."""
         lock = cls(redis, name, timeout, **{"thread_local": False, **options})
         (lock._read if mode == "READ" else lock._write)._take_over(token)
         return lock

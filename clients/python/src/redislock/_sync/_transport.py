@@ -1,5 +1,5 @@
-"""Where the commands of one lock go: a connection of the client's pool, of the node that has the key's slot, or one
-of its own."""
+"""Sends the commands of one lock: over a connection of the client's pool, of the node that has the key's slot, or over
+a dedicated connection."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Transport:
         self._stale = False
         self._ask: Optional[AskError] = None
         self._pinned = False
-        # The own connection goes to a node that imports the slot: it wants ASKING before each command.
+        # The dedicated connection goes to a node that imports the slot: it needs ASKING before each command.
         self._asking = False
         self._connection: Any = None
         self._connection_pool: Any = None
 
     def socket_timeout(self) -> Optional[float]:
-        """The time-out of the sockets in seconds, None: they have none. No I/O."""
+        """The sockets' time-out in seconds, None: no time-out. No I/O."""
         return pool_state(self._a_client().connection_pool).socket_timeout_s
 
     def pin(self) -> None:
@@ -41,7 +41,7 @@ class Transport:
         _sessions.add(self)
 
     def is_closed(self) -> bool:
-        """Whether the own connection has ended, or has something to read that nobody asked for."""
+        """True if the dedicated connection has ended, or has unexpected data to read."""
         try:
             return self._connection is None or bool(self._connection.can_read(timeout=0))
         except (redis.RedisError, OSError):
@@ -92,7 +92,7 @@ class Transport:
             connection.disconnect()
 
     def _send_over(self, connection: Any, step: Send, asking: bool) -> Any:
-        """Over a connection that is not the pool's, and may not be connected."""
+        """Over a connection outside of the pool, which may not be connected yet."""
         try:
             connection.connect()
             if asking:
@@ -102,7 +102,7 @@ class Transport:
             mark_unsent(error)
             self._discard(connection)
             raise
-        # A session's connection is never to be made anew by a health check.
+        # A health check must not reconnect a session's connection.
         return self._exchange(connection, step, check_health=False)
 
     def _exchange(self, connection: Any, step: Send, check_health: bool = True) -> Any:
@@ -123,7 +123,7 @@ class Transport:
         except ResponseError:
             raise
         except BaseException:
-            # A reply may still come, or half of one is read: nobody may use this connection again.
+            # A reply may still arrive, or was read in part: the connection must not be used again.
             self._discard(connection)
             raise
         return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
@@ -139,7 +139,7 @@ class Transport:
         return reply if callback is None else callback(reply)
 
     def _a_client(self) -> Any:
-        """The client; of a cluster that of some node: all have the same options."""
+        """The client; in a cluster the client of some node: all have the same options."""
         return self._client.get_redis_connection(self._client.get_default_node()) if self._cluster else self._client
 
     def _own_connection(self, step: Send) -> Any:

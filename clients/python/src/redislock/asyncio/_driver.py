@@ -1,4 +1,4 @@
-"""Does the protocol's steps in the calling task, and runs what accompanies a hold in tasks of its own."""
+"""Executes the protocol's steps in the calling task, and the tasks of a hold in tasks of their own."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 # How soon the end of a session's connection is noticed.
 CLOSED_CHECK_S = 0.1
-# The event loop refers to its tasks weakly.
+# Strong references: the event loop refers to its tasks weakly.
 _tasks: "Set[asyncio.Task[None]]" = set()
 
 
 class Stopped(Exception):
-    """The steps are to end at this pause."""
+    """Raised in the steps that are to end at this pause."""
 
 
 async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
-    """Do the steps to their end and give back what they return."""
+    """Executes the steps to their end and returns their result."""
     outcome: Any = None
     error: Optional[BaseException] = None
     while True:
@@ -37,10 +37,10 @@ async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
             outcome = await (step.transport.send(step) if isinstance(step, Send) else _do(step, sleep))
             error = None
         except GeneratorExit:
-            # This coroutine is thrown away, and may not await any more.
+            # This coroutine is being discarded, and may not await any more.
             raise
         except BaseException as caught:
-            # CancelledError too: the protocol clears up behind the caller and lets it go on.
+            # CancelledError too: the protocol cleans up behind the caller, and then raises it again.
             outcome, error = None, caught
 
 
@@ -50,7 +50,7 @@ async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify, Call], sleep: Sl
     if isinstance(step, Pause):
         return await _pause(step, sleep)
     if isinstance(step, Cleanup):
-        # A second cancellation ends the caller, not the clearing up.
+        # A second cancellation ends the caller, not the cleanup.
         await asyncio.wait([BackgroundTask(step.steps, "redislock cleanup").task], timeout=step.longest_s)
         return None
     if isinstance(step, Spawn):
@@ -95,8 +95,8 @@ class BackgroundTask(Background):
 
     def stop(self) -> None:
         self._stopped = True
-        # Only in a pause. Elsewhere a command is on its way, and to give it up would end its connection: a session
-        # would be over before its release arrives. Or on_lost runs, which may release the lock itself.
+        # Only in a pause. Otherwise a command is under way, and cancelling it would end its connection: a session would
+        # be over before its release arrives. Or on_lost runs, which may release the lock itself.
         if self._pausing and not self.task.get_loop().is_closed():
             self.task.cancel()
 
@@ -106,7 +106,7 @@ class BackgroundTask(Background):
         except Stopped:
             pass
         except Exception:
-            # A release closes a session's connection while this task reads from it: redis-py then fails anyhow.
+            # A release closes a session's connection while this task reads from it: then redis-py may raise any error.
             if not self._stopped:
                 logger.exception("%s failed", name)
 

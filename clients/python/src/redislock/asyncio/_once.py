@@ -25,15 +25,15 @@ async def once(
     make: Callable[[], Awaitable[T]],
     **options: Unpack[OnceOptions],
 ) -> T:
-    """The value that `read` finds; where it finds None, one of all callers makes it, and the others wait for it.
+    """The value that `read` finds. If it finds None, one of all callers makes the value, and the others wait for it.
 
     `read` looks for the value (None: not there); `make` makes it, stores it where `read` finds it, and returns it. The
-    lock `name` decides who makes it; `OnceOptions` says what else may be given. An error in `make` is its caller's
-    alone: the next caller makes the value.
+    lock `name` decides which caller makes it; `OnceOptions` lists the other options. An error in `make` is raised to
+    its caller alone: the next caller makes the value.
 
-    Raises NotMadeError when `blocking_timeout` is over, what `read` and `make` raise, and what `Lock.acquire` raises.
-    When the lock was lost meanwhile another caller may have made the value too: what `read` finds then is returned,
-    and the loss is logged and told to `on_lost`.
+    Raises NotMadeError if `blocking_timeout` is over, what `read` and `make` raise, and what `Lock.acquire` raises.
+    If the lock was lost meanwhile, another caller may have made the value too: what `read` finds then is returned, and
+    the loss is logged and reported to `on_lost`.
     """
     lock = Lock(redis, name, **lock_options(**options))
     value: T = await run(making_once(lock, read, make))
@@ -48,7 +48,7 @@ def single_flight(
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
     """`once` as a decorator of `make`: a call returns the value that `read` finds, or that one of all callers makes.
 
-    `read`, and `name` where it is a function, get the arguments of the call. Otherwise as `once`.
+    `read`, and `name` if it is a function, get the arguments of the call. Otherwise as `once`.
     """
     lock_options(**options)
 

@@ -1,5 +1,5 @@
-"""Where the commands of one lock go: a connection of the client's pool, of the node that has the key's slot, or one
-of its own."""
+"""Sends the commands of one lock: over a connection of the client's pool, of the node that has the key's slot, or over
+a dedicated connection."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Transport:
         self._stale = False
         self._ask: Optional[AskError] = None
         self._pinned = False
-        # The own connection goes to a node that imports the slot: it wants ASKING before each command.
+        # The dedicated connection goes to a node that imports the slot: it needs ASKING before each command.
         self._asking = False
         self._connection: Any = None
         self._connection_pool: Any = None
 
     def socket_timeout(self) -> Optional[float]:
-        """The time-out of the sockets in seconds, None: they have none. No I/O."""
+        """The sockets' time-out in seconds, None: no time-out. No I/O."""
         if not self._cluster:
             return pool_state(self._client.connection_pool).socket_timeout_s
         known = _cluster_socket_timeouts.get(self._client)
         if known is None:
-            # Known before the client has asked for the others; all have the same options.
+            # Known before the client has loaded the other nodes; all have the same options.
             node = next(iter(self._client.nodes_manager.startup_nodes.values()))
             known = _cluster_socket_timeouts[self._client] = (new_connection(node).socket_timeout,)
         return known[0]
@@ -48,7 +48,8 @@ class Transport:
         _sessions.add(self)
 
     def is_closed(self) -> bool:
-        """Whether the own connection has ended. Asked of its reader: redis-py has no call for it that does not read."""
+        """True if the dedicated connection has ended. Asks its reader: every check of redis-py's own reads from the
+        socket."""
         reader = None if self._connection is None else self._connection._reader
         return reader is None or reader.at_eof() or reader.exception() is not None
 
@@ -106,7 +107,7 @@ class Transport:
             await connection.disconnect(nowait=True)
 
     async def _send_over(self, connection: Any, step: Send, asking: bool) -> Any:
-        """Over a connection that is not the pool's, and may not be connected."""
+        """Over a connection outside of the pool, which may not be connected yet."""
         try:
             await connection.connect()
             if asking:
@@ -116,7 +117,7 @@ class Transport:
             mark_unsent(error)
             await self._discard(connection)
             raise
-        # A session's connection is never to be made anew by a health check.
+        # A health check must not reconnect a session's connection.
         return await self._exchange(connection, step, check_health=False)
 
     async def _exchange(self, connection: Any, step: Send, check_health: bool = True) -> Any:
@@ -124,7 +125,8 @@ class Transport:
             try:
                 await connection.send_command(*step.command, check_health=check_health)
             except AttributeError as error:
-                # So Python 3.12 and 3.13 say that the connection was reset before: their writelines() does not check.
+                # In Python 3.12 and 3.13 this shows that the connection was reset before: their writelines() does not
+                # check.
                 raise ConnectionError("The connection has ended") from error
             if step.within_s is None or times_out_within(connection, step.within_s):
                 reply = await connection.read_response(disable_decoding=step.reply_to is None)
@@ -141,14 +143,14 @@ class Transport:
         except ResponseError:
             raise
         except BaseException:
-            # A reply may still come, or half of one is read: nobody may use this connection again.
+            # A reply may still arrive, or was read in part: the connection must not be used again.
             await self._discard(connection)
             raise
         return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
 
     @staticmethod
     async def _read_within(connection: Any, step: Send, within_s: float) -> Any:
-        # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the reply.
+        # Not wait_for: before Python 3.12 it swallows a cancellation that arrives together with the reply.
         task = asyncio.ensure_future(connection.read_response(disable_decoding=step.reply_to is None))
         try:
             done, _ = await asyncio.wait([task], timeout=within_s)
@@ -214,7 +216,7 @@ class NodePool:
         return connection
 
     async def release(self, connection: Any) -> None:
-        # The method came with redis-py 6; before, the node itself does this.
+        # redis-py 6 added the method; before, the node itself does this.
         if hasattr(self.node, "release"):
             self.node.release(connection)
         else:
@@ -226,7 +228,7 @@ _node_pools: "weakref.WeakKeyDictionary[Any, Dict[str, NodePool]]" = weakref.Wea
 
 
 def _node_pool(client: Any, node: Any) -> NodePool:
-    """One for each node of the client: nodes cannot be referenced weakly, and are made anew when the slots change."""
+    """One per node of the client: nodes cannot be referenced weakly, and are replaced when the slots change."""
     pools = _node_pools.setdefault(client, {})
     pool = pools.get(node.name)
     if pool is None or pool.node is not node:
