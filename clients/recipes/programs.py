@@ -94,7 +94,7 @@ class Folder:
             here = program.replace("redis.Redis()", f"{port})").replace("redis.Redis(protocol", f"{port}, protocol")
             return [sys.executable, "-c", here]
         if language == "js":
-            # Inside of the package, where its name and those of its dependencies are known.
+            # Inside of the package: its own name and its dependencies resolve there.
             file = ROOT / "clients/node/build" / f"recipe-{re.sub('[^a-z]+', '-', title.lower())}-{self.port}.mjs"
             here = program.replace("new Redis(", f"new Redis({self.port}").replace('"pg"', f'"{STANDINS / "pg.js"}"')
             file.write_text(here)

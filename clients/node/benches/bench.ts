@@ -1,7 +1,7 @@
 /**
  * This lock beside redlock and redis-semaphore, on one server, in one run. Prints a section of Markdown.
  *
- * Counted at the server: requests (commands that a client sent, not those inside of a script) and its CPU time.
+ * Counted at the server: requests (commands that a client sent, not the commands inside of a script) and its CPU time.
  */
 
 import { createRequire } from "node:module";
@@ -296,7 +296,7 @@ async function main(): Promise<void> {
   };
   for (const contender of CONTENDERS) {
     console.error(`${contender.name}, ${contender.waiting}`);
-    // Nobody waits: how it would is of no account.
+    // No request waits in the pairs: they run once per library, whatever its way to wait.
     if (!rows.pairs.some(([name]) => name === contender.name)) rows.pairs.push(await pairs(server, contender));
     rows.handoffs.push(await handoffs(server, contender));
     rows.thousand.push(await thousand(server, contender));

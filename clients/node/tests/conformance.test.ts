@@ -264,7 +264,7 @@ suite("conformance", (each) => {
     const renewed = await server.calls("lock.renew");
     await sleep(700);
     assert.equal(await server.calls("lock.renew"), renewed);
-    // Whoever forgets to release keeps the lock for its lease, not for ever.
+    // An owner that forgets to release keeps the lock for its lease, not for ever.
     await lock.acquire();
     await eventually(async () => {
       global.gc?.();
@@ -406,7 +406,7 @@ suite("conformance", (each) => {
       }
       await server.ask("DEL", "k");
     }
-    // Told to those who wait, too.
+    // A waiting request is rejected, too.
     const hold = await lock.acquire();
     const waiting = lock.acquire();
     await eventually(async () => (await server.waiters("k")).length, "a waiter");

@@ -411,7 +411,7 @@ suite("families", (each) => {
     assert.ok((await server.ask("PTTL", "r")) > 300_000);
     await inner.release();
     assert.ok((await server.ask("PTTL", "r")) <= 120_000);
-    // The next run of the same object is somebody else.
+    // The next run of the same object is another owner.
     assert.equal(await lock.tryAcquire(), null);
     // Each family, also when the work throws.
     const locks = [

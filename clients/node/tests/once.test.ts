@@ -68,7 +68,7 @@ suite("once", (each) => {
     const next = await first;
     assert.ok(!next.done);
     assert.ok(await isPending(waiting[0] as Promise<unknown>));
-    // Who does not coalesce waits its turn, whatever is done; over a connection of its own it is the same.
+    // A request without COALESCE stays in the queue, whatever is done; the same over a dedicated connection.
     const session = new Lock(client, "k", { session: true }).acquire(coalesce);
     await waiters(server, 2);
     const plain = lock.acquire();
@@ -202,7 +202,7 @@ suite("once", (each) => {
     await waiters(server, 1);
     const others = [lock.once(value.read, value.make), lock.once(value.read, value.make)];
     await assert.rejects(first, /^Error: mine$/);
-    // Nobody is told that it was done.
+    // The work was not reported as done.
     const hold = await granted;
     assert.ok(!hold.done);
     await hold.release({ failed: true });

@@ -29,7 +29,7 @@ export async function eventually<T>(state: () => T | Promise<T>, what: string): 
   }
 }
 
-/** A port whose cluster bus port (10,000 above) is a port too. */
+/** A port whose cluster bus port (10,000 above) is a valid port too. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const listening = net.createServer().listen(0, "127.0.0.1");

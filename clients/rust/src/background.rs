@@ -1,5 +1,5 @@
-//! What goes on behind callers that gave up: withdrawals and releases, counted, so that a program can wait for them
-//! before it ends.
+//! Background cleanup after callers that gave up: withdrawals and releases. They are counted, so that a program can
+//! wait for them before it ends.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How many run.
+/// The number of running tasks.
 #[derive(Default)]
 pub(crate) struct Background(watch::Sender<usize>);
 
@@ -27,12 +27,12 @@ impl Background {
     }
 
     pub(crate) async fn settled(&self) {
-        // An error says that no sender is left, and we are one.
+        // An error would mean that the sender is gone, but `self` holds it.
         let _ = self.0.subscribe().wait_for(|running| *running == 0).await;
     }
 }
 
-/// Also of a task that a runtime drops as it ends.
+/// Counts a task, even if its runtime drops the task as it ends.
 struct Running(Arc<Background>);
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! What locks are made of: where the servers are, and how long to wait for them.
+//! The client: the addresses of the servers, the time-outs, and the constructors of locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::protocol;
 use crate::servers::{Cluster, Sentinel, Servers};
 use crate::transport::Transport;
 
-/// A server, the primary behind sentinels, or a cluster. Cheap to clone; connections are made when they are needed, and
-/// made again when they break.
+/// A server, the primary behind sentinels, or a cluster. Cheap to clone; connections are made on first use, and made
+/// again when they break.
 ///
-/// What is answered at once goes over one connection to each server. Who waits has one of its own meanwhile: the server
-/// holds back all that comes behind a waiting request on its connection.
+/// Requests that are answered at once share one connection to each server. A waiting request has a connection of its
+/// own: the server holds back every command behind it on the same connection.
 #[derive(Clone)]
 pub struct Client {
     connector: Connector,
@@ -30,25 +30,25 @@ impl Client {
     /// redis crate's `ConnectionInfo`. Nothing is sent yet.
     ///
     /// # Errors
-    /// [`Error::Redis`](crate::Error::Redis) for a URL that is none.
+    /// [`Error::Redis`](crate::Error::Redis) if the URL is invalid.
     pub fn open(server: impl IntoConnectionInfo) -> Result<Client> {
         let node = Node::new(prepared(server)?)?;
         Ok(Client::of(Servers::Single(Arc::new(node))))
     }
 
-    /// A cluster, by any of its nodes. User, password and TLS of the first are those of all.
+    /// A cluster, by any of its nodes. User, password and TLS of the first node apply to all.
     ///
     /// # Errors
-    /// As [`Client::open`], and without nodes.
+    /// As [`Client::open`], and for an empty list of nodes.
     pub fn cluster<N: IntoConnectionInfo>(nodes: impl IntoIterator<Item = N>) -> Result<Client> {
         Ok(Client::of(Servers::Cluster(Cluster::new(all_prepared(nodes)?)?)))
     }
 
     /// The primary that sentinels watch under the name `master`. `node` says how to connect to it (user, password,
-    /// database, TLS); its host and port do not matter.
+    /// database, TLS); its host and port are not used.
     ///
     /// # Errors
-    /// As [`Client::open`], and without sentinels.
+    /// As [`Client::open`], and for an empty list of sentinels.
     pub fn sentinel<S: IntoConnectionInfo>(
         sentinels: impl IntoIterator<Item = S>,
         master: impl Into<String>,
@@ -62,14 +62,14 @@ impl Client {
         Client { connector: Connector::to(servers) }
     }
 
-    /// How long making a connection may take: 2 s if left out.
+    /// The time limit for making a connection. Default: 2 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Client {
         self.connector.timeouts.connect = timeout;
         self
     }
 
-    /// How long a reply may take before its connection counts as lost: 5 s if left out, None: for ever. Waits are cut
-    /// to fit, to three quarters of it, and resent with the same token, so that the place in the queue is kept.
+    /// How long a reply may take before its connection counts as lost. Default: 5 s; None: for ever. A wait is cut into
+    /// slices of three quarters of it, each with the same token, so that the place in the queue is kept.
     pub fn reply_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Client {
         self.connector.timeouts.reply = timeout.into();
         self
@@ -85,30 +85,30 @@ impl Client {
         self.lock(Family::Mutex { key: key.into() })
     }
 
-    /// A reentrant mutex. The returned [`Lock`] is one owner and may acquire again while it holds; another one, or a
+    /// A reentrant mutex. The returned [`Lock`] is one owner and may acquire again while it holds; another `Lock`, or a
     /// clone, is another owner. So it belongs to one line of execution: make one for each task.
     pub fn reentrant(&self, key: impl Into<Vec<u8>>) -> Lock {
         self.lock(Family::Reentrant { key: key.into() })
     }
 
-    /// The readers' side of a read/write lock: many at once, and no writer. See [`Lock::as_owner_of`] for upgrades.
+    /// The read side of a read/write lock: many readers at once, and no writer. See [`Lock::as_owner_of`] for upgrades.
     pub fn read_lock(&self, key: impl Into<Vec<u8>>) -> Lock {
         self.lock(Family::Read { key: key.into() })
     }
 
-    /// The writers' side of a read/write lock: one, and no other reader.
+    /// The write side of a read/write lock: one writer, and no other reader.
     pub fn write_lock(&self, key: impl Into<Vec<u8>>) -> Lock {
         self.lock(Family::Write { key: key.into() })
     }
 
-    /// A semaphore: at most `limit` permits are out at once, and each guard has one. [`Lock::permits`] takes more.
+    /// A semaphore: at most `limit` permits are held at once, and each guard has one. [`Lock::permits`] takes more.
     pub fn semaphore(&self, key: impl Into<Vec<u8>>, limit: u32) -> Lock {
         self.lock(Family::Semaphore { key: key.into(), limit, permits: 1 })
     }
 
-    /// One permit of a semaphore, with its number, the smallest from 0 that no other holder has:
-    /// [`Guard::slot`](crate::Guard::slot). One worker for each GPU, each with a worker id of its own, which it keeps
-    /// for as long as it holds.
+    /// One permit of a semaphore, with its slot, the smallest number from 0 that no other holder has:
+    /// [`Guard::slot`](crate::Guard::slot). For example one worker per GPU, each with a stable worker id while it
+    /// holds.
     pub fn semaphore_slot(&self, key: impl Into<Vec<u8>>, limit: u32) -> Lock {
         self.lock(Family::Slot { key: key.into(), limit })
     }
@@ -118,8 +118,8 @@ impl Client {
         self.lock(Family::Several { keys: keys.into_iter().map(Into::into).collect() })
     }
 
-    /// Sends any command to the server that has `key`, and again for a second while the failure is transient: it must
-    /// not matter how often the command runs.
+    /// Sends any command to the server that has `key`, and resends it for a second while the failure is transient: it
+    /// must be safe to run the command more than once.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -129,15 +129,15 @@ impl Client {
         Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?)
     }
 
-    /// Is ready when nothing goes on any more behind futures and guards that were dropped: for programs that end.
+    /// Resolves when the cleanup after dropped futures and guards is done: await it before a program ends.
     pub async fn settled(&self) {
         self.connector.background.settled().await;
     }
 
-    /// A connection of the caller's own to each server that has keys, one or a cluster's primaries, with its address.
+    /// A new connection for the caller to each server that has keys (one, or a cluster's primaries), with its address.
     ///
     /// # Errors
-    /// [`Error::Redis`](crate::Error::Redis) where one cannot be reached.
+    /// [`Error::Redis`](crate::Error::Redis) if one of them cannot be reached.
     pub async fn connections(&self) -> Result<Vec<(String, MultiplexedConnection)>> {
         let mut connections = Vec::new();
         for node in self.connector.servers.primaries(self.connector.timeouts.connect).await? {
@@ -146,7 +146,7 @@ impl Client {
         Ok(connections)
     }
 
-    /// A connection of the caller's own to the server that has `key`: for what must not be sent twice.
+    /// A new connection for the caller to the server that has `key`: for commands that must not be sent twice.
     ///
     /// # Errors
     /// As [`Client::connections`].
@@ -164,7 +164,7 @@ fn prepared(server: impl IntoConnectionInfo) -> Result<ConnectionInfo> {
     let info = server.into_connection_info()?;
     #[cfg(feature = "tls")]
     if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-        // Where the program has chosen none. An error says that another thread has just done it.
+        // If the program has not chosen a provider. An error means that another thread has just installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     Ok(info)

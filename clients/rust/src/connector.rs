@@ -1,4 +1,4 @@
-//! Where the servers are, and how long to wait for them: what a client gives to each lock that it makes.
+//! The addresses of the servers, and the time-outs: the part of a client that each of its locks keeps.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What can go wrong with a lock, and what an error of the redis crate means: whether it is transient, whether the
-//! command may have run, whether it says that a lock was lost.
+//! The errors of a lock, and the meaning of an error of the redis crate: whether it is transient, whether the command
+//! may have run, whether the lock was lost.
 
 use std::io;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-/// Why a lock was not taken, kept or given back.
+/// Why a lock was not acquired, kept or released.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The guard holds nothing any more: its lease was over, an operator broke it, or the key became something else.
+    /// The guard holds nothing any more: its lease ended, an operator broke it, or the key became something else.
     #[error("the lock is no longer owned")]
     LockLost,
     /// The wait would have closed a cycle of owners; it was not queued. The server's message names the cycle.
     #[error("deadlock: {0}")]
     Deadlock(String),
-    /// The key holds something that is no lock, as the string that a `SET NX` client leaves.
+    /// The key holds something that is no lock, such as the string that a `SET NX` client leaves.
     #[error("{0}")]
     WrongType(String),
     /// The key is a lock of another family.
@@ -32,17 +32,18 @@ pub enum Error {
     /// Fewer replicas than asked for confirmed the grant in time; the lock was released again.
     #[error("{confirmed} of {wanted} replicas confirmed the grant within {within:?}: released again")]
     NotReplicated {
-        /// How many did.
+        /// The number of replicas that confirmed.
         confirmed: i64,
         /// [`Lock::replicas`](crate::Lock::replicas).
         wanted: u32,
-        /// The time that they had.
+        /// The time limit for the replicas.
         within: Duration,
     },
-    /// The caller's time was over, and what another caller makes was not there yet ([`Lock::once`](crate::Lock::once)).
+    /// The time was over, and the value that another caller makes was not there yet
+    /// ([`Lock::once`](crate::Lock::once)).
     #[error("not there within {within:?}: another caller holds the lock")]
     NotMade {
-        /// The time that it had.
+        /// The time limit of the call.
         within: Duration,
     },
     /// The server does not know the lock commands.
@@ -51,18 +52,18 @@ pub enum Error {
          it, or send MODULE LOAD /path/to/libredis_lock.so"
     )]
     NoModule,
-    /// Options that exclude each other, or a value that no server takes. Nothing was sent.
+    /// Options that exclude each other, or a value that the server would refuse. Nothing was sent.
     #[error("{0}")]
     Usage(&'static str),
-    /// The server could not be asked, or refused for a reason of its own (NOPERM, OOM, …).
+    /// The server could not be asked, or refused for another reason (NOPERM, OOM, …).
     #[error(transparent)]
     Redis(#[from] RedisError),
 }
 
-/// What most calls of this crate return.
+/// The result of most calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A command that failed, and whether the server may have run it all the same: then only the reply is missing.
+/// A failed command, and whether the server may have run it anyway: then only the reply is missing.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: RedisError,
@@ -70,12 +71,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Of a command that was not sent.
+    /// The command was not sent.
     pub(crate) fn unsent(error: RedisError) -> Failure {
         Failure { error, may_have_run: false }
     }
 
-    /// Of a command that was sent. A reply that cannot be understood says that it ran.
+    /// The command was sent. A reply that cannot be parsed means that it ran.
     pub(crate) fn sent(error: RedisError) -> Failure {
         let may_have_run = is_connection_failure(&error);
         Failure { error, may_have_run }
@@ -85,18 +86,18 @@ impl Failure {
         self.error.code().unwrap_or_default()
     }
 
-    /// Whether the same request may well succeed in a moment: on another connection, node or primary.
+    /// True if the same request may succeed in a moment: on another connection, node or primary.
     pub(crate) fn is_transient(&self) -> bool {
         match self.code() {
             "ASK" | "BUSY" | "CLUSTERDOWN" | "GRACE" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED"
             | "NOREPLICAS" | "READONLY" | "TRYAGAIN" => true,
-            // Redis's own message, of a server that was made a replica.
+            // Redis's message when the server became a replica.
             "UNBLOCKED" => self.error.detail().is_some_and(|detail| detail.contains("instance state changed")),
             _ => is_connection_failure(&self.error),
         }
     }
 
-    /// Whether a reply to release, renew or exec says that the lock is no longer ours.
+    /// True if a reply to release, renew or exec says that the lock is no longer ours.
     pub(crate) fn means_lost(&self) -> bool {
         matches!(self.code(), "WRONGTYPE" | "WRONGKIND" | "NOTHELD")
     }
@@ -118,10 +119,10 @@ impl From<Failure> for Error {
     }
 }
 
-/// Whether the connection ended, or its reply did not come or was cut.
+/// True if the connection ended, or its reply did not arrive or was cut.
 pub(crate) fn is_connection_failure(error: &RedisError) -> bool {
     match error.kind() {
-        // What a certificate or a file's permissions refuse, no retry mends.
+        // A retry cannot help against a refused certificate or missing file permissions.
         ErrorKind::Io => {
             let cause = io_error(error).map(io::Error::kind);
             !matches!(cause, Some(io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied))
@@ -131,18 +132,18 @@ pub(crate) fn is_connection_failure(error: &RedisError) -> bool {
     }
 }
 
-/// Whether the server does not know a command of the module.
+/// True if the server does not know a command of the module.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     let Some((_, name)) = error.detail().and_then(|detail| detail.split_once("unknown command ")) else {
         return false;
     };
-    // Before 7.0 Redis quotes it by backticks.
+    // Before 7.0, Redis quotes the name with backticks.
     let name = name.trim_start_matches(['\'', '`']);
     ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|family| name.starts_with(family))
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {
-    // The redis crate shares its causes.
+    // The redis crate wraps shared causes in an Arc.
     let shared = std::error::Error::source(error)?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?;
     shared.downcast_ref()
 }

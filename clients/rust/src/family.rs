@@ -1,4 +1,4 @@
-//! The commands of each family of locks, and what their replies mean. No I/O, no state.
+//! The commands of each family of locks, and the meaning of their replies. No I/O, no state.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use redis::{cmd, Cmd, RedisResult, Value};
 
 use crate::error::{unexpected, Error, Result};
 
-/// What is locked, and how. [`Client`](crate::Client) has a method for each.
+/// What to lock, and how. [`Client`](crate::Client) has a method for each family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Family {
@@ -15,7 +15,7 @@ pub enum Family {
         /// The Redis key, as in all families.
         key: Vec<u8>,
     },
-    /// A mutex that its owner may take again; it is free when it was released as often.
+    /// A mutex that its owner may acquire again; it is free after as many releases.
     Reentrant {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
@@ -30,20 +30,20 @@ pub enum Family {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
     },
-    /// At most `limit` permits are out at once.
+    /// At most `limit` permits are held at once.
     Semaphore {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
-        /// 1 to 1,000,000. That of the newest request counts for all.
+        /// 1 to 1,000,000. The limit of the newest request applies to all.
         limit: u32,
-        /// How many one guard takes: 1 to `limit`.
+        /// The permits of one guard: 1 to `limit`.
         permits: u32,
     },
-    /// One permit of a semaphore, with its number: no other holder has it (a worker id).
+    /// One permit of a semaphore, with its slot, a number that no other holder has (a worker id).
     Slot {
         /// See [`Family::Mutex`].
         key: Vec<u8>,
-        /// As of [`Family::Semaphore`]. The numbers are from 0 to below it.
+        /// As of [`Family::Semaphore`]. Slots are numbered from 0, below the limit.
         limit: u32,
     },
     /// Several mutexes at once, all or none, with one fence. In a cluster all keys share one slot.
@@ -53,27 +53,27 @@ pub enum Family {
     },
 }
 
-/// What an owner's holds are counted by: the modes of a read/write lock are counted apart.
+/// The key of an owner's count of holds: the modes of a read/write lock are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exclusive,
     Read,
 }
 
-/// What a release says of the work that was done under the lock, to the requests that wait for it with COALESCE.
+/// What a release reports about the work under the lock, to the requests that wait with COALESCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// They are told that it is done.
+    /// The work is done: all waiting requests end.
     Done,
-    /// The next one is granted the lock.
+    /// The work is not done: the next request is granted the lock.
     Failed,
 }
 
-/// The right to hold for so long; None: without a deadline.
+/// The length of a hold; None: without a deadline.
 pub(crate) type Lease = Option<Duration>;
 
 impl Family {
-    /// The key that a request is routed by.
+    /// The key that routes a request.
     pub(crate) fn key(&self) -> &[u8] {
         match self {
             Family::Mutex { key }
@@ -86,7 +86,7 @@ impl Family {
         }
     }
 
-    /// The key or keys, for people.
+    /// The key or keys, for messages.
     pub(crate) fn name(&self) -> String {
         match self {
             Family::Several { keys } => {
@@ -104,7 +104,7 @@ impl Family {
         }
     }
 
-    /// How many holds one acquire adds.
+    /// The number of holds that one acquire adds.
     pub(crate) fn step(&self) -> u32 {
         match self {
             Family::Semaphore { permits, .. } => *permits,
@@ -112,12 +112,12 @@ impl Family {
         }
     }
 
-    /// Whether an owner may take it again.
+    /// True if an owner may acquire it again.
     pub(crate) fn is_reentrant(&self) -> bool {
         matches!(self, Family::Reentrant { .. } | Family::Read { .. } | Family::Write { .. })
     }
 
-    /// Whether what an owner takes adds up to what it holds.
+    /// True if the acquires of one owner add up.
     pub(crate) fn counts(&self) -> bool {
         self.is_reentrant() || matches!(self, Family::Semaphore { .. })
     }
@@ -133,7 +133,7 @@ impl Family {
         }
     }
 
-    /// `holds`: what the owner holds of this mode once it is granted, so that the same bytes can be sent again.
+    /// `holds`: the owner's count in this mode after the grant, so that the same bytes can be sent again.
     pub(crate) fn acquire(&self, token: &[u8], holds: u32, lease: Lease) -> Cmd {
         let mut command = match self {
             Family::Mutex { key } => keyed("LOCK.ACQUIRE", key, token),
@@ -154,8 +154,8 @@ impl Family {
         command
     }
 
-    /// `holds`: what the owner holds of this mode afterwards. Only a mutex is told of the work: the other families have
-    /// no requests that wait for it.
+    /// `holds`: the owner's count in this mode after the release. `work` is sent only for a mutex: in the other
+    /// families no request can wait for work.
     pub(crate) fn release(&self, token: &[u8], holds: u32, work: Work) -> Cmd {
         let mut command = match self {
             Family::Mutex { key } => {
@@ -191,7 +191,7 @@ impl Family {
         command
     }
 
-    /// What gives the other keys back where one has become something else: MLOCK.RELEASE changes nothing then.
+    /// The releases of the single keys, if one key has become something else: then MLOCK.RELEASE changed nothing.
     pub(crate) fn release_each(&self, token: &[u8]) -> Vec<Cmd> {
         match self {
             Family::Several { keys } => keys.iter().map(|key| keyed("LOCK.RELEASE", key, token)).collect(),
@@ -199,7 +199,7 @@ impl Family {
         }
     }
 
-    /// Whether a release found what it was to release.
+    /// True if the release found the hold.
     pub(crate) fn was_held(&self, reply: &Value) -> RedisResult<bool> {
         let number = integer(reply)?;
         Ok(match self {
@@ -225,12 +225,12 @@ impl Family {
         command
     }
 
-    /// A waiting request of several keys stands in the queue of each; one of them ends it.
+    /// A waiting request for several keys is in the queue of each; a cancel by one key ends it.
     pub(crate) fn cancel(&self, token: &[u8]) -> Cmd {
         keyed("LOCK.CANCEL", self.key(), token)
     }
 
-    /// What LOCK.INFO says of every holder.
+    /// LOCK.INFO with every holder.
     pub(crate) fn all_holders(&self) -> Cmd {
         let mut command = cmd("LOCK.INFO");
         command.arg(self.key()).arg("COUNT").arg(0);
@@ -266,7 +266,7 @@ fn push_lease(command: &mut Cmd, lease: Lease) {
     };
 }
 
-/// At least one: the server takes no shorter time.
+/// At least 1: the server takes no shorter time.
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
@@ -278,7 +278,7 @@ pub(crate) fn integer(reply: &Value) -> RedisResult<i64> {
     }
 }
 
-/// What an acquire is answered.
+/// The reply to an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Granted {
@@ -312,7 +312,7 @@ fn slot_number(value: &Value) -> RedisResult<u32> {
     u32::try_from(integer(value)?).map_err(|_| unexpected(value))
 }
 
-/// The slot that an owner holds, in LOCK.INFO's reply; None: it holds none.
+/// The slot that an owner holds, from LOCK.INFO's reply; None: no slot.
 pub(crate) fn slot_of(reply: &Value, owner: &[u8]) -> RedisResult<Option<u32>> {
     let Some(Value::Array(holders)) = field(reply, b"holders") else { return Ok(None) };
     let is_owner = |holder: &&Value| matches!(field(holder, b"owner"), Some(Value::BulkString(name)) if name == owner);
@@ -322,7 +322,7 @@ pub(crate) fn slot_of(reply: &Value, owner: &[u8]) -> RedisResult<Option<u32>> {
     }
 }
 
-/// The field of a map, which is a flat array in RESP2.
+/// A field of a map, which is a flat array in RESP2.
 fn field<'a>(map: &'a Value, name: &[u8]) -> Option<&'a Value> {
     let is_name = |value: &Value| match value {
         Value::BulkString(bytes) => bytes == name,
@@ -336,11 +336,11 @@ fn field<'a>(map: &'a Value, name: &[u8]) -> Option<&'a Value> {
     }
 }
 
-/// What a token holds, by LOCK.HELD.
+/// The hold of a token, by LOCK.HELD.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) fence: u64,
-    /// Of both modes of a read/write lock together.
+    /// Both modes of a read/write lock together.
     pub(crate) holds: u32,
     /// The rest of the lease.
     pub(crate) left: Lease,

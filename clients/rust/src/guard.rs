@@ -1,4 +1,4 @@
-//! What is held: a guard gives it back.
+//! The guard of a held lock, which releases it.
 
 use std::fmt;
 use std::future::Future;
@@ -13,29 +13,29 @@ use crate::hold::{Granted, Hold};
 use crate::protocol::{self, Ownership, Release};
 use crate::transport::Transport;
 
-/// A lock that is held. [`Guard::release`] gives it back and says whether it was still held; a guard that is dropped
-/// gives it back in the background, as well as it can, and tells nobody.
+/// A lock that is held. [`Guard::release`] releases it and says whether it was still held; a dropped guard releases it
+/// in the background, and reports no error.
 #[must_use = "a guard that is dropped gives the lock back"]
 pub struct Guard {
     hold: Arc<Hold>,
     family: Family,
     fence: u64,
     slot: Option<u32>,
-    /// How many of the owner's holds it gives back.
+    /// The number of the owner's holds that this guard releases.
     holds: u32,
     end: StdMutex<End>,
 }
 
-/// What is left to do when the guard is dropped.
+/// What to do when the guard is dropped.
 #[derive(Clone, Copy)]
 enum End {
-    /// A release that says this.
+    /// A release that reports this.
     Release(Work),
     Nothing,
 }
 
 impl Guard {
-    /// `holds`: how many of the owner's holds it gives back. `dropped`: what its end says without a release.
+    /// `holds`: the number of the owner's holds that it releases. `dropped`: what a drop reports about the work.
     pub(crate) fn new(hold: Arc<Hold>, family: Family, granted: Granted, holds: u32, dropped: Work) -> Guard {
         let Granted { fence, slot, .. } = granted;
         Guard { hold, family, fence, slot, holds, end: StdMutex::new(End::Release(dropped)) }
@@ -45,13 +45,14 @@ impl Guard {
         &self.hold
     }
 
-    /// The fencing token: it grows with every grant. Give it to whatever the lock protects, which refuses older ones.
+    /// The fencing token: it grows with every grant. Give it to the resource that the lock protects, which refuses
+    /// older ones.
     pub fn fence(&self) -> u64 {
         self.fence
     }
 
-    /// The number of its permit, of a [`Client::semaphore_slot`](crate::Client::semaphore_slot): from 0 to below the
-    /// limit, and no other holder's (a worker id, a GPU, a port).
+    /// The slot, of a [`Client::semaphore_slot`](crate::Client::semaphore_slot): a number from 0, below the limit, that
+    /// no other holder has (a worker id, a GPU, a port).
     pub fn slot(&self) -> Option<u32> {
         self.slot
     }
@@ -61,30 +62,30 @@ impl Guard {
         &self.hold.token
     }
 
-    /// How often the owner holds it in this mode, with other guards of the same owner; a semaphore's permits.
+    /// The owner's count of holds in this mode, over all its guards; of a semaphore, its permits.
     pub fn holds(&self) -> u32 {
         self.hold.held(self.family.mode())
     }
 
-    /// How long the lease lasts at least, counted from before the request was sent; zero when it is over, None when it
-    /// has no end.
+    /// How long the lease lasts at least, counted from before the request was sent; zero if it is over, None if it has
+    /// no end.
     pub fn remaining(&self) -> Option<Duration> {
         self.hold.remaining()
     }
 
-    /// Whether the lock is known to be lost; by a monotonic local clock at the latest when the lease is over.
+    /// True if the lock is known to be lost; by a monotonic local clock, at the latest when the lease is over.
     pub fn is_lost(&self) -> bool {
         self.hold.is_lost()
     }
 
-    /// Is ready when the lock is known to be lost: with [`auto_renew`](crate::Lock::auto_renew) within a third of the
+    /// Resolves when the lock is known to be lost: with [`auto_renew`](crate::Lock::auto_renew) within a third of the
     /// lease, with [`session`](crate::Lock::session) when its connection ends, otherwise when the lease is over. Never
-    /// when it was released.
+    /// resolves after a release.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         self.hold.lost()
     }
 
-    /// Whether the server says that it is held.
+    /// True if the server says that it is held.
     ///
     /// # Errors
     /// [`Error::Redis`] when the server could not be asked for a second.
@@ -92,17 +93,17 @@ impl Guard {
         Ok(protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await?.is_some())
     }
 
-    /// Gives it back, within [`at_least`](crate::Lock::at_least) by leaving it to its lease.
+    /// Releases the lock; within [`at_least`](crate::Lock::at_least), leaves it to its lease.
     ///
     /// # Errors
-    /// [`Error::LockLost`] when it was lost before. [`Error::Redis`] when the server could not be told for 10 s:
-    /// nothing renews the lock any more, so its lease ends it.
+    /// [`Error::LockLost`] if it was lost before. [`Error::Redis`] if the server could not be told for 10 s: the lock
+    /// is no longer renewed, so its lease ends it.
     pub async fn release(self) -> Result<()> {
         self.end(Work::Done).await
     }
 
-    /// [`Guard::release`] of work that was not done: of the requests that wait with COALESCE the next is granted the
-    /// lock, in place of being told that it is done ([`Lock::once`](crate::Lock::once)). It frees the lock also within
+    /// [`Guard::release`] after work that was not done: the next of the requests that wait with COALESCE is granted the
+    /// lock, and none is told that the work is done ([`Lock::once`](crate::Lock::once)). It frees the lock even within
     /// [`at_least`](crate::Lock::at_least).
     ///
     /// # Errors
@@ -111,7 +112,7 @@ impl Guard {
         self.end(Work::Failed).await
     }
 
-    /// Dropped before its end, or with an error, it is tried again in the background.
+    /// If it is dropped early, or fails, the release is retried in the background.
     pub(crate) async fn end(&self, work: Work) -> Result<()> {
         self.set_end(End::Release(work));
         let released = give_back(&self.hold, &self.family, self.holds, work).await;
@@ -125,9 +126,9 @@ impl Guard {
         *self.end.lock().expect("nothing panics while it is locked") = end;
     }
 
-    /// Hands it on: nothing is given back, and nothing renews it here any more. Another process makes a guard of the
-    /// token by [`Guard::from_token`], within the time of the lease. A session's lock ends with its connection: if this
-    /// is its only guard, here.
+    /// Hands the lock over to another process: nothing is released, and this client stops renewing it. The other
+    /// process makes a guard of the token by [`Guard::from_token`], within the lease. A session's lock ends with its
+    /// connection: if this is its only guard, here.
     #[must_use = "what is handed on is given back by its token"]
     pub fn into_token(self) -> Vec<u8> {
         self.set_end(End::Nothing);
@@ -137,10 +138,10 @@ impl Guard {
         self.hold.token.clone()
     }
 
-    /// Adds to what is left of the lease, by the server's clock.
+    /// Adds to the rest of the lease, by the server's clock.
     ///
-    /// # Errors
-    /// [`Error::LockLost`], [`Error::Usage`] for a lock without a lease, [`Error::Redis`] when the server could not be
+    /// [`Error::LockLost`], [`Error::Usage`] for a lock without a lease, [`Error::Redis`] if the server could not be
+    /// asked for a second.
     /// asked for a second.
     pub async fn extend(&self, by: Duration) -> Result<()> {
         let Some(held) = protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await? else {
@@ -150,7 +151,7 @@ impl Guard {
         self.renew(left + by).await
     }
 
-    /// Starts the lease again from now, with this length.
+    /// Restarts the lease from now, with this length.
     ///
     /// # Errors
     /// As [`Guard::extend`].
@@ -164,12 +165,12 @@ impl Guard {
         }
     }
 
-    /// Runs a command on the server only while the lock is held, in one step (LOCK.EXEC). Its keys belong to the lock's
+    /// Runs a command on the server only while the lock is held, atomically (LOCK.EXEC). Its keys must be in the lock's
     /// slot.
     ///
     /// # Errors
-    /// [`Error::LockLost`] when it was lost: the command did not run. [`Error::Redis`]: what the command answers, or a
-    /// connection that broke, and then it may have run.
+    /// [`Error::LockLost`] if it was lost: the command did not run. [`Error::Redis`]: the command's own error, or a
+    /// broken connection; then the command may have run.
     pub async fn exec<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
         match protocol::execute(&self.transport(), &self.family, &self.hold.token, command).await {
             Ok(reply) => Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?),
@@ -208,7 +209,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Gives back what one guard has.
+/// Releases the holds of one guard.
 async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work) -> Result<()> {
     let mode = family.mode();
     let _turn = hold.turn(mode).await;
@@ -217,7 +218,7 @@ async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work) -> Resu
     let kept_until = hold.kept_until().filter(|_| is_last && work == Work::Done);
     let release = Release { holds: left, kept_until, work, was_lost: hold.is_lost() };
     if is_last {
-        // A renewal that came after the release would find nothing, and call it lost.
+        // A renewal after the release would find no hold, and report a loss.
         hold.end();
     }
     let transport = Transport::pooled(&hold.connector, family.key());

@@ -1,4 +1,4 @@
-//! A hold as its client knows it: what was granted, until when it surely lasts, and whether it was lost.
+//! The client's view of a hold: its grant, until when it is sure to last, and whether it was lost.
 
 use std::future::{pending, Future};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,10 +19,10 @@ const UNPOISONED: &str = "nothing panics while it is locked";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     pub(crate) fence: u64,
-    /// Of a semaphore that was asked for one.
+    /// Only of a semaphore with slots.
     pub(crate) slot: Option<u32>,
     pub(crate) deadline: Option<Instant>,
-    /// When the reply came: the grant is no later.
+    /// When the reply arrived: the grant is not later.
     pub(crate) received: Instant,
 }
 
@@ -35,25 +35,25 @@ pub(crate) struct Granted {
 pub(crate) struct Hold {
     pub(crate) connector: Connector,
     pub(crate) token: Vec<u8>,
-    /// Releases of dropped guards run here, whatever thread drops them.
+    /// Releases of dropped guards run here, whichever thread drops them.
     pub(crate) runtime: Handle,
     status: watch::Sender<Status>,
-    /// Of the latest grant, whatever its mode.
+    /// Of the latest grant, in any mode.
     fence: AtomicU64,
     exclusive: Holds,
     read: Holds,
-    /// Of a session: its connection.
+    /// Only of a session: its connection.
     session: OnceLock<Transport>,
     renewal: StdMutex<Option<Renewal>>,
 }
 
-/// What renews or checks the hold, and where it hears of the length to renew with.
+/// The task that renews or checks the hold, and the channel for a new lease length.
 struct Renewal {
     task: AbortHandle,
     length: watch::Sender<Duration>,
 }
 
-/// What is held of one mode. One acquire or release at a time: each says how many there are afterwards.
+/// The holds of one mode. One acquire or release at a time: each states the count after it.
 #[derive(Default)]
 struct Holds {
     turn: Mutex<()>,
@@ -64,9 +64,9 @@ struct Holds {
 struct Status {
     state: State,
     deadline: Option<Instant>,
-    /// The server renews it while the connection lives, so that no local deadline counts.
+    /// While its connection lives the server renews the lease, so no local deadline applies.
     is_session: bool,
-    /// With `at_least`: until then a release leaves the lock to its lease.
+    /// With `at_least`: before this time a release leaves the lock to its lease.
     kept_until: Option<Instant>,
 }
 
@@ -86,7 +86,7 @@ impl Status {
         }
     }
 
-    /// When it is lost if nobody says anything before; None: never.
+    /// When it is lost if it is not renewed before; None: never.
     fn ends(&self) -> Option<Instant> {
         self.deadline.filter(|_| !self.is_session)
     }
@@ -112,7 +112,7 @@ impl Hold {
         }
     }
 
-    /// Waits for the turn to acquire or release in this mode.
+    /// Waits until no other acquire or release in this mode is running.
     pub(crate) async fn turn(&self, mode: Mode) -> MutexGuard<'_, ()> {
         self.of(mode).turn.lock().await
     }
@@ -125,7 +125,7 @@ impl Hold {
         self.fence.load(Ordering::SeqCst)
     }
 
-    /// `at_least`: counted from a new grant, not from one that its owner takes again.
+    /// `at_least` is counted from a new grant, not from a repeated acquire of its owner.
     pub(crate) fn granted(&self, mode: Mode, holds: u32, granted: Granted, at_least: Option<Duration>) {
         self.of(mode).held.store(holds, Ordering::SeqCst);
         let is_new_grant = self.fence.swap(granted.fence, Ordering::SeqCst) != granted.fence;
@@ -141,12 +141,12 @@ impl Hold {
         self.status.borrow().kept_until
     }
 
-    /// A release went through.
+    /// A release succeeded.
     pub(crate) fn given_back(&self, mode: Mode, left: u32) {
         self.of(mode).held.store(left, Ordering::SeqCst);
     }
 
-    /// Whether nothing is held but `mode`.
+    /// True if nothing is held except in `mode`.
     pub(crate) fn holds_only(&self, mode: Mode) -> bool {
         let other = match mode {
             Mode::Exclusive => Mode::Read,
@@ -163,12 +163,12 @@ impl Hold {
         self.status.borrow().deadline
     }
 
-    /// What is left of the lease; None: it has no end.
+    /// The rest of the lease; None: it has no end.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Known to be lost; by the local clock at the latest when the lease is over.
+    /// True if it is known to be lost; by the local clock, at the latest when the lease is over.
     pub(crate) fn is_lost(&self) -> bool {
         self.status.borrow().is_lost()
     }
@@ -177,7 +177,7 @@ impl Hold {
         self.status.borrow().state == State::Over
     }
 
-    /// A loss is known. Nothing happens where it was known before, or all was released.
+    /// Marks it as lost. No effect if the loss was known before, or all was released.
     pub(crate) fn lose(&self) {
         self.status.send_if_modified(|status| {
             let was_open = status.state == State::Open;
@@ -188,7 +188,7 @@ impl Hold {
         });
     }
 
-    /// Given back, or about to be: nobody is told of a loss from here on, and nothing renews it.
+    /// Released, or about to be: no loss is reported from here on, and the renewals stop.
     pub(crate) fn end(&self) {
         self.status.send_modify(|status| status.state = State::Over);
         if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).take() {
@@ -196,7 +196,7 @@ impl Hold {
         }
     }
 
-    /// Is ready when the hold is lost, never when it was released.
+    /// Resolves when the hold is lost; never after a release.
     pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut watched = self.status.subscribe();
         async move {
@@ -218,7 +218,7 @@ impl Hold {
                 tokio::select! {
                     () = end => {}
                     changed = watched.changed() => if changed.is_err() {
-                        // Every guard is gone.
+                        // All guards are gone.
                         return pending().await;
                     }
                 }
@@ -226,7 +226,7 @@ impl Hold {
         }
     }
 
-    /// Bound to this transport's connection from here on.
+    /// Binds it to this transport's connection from here on.
     pub(crate) fn bind(&self, transport: Transport) {
         self.status.send_modify(|status| status.is_session = true);
         let _first = self.session.set(transport);
@@ -240,7 +240,7 @@ impl Hold {
         *self.renewal.lock().expect(UNPOISONED) = Some(Renewal { task, length });
     }
 
-    /// A renewal by hand went through: later ones have its length.
+    /// A manual renewal succeeded: later renewals use its length.
     pub(crate) fn renewed_with(&self, lease: Duration) {
         if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).as_ref() {
             renewal.length.send_replace(lease);

@@ -31,7 +31,7 @@ pub use token::make_token;
 #[cfg(test)]
 extern crate self as redis_lock_client;
 
-/// Of one program with the tests beside the code: each program is linked anew by every `make test`.
+/// One test program with the tests beside the code: every `make test` links each program anew.
 #[cfg(test)]
 #[path = "../tests/main.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! A lock: what is locked, with which options, and how it is acquired.
+//! A lock: its keys, its options, and its acquire.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -17,10 +17,9 @@ use crate::transport::Transport;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// What to lock, and how: made by [`Client`](crate::Client), changed by its methods, and acquired as often as one
-/// likes.
+/// What to lock, and how: made by [`Client`](crate::Client), changed by its methods, and acquired any number of times.
 ///
-/// A clone is another owner, but for the same [`Lock::token`].
+/// A clone is another owner, unless [`Lock::token`] is set.
 pub struct Lock {
     connector: Connector,
     family: Family,
@@ -30,11 +29,11 @@ pub struct Lock {
     replicas: Option<(u32, Duration)>,
     poll: Option<Duration>,
     owner: Owner,
-    /// Of one owner whose holds add up: what this value holds.
+    /// If the holds of one owner add up: the hold of this value.
     held: Mutex<Weak<Hold>>,
 }
 
-/// Who keeps the lease from running out.
+/// What keeps the lease from running out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Renewal {
     None,
@@ -96,22 +95,22 @@ impl Lock {
         }
     }
 
-    /// How long the lock is held without a renewal: 30 s if left out; 1 ms to `lock.max-lease`. None: without a
-    /// deadline (PERSIST), not with [`Lock::auto_renew`] and [`Lock::session`].
+    /// How long the lock is held without a renewal. Default: 30 s; 1 ms to `lock.max-lease`. None: without a deadline
+    /// (PERSIST), not with [`Lock::auto_renew`] and [`Lock::session`].
     pub fn lease(mut self, lease: impl Into<Option<Duration>>) -> Lock {
         self.lease = lease.into();
         self
     }
 
-    /// At most once per interval: a release within this time of the grant does not free the lock, but leaves it to a
-    /// lease of what is left of that time, shorter or longer than its own. So a job that takes a second, or a second
-    /// host with a clock that differs, does not run it twice. Counted by a monotonic clock from the reply that grants.
+    /// At most once per interval: a release within this time of the grant does not free the lock, but sets its lease to
+    /// the rest of that time, longer or shorter than before. So a job that takes one second does not run again on a
+    /// second host with a different clock. Counted by a monotonic clock from the reply that grants.
     ///
-    /// A guard that is dropped leaves it too; of an owner that holds several times the last release does. Nothing is
-    /// left of an acquire that fails or is given up, and [`Guard::release_failed`] frees the lock. A process that dies
-    /// leaves it to [`Lock::lease`], shorter or longer.
+    /// A dropped guard leaves the rest of the time too; of an owner with several holds, the last release counts. An
+    /// acquire that fails or is given up leaves nothing, and [`Guard::release_failed`] frees the lock. A process that
+    /// dies leaves the lock to [`Lock::lease`], shorter or longer.
     ///
-    /// [`Lock::replicas`] confirm the grant, not the release: where a failover must not end it early, make the lease
+    /// [`Lock::replicas`] confirm the grant, not the release: if a failover must not end the time early, make the lease
     /// as long. It needs a lease. Not with [`Lock::session`], which ends with its connection, nor with [`Lock::token`]:
     /// that owner would be granted the lock again.
     pub fn at_least(mut self, time: Duration) -> Lock {
@@ -119,7 +118,7 @@ impl Lock {
         self
     }
 
-    /// A task of the client renews the lease after each third of it, until the guard goes.
+    /// A background task renews the lease after each third of it, until the guard is gone.
     pub fn auto_renew(mut self) -> Lock {
         self.renewal = match self.renewal {
             Renewal::None | Renewal::Client => Renewal::Client,
@@ -128,7 +127,8 @@ impl Lock {
         self
     }
 
-    /// Binds the lock to a connection of its own: the server renews it while that lives, and releases it when it ends.
+    /// Binds the lock to a dedicated connection: the server renews it while the connection lives, and releases it when
+    /// the connection ends.
     pub fn session(mut self) -> Lock {
         self.renewal = match self.renewal {
             Renewal::None | Renewal::Server => Renewal::Server,
@@ -137,36 +137,36 @@ impl Lock {
         self
     }
 
-    /// So many replicas must confirm the grant within this time, or it is given back and the acquire fails with
-    /// [`Error::NotReplicated`]. 0 if left out.
+    /// This many replicas must confirm the grant within this time; otherwise it is given back and the acquire fails
+    /// with [`Error::NotReplicated`]. Default: 0.
     pub fn replicas(mut self, replicas: u32, within: Duration) -> Lock {
         self.replicas = (replicas > 0).then_some((replicas, within));
         self
     }
 
-    /// Beside old clients that hold the key as a string (`SET key … NX`): asks again after each `poll`, half of it more
-    /// or less, and never waits in the server's queue, so that both sides progress. This polls, and turns are not in
-    /// order: take it away when the last old client is gone. Not with [`Lock::session`].
+    /// Beside old clients that hold the key as a string (`SET key … NX`): polls after each `poll`, half of it more or
+    /// less, and never waits in the server's queue, so that both sides progress. Grants are not in order of arrival:
+    /// remove this option when the last old client is gone. Not with [`Lock::session`].
     pub fn mixed(mut self, poll: Duration) -> Lock {
         self.poll = Some(poll);
         self
     }
 
     /// The owner, in place of a new one for each acquire (`host:pid:random`): 1 to 1,024 bytes, any bytes. One owner is
-    /// one line of execution: two that acquire at the same time with one token hold one lock.
+    /// one line of execution: two acquires at the same time with one token share one hold.
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Lock {
         self.owner = Owner::Token(token.into());
         self
     }
 
-    /// The owner is that of a guard on the same key, for locks that an owner may take again: the writer of a read/write
-    /// lock may also take the readers' side, and keep it; the only reader may take the writers'.
+    /// Acquires as the owner of a guard on the same key, for locks that an owner may acquire again: the writer of a
+    /// read/write lock may also acquire the read side, and keep it; the only reader may acquire the write side.
     pub fn as_owner_of(mut self, guard: &Guard) -> Lock {
         self.owner = Owner::Of(guard.hold().clone());
         self
     }
 
-    /// Of a semaphore: how many permits one guard has, 1 to its limit; 1 if left out. No other family has permits.
+    /// Only of a semaphore: the permits of one guard, 1 to its limit. Default: 1.
     pub fn permits(mut self, count: u32) -> Lock {
         if let Family::Semaphore { permits, .. } = &mut self.family {
             *permits = count;
@@ -179,17 +179,17 @@ impl Lock {
         &self.family
     }
 
-    /// Takes the lock, and waits for as long as that takes, in the server's queue: first come, first served. A broken
-    /// connection, a failover, a moved slot do not end the wait.
+    /// Acquires the lock. Waits in the server's queue without a limit: first come, first served. A broken connection, a
+    /// failover, a moved slot do not end the wait.
     ///
-    /// A future that is dropped leaves neither a queued request nor a hold behind, as long as the runtime lives to send
-    /// that; otherwise the lease ends it.
+    /// A dropped future leaves neither a queued request nor a hold behind, if the runtime lives long enough to send the
+    /// cleanup; otherwise the lease ends the hold.
     ///
     /// # Errors
-    /// Where waiting cannot help [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or
-    /// [`Error::MaxWaiters`]; [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`],
-    /// [`Error::Usage`]; [`Error::LockLost`] when the owner takes again what it has lost; [`Error::Redis`] for what is
-    /// not transient.
+    /// [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or [`Error::MaxWaiters`] if waiting cannot help;
+    /// [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
+    /// [`Error::LockLost`] if the owner acquires again after a loss; [`Error::Redis`] for other errors that are not
+    /// transient.
     pub async fn acquire(&self) -> Result<Guard> {
         match self.take(Wait::ForEver, Coalesce::Off).await? {
             Taken::Granted(guard) => Ok(guard),
@@ -197,27 +197,27 @@ impl Lock {
         }
     }
 
-    /// [`Lock::acquire`] within this time; None: not granted in time. Where no server answers it takes at most two
-    /// seconds longer: one for the last attempt, one for clearing up.
+    /// [`Lock::acquire`] within this time; None: not granted in time. If no server answers it takes at most two seconds
+    /// longer: one for the last attempt, one for the cleanup.
     ///
     /// # Errors
-    /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked in time.
+    /// As [`Lock::acquire`], and [`Error::Redis`] if the server could not be asked in time.
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard>> {
         Ok(self.take(Wait::within(wait), Coalesce::Off).await?.guard())
     }
 
-    /// Takes the lock if that is possible at once; None: it is held by another.
+    /// Acquires the lock if that is possible at once; None: another owner holds it.
     ///
     /// # Errors
-    /// As [`Lock::acquire`], and [`Error::Redis`] when the server could not be asked for a second.
+    /// As [`Lock::acquire`], and [`Error::Redis`] if the server could not be asked for a second.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         Ok(self.take(Wait::Not, Coalesce::Off).await?.guard())
     }
 
-    /// Whether anybody holds it, or any of its keys.
+    /// True if any owner holds it, or any of its keys.
     ///
     /// # Errors
-    /// [`Error::Redis`] when the server could not be asked for a second.
+    /// [`Error::Redis`] if the server could not be asked for a second.
     pub async fn is_locked(&self) -> Result<bool> {
         self.check()?;
         let transport = Transport::pooled(&self.connector, self.family.key());
@@ -234,19 +234,19 @@ impl Lock {
             Owner::Of(hold) => self.take_as(hold, wait, coalesce).await,
             Owner::New if matches!(self.family, Family::Reentrant { .. }) => self.take_again(wait, make_token()).await,
             Owner::New => self.take_as(&self.new_hold(make_token()), wait, coalesce).await,
-            // What one owner holds adds up: a second hold that knows nothing of the first would end it.
+            // The holds of one owner add up: a second `Hold` with a count of its own would end the first.
             Owner::Token(token) if self.family.counts() => self.take_again(wait, token.clone()).await,
             Owner::Token(token) => self.take_as(&self.new_hold(token.clone()), wait, coalesce).await,
         }
     }
 
-    /// As the owner that holds it already, or a new one with this token.
+    /// Acquires as the owner that already holds it, or as a new one with this token.
     async fn take_again(&self, wait: Wait, token: Vec<u8>) -> Result<Taken> {
-        // One at a time: what is held is known when the next one asks.
+        // One at a time: the count of holds must be known before the next request.
         let Some(mut held) = within(wait, self.held.lock()).await else { return Ok(Taken::NotGranted) };
         if let Some(hold) = held.upgrade() {
             match self.take_as(&hold, wait, Coalesce::Off).await {
-                // The last guard went meanwhile.
+                // The last guard was released meanwhile.
                 Err(Error::LockLost) if hold.is_over() => {}
                 end => return end,
             }
@@ -289,7 +289,7 @@ impl Lock {
             }
         };
         if before > 0 && hold.fence() != granted.fence {
-            // A new grant: what was held is lost, and the new one is nobody's.
+            // A new grant: the earlier holds are lost, and the new grant is given back.
             hold.lose();
             cleanup.run(0).await;
             return Err(Error::LockLost);
@@ -300,7 +300,7 @@ impl Lock {
                 return Err(error);
             }
         }
-        // What its owner held in the other mode may have been given back meanwhile.
+        // The owner's holds in the other mode may have been released meanwhile.
         let is_new = is_new || hold.is_over();
         let hold = if hold.is_over() { self.new_hold(request.token) } else { hold.clone() };
         hold.granted(mode, request.holds, granted, self.at_least);
@@ -328,7 +328,7 @@ impl Lock {
         hold.renewed_by(task.abort_handle(), length);
     }
 
-    /// COALESCE is of a mutex that is waited for in the queue and freed by its release.
+    /// COALESCE needs a mutex that waits in the queue and is freed by its release.
     fn check_coalesced(&self) -> Result<()> {
         match &self.family {
             Family::Mutex { .. } if self.poll.is_none() && self.at_least.is_none() => Ok(()),
@@ -367,12 +367,12 @@ impl Lock {
 }
 
 impl Guard {
-    /// A lock that was taken elsewhere, by its token: a job is queued here and done there. The server is asked for it
-    /// at once (LOCK.HELD). The guard gives back all that the token holds: every hold of a reentrant lock, all permits
-    /// of a semaphore. With [`Lock::auto_renew`] it is renewed from here on, with the lease of `lock`.
+    /// A lock that was acquired elsewhere, by its token: for a job that is queued here and done there. Asks the server
+    /// at once (LOCK.HELD). The guard releases all that the token holds: every hold of a reentrant lock, all permits of
+    /// a semaphore. With [`Lock::auto_renew`] it is renewed from here on, with the lease of `lock`.
     ///
-    /// The guard that took it gives it away by [`Guard::into_token`]; one that is kept is told by its next release,
-    /// renewal or `exec` after this one has released it, and one that is dropped releases it.
+    /// The first guard hands the lock over by [`Guard::into_token`]. If that guard is kept, its next release, renewal
+    /// or `exec` after the release of this one reports the loss; if it is dropped, it releases the lock.
     ///
     /// ```no_run
     /// # use redis_lock_client::{Client, Guard, Result};
@@ -386,9 +386,9 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LockLost`] when the token holds nothing there (any more). [`Error::Usage`] with [`Lock::session`] and
+    /// [`Error::LockLost`] if the token holds nothing there (any more). [`Error::Usage`] with [`Lock::session`] and
     /// [`Lock::at_least`], which begin with a grant: a session's lock is taken over by an acquire with its
-    /// [`Lock::token`]. [`Error::Redis`] when the server could not be asked for a second.
+    /// [`Lock::token`]. [`Error::Redis`] if the server could not be asked for a second.
     pub async fn from_token(lock: &Lock, token: impl Into<Vec<u8>>) -> Result<Guard> {
         lock.check()?;
         if lock.renewal == Renewal::Server || lock.at_least.is_some() {
@@ -408,7 +408,7 @@ impl Guard {
         let granted = Granted { fence: held.fence, slot, deadline, received: Instant::now() };
         hold.granted(family.mode(), held.holds, granted, None);
         if lock.renewal == Renewal::Client {
-            // Less may be left than the third of the lease after which the first renewal comes.
+            // Less than the third of the lease may be left after which the first renewal is due.
             if protocol::renew(&transport, family, &hold, lock.lease).await? == Ownership::Lost {
                 return Err(Error::LockLost);
             }
@@ -418,7 +418,7 @@ impl Guard {
     }
 }
 
-/// None: the time was over before.
+/// None: the time was over first.
 async fn within<T>(wait: Wait, future: impl std::future::Future<Output = T>) -> Option<T> {
     match wait.ends() {
         Some(ends) => tokio::time::timeout_at(ends.into(), future).await.ok(),

@@ -1,7 +1,7 @@
-//! Connections to one server: one that all share for what is answered at once, and one each for who waits.
+//! Connections to one server: a shared one for requests that are answered at once, and one for each waiting request.
 //!
-//! A command that the server holds back holds back all that come after it on its connection, so a waiter never shares
-//! one. Connections of waiters are kept for the next wait.
+//! The server holds back every command behind a waiting request on the same connection, so a waiting request never
+//! shares one. After a wait its connection is kept for the next wait.
 
 use std::io;
 use std::sync::Mutex as StdMutex;
@@ -11,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisResult};
 use tokio::sync::{watch, Mutex};
 
-/// What is kept for the next wait, at most, and for how long.
+/// The most connections that are kept for the next wait, and for how long.
 const IDLE: usize = 128;
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
@@ -36,7 +36,7 @@ impl Node {
         Ok(Node { client: redis::Client::open(info)?, shared: Mutex::default(), idle: StdMutex::default() })
     }
 
-    /// Host and port, where it has them.
+    /// Host and port; None for a Unix socket.
     pub(crate) fn address(&self) -> Option<Address> {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
@@ -54,7 +54,7 @@ impl Node {
         self.client.get_multiplexed_async_connection_with_config(&config(limit)).await
     }
 
-    /// A new connection that tells when it has ended. In RESP3: only there the redis crate reports it.
+    /// A new connection that reports its end. In RESP3: only there the redis crate reports it.
     pub(crate) async fn connect_watched(
         &self,
         limit: Duration,
@@ -72,9 +72,9 @@ impl Node {
         Ok((client.get_multiplexed_async_connection_with_config(&config).await?, watched))
     }
 
-    /// The connection for what is answered at once, and its generation.
+    /// The shared connection for requests that are answered at once, and its generation.
     pub(crate) async fn shared(&self, limit: Duration) -> RedisResult<(u64, MultiplexedConnection)> {
-        // Others may be at it: not one after another, each for as long.
+        // Other callers may be connecting: the limit includes the wait for them.
         let Ok(mut shared) = tokio::time::timeout(limit, self.shared.lock()).await else {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time").into());
         };
@@ -87,7 +87,7 @@ impl Node {
         Ok((shared.generation, connection))
     }
 
-    /// The shared connection of that generation is broken.
+    /// Marks the shared connection of that generation as broken.
     pub(crate) async fn forget(&self, generation: u64) {
         let mut shared = self.shared.lock().await;
         if shared.generation == generation {
@@ -95,7 +95,7 @@ impl Node {
         }
     }
 
-    /// A connection of the caller's own.
+    /// A connection for one caller alone.
     pub(crate) async fn take(&self, limit: Duration) -> RedisResult<MultiplexedConnection> {
         let kept = self.idle().pop();
         match kept {
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// Keeps a connection for the next wait. Nothing may be on its way over it.
+    /// Keeps a connection for the next wait. No reply may be outstanding on it.
     pub(crate) fn give_back(&self, connection: MultiplexedConnection) {
         let mut idle = self.idle();
         if idle.len() < IDLE {
@@ -121,7 +121,7 @@ impl Node {
     }
 }
 
-/// The time-out of a reply is ours: it differs from command to command.
+/// The reply time-out is applied by us: it differs from command to command.
 fn config(connect_limit: Duration) -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_connection_timeout(Some(connect_limit)).set_response_timeout(None)
 }

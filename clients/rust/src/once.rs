@@ -1,4 +1,4 @@
-//! Single-flight (request coalescing): one caller does the work, the others learn that it is done. What must never
+//! Single-flight (request coalescing): one caller does the work, the others are told that it is done. Must never
 //! happen: work that failed or was given up counts as done.
 
 use std::future::Future;
@@ -15,24 +15,25 @@ use crate::protocol::{Coalesce, Wait};
 #[derive(Debug)]
 #[must_use = "a guard that is dropped gives the lock back"]
 pub enum Coalesced {
-    /// The work is this caller's. [`Guard::release`] tells the requests that wait with COALESCE that it is done;
-    /// [`Guard::release_failed`], and a guard that is dropped, grant the next of them.
+    /// The work is this caller's. [`Guard::release`] reports it as done to the requests that wait with COALESCE;
+    /// [`Guard::release_failed`], or dropping the guard, grants the lock to the next of them.
     Granted(Guard),
-    /// It was done meanwhile, under the grant with this fence.
+    /// The work was done meanwhile, under the grant with this fence.
     Done {
         /// The fence of the hold that was released.
         fence: u64,
     },
-    /// The time was over before.
+    /// The time was over first.
     NotGranted,
 }
 
 impl Lock {
-    /// Takes the lock, or waits until the work that is done under it is done: for at most `wait`, in the server's queue
-    /// (COALESCE). Look first whether the work is to be done at all, and again when it is granted: another caller may
-    /// have done it just before. [`Lock::once`] does all of that.
+    /// Acquires the lock, or waits until its holder has done the work: for at most `wait`, in the server's queue
+    /// (COALESCE). Check whether the work is needed before the call, and again after a grant: another caller may have
+    /// done it just before. [`Lock::once`] does all of that.
     ///
-    /// Only of a mutex, and neither with [`Lock::mixed`] nor with [`Lock::at_least`]: its release ends nothing.
+    /// Only of a mutex, and neither with [`Lock::mixed`] nor with [`Lock::at_least`]: a release under these ends no
+    /// wait.
     ///
     /// # Errors
     /// As [`Lock::acquire_within`].
@@ -40,18 +41,19 @@ impl Lock {
         self.coalesced(Wait::within(wait)).await
     }
 
-    /// Once for all: what `read` finds, or what `make` makes while this caller alone holds the lock (single-flight: no
-    /// stampede on a cache entry that is missing). The callers that wait meanwhile read what was made.
+    /// Makes a value once for all callers: returns what `read` finds, or what `make` makes while this caller alone
+    /// holds the lock (single-flight: no stampede on a missing cache entry). The callers that wait meanwhile read the
+    /// new value.
     ///
-    /// `read` gives None where there is nothing yet; it runs before the lock is asked for, when it is granted, and when
-    /// another caller has released it. `make` stores what it makes where `read` finds it. It has the guard, for its
-    /// fence, its loss and [`Guard::exec`], and must not keep it. With work that may take longer than the lease the
-    /// lock needs [`Lock::auto_renew`].
+    /// `read` returns None if there is no value yet; it runs before the lock is requested, after the grant, and after
+    /// another caller's release. `make` stores the value where `read` finds it. It gets the guard, for its fence, its
+    /// loss and [`Guard::exec`], and must not keep it. For work that may take longer than the lease the lock needs
+    /// [`Lock::auto_renew`].
     ///
-    /// An error of `make` is this caller's; the next caller makes it. So it is when the future is dropped or the
-    /// process dies, then after the lease. When the lock was lost while `make` ran, what `read` finds then is the
-    /// result, and without that [`Error::LockLost`]. Waits for another caller for at most `wait`; `read` and `make`
-    /// take what time they take.
+    /// An error of `make` is returned to its caller alone; the next caller makes the value. The same after the future
+    /// is dropped, and, after the lease, when the process dies. If the lock was lost while `make` ran, the result is
+    /// what `read` finds then, and [`Error::LockLost`] if it finds nothing. `wait` limits only the wait for another
+    /// caller; `read` and `make` have no limit.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -75,7 +77,7 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotMade`] when `wait` was over first; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
+    /// [`Error::NotMade`] if `wait` was over first; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
     pub async fn once<T, E, Reading, Making>(
         &self,
         wait: Duration,
@@ -94,7 +96,7 @@ impl Lock {
             }
             match self.coalesced(ends).await? {
                 Coalesced::Granted(guard) => break Arc::new(guard),
-                // With nothing there it is asked again: the lock was held for something else, or the value has gone.
+                // Done but not there (the lock was held for something else, or the value has gone): ask again.
                 Coalesced::Done { .. } if !ends.is_over() => {}
                 Coalesced::Done { .. } | Coalesced::NotGranted => {
                     return read().await?.ok_or_else(|| Error::NotMade { within: wait }.into());
@@ -109,11 +111,11 @@ impl Lock {
         match made {
             Ok(value) => match guard.end(Work::Done).await {
                 Err(Error::LockLost) => read().await?.ok_or_else(|| Error::LockLost.into()),
-                // The value was made under the lock; where the server cannot be told, the lease ends it.
+                // The value was made under the lock; if the release cannot reach the server, the lease ends the hold.
                 Ok(()) | Err(_) => Ok(value),
             },
             Err(error) => {
-                // The error of the work says more than one of the release, which the lease ends.
+                // The error of the work says more than an error of the release; the lease ends the hold anyway.
                 let _ = guard.end(Work::Failed).await;
                 Err(error)
             }

@@ -1,13 +1,13 @@
-//! How long to pause before a request is sent again, how often, and how long one wait may be.
+//! Pauses before a request is resent, their number, and the length of one wait.
 
 use std::time::{Duration, Instant};
 
 use crate::token::random_between;
 
-/// BLOCK where no reply time-out is set.
+/// BLOCK without a reply time-out.
 const SLICE: Duration = Duration::from_secs(5);
 
-/// How long BLOCK may be, with room for the reply before the time-out.
+/// The length of BLOCK, with room for the reply before the time-out.
 pub(crate) fn slice_of(reply_timeout: Option<Duration>) -> Duration {
     match reply_timeout {
         None => SLICE,
@@ -16,7 +16,7 @@ pub(crate) fn slice_of(reply_timeout: Option<Duration>) -> Duration {
     }
 }
 
-/// Jittered pauses that stay far below lock.keep-place (1 s), so that a waiter's place is still there.
+/// Jittered pauses, far below lock.keep-place (1 s): the waiter keeps its place in the queue.
 pub(crate) struct Backoff {
     longest: Duration,
     last: Duration,
@@ -40,7 +40,7 @@ impl Backoff {
     }
 }
 
-/// A request is sent again for so long after its first failure: however long that took, there is a second try.
+/// Resends a request for this long after its first failure. There is a second try, however late the first one failed.
 pub(crate) struct Resend {
     /// None: for ever.
     limit: Option<Duration>,
@@ -53,7 +53,8 @@ impl Resend {
         Resend { limit: Some(limit), until: None, backoff: Backoff::new() }
     }
 
-    /// Behind a caller that has gone: nobody waits for it, and no place in a queue depends on its pauses.
+    /// For the cleanup after a caller that has gone: no caller waits for it, and no place in a queue depends on its
+    /// pauses.
     pub(crate) fn behind(limit: Option<Duration>) -> Resend {
         let backoff = Backoff { last: Duration::from_secs(1), ..Backoff::new() };
         Resend { limit, until: None, backoff }
@@ -63,7 +64,7 @@ impl Resend {
         match (self.until, self.limit) {
             (Some(until), _) => Instant::now() >= until,
             (None, limit) => {
-                // A limit that no clock reaches is none.
+                // A limit beyond the clock's range is no limit.
                 self.until = limit.and_then(|limit| Instant::now().checked_add(limit));
                 false
             }

@@ -1,7 +1,7 @@
-//! How a lock is taken, kept and given back over connections that break.
+//! How a lock is acquired, kept and released over connections that break.
 //!
-//! What must never happen: a second hold because a reply was lost, a lock left behind by a caller that gave up, a loss
-//! that nobody is told of.
+//! Must never happen: a second hold because of a lost reply, a lock left behind by a caller that gave up, an unreported
+//! loss.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,16 +17,17 @@ use crate::pause::{slice_of, Backoff, Resend};
 use crate::token::random_between;
 use crate::transport::{ReplyTime, Transport};
 
-/// A reply to BLOCK that is so late will not come.
+/// Later than this, no reply to BLOCK will come.
 const LATE: Duration = Duration::from_secs(5);
-/// How long a request without BLOCK, or a release, is sent again: long enough for a reconnect and a slot's move.
+/// How long a request without BLOCK, or a release, is resent: long enough for a reconnect and a slot's move.
 const RESEND: Duration = Duration::from_secs(1);
 const RELEASE: Duration = Duration::from_secs(10);
-/// How long after the end of the caller's time the last attempt may end.
+/// How late the last attempt may end, counted from the end of the caller's time.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
-/// How long a caller that gives up is kept to clear up behind it; that goes on beside it until the lease is over.
+/// How long a caller that gives up waits for its cleanup; the cleanup goes on in the background until the lease is
+/// over.
 const KEPT: Duration = Duration::from_secs(1);
-/// How long one attempt to clear up may take.
+/// The time limit of one cleanup attempt.
 const CLEANUP: Duration = Duration::from_secs(2);
 
 /// How long an acquire goes on.
@@ -40,7 +41,7 @@ pub(crate) enum Wait {
 
 impl Wait {
     pub(crate) fn within(time: Duration) -> Wait {
-        // A wait of ages is one for ever.
+        // A wait beyond the clock's range is one without end.
         Instant::now().checked_add(time).map_or(Wait::ForEver, Wait::Until)
     }
 
@@ -56,12 +57,12 @@ impl Wait {
     }
 }
 
-/// One acquire, the same bytes in each retry.
+/// One acquire; retries repeat the same bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) family: Family,
     pub(crate) token: Vec<u8>,
-    /// What the owner holds of this mode before, and once it is granted.
+    /// The owner's count in this mode before the request, and after the grant.
     pub(crate) before: u32,
     pub(crate) holds: u32,
     pub(crate) lease: Lease,
@@ -76,7 +77,7 @@ pub(crate) enum Session {
     None,
 }
 
-/// Whether the request is to be answered, too, when the work of the holder is done.
+/// Whether the end of the holder's work answers the request too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coalesce {
     On,
@@ -84,7 +85,7 @@ pub(crate) enum Coalesce {
 }
 
 impl Coalesce {
-    /// What a release says that comes without any work.
+    /// What a release reports if no work was done.
     pub(crate) fn work_of_none(self) -> Work {
         match self {
             Coalesce::On => Work::Failed,
@@ -117,14 +118,14 @@ impl Request {
     }
 }
 
-/// Clears up behind an acquire that ends without a guard, also when its future is dropped: whatever it left queued or
-/// was granted meanwhile goes. What cannot be reached ends with its lease.
+/// Cleans up after an acquire that ends without a guard, also if its future is dropped: withdraws a request that is
+/// queued or was granted meanwhile. If the server cannot be reached, the lease ends the hold.
 pub(crate) struct Cleanup {
     connector: Connector,
     request: Option<Request>,
     /// The future may be dropped on any thread.
     runtime: Handle,
-    /// A request may be queued or granted, and nobody knows.
+    /// The outcome of a request is unknown: it may be queued or granted.
     is_uncertain: bool,
 }
 
@@ -143,11 +144,11 @@ impl Cleanup {
         self.is_uncertain = false;
     }
 
-    /// Withdraws what may be there, down to what was held `before`.
+    /// Withdraws the request; `before` is the count of holds to restore.
     pub(crate) async fn run(mut self, before: u32) {
         if let (true, Some(mut request)) = (self.is_uncertain, self.request.take()) {
             request.before = before;
-            // Apart: the caller may be dropped meanwhile.
+            // In a task of its own: the caller may be dropped meanwhile.
             let work = withdraw(self.connector.clone(), request);
             let working = self.connector.background.spawn(&self.runtime, work);
             let _done_or_late = tokio::time::timeout(KEPT, working).await;
@@ -163,8 +164,7 @@ impl Drop for Cleanup {
     }
 }
 
-/// Takes the lock. `poll`: ask again so often in place of waiting in the queue, beside
-/// clients that hold the key as a string.
+/// Acquires the lock. `poll`: polls at this interval and does not queue, beside clients that hold the key as a string.
 pub(crate) async fn acquire(
     transport: &Transport,
     request: &Request,
@@ -174,7 +174,7 @@ pub(crate) async fn acquire(
 ) -> Result<Acquired> {
     let asking = ask(transport, request, wait, poll, cleanup);
     let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
-    // Whatever the last attempt is at: the connection, a reply, the nodes of a cluster.
+    // The limit covers the whole last attempt: connecting, the reply, the nodes of a cluster.
     tokio::time::timeout_at(last.into(), asking).await.unwrap_or_else(|_| {
         let error = io::Error::new(io::ErrorKind::TimedOut, "no reply within the time to wait");
         Err(Error::Redis(error.into()))
@@ -228,7 +228,8 @@ async fn ask(
         match (wait, poll) {
             (Wait::Not, _) => return Ok(Acquired::NotGranted),
             (_, Some(poll)) => {
-                // Half to one and a half of it: old and new clients that poll in step would starve each other.
+                // Half to one and a half of the interval: old and new clients that poll in step would starve each
+                // other.
                 let pause = poll.mul_f64(random_between(0.5, 1.5));
                 if wait.ends().is_some_and(|ends| Instant::now() + pause > ends) {
                     return Ok(Acquired::NotGranted);
@@ -263,8 +264,8 @@ async fn ask_once(
     };
     let granted = Granted { fence, slot, deadline: request.lease.map(|lease| sent + lease), received };
     let Some(lease) = request.lease else { return Ok(Acquired::Granted(granted)) };
-    // The lease began with the grant, which may be a slice later than the request: where that matters, the server is
-    // asked how much is left.
+    // The lease began with the grant, which may be a slice later than the request: if that matters, the server is asked
+    // how much is left.
     if received.duration_since(sent) < lease / 10 {
         return Ok(Acquired::Granted(granted));
     }
@@ -294,7 +295,7 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
 async fn withdraw(connector: Connector, request: Request) {
     let transport = Transport::pooled(&connector, request.family.key());
     let release = request.family.release(&request.token, request.before, request.coalesce.work_of_none());
-    // In this order: a release alone could come just before the grant.
+    // In this order: a release alone could arrive just before the grant.
     for command in [request.family.cancel(&request.token), release] {
         let mut resend = Resend::behind(request.lease);
         while let Err(failure) = transport.send(&command, ReplyTime::Immediate, Some(CLEANUP)).await {
@@ -306,7 +307,7 @@ async fn withdraw(connector: Connector, request: Request) {
     }
 }
 
-/// Waits until the grant, made on this same connection, has reached so many replicas.
+/// Waits until this many replicas have received the grant, which was made on this same connection.
 pub(crate) async fn replicated(transport: &Transport, replicas: u32, within: Duration) -> Result<()> {
     let until = Instant::now() + within;
     loop {
@@ -324,17 +325,17 @@ pub(crate) async fn replicated(transport: &Transport, replicas: u32, within: Dur
     }
 }
 
-/// What a release or a renewal found.
+/// The result of a release or a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
     Held,
     Lost,
 }
 
-/// What a release gives back.
+/// The parameters of a release.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release {
-    /// What the owner holds of this mode afterwards.
+    /// The owner's count in this mode after the release.
     pub(crate) holds: u32,
     /// Until then the lock is left to its lease.
     pub(crate) kept_until: Option<Instant>,
@@ -343,7 +344,7 @@ pub(crate) struct Release {
     pub(crate) was_lost: bool,
 }
 
-/// Gives back. A release whose reply was lost is sent again.
+/// Releases. A release whose reply was lost is resent.
 pub(crate) async fn release(
     transport: &Transport,
     family: &Family,
@@ -364,7 +365,7 @@ pub(crate) async fn release(
             Ok(reply) => reply,
             Err(failure) if failure.means_lost() => {
                 for command in family.release_each(token) {
-                    // What is not released by that ends with its lease.
+                    // A hold that this does not release ends with its lease.
                     let _ = transport.send(&command, ReplyTime::Immediate, Some(CLEANUP)).await;
                 }
                 return Ok(Ownership::Lost);
@@ -380,13 +381,13 @@ pub(crate) async fn release(
             Some(_) => integer(&reply)? == 1,
             None => family.was_held(&reply)?,
         };
-        // The release whose reply was lost found the lock, unless the lease was over by then.
+        // The release whose reply was lost did find the lock, unless the lease was over by then.
         let was_held = was_held || (may_be_done && !was_lost);
         return Ok(if was_held { Ownership::Held } else { Ownership::Lost });
     }
 }
 
-/// Starts the lease again from now.
+/// Restarts the lease from now.
 pub(crate) async fn renew(transport: &Transport, family: &Family, hold: &Hold, lease: Lease) -> Result<Ownership> {
     let mut resend = Resend::within(RESEND);
     loop {
@@ -408,7 +409,7 @@ pub(crate) async fn renew(transport: &Transport, family: &Family, hold: &Hold, l
     }
 }
 
-/// A command that may be sent again while that helps.
+/// Sends a command that is safe to repeat, and resends it while that helps.
 pub(crate) async fn query(transport: &Transport, command: &Cmd) -> std::result::Result<Value, Failure> {
     let mut resend = Resend::within(RESEND);
     loop {
@@ -419,7 +420,7 @@ pub(crate) async fn query(transport: &Transport, command: &Cmd) -> std::result::
     }
 }
 
-/// What the server says that the token holds; None: nothing.
+/// The server's view of the token's hold; None: no hold.
 pub(crate) async fn ask_held(transport: &Transport, family: &Family, token: &[u8]) -> Result<Option<Held>> {
     match query(transport, &family.held(token)).await {
         Ok(reply) => Ok(held(&reply)?),
@@ -433,7 +434,7 @@ pub(crate) async fn ask_slot(transport: &Transport, family: &Family, token: &[u8
     Ok(slot_of(&query(transport, &family.all_holders()).await?, token)?)
 }
 
-/// LOCK.EXEC. Sent again only where it surely did not run.
+/// LOCK.EXEC. Resent only if it certainly did not run.
 pub(crate) async fn execute(transport: &Transport, family: &Family, token: &[u8], inner: &Cmd) -> Result<Value> {
     let command = family.exec(token, inner);
     let mut resend = Resend::within(RESEND);
@@ -441,7 +442,7 @@ pub(crate) async fn execute(transport: &Transport, family: &Family, token: &[u8]
         match transport.send(&command, ReplyTime::Immediate, None).await {
             Ok(reply) => return Ok(reply),
             Err(failure) if failure.code() == "NOTHELD" => return Err(Error::LockLost),
-            // Of the lock's own key, or the command's.
+            // WRONGTYPE of the lock's own key, or of the command's.
             Err(failure) if failure.code() == "WRONGTYPE" => {
                 return match ask_held(transport, family, token).await? {
                     Some(_) => Err(Error::Redis(failure.error)),
@@ -452,7 +453,7 @@ pub(crate) async fn execute(transport: &Transport, family: &Family, token: &[u8]
                 resend.pause().await
             }
             Err(failure) if is_unknown_command(&failure.error) => return Err(Error::NoModule),
-            // The command's own errors are not ours, whatever their code.
+            // Errors of the inner command are not errors of the lock, whatever their code.
             Err(failure) => return Err(Error::Redis(failure.error)),
         }
     }

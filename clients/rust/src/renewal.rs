@@ -1,6 +1,6 @@
-//! What runs beside a hold: renewals by the client, or checks of the session that the server renews.
+//! Tasks beside a hold: renewals by the client, or checks of a session that the server renews.
 //!
-//! A renewal keeps no hold alive: one that its owner forgets ends with its lease.
+//! A renewal keeps no reference to its hold while it pauses: a hold that its owner forgets ends with its lease.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -15,12 +15,12 @@ use crate::hold::Hold;
 use crate::pause::Backoff;
 use crate::transport::{ReplyTime, Transport};
 
-/// The shortest time that a renewal has for its reply, and the longest.
+/// The shortest and the longest time limit for the reply to a renewal.
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 
-/// Renews after each third of the lease, with its length; a loss is known within a third. `length` tells when another
-/// one was given by hand.
+/// Renews after each third of the lease, with the lease's length; a loss is known within a third. `length` receives a
+/// new length after a manual renewal.
 pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: watch::Receiver<Duration>) {
     let mut backoff = Backoff::new();
     let mut lease = *length.borrow_and_update();
@@ -32,7 +32,7 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: w
                 if changed.is_err() {
                     return;
                 }
-                // It has just been renewed by hand.
+                // A manual renewal has just set it.
                 lease = *length.borrow_and_update();
                 pause = lease / 3;
                 continue;
@@ -65,7 +65,7 @@ pub(crate) async fn session_loop(
         let lease = *length.borrow();
         let end = async {
             match &mut ended {
-                // An error says that the connection is gone, and who told of it.
+                // An error means that the sender is gone, and the connection with it.
                 Some(ended) => drop(ended.wait_for(|ended| *ended).await),
                 None => pending().await,
             }
@@ -77,7 +77,7 @@ pub(crate) async fn session_loop(
         let Some(kept) = open(&hold) else { return };
         let (false, Some(transport)) = (is_over, kept.session()) else { return kept.lose() };
         let sent = Instant::now();
-        // A session lives as long as its connection: a late reply must not be what ends it.
+        // A session lives as long as its connection: a late reply must not end it.
         let reply = transport.send(&family.held(&kept.token), ReplyTime::Immediate, Some(LATE)).await;
         if is_held(&reply) != Some(true) {
             return kept.lose();
@@ -90,7 +90,7 @@ fn open(hold: &Weak<Hold>) -> Option<Arc<Hold>> {
     hold.upgrade().filter(|hold| !hold.is_over())
 }
 
-/// None: the server did not say.
+/// None: the server gave no answer.
 fn is_held(reply: &Result<Value, Failure>) -> Option<bool> {
     match reply {
         Ok(reply) => Some(!matches!(reply, Value::Nil | Value::Int(0))),

@@ -1,4 +1,4 @@
-//! Which server a key's commands go to: the one there is, the primary that the sentinels name, or the node that has the
+//! Routes a key's commands to a server: the only one, the primary that the sentinels name, or the node that has the
 //! key's slot.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ impl Servers {
         }
     }
 
-    /// Every server that keys may be on: one, or a cluster's primaries.
+    /// Every server that may have keys: one, or a cluster's primaries.
     pub(crate) async fn primaries(&self, limit: Duration) -> RedisResult<Vec<Arc<Node>>> {
         match self {
             Servers::Single(node) => Ok(vec![node.clone()]),
@@ -43,7 +43,7 @@ impl Servers {
         }
     }
 
-    /// This node could not do what a primary does: it is looked for again before the next command.
+    /// This node could not act as a primary: the primary is looked up again before the next command.
     pub(crate) async fn suspect(&self, node: &Arc<Node>) {
         match self {
             Servers::Single(_) => {}
@@ -57,7 +57,7 @@ impl Servers {
         }
     }
 
-    /// A node said where a slot is now.
+    /// A node reported the slot's new address.
     pub(crate) async fn moved(&self, slot: u16, address: Address) {
         if let Servers::Cluster(cluster) = self {
             cluster.map.lock().await.assign(slot, slot, address);
@@ -79,7 +79,7 @@ struct Found {
 }
 
 impl Sentinel {
-    /// `node`: how to connect to the primary; its address does not matter.
+    /// `node`: how to connect to the primary; its address is not used.
     pub(crate) fn new(sentinels: Vec<ConnectionInfo>, name: String, node: ConnectionInfo) -> RedisResult<Sentinel> {
         if sentinels.is_empty() {
             return Err(RedisError::from((ErrorKind::EmptySentinelList, "at least one sentinel is needed")));
@@ -122,7 +122,7 @@ impl Sentinel {
     }
 }
 
-/// A cluster's nodes, and which has which slots.
+/// A cluster's nodes, and the map of slots to nodes.
 pub(crate) struct Cluster {
     seeds: Vec<Arc<Node>>,
     node: ConnectionInfo,
@@ -134,13 +134,13 @@ const SLOTS: usize = 16_384;
 struct Map {
     is_stale: bool,
     nodes: HashMap<Address, Arc<Node>>,
-    /// The address of each slot's node, by its place in `addresses`.
+    /// The node of each slot, as an index into `addresses`.
     owners: Vec<Option<u16>>,
     addresses: Vec<Address>,
 }
 
 impl Cluster {
-    /// `seeds`: any of its nodes. The first says how to connect to all of them.
+    /// `seeds`: any of the nodes. The first one's credentials and TLS apply to all.
     pub(crate) fn new(seeds: Vec<ConnectionInfo>) -> RedisResult<Cluster> {
         let Some(node) = seeds.first().cloned() else {
             return Err(RedisError::from((ErrorKind::InvalidClientConfig, "at least one node is needed")));
@@ -178,7 +178,7 @@ impl Cluster {
         Ok(map)
     }
 
-    /// Asks the nodes that are known, then the seeds, until one answers.
+    /// Asks the known nodes, then the seeds, until one answers.
     async fn refresh(&self, map: &mut Map, limit: Duration) -> RedisResult<()> {
         let known: Vec<Arc<Node>> = map.nodes.values().chain(&self.seeds).cloned().collect();
         let mut command = cmd("CLUSTER");
@@ -242,8 +242,8 @@ async fn ask(node: &Node, command: &redis::Cmd, limit: Duration) -> RedisResult<
     reply
 }
 
-/// One range of CLUSTER SLOTS: the first and the last slot, and where their primary is. `asked_host`: that of the node
-/// that answers, for one that does not know its own.
+/// One range of CLUSTER SLOTS: the first and the last slot, and the address of their primary. `asked_host`: the host of
+/// the node that answered, for a node that does not know its own.
 fn slot_range(range: &Value, asked_host: &str) -> Option<(u16, u16, Address)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };
@@ -253,14 +253,14 @@ fn slot_range(range: &Value, asked_host: &str) -> Option<(u16, u16, Address)> {
     Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, (host, u16::try_from(*port).ok()?)))
 }
 
-/// `host:port` of a redirection; without a host it is that of the node which answered.
+/// `host:port` of a redirection; an empty host means the node that answered.
 pub(crate) fn redirected(target: &str, asked_host: &str) -> Option<Address> {
     let (host, port) = target.rsplit_once(':')?;
     let host = if host.is_empty() || host == "?" { asked_host } else { host };
     Some((host.to_string(), port.parse().ok()?))
 }
 
-/// The slot of a key, by its hash tag where it has one.
+/// The slot of a key, by its hash tag if it has one.
 fn slot_of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_slot_is_that_of_the_hash_tag() {
-        // CLUSTER KEYSLOT's own replies.
+        // Replies of a real CLUSTER KEYSLOT.
         let known =
             [("foo", 12_182), ("k", 7629), ("{k}1", 7629), ("a{}b", 13_694), ("a{k", 9525), ("x{k}{foo}", 7629)];
         for (key, slot) in known {

@@ -1,10 +1,10 @@
-//! Tokens that people can read in LOCK.INFO: `host:pid:random`. And random numbers for pauses.
+//! Tokens that are readable in LOCK.INFO, `host:pid:random`, and random numbers for pauses.
 
 use std::process;
 
 const LONGEST: usize = 38;
 
-/// A new token: 64 random bits in hex, behind as much of the host's name as fits into 38 bytes.
+/// A new token: 64 random bits in hex, after at most 38 bytes of the host's name.
 pub fn make_token() -> Vec<u8> {
     token_of(&gethostname::gethostname().to_string_lossy())
 }
@@ -21,7 +21,7 @@ fn random() -> u64 {
     getrandom::u64().expect("the system has random numbers")
 }
 
-/// A random number of `low..high`.
+/// A random number in `low..high`.
 pub(crate) fn random_between(low: f64, high: f64) -> f64 {
     // 53 bits fit into the fraction of an f64.
     let fraction = (random() >> 11) as f64 / (1u64 << 53) as f64;

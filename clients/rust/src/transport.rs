@@ -1,4 +1,4 @@
-//! Where the commands of one lock go: over connections of the node that has its key, or over one of its own.
+//! Sends the commands of one lock: over connections of the node that has its key, or over a dedicated connection.
 
 use std::future::{poll_fn, Future};
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) struct Transport {
     connector: Connector,
     key: Vec<u8>,
     own: Option<Mutex<Own>>,
-    /// The node that is asked next, once: a slot is on its way there.
+    /// The node for the next request only: the slot is being moved to it.
     asked: StdMutex<Option<Address>>,
 }
 
@@ -28,23 +28,23 @@ pub(crate) struct Transport {
 #[derive(Default)]
 struct Own {
     connection: Option<(Arc<Node>, MultiplexedConnection)>,
-    /// Of a session: whether its connection has ended.
+    /// Only of a session: true after its connection has ended.
     ended: Option<watch::Receiver<bool>>,
     kind: OwnKind,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum OwnKind {
-    /// Made anew when it breaks.
+    /// Replaced when it breaks.
     #[default]
     Kept,
-    /// Tells when it ends.
+    /// Reports its end.
     Watched,
-    /// Never made anew: a session ends with it.
+    /// Never replaced: a session ends with it.
     Pinned,
 }
 
-/// Whether the server may hold the reply back.
+/// Whether the server may delay the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplyTime {
     Immediate,
@@ -52,30 +52,30 @@ pub(crate) enum ReplyTime {
 }
 
 impl Transport {
-    /// Over connections that others use too.
+    /// Over connections that other locks share.
     pub(crate) fn pooled(connector: &Connector, key: &[u8]) -> Transport {
         Transport { connector: connector.clone(), key: key.to_vec(), own: None, asked: StdMutex::default() }
     }
 
-    /// Over one connection of its own.
+    /// Over a dedicated connection.
     pub(crate) fn own(connector: &Connector, key: &[u8]) -> Transport {
         Transport { own: Some(Mutex::default()), ..Transport::pooled(connector, key) }
     }
 
-    /// Over one connection of its own, which [`Transport::pin`] makes a session's.
+    /// Over a dedicated connection, which [`Transport::pin`] binds to a session.
     pub(crate) fn watched(connector: &Connector, key: &[u8]) -> Transport {
         let own = Own { kind: OwnKind::Watched, ..Own::default() };
         Transport { own: Some(Mutex::new(own)), ..Transport::pooled(connector, key) }
     }
 
-    /// From here on the connection is never replaced. Gives what turns true when it ends.
+    /// From here on the connection is never replaced. Returns a receiver that turns true when it ends.
     pub(crate) async fn pin(&self) -> Option<watch::Receiver<bool>> {
         let mut own = self.own.as_ref()?.lock().await;
         own.kind = OwnKind::Pinned;
         own.ended.clone()
     }
 
-    /// Ends the transport's own connection.
+    /// Ends the transport's dedicated connection.
     pub(crate) async fn close(&self) {
         if let Some(own) = &self.own {
             own.lock().await.connection = None;
@@ -86,7 +86,7 @@ impl Transport {
         self.connector.timeouts.reply
     }
 
-    /// Sends a command and gives back its reply, within `limit` or the client's reply time-out, whichever is shorter.
+    /// Sends a command and returns its reply, within `limit` or the client's reply time-out, whichever is shorter.
     pub(crate) async fn send(&self, command: &Cmd, time: ReplyTime, limit: Option<Duration>) -> Result<Value, Failure> {
         let limit = match (limit, self.connector.timeouts.reply) {
             (Some(limit), Some(timeout)) => Some(limit.min(timeout)),
@@ -99,7 +99,7 @@ impl Transport {
         let node = self.node(&asked).await.map_err(Failure::unsent)?;
         let reply = match (time, &asked) {
             (ReplyTime::Immediate, None) => self.send_shared(&node, command, limit).await,
-            // Behind ASKING nothing of somebody else may come in between.
+            // No command of another caller may come between ASKING and this one.
             _ => self.send_alone(&node, &asked, command, limit).await,
         };
         self.note(&node, &reply).await;
@@ -184,7 +184,7 @@ impl Transport {
         }
     }
 
-    /// Learns from an error where to send next.
+    /// Learns from an error where to send the next request.
     async fn note(&self, node: &Arc<Node>, reply: &Result<Value, Failure>) {
         let Err(failure) = reply else { return };
         let redirection = || {
@@ -216,7 +216,7 @@ async fn exchange(
         }
         let mut replied = pin!(command.query_async(connection));
         match poll_fn(|context| Poll::Ready(replied.as_mut().poll(context))).await {
-            // Its connection had ended before: nobody took the command, and nothing was written.
+            // The connection had ended before: the command was not accepted, and nothing was written.
             Poll::Ready(Err(error)) if is_connection_failure(&error) => Err(Failure::unsent(error)),
             Poll::Ready(reply) => reply.map_err(Failure::sent),
             Poll::Pending => replied.await.map_err(Failure::sent),
@@ -231,7 +231,7 @@ async fn exchange(
     }
 }
 
-/// Whether a whole reply came, so that the connection is in step.
+/// True if a whole reply arrived, so that the connection is in step.
 fn is_answered(reply: &Result<Value, Failure>) -> bool {
     reply.as_ref().map_or_else(|failure| !is_connection_failure(&failure.error), |_| true)
 }

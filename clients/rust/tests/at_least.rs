@@ -8,13 +8,13 @@ use support::{Reply, Server};
 use crate::tests::proxy::Proxy;
 use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
 
-/// A minute, of which no test waits for the end.
+/// One minute: no test waits for its end.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The server counts whole milliseconds, for the deadline and for what it says is left.
+/// The server counts whole milliseconds, both for the deadline and for the time left.
 const CLOCK: Duration = Duration::from_millis(2);
 
-/// Takes the lock; with the guard a time that is no later than the grant.
+/// Acquires the lock; returns the guard, and a time that is not later than the grant.
 async fn granted(lock: &Lock) -> (Guard, Instant) {
     let before = Instant::now();
     (lock.acquire().await.unwrap(), before)
@@ -122,7 +122,7 @@ async fn a_dropped_guard_is_kept_and_an_acquire_that_was_given_up_is_not() {
     client.settled().await;
     assert_kept(&server, "k", before);
     server.break_lock("k");
-    // So is one whose release is dropped half-way.
+    // The same for a guard whose release is dropped half-way.
     let (guard, before) = granted(&lock()).await;
     drop(tokio::time::timeout(Duration::ZERO, guard.release()).await);
     client.settled().await;

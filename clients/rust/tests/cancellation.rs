@@ -14,7 +14,7 @@ async fn cancellation_leaves_nothing() {
     let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
     let mut holder = Some(holder);
     let proxy = Proxy::to(server.port()).await;
-    // Once out of the queue, once when the grant is on its way and the caller does not know.
+    // Once out of the queue, and once while the grant is on its way, unknown to the caller.
     for granted in [false, true] {
         if granted {
             holder.take().unwrap().release().await.unwrap();
@@ -29,7 +29,7 @@ async fn cancellation_leaves_nothing() {
         }
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        // By the client, not by its end.
+        // Withdrawn by the client, which lives on.
         eventually("an empty queue", || server.waiters("k").is_empty()).await;
         if granted {
             eventually("a free lock", || server.is_free("k")).await;
@@ -118,7 +118,7 @@ async fn a_program_can_wait_for_what_goes_on_behind_it() {
     assert!(server.is_free("k") && server.calls("lock.cancel") == 1 && server.calls("lock.release") == 2);
 }
 
-/// What a busy machine takes beside the two seconds that the README promises.
+/// The allowance for a busy machine, beside the two seconds that the README promises.
 const BUSY: Duration = Duration::from_millis(500);
 
 #[tokio::test]

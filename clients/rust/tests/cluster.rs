@@ -38,7 +38,7 @@ impl Cluster {
         }
     }
 
-    /// From here on the source sends to the target for keys that it has not.
+    /// From here on the source redirects requests for keys that it does not have to the target.
     pub fn begin_to_move(&self, slot: i64, from: &Server, to: &Server) {
         expect_ok(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", id(from)));
         expect_ok(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", id(to)));

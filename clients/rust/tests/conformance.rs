@@ -1,4 +1,4 @@
-//! The cases of clients/conformance.md, but for those of a cluster and of cancellation.
+//! The cases of clients/conformance.md, except the cluster's and the cancellation's.
 
 use std::time::{Duration, Instant};
 
@@ -150,11 +150,11 @@ async fn lost_reply_of_release() {
         assert_eq!(server.holds("r"), left);
     }
     assert_eq!(proxy.done(), 4);
-    // A lock that was lost before is no success, whatever is lost besides.
+    // A lock that was lost before is no success, even if more replies are lost.
     let guard = client.mutex("k").acquire().await.unwrap();
     server.break_lock("k");
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
-    // So is one whose lease is over by the local clock, when the release's reply is lost too.
+    // The same if the lease is over by the local clock when the release's reply is lost too.
     let guard = client.mutex("k").lease(Duration::from_millis(50)).acquire().await.unwrap();
     until_lost(&guard).await;
     eventually("the lease's end", || server.is_free("k")).await;
@@ -208,7 +208,7 @@ async fn failover_while_waiting() {
     assert!(error.to_string().contains("sentinel knows no such master"), "{error}");
 }
 
-/// Sentinel ends the connections of those whose role it changes.
+/// Sentinel closes a server's client connections when it changes the server's role, so the query may fail.
 fn has_role(server: &Server, role: &str) -> bool {
     server.client().try_cmd(&["ROLE"]).is_ok_and(|reply| reply.items()[0].is_bulk(role))
 }
@@ -248,7 +248,7 @@ async fn loss_is_told() {
     // By a renewal: the deadline is later.
     assert!(guard.is_lost() && guard.remaining().unwrap() > Duration::ZERO, "told after {:?}", began.elapsed());
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
-    // Without renewals the local deadline tells, with no word from the server.
+    // Without renewals the local deadline reports the loss, without any reply of the server.
     let guard = client.mutex("k").lease(Duration::from_millis(400)).acquire().await.unwrap();
     let calls = server.calls("lock.held") + server.calls("lock.renew");
     until_lost(&guard).await;
@@ -404,7 +404,7 @@ async fn slot() {
 async fn from_token() {
     let server = Server::start();
     let guard = client_of(server.port()).mutex("k").lease(Duration::from_secs(20)).acquire().await.unwrap();
-    // What the server alone knows is asked at once, so that it is never unknown.
+    // What only the server knows is asked at once, so that it is never unknown.
     let there = client_of(server.port()).mutex("k");
     let other = Guard::from_token(&there, guard.token()).await.unwrap();
     assert_eq!((other.fence(), server.calls("lock.held"), other.is_lost()), (guard.fence(), 1, false));

@@ -40,7 +40,7 @@ async fn a_late_reply_to_a_release_is_no_loss() {
 
 #[tokio::test]
 async fn an_unreachable_server_ends_the_wait_in_time() {
-    // Nobody listens there.
+    // No server listens there.
     let lock = client_of(1).mutex("k");
     for wait in [None, Some(Duration::from_millis(200))] {
         let ended = match wait {
@@ -72,7 +72,7 @@ async fn a_waiter_outlasts_a_demotion() {
     let waiting = tokio::spawn(async move { lock.acquire().await });
     eventually("a waiter", || server.waiters("k").len() == 1).await;
     let asked = server.calls("lock.acquire");
-    // Nobody ends its connection: the server says UNBLOCKED, and READONLY from then on.
+    // The server does not end its connection: it says UNBLOCKED, and READONLY from then on.
     assert_eq!(server.client().run("REPLICAOF 127.0.0.1 1"), Reply::ok());
     let refused = |server: &Server| server.info("errorstats").find("errorstat_READONLY").is_some();
     eventually("a replica that refuses", || refused(&server) || waiting.is_finished()).await;
@@ -170,7 +170,7 @@ async fn user_password_and_database_are_those_of_the_url() {
     assert!(admin.run("CLIENT LIST").text().contains("user=app"));
     assert!(!client.query::<bool>("k", redis::cmd("EXISTS").arg("j")).await.unwrap());
     guard.release().await.unwrap();
-    // Waiting mends no wrong password.
+    // Waiting cannot fix a wrong password.
     let refused = Client::open(url("nobody")).unwrap().mutex("k").acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Redis(_)), "{refused}");
 }

@@ -1,4 +1,4 @@
-//! The files of src import one another without a circle: one can be read at a time, beginning with any of them.
+//! The imports among the files of src have no cycle.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn the_files_of_the_client_import_one_another_without_a_circle() {
         imports.insert(name, imported);
     }
     assert!(imports.len() > 10, "{imports:?}");
-    // A file whose imports are all sorted out is sorted out.
+    // Remove each file once all its imports are removed.
     loop {
         let open = imports.len();
         let known: Vec<String> = imports.keys().cloned().collect();

@@ -1,4 +1,4 @@
-//! A service that moves over: old clients, which hold the key as a string, and ours with `mixed`.
+//! A service that migrates: old clients, which hold the key as a string, and ours with `mixed`.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use support::Server;
 use crate::tests::servers::{client_of, eventually, Observed, LONG};
 
 const EACH_SIDE: usize = 20;
-/// The turns that each side has at least.
+/// The least number of grants of each side.
 const TURNS: usize = 8;
 const POLL: Duration = Duration::from_millis(20);
 

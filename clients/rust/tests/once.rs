@@ -46,7 +46,7 @@ impl Cache {
         self.lock().once(wait, || self.read(), |_| self.make()).await
     }
 
-    /// As [`Cache::once`], as a task whose maker goes on when it is told to.
+    /// As [`Cache::once`], in a task; its `make` continues on a signal of the test.
     fn slow_once(&self, lock: Lock) -> (tokio::task::JoinHandle<Result<String>>, Arc<Notify>) {
         let (cache, told) = (self.clone(), Arc::new(Notify::new()));
         let go_on = told.clone();

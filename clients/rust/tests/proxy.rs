@@ -1,4 +1,4 @@
-//! Forwards to a server, and cuts or holds back the reply to a request that it is told of.
+//! Forwards to a server, and cuts or holds back the reply to a chosen request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ struct Network {
     generation: u32,
 }
 
-/// What becomes of a reply.
+/// What happens to a reply.
 #[derive(Clone, Copy)]
 enum Fate {
     /// Its connection ends after so many bytes.

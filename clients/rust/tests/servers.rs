@@ -1,4 +1,4 @@
-//! What the tests ask of servers, and how they wait for it without stopping the client's tasks.
+//! Queries to servers in tests, and waits for a state that do not block the client's tasks.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ pub trait Observed {
         info.get("holders").items().to_vec()
     }
 
-    /// How often the first holder holds it; 0: nobody does.
+    /// The count of the first holder; 0: no holder.
     fn holds(&self, key: &str) -> i64 {
         self.holders(key).first().map_or(0, |holder| holder.get("holds").int())
     }

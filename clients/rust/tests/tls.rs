@@ -60,7 +60,7 @@ async fn a_lock_over_tls() {
         waiting.await.unwrap().unwrap().release().await.unwrap();
     }
     let began = std::time::Instant::now();
-    // Nobody here trusts that authority, and waiting does not mend it.
+    // That authority is not trusted here, and waiting does not change that.
     let error = Client::open(url).unwrap().mutex("k").acquire_within(LONG).await.unwrap_err();
     assert!(began.elapsed() < LONG);
     assert!(error.to_string().contains("certificate"), "{error}");
