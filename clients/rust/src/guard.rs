@@ -140,8 +140,8 @@ impl Guard {
 
     /// Adds to the rest of the lease, by the server's clock.
     ///
+    /// # Errors
     /// [`Error::LockLost`], [`Error::Usage`] for a lock without a lease, [`Error::Redis`] if the server could not be
-    /// asked for a second.
     /// asked for a second.
     pub async fn extend(&self, by: Duration) -> Result<()> {
         let Some(held) = protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await? else {
