@@ -27,9 +27,10 @@ for line in string.gmatch(info, '[^\r\n]+') do
     end
 end
 
--- INFO's percentiles know of a wait when it is over. LOCK.TOP knows those that go on: lock_top_waiters is the longest
--- queue, lock_top_longest_ms the longest wait, and lock_top_held_ms the oldest hold, among the hundred locks that most
--- wait for. acl_check_cmd asks first, because ACL LOG notes each refusal; it fails where there is no such command.
+-- INFO's percentiles include a wait only when it is over. LOCK.TOP has the current waits: lock_top_waiters is the
+-- longest queue, lock_top_longest_ms the longest wait, and lock_top_held_ms the oldest hold, among the hundred most
+-- waited-for locks. acl_check_cmd asks first, because ACL LOG records each refusal; it fails on a server without the
+-- command.
 local is_known, may = pcall(redis.acl_check_cmd, 'LOCK.TOP', 'COUNT', '100')
 local top = is_known and may and #values > 0 and redis.pcall('LOCK.TOP', 'COUNT', '100')
 if type(top) ~= 'table' or top.err then
