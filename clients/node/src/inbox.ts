@@ -135,7 +135,7 @@ export class Inbox {
     try {
       message = JSON.parse(text);
     } catch {
-      return; // Somebody else publishes on our channel.
+      return; // Another client publishes on our channel.
     }
     const waiters = this.waiters.get(subject(message?.key, message?.token));
     if (waiters === undefined) return;
