@@ -1,11 +1,11 @@
-//! What `redis-lock generate completions` writes completes in each shell, as the tabulator key shows it.
+//! The output of `redis-lock generate completions`, tested in each shell with the tab key.
 
 use std::process::Command;
 
 use crate::screen::Screen;
 use crate::tool::redis_lock;
 
-/// What is typed, and what it becomes.
+/// The typed text, and its completion.
 const COMPLETED: [(&str, &str); 3] = [
     ("redis-lock wai", "redis-lock waiters"),
     ("redis-lock run --confl", "redis-lock run --conflict-exit-code"),
@@ -19,7 +19,7 @@ fn completions() -> tempfile::TempDir {
     folder
 }
 
-/// A shell that is not installed says nothing about its completions.
+/// A shell that is not installed is skipped.
 fn is_installed(shell: &str) -> bool {
     let found = Command::new(shell).arg("--version").output().is_ok();
     if !found {

@@ -26,7 +26,7 @@ fn the_uri_names_server_password_and_database() {
     let port = server.port();
     assert_eq!(redis_lock(&format!("-u redis://:secret@127.0.0.1:{port}/3 info k --json")).json()["key"], "k");
     assert_eq!(redis_lock(&format!("-u redis://:secret@127.0.0.1:{port}/2 info k")).status, 1);
-    // An option goes before the URI.
+    // An option overrides the URI.
     assert_eq!(redis_lock(&format!("-u redis://:wrong@127.0.0.1:{port}/2 -a secret -n 3 info k --json")).status, 0);
 }
 

@@ -1,4 +1,4 @@
-//! What README.md and docs/operations.md print of the command line is what it does.
+//! The command-line examples of README.md and docs/operations.md match the program's behaviour.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::tool::{at, command, run, PROGRAM};
 const README: &str = include_str!("../../../README.md");
 const OPERATIONS: &str = include_str!("../../../docs/operations.md");
 
-/// The one block in this language.
+/// The only block in this language.
 #[track_caller]
 fn block_of<'a>(document: &'a str, language: &str) -> &'a str {
     let fence = format!("\n```{language}\n");
@@ -49,7 +49,7 @@ fn the_line_of_readme_runs_its_command_under_the_lock() {
     assert_eq!(client.run("EXISTS report").int(), 0, "it is released");
 }
 
-/// Numbers differ, and so does how wide a column of them is: words stay, in their order.
+/// Numbers and column widths differ between runs: compares the words, in order.
 fn words_of(line: &str) -> Vec<String> {
     let mask = |word: &str| if word.starts_with(|c: char| c.is_ascii_digit()) { "0".into() } else { word.into() };
     line.split_whitespace().map(mask).collect()
@@ -82,7 +82,7 @@ fn the_tables_of_the_runbook_are_what_it_prints() {
     drop(waiters);
 }
 
-/// Each that the runbook's table names takes what is written there.
+/// Each command in the runbook's table accepts the arguments that are written there.
 #[test]
 fn every_command_of_the_runbook_is_one() {
     let table = OPERATIONS.split_once("| question | `redis-lock` |").expect("the table").1;

@@ -77,7 +77,7 @@ fn another_error_of_the_server_is_status_76() {
     server.client().run("CONFIG SET busy-reply-threshold 1");
     let mut busy = server.client();
     busy.send(&["EVAL", "while true do end", "0"]);
-    // The script is known to run once the server is busy for others.
+    // The script is running once the server is busy for other clients.
     let mut other = server.client();
     support::until("the server is busy", || other.run("GET x").is_error());
     let output = at(&server, "info k");

@@ -1,5 +1,5 @@
-//! `redis-lock graph` against real servers: what the tree, the JSON and the graph for Graphviz show, and how little the
-//! server is asked for.
+//! `redis-lock graph` against real servers: the tree, the JSON and the graph for Graphviz, and how few commands it
+//! sends.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -39,8 +39,8 @@ fn keys(graph: &Value) -> Vec<&str> {
     graph["locks"].as_array().expect("a list").iter().map(|lock| lock["key"].as_str().expect("text")).collect()
 }
 
-/// web-1 has `orders`, for which web-2 and web-3 wait; web-2 has `ledger`, and web-3 one of two permits of `gpu`, for
-/// which others wait.
+/// web-1 holds `orders`, and web-2 and web-3 wait for it; web-2 holds `ledger`, and web-3 one of two permits of `gpu`;
+/// both locks have waiters.
 fn chain(server: &Server) -> Vec<Client> {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE orders web-1 PX 60000").fence();
@@ -55,7 +55,8 @@ fn chain(server: &Server) -> Vec<Client> {
     ]
 }
 
-/// p has `a` and waits for `b`, q has `b` and waits for `a`: RENAME puts the lock of q where p waits already.
+/// p holds `a` and waits for `b`, q holds `b` and waits for `a`: RENAME puts the lock of q under the key that p waits
+/// for.
 fn cycle(server: &Server) -> Vec<Client> {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE a p PX 60000").fence();
@@ -97,7 +98,7 @@ fn one_key_is_shown_with_what_it_waits_for_and_what_waits_behind_it() {
     for (key, expected) in [
         ("orders", vec!["orders", "gpu", "ledger"]),
         ("ledger", vec!["orders", "ledger"]),
-        // It is waited for by none: its holder waits.
+        // The lock has no waiters: its holder waits.
         ("quiet", vec!["orders", "gpu", "quiet"]),
     ] {
         let graph = at(&server, &format!("graph {key} --json")).json();
@@ -158,7 +159,7 @@ fn all_databases_are_shown_and_an_owner_is_another_one_in_each() {
     rows.sort();
     assert!(rows.iter().any(|row| row == "k-3 mutex, db 3, 1 waiting"), "{rows:?}");
     assert!(rows.iter().any(|row| row == "k-0 mutex, 1 waiting"), "{rows:?}");
-    // `holder` of database 0 and `holder` of database 3 have nothing to do with each other.
+    // `holder` of database 0 and `holder` of database 3 are two owners.
     assert_eq!(keys(&at(&server, "graph k-0 --json").json()), ["k-0"]);
     assert_eq!(at(&server, "graph k-3").status, 1);
     let graph = at(&server, "-n 3 graph own-3 --json").json();
@@ -195,7 +196,7 @@ fn a_cycle_is_told_and_each_of_its_locks_is_drawn_once() {
     assert_eq!(dot.text().matches("color=red").count(), 4, "{}", dot.stdout);
 }
 
-/// q may wait, for s could give its permit back. The lower limit takes that away.
+/// q may wait, as s could release its permit. The lower limit makes that insufficient.
 #[test]
 fn a_cycle_over_a_semaphore_whose_limit_was_lowered_is_one_too() {
     let server = Server::start();
@@ -301,7 +302,7 @@ fn how_readers_writers_and_reentrant_owners_hold_is_told() {
     }
 }
 
-/// One lock has 9,000 waiters, 1,000 more have one each. The request that keeps others waiting stands among the first.
+/// One lock has 9,000 waiters, 1,000 more locks have one each. The waiter that blocks others is near the front.
 fn crowded(server: &Server) -> Client {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE big holder PERSIST").fence();
@@ -497,7 +498,7 @@ fn in_a_cluster_all_primaries_are_asked_and_a_cycle_over_two_of_them_is_found() 
     let other = other.expect("a key of another node");
     home("a").client().run("LOCK.ACQUIRE a p PX 60000").fence();
     home(other).client().run(&format!("LOCK.ACQUIRE {other} q PX 60000")).fence();
-    // Neither node sees the other one's locks, so neither refuses it.
+    // Neither node sees the other's locks, so neither refuses the request.
     let _waiters =
         [waits(home("a"), "LOCK.ACQUIRE a q BLOCK 0"), waits(home(other), &format!("LOCK.ACQUIRE {other} p BLOCK 0"))];
     for node in 0..3 {

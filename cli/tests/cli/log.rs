@@ -74,7 +74,7 @@ fn the_logs_of_all_primaries_are_one_by_time() {
         home.run(&format!("LOCK.ACQUIRE {key} w PERSIST")).fence();
         let before = now(&mut home);
         home.run(&format!("LOCK.BREAK {key}")).int();
-        // The log counts in milliseconds: the next entry is to have a later one.
+        // The log's timestamps are in milliseconds: the next entry must have a later one.
         until("a millisecond passes", || now(&mut home) > before);
     }
     let port = cluster.node(0).port();

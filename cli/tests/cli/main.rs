@@ -1,4 +1,4 @@
-//! The command line against real servers: one module for each subcommand, and for what they share.
+//! The command line against real servers: one module for each subcommand, and shared helpers.
 
 mod arguments;
 mod break_lock;

@@ -1,4 +1,4 @@
-//! What README.md shows is what the program prints, but for times, ports and fences.
+//! The examples of README.md match the program's output, except for times, ports and fences.
 
 use support::{until, Server};
 
@@ -6,7 +6,7 @@ use crate::tool::at;
 
 const README: &str = include_str!("../../README.md");
 
-/// Each command line of the README's examples, with what is shown below it.
+/// Each command line of the README's examples, with the output shown below it.
 fn examples() -> Vec<(String, String)> {
     let mut examples: Vec<(String, String)> = Vec::new();
     for block in README.split("```console\n").skip(1) {

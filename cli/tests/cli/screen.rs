@@ -31,7 +31,7 @@ impl Screen {
         Screen::of(command)
     }
 
-    /// The same on lines of so many columns, with this in its environment.
+    /// The same, with lines of this many columns and this environment.
     #[track_caller]
     pub fn start_with(line: &str, columns: u16, environment: &[(&str, &str)]) -> Screen {
         let mut command = CommandBuilder::new(PROGRAM);
@@ -63,7 +63,7 @@ impl Screen {
         let (mut output, parser) = (pair.master.try_clone_reader().expect("its output"), shown.clone());
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // An error is the end of the terminal.
+            // An error means the end of the terminal.
             while let Ok(length @ 1..) = output.read(&mut bytes) {
                 parser.lock().expect("nobody panics with it").process(&bytes[..length]);
             }
@@ -141,7 +141,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // An error says that it has already ended.
+        // An error means that it has already ended.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }

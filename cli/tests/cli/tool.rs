@@ -30,7 +30,7 @@ pub fn redis_lock_with(arguments: &[&str]) -> Output {
     run(command().args(arguments))
 }
 
-/// The program, without what this machine's environment says about servers.
+/// The program, without this machine's environment variables about servers.
 pub fn command() -> Command {
     let mut command = Command::new(PROGRAM);
     command.env_remove("REDISCLI_AUTH").stdin(Stdio::null());
@@ -46,14 +46,14 @@ pub fn run(command: &mut Command) -> Output {
 }
 
 impl Output {
-    /// What it printed, where all went well.
+    /// Its output, after a success.
     #[track_caller]
     pub fn text(&self) -> &str {
         assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{}", self.stdout);
         &self.stdout
     }
 
-    /// The cells of each line: what more than one space separates.
+    /// The cells of each line, separated by more than one space.
     #[track_caller]
     pub fn rows(&self) -> Vec<Vec<&str>> {
         self.text()

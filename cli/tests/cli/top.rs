@@ -62,7 +62,7 @@ fn hand_offs_per_second_equal_the_servers() {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k one PERSIST").fence();
     screen.until("hand-offs", |text| {
-        // The lock goes back and forth, until a look has seen it.
+        // The lock alternates between two owners until a sample has seen it.
         let mut client = server.client();
         for [holder, next] in [["one", "other"], ["other", "one"]] {
             client.run(&format!("LOCK.ACQUIRE k {next} PERSIST BLOCK 0 NOTIFY c"));

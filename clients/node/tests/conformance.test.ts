@@ -169,7 +169,7 @@ suite("conformance", (each) => {
       );
     }
     assert.equal(proxy.cuts, 4);
-    // A lock that was lost before is no success, whatever is lost besides.
+    // A lock that was lost before is no success, even if more replies are lost.
     const lost = await lock.acquire();
     await server.ask("LOCK.BREAK", "k");
     await assert.rejects(lost.release(), LockLostError);
@@ -238,7 +238,7 @@ suite("conformance", (each) => {
     await assert.rejects(waiting, /^Error: enough$/);
     assert.deepEqual(await server.waiters("k"), []);
     assert.equal(await server.calls("lock.cancel"), 1);
-    // And once when the grant is on its way and the caller does not know: its message is held back.
+    // And once while the grant is on its way, unknown to the caller: its message is held back.
     giveUp = new AbortController();
     waiting = new Lock(cut.client, "k").acquire({ signal: giveUp.signal });
     await eventually(async () => (await server.waiters("k")).length, "a waiter");
@@ -249,7 +249,7 @@ suite("conformance", (each) => {
     await assert.rejects(waiting, { name: "AbortError" });
     assert.equal(await server.info("k"), null);
     assert.equal(await server.calls("lock.cancel"), 2);
-    // By the client, not by its end: it lives on.
+    // Withdrawn by the client, which lives on.
     assert.equal(await cut.call("PING"), "PONG");
   });
 
@@ -282,12 +282,12 @@ suite("conformance", (each) => {
     assert.ok(!hold.lost && !signal.aborted);
     await server.ask("LOCK.BREAK", "k");
     await eventually(() => signal.aborted, "the signal");
-    // By a renewal, long before the lease is over.
+    // A renewal reports the loss, long before the lease is over.
     assert.ok(hold.remaining() > 0);
     assert.ok(hold.lost && told.length === 1 && told[0] instanceof LockLostError && signal.reason === told[0]);
     await assert.rejects(hold.release(), LockLostError);
     assert.equal(told.length, 1);
-    // Without renewals the local deadline tells, with no word from the server.
+    // Without renewals the local deadline reports the loss, without any reply of the server.
     hold = await new Lock(client, "k", { lease: 400 }).acquire();
     hold.once("lost", (error) => told.push(error));
     await eventually(() => told.length === 2, "the event");
@@ -295,7 +295,7 @@ suite("conformance", (each) => {
     await eventually(async () => (await server.info("k")) === null, "the lease's end");
     await assert.rejects(hold.release(), LockLostError);
     await assert.rejects(hold.extend(), LockError);
-    // A renewal that cannot be sent: told by the deadline.
+    // A renewal that cannot be sent: the deadline reports the loss.
     const stopped = await world.server();
     hold = await new Lock((await world.connect(stopped)).client, "k", { lease: 1000, autoRenew: true }).acquire();
     await stopped.stop();
@@ -316,13 +316,13 @@ suite("conformance", (each) => {
     await eventually(async () => (await server.holders("k"))[0]?.["age"] > 1500, "a hold that outlives its lease");
     assert.ok(!hold.lost);
     assert.equal(await server.calls("lock.renew"), 0);
-    // A client that stands still for longer than the lease has not lost it: the server renews.
+    // A client that is stopped for longer than the lease has not lost the lock: the server renews it.
     for (const until = performance.now() + 1000; performance.now() < until;);
     assert.ok(!hold.lost);
     await hold.release();
     assert.deepEqual([await server.info("k"), lost], [null, 0]);
     await eventually(async () => !(await isConnected(server, holder["session"])), "the end of the connection");
-    // Told by the end of the connection: a look after a third of this lease would come too late.
+    // The end of the connection reports the loss: a check after a third of this lease would come too late.
     hold = await new Lock(client, "k", { lease: 600_000, session: true }).acquire();
     await server.ask("CLIENT", "KILL", "ID", (await server.holders("k"))[0]?.["session"]);
     await eventually(() => hold.signal.aborted, "the signal");
@@ -424,7 +424,7 @@ suite("conformance", (each) => {
     await eventually(async () => (await server.waiters("k")).length === 100, "a hundred waiters");
     const [began, asked] = [performance.now(), await server.calls("lock.acquire")];
     await sleep(1000);
-    // A slice is 5 s: each waiter may have asked again once in so many seconds, and not more often.
+    // A slice is 5 s: each waiter may have resent its request once in that time, and not more often.
     const slices = 1 + Math.floor((performance.now() - began) / 5000);
     assert.ok((await server.calls("lock.acquire")) - asked <= 100 * slices);
     await hold.release();
@@ -436,7 +436,7 @@ suite("conformance", (each) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const ttl = (): Promise<number> => server.ask("PTTL", "k");
-    // What is left of the lease is more than the interval, and less.
+    // The rest of the lease is longer than the interval, or shorter.
     for (const [lease, atLeast, least] of [
       [600_000, 120_000, 30_000],
       [30_000, 600_000, 300_000],
@@ -447,7 +447,7 @@ suite("conformance", (each) => {
       const left = await ttl();
       assert.ok(left > least && left <= atLeast, `${left}`);
       assert.deepEqual([await server.calls("lock.renew"), await server.calls("lock.release")], [renewals + 1, 0]);
-      // Its caller has nothing any more, and is told of no loss.
+      // Its caller no longer has a hold, and gets no loss.
       assert.deepEqual([await hold.owned(), hold.lost, hold.signal.aborted], [false, false, false]);
       await assert.rejects(hold.exec("SET", "v", "held"), LockLostError);
       await assert.rejects(hold.extend(), LockError);
@@ -489,7 +489,7 @@ suite("conformance", (each) => {
     await same.release();
     assert.equal(await server.info("k"), null);
     await assert.rejects(hold.release(), LockLostError);
-    // A token that does not hold it takes nothing, and a loss is told as ever.
+    // A token that does not hold the lock is rejected, and a loss is reported as usual.
     await assert.rejects(lock.fromToken("nobody"), LockLostError);
     assert.equal(await server.info("k"), null);
     const broken = await lock.fromToken((await new Lock(client, "k").acquire()).token);

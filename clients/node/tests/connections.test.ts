@@ -82,7 +82,7 @@ suite("connections", (each) => {
     proxy.holdMessages();
     await hold.release();
     await (await waiting).release();
-    // The time is over, and the word of it lost: the client's own clock tells.
+    // The time is over, and the message about it is lost: the client's own clock ends the wait.
     const held = await lock.acquire();
     const began = performance.now();
     assert.equal(await lock.tryAcquire({ wait: 200 }), null);
@@ -120,7 +120,7 @@ suite("connections", (each) => {
       await eventually(async () => (await server.calls("lock.acquire")) > asked, "the request again");
       await eventually(async () => (await server.ask("PUBSUB", "CHANNELS")).length, "the channel");
     }
-    // Its own retries took its place over, and it is told so: that is no reason to ask again.
+    // Its own retries took over its place, and the server reported that: no reason to ask again.
     const asked = await server.calls("lock.acquire");
     await sleep(700);
     assert.ok((await server.calls("lock.acquire")) - asked <= 1);
@@ -239,7 +239,7 @@ suite("connections", (each) => {
       trouble();
       await assert.rejects(waiting);
       const late = performance.now() - began - 1500;
-      // What a busy machine takes, beside the two seconds of the README.
+      // The allowance for a busy machine, beside the two seconds of the README.
       assert.ok(late < 2000 + 500, `${trouble}, ${JSON.stringify(options)}: ${late} ms late`);
       proxy.speak();
       proxy.accept();
@@ -436,7 +436,7 @@ suite("connections", (each) => {
       await hold.release();
       await (await waiting).release();
     });
-    // And back: the subscription of before has ended with the first move.
+    // And back: the first move has ended the earlier subscription.
     const again = await lock.acquire();
     const second = lock.acquire();
     await eventually(async () => (await target.waiters("k")).length, "a waiter");
@@ -445,7 +445,7 @@ suite("connections", (each) => {
     const asked = await source.calls("lock.acquire");
     await again.release();
     await (await second).release();
-    // Told by a message.
+    // Answered by a message.
     assert.equal(await source.calls("lock.acquire"), asked);
     for (const key of ["a", "b", "c", "d"]) {
       const first = await new Lock(client, key).acquire();

@@ -42,7 +42,7 @@ it("the examples and the README's first one run", { timeout: 90_000 }, async () 
   }
 });
 
-// What the README's programs after the first ones take for given.
+// The definitions that the README's later programs assume.
 const DECLARED = `
 import type { Redis } from "ioredis";
 import { Lock, Semaphore } from "redis-lock-client";
@@ -75,7 +75,7 @@ it("the README's programs are typed strictly, as an ES module and as CommonJS", 
     const options =
       "--noEmit --strict --allowJs --checkJs --skipLibCheck --target es2022 --module nodenext --types node";
     const tsc = join(PACKAGE, "node_modules/typescript/bin/tsc");
-    // Fails with what tsc says, on its output.
+    // Fails with tsc's own output.
     await run(process.execPath, [tsc, ...options.split(" "), ...Object.keys(files)], { cwd: folder }).catch((error) =>
       assert.fail(String(error.stdout)),
     );

@@ -1,4 +1,4 @@
-/** What each family adds, and what is common to all of them. */
+/** The tests of each family, and of what all families share. */
 
 import assert from "node:assert/strict";
 
@@ -70,7 +70,7 @@ suite("families", (each) => {
     });
     assert.deepEqual(held.length, 3);
     assert.equal(await server.info("r"), null);
-    // Beside it, one after the other.
+    // Concurrent calls run one after the other.
     let inside = 0;
     await Promise.all(
       Array.from({ length: 20 }, () =>
@@ -106,7 +106,7 @@ suite("families", (each) => {
     assert.equal((await server.holders("rw")).length, 2);
     assert.equal(await lock.write.tryAcquire({ within: two }), null);
     await one.release();
-    // The only reader may write, with a new fence, and go on reading.
+    // The only reader may acquire WRITE, with a new fence, and keep READ.
     const writing = await lock.write.acquire({ within: two });
     assert.ok(writing.fence > two.fence);
     const reading = await lock.read.acquire({ within: writing });
@@ -174,7 +174,7 @@ suite("families", (each) => {
     await server.ask("LOCK.BREAK", "b");
     await assert.rejects(hold.release(), LockLostError);
     assert.equal(await server.ask("DBSIZE"), 0);
-    // A key that has become something else keeps none of the others held.
+    // A key that has become something else does not keep the other keys held.
     hold = await both.acquire();
     await server.ask("SET", "b", "else");
     await assert.rejects(hold.release(), LockLostError);
@@ -218,7 +218,7 @@ suite("families", (each) => {
       lock.using(() => server.ask("LOCK.BREAK", "k")),
       LockLostError,
     );
-    // What the work throws comes first.
+    // The error of the work takes precedence.
     const broken = lock.using(async () => {
       await server.ask("LOCK.BREAK", "k");
       throw new Error("mine");
@@ -248,7 +248,7 @@ suite("families", (each) => {
     await hold.release();
     const granted = await waiting;
     const ttl = (await server.holders("k"))[0]?.["ttl"] as number;
-    // Counted from the request it would be 2.5 s less.
+    // Counted from the request, it would be 2.5 s less.
     assert.ok(granted.remaining() > ttl - 2400 && granted.remaining() <= ttl + 5, `${granted.remaining()} of ${ttl}`);
     await granted.release();
   });
@@ -286,7 +286,7 @@ suite("families", (each) => {
     await eventually(async () => ((await server.ask("LOCK.WAITERS", name)) as unknown[]).length, "a waiter");
     await hold.release();
     const granted = await waiting;
-    // By its message, not by asking again a slice later.
+    // Answered by its message, not by a retry a slice later.
     assert.ok((await server.calls("lock.acquire")) <= 5);
     await granted.release();
     const odd = await new Lock(client, 'ü "quoted" {"base64":1} 漢字').acquire();
@@ -300,19 +300,19 @@ suite("families", (each) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lease = async (): Promise<number> => (await server.holders("k"))[0]?.["lease"];
-    // A shorter one takes effect at once: a renewal after a third of the old length would come too late.
+    // A shorter lease takes effect at once: a renewal after a third of the old length would come too late.
     const hold = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).acquire();
     await hold.extend(600);
     await eventually(async () => (await server.calls("lock.renew")) >= 5, "renewals");
     assert.deepEqual([await lease(), hold.lost], [600, false]);
-    // A longer one is not cut back.
+    // A longer lease is not shortened again.
     await hold.extend(900);
     const calls = await server.calls("lock.renew");
     await eventually(async () => (await server.calls("lock.renew")) >= calls + 3, "renewals");
     assert.equal(await lease(), 900);
     await hold.extend();
     assert.equal(await lease(), 60_000);
-    // And without renewals a loss is told by the new deadline.
+    // And without renewals the new deadline reports the loss.
     const told: unknown[] = [];
     const other = await new Lock(client, "other", { lease: 60_000 }).acquire();
     other.on("lost", (error) => told.push(error));
@@ -360,7 +360,7 @@ suite("families", (each) => {
       [2, 1, 1, 2, 1],
     );
     for (const [hold, same] of holds) assert.equal(same.fence, hold.fence);
-    // What its owner takes besides is added to it.
+    // Further acquires of its owner are added to it.
     const inner = await again.acquire({ within: holds[0]?.[1] as Hold });
     assert.equal(inner.holds, 3);
     for (const [hold, same] of holds) {

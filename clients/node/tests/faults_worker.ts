@@ -94,7 +94,7 @@ async function main(): Promise<void> {
       line(number).catch((error: Error) => tell({ e: "unexpected", what: String(error.stack) })),
     ),
   );
-  // What goes on behind the callers ends by itself, and then nothing keeps the process.
+  // The background cleanup ends by itself, and then nothing keeps the process alive.
   await sleep(5000);
   tell({ e: "end", left: 0 });
   await end();

@@ -1,4 +1,4 @@
-/** A service that moves over: loops of SET NX PX and ours with `mixed` hold the same key. */
+/** A migrating service: loops of SET NX PX and ours with `mixed` hold the same key. */
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -63,7 +63,7 @@ suite("mixed fleets", (each) => {
     assert.ok(await isPending(waiting));
     await server.ask("DEL", "k");
     const hold = await waiting;
-    // The other way round an old client finds the key taken, and a new one that polls stays out of the queue.
+    // Conversely, an old client finds the key taken, and a new one that polls stays out of the queue.
     assert.equal(await server.ask("SET", "k", "old", "NX", "PX", 60_000), null);
     assert.equal(await lock.tryAcquire({ wait: 50 }), null);
     assert.deepEqual(await server.waiters("k"), []);

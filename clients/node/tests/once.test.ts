@@ -58,7 +58,7 @@ suite("once", (each) => {
     await waiters(server, 2);
     await hold.release();
     for (const answer of await Promise.all(waiting)) assert.deepEqual(answer, { done: true, fence });
-    // Work that failed was not done: the first is granted, and the other one waits on.
+    // Failed work was not done: the first waiter is granted the lock, and the other one waits on.
     hold = await lock.acquire();
     const first = lock.acquire(coalesce);
     await waiters(server, 1);
@@ -95,14 +95,14 @@ suite("once", (each) => {
     const server = await world.server();
     const connected = await world.connect(server);
     const lock = new Lock(connected.client, "k", { lease: 60_000 });
-    // Not before all the others wait for it.
+    // Only after all other callers wait for it.
     const value = new Value(connected, () => waiters(server, CALLERS - 1));
     const calls = Array.from({ length: CALLERS }, () => lock.once(value.read, value.make));
     assert.deepEqual([...new Set(await Promise.all(calls))], ["value 1"]);
     assert.equal(value.made, 1);
     assert.equal(await server.info("k"), null);
     assert.equal(await lock.once(value.read, value.make), "value 1");
-    // Made by another caller while this one was asking for the lock.
+    // Made by another caller while this one was requesting the lock.
     let looks = 0;
     assert.equal(
       await lock.once(
@@ -112,7 +112,7 @@ suite("once", (each) => {
       "found",
     );
     assert.equal(await server.info("k"), null);
-    // Objects of their own, and all at the same time as the maker ends.
+    // Separate objects, all at the same time as the maker ends.
     await server.ask("DEL", "v");
     const again = new Value(connected);
     const others = Array.from({ length: CALLERS }, () =>
@@ -136,7 +136,7 @@ suite("once", (each) => {
       });
       assert.ok(performance.now() - began >= wait - 1);
     }
-    // What came in the last moment is given.
+    // A value that arrived in the last moment is returned.
     let looked = 0;
     assert.equal(
       await lock.once(
@@ -147,7 +147,7 @@ suite("once", (each) => {
       "late",
     );
     assert.equal(value.made, 0);
-    // Done and not there: asked again.
+    // Done but not there: asked again.
     const waiting = lock.once(value.read, value.make, { wait: 60_000 });
     await waiters(server, 1);
     await holder.release();
@@ -166,7 +166,7 @@ suite("once", (each) => {
     await eventually(() => value.made === 1, "the maker");
     assert.deepEqual(await Promise.all([first, lock.once(value.read, value.make)]), ["value 1", "value 1"]);
     assert.equal(value.made, 1);
-    // Unless that is not wanted, or the server does it; an acquire renews only where it is told to.
+    // Unless disabled, or done by the server; an acquire renews only with the option.
     await server.ask("DEL", "v");
     const renewals = await server.calls("lock.renew");
     const short = new Lock(connected.client, "k", { lease: 300, autoRenew: false });
@@ -207,7 +207,7 @@ suite("once", (each) => {
     assert.ok(!hold.done);
     await hold.release({ failed: true });
     assert.deepEqual([await Promise.all(others), value.made], [["value 2", "value 2"], 2]);
-    // The look under the lock may fail too, and thrown is as good as rejected.
+    // The read under the lock may fail too; a throw counts as a rejection.
     await server.ask("DEL", "v");
     let looks = 0;
     const failing = lock.once(
@@ -256,7 +256,7 @@ suite("once", (each) => {
     giveUp.abort(new Error("enough"));
     await assert.rejects(first, /^Error: enough$/);
     assert.ok(performance.now() - began >= 999);
-    // Else two would make it.
+    // Otherwise two callers would make it.
     assert.ok(await isPending(second));
     finish();
     assert.deepEqual([await second, value.made], ["value 1", 1]);
@@ -283,7 +283,7 @@ suite("once", (each) => {
     } finally {
       server.resume();
     }
-    // It goes on beside the caller.
+    // It goes on in the background.
     await eventually(async () => (await server.info("k")) === null, "the release");
   });
 
@@ -301,7 +301,7 @@ suite("once", (each) => {
     giveUp.abort(new Error("enough"));
     await assert.rejects(waiting, /^Error: enough$/);
     assert.deepEqual(await server.waiters("k"), []);
-    // With the grant on its way: the others are not told that it was done.
+    // With the grant on its way: the others are not told that the work was done.
     giveUp = new AbortController();
     waiting = lock.once(value.read, value.make, { signal: giveUp.signal });
     await waiters(server, 1);
@@ -350,7 +350,7 @@ suite("once", (each) => {
       let told = 0;
       let makers = 0;
       const value = new Value(connected);
-      // Its own writes are refused by `exec`, or it does not notice, and gives what it made.
+      // `exec` refuses its own writes; or it does not notice the loss, and returns what it made.
       const losing = async (hold: Hold): Promise<string> => {
         hold.once("lost", () => (told += 1));
         makers += 1;
@@ -427,7 +427,7 @@ suite("once", (each) => {
     );
     assert.deepEqual((await server.holders("s")).map(({ slot }) => slot).sort(), [0, 1, 2]);
     assert.equal(await semaphore.tryAcquire(), null);
-    // A waiter is told its slot by the message, without asking again.
+    // The message gives a waiter its slot, without a retry.
     const waiting = semaphore.acquire();
     await eventually(async () => (await server.waiters("s")).length, "a waiter");
     const asked = await server.calls("sem.acquire");
@@ -435,7 +435,7 @@ suite("once", (each) => {
     const next = await waiting;
     assert.deepEqual([next.slot, await server.calls("sem.acquire")], [1, asked]);
     await next.extend(60_000);
-    // A lost reply, and an owner that asks again, have the slot that they had.
+    // A lost reply, and an owner that asks again, get the same slot.
     await holds[0]?.release();
     const cut = await world.connect(proxy);
     proxy.cutReply("SEM.ACQUIRE", 3);
@@ -452,7 +452,7 @@ suite("once", (each) => {
     await same.release();
     for (const hold of [next, holds[2]]) await hold?.release();
     assert.equal(await server.info("s"), null);
-    // Over a connection of its own; none where none was asked for.
+    // Over a dedicated connection; no slot unless it was requested.
     const session = await new Semaphore(client, "s", 3, { slot: true, session: true }).acquire();
     assert.equal(session.slot, 0);
     await session.release();

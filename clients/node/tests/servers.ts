@@ -13,7 +13,7 @@ import { Redis } from "ioredis";
 const ROOT = resolve(__dirname, "../../../..");
 export const MODULE = process.env["REDIS_LOCK_MODULE"] || join(ROOT, "target/release/libredis_lock.so");
 export const SERVER = process.env["REDIS_SERVER"] || "redis-server";
-// Nothing depends on how fast the machine is: a state that comes late is waited for, one that never comes fails.
+// No test depends on the machine's speed: it waits for a late state, and fails if the state never comes.
 const PATIENCE_MS = 60_000;
 
 export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
@@ -235,7 +235,7 @@ export class Cluster {
   }
 }
 
-/** Forwards to a server, and cuts or holds back the reply to a request that it is told of. */
+/** Forwards to a server, and cuts or holds back the reply to a chosen request. */
 export class Proxy {
   port = 0;
   cuts = 0;
@@ -265,12 +265,12 @@ export class Proxy {
     return proxy;
   }
 
-  /** Let the next such request through, and end its connection after so many bytes of the reply. */
+  /** Lets the next such request through, and ends its connection after this many bytes of the reply. */
   cutReply(request: string, after = 0): void {
     [this.cut, this.cutAfter] = [request, after];
   }
 
-  /** Let the next such request through, and never its reply. */
+  /** Lets the next such request through, and never delivers its reply. */
   holdReply(request: string): void {
     this.hold = request;
   }
@@ -319,13 +319,13 @@ export class Proxy {
     this.refusing = false;
   }
 
-  /** From here on nothing passes, and no connection ends; new ones are accepted, and as silent. */
+  /** From here on the network is silent: no data passes, no connection ends, and new ones are accepted. */
   silence(): void {
     this.silent = true;
     for (const socket of this.sockets) socket.pause();
   }
 
-  /** What was held back passes, as the packets do that a network sends again. */
+  /** Delivers the held-back data, as a network does that retransmits its packets. */
   speak(): void {
     this.silent = false;
     for (const socket of this.sockets) socket.resume();

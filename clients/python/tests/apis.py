@@ -1,5 +1,5 @@
-"""One way to call both clients, so that each test is written once: an actor is one line of execution, a thread for
-the sync client and a task for asyncio."""
+"""A common interface to both clients, so that each test is written once. An actor is one line of execution: a thread
+for the sync client, a task for asyncio."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import redislock.asyncio
 
 
 class ThreadActor:
-    """Its thread is a daemon: a test that fails may leave it waiting for a lock."""
+    """A daemon thread: a failing test may leave it waiting for a lock."""
 
     def __init__(self) -> None:
         self._calls: "queue.SimpleQueue[Any]" = queue.SimpleQueue()

@@ -30,12 +30,12 @@ async def api(request: Any) -> AsyncIterator[Any]:
 
 
 def pytest_collection_modifyitems(items: Any) -> None:
-    """What takes longest begins first, so that no worker is left with it at the end."""
+    """The longest tests begin first, so that none of them runs alone at the end."""
     items.sort(key=lambda item: not any(mark.args == ("sale",) for mark in item.iter_markers("xdist_group")))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What a test measured, by record_property("summary", …)."""
+    """The measurements that tests report by record_property("summary", …)."""
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             if name == "summary":

@@ -19,7 +19,7 @@ from redis.retry import Retry
 ROOT = Path(__file__).resolve().parents[3]
 MODULE = os.environ.get("REDIS_LOCK_MODULE") or str(ROOT / "target/release/libredis_lock.so")
 SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
-# Nothing depends on how fast the machine is: a state that comes late is waited for, one that never comes fails.
+# No test depends on the machine's speed: it waits for a late state, and fails if the state never comes.
 PATIENCE_S = 60.0
 
 
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 def until(state: Callable[[], Any], what: str = "") -> Any:
-    """Wait for a state in a test that has no event loop."""
+    """Waits for a state in a test that has no event loop."""
     end = time.monotonic() + PATIENCE_S
     while True:
         found = state()
@@ -45,7 +45,7 @@ def until(state: Callable[[], Any], what: str = "") -> Any:
 
 
 async def eventually(state: Callable[[], Any], what: str = "") -> Any:
-    """Wait for a state without stopping the event loop."""
+    """Waits for a state without blocking the event loop."""
     end = time.monotonic() + PATIENCE_S
     while True:
         found = state()
@@ -71,7 +71,7 @@ class Server:
             words += ["--loadmodule", MODULE] if module else []
         self._log = open(Path(self.dir, "log"), "wb")
         self.process = subprocess.Popen([*words, *options], stdout=self._log, stderr=self._log)
-        # redis-py 5 does not connect again by itself.
+        # redis-py 5 does not reconnect by itself.
         again: Any = {"retry": Retry(ConstantBackoff(0.05), 5), "retry_on_error": [redis.ConnectionError]}
         self.admin = redis.Redis(port=self.port, decode_responses=True, protocol=2, **again)
         try:
@@ -91,7 +91,7 @@ class Server:
         return self.admin.execute_command(*words)
 
     def waiters(self, key: str) -> List[str]:
-        """The owners that wait, in the order of the queue."""
+        """The owners of the waiting requests, in queue order."""
         return [fields(waiter)["owner"] for waiter in self.ask("LOCK.WAITERS", key, "COUNT", 0)]
 
     def info(self, key: str) -> Any:
@@ -120,7 +120,7 @@ def fields(flat: List[Any]) -> Any:
 
 
 class Node(Server):
-    """Of a cluster; it answers us also about a slot that it only imports."""
+    """Only in a cluster; it also answers about a slot that it only imports."""
 
     def __init__(self) -> None:
         # A node that gives its last slot away stays a primary.
@@ -176,7 +176,7 @@ class Cluster:
 
 
 class Proxy:
-    """Forwards to a server, and cuts or holds back the reply to a request that it is told of."""
+    """Forwards to a server, and cuts or holds back the reply to a chosen request."""
 
     def __init__(self, port: int) -> None:
         self._server_port = port
@@ -202,19 +202,19 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut_reply(self, request: bytes, after: int = 0) -> None:
-        """Let the next such request through, and end its connection after so many bytes of the reply."""
+        """Lets the next such request through, and ends its connection after this many bytes of the reply."""
         self._cut, self._cut_after = request, after
 
     def hold_reply(self, request: bytes) -> None:
-        """Let the next such request through, and never its reply."""
+        """Lets the next such request through, and never delivers its reply."""
         self._hold = request
 
     def silence(self) -> None:
-        """From here on nothing passes, and no connection ends; new ones are accepted, and as silent."""
+        """From here on the network is silent: no data passes, no connection ends, and new ones are accepted."""
         self._passes.clear()
 
     def speak(self) -> None:
-        """What was held back passes, as the packets do that a network sends again."""
+        """Delivers the held-back data, as a network does that retransmits its packets."""
         self._passes.set()
 
     def disconnect(self) -> None:

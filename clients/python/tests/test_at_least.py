@@ -1,4 +1,4 @@
-"""`at_least`: a lock that is held for so many seconds from its grant on, however soon it is released."""
+"""`at_least`: a lock that stays held for this many seconds from its grant, however soon it is released."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_a_release_after_the_lease_ended_is_told_though_the_time_is_not_ov
     client, actor, rival = api.client(server.port), api.actor(), api.actor()
     lock, other = (api.locks.Lock(client, "k", timeout=timeout, at_least=60) for timeout in (0.2, 60))
     assert await actor.do(lock.acquire)
-    # What the lease of a holder that died would do: it does not last for at_least.
+    # The lease has ended, as after the death of its holder: it does not last for at_least.
     assert await rival.do(other.acquire)
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)

@@ -87,7 +87,7 @@ async def test_a_waiter_follows_a_lock_that_moves(api: Any, migration: Migration
     migration.begin()
     migration.move_keys()
     await eventually(lambda: target.waiters(key), "the same waiter at the new node")
-    # Still not the slot's owner: holder and waiter are both sent there by ASK.
+    # Still not the slot's owner: ASK redirects both holder and waiter there.
     await actor.do(lock.release)
     assert await waiting
     assert (await rival.do(lambda: other.fence)) > fence
@@ -106,7 +106,7 @@ async def test_a_session_keeps_its_connection_to_the_new_node(api: Any, migratio
     assert await actor.do(lock.acquire)
     (holder,) = target.holders(key)
     assert holder["session"]
-    # Nothing renews in a slot that still moves: a session of then would end with its lease, and be told of it.
+    # While the slot is moving there are no renewals: then the session would end with its lease, and report the loss.
     migration.end()
     await eventually(lambda: target.holders(key)[0]["age"] > 6000, "a session that outlives its lease")
     assert target.calls("lock.held") > 2 and not told and not await actor.do(lambda: lock.lost)
@@ -143,6 +143,6 @@ async def test_several_locks_wait_until_all_have_moved(api: Any, migration: Migr
 
 
 def refused(server: Server, command: str) -> int:
-    """By the server, or by the module itself: versions differ."""
+    """Sent by the server, or by the module itself: versions differ."""
     stats: Any = server.admin.info("commandstats").get(f"cmdstat_{command}", {})
     return int(stats.get("rejected_calls", 0)) + int(stats.get("failed_calls", 0))

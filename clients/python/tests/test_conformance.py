@@ -129,7 +129,7 @@ async def test_lost_reply_of_release(api: Any, server: Server) -> None:
             await actor.do(reentrant.release)
             assert [holder["holds"] for holder in server.holders("r")] == ([left] if left else [])
         assert proxy.cuts == 4
-        # A lock that was lost before is no success, whatever is lost besides.
+        # A lock that was lost before is no success, even if more replies are lost.
         await actor.do(lock.acquire)
         server.ask("LOCK.BREAK", "k")
         with pytest.raises(LockNotOwnedError):
@@ -209,7 +209,7 @@ async def test_cancellation_leaves_nothing(api: Any, server: Server) -> None:
     lock = api.locks.Lock(api.client(server.port), "k", timeout=60)
     await holder.do(lock.acquire)
     async with Proxy(server.port) as proxy:
-        # Once out of the queue, once when the grant is on its way and the caller does not know.
+        # Once out of the queue, and once while the grant is on its way, unknown to the caller.
         for granted in (False, True):
             if granted:
                 await holder.do(lock.release)
@@ -221,7 +221,7 @@ async def test_cancellation_leaves_nothing(api: Any, server: Server) -> None:
                 else:
                     await eventually(lambda: server.waiters("k"), "a waiter")
                 await waiting.interrupt()
-                # By the client, not by its end: the process lives on.
+                # Withdrawn by the client: its process lives on.
                 await eventually(lambda: not server.waiters("k"), "an empty queue")
                 if granted:
                     await eventually(lambda: not server.holders("k"), "a free lock")
@@ -323,7 +323,7 @@ async def test_loss_is_told(api: Any, server: Server) -> None:
     assert [grant.fence for grant in told] == [fence] and await actor.do(lambda: lock.lost)
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
-    # Without renewals the local deadline tells, with no word from the server.
+    # Without renewals the local deadline reports the loss, without any reply of the server.
     told.clear()
     lock = api.locks.Lock(client, "k", timeout=0.4, on_lost=told.append)
     await actor.do(lock.acquire)
@@ -332,7 +332,7 @@ async def test_loss_is_told(api: Any, server: Server) -> None:
     await eventually(lambda: server.info("k") is None, "the lease's end")
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
-    # A renewal that cannot be sent: told by the deadline.
+    # A renewal that cannot be sent: the deadline reports the loss.
     told.clear()
     stopped = Server()
     lock = api.locks.Lock(api.client(stopped.port), "k", timeout=1, auto_renew=True, on_lost=told.append)
@@ -354,12 +354,12 @@ async def test_session(api: Any, server: Server) -> None:
     assert holder["session"]
     await eventually(lambda: server.holders("k")[0]["age"] > 1500, "a hold that outlives its lease")
     assert not await actor.do(lambda: lock.lost) and server.calls("lock.renew") == 0
-    # A client that stands still for longer than the lease has not lost it: the server renews.
+    # A client that is stopped for longer than the lease has not lost the lock: the server renews it.
     assert not await actor.do(lambda: time.sleep(1) or lock.lost)
     await actor.do(lock.release)
     assert server.info("k") is None and not told
     await eventually(lambda: not connected(server, holder["session"]), "the end of the connection")
-    # Told by the end of the connection: a check after a third of this lease would come too late.
+    # The end of the connection reports the loss: a check after a third of this lease would come too late.
     lock = api.locks.Lock(client, "k", timeout=600, session=True, on_lost=told.append)
     assert await actor.do(lock.acquire)
     server.ask("CLIENT", "KILL", "ID", server.holders("k")[0]["session"])
@@ -524,7 +524,7 @@ async def test_no_polling(api: Any, server: Server) -> None:
     await eventually(lambda: len(server.waiters("k")) == 100, "a hundred waiters")
     began, asked = time.monotonic(), server.calls("lock.acquire")
     await asyncio.sleep(1)
-    # A slice is 5 s: each waiter may have asked again once in so many seconds, and not more often.
+    # A slice is 5 s: each waiter may have resent its request once in that time, and not more often.
     assert server.calls("lock.acquire") - asked <= 100 * (1 + (time.monotonic() - began) // 5)
     server.ask("LOCK.BREAK", "k")
 
@@ -538,7 +538,7 @@ async def test_no_polling(api: Any, server: Server) -> None:
 
 async def test_at_least(api: Any, server: Server) -> None:
     client, actor, rival = api.client(server.port), api.actor(), api.actor()
-    # The lease ends later, or sooner: the release leaves what is left of the time.
+    # The lease becomes longer, or shorter: the release leaves the rest of the time.
     for timeout, at_least in ((60, 1), (1, 60)):
         lock = api.locks.Lock(client, "k", timeout=timeout, at_least=at_least)
         began, renewals = time.monotonic(), server.calls("lock.renew")
@@ -552,23 +552,23 @@ async def test_at_least(api: Any, server: Server) -> None:
         assert not await rival.do(other.acquire, blocking=False)
         if at_least == 1:
             assert await rival.do(other.acquire)
-            # The clock of the server is another one.
+            # The server's clock differs from the client's.
             assert time.monotonic() - began >= at_least - 0.02
             await rival.do(other.release)
             server.admin.config_resetstat()
     server.ask("LOCK.BREAK", "k")
-    # Later a release is a release.
+    # After the time a release frees the lock.
     lock = api.locks.Lock(client, "k", timeout=60, at_least=0.1)
     assert await actor.do(lock.acquire)
     await asyncio.sleep(0.1)
     await actor.do(lock.release)
     assert server.info("k") is None and server.calls("lock.release") == 1
-    # So is one behind work that failed.
+    # So does a release after failed work.
     lock = api.locks.Lock(client, "k", timeout=60, at_least=60)
     assert await actor.do(lock.acquire)
     await actor.do(lock.release, failed=True)
     assert server.info("k") is None
-    # And a loss is a loss.
+    # A loss is still reported.
     lock = api.locks.Lock(client, "k", timeout=60, at_least=60)
     assert await actor.do(lock.acquire)
     server.ask("LOCK.BREAK", "k")
@@ -596,12 +596,12 @@ async def test_from_token(api: Any, server: Server) -> None:
     await other.do(lock.extend, 60, replace_ttl=True)
     assert lock.grant.remaining > 30 and server.holders("k")[0]["ttl"] > 30_000
     assert await other.do(lock.exec, "SET", "v", "used")
-    # The hold is the object's, and any line of execution may give it back.
+    # The hold belongs to the object, and any line of execution may release it.
     await api.actor().do(lock.release)
     assert server.info("k") is None and lock.grant is None
     with pytest.raises(LockNotOwnedError):
         await actor.do(first.release)
-    # A loss that nothing has told yet.
+    # A loss that was not reported before.
     for method, args in (("release", ()), ("extend", (1,)), ("reacquire", ()), ("exec", ("GET", "v"))):
         gone = api.locks.Lock.from_token(client, "k", "gone", timeout=60)
         with pytest.raises(LockNotOwnedError):
@@ -627,7 +627,7 @@ async def test_slot(api: Any, server: Server) -> None:
         await actors[3].do(gpus[3].extend, 10)
         assert await actors[3].do(lambda: gpus[3].slot) == 1
         await actors[0].do(gpus[0].release)
-        # A retry has the slot that the lost reply told.
+        # A retry gets the slot of the lost reply.
         proxy.cut_reply(b"SEM.ACQUIRE", 3)
         assert await actors[1].do(gpus[1].acquire)
         assert proxy.cuts == 1 and await actors[1].do(lambda: gpus[1].slot) == 0
@@ -645,7 +645,7 @@ async def test_slot(api: Any, server: Server) -> None:
 
 async def test_coalesce(api: Any, server: Server) -> None:
     client, holder, callers, plain = api.client(server.port), api.actor(), [api.actor(), api.actor()], api.actor()
-    # A free lock is granted as ever, waiting or not.
+    # A free lock is granted as usual, with or without waiting.
     for named in ({}, {"blocking": False}):
         lock = api.locks.Lock(client, "k", timeout=60)
         assert await holder.do(lock.acquire, coalesce=True, **named) is True
@@ -669,7 +669,7 @@ async def test_coalesce(api: Any, server: Server) -> None:
         with pytest.raises(LockError):
             await actor.do(each.release)
     assert await granted is True
-    # What failed was not done: the first is granted the lock, the other one waits on.
+    # Failed work was not done: the first waiter is granted the lock, the other one waits on.
     first = callers[0].start(locks[0].acquire, coalesce=True)
     await eventually(lambda: len(server.waiters("k")) == 1, "one waiter")
     second = callers[1].start(locks[1].acquire, coalesce=True)
@@ -724,7 +724,7 @@ class Value:
 
 
 def coalesced(server: Server) -> int:
-    """How many requests were answered "done"."""
+    """The number of requests that were answered "done"."""
     found: Any = server.admin.info("lock")
     return int(found["lock_coalesced"])
 
@@ -748,7 +748,7 @@ async def test_once(api: Any, server: Server) -> None:
     told = coalesced(server) - told_done
     assert value.makers == 1 and server.info("fill") is None and told > 0
     assert told + server.calls("lock.release") == 1000
-    # What is there is read, and nothing is asked of the lock.
+    # An existing value is read without any request for the lock.
     asked = server.calls("lock.acquire")
     assert await callers[0].do(api.locks.once, client, "fill", value.read, value.make) == "made"
     assert value.makers == 1 and server.calls("lock.acquire") == asked
@@ -786,7 +786,7 @@ async def test_once_in_time(api: Any, server: Server) -> None:
         with pytest.raises(api.locks.NotMadeError, match="another caller holds the lock 'fill'"):
             await caller.do(api.locks.once, client, "fill", value.read, value.make, blocking_timeout=seconds)
         assert time.monotonic() - began >= seconds and not value.makers
-    # It was released, and nothing is there: asked again, in the time that is left.
+    # Released, but the value is not there: the lock is requested again, in the rest of the time.
     made = caller.start(api.locks.once, client, "fill", value.read, value.make, blocking_timeout=60)
     await eventually(lambda: waiting(server, 1), "a waiter")
     await holder.do(lock.release)

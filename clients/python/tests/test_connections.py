@@ -128,7 +128,7 @@ def test_a_session_that_is_released_while_it_is_checked_fails_nothing(server: Se
         reading.set()
         until(lambda: connection._sock is None, "the end of the connection")
         try:
-            # What redis-py does between looking at its buffer and reading from the socket.
+            # Runs between redis-py's look at its buffer and its read from the socket.
             return buffer.can_read(timeout)
         finally:
             checked.set()
@@ -154,7 +154,7 @@ def test_a_forked_child_leaves_the_session_to_its_parent(server: Server) -> None
         session = server.holders("k")[0]["session"]
         until(lambda: server.holders("k")[0]["age"] > 2500, "a session that outlives its lease")
         assert not lock.lost
-        # The parent's socket is closed, the child's must not keep the session alive.
+        # The parent's socket is closed; the child's copy must not keep the session alive.
         lock.local.hold.session_transport._connection._sock.close()
         until(lambda: not any(int(each["id"]) == session for each in server.admin.client_list()), "its end")
         assert server.info("k") is None
@@ -176,7 +176,7 @@ async def test_a_forked_child_leaves_the_asyncio_session_to_its_parent(server: S
     child = os.fork()
     if child == 0:
         os.close(write)
-        # The number stays taken, by another file: the event loop, which the child has too, may close it again.
+        # The number stays in use, by another file: the event loop, which the child has too, may close it again.
         left = transport._connection is None and os.path.samestat(os.fstat(sock.fileno()), os.stat(os.devnull))
         os.read(read, 1)
         os._exit(0 if left else 1)
@@ -184,7 +184,7 @@ async def test_a_forked_child_leaves_the_asyncio_session_to_its_parent(server: S
     try:
         await eventually(lambda: server.holders("k")[0]["age"] > 2500, "a session that outlives its lease")
         assert not lock.lost
-        # The parent's socket is closed, the child's must not keep the session alive.
+        # The parent's socket is closed; the child's copy must not keep the session alive.
         transport._connection._writer.transport.abort()
         clients = server.admin.client_list
         await eventually(lambda: not any(int(each["id"]) == session for each in clients()), "its end")
@@ -206,6 +206,6 @@ async def test_a_release_whose_reply_is_late_is_no_loss(api: Any, server: Server
         lock = api.locks.Lock(client, "k", timeout=0.6, auto_renew=True, on_lost=told.append)
         await actor.do(lock.acquire)
         proxy.hold_reply(b"LOCK.RELEASE")
-        # A renewal in that second would find nothing, and call it lost.
+        # A renewal in that second would find no hold, and report a loss.
         await actor.do(lock.release)
         assert proxy.held == 1 and server.info("k") is None and not told

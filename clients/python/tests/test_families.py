@@ -1,4 +1,4 @@
-"""What each family adds, for the sync and the asyncio client."""
+"""The tests of each family, for the sync and the asyncio client."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_readers_share_and_a_writer_does_not(api: Any, server: Server) -> 
     assert len(server.holders("rw")) == 2
     assert not await two.do(lock.write().acquire, blocking=False)
     await one.do(lock.read().release)
-    # The only reader may write, with a new fence, and go on reading.
+    # The only reader may acquire WRITE, with a new fence, and keep READ.
     fence = await two.do(lambda: lock.read().fence)
     assert await two.do(lock.write().acquire) and (await two.do(lambda: lock.write().fence)) > fence
     assert await two.do(lock.read().acquire)
@@ -168,7 +168,7 @@ async def test_the_lease_counts_from_the_grant_and_not_from_the_request(api: Any
     assert await waiting
     expires = (await two.do(lambda: other.grant)).expires
     ends = time.monotonic() + server.holders("k")[0]["ttl"] / 1000
-    # Counted from the request it would be 2.5 s early.
+    # Counted from the request, it would be 2.5 s early.
     assert ends - 2.4 < expires < ends + 0.1
     await two.do(other.release)
 
@@ -190,13 +190,13 @@ async def test_a_token_of_another_process_releases(api: Any, server: Server) -> 
 async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     told: Any = []
-    # A shorter one takes effect at once: a renewal after a third of the old length would come too late.
+    # A shorter lease takes effect at once: a renewal after a third of the old length would come too late.
     lock = api.locks.Lock(client, "k", timeout=60, auto_renew=True, on_lost=told.append)
     await actor.do(lock.acquire)
     await actor.do(lock.extend, 0.6, replace_ttl=True)
     await eventually(lambda: server.calls("lock.renew") >= 5, "renewals")
     assert server.holders("k")[0]["lease"] == 600 and not await actor.do(lambda: lock.lost) and not told
-    # A longer one is not cut back.
+    # A longer lease is not shortened again.
     await actor.do(lock.extend, 60)
     calls = server.calls("lock.renew")
     assert 60_000 <= server.holders("k")[0]["lease"] <= 60_600
@@ -218,7 +218,7 @@ async def test_from_token_of_each_family(api: Any, server: Server) -> None:
         assert await here.do(lock.acquire)
     r, s, m = [(await here.do(lambda lock=lock: lock.grant)).token for lock in taken]
     lock = locks.RLock.from_token(client, "r", r)
-    # Once more, of the same owner; each is given back.
+    # Acquired again by the same owner; each hold is released.
     assert await there.do(lock.acquire) and lock.grant.holds == 2 and server.holders("r")[0]["holds"] == 2
     for _ in range(2):
         await there.do(lock.release)
@@ -269,7 +269,7 @@ async def test_several_locks_of_which_one_became_something_else(api: Any, server
         if method != "release":
             with pytest.raises(LockNotOwnedError):
                 await actor.do(both.release)
-        # The other one is given back: nothing else would free it before its lease is over.
+        # The other lock is released: otherwise it would stay held until its lease is over.
         assert server.admin.keys() == [became]
         server.admin.delete(became)
 
@@ -279,7 +279,7 @@ async def test_exec_under_a_key_that_became_something_else_tells_the_loss(api: A
     lock = api.locks.Lock(client, "k", timeout=30)
     assert await actor.do(lock.acquire)
     server.admin.set("v", "text")
-    # The command's own trouble is no loss.
+    # An error of the inner command is no loss.
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         await actor.do(lock.exec, "LPUSH", "v", "x")
     assert not await actor.do(lambda: lock.lost)

@@ -1,4 +1,4 @@
-"""The judge of `make test-clients-faults` sees what it is there for."""
+"""The judge of `make test-clients-faults` detects every fault that it is there for."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_two_holders_and_a_fence_that_goes_back_are_seen() -> None:
     assert judge([Events(held(1, 0, 10), held(3, 20, 30)), Events(held(2, 10, 20))]) == ([], 0)
     (both,), _ = judge([Events(held(1, 0, 11)), Events(held(2, 10, 20))])
     assert both.startswith("two holders of k for 1 ms")
-    # Of a hold that began much earlier, too.
+    # A hold that began much earlier counts too.
     assert judge([Events(held(1, 0, 100), held(2, 5, 6)), Events(held(3, 50, 60))])[0]
     (back,), _ = judge([Events(held(2, 0, 10), held(1, 10, 20))])
     assert back.startswith("a fence of k went back")
-    # What the network hides of a session's end is measured; of a later holder it excuses nothing.
+    # The late end of a session is measured, and no error; a session that begins later excuses no overlap.
     assert judge([Events(held(1, 0, 4000, session=True)), Events(held(2, 1000, 2000))]) == ([], 1000)
     assert judge([Events(held(1, 0, 4000)), Events(held(2, 1000, 2000, session=True))])[0]
 

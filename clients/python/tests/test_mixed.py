@@ -1,4 +1,4 @@
-"""A service that moves over: redis-py's own lock and ours with mixed=True hold the same key."""
+"""A migrating service: redis-py's own lock and ours with mixed=True hold the same key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import redislock
 import redislock.asyncio
 from servers import Server, eventually, until
 
-# Of the new ones half are threads, half tasks of one event loop.
+# Half of the new clients are threads, half are tasks of one event loop.
 OLD, THREADS, TASKS = 20, 10, 10
 EACH = 3
 
@@ -89,7 +89,7 @@ def test_twenty_old_and_twenty_new_clients_take_turns(server: Server, record_pro
     shares = " and ".join(f"{side} {turns.of(side) / all_turns:.0%}" for side in ("old", "new"))
     record_property("summary", f"mixed fleet: of {all_turns} turns 20 old clients and 20 new ones had {shares}")
     assert not turns.overlaps, turns.overlaps[:3]
-    # A new client never waits in the queue: there it would get every turn that another new one ends.
+    # A new client never waits in the queue: there it would get every lock that another new client releases.
     assert handed_over(server) == before and client.exists("k") == 0
 
 
@@ -110,7 +110,7 @@ async def test_a_string_is_waited_for_only_with_mixed(api: Any, server: Server) 
     assert not waiting.done()
     server.admin.delete("k")
     assert await waiting
-    # The other way round an old client finds the key taken.
+    # Conversely, an old client finds the key taken.
     assert server.admin.set("k", "old", nx=True, px=60_000) is None
     await actor.do(lock.release)
     with pytest.raises(ValueError):

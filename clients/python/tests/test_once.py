@@ -1,4 +1,4 @@
-"""What else breaks while one makes a value for all: replies, reads, leases and callers that give up."""
+"""More failures while one caller makes a value for all: replies, reads, leases and callers that give up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The programs of examples/predecessors: each sells ten tickets to 500 buyers, the old ones until their known failure
 is provoked. The ported ones meet the same fault and sell ten.
 
-No fault is left to luck: a buyer that is slow stands still until the others are where the test wants them.
+No fault depends on luck: a slow buyer is stopped until the other buyers have reached the intended state.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Buyer:
         return self
 
     def buys(self) -> Optional[bool]:
-        """Let it pay: whether it was told that it has a ticket."""
+        """Lets it pay; returns whether it was told that it has a ticket."""
         self.go.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -77,7 +77,7 @@ class Buyer:
         return self.bought
 
     def is_declined(self) -> None:
-        """Let the payment fail, which ends the thread."""
+        """Makes the payment fail, which ends the thread."""
         self.declined = True
         with pytest.raises(Declined):
             self.buys()
@@ -188,7 +188,7 @@ def test_counter_is_never_acquired_when_replies_are_bytes(server: Server, progra
     buyer = Buyer(before.buy, client, "alone")
     until(lambda: server.calls("get") >= 20, "twenty attempts of the only buyer")
     assert not buyer.paying.is_set() and sold(server) == []
-    # With the reply decoded it is granted at once, and the thread ends.
+    # With a decoded reply the lock is granted at once, and the thread ends.
     get, client.get = client.get, lambda name: get(name).decode()
     assert buyer.buys() is True
 
@@ -216,7 +216,7 @@ def test_lua_hash_watchdog_is_never_released_after_its_thread(server: Server, pr
     renewed = server.calls("pexpire")
     until(lambda: server.calls("pexpire") >= renewed + 9, "renewals for three leases")
     assert not buyer.paying.is_set() and server.admin.hlen(LOCK) == 1
-    # The watchdog ends when it finds nothing to renew.
+    # The watchdog ends when it finds no hold to renew.
     server.admin.delete(LOCK)
     assert buyer.buys() is True
     until(lambda: not any(thread.name == "watchdog" for thread in threading.enumerate()), "the end of the watchdogs")

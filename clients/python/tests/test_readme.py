@@ -14,7 +14,7 @@ PROGRAMS = [
     (document, program)
     for document in ("README.md", "clients/python/README.md")
     for program in re.findall(r"^```python\n(.*?)^```$", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
-    # What imports nothing is a part of a program.
+    # A block without imports is a fragment of a program.
     if "import " in program
 ]
 

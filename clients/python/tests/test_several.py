@@ -1,4 +1,4 @@
-"""What the README tells of one lock in several hands: tasks that share an object, processes, forks, green threads."""
+"""The README's cases of one lock with several users: tasks that share an object, processes, forks, green threads."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ async def test_tasks_that_share_a_lock_object_share_what_it_holds(server: Server
     client = api.client(server.port)
     lock = redislock.asyncio.Lock(client, "k", timeout=60)
     assert await lock.acquire()
-    # Lost by its first task, and taken by the second one through the same object: the release of either gives that back.
+    # Lost by its first task, and acquired by the second one through the same object: a release by either ends that
+    # hold.
     server.ask("LOCK.BREAK", "k")
     assert await asyncio.ensure_future(lock.acquire())
     assert await lock.owned()
     await lock.release()
     assert server.info("k") is None
-    # With an object for each task the first one is told, and the second one's hold stays.
+    # With one object per task, the loss is reported to the first task, and the second one's hold stays.
     first, second = (redislock.asyncio.Lock(client, "k", timeout=60) for _ in range(2))
     assert await first.acquire()
     server.ask("LOCK.BREAK", "k")

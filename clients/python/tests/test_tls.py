@@ -61,7 +61,7 @@ def server(tls: TlsServer) -> TlsServer:
 
 
 def encrypted(server: TlsServer, client_id: int) -> bool:
-    """Whether that connection came in at the TLS port."""
+    """True if that connection was accepted at the TLS port."""
     (client,) = [each for each in server.admin.client_list() if int(each["id"]) == client_id]
     return str(client["laddr"]).endswith(f":{server.tls_port}")
 
@@ -116,7 +116,7 @@ async def test_waiters_beyond_the_pool(api: Any, server: TlsServer) -> None:
     await eventually(lambda: len(server.waiters("k")) == 4, "four waiters")
     assert all(encrypted(server, client_id) for client_id in waiting_clients(server))
     await holder.do(lock.release)
-    # First come, first served: in what order they came is not known here.
+    # First come, first served; the order of arrival is not known here.
     pending = dict(zip(turns, zip(actors, locks)))
     while pending:
         turn = await eventually(lambda: next((turn for turn in pending if turn.done()), None), "a grant")

@@ -62,7 +62,7 @@ async fn at_least() {
         guard.release_failed().await.unwrap();
         assert!(server.is_free("f") && server.is_free("g"));
     }
-    // It was lost before: told, and the next owner keeps it.
+    // Lost before the release: the release reports it, and the next owner keeps the lock.
     let fence = next.fence();
     drop(next);
     eventually("a free lock", || server.is_free("k")).await;

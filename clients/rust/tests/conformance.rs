@@ -245,7 +245,7 @@ async fn loss_is_told() {
     server.break_lock("k");
     let began = Instant::now();
     until_lost(&guard).await;
-    // By a renewal: the deadline is later.
+    // A renewal reports the loss: the deadline is later.
     assert!(guard.is_lost() && guard.remaining().unwrap() > Duration::ZERO, "told after {:?}", began.elapsed());
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
     // Without renewals the local deadline reports the loss, without any reply of the server.
@@ -256,7 +256,7 @@ async fn loss_is_told() {
     assert_eq!(server.calls("lock.held") + server.calls("lock.renew"), calls);
     eventually("the lease's end", || server.is_free("k")).await;
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
-    // A renewal that cannot be sent: told by the deadline.
+    // A renewal that cannot be sent: the deadline reports the loss.
     let mut stopped = Server::start();
     let lock = client_of(stopped.port()).mutex("k").lease(Duration::from_secs(1)).auto_renew();
     let guard = lock.acquire().await.unwrap();
@@ -280,13 +280,13 @@ async fn session() {
     assert!(id > 0);
     eventually("a hold that outlives its lease", || server.holders("k")[0].get("age").int() > 3000).await;
     assert!(!guard.is_lost() && server.calls("lock.renew") == 0);
-    // A client that stands still for longer than the lease has not lost it: the server renews.
+    // A client that is stopped for longer than the lease has not lost the lock: the server renews it.
     std::thread::sleep(Duration::from_secs(2));
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
     assert!(server.is_free("k"));
     eventually("the end of the connection", || !is_connected(&server, id)).await;
-    // Told by the end of the connection: a check after a third of this lease would come too late.
+    // The end of the connection reports the loss: a check after a third of this lease would come too late.
     let guard = client.mutex("k").lease(Duration::from_secs(600)).session().acquire().await.unwrap();
     let id = server.holders("k")[0].get("session").int();
     server.client().run(&format!("CLIENT KILL ID {id}"));
@@ -294,7 +294,7 @@ async fn session() {
     assert!(guard.is_lost());
     eventually("a free lock", || server.is_free("k")).await;
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
-    // By an operator: told after a third of the lease.
+    // Broken by an operator: reported after a third of the lease.
     let guard = client.mutex("k").lease(Duration::from_millis(600)).session().acquire().await.unwrap();
     server.break_lock("k");
     until_lost(&guard).await;
@@ -342,7 +342,7 @@ async fn exec() {
     let word: String = guard.exec(redis::cmd("SET").arg("v").arg("held")).await.unwrap();
     assert_eq!(word, "OK");
     assert_eq!(guard.exec::<String>(redis::cmd("GET").arg("v")).await.unwrap(), "held");
-    // The command's own error is no loss.
+    // The inner command's own error is no loss.
     let error = guard.exec::<()>(redis::cmd("RPUSH").arg("v").arg("x")).await.unwrap_err();
     assert!(matches!(&error, Error::Redis(error) if error.code() == Some("WRONGTYPE")), "{error}");
     assert!(!guard.is_lost());
@@ -367,7 +367,7 @@ async fn slot() {
         }
         assert!(lock.try_acquire().await.unwrap().is_none());
         guards.remove(1).release().await.unwrap();
-        // Its reply is lost: the retry has the slot that the server has given it.
+        // Its reply is lost: the retry gets the slot that the server has assigned.
         let cuts = proxy.done();
         proxy.cut_reply("SEM.ACQUIRE", 3);
         let next = lock.acquire().await.unwrap();
@@ -375,7 +375,7 @@ async fn slot() {
         let slots: Vec<i64> = server.holders("s").iter().map(|holder| holder.get("slot").int()).collect();
         assert!(slots.len() == 3 && [0, 1, 2].iter().all(|slot| slots.contains(slot)), "{slots:?}");
         guards.push(next);
-        // A waiter has the slot that is released, and its wait may be cut into slices.
+        // A waiter gets the slot that is released, even if its wait is cut into slices.
         let short = client.clone().reply_timeout(Duration::from_millis(600)).semaphore_slot("s", 3).lease(LONG);
         let waiting = tokio::spawn(async move { short.acquire().await });
         let asked = server.calls("sem.acquire");
@@ -384,7 +384,7 @@ async fn slot() {
         let next = waiting.await.unwrap().unwrap();
         assert_eq!(next.slot(), Some(0));
         guards.push(next);
-        // It is handed on with the token.
+        // The slot is handed over with the token.
         let token = guards.pop().unwrap().into_token();
         let there = Guard::from_token(&lock, token).await.unwrap();
         assert_eq!(there.slot(), Some(0));
@@ -471,7 +471,7 @@ async fn no_polling() {
     eventually("a hundred waiters", || server.waiters("k").len() == 100).await;
     let (began, asked) = (Instant::now(), server.calls("lock.acquire"));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // A slice is 5 s: each waiter may have asked again once in so many seconds, and not more often.
+    // A slice is 5 s: each waiter may have resent its request once in that time, and not more often.
     let slices = i64::try_from(began.elapsed().as_secs() / 5).unwrap();
     assert!(server.calls("lock.acquire") - asked <= 100 * (1 + slices));
     holder.release().await.unwrap();

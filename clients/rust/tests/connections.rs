@@ -1,4 +1,4 @@
-//! What the client does with its connections.
+//! The client's use of its connections.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn a_late_reply_to_a_release_is_no_loss() {
     let guard = client.mutex("k").lease(Duration::from_millis(600)).auto_renew().acquire().await.unwrap();
     let lost = guard.lost();
     proxy.hold_reply("LOCK.RELEASE");
-    // A renewal in that second would find nothing, and call it lost.
+    // A renewal in that second would find no hold, and report a loss.
     guard.release().await.unwrap();
     assert!(proxy.done() == 1 && server.is_free("k"));
     assert!(tokio::time::timeout(Duration::ZERO, lost).await.is_err());
@@ -94,7 +94,7 @@ async fn a_lock_that_was_lost_with_its_server_is_not_released() {
     server.restart();
     eventually("the end of the connections", || tasks() == 0).await;
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
-    // What surely did not run is sent again.
+    // A request that certainly did not run is resent.
     let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
     server.client().run("CLIENT KILL TYPE normal SKIPME yes");
     eventually("the end of the connections", || tasks() == 0).await;
@@ -125,7 +125,7 @@ async fn waiters_hold_nobody_back() {
     for _ in 0..10 {
         client.mutex("k").acquire().await.unwrap().release().await.unwrap();
     }
-    // One is that of the second try, and a machine that stands still may cost another.
+    // One belongs to the second try, and a stopped machine may cost another.
     let more = server.info("stats").number("total_connections_received") - made;
     assert!(more < 5, "{more} connections for ten acquires");
 }

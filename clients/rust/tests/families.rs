@@ -1,4 +1,4 @@
-//! What each family adds.
+//! The tests of each family.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ async fn readers_share_and_a_writer_does_not() {
     assert_eq!(server.holders("rw").len(), 2);
     assert!(write.try_acquire().await.unwrap().is_none());
     one.release().await.unwrap();
-    // The only reader may write, with a new fence, and go on reading.
+    // The only reader may acquire the write side, with a new fence, and keep the read side.
     let writer = write.clone().as_owner_of(&two).acquire().await.unwrap();
     assert!(writer.fence() > two.fence() && writer.token() == two.token());
     let again = read.clone().as_owner_of(&writer).acquire().await.unwrap();
@@ -241,7 +241,7 @@ async fn the_lease_counts_from_the_grant_and_not_from_the_request() {
     let guard = waiting.await.unwrap().unwrap();
     let left = guard.remaining().unwrap();
     let on_server = Duration::from_millis(u64::try_from(server.client().pttl("k")).unwrap());
-    // Counted from the request it would be 2.5 s less.
+    // Counted from the request, it would be 2.5 s less.
     assert!(
         left < on_server + Duration::from_millis(100) && left + Duration::from_millis(2400) > on_server,
         "{left:?}"
@@ -253,12 +253,12 @@ async fn the_lease_counts_from_the_grant_and_not_from_the_request() {
 async fn renewals_have_the_length_that_was_given_last() {
     let server = Server::start();
     let lease = || server.holders("k")[0].get("lease").int();
-    // A shorter one takes effect at once: a renewal after a third of the old length would come too late.
+    // A shorter lease takes effect at once: a renewal after a third of the old length would come too late.
     let guard = client_of(server.port()).mutex("k").lease(LONG).auto_renew().acquire().await.unwrap();
     guard.renew(Duration::from_millis(600)).await.unwrap();
     eventually("renewals", || server.calls("lock.renew") >= 5).await;
     assert!(lease() == 600 && !guard.is_lost());
-    // A longer one is not cut back.
+    // A longer lease is not shortened again.
     guard.renew(Duration::from_millis(900)).await.unwrap();
     let calls = server.calls("lock.renew");
     eventually("renewals", || server.calls("lock.renew") >= calls + 3).await;
@@ -334,12 +334,12 @@ async fn what_is_handed_on_is_renewed_there_and_no_longer_here() {
     let renewals = server.calls("lock.renew");
     let renewed = client.mutex("k").lease(lease).auto_renew();
     let guard = Guard::from_token(&renewed, token.clone()).await.unwrap();
-    // With its whole lease, of which little may have been left.
+    // With its whole lease, however little was left.
     assert_eq!(server.calls("lock.renew"), renewals + 1);
     let age = || server.holders("k")[0].get("age").int();
     eventually("a hold that outlives its lease", || age() > 1500).await;
     assert!(!guard.is_lost());
-    // Forgotten, it goes with its lease.
+    // A forgotten lock ends with its lease.
     let token = guard.into_token();
     eventually("the lease's end", || server.is_free("k")).await;
     assert!(matches!(Guard::from_token(&renewed, token).await, Err(Error::LockLost)));
@@ -382,7 +382,7 @@ async fn a_key_that_became_something_else_is_a_loss_in_every_family() {
             drop(guard);
             assert!(matches!(told, Err(Error::LockLost)), "{what} {:?} {other}: {told:?}", lock.family());
             client.settled().await;
-            // What is there stays, and of several keys the rest is given back.
+            // The foreign value stays, and of several keys the others are released.
             assert_eq!(admin.run("DBSIZE").int(), 1, "{what} {:?} {other}", lock.family());
             admin.run("FLUSHALL");
         }

@@ -97,7 +97,7 @@ async fn a_string_is_waited_for_only_with_mixed() {
     assert!(!waiting.is_finished() && server.waiters("k").is_empty());
     server.client().run("DEL k");
     let guard = waiting.await.unwrap().unwrap();
-    // The other way round an old client finds the key taken.
+    // Conversely, an old client finds the key taken.
     assert!(server.client().run("SET k old NX PX 60000").is_null());
     guard.release().await.unwrap();
 }

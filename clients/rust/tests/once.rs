@@ -96,7 +96,7 @@ async fn coalesce() {
         assert!(matches!(answer, Coalesced::Done { fence: done } if done == fence), "{answer:?}");
     }
     assert!(server.is_free("k"));
-    // Work that failed, and a guard that is dropped, are the next one's.
+    // After failed work, or a dropped guard, the next caller does the work.
     let mut holder = granted().await;
     for is_told in [true, false] {
         let (next, last) = (spawned(), spawned());
@@ -127,7 +127,7 @@ async fn once() {
     }
     assert_eq!(cache.made(), 1);
     assert!(server.is_free("k") && server.waiters("k").is_empty());
-    // What is there is read, and nothing is locked for it.
+    // An existing value is read without a lock.
     let asked = server.calls("lock.acquire");
     assert_eq!(cache.once(LONG).await.unwrap(), "made 1");
     assert_eq!(server.calls("lock.acquire"), asked);
@@ -160,7 +160,7 @@ async fn once_in_time() {
     let error = cache.once(wait).await.unwrap_err();
     assert!(matches!(error, Error::NotMade { within } if within == wait) && began.elapsed() >= wait, "{error}");
     assert_eq!(error.to_string(), "not there within 300ms: another caller holds the lock");
-    // Done, and nothing there: it is asked again, and made.
+    // Done but not there: the caller asks again, and makes it.
     let caller = cache.spawn_once();
     until_waiters(&server, 1).await;
     holder.release().await.unwrap();
@@ -182,7 +182,7 @@ async fn once_maker_is_slow() {
     assert_eq!(cache.made(), 1);
 }
 
-/// An error of the caller's own, as `once` passes it through.
+/// The caller's own error type, which `once` passes through.
 #[derive(Debug)]
 enum Failed {
     Work,
@@ -225,7 +225,7 @@ async fn once_maker_fails() {
             assert_eq!(caller.await.unwrap().unwrap(), made);
         }
     }
-    // The next one made it, and was not told that it was done; the last one was.
+    // The next caller made it, and was not told that it was done; the last one was.
     assert_eq!((cache.made(), server.info("lock").number("lock_coalesced")), (2, 2));
     // An error of `read` is the caller's too, whether it looks before the grant or after it.
     for fails_at in [1, 2] {
@@ -248,7 +248,7 @@ async fn once_maker_is_cancelled() {
     let cache = Cache::of(server.port());
     let (maker, _go_on) = cache.slow_once(cache.lock());
     until_held(&server).await;
-    // So is one that waits: it leaves the queue.
+    // A waiting caller is cancelled too: it leaves the queue.
     let (waiting, other) = (cache.spawn_once(), cache.spawn_once());
     until_waiters(&server, 2).await;
     waiting.abort();
@@ -276,7 +276,7 @@ async fn a_grant_that_comes_too_late_is_no_work_done() {
     for caller in [first, second] {
         assert_eq!(caller.await.unwrap().unwrap(), "made 1");
     }
-    // Told that it was done they would have found nothing, and asked again.
+    // If they had been told that it was done, they would have found no value and asked again.
     assert_eq!(server.info("lock").number("lock_coalesced"), 1);
     assert_eq!(cache.made(), 1);
 }
@@ -347,7 +347,7 @@ async fn once_maker_loses_its_lock() {
     eventually("the first one is told", || told.load(Ordering::SeqCst) == 1).await;
     go_on.notify_one();
     assert_eq!(first.await.unwrap().unwrap(), "made 1", "what the others read");
-    // With nothing to read it is no success.
+    // If there is nothing to read, it is no success.
     server.client().run("DEL v");
     let alone = spawn_losing(lock);
     until_held(&server).await;
@@ -376,7 +376,7 @@ async fn only_a_mutex_that_waits_in_the_queue_coalesces() {
         let refusal = lock.acquire_coalesced(LONG).await;
         assert!(matches!(refusal, Err(Error::Usage(_))), "{:?}: {refusal:?}", lock.family());
     }
-    // Bound to a connection: its end is no work done, and frees the lock at once.
+    // Bound to a connection: its end reports no work, and frees the lock at once.
     let Coalesced::Granted(guard) = client.mutex("k").session().acquire_coalesced(LONG).await.unwrap() else {
         panic!("it is free");
     };

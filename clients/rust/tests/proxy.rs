@@ -24,7 +24,7 @@ struct Plan {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Network {
-    /// Nothing passes, and no connection ends.
+    /// Silent: no data passes, and no connection ends.
     is_silent: bool,
     /// Connections of an earlier generation end.
     generation: u32,
@@ -33,7 +33,7 @@ struct Network {
 /// What happens to a reply.
 #[derive(Clone, Copy)]
 enum Fate {
-    /// Its connection ends after so many bytes.
+    /// Its connection ends after this many bytes.
     Cut(usize),
     /// It never comes, and its connection stays.
     Held,
@@ -48,22 +48,22 @@ impl Proxy {
         Proxy { port, plan, accepting }
     }
 
-    /// Lets the next request through that has these bytes, and ends its connection after so many bytes of the reply.
+    /// Lets the next request with these bytes through, and ends its connection after this many bytes of the reply.
     pub fn cut_reply(&self, request: &str, after: usize) {
         *self.plan.next.lock().expect("no test panics with it") = Some((request.into(), Fate::Cut(after)));
     }
 
-    /// Lets the next such request through, and never its reply.
+    /// Lets the next such request through, and never delivers its reply.
     pub fn hold_reply(&self, request: &str) {
         *self.plan.next.lock().expect("no test panics with it") = Some((request.into(), Fate::Held));
     }
 
-    /// From here on nothing passes, and no connection ends; new ones are accepted, and as silent.
+    /// From here on the network is silent: no data passes, no connection ends, and new ones are accepted.
     pub fn silence(&self) {
         self.plan.network.send_modify(|network| network.is_silent = true);
     }
 
-    /// What was held back passes, as the packets do that a network sends again.
+    /// Delivers the held-back data, as a network does that retransmits its packets.
     pub fn speak(&self) {
         self.plan.network.send_modify(|network| network.is_silent = false);
     }

@@ -1,4 +1,4 @@
-//! What the command has: variables, streams, signals, files.
+//! The command's environment: variables, streams, signals, files.
 
 use std::process::Stdio;
 
@@ -60,7 +60,7 @@ fn a_reader_that_has_gone_ends_the_command_by_sigpipe_as_without_us() {
     assert_eq!(end.stderr, "status 141\n");
 }
 
-/// What `line` prints without us, and with us before its last part.
+/// The output of `line` without redis-lock, and with redis-lock before its last part.
 fn without_and_with_us(server: &Server, before: &str, line: &str) -> (String, String) {
     let shell = |line: &str| Runner::start(std::process::Command::new("sh").args(["-c", line])).end();
     let us = super::runner::line(server, "k");

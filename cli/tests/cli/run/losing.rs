@@ -23,7 +23,7 @@ fn a_broken_lock_ends_the_command_and_is_told() {
             end.stderr
         );
         assert!(!end.stdout().contains("after"));
-        // Of several the rest is given back.
+        // With several locks, the others are released.
         assert!(!is_held(&server, "k2"));
     }
     let runner = run(&server, "--lease 600ms --lost-exit-code 42 k", "echo ready; sleep 300");
@@ -47,7 +47,7 @@ fn a_command_that_ignores_sigterm_is_killed_with_all_its_children() {
 #[test]
 fn what_outlives_the_command_is_killed_too_when_the_lock_is_lost() {
     let server = Server::start();
-    // The shell ends by SIGTERM at once, and what it has started goes on.
+    // The shell ends by SIGTERM at once, but its child process goes on.
     let script = "(trap '' TERM; echo deaf; while :; do sleep 300; done) & sleep 300";
     let mut runner = run(&server, "--lease 600ms --kill-after 500ms k", script);
     runner.until_prints("deaf");

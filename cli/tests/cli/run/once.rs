@@ -1,4 +1,4 @@
-//! `--at-least` and `--once`: work that is to be done by one run and not by each.
+//! `--at-least` and `--once`: work that one run does for all.
 
 use rustix::process::Signal;
 use support::{until, Server};
@@ -23,7 +23,7 @@ fn a_job_of_a_moment_runs_once_on_hosts_whose_clocks_differ() {
         let first = done(&server, options, "echo ran");
         assert_eq!((first.code(), first.stdout(), first.stderr.as_str()), (Some(0), "ran\n", ""), "{options}");
         assert_kept(&server, options);
-        // The next host comes a moment later.
+        // The next host starts a moment later.
         let second = done(&server, options, "echo ran");
         assert_eq!((second.code(), second.stdout(), second.stderr.as_str()), (Some(1), "", ""), "{options}");
         assert_eq!(server.client().run("LOCK.BREAK k").int(), 1);
@@ -52,7 +52,7 @@ fn the_others_end_with_0_when_one_run_has_finished_and_say_so() {
     first.until_prints("ready");
     let fence = server.client().run("LOCK.INFO k").get("fence").int();
     let others = [run(&server, "--once k", "echo ran"), run(&server, "--once --wait 1h k", "echo ran")];
-    // Without --once it has its turn, after them or before them.
+    // A run without --once is granted the lock, after the others or before them.
     let every = run(&server, "k", "echo ran");
     until_waiters(&server, "k", 3);
     let impatient = done(&server, "--once --wait 50ms k", "echo ran");
@@ -72,7 +72,7 @@ fn the_others_end_with_0_when_one_run_has_finished_and_say_so() {
 #[test]
 fn a_run_that_failed_is_done_by_the_next_one() {
     let server = Server::start();
-    // By its status, by a signal, and by the end of `redis-lock` itself.
+    // It fails by its status, by a signal, or by the end of `redis-lock` itself.
     for how in ["status", "signal", "crash"] {
         let mut first = run(&server, "--once --lease 2s k", "echo command $$; read _; exit 3");
         let command = first.printed_id("command");

@@ -1,5 +1,4 @@
-//! A `redis-lock run` that goes on beside the test: what it prints, its processes, its end. Nothing of it outlives the
-//! test.
+//! A `redis-lock run` in the background of a test: its output, its processes, its end. Nothing of it outlives the test.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +16,7 @@ use crate::tool::{command, PROGRAM};
 /// Marks every process that a test starts, and all their children.
 const MARK: &str = "REDIS_LOCK_TEST";
 
-/// The mark of one [`Runner`]: by it its processes are found, whatever group or session they are in.
+/// The mark of one [`Runner`]: identifies its processes, whatever group or session they are in.
 #[derive(Clone)]
 pub struct Mark(String);
 
@@ -59,7 +58,7 @@ pub struct Runner {
     stderr: Stream,
 }
 
-/// What has come so far.
+/// The output so far.
 struct Stream {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
@@ -82,7 +81,7 @@ impl Stream {
         self.bytes.lock().expect("nobody panics with it").clone()
     }
 
-    /// All of it, once every process that could write has ended.
+    /// The whole output, once every process that could write has ended.
     fn whole(&mut self) -> Vec<u8> {
         if let Some(reader) = self.reader.take() {
             reader.join().expect("it only reads");
@@ -131,12 +130,12 @@ pub fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// `redis-lock run` for this server and lock as a line of a shell, for what runs it on its own.
+/// A shell line that runs `redis-lock run` for this server and lock, for tests that start it themselves.
 pub fn line(server: &Server, options: &str) -> String {
     format!("{PROGRAM} -p {} run {options} --", server.port())
 }
 
-/// Signals may be ignored since the start of the tests: by `nohup`, or a shell that runs them in the background.
+/// Signals may be ignored since the start of the tests: by `nohup`, or by a shell that started them in the background.
 fn signals_as_typed(command: &mut Command) {
     // SAFETY: signal(2) is async-signal-safe, and SIG_DFL calls no code.
     unsafe {
@@ -236,7 +235,7 @@ impl Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         self.mark.kill_all();
-        // An error says that it was waited for.
+        // An error means that it was already waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -247,7 +246,7 @@ pub fn send(id: i32, signal: Signal) {
     kill_process(Pid::from_raw(id).expect("not 0"), signal).expect("the process is there");
 }
 
-/// The state of a process as `ps` shows it: R, S, T (stopped), Z; None: it is gone.
+/// The state of a process as `ps` shows it: R, S, T (stopped), Z; None: the process is gone.
 pub fn state(id: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

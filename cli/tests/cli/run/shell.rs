@@ -14,7 +14,7 @@ pub struct Shell {
     keyboard: Box<dyn Write + Send>,
     shell: Box<dyn Child + Send + Sync>,
     shown: Arc<Mutex<Vec<u8>>>,
-    /// Where what has not been looked at begins.
+    /// The start of the output that was not examined yet.
     seen: usize,
     prompts: u32,
     mark: Mark,
@@ -29,7 +29,7 @@ impl Shell {
         let mark = Mark::new();
         let mut command = CommandBuilder::new("bash");
         command.args(["--norc", "--noprofile", "--noediting", "-i"]);
-        // The number of the command to come: no prompt is taken for another.
+        // The number of the next command: no other text can look like this prompt.
         command.env("PS1", "<\\#>");
         command.env("TERM", "dumb");
         let (name, value) = mark.variable();
@@ -39,7 +39,7 @@ impl Shell {
         let (mut output, shared) = (pair.master.try_clone_reader().expect("its output"), shown.clone());
         thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // An error is the end of the terminal.
+            // An error means the end of the terminal.
             while let Ok(length @ 1..) = output.read(&mut bytes) {
                 shared.lock().expect("nobody panics with it").extend_from_slice(&bytes[..length]);
             }
@@ -47,7 +47,7 @@ impl Shell {
         let keyboard = pair.master.take_writer().expect("its input");
         let mut shell = Shell { terminal: pair.master, keyboard, shell, shown, seen: 0, prompts: 0, mark };
         shell.until_prompt();
-        // What is typed is not echoed, so that no echo is taken for output.
+        // Typed text is not echoed, so that no echo is taken for output.
         shell.command("stty -echo");
         shell
     }
@@ -60,21 +60,21 @@ impl Shell {
         self.press(&format!("{line}\n"));
     }
 
-    /// Runs a line to its end, and gives back what it showed.
+    /// Runs a line to its end, and returns its output.
     #[track_caller]
     pub fn command(&mut self, line: &str) -> String {
         self.enter(line);
         self.until_prompt()
     }
 
-    /// What was shown until the shell asks for the next command.
+    /// The output until the shell asks for the next command.
     #[track_caller]
     pub fn until_prompt(&mut self) -> String {
         self.prompts += 1;
         self.until_shows(&format!("<{}>", self.prompts))
     }
 
-    /// What was shown until now, or until this is.
+    /// The output until now, or until this text.
     #[track_caller]
     pub fn until_shows(&mut self, what: &str) -> String {
         let mut end = None;

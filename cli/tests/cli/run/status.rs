@@ -1,4 +1,4 @@
-//! How it ends, by how the command ended.
+//! The exit status, by the end of the command.
 
 use std::os::unix::process::ExitStatusExt;
 

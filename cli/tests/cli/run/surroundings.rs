@@ -1,4 +1,4 @@
-//! Where it is used: cron, make, a container, nohup, a caller with habits of its own.
+//! The surroundings of a run: cron, make, a container, nohup, a caller with unusual signal state.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -90,7 +90,7 @@ const NO_NAMESPACES: &str = "unshare makes no pid namespace here (it needs root)
 #[test]
 fn as_pid_1_it_ends_as_the_command_does_and_buries_orphans() {
     let server = Server::start();
-    // An orphan that has ended is buried by pid 1, or stays a zombie.
+    // Pid 1 reaps an orphan that has ended; otherwise it stays a zombie.
     let script = "test $(cat /proc/$PPID/comm) = redis-lock && test $PPID = 1 || exit 9; \
                   for i in 1 2 3; do sh -c 'sleep 0.01 & echo orphan $!' ; done; \
                   while ps -o stat= -e | grep -q Z || pgrep sleep >/dev/null; do sleep 0.01; done; exit 3";

@@ -1,4 +1,4 @@
-//! What may happen to the server while it waits, and failovers.
+//! Failures of the server during a wait, and failovers.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn a_server_that_stays_away_is_told_and_the_wait_ends_with_69() {
     assert!(end.stderr.contains(&server.port().to_string()), "{}", end.stderr);
 }
 
-/// What a busy machine takes beside the two seconds that the client promises.
+/// The allowance for a busy machine, beside the two seconds that the client promises.
 const BUSY: Duration = Duration::from_secs(1);
 
 #[test]
@@ -130,7 +130,7 @@ fn a_failover_while_the_command_runs_is_no_loss_where_the_replica_has_the_lock()
     servers.fail_over();
     // Until then it believes to be the primary, and a release there would be lost with it.
     until("the old primary follows", || {
-        // It ends all connections as it does.
+        // It closes all connections when it does.
         let role = Client::try_connect(servers.primary.port()).and_then(|mut client| client.try_cmd(&["ROLE"]));
         role.is_ok_and(|role| role.items()[0].is_bulk("slave"))
     });
