@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use faults::judge::{assert_drained, breaches, breaches_despite_losses, holds, overlaps, Scope};
 use faults::{seconds, History, Observer, Plan, Recorder, Row, Workers};
-use support::{Builder, Reply, Server};
+use support::{until, Builder, Reply, Server};
 
 use crate::judged::assert_none;
 
@@ -95,11 +95,13 @@ fn kill(server: &mut Server, _: &Workers) {
 /// Loses the end of the AOF with many grants.
 fn cut_power(server: &mut Server, workers: &Workers) {
     let aof = incremental_aof(server);
-    let synced = fs::metadata(&aof).expect("there is an AOF").len();
+    let len = || fs::metadata(&aof).expect("there is an AOF").len();
+    let synced = len();
     workers.wait_for_grants(GRANTS);
+    // A server whose disk is busy writes them up to two seconds later.
+    until("grants are written", || len() > synced);
     server.kill();
     let file = File::options().write(true).open(&aof).expect("there is an AOF");
-    assert!(file.metadata().expect("it is a file").len() > synced, "grants are written");
     file.set_len(synced).expect("the AOF is cut");
 }
 
