@@ -208,15 +208,17 @@ fn after_a_start_from_an_rdb_file_nothing_is_built_for_replicas_that_are_not_the
     assert_eq!(server.client().run("SAVE"), Reply::ok());
     server.kill();
     server.restart();
-    // The effects of a pair are some fifteen allocations; the server's own differ by a few from start to start.
-    until("effects are not built any more", || allocations_per_pair(&server) < without_effects + 5.0);
+    // Redis 8.2 allocates one entry more for a key that shares its bucket with another, by the hash seed of each start.
+    assert_eq!(server.client().run("LOCK.RELEASE held a"), Reply::Int(1));
+    // Other allocations of the server are less than one; an effect is an array and some strings.
+    until("effects are not built any more", || allocations_per_pair(&server) < without_effects + 1.0);
 
     let replica = Server::builder().replica_of(&server).start();
     let fence = server.client().run("LOCK.ACQUIRE k b PERSIST").fence();
     in_sync(&server, &replica);
     assert_eq!(replica.client().run("LOCK.HELD k b").items()[0], Reply::Int(fence));
     let with_effects = allocations_per_pair(&server);
-    assert!(with_effects > without_effects + 5.0, "{with_effects} and {without_effects}: nothing was built");
+    assert!(with_effects > without_effects + 2.0, "{with_effects} and {without_effects}: nothing was built");
 }
 
 /// Of a mutex that is taken and given back.
