@@ -9,7 +9,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::exit_code;
 
-/// Run commands under locks of a Redis or Valkey server with the redis-lock module, and see who holds and who waits.
+/// Run commands under locks of a Redis or Valkey server with the redis-lock module, and show their holders and waiters.
 #[derive(Debug, Parser)]
 #[command(
     name = "redis-lock",
@@ -36,7 +36,7 @@ pub enum Command {
     /// Watch the most waited-for locks, live
     #[command(override_usage = "redis-lock top [OPTIONS]")]
     Top(TopArgs),
-    /// Show who waits for whom, as a tree
+    /// Draw the wait-for graph as a tree: holders, their waiters, and what these hold
     #[command(override_usage = "redis-lock graph [OPTIONS] [KEY]")]
     Graph(GraphArgs),
     /// List the locks of this database

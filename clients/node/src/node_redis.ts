@@ -180,7 +180,7 @@ class ClientNode implements Node {
     };
   }
 
-  /** A connection with the same options, without those that would end it while it waits. */
+  /** A connection with the same options, except the time-outs that would end it while it waits. */
   private plain(reconnectStrategy: false | ((retries: number) => number)): Client {
     const socket = { ...this.client.options?.socket, socketTimeout: undefined, reconnectStrategy };
     return this.client.duplicate({ socket, disableOfflineQueue: false, clientSideCache: undefined, readonly: false });

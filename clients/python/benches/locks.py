@@ -345,7 +345,7 @@ def main() -> None:
         table(["lock", "pairs per second", "client CPU", "server CPU", "commands"], cells)
 
         print(f"\n{CONTENDERS} processes want one lock and hold it for no time, for {contended_s} s. Without a queue")
-        print("who released it often takes it again: changed hands tells how often another got it.")
+        print("the process that released it often takes it again: changed hands counts the grants to another one.")
         taken = {name: hand_offs(server, name, contended_s) for name in CONTENDED}
         cells = {
             name: [f"{row.per_second:,.0f}", f"{row.changed_hands:.0%}", *in_common(row)] for name, row in taken.items()
