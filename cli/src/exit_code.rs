@@ -50,7 +50,7 @@ pub const OF_RUN: &str = "\
 run exits with the status of its command (128 and the signal's number when a
 signal ended it), with 75 when the lock was lost while it ran, with 126 when the
 command cannot be run and 127 when there is none; with --once also with 0 when
-another run has finished meanwhile.";
+another run has succeeded meanwhile.";
 
 pub fn help() -> String {
     let lines = STATUSES.map(|(status, meaning)| format!("  {status:<3} {meaning}\n"));

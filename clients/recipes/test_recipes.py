@@ -229,6 +229,13 @@ def test_a_write_under_an_older_fence_changes_nothing(
     status, printed = folder.run(title, language)
     assert status != 0 and "a newer grant has written" in printed
     assert sql(folder, "SELECT balance, fence FROM account") == [(70, 2**53)]
+    # A newer grant claims the account between the claim of this one and its write.
+    sql(folder, "UPDATE account SET fence = 0")
+    newer = f"UPDATE account SET fence = {2**53}"
+    sql(folder, f"CREATE TRIGGER newer AFTER UPDATE OF fence ON account BEGIN {newer}; END")
+    status, printed = folder.run(title, language)
+    assert status != 0 and "a newer grant has written" in printed
+    assert sql(folder, "SELECT balance FROM account") == [(70,)]
 
 
 @recipe("A guarded write in Redis")

@@ -68,9 +68,9 @@ struct Settings {
     keep_place: Setting,
     /// ms after every start and promotion during which a key is granted only to owners that hold it already.
     grace: Setting,
-    /// ms; a hold that lasts longer goes into LOCK.LOG; 0: none.
+    /// ms; a hold that lasts at least so long goes into LOCK.LOG; 0: none.
     log_hold: Setting,
-    /// ms; a wait that lasts longer goes into LOCK.LOG; 0: none.
+    /// ms; a wait that lasts at least so long goes into LOCK.LOG; 0: none.
     log_wait: Setting,
     /// Entries of LOCK.LOG.
     log_max_len: Setting,

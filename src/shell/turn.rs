@@ -72,9 +72,9 @@ pub fn of_command<'c, R>(
     Ok(result)
 }
 
-/// The turn of a command with one key, without waiters, sessions or observers. Only bound holds need the timer. If
-/// there are any, it returns `None` before anything was changed, and the command begins another turn with
-/// [`of_command`].
+/// The turn of a command with one key for which no request waits and which is not observed. Only a hold that is bound
+/// to a connection needs the timer. Otherwise it returns `None` before anything was changed, and the command begins
+/// another turn with [`of_command`].
 pub struct FastTurn<'c> {
     state: RefMut<'static, State>,
     key: CommandKey<'c>,
@@ -314,7 +314,7 @@ impl MeasuredTurn {
         MeasuredTurn { began_us: Some(clock::begin_turn()) }
     }
 
-    /// The turn of a command: measured if a request waits, or if events are left to be applied.
+    /// The turn of a command: measured if a request waits, a hold is bound, a grant is on its way, or events are left.
     fn of_command() -> MeasuredTurn {
         let is_measured = events::has_waiters_or_sessions() || events::is_any();
         MeasuredTurn { began_us: is_measured.then(clock::begin_turn) }

@@ -267,14 +267,16 @@ fn the_sql_example_keeps_an_older_grant_away() {
          db = sqlite3.connect(':memory:')\n\
          db.execute('CREATE TABLE account (id, balance, fence)')\n\
          db.execute('INSERT INTO account VALUES (7, 100, 0)')\n\
-         update = '''{}'''\n\
-         for balance, fence in [(90, 2), (80, 1), (70, 2), (60, 3)]:\n    \
-             print(db.execute(update, dict(id=7, balance=balance, fence=fence)).rowcount)\n\
+         claim, write, _ = '''{}'''.split(';')\n\
+         def ask(statement, fence, balance=None):\n    \
+             done = db.execute(statement, dict(id=7, balance=balance, fence=fence))\n    \
+             print(done.fetchone() if statement == claim else done.rowcount)\n\
+         ask(claim, 1), ask(claim, 2), ask(write, 1, 90), ask(write, 2, 80), ask(claim, 1), ask(write, 2, 70)\n\
          print(db.execute('SELECT balance, fence FROM account').fetchone())",
         the_block_of("sql")
     );
     match python(&script) {
-        Some(printed) => assert_eq!(printed.expect("the example runs"), "1\n0\n0\n1\n(60, 3)\n"),
+        Some(printed) => assert_eq!(printed.expect("the example runs"), "(100,)\n(100,)\n0\n1\nNone\n1\n(70, 2)\n"),
         None => skip("there is no python3"),
     }
 }

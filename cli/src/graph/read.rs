@@ -164,9 +164,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// True if the key is served by another node of the cluster, or has just moved there.
+    /// True if the key is served by another node of the cluster, or is on its way there.
     fn is_of_another_node(&self, error: &Error) -> bool {
-        self.servers.names().len() > 1 && matches!(error, Error::Server(words) if words.starts_with("MOVED "))
+        let is_redirect = |words: &str| words.starts_with("MOVED ") || words.starts_with("ASK ");
+        self.servers.names().len() > 1 && matches!(error, Error::Server(words) if is_redirect(words))
     }
 }
 

@@ -107,7 +107,7 @@ impl Drawing<'_> {
         let in_cycles = self.cycles.iter().filter_map(|cycle| cycle.0.first()).map(|step| step.lock);
         let is_free_to_go = |id: &LockId| self.graph.before(*id).is_empty();
         let mut roots: Vec<LockId> = self.graph.shown_ids().filter(is_free_to_go).collect();
-        roots.sort_by_key(|id| {
+        roots.sort_by_cached_key(|id| {
             let behind = self.graph.all_behind(*id);
             Reverse(behind.into_iter().map(|id| self.graph.lock(id).info.waiters).sum::<u64>())
         });

@@ -48,7 +48,8 @@ impl CommandGroup {
     ) -> io::Result<CommandGroup> {
         let (program, arguments) = command.split_first().expect("clap requires a command");
         let mut process = Command::new(program);
-        process.args(arguments).envs(variables.iter().cloned());
+        // A command may be a `run` of its own: only the first one may have a slot.
+        process.args(arguments).env_remove("REDIS_LOCK_SLOT").envs(variables.iter().cloned());
         let terminal = terminal.map(|terminal| terminal.device().as_raw_fd());
         let us = getpid();
         // SAFETY: system calls only. The terminal stays open until `start` returns, which is after the exec.

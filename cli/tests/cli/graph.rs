@@ -513,6 +513,12 @@ fn in_a_cluster_all_primaries_are_asked_and_a_cycle_over_two_of_them_is_found() 
         assert_eq!(found, ["a", other]);
         assert_eq!(redis_lock(&format!("-c -p {port} graph nothing")).status, 1);
     }
+    // The slot of this key is on its way: its node answers ASK.
+    let slot = cluster.slot("nothing");
+    let to = (cluster.primary_of(slot) + 1) % 3;
+    let to = cluster.node(to).client().run("CLUSTER MYID").text().to_string();
+    home("nothing").client().run(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}"));
+    assert_eq!(redis_lock(&format!("-c -p {} graph nothing", home("a").port())).status, 1);
 }
 
 #[test]

@@ -14,8 +14,13 @@ pub async fn connect(_: &str, _: NoTls) -> Result<(Client, Connection), std::io:
 }
 
 impl Client {
-    pub async fn query_one(&self, statement: &str, values: &[&(dyn Display + Sync)]) -> Result<Row, std::io::Error> {
-        Ok(Row(number(&sql(statement, values)?, ": ")))
+    pub async fn query_opt(
+        &self,
+        statement: &str,
+        values: &[&(dyn Display + Sync)],
+    ) -> Result<Option<Row>, std::io::Error> {
+        let found = sql(statement, values)?;
+        Ok((!found.contains("\"rows\": []")).then(|| Row(number(&found, ": "))))
     }
 
     pub async fn execute(&self, statement: &str, values: &[&(dyn Display + Sync)]) -> Result<u64, std::io::Error> {

@@ -5,7 +5,6 @@
 //! and then `free`, or `free` alone when the client has gone; an undelivered grant then passes on. The reply callback
 //! is also called for a client that the server is going to close in this turn: its user was deleted, its output buffer
 //! is too long, its socket breaks. So the reply is written here, and counts as delivered when the turn is over.
-//! buffer is too long, its socket breaks. So a grant is told here, and delivered when the turn is over.
 
 use std::ffi::{c_int, c_void};
 

@@ -117,6 +117,9 @@ fn with_slot_each_run_has_a_number_that_no_other_one_has() {
     assert_eq!(workers.remove(1).end().code(), Some(0));
     assert_eq!(done(&server, "--limit 3 --slot k", script).stdout(), format!("slot {free}\n"));
     assert_eq!(done(&server, "--limit 3 permits", script).stdout(), "slot \n");
+    let nested =
+        format!("{} run -p {} inner -- sh -c 'echo \"slot $REDIS_LOCK_SLOT\"'", crate::tool::PROGRAM, server.port());
+    assert_eq!(done(&server, "--limit 3 --slot outer", &nested).stdout(), "slot \n");
 }
 
 #[test]
