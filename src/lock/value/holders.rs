@@ -179,7 +179,10 @@ impl Holders {
     pub(super) fn heap_bytes(&self) -> usize {
         let owners: usize = match &self.index {
             // An estimate from the first ones: iterating over thousands of holders would make MEMORY USAGE slow.
-            Some(_) => self.all.iter().take(WALK).map(|h| h.owner.heap_bytes()).sum::<usize>() / WALK * self.len(),
+            Some(_) => {
+                let first: usize = self.all.iter().take(WALK).map(|h| h.owner.heap_bytes()).sum();
+                first * self.len() / self.len().clamp(1, WALK)
+            }
             None => self.all.iter().map(|h| h.owner.heap_bytes()).sum(),
         };
         let index_entry = size_of::<(Owner, usize)>() + size_of::<(Deadline, usize)>() + 16;
@@ -256,7 +259,7 @@ mod tests {
         }
         let entry = size_of::<(Owner, usize)>() + size_of::<(Deadline, usize)>() + 16;
         // 15 of the first 16 names are long.
-        let estimate = holders.all.capacity() * size_of::<Record>() + 1500 / 16 * 17 + 17 * entry;
+        let estimate = holders.all.capacity() * size_of::<Record>() + 1500 * 17 / 16 + 17 * entry;
         assert_eq!((holders.heap_bytes(), holders.len()), (estimate, 17));
     }
 
@@ -287,6 +290,24 @@ mod tests {
         assert_eq!(holders.free_slot(), Some(Slot::FIRST));
         (3..30).for_each(|name| holders.push(holder(name, 1)));
         assert!(holders.index.as_ref().is_some_and(|index| index.slots.is_none()));
+        let many = (0..1_000u16).map(|n| Holder { owner: Owner::new(&n.to_be_bytes()).unwrap(), ..holder(0, 1) });
+        many.for_each(|holder| holders.push(holder));
+        holders.push(Holder { slot: holders.free_slot(), ..holder(30, 1) });
+        let bytes = holders.slots().map(Slots::heap_bytes);
+        assert!(
+            bytes.is_some_and(|bytes| bytes < 100),
+            "one slot beside many holders costs no table of all: {bytes:?}"
+        );
+    }
+
+    #[test]
+    fn the_owners_of_few_holders_with_slots_are_all_counted() {
+        let mut holders = Holders::default();
+        for name in 1..=4 {
+            let owner = Owner::new(&[name; 1_000]).unwrap();
+            holders.push(Holder { owner, slot: holders.free_slot(), ..holder(name, 1) });
+        }
+        assert!(holders.heap_bytes() > 4_000);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use super::claim::MAX_PERMITS;
-use crate::shrink;
 
 /// The number of a slot: 0 to 999,999, as no LIMIT is above 1,000,000. Stored plus one, so that `Option<Slot>` takes no
 /// more room.
@@ -34,13 +33,13 @@ pub(super) struct Slots {
     /// The runs of free numbers: from the first of each to its end (exclusive). At most one run more than there are
     /// holders, whatever their numbers are.
     free: BTreeMap<u32, u32>,
-    /// By the position of the holder; holders beyond the end have no slot.
-    by_position: Vec<Option<Slot>>,
+    /// By the position of the holder: only of those that have a slot, beside which there may be many that have none.
+    by_position: BTreeMap<usize, Slot>,
 }
 
 impl Default for Slots {
     fn default() -> Slots {
-        Slots { free: BTreeMap::from([(0, MAX_PERMITS)]), by_position: Vec::new() }
+        Slots { free: BTreeMap::from([(0, MAX_PERMITS)]), by_position: BTreeMap::new() }
     }
 }
 
@@ -57,7 +56,7 @@ impl Slots {
 
     /// The slot of the holder at `position`.
     pub(super) fn at(&self, position: usize) -> Option<Slot> {
-        self.by_position.get(position).copied().flatten()
+        self.by_position.get(&position).copied()
     }
 
     /// The position of the holder of this slot. A linear search if it is taken, which is asked only by invalid files
@@ -65,27 +64,25 @@ impl Slots {
     pub(super) fn position(&self, slot: Slot) -> Option<usize> {
         self.free_run(slot.number())
             .is_none()
-            .then(|| self.by_position.iter().position(|other| *other == Some(slot)))?
+            .then(|| self.by_position.iter().find(|(_, other)| **other == slot).map(|(position, _)| *position))?
     }
 
     /// Gives the holder at `position` this slot, which must be free.
     pub(super) fn give(&mut self, position: usize, slot: Slot) {
         let number = slot.number();
-        let Some((first, end)) = self.free_run(number) else { return };
+        let (first, end) = self.free_run(number).expect("the slot is free");
         self.free.remove(&first);
         self.free.extend((first < number).then_some((first, number)));
         self.free.extend((number + 1 < end).then_some((number + 1, end)));
-        self.set(position, Some(slot));
+        self.by_position.insert(position, slot);
     }
 
     /// Removes the holder at `position`; the one at `last` moves there. Returns the slot that became free.
     pub(super) fn remove(&mut self, position: usize, last: usize) -> Option<Slot> {
-        let (freed, moved) = (self.at(position), self.at(last));
-        self.by_position.truncate(last);
-        if position < last {
-            self.set(position, moved);
+        let freed = self.by_position.remove(&position);
+        if let Some(moved) = self.by_position.remove(&last) {
+            self.by_position.insert(position, moved);
         }
-        shrink::vec(&mut self.by_position);
         let number = freed?.number();
         let end = self.free.remove(&(number + 1)).unwrap_or(number + 1);
         let before = self.free.range(..number).next_back().filter(|(_, end)| **end == number);
@@ -96,22 +93,12 @@ impl Slots {
 
     /// Bytes on the heap, approximately.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.by_position.capacity() * size_of::<Option<Slot>>() + self.free.len() * size_of::<(u32, u32)>()
+        self.by_position.len() * size_of::<(usize, Slot)>() + self.free.len() * size_of::<(u32, u32)>()
     }
 
     fn free_run(&self, number: u32) -> Option<(u32, u32)> {
         let (first, end) = self.free.range(..=number).next_back()?;
         (number < *end).then_some((*first, *end))
-    }
-
-    fn set(&mut self, position: usize, slot: Option<Slot>) {
-        if position >= self.by_position.len() {
-            if slot.is_none() {
-                return;
-            }
-            self.by_position.resize(position + 1, None);
-        }
-        self.by_position[position] = slot;
     }
 }
 
