@@ -309,8 +309,7 @@ impl LockManager {
 
     /// Refuses the request if the server or one of its keys has the maximum of waiters.
     fn check_room(&self, request: &AcquireRequest<'_>) -> Result<(), LockError> {
-        // A request that is about to end is no waiter.
-        if self.queues.waiters().saturating_sub(self.endings.len()) >= self.limits.max_waiters {
+        if self.queues.waiters() >= self.limits.max_waiters {
             return Err(LockError::MaxWaiters(WaiterLimit::Server));
         }
         let Some(most) = self.limits.max_waiters_per_key else { return Ok(()) };

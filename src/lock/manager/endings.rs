@@ -58,11 +58,6 @@ impl Endings {
         }
     }
 
-    /// The number of requests.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// True if there is none.
     #[inline]
     pub fn is_empty(&self) -> bool {

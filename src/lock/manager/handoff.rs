@@ -151,7 +151,7 @@ impl LockManager {
             None => {
                 let (queue, owner) = self.to_try.take_next()?;
                 let requests = self.requests_to_try(host, queue, owner);
-                Trying { queue, owner, requests, stuck: None }
+                Trying { queue, owner, requests }
             }
         };
         let Some(id) = trying.requests.pop_front() else { return Some(Gate::Open) };
@@ -159,11 +159,12 @@ impl LockManager {
         if gate == Gate::Closed {
             trying.requests.push_front(id);
         }
-        trying.stuck = Some(id).filter(|id| self.queues.request(*id).is_some()).or(trying.stuck);
-        match trying.requests.is_empty() {
+        if trying.requests.is_empty() {
             // One search for all of the owner's requests: it begins with the owner.
-            true => trying.stuck.into_iter().for_each(|stuck| self.is_stuck(stuck)),
-            false => self.trying = Some(trying),
+            let stuck = self.queues.waiting(trying.owner).next().map(|(id, _)| id);
+            stuck.into_iter().for_each(|stuck| self.is_stuck(stuck));
+        } else {
+            self.trying = Some(trying);
         }
         Some(gate)
     }

@@ -80,8 +80,6 @@ pub(super) struct Trying {
     pub owner: OwnerId,
     /// The requests that are left to try.
     pub requests: VecDeque<RequestId>,
-    /// A request that was tried and has to wait.
-    pub stuck: Option<RequestId>,
 }
 
 /// The settings that the lock manager knows.

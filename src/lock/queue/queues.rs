@@ -34,11 +34,13 @@ pub struct WaitQueues {
     owners: Owners,
     /// Kept places by departure, the longest away first.
     away: BTreeMap<u64, RequestId>,
-    /// Requests with COALESCE that a release has answered but that have no reply yet, by their queue and the last
-    /// request before the release. They have left their queue, so a new request finds the key free at once.
+    /// Requests with COALESCE that a release has answered but that have no reply yet, by their queue and the last number
+    /// that was given before the release. They have left their queue, so a new request finds the key free at once.
     done: BTreeMap<(QueueId, RequestId), Done>,
     /// How many of them are waiters to reply to, not kept places.
     done_waiters: usize,
+    /// The queue that is replied to next: one after the other, and that of the latest release first.
+    next_done: QueueId,
     waited_for: WaitedFor,
     /// How many waited-for keys held no lock at their last inspection.
     unheld: usize,
@@ -62,13 +64,13 @@ struct Done {
 
 /// Queries.
 impl WaitQueues {
-    /// Whether there are no waiters and no kept places.
+    /// Whether there are no waiters, no kept places and no answered requests without a reply.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// The number of keys with waiters or kept places.
+    /// The number of keys with waiters, kept places or answered requests without a reply.
     #[inline]
     pub fn len(&self) -> usize {
         self.queues.len()
@@ -154,9 +156,11 @@ impl WaitQueues {
         Some(self.done.get(&self.done_key(id, self.requests.get(&id)?)?)?.fence)
     }
 
-    /// The next request that a release has answered but that has no reply yet.
-    pub fn next_done(&self) -> Option<RequestId> {
-        let (_, Done { requests, .. }) = self.done.first_key_value()?;
+    /// The next request that a release has answered but that has no reply yet: of another queue each time.
+    pub fn next_done(&mut self) -> Option<RequestId> {
+        let next = self.done.range((self.next_done, RequestId::FIRST)..).next();
+        let ((queue, _), Done { requests, .. }) = next.or_else(|| self.done.first_key_value())?;
+        self.next_done = QueueId(queue.0 + 1);
         let kept = || self.away.get(requests.away.first()?);
         requests.present.first_key_value().map(|(_, id)| id).or_else(kept).copied()
     }
@@ -295,7 +299,7 @@ impl WaitQueues {
     }
 
     /// The waiting requests of an owner, without kept places.
-    pub(super) fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
+    pub fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
         self.count_lookup();
         self.owners.get(id).into_iter().flat_map(|known| self.present(known))
     }
@@ -425,6 +429,7 @@ impl WaitQueues {
         let requests = std::mem::take(&mut queue.coalescing);
         self.done_waiters += requests.present.len();
         self.done.insert((id, RequestId(self.last_number)), Done { fence, requests });
+        self.next_done = id;
     }
 
     fn leave_done(&mut self, id: RequestId, request: &QueuedRequest) {

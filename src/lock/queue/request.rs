@@ -7,7 +7,7 @@ use crate::value::owner::Owner;
 use crate::value::time::{Instant, Lease};
 
 /// The wait queue of a key, for as long as it exists. Ids are not reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Default, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub(super) u64);
 
 impl QueueId {

@@ -1,7 +1,7 @@
 //! The wait queue of one key: its requests in the order of their places.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 
 use super::request::Place;
 use crate::key::{Key, RequestId};
@@ -128,12 +128,6 @@ impl WaitQueue {
     #[inline]
     pub fn first_place(&self) -> Option<Place> {
         self.head().map(|(place, _)| place)
-    }
-
-    /// The next request behind this place; the head for `None`.
-    pub fn next_after(&self, place: Option<Place>) -> Option<(Place, RequestId)> {
-        let from = place.map_or(Bound::Unbounded, Bound::Excluded);
-        self.range((from, Bound::Unbounded)).next()
     }
 
     /// The requests from this place on.
