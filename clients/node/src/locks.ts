@@ -56,8 +56,8 @@ export class Lock extends LockBase {
    *
    * The lock is held and renewed while `make` runs (with `autoRenew: false`, only for its lease). If `make` rejects, so
    * does this, and the next caller makes the value. If the lock was lost meanwhile, the result is what `read` finds
-   * then. A `signal` ends the wait, and this call a second later at the latest; `make` should observe it too: the lock
-   * is held until `make` ends.
+   * then. If the release fails, the value is returned, and the lease ends the hold. A `signal` ends the wait, and this
+   * call a second later at the latest; `make` should observe it too: the lock is held until `make` ends.
    *
    * Rejects with `NotMadeError` if the time is over while another caller makes the value, and otherwise as `acquire`.
    */

@@ -43,11 +43,14 @@ export async function once<T>(making: Making<T>): Promise<T> {
   return value;
 }
 
-async function made<T>(hold: Hold, { read, make }: Making<T>): Promise<T> {
+async function made<T>(hold: Hold, { read, make, signal }: Making<T>): Promise<T> {
   let value: T;
   try {
     // The previous caller may have made the value while this one was requesting the lock.
-    value = (await read()) ?? (await make(hold));
+    const found = await read();
+    // The caller may have given up meanwhile: nothing is made for it.
+    if (found === null || found === undefined) signal?.throwIfAborted();
+    value = found ?? (await make(hold));
   } catch (error) {
     // Beside the caller: the error must not wait for a server that is gone.
     await aside(hold.release({ failed: true }).catch(() => undefined));
@@ -59,7 +62,8 @@ async function made<T>(hold: Hold, { read, make }: Making<T>): Promise<T> {
   try {
     await hold.release();
   } catch (error) {
-    if (!(error instanceof LockLostError)) throw error;
+    // The value was made under the lock; if the release fails, the lease ends the hold.
+    if (!(error instanceof LockLostError)) return value;
     // Another caller may have made the value too: return what all other callers read.
     return (await read()) ?? value;
   }

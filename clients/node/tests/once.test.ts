@@ -287,6 +287,37 @@ suite("once", (each) => {
     await eventually(async () => (await server.info("k")) === null, "the release");
   });
 
+  each("a made value is returned though its release fails", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    await server.ask("ACL", "SETUSER", "default", "-lock.release");
+    const lock = new Lock(connected.client, "k", { lease: 300 });
+    const value = new Value(connected);
+    assert.equal(await lock.once(value.read, value.make), "value 1");
+    // It is not renewed any more: its lease ends it.
+    await eventually(async () => (await server.info("k")) === null, "the end of the lease");
+  });
+
+  each("nothing is made for a caller that gave up before", async (world) => {
+    const server = await world.server();
+    const connected = await world.connect(server);
+    const lock = new Lock(connected.client, "k", { lease: 60_000 });
+    const giveUp = new AbortController();
+    let looks = 0;
+    const making = lock.once(
+      async () => {
+        if (++looks === 2) giveUp.abort(new Error("enough"));
+        return null;
+      },
+      () => assert.fail("made"),
+      { signal: giveUp.signal },
+    );
+    await assert.rejects(making, /^Error: enough$/);
+    assert.equal(looks, 2);
+    await eventually(async () => (await server.info("k")) === null, "the release");
+    assert.equal(await server.calls("lock.release"), 1);
+  });
+
   each("a caller that gives up while another one makes leaves nothing", async (world) => {
     const server = await world.server();
     const connected = await world.connect(server);

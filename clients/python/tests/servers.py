@@ -183,8 +183,11 @@ class Proxy:
         self._cut: Optional[bytes] = None
         self._cut_after = 0
         self._hold: Optional[bytes] = None
+        self._delay: Optional[bytes] = None
+        self._delayed = asyncio.Event()
         self.cuts = 0
         self.held = 0
+        self.delays = 0
         self._tasks: List[Any] = []
         self._writers: Set[Any] = set()
         self._passes = asyncio.Event()
@@ -208,6 +211,13 @@ class Proxy:
     def hold_reply(self, request: bytes) -> None:
         """Lets the next such request through, and never delivers its reply."""
         self._hold = request
+
+    def delay_request(self, request: bytes) -> None:
+        """Holds the next such request back until `deliver`; other connections pass."""
+        self._delay = request
+
+    def deliver(self) -> None:
+        self._delayed.set()
 
     def silence(self) -> None:
         """From here on the network is silent: no data passes, no connection ends, and new ones are accepted."""
@@ -251,6 +261,10 @@ class Proxy:
                 self._cut, fate["cut"] = None, True
             if self._hold is not None and self._hold in request:
                 self._hold, fate["hold"] = None, True
+            if self._delay is not None and self._delay in request:
+                self._delay = None
+                self.delays += 1
+                await self._delayed.wait()
             server.write(request)
             await server.drain()
 

@@ -98,6 +98,92 @@ async def test_several_locks_stay_held_together(api: Any, server: Server) -> Non
     assert all(0 < server.admin.pttl(key) <= 30_000 for key in ("a", "b"))
 
 
+@pytest.mark.parametrize("cut", [False, True], ids=["answered", "a reply is lost"])
+async def test_of_several_locks_the_loss_of_one_is_told_and_frees_the_others(
+    api: Any, server: Server, cut: bool
+) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        both = api.locks.MultiLock(client, ["a", "b"], timeout=60, at_least=30)
+        assert await actor.do(both.acquire)
+        server.ask("LOCK.BREAK", "a")
+        if cut:
+            proxy.cut_reply(b"MLOCK.RENEW")
+        with pytest.raises(LockNotOwnedError):
+            await actor.do(both.release)
+        assert server.info("b") is None and proxy.cuts == cut
+
+
+async def test_a_renewal_under_way_does_not_overwrite_the_release(api: Any, server: Server) -> None:
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=3, at_least=60, auto_renew=True)
+        proxy.delay_request(b"LOCK.RENEW")
+        assert await actor.do(lock.acquire)
+        await eventually(lambda: proxy.delays, "a renewal")
+        releasing = actor.start(lock.release)
+        # Without the wait for the renewal the release would be done by now.
+        await asyncio.wait([releasing], timeout=0.3)
+        proxy.deliver()
+        await releasing
+        await eventually(lambda: server.calls("lock.renew") == 2, "both renewals")
+        assert server.holders("k")[0]["ttl"] > 3_000
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
+async def test_a_release_that_is_cancelled_behind_a_renewal_under_way_keeps_the_lock(server: Server) -> None:
+    api = AsyncioApi()
+    try:
+        async with Proxy(server.port) as proxy:
+            lock = redislock.asyncio.Lock(api.client(proxy.port), "k", timeout=3, at_least=60, auto_renew=True)
+            proxy.delay_request(b"LOCK.RENEW")
+            assert await lock.acquire()
+            await eventually(lambda: proxy.delays, "a renewal")
+            releasing = asyncio.ensure_future(lock.release())
+            await asyncio.sleep(0.05)
+            releasing.cancel()
+            await asyncio.wait([releasing], timeout=0.3)
+            proxy.deliver()
+            with pytest.raises(asyncio.CancelledError):
+                await releasing
+            await eventually(lambda: server.calls("lock.renew") == 2, "both renewals")
+            assert server.holders("k")[0]["ttl"] > 3_000
+            await eventually(lambda: background(api) == 0, "no task left")
+    finally:
+        await api.end()
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["a renewal tells it", "the local clock tells it"])
+async def test_on_lost_may_release_it(api: Any, server: Server, local: bool) -> None:
+    async with Proxy(server.port) as proxy:
+        actor = api.actor()
+        told: Any = []
+        named = {"timeout": 0.6, "at_least": 60, "auto_renew": True, "thread_local": False}
+
+        def on_lost(grant: Any) -> None:
+            began = time.monotonic()
+            with contextlib.suppress(LockNotOwnedError):
+                lock.release()
+            told.append(time.monotonic() - began)
+
+        async def on_lost_async(grant: Any) -> None:
+            began = time.monotonic()
+            with contextlib.suppress(LockNotOwnedError):
+                await lock.release()
+            told.append(time.monotonic() - began)
+
+        chosen = on_lost if api.name == "sync" else on_lost_async
+        lock = api.locks.Lock(api.client(proxy.port), "k", on_lost=chosen, **named)
+        if local:
+            proxy.delay_request(b"LOCK.RENEW")
+        assert await actor.do(lock.acquire)
+        server.ask("LOCK.BREAK", "k")
+        await eventually(lambda: told, "the loss")
+        assert told[0] < 4
+        proxy.deliver()
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
 async def test_a_lost_reply_is_asked_for_again(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()

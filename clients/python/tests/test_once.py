@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
+import redis
+import redislock
+import redislock.asyncio
 from servers import Proxy, Server, eventually
 from test_conformance import Value, background, coalesced, waiting
 
@@ -119,3 +123,67 @@ async def test_a_lock_that_is_not_renewed_lets_the_next_one_make_it_when_its_lea
     second = callers[1].start(api.locks.once, client, "fill", other.read, other.make, **named)
     assert await first == await second == "second" and value.makers == other.makers == 1
     assert server.calls("lock.renew") == 0
+
+
+async def test_no_caller_goes_on_after_its_cancellation(server: Server) -> None:
+    # Before Python 3.12 redis-py loses a cancellation that arrives in the turn in which it has written a command.
+    client = redis.asyncio.Redis(port=server.port, max_connections=500)
+    cancelled, after_it = set(), []
+
+    async def read() -> Any:
+        return None
+
+    async def make() -> bytes:
+        if asyncio.current_task() in cancelled:
+            after_it.append("made")
+        await asyncio.sleep(0.01)
+        return b"made"
+
+    def cancel(task: Any) -> None:
+        if not task.done():
+            cancelled.add(task)
+            task.cancel()
+
+    callers = []
+    for i in range(400):
+        callers.append(asyncio.ensure_future(redislock.asyncio.once(client, f"fill:{i % 20}", read, make, timeout=60)))
+        asyncio.get_running_loop().call_later(random.random(), cancel, callers[-1])
+    await asyncio.wait(callers, timeout=60)
+    ended = [caller for caller in callers if caller.done()]
+    assert len(ended) == len(callers) and cancelled and not after_it
+    assert all(caller.cancelled() for caller in cancelled)
+    await eventually(lambda: not server.admin.keys("fill:*"), "no holder and no waiter left")
+    assert not client.connection_pool._in_use_connections
+    await client.aclose() if hasattr(client, "aclose") else await client.close()
+
+
+async def test_a_value_that_was_made_is_returned_though_the_release_fails(
+    api: Any, server: Server, caplog: Any
+) -> None:
+    server.ask("ACL", "SETUSER", "maker", "on", ">secret", "~*", "&*", "+@all", "-lock.release")
+    try:
+        client, caller = api.client(server.port, username="maker", password="secret"), api.actor()
+        value = Value(api, server)
+        assert await caller.do(api.locks.once, client, "fill", value.read, value.make) == "made"
+        assert value.makers == 1 and server.info("fill") is not None
+        (said,) = [record.message for record in caplog.records if record.name == "redislock"]
+        assert "not released" in said
+        await eventually(lambda: background(api) == 0, "no thread or task left")
+    finally:
+        server.ask("ACL", "DELUSER", "maker")
+
+
+@pytest.mark.parametrize("raising", ["read", "make"])
+def test_a_stop_iteration_comes_out_as_it_is(server: Server, raising: str) -> None:
+    stop = StopIteration("of the caller")
+
+    def stops() -> Any:
+        raise stop
+
+    client = redis.Redis(port=server.port)
+    read, make = (stops, dict) if raising == "read" else ((lambda: None), stops)
+    with pytest.raises(StopIteration) as raised:
+        redislock.once(client, "fill", read, make)
+    assert raised.value is stop and stop.__cause__ is None
+    assert server.info("fill") is None
+    client.close()

@@ -295,6 +295,8 @@ impl Lock {
             return Err(Error::LockLost);
         }
         if let Some((replicas, limit)) = self.replicas {
+            // On a new connection, WAIT counts all replicas at once: it waits for that connection's own writes only.
+            transport.pin().await;
             if let Err(error) = protocol::replicated(&transport, replicas, limit).await {
                 cleanup.run(before).await;
                 return Err(error);
@@ -333,6 +335,13 @@ impl Lock {
         match &self.family {
             Family::Mutex { .. } if self.poll.is_none() && self.at_least.is_none() => Ok(()),
             _ => Err(Error::Usage("only a mutex coalesces, without mixed and at_least")),
+        }
+    }
+
+    pub(crate) fn check_once(&self) -> Result<()> {
+        match self.lease {
+            Some(_) => Ok(()),
+            None => Err(Error::Usage("once needs a lease: a maker that dies would keep all others waiting")),
         }
     }
 

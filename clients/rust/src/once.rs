@@ -47,13 +47,13 @@ impl Lock {
     ///
     /// `read` returns None if there is no value yet; it runs before the lock is requested, after the grant, and after
     /// another caller's release. `make` stores the value where `read` finds it. It gets the guard, for its fence, its
-    /// loss and [`Guard::exec`], and must not keep it. For work that may take longer than the lease the lock needs
-    /// [`Lock::auto_renew`].
+    /// loss and [`Guard::exec`], and must not keep it. The lock needs a lease, or a maker that dies would keep all
+    /// other callers waiting; for work that may take longer than the lease it needs [`Lock::auto_renew`].
     ///
     /// An error of `make` is returned to its caller alone; the next caller makes the value. The same after the future
     /// is dropped, and, after the lease, when the process dies. If the lock was lost while `make` ran, the result is
-    /// what `read` finds then, and [`Error::LockLost`] if it finds nothing. `wait` limits only the wait for another
-    /// caller; `read` and `make` have no limit.
+    /// what `read` finds then, or what `make` returned if `read` finds nothing: only the guard reports the loss. `wait`
+    /// limits only the wait for another caller; `read` and `make` have no limit.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -77,7 +77,8 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotMade`] if `wait` was over first; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
+    /// [`Error::NotMade`] if `wait` was over first; [`Error::Usage`] without a lease; the errors of `read`, `make` and
+    /// [`Lock::acquire_coalesced`].
     pub async fn once<T, E, Reading, Making>(
         &self,
         wait: Duration,
@@ -89,6 +90,7 @@ impl Lock {
         Reading: Future<Output = std::result::Result<Option<T>, E>>,
         Making: Future<Output = std::result::Result<T, E>>,
     {
+        self.check_once()?;
         let ends = Wait::within(wait);
         let guard = loop {
             if let Some(value) = read().await? {
@@ -110,7 +112,8 @@ impl Lock {
         };
         match made {
             Ok(value) => match guard.end(Work::Done).await {
-                Err(Error::LockLost) => read().await?.ok_or_else(|| Error::LockLost.into()),
+                // Another caller may have made the value too: return what all other callers read.
+                Err(Error::LockLost) => Ok(read().await?.unwrap_or(value)),
                 // The value was made under the lock; if the release cannot reach the server, the lease ends the hold.
                 Ok(()) | Err(_) => Ok(value),
             },

@@ -353,6 +353,7 @@ pub(crate) async fn release(
 ) -> Result<Ownership> {
     let mut resend = Resend::within(RELEASE);
     let mut may_be_done = false;
+    let mut kept_until = kept_until;
     loop {
         let kept = kept_until.map(|until| until.saturating_duration_since(Instant::now()));
         let kept = kept.filter(|left| !left.is_zero());
@@ -378,7 +379,12 @@ pub(crate) async fn release(
             }
         };
         let was_held = match kept {
-            Some(_) => integer(&reply)? == 1,
+            Some(_) if integer(&reply)? == 1 => true,
+            Some(_) => {
+                // One of several keys was lost: the others are released.
+                kept_until = None;
+                continue;
+            }
             None => family.was_held(&reply)?,
         };
         // The release whose reply was lost did find the lock, unless the lease was over by then.

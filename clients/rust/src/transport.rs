@@ -40,7 +40,7 @@ enum OwnKind {
     Kept,
     /// Reports its end.
     Watched,
-    /// Never replaced: a session ends with it.
+    /// Never replaced: a session ends with it, and WAIT must follow the grant on it.
     Pinned,
 }
 
@@ -62,7 +62,7 @@ impl Transport {
         Transport { own: Some(Mutex::default()), ..Transport::pooled(connector, key) }
     }
 
-    /// Over a dedicated connection, which [`Transport::pin`] binds to a session.
+    /// Over a dedicated connection that reports its end, for a session.
     pub(crate) fn watched(connector: &Connector, key: &[u8]) -> Transport {
         let own = Own { kind: OwnKind::Watched, ..Own::default() };
         Transport { own: Some(Mutex::new(own)), ..Transport::pooled(connector, key) }
@@ -139,7 +139,7 @@ impl Transport {
         limit: Option<Duration>,
     ) -> Result<Value, Failure> {
         if own.kind == OwnKind::Pinned && own.connection.is_none() {
-            let error = io::Error::new(io::ErrorKind::NotConnected, "the session's connection has ended");
+            let error = io::Error::new(io::ErrorKind::NotConnected, "the lock's connection has ended");
             return Err(Failure::unsent(error.into()));
         }
         let node = match &own.connection {

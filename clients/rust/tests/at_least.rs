@@ -112,6 +112,17 @@ async fn every_family_is_kept_by_its_last_release() {
 }
 
 #[tokio::test]
+async fn of_several_keys_none_is_kept_after_one_was_lost() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let (guard, _) = granted(&client.multi_lock(["a", "b"]).lease(LONG).at_least(MINUTE)).await;
+    server.break_lock("b");
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::LockLost)), "{released:?}");
+    assert!(server.is_free("a"));
+}
+
+#[tokio::test]
 async fn a_dropped_guard_is_kept_and_an_acquire_that_was_given_up_is_not() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis_lock_client::{Client, Error};
-use support::{Reply, Server};
+use support::{in_sync, Reply, Server};
 
 use crate::tests::proxy::Proxy;
 use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
@@ -186,4 +186,39 @@ async fn a_command_that_may_have_run_is_not_run_again() {
     assert!(server.client().run("GET n").is_bulk("1"));
     assert_eq!(guard.exec::<i64>(redis::cmd("INCR").arg("n")).await.unwrap(), 2);
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn replicas_of_another_primary_do_not_confirm_a_grant() {
+    let (old, new) = (Server::start(), Server::start());
+    let replica = Server::builder().replica_of(&new).start();
+    in_sync(&new, &replica);
+    let sentinel = Server::builder().sentinel().start();
+    let mut watch = sentinel.client();
+    let mut monitor = |primary: &Server| {
+        watch.run("SENTINEL REMOVE main");
+        let monitored = watch.run(&format!("SENTINEL MONITOR main 127.0.0.1 {} 1", primary.port()));
+        assert_eq!(monitored, Reply::ok());
+    };
+    monitor(&old);
+    let client = Client::sentinel([("127.0.0.1", sentinel.port())], "main", "redis://wherever").unwrap();
+    // WAIT is repeated after each half of the reply time-out.
+    let client = client.reply_timeout(Duration::from_millis(600));
+    assert!(!client.mutex("j").is_locked().await.unwrap());
+    let lock = client.mutex("k").lease(LONG).replicas(1, Duration::from_secs(3));
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    eventually("a grant that waits for a replica", || old.holds("k") == 1 && old.calls("wait") > 0).await;
+    monitor(&new);
+    // Another task learns of the new primary, as its connection has ended.
+    let clients = old.client().run("CLIENT LIST").text().to_string();
+    let shared = clients.lines().find(|line| line.contains(" cmd=exists ")).expect("the shared connection");
+    let id = shared.strip_prefix("id=").and_then(|line| line.split(' ').next()).unwrap();
+    old.client().run(&format!("CLIENT KILL ID {id}"));
+    eventually("a broken connection", || !old.client().run("CLIENT LIST").text().contains(" cmd=exists ")).await;
+    let asked = new.calls("exists");
+    assert!(!client.mutex("j").is_locked().await.unwrap());
+    assert!(new.calls("exists") > asked);
+    let end = acquiring.await.unwrap();
+    assert!(matches!(end, Err(Error::NotReplicated { confirmed: 0, .. })), "{end:?}");
+    assert_eq!(new.calls("wait"), 0);
 }

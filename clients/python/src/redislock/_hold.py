@@ -136,10 +136,12 @@ class Hold:
         """True if the loss was reported, by `on_lost` if there is one."""
         return self._lost
 
-    def stop_background(self) -> None:
+    def stop_background(self) -> List[Background]:
+        """What was stopped; a command of it may still be under way."""
         background, self.background = self.background, []
         for each in background:
             each.stop()
+        return background
 
     def grant(self, mode: Optional[str] = None) -> Grant:
         """The grant in one mode; None: in all modes together."""

@@ -14,7 +14,8 @@ from . import _protocol as protocol
 from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
 from ._hold import Done, Grant, Granted, Hold
 from ._protocol import Release
-from ._steps import Cleanup, Close, Command, Notify, Spawn, Steps
+from ._replies import REDIS_ERRORS
+from ._steps import Background, Cleanup, Close, Command, Notify, Spawn, Steps
 from ._tokens import make_token
 from .errors import LockError, LockNotOwnedError, named
 
@@ -316,12 +317,16 @@ class LockBase:
         left = max(0, before - drop)
         last = not left and not any(holds for mode, holds in hold.holds.items() if mode != self.family.mode)
         ending = Release(self.family, token, left, failed=failed)
+        renewals: Sequence[Background] = ()
         if last:
             hold.ended = True
-            hold.stop_background()
+            stopped = hold.stop_background()
             if self.at_least is not None and hold.granted_at is not None and not failed:
                 ending.kept_until = hold.granted_at + self.at_least
+                # After a loss on_lost may be running there, and may be the caller of this release.
+                renewals = () if hold.told else stopped
         try:
+            yield from protocol.join(renewals)
             was_held = yield from protocol.release(self._transport(), ending, hold)
         except GeneratorExit:
             raise
@@ -332,7 +337,8 @@ class LockBase:
             raise
         except BaseException:
             yield from self._released(hold, left, last)
-            yield Cleanup(protocol.give_back(self._transport(), ending, hold.lease), protocol.CLEANUP_S)
+            given_back = protocol.give_back(self._transport(), ending, hold.lease, renewals)
+            yield Cleanup(given_back, protocol.CLEANUP_S)
             raise
         yield from self._released(hold, left, last or not was_held)
         if not was_held:
@@ -351,7 +357,8 @@ class LockBase:
             yield Close(hold.session_transport)
 
     def _releasing_done(self) -> Steps[bool]:
-        """A release after which a loss is no error of the caller's. False: lost; the log and `on_lost` report it."""
+        """A release after the work was done: neither a loss nor a failure is an error of the caller's, and the log
+        reports both. False: lost; `on_lost` reports it too."""
         hold: Hold = self.local.hold
         grant = hold.grant()
         try:
@@ -361,6 +368,9 @@ class LockBase:
             if self.on_lost is not None and not hold.told:
                 yield Notify(self.on_lost, grant)
             return False
+        except REDIS_ERRORS as error:
+            # The work is done: its result is not thrown away. The lease ends the hold.
+            logger.warning("%s: not released, so it stays held until its lease is over: %r", self.name, error)
         return True
 
     def _releasing_failed(self) -> Steps[None]:

@@ -5,17 +5,12 @@ The lock decides only which caller makes the value, and what the others are told
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypedDict, Union
+from typing import Any, Callable, Optional, TypedDict, Union
 
 from ._hold import Done, clock
 from ._locks import LockBase, Name, Number, OnLost
 from ._steps import Call, Steps
 from .errors import NotMadeError, named
-
-if TYPE_CHECKING:
-    from typing_extensions import ParamSpec
-
-    P = ParamSpec("P")
 
 
 class OnceOptions(TypedDict, total=False):

@@ -11,12 +11,12 @@ import math
 import random
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ._families import Family, Lease
 from ._hold import Done, Grant, Granted, Hold, clock
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
-from ._steps import Cleanup, Command, Notify, Pause, Send, Steps
+from ._steps import Background, Cleanup, Command, Join, Notify, Pause, Send, Steps
 from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
@@ -249,8 +249,11 @@ def withdraw(transport: Any, request: Request) -> Steps[None]:
     yield from give_back(transport, release, request.lease)
 
 
-def give_back(transport: Any, release: Release, lease: Lease) -> Steps[None]:
-    """Ends the hold, whatever the server replies."""
+def give_back(
+    transport: Any, release: Release, lease: Lease, renewals: Sequence[Background] = ()
+) -> Steps[None]:
+    """Ends the hold, whatever the server replies; `renewals` end before."""
+    yield from join(renewals)
     yield from _sent(transport, lambda: release.command()[0], lease)
 
 
@@ -291,6 +294,14 @@ def replicated(transport: Any, name: str, replicas: int, timeout_ms: int) -> Ste
             raise named(NotReplicatedError, message, name)
 
 
+def join(renewals: Sequence[Background]) -> Steps[None]:
+    """Waits until they have ended, as long as a reply may be under way. A renewal that the server reads later than a
+    shorter or longer lease would overwrite it: they come over different connections."""
+    until = clock() + REPLY_MARGIN_S
+    for each in renewals:
+        yield Join(each, max(0.0, until - clock()))
+
+
 def release(transport: Any, ending: Release, hold: Hold) -> Steps[bool]:
     """Ends the hold; False: lost before. A release whose reply was lost is resent."""
     was_lost = hold.lost
@@ -310,8 +321,13 @@ def release(transport: Any, ending: Release, hold: Hold) -> Steps[bool]:
             may_be_done = may_be_done or may_have_run(error)
             yield resend.pause()
             continue
-        # The release whose reply was lost did find the lock, unless the lease was over by then.
-        return was_held(reply) or (may_be_done and not was_lost)
+        if was_held is _is_renewed and not _is_renewed(reply) and len(ending.family.names) > 1:
+            # At least one of the keys was lost: release the others, which the renewal did not change.
+            ending.kept_until = None
+            continue
+        # The release whose reply was lost did find the lock, unless the lease was over by then. If this one finds some
+        # of several keys, no other one came before it.
+        return was_held(reply) or (may_be_done and not was_lost and int(reply) <= 0)
 
 
 def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:

@@ -69,6 +69,14 @@ class Spawn:
 
 
 @dataclass
+class Join:
+    """Waits until the background steps have ended, at most this many seconds."""
+
+    background: "Background"
+    longest_s: float
+
+
+@dataclass
 class Notify:
     """Calls the user's function."""
 
@@ -83,7 +91,7 @@ class Call:
     call: Callable[[], Any]
 
 
-Step = Union[Send, Close, Pause, Cleanup, Spawn, Notify, Call]
+Step = Union[Send, Close, Pause, Cleanup, Spawn, Join, Notify, Call]
 Steps = Generator[Step, Any, T]
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Callable, Optional, TypeVar, Union
 
-from .._steps import Background, Call, Cleanup, Close, Notify, Pause, Send, Spawn, Steps
+from .._steps import Background, Call, Cleanup, Close, Join, Notify, Pause, Send, Spawn, Steps
 
 logger = logging.getLogger("redislock")
 
@@ -42,7 +42,7 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
             outcome, error = None, caught
 
 
-def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify, Call], sleep: Callable[[float], None]) -> Any:
+def _do(step: Union[Close, Pause, Cleanup, Spawn, Join, Notify, Call], sleep: Callable[[float], None]) -> Any:
     if isinstance(step, Close):
         return step.transport.close()
     if isinstance(step, Pause):
@@ -51,6 +51,9 @@ def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify, Call], sleep: Callable
         return BackgroundThread(step.steps, "redislock cleanup").join(step.longest_s)
     if isinstance(step, Spawn):
         return BackgroundThread(step.steps, step.name)
+    if isinstance(step, Join):
+        assert isinstance(step.background, BackgroundThread), "made by this driver"
+        return step.background.join(step.longest_s)
     if isinstance(step, Call):
         return step.call()
     return _notify(step)

@@ -32,8 +32,29 @@ def once(
     the loss is logged and reported to `on_lost`.
     """
     lock = Lock(redis, name, **lock_options(**options))
-    value: T = run(making_once(lock, read, make))
-    return value
+    try:
+        value: T = run(making_once(lock, _wrapping_stop(read), _wrapping_stop(make)))
+        return value
+    except WrappedStop as wrapped:
+        stop = wrapped.stop
+    raise stop
+
+
+class WrappedStop(Exception):
+    """A StopIteration of `read` or `make`: the steps are a generator, which would turn it into a RuntimeError."""
+
+    def __init__(self, stop: StopIteration) -> None:
+        self.stop = stop
+
+
+def _wrapping_stop(call: Callable[[], T]) -> Callable[[], T]:
+    def called() -> T:
+        try:
+            return call()
+        except StopIteration as stop:
+            raise WrappedStop(stop) from None
+
+    return called
 
 
 def single_flight(

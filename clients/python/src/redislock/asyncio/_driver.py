@@ -7,7 +7,7 @@ import inspect
 import logging
 from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, TypeVar, Union
 
-from .._steps import Background, Call, Cleanup, Close, Notify, Pause, Send, Spawn, Steps
+from .._steps import Background, Call, Cleanup, Close, Join, Notify, Pause, Send, Spawn, Steps
 
 logger = logging.getLogger("redislock")
 
@@ -44,7 +44,7 @@ async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
             outcome, error = None, caught
 
 
-async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify, Call], sleep: Sleep) -> Any:
+async def _do(step: Union[Close, Pause, Cleanup, Spawn, Join, Notify, Call], sleep: Sleep) -> Any:
     if isinstance(step, Close):
         return await step.transport.close()
     if isinstance(step, Pause):
@@ -55,6 +55,9 @@ async def _do(step: Union[Close, Pause, Cleanup, Spawn, Notify, Call], sleep: Sl
         return None
     if isinstance(step, Spawn):
         return BackgroundTask(step.steps, step.name)
+    if isinstance(step, Join):
+        assert isinstance(step.background, BackgroundTask), "made by this driver"
+        return await step.background.join(step.longest_s)
     if isinstance(step, Call):
         return await step.call()
     return await _notify(step)
@@ -99,6 +102,11 @@ class BackgroundTask(Background):
         # be over before its release arrives. Or on_lost runs, which may release the lock itself.
         if self._pausing and not self.task.get_loop().is_closed():
             self.task.cancel()
+
+    async def join(self, longest_s: float) -> None:
+        # A task of another event loop cannot be waited for here: a loop that has ended runs it no more.
+        if self.task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([self.task], timeout=longest_s)
 
     async def _work(self, steps: Steps[None], name: str) -> None:
         try:

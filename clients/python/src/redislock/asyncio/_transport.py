@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import weakref
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Coroutine, Dict, Optional, Set, Tuple
 
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
 
@@ -86,7 +87,7 @@ class Transport:
 
     async def _send_pooled(self, pool: Any, step: Send) -> Any:
         try:
-            connection = await pool.get_connection(*GET_CONNECTION_ARGS)
+            connection = await _connection_of(pool)
         except REDIS_ERRORS as error:
             mark_unsent(error)
             self._stale = True
@@ -109,10 +110,10 @@ class Transport:
     async def _send_over(self, connection: Any, step: Send, asking: bool) -> Any:
         """Over a connection outside of the pool, which may not be connected yet."""
         try:
-            await connection.connect()
+            await _io(connection.connect())
             if asking:
-                await connection.send_command("ASKING", check_health=False)
-                await connection.read_response()
+                await _io(connection.send_command("ASKING", check_health=False))
+                await _io(connection.read_response())
         except BaseException as error:
             mark_unsent(error)
             await self._discard(connection)
@@ -123,13 +124,13 @@ class Transport:
     async def _exchange(self, connection: Any, step: Send, check_health: bool = True) -> Any:
         try:
             try:
-                await connection.send_command(*step.command, check_health=check_health)
+                await _io(connection.send_command(*step.command, check_health=check_health))
             except AttributeError as error:
                 # In Python 3.12 and 3.13 this shows that the connection was reset before: their writelines() does not
                 # check.
                 raise ConnectionError("The connection has ended") from error
             if step.within_s is None or times_out_within(connection, step.within_s):
-                reply = await connection.read_response(disable_decoding=step.reply_to is None)
+                reply = await _io(connection.read_response(disable_decoding=step.reply_to is None))
             else:
                 reply = await self._read_within(connection, step, step.within_s)
         except MovedError:
@@ -154,11 +155,14 @@ class Transport:
         task = asyncio.ensure_future(connection.read_response(disable_decoding=step.reply_to is None))
         try:
             done, _ = await asyncio.wait([task], timeout=within_s)
-        except BaseException:
+        except GeneratorExit:
             task.cancel()
             raise
+        except BaseException:
+            await _cancelled(task)
+            raise
         if not done:
-            task.cancel()
+            await _cancelled(task)
             raise TimeoutError(f"No reply within {within_s:.3f} s")
         return task.result()
 
@@ -187,14 +191,83 @@ class Transport:
 
     async def _node_pool(self) -> Any:
         try:
-            await self._client.initialize()
+            await _detachable(self._client.initialize(), _fetch_exception)
             if self._stale:
-                await self._client.nodes_manager.initialize()
+                await _detachable(self._client.nodes_manager.initialize(), _fetch_exception)
                 self._stale = False
             return _node_pool(self._client, self._client.get_node_from_key(self._key))
         except REDIS_ERRORS as error:
             mark_unsent(error)
             raise
+
+
+# Before Python 3.12 asyncio.wait_for, by which redis-py writes, returns as if nothing had happened when a cancellation
+# arrives in the turn in which it ends: the caller would wait on. So redis-py's I/O runs in tasks of its own there, and
+# asyncio.wait, which loses no cancellation, waits for them.
+LOSES_CANCELLATIONS = sys.version_info < (3, 12)
+
+
+async def _io(work: Coroutine[Any, Any, Any]) -> Any:
+    """I/O on a connection that only this caller uses. A cancellation ends it before it is raised."""
+    if not LOSES_CANCELLATIONS:
+        return await work
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except GeneratorExit:
+        task.cancel()
+        raise
+    except BaseException:
+        await _cancelled(task)
+        raise
+    return task.result()
+
+
+async def _cancelled(task: "asyncio.Task[Any]") -> None:
+    """Ends the task. It is cancelled in each turn: a cancellation may be lost in it, and then it would send its command
+    after the cleanup behind its caller."""
+    while not task.done():
+        task.cancel()
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            # The caller is cancelled already.
+            pass
+    _fetch_exception(task)
+
+
+async def _detachable(work: Coroutine[Any, Any, Any], detached: "Callable[[asyncio.Task[Any]], Any]") -> Any:
+    """Work on what callers share. A cancellation is raised at once; `detached` gets the task when it has ended."""
+    if not LOSES_CANCELLATIONS:
+        return await work
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except BaseException:
+        # Once: a second cancellation could end what redis-py does after the first one, and a connection would be lost.
+        task.cancel()
+        task.add_done_callback(detached)
+        raise
+    return task.result()
+
+
+def _fetch_exception(task: "asyncio.Task[Any]") -> Any:
+    """The exception; without this asyncio would log that it was never retrieved."""
+    return None if task.cancelled() else task.exception()
+
+
+async def _connection_of(pool: Any) -> Any:
+    def released(task: "asyncio.Task[Any]") -> None:
+        if not task.cancelled() and _fetch_exception(task) is None:
+            releasing = asyncio.ensure_future(pool.release(task.result()))
+            _releasing.add(releasing)
+            releasing.add_done_callback(_releasing.discard)
+
+    return await _detachable(pool.get_connection(*GET_CONNECTION_ARGS), released)
+
+
+# Strong references: the event loop refers to its tasks weakly.
+_releasing: "Set[asyncio.Task[Any]]" = set()
 
 
 class NodePool:
