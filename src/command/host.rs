@@ -71,16 +71,21 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// The time of a decision.
     fn now(self) -> Now;
 
-    /// The fast path of a request for one key, as [`LockManager::acquire_alone`]. `None`: nothing was changed.
-    fn acquire_alone(
+    /// The fast path of a request for one key, as [`LockManager::acquire_uncontended`]. `None`: nothing was changed.
+    fn acquire_uncontended(
         self,
         key: Self::Argument,
         request: &LockRequest<'_>,
         session: Option<ClientId>,
     ) -> Option<Result<Grant, KeyError>>;
 
-    /// The fast path of a release of one key, as [`LockManager::release_alone`]. `None`: nothing was changed.
-    fn release_alone(self, key: Self::Argument, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>>;
+    /// The fast path of a release of one key, as [`LockManager::release_uncontended`]. `None`: nothing was changed.
+    fn release_uncontended(
+        self,
+        key: Self::Argument,
+        owner: &[u8],
+        portion: &Portion,
+    ) -> Option<Result<Released, KeyError>>;
 
     /// A turn of the rules for a command with these keys. `waiter`: how its caller waits, if it may.
     ///

@@ -49,7 +49,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     }
     let result = work(state, now);
     mem::forget(unless_over);
-    events::set_has_waiters_or_sessions(state.manager.concerns_anybody());
+    events::set_has_waiters_or_sessions(state.manager.has_waiters_or_sessions());
     events::set_has_shared_locks(state.manager.knows_several_holders());
     Some(result)
 }

@@ -10,9 +10,9 @@ use command::host::{KeyArguments, NewWaiter};
 use command::lock_log::LockLog;
 use lock::host::Host;
 use lock::key::{ClientId, KeyRef};
-use lock::manager::alone::LateKey;
 use lock::manager::lock_manager::LockManager;
 use lock::manager::timers::{NextTimer, GATE_RETRY_MS};
+use lock::manager::uncontended::LateKey;
 use lock::value::claim::{LockRequest, Portion};
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::{Instant, Now};
@@ -87,7 +87,7 @@ impl<'c> FastTurn<'c> {
         Some(FastTurn { state: state::at_rest(step)?, key: CommandKey { ctx, name } })
     }
 
-    /// As [`LockManager::acquire_alone`].
+    /// As [`LockManager::acquire_uncontended`].
     #[inline(always)]
     pub fn acquire(self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
         match session {
@@ -96,7 +96,7 @@ impl<'c> FastTurn<'c> {
         }
     }
 
-    /// As [`LockManager::release_alone`].
+    /// As [`LockManager::release_uncontended`].
     #[inline(always)]
     pub fn release(self, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
         match self.state.manager.bindings().is_empty() {
@@ -124,7 +124,7 @@ impl<'c> FastTurn<'c> {
         let FastTurn { key, .. } = self;
         // SAFETY: the state is borrowed, so no other turn has a key open.
         let open = || unsafe { key.open() };
-        let granted = self.state.manager.acquire_alone(&clock::now(), key, open, request, session);
+        let granted = self.state.manager.acquire_uncontended(&clock::now(), key, open, request, session);
         self.end(if session.is_some() { Bound::Maybe } else { Bound::No });
         granted
     }
@@ -134,7 +134,7 @@ impl<'c> FastTurn<'c> {
         let FastTurn { key, .. } = self;
         // SAFETY: as above.
         let open = || unsafe { key.open() };
-        let released = self.state.manager.release_alone(|| clock::now().us(), key, open, owner, portion);
+        let released = self.state.manager.release_uncontended(|| clock::now().us(), key, open, owner, portion);
         self.end(bound);
         released
     }
@@ -143,7 +143,7 @@ impl<'c> FastTurn<'c> {
     #[inline(always)]
     fn end(&mut self, bound: Bound) {
         if bound == Bound::Maybe {
-            events::set_has_waiters_or_sessions(self.state.manager.concerns_anybody());
+            events::set_has_waiters_or_sessions(self.state.manager.has_waiters_or_sessions());
             schedule_and_wake(&mut self.state.manager);
         } else if events::is_any() {
             wake_in_time(&self.state.manager);

@@ -1,6 +1,6 @@
 //! `LOCK.BREAK key [OWNER owner]`: the holders to remove.
 
-use lock::manager::release::Whose;
+use lock::manager::release::HoldsOf;
 
 use super::owner::owner;
 use crate::errors::{self, ErrorReply};
@@ -9,10 +9,10 @@ use crate::errors::{self, ErrorReply};
 ///
 /// # Errors
 /// Any arguments other than `OWNER owner`; an invalid owner.
-pub fn broken_holders<'a>(args: &[&'a [u8]]) -> Result<Whose<'a>, ErrorReply> {
+pub fn broken_holders<'a>(args: &[&'a [u8]]) -> Result<HoldsOf<'a>, ErrorReply> {
     match args.get(2..) {
-        None | Some([]) => Ok(Whose::Everybody),
-        Some([option, name]) if option.eq_ignore_ascii_case(b"OWNER") => Ok(Whose::Owner(owner(name)?.as_bytes())),
+        None | Some([]) => Ok(HoldsOf::AllOwners),
+        Some([option, name]) if option.eq_ignore_ascii_case(b"OWNER") => Ok(HoldsOf::Owner(owner(name)?.as_bytes())),
         Some(_) => Err(errors::SYNTAX),
     }
 }
@@ -24,9 +24,9 @@ mod tests {
 
     #[test]
     fn all_holds_are_ended_or_one_owners() {
-        assert_eq!(broken_holders(&words("LOCK.BREAK k")), Ok(Whose::Everybody));
-        assert_eq!(broken_holders(&words("LOCK.BREAK k OWNER a")), Ok(Whose::Owner(b"a")));
-        assert_eq!(broken_holders(&words("lock.break k owner owner")), Ok(Whose::Owner(b"owner")));
+        assert_eq!(broken_holders(&words("LOCK.BREAK k")), Ok(HoldsOf::AllOwners));
+        assert_eq!(broken_holders(&words("LOCK.BREAK k OWNER a")), Ok(HoldsOf::Owner(b"a")));
+        assert_eq!(broken_holders(&words("lock.break k owner owner")), Ok(HoldsOf::Owner(b"owner")));
         for line in ["LOCK.BREAK k a", "LOCK.BREAK k OWNER", "LOCK.BREAK k OWNER a OWNER a", "LOCK.BREAK k TOKEN a"] {
             assert_eq!(broken_holders(&words(line)), Err(errors::SYNTAX), "{line}");
         }

@@ -40,7 +40,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     refuse_while_paused(host)?;
     let request = LockRequest { owner, claim: command.claim, lease: command.lease };
     if let &[key] = keys {
-        if let Some(granted) = host.acquire_alone(key, &request, terms.session) {
+        if let Some(granted) = host.acquire_uncontended(key, &request, terms.session) {
             reply_granted(host, &request, granted?);
             return Ok(());
         }

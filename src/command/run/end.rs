@@ -25,7 +25,7 @@ pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     let (portion, owner) = (&command.portion, command.owner.as_bytes());
     let keys = key_arguments(host, prefix, strings, command.keys.len())?;
     let released = match (prefix.takes_several_keys(), keys) {
-        (false, &[key]) => host.release_alone(key, owner, portion),
+        (false, &[key]) => host.release_uncontended(key, owner, portion),
         _ => None,
     };
     if let Some(released) = released {

@@ -145,7 +145,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         self.server.keyspace.borrow().now()
     }
 
-    fn acquire_alone(
+    fn acquire_uncontended(
         self,
         key: &'a [u8],
         request: &LockRequest<'_>,
@@ -157,17 +157,17 @@ impl<'a> CommandHost<'a> for Call<'a> {
         let (key, now) = (KeyRef { db: self.db, name: key }, self.now());
         let (mut manager, mut keyspace) = (self.server.manager.borrow_mut(), self.server.keyspace.borrow_mut());
         let mut keys = &mut *keyspace;
-        manager.acquire_alone(&now, key, || keys.open(key), request, session)
+        manager.acquire_uncontended(&now, key, || keys.open(key), request, session)
     }
 
-    fn release_alone(self, key: &'a [u8], owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+    fn release_uncontended(self, key: &'a [u8], owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
         if self.server.has_events() {
             return None;
         }
         let (key, now) = (KeyRef { db: self.db, name: key }, self.now());
         let (mut manager, mut keyspace) = (self.server.manager.borrow_mut(), self.server.keyspace.borrow_mut());
         let mut keys = &mut *keyspace;
-        manager.release_alone(|| now.us(), key, || keys.open(key), owner, portion)
+        manager.release_uncontended(|| now.us(), key, || keys.open(key), owner, portion)
     }
 
     fn decide<R>(

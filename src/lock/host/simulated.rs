@@ -255,7 +255,7 @@ impl Keyspace {
         self.primary.insert(key.clone(), stored.clone());
         self.signal_modified(key);
         self.note_stored(key);
-        self.tell_of(key);
+        self.queue_events(key);
         self.send(key, Sent::Put(stored));
     }
 
@@ -287,7 +287,7 @@ impl Keyspace {
     }
 
     /// A lock was stored under the key: an event reports several holders, as the module finds them.
-    fn tell_of(&mut self, key: &Key) {
+    fn queue_events(&mut self, key: &Key) {
         if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
             self.events.extend(lock.ends_when_loaded().map(|ends| KeyEvent::Several(key.clone(), ends)));
         }
@@ -313,7 +313,7 @@ impl Keyspace {
         self.stored_by_others = ByFamily::default();
         for key in &keys {
             self.note_stored(key);
-            self.tell_of(key);
+            self.queue_events(key);
         }
     }
 

@@ -80,7 +80,7 @@ impl LockManager {
             _ => self.acquire_several(host, &request),
         };
         self.count_answer(&answer);
-        self.note_refusal(&request, &answer);
+        self.record_refusal(&request, &answer);
         answer
     }
 
@@ -425,7 +425,7 @@ impl LockManager {
     /// Ends a request that a retry has replaced.
     fn supersede<C: Clients>(&mut self, clients: &mut C, id: RequestId) {
         if self.queues.request(id).is_some_and(|queued| queued.is_present()) {
-            self.tell(clients, id, WaitOutcome::Superseded);
+            self.answer_waiter(clients, id, WaitOutcome::Superseded);
         }
         self.remove(id);
     }

@@ -3,7 +3,7 @@
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::{Cancelled, Departure};
 use super::fixture::{key, owner, Fixture};
-use super::release::Whose;
+use super::release::HoldsOf;
 use super::renewal::RenewRequest;
 use crate::host::simulated::Turns;
 use crate::host::{Gate, WaitOutcome};
@@ -105,7 +105,7 @@ fn requests_with_and_without_coalesce_share_one_queue_order() {
         assert!(queue.present_from(places[1]).eq(places.iter().copied().zip(ids.iter().copied()).skip(1)), "{tokens}");
         let last = ids.len() - 1;
         assert_eq!(queue.last(), Some((places[last], ids[last])), "{tokens}");
-        assert!(queue.is_anybody_behind(places[last - 1]) && !queue.is_anybody_behind(places[last]), "{tokens}");
+        assert!(queue.has_requests_behind(places[last - 1]) && !queue.has_requests_behind(places[last]), "{tokens}");
     }
 }
 
@@ -123,8 +123,8 @@ fn any_other_end_of_the_hold_grants_the_head_and_answers_no_other_request() {
     type End = fn(&mut Fixture);
     let ends: [(&str, End); 5] = [
         ("FAILED", |fixture| release_failed(fixture, "a")),
-        ("LOCK.BREAK", |fixture| _ = fixture.break_holds(Whose::Everybody).unwrap()),
-        ("LOCK.BREAK OWNER", |fixture| _ = fixture.break_holds(Whose::Owner(b"a")).unwrap()),
+        ("LOCK.BREAK", |fixture| _ = fixture.break_holds(HoldsOf::AllOwners).unwrap()),
+        ("LOCK.BREAK OWNER", |fixture| _ = fixture.break_holds(HoldsOf::Owner(b"a")).unwrap()),
         ("DEL", |fixture| {
             fixture.server.keyspace.delete(&key());
             fixture.manager.key_touched(key().as_ref());
@@ -271,7 +271,7 @@ fn an_answered_request_is_no_waiter_before_its_reply_is_sent() {
     let (mut fixture, ids, done) = released("BCDEFG");
     let queues = fixture.manager.queues();
     assert_eq!((queues.waiters(), queues.requests().count(), queues.is_empty()), (0, 0, true));
-    assert!(fixture.manager.concerns_anybody() && fixture.manager.is_ending(ids[1]));
+    assert!(fixture.manager.has_waiters_or_sessions() && fixture.manager.is_ending(ids[1]));
     assert_eq!(fixture.cancel("C"), Ok(Cancelled::Nothing));
     assert!(matches!(ask_for(&mut fixture, b"k", "C", true), Acquired::Granted(_)), "a retry is a new request");
     // A client that disconnects now keeps no place, and the end of its connection is no second answer.

@@ -143,13 +143,18 @@ impl LockManager {
         let Some(request) = self.queues.request(id) else { return };
         self.due.extend(request.queues.iter().copied());
         if request.is_present() {
-            self.tell(clients, id, outcome);
+            self.answer_waiter(clients, id, outcome);
         }
         self.remove(id);
     }
 
     /// Sends a waiting client the outcome of its request.
-    pub(super) fn tell<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) -> Delivery {
+    pub(super) fn answer_waiter<C: Clients>(
+        &mut self,
+        clients: &mut C,
+        id: RequestId,
+        outcome: WaitOutcome,
+    ) -> Delivery {
         self.statistics.count_outcome(outcome);
         clients.answer(id, outcome)
     }
@@ -185,7 +190,7 @@ impl LockManager {
     pub(super) fn end_if_done<C: Clients>(&mut self, clients: &mut C, id: RequestId) -> bool {
         let Some(fence) = self.queues.done_by(id) else { return false };
         if self.queues.request(id).is_some_and(QueuedRequest::is_present) {
-            self.tell(clients, id, WaitOutcome::Done { fence });
+            self.answer_waiter(clients, id, WaitOutcome::Done { fence });
         }
         self.remove(id);
         true

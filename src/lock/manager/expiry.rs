@@ -24,7 +24,7 @@ impl LockManager {
         let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
         if matches!(entry.content(), Content::Free) {
             if let Some((owner, fence)) = entry.take_expired() {
-                self.tell_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
+                self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
             }
             return;
         }
@@ -58,7 +58,7 @@ impl LockManager {
         // A write is allowed here: the timer may write too.
         self.shared_leases.resume();
         for (owner, fence, by) in &gone {
-            self.note_end(now, key, owner.as_bytes(), *fence, *by);
+            self.count_and_record_end(now, key, owner.as_bytes(), *fence, *by);
             self.unbind(key, owner.as_bytes());
         }
         match is_vacant(entry) {

@@ -3,7 +3,7 @@
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::Cancelled;
 use super::lock_manager::{LockError, LockManager};
-use super::release::Whose;
+use super::release::HoldsOf;
 use super::timers::NextTimer;
 use crate::host::simulated::{SimulatedServer, Stored, Told};
 use crate::key::{ClientId, Key};
@@ -78,9 +78,9 @@ impl Fixture {
         self.manager.release(&mut self.server.host(&now), key().as_ref(), name.as_bytes(), &portion)
     }
 
-    pub fn break_holds(&mut self, whose: Whose<'_>) -> Result<usize, KeyError> {
+    pub fn break_holds(&mut self, holds_of: HoldsOf<'_>) -> Result<usize, KeyError> {
         let now = &self.server.now();
-        self.manager.break_holds(&mut self.server.host(now), key().as_ref(), whose)
+        self.manager.break_holds(&mut self.server.host(now), key().as_ref(), holds_of)
     }
 
     pub fn cancel(&mut self, name: &str) -> Result<Cancelled, KeyError> {

@@ -135,7 +135,7 @@ impl LockManager {
         };
         self.statistics.count_stored(before, held_family(entry));
         self.note_seen(key, fence_before, fence_under(entry));
-        self.note_grant(key, request, grant, by.waited, change);
+        self.record_grant(key, request, grant, by.waited, change);
         match by.session {
             Some(client) => self.bind(now, client, key, request, fence),
             None => self.renew_after_a_third(now, key, owner, request.lease),

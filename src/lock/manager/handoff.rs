@@ -9,10 +9,10 @@
 use std::collections::VecDeque;
 
 use super::acquire::OVER_LIMIT;
-use super::attempt::{Attempt, Order, Precedence};
 use super::endings::Ending;
 use super::lock_manager::{LockManager, Trying};
 use super::release::remove_if_vacant;
+use super::try_grant::{Attempt, Order, Precedence};
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::precedence::{is_first, is_head};
@@ -241,7 +241,7 @@ impl LockManager {
         let Some(request) = self.queues.request(id) else { return };
         if request.has_several_keys() {
             self.queues.set_blocked_on(id, None);
-            self.attempt_several(host, queue, id, order);
+            self.try_grant_several(host, queue, id, order);
             self.watch(host, queue);
             return;
         }
@@ -260,7 +260,7 @@ impl LockManager {
         };
         let precedence = if is_first { Precedence::First } else { Precedence::Behind };
         let mut entry = host.keys.open(key);
-        self.attempt(&mut entry, &mut host.clients, host.now, key, queue, id, precedence);
+        self.try_grant(&mut entry, &mut host.clients, host.now, key, queue, id, precedence);
         self.watch_open(&mut entry, queue);
     }
 
@@ -293,7 +293,7 @@ impl LockManager {
             if head.has_several_keys() {
                 return Next::Head(id);
             }
-            match self.attempt(entry, clients, now, key, queue, id, Precedence::First) {
+            match self.try_grant(entry, clients, now, key, queue, id, Precedence::First) {
                 // A mutex has one holder: no other request fits.
                 Attempt::Granted if self.has_one_holder(queue) => break,
                 Attempt::Granted | Attempt::Dismissed => {}
@@ -320,7 +320,7 @@ impl LockManager {
     pub(super) fn serve_on<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, mut next: Next) {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
         while let Next::Head(id) = next {
-            match self.attempt_several(host, queue, id, Order::Kept) {
+            match self.try_grant_several(host, queue, id, Order::Kept) {
                 Attempt::Granted => break,
                 // Owners that it waits for may pass it, and it may pass other requests in other queues.
                 Attempt::Stuck => {

@@ -31,12 +31,12 @@ impl LockManager {
                 _ => EndedBy::Removed,
             },
         };
-        self.tell_end(now, key, owner.as_bytes(), fence, by);
+        self.record_end(now, key, owner.as_bytes(), fence, by);
     }
 
     /// As `hold_removed`, if the lease has certainly ended.
     pub fn hold_expired(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence) {
-        self.tell_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
+        self.record_end(now, key, owner.as_bytes(), fence, EndedBy::Expired);
     }
 
     /// The key has got a lock with several holders.

@@ -19,7 +19,7 @@ use super::statistics::Statistics;
 use super::sweep::Sweeps;
 use super::timer_set::TimerSet;
 use crate::key::{ClientId, KeyRef, RequestId};
-use crate::queue::edge::Edge;
+use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaiterLimit;
@@ -144,7 +144,7 @@ impl LockManager {
 
     /// True if events of connections and keys matter: a request waits, a hold is bound to a connection, or a grant is
     /// on its way.
-    pub fn concerns_anybody(&self) -> bool {
+    pub fn has_waiters_or_sessions(&self) -> bool {
         !self.queues.is_empty() || self.queues.has_done() || !self.bindings.is_empty() || !self.deliveries.is_empty()
     }
 
@@ -167,17 +167,17 @@ mod tests {
     #[test]
     fn events_matter_while_requests_wait_holds_are_bound_or_grants_are_in_flight() {
         let mut fixture = Fixture::of(&[("a", Claim::Mutex)]);
-        assert!(!fixture.manager.concerns_anybody(), "a hold that is neither bound nor waited for");
+        assert!(!fixture.manager.has_waiters_or_sessions(), "a hold that is neither bound nor waited for");
         fixture.acquire("b", Claim::Mutex, None, Lease::Persist);
-        assert!(fixture.manager.concerns_anybody(), "b waits");
+        assert!(fixture.manager.has_waiters_or_sessions(), "b waits");
         fixture.release("a", Portion::Mutex).unwrap();
         assert!(
-            fixture.manager.queues().is_empty() && fixture.manager.concerns_anybody(),
+            fixture.manager.queues().is_empty() && fixture.manager.has_waiters_or_sessions(),
             "the grant to b is in flight"
         );
         fixture.manager.delivered(fixture.server.inbox.answers[0].0);
-        assert!(!fixture.manager.concerns_anybody(), "b has received the grant");
+        assert!(!fixture.manager.has_waiters_or_sessions(), "b has received the grant");
         fixture.acquire_all("c", &[b"l"], Claim::Mutex, Some(ClientId(7)), Lease::Persist);
-        assert!(fixture.manager.concerns_anybody(), "the hold of c is bound");
+        assert!(fixture.manager.has_waiters_or_sessions(), "the hold of c is bound");
     }
 }

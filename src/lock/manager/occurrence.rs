@@ -2,10 +2,10 @@
 //! lock manager records them, and the shell takes them when the turn is over.
 //!
 //! Rare occurrences are always recorded. Occurrences of ordinary requests are recorded only if [`Observe`] asks for
-//! them; the fast path (`alone`) records nothing, so it must not be taken then.
+//! them; the fast path (`uncontended`) records nothing, so it must not be taken then.
 
 use crate::key::{ClientId, Key, RequestId};
-use crate::queue::edge::Edge;
+use crate::queue::deadlock::Edge;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::Claim;
 use crate::value::fence::Fence;

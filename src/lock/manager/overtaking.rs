@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::attempt::Order;
 use super::lock_manager::LockManager;
+use super::try_grant::Order;
 use crate::host::{Clients, Gate, Host, Keys};
 use crate::key::RequestId;
 use crate::queue::precedence::{requests_waited_for, Reach};
@@ -50,7 +50,7 @@ impl LockManager {
     }
 
     /// Tries the next request that may pass others. `None`: there is none. Otherwise the state of the gate.
-    pub(super) fn let_one_pass<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+    pub(super) fn try_overtaking<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         if !self.queues.may_any_pass() {
             self.overtaking.clear();
             return None;

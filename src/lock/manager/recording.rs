@@ -27,7 +27,7 @@ impl LockManager {
 
     /// Records that a request was granted a key.
     #[inline]
-    pub(super) fn note_grant(
+    pub(super) fn record_grant(
         &mut self,
         key: KeyRef<'_>,
         request: &LockRequest<'_>,
@@ -54,13 +54,13 @@ impl LockManager {
     }
 
     /// Counts and records that an owner no longer holds a key that it held since the grant with this fence.
-    pub(super) fn note_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
+    pub(super) fn count_and_record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
         self.statistics.count_end(by);
-        self.tell_end(now, key, owner, fence, by);
+        self.record_end(now, key, owner, fence, by);
     }
 
-    /// As `note_end`, without counting it.
-    pub(super) fn tell_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
+    /// As `count_and_record_end`, without counting it.
+    pub(super) fn record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
         let waiters = self.waiters_of(key);
         let observe = self.limits.observe;
         let is_unasked_for = match by {
@@ -94,7 +94,7 @@ impl LockManager {
 
     /// Records the refusal of a request, if its reason is rare.
     #[inline]
-    pub(super) fn note_refusal(&mut self, request: &AcquireRequest<'_>, answer: &Result<Acquired, LockError>) {
+    pub(super) fn record_refusal(&mut self, request: &AcquireRequest<'_>, answer: &Result<Acquired, LockError>) {
         let Err(error) = answer else { return };
         let Some(name) = request.names.first() else { return };
         let about = || (Key::new(request.db, name), request.request.owner.to_owner());
@@ -117,7 +117,7 @@ impl LockManager {
     }
 
     /// Counts and records that an owner has given back some of what it holds.
-    pub(super) fn note_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
+    pub(super) fn count_and_record_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
         self.statistics.count_end(by);
         if self.limits.observe.changes {
             self.occurrences.note(Occurrence::Fewer { key: key.to_key(), owner: holder(owner) });
@@ -125,7 +125,7 @@ impl LockManager {
     }
 
     /// Counts and records that a lease started again.
-    pub(super) fn note_renewal(&mut self, key: KeyRef<'_>, owner: &[u8], by: RenewedBy) {
+    pub(super) fn count_and_record_renewal(&mut self, key: KeyRef<'_>, owner: &[u8], by: RenewedBy) {
         self.statistics.renewals += 1;
         if self.limits.observe.changes {
             self.occurrences.note(Occurrence::Renewed { key: key.to_key(), owner: holder(owner), by });

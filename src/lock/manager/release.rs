@@ -29,7 +29,7 @@ pub(super) enum End<'a> {
     /// Its client disconnected before the grant counted as received.
     Undelivered { owner: &'a [u8], claim: &'a Claim, grant: &'a Grant },
     /// LOCK.BREAK ends it, with all other holds that its owner has of the lock.
-    Broken(Whose<'a>),
+    Broken(HoldsOf<'a>),
 }
 
 /// Whether the owner has done the work that it took the lock for: if so, its release of a mutex answers the requests
@@ -44,11 +44,11 @@ pub enum Work {
 
 /// The owners that LOCK.BREAK takes the lock from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose<'a> {
+pub enum HoldsOf<'a> {
     /// This owner.
     Owner(&'a [u8]),
     /// All holders.
-    Everybody,
+    AllOwners,
 }
 
 impl<'a> End<'a> {
@@ -61,12 +61,12 @@ impl<'a> End<'a> {
         }
     }
 
-    fn whose(&self) -> Whose<'a> {
+    fn holds_of(&self) -> HoldsOf<'a> {
         match self {
             End::Released { owner, .. } | End::Disconnected { owner } | End::Undelivered { owner, .. } => {
-                Whose::Owner(owner)
+                HoldsOf::Owner(owner)
             }
-            End::Broken(whose) => *whose,
+            End::Broken(holds_of) => *holds_of,
         }
     }
 
@@ -75,8 +75,8 @@ impl<'a> End<'a> {
             End::Released { owner, portion, .. } => lock.release(owner, portion),
             End::Disconnected { owner } => Ok(lock.evict(owner)),
             End::Undelivered { owner, claim, grant } => lock.take_back(owner, claim, grant),
-            End::Broken(Whose::Owner(owner)) => Ok(lock.evict(owner)),
-            End::Broken(Whose::Everybody) => Ok(lock.evict_all()),
+            End::Broken(HoldsOf::Owner(owner)) => Ok(lock.evict(owner)),
+            End::Broken(HoldsOf::AllOwners) => Ok(lock.evict_all()),
         }
     }
 }
@@ -128,11 +128,11 @@ impl LockManager {
         &mut self,
         host: &mut Host<'_, K, C>,
         key: KeyRef<'_>,
-        whose: Whose<'_>,
+        holds_of: HoldsOf<'_>,
     ) -> Result<usize, KeyError> {
-        let holders = match whose {
-            Whose::Owner(_) => 1,
-            Whose::Everybody => {
+        let holders = match holds_of {
+            HoldsOf::Owner(_) => 1,
+            HoldsOf::AllOwners => {
                 let mut entry = host.keys.open(key);
                 self.settle(host.now, key, &mut entry);
                 match entry.content() {
@@ -141,7 +141,7 @@ impl LockManager {
                 }
             }
         };
-        match self.end_hold(host, key, End::Broken(whose))? {
+        match self.end_hold(host, key, End::Broken(holds_of))? {
             Released::Gone => Ok(holders),
             Released::NotHeld | Released::Same(_) | Released::Fewer(_) => Ok(0),
         }
@@ -183,12 +183,12 @@ impl LockManager {
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
         let is_shared = matches!(entry.content(), Content::Lock(lock) if lock.is_shared());
-        let (mut fence, mut everybody) = (None, Vec::new());
+        let (mut fence, mut all_owners) = (None, Vec::new());
         let released = match entry.content() {
             Content::Lock(lock) => {
-                match end.whose() {
-                    Whose::Owner(owner) => fence = lock.fence_of(owner),
-                    Whose::Everybody => everybody = owners_and_fences(lock),
+                match end.holds_of() {
+                    HoldsOf::Owner(owner) => fence = lock.fence_of(owner),
+                    HoldsOf::AllOwners => all_owners = owners_and_fences(lock),
                 }
                 let before = lock.held_family();
                 let released = end.apply(lock)?;
@@ -203,22 +203,22 @@ impl LockManager {
                 Released::NotHeld
             }
         };
-        match (released, end.whose()) {
+        match (released, end.holds_of()) {
             (Released::NotHeld | Released::Same(_), _) => return Ok(released),
-            (Released::Fewer(_), Whose::Owner(owner)) => {
+            (Released::Fewer(_), HoldsOf::Owner(owner)) => {
                 update(&mut entry, Effect::Hold(owner));
-                self.note_fewer(key, owner, end.by());
+                self.count_and_record_fewer(key, owner, end.by());
             }
-            (Released::Fewer(_), Whose::Everybody) => {}
-            (Released::Gone, whose) => {
-                if let (Whose::Owner(owner), Some(fence)) = (whose, fence) {
-                    self.note_end(host.now, key, owner, fence, end.by());
+            (Released::Fewer(_), HoldsOf::AllOwners) => {}
+            (Released::Gone, holds_of) => {
+                if let (HoldsOf::Owner(owner), Some(fence)) = (holds_of, fence) {
+                    self.count_and_record_end(host.now, key, owner, fence, end.by());
                 }
-                if let (Whose::Owner(owner), Some((queue, _))) = (whose, waited_for) {
+                if let (HoldsOf::Owner(owner), Some((queue, _))) = (holds_of, waited_for) {
                     self.lost(queue, key, owner);
                 }
-                for (owner, fence) in everybody {
-                    self.note_end(host.now, key, owner.as_bytes(), fence, end.by());
+                for (owner, fence) in all_owners {
+                    self.count_and_record_end(host.now, key, owner.as_bytes(), fence, end.by());
                 }
                 if let (End::Released { portion: Portion::Mutex, work: Work::Done, .. }, Some(fence)) = (end, fence) {
                     // Before the queue is served: a request that the release answers must not be granted the lock.
@@ -226,19 +226,19 @@ impl LockManager {
                     queue.into_iter().for_each(|queue| self.queues.end_coalescing(queue, fence));
                 }
                 if !self.bindings.is_empty() {
-                    self.unbind_ended(key, whose);
+                    self.unbind_ended(key, holds_of);
                 }
                 if !self.shared_leases.is_empty() && is_vacant(&mut entry) {
                     self.shared_leases.forget(key);
                 }
                 // In a mutex the next hold replaces this one, in one effect. The end of the last holder is the end of
                 // the key.
-                match whose {
-                    Whose::Owner(owner) if is_shared && (is_handed_over || !is_vacant(&mut entry)) => {
+                match holds_of {
+                    HoldsOf::Owner(owner) if is_shared && (is_handed_over || !is_vacant(&mut entry)) => {
                         update(&mut entry, Effect::Drop(owner));
                     }
                     // One effect for all holders, however many there were.
-                    Whose::Everybody if is_shared => entry.remove(),
+                    HoldsOf::AllOwners if is_shared => entry.remove(),
                     _ => {}
                 }
             }
@@ -264,11 +264,11 @@ impl LockManager {
         Ok(released)
     }
 
-    fn unbind_ended(&mut self, key: KeyRef<'_>, whose: Whose<'_>) {
-        match (whose, self.fences.last()) {
-            (Whose::Owner(owner), _) => self.unbind(key, owner),
-            (Whose::Everybody, Some(last)) => self.bindings.unbind_key(key, last),
-            (Whose::Everybody, None) => {}
+    fn unbind_ended(&mut self, key: KeyRef<'_>, holds_of: HoldsOf<'_>) {
+        match (holds_of, self.fences.last()) {
+            (HoldsOf::Owner(owner), _) => self.unbind(key, owner),
+            (HoldsOf::AllOwners, Some(last)) => self.bindings.unbind_key(key, last),
+            (HoldsOf::AllOwners, None) => {}
         }
     }
 }

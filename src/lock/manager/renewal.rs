@@ -91,7 +91,7 @@ impl LockManager {
         let Some(until) = lock.renew(owner, lease, now.timestamp()) else { return Renewed::NotHeld };
         let lease = lock.hold(owner, until).map(|hold| hold.lease);
         entry.update(Effect::Renew(owner), Some(until));
-        self.note_renewal(key, owner, by);
+        self.count_and_record_renewal(key, owner, by);
         self.watch_holders(key, entry);
         if let Some(queue) = self.queues.id_of(key) {
             self.watch_open(entry, queue);

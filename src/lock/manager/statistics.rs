@@ -11,7 +11,7 @@ use crate::value::claim::Family;
 pub struct Statistics {
     /// What the fast path did. It is added to the rest when the counters are read: an uncontended request pays for one
     /// addition.
-    pub(super) alone: ByFamily<Alone>,
+    pub(super) uncontended: ByFamily<Uncontended>,
     /// How many more keys hold a lock than at the start, by the slow path. The host counts keys that others remove.
     pub(super) stored: ByFamily<i64>,
     pub(super) granted_at_once: u64,
@@ -50,7 +50,7 @@ pub struct Statistics {
 
 /// What the fast path did with locks of one family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Alone {
+pub(super) struct Uncontended {
     /// Free keys that were granted.
     pub granted: u64,
     /// Keys that became free.
@@ -62,19 +62,20 @@ pub(super) struct Alone {
 impl Statistics {
     /// Requests granted at once, including requests sent again that got the grant they had.
     pub fn grants_immediate(&self) -> u64 {
-        self.granted_at_once + self.alone.0.iter().map(|alone| alone.granted).sum::<u64>()
+        self.granted_at_once + self.uncontended.0.iter().map(|counted| counted.granted).sum::<u64>()
     }
 
     /// Releases of all holds or of some, and holds that ended with their connections.
     pub fn releases(&self) -> u64 {
-        self.given_back + self.alone.0.iter().map(|alone| alone.freed + alone.fewer).sum::<u64>()
+        self.given_back + self.uncontended.0.iter().map(|counted| counted.freed + counted.fewer).sum::<u64>()
     }
 
     /// How many more keys hold a lock than at the start, by what the lock manager did; negative if others stored the
     /// locks that it removed.
     pub fn stored(&self) -> ByFamily<i64> {
-        let by_alone = |family| self.alone.of(family).granted as i64 - self.alone.of(family).freed as i64;
-        ByFamily::make(|family| by_alone(family) + self.stored.of(family))
+        let by_uncontended =
+            |family| self.uncontended.of(family).granted as i64 - self.uncontended.of(family).freed as i64;
+        ByFamily::make(|family| by_uncontended(family) + self.stored.of(family))
     }
 
     /// A key held a lock of the family `before`, and holds one of the family `after` now.

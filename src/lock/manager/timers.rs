@@ -176,7 +176,7 @@ impl LockManager {
                 gates.extend(self.try_one_again(host));
                 gates.extend(self.sweep_next(host));
                 if gates.is_empty() && !has_ended && self.due.is_empty() {
-                    gates.extend(self.let_one_pass(host));
+                    gates.extend(self.try_overtaking(host));
                 }
             }
             // A closed gate is closed for every key.
@@ -212,7 +212,7 @@ impl LockManager {
                 // A release has answered the request before its wait timed out.
                 Some(Timer::WaitEnds(id)) if self.end_if_done(&mut host.clients, id) => {}
                 Some(Timer::WaitEnds(id)) => {
-                    self.tell(&mut host.clients, id, WaitOutcome::TimedOut);
+                    self.answer_waiter(&mut host.clients, id, WaitOutcome::TimedOut);
                     self.leave(host.now, id, Departure::MayComeBack);
                 }
                 Some(Timer::PlaceEnds(id)) => _ = self.remove(id),
@@ -433,10 +433,10 @@ mod tests {
             fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
             fixture.server.inbox.is_deserted = true;
             fixture.release("a", Portion::Mutex).unwrap();
-            assert!(fixture.manager.has_due() && fixture.manager.concerns_anybody(), "{names:?}");
+            assert!(fixture.manager.has_due() && fixture.manager.has_waiters_or_sessions(), "{names:?}");
             fixture.drain();
             assert!(fixture.server.keyspace.primary.is_empty(), "{names:?}");
-            assert!(!fixture.manager.has_due() && !fixture.manager.concerns_anybody(), "{names:?}");
+            assert!(!fixture.manager.has_due() && !fixture.manager.has_waiters_or_sessions(), "{names:?}");
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) enum Order {
 impl LockManager {
     /// Grants an open key to one of its waiters, if the lock admits it.
     #[allow(clippy::too_many_arguments)] // While a key is open, the host is borrowed in parts.
-    pub(super) fn attempt<E: Entry, C: Clients>(
+    pub(super) fn try_grant<E: Entry, C: Clients>(
         &mut self,
         entry: &mut E,
         clients: &mut C,
@@ -104,7 +104,7 @@ impl LockManager {
     }
 
     /// Grants all keys of a request for several keys, if all locks admit it.
-    pub(super) fn attempt_several<K: Keys, C: Clients>(
+    pub(super) fn try_grant_several<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
         queue: QueueId,
@@ -197,7 +197,7 @@ impl LockManager {
         let Grant { fence, holds, slot, .. } = grant;
         let outcome = WaitOutcome::Granted { fence, holds, slot };
         self.samples.waited(waited.ms);
-        match self.tell(clients, waited.request, outcome) {
+        match self.answer_waiter(clients, waited.request, outcome) {
             Delivery::Done if self.deliveries.is_empty() => {}
             Delivery::Done => {
                 let delivery = delivery();

@@ -39,7 +39,7 @@ impl LockManager {
     /// Grants a free key, and binds the grant to the connection `session` if there is one. `None`: the key is not free,
     /// requests wait for it, or a grace may be running; nothing was changed, and the slow path decides.
     #[inline(always)]
-    pub fn acquire_alone<'k, E: Entry>(
+    pub fn acquire_uncontended<'k, E: Entry>(
         &mut self,
         now: &Now,
         key: impl LateKey<'k>,
@@ -47,7 +47,7 @@ impl LockManager {
         request: &LockRequest<'_>,
         session: Option<ClientId>,
     ) -> Option<Result<Grant, KeyError>> {
-        if !self.grace.is_none() || !self.is_left_alone(key) {
+        if !self.grace.is_none() || !self.is_uncontended(key) {
             return None;
         }
         let mut entry = open();
@@ -55,7 +55,7 @@ impl LockManager {
             Content::Free => self.create(now, &mut entry, request),
             Content::Lock(_) | Content::Foreign => return None,
         };
-        self.statistics.alone.of_mut(request.claim.family()).granted += u64::from(granted.is_ok());
+        self.statistics.uncontended.of_mut(request.claim.family()).granted += u64::from(granted.is_ok());
         if let (Some(client), Ok(grant)) = (session, &granted) {
             self.bind(now, client, key.key(), request, grant.fence);
         }
@@ -65,7 +65,7 @@ impl LockManager {
     /// Gives back holds of a mutex or reentrant mutex. `None`: the key holds neither, requests wait for it, or the hold
     /// lasted so long that its end is observed; nothing was changed, and the slow path decides.
     #[inline(always)]
-    pub fn release_alone<'k, E: Entry>(
+    pub fn release_uncontended<'k, E: Entry>(
         &mut self,
         now_us: impl FnOnce() -> u64,
         key: impl LateKey<'k>,
@@ -73,7 +73,7 @@ impl LockManager {
         owner: &[u8],
         portion: &Portion,
     ) -> Option<Result<Released, KeyError>> {
-        if !self.is_left_alone(key) {
+        if !self.is_uncontended(key) {
             return None;
         }
         let mut entry = open();
@@ -90,14 +90,14 @@ impl LockManager {
         let released = lock.release(owner, portion);
         match released {
             Ok(Released::Gone) => {
-                self.statistics.alone.of_mut(portion.family()).freed += 1;
+                self.statistics.uncontended.of_mut(portion.family()).freed += 1;
                 entry.remove();
                 if !self.bindings.is_empty() {
                     self.unbind(key.key(), owner);
                 }
             }
             Ok(Released::Fewer(_)) => {
-                self.statistics.alone.of_mut(portion.family()).fewer += 1;
+                self.statistics.uncontended.of_mut(portion.family()).fewer += 1;
                 update(&mut entry, Effect::Hold(owner));
             }
             Ok(Released::NotHeld | Released::Same(_)) | Err(_) => {}
@@ -108,7 +108,7 @@ impl LockManager {
     /// True if no request waits for the key. Its name is read only if there are queues, its database only if a queue
     /// may have that name.
     #[inline(always)]
-    fn is_left_alone<'k>(&self, key: impl LateKey<'k>) -> bool {
+    fn is_uncontended<'k>(&self, key: impl LateKey<'k>) -> bool {
         self.queues.is_empty() || !self.queues.may_have(key.name()) || self.queues.id_of(key.key()).is_none()
     }
 }
@@ -141,14 +141,14 @@ mod tests {
         let (owner, now, key) = (owner(name), fixture.server.now(), key());
         let request = LockRequest { owner: owner.as_ref(), claim, lease };
         let mut host = fixture.server.host(&now);
-        fixture.manager.acquire_alone(&now, key.as_ref(), || host.keys.open(key.as_ref()), &request, session)
+        fixture.manager.acquire_uncontended(&now, key.as_ref(), || host.keys.open(key.as_ref()), &request, session)
     }
 
     fn release(fixture: &mut Fixture, name: &str, portion: Portion) -> Option<Result<Released, KeyError>> {
         let (now, key) = (fixture.server.now(), key());
         let mut host = fixture.server.host(&now);
         let owner = name.as_bytes();
-        fixture.manager.release_alone(|| now.us(), key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
+        fixture.manager.release_uncontended(|| now.us(), key.as_ref(), || host.keys.open(key.as_ref()), owner, &portion)
     }
 
     #[test]

@@ -2,13 +2,21 @@
 //! gave back all that it holds, and then those that were served by that, and so on. A request that would still wait
 //! then, because of its own waiting, gets DEADLOCK".
 //!
-//! `Reduction` computes that. It is skipped for a request that no other can wait for.
+//! The reduction of the wait-for graph computes that. It is skipped for a request that no other can wait for.
 
-use super::edge::Edge;
+mod blockers;
+mod cycle;
+mod nodes;
+mod permits;
+mod reduction;
+mod wait_for_graph;
+
+pub use self::cycle::Edge;
+use self::nodes::Question;
+use self::wait_for_graph::WaitForGraph;
 use super::holders::Holders;
 use super::new_request::NewRequest;
 use super::queues::WaitQueues;
-use super::reduction::{Question, Reduction};
 use crate::host::Keys;
 use crate::id_map::IdSet;
 use crate::value::claim::{Claim, Count, Family};
@@ -30,7 +38,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     }
     let free = IdSet::default();
     let question = Question { new, is_queued: true, free: &free };
-    let mut queued = Reduction::new(queues, holders, question);
+    let mut queued = WaitForGraph::new(queues, holders, question);
     if queued.frees_new_owner() {
         return None;
     }
@@ -41,7 +49,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
         false => {
             let reached = queued.reached();
             let question = Question { is_queued: false, ..question };
-            Reduction::new(queues, holders, question).stuck(&reached)
+            WaitForGraph::new(queues, holders, question).stuck(&reached)
         }
     };
     if free.is_empty() {
@@ -51,7 +59,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
         return None;
     }
     let question = Question { new, is_queued: true, free: &free };
-    let mut queued = Reduction::new(queues, holders, question);
+    let mut queued = WaitForGraph::new(queues, holders, question);
     (!queued.frees_new_owner()).then(|| queued.cycle())
 }
 
@@ -71,7 +79,7 @@ fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let mut here = new.queues(queues);
     claim.family() != Family::Semaphore
         && here.next().is_some_and(|id| {
-            queues.get(id).is_some_and(|queue| !queue.is_anybody_behind(new.place))
+            queues.get(id).is_some_and(|queue| !queue.has_requests_behind(new.place))
                 && queues.is_covered_by_earlier(id, new.owner(), new.place, claim)
         })
 }
@@ -80,7 +88,7 @@ fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
 fn changes_permits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let takes_more = matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. });
     let mut here = new.queues(queues).filter_map(|id| queues.get(id));
-    takes_more || here.any(|queue| queue.is_anybody_behind(new.place) || new.request.claim.limit() < queue.limit)
+    takes_more || here.any(|queue| queue.has_requests_behind(new.place) || new.request.claim.limit() < queue.limit)
 }
 
 #[cfg(test)]

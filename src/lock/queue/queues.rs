@@ -35,7 +35,8 @@ pub struct WaitQueues {
     /// Kept places by departure, the longest away first.
     away: BTreeMap<u64, RequestId>,
     /// Requests with COALESCE that a release has answered but that have no reply yet, by their queue and the last
-    /// number that was given before the release. They have left their queue, so a new request finds the key free at once.
+    /// number that was given before the release. They have left their queue, so a new request finds the key free at
+    /// once.
     done: BTreeMap<(QueueId, RequestId), Done>,
     /// How many of them are waiters to reply to, not kept places.
     done_waiters: usize,

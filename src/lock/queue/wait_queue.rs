@@ -141,7 +141,7 @@ impl WaitQueue {
     }
 
     /// Whether any request waits behind this place.
-    pub fn is_anybody_behind(&self, place: Place) -> bool {
+    pub fn has_requests_behind(&self, place: Place) -> bool {
         self.last().is_some_and(|(last, _)| last > place)
     }
 

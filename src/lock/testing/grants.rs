@@ -1,7 +1,7 @@
 //! The effect of a grant in the model, and how an undelivered grant is taken back.
 
 use super::contract::*;
-use super::model::{Holder, Lock, Model, Unheard, Until, Value};
+use super::model::{Holder, Lock, Model, UndeliveredGrant, Until, Value};
 
 impl Model {
     /// Grants all keys with one fence: the owner's current one, unless a hold is new. Returns the holds before and
@@ -50,7 +50,8 @@ impl Model {
             self.set_limit(keys[0], limit);
         }
         // The owner learns of its holds by this reply, even if an earlier grant was not delivered.
-        self.unheard.retain(|other| other.owner != *owner || !other.held.iter().any(|(key, ..)| keys.contains(key)));
+        self.undelivered
+            .retain(|other| other.owner != *owner || !other.held.iter().any(|(key, ..)| keys.contains(key)));
         (grant, counts)
     }
 
@@ -94,16 +95,16 @@ impl Model {
     }
 
     /// Records a grant to a client that has gone, to be taken back.
-    pub(super) fn note_unheard(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
-        self.unheard.push(Unheard { owner: asked.owner, claim: asked.claim, grant, held });
+    pub(super) fn note_undelivered(&mut self, asked: &Acquire, grant: Grant, held: Vec<(Word, u32, u32)>) {
+        self.undelivered.push(UndeliveredGrant { owner: asked.owner, claim: asked.claim, grant, held });
     }
 
     /// Takes back an undelivered grant if nothing has changed since.
-    pub(super) fn take_back(&mut self, unheard: &Unheard) {
-        for (key, before, after) in &unheard.held {
-            let holder = self.holder(key, unheard.owner).filter(|holder| holder.grant == unheard.grant);
+    pub(super) fn take_back(&mut self, undelivered: &UndeliveredGrant) {
+        for (key, before, after) in &undelivered.held {
+            let holder = self.holder(key, undelivered.owner).filter(|holder| holder.grant == undelivered.grant);
             let Some(holder) = holder else { continue };
-            let count = holder.count(unheard.claim);
+            let count = holder.count(undelivered.claim);
             if *count == *after && *before < *after {
                 *count = *before;
                 self.holders_changed(key);

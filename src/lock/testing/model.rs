@@ -105,7 +105,7 @@ pub struct Request {
 
 /// A grant to a client that has disconnected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unheard {
+pub(super) struct UndeliveredGrant {
     pub owner: Word,
     pub claim: Claim,
     pub grant: Grant,
@@ -140,7 +140,7 @@ pub struct Model {
     pub(super) gone: Vec<u64>,
     /// Requests of clients that have disconnected, before the server notices it.
     pub(super) deaf: Vec<u64>,
-    pub(super) unheard: Vec<Unheard>,
+    pub(super) undelivered: Vec<UndeliveredGrant>,
     pub(super) answers: Vec<(u64, Answer)>,
     pub(super) grants: u64,
     pub(super) departures: u64,

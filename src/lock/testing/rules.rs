@@ -11,7 +11,7 @@ use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
-use crate::manager::release::Whose;
+use crate::manager::release::HoldsOf;
 use crate::manager::renewal::{RenewRequest, Renewed};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
@@ -67,7 +67,8 @@ impl Rules {
                         let key = KeyRef { db: 0, name };
                         let owner = owner.as_bytes();
                         let now_us = || now.us();
-                        let released = self.manager.release_alone(now_us, key, || host.keys.open(key), owner, &portion);
+                        let released =
+                            self.manager.release_uncontended(now_us, key, || host.keys.open(key), owner, &portion);
                         released.unwrap_or_else(|| match failed {
                             true => self.manager.release_failed(&mut host, key, owner),
                             false => self.manager.release(&mut host, key, owner, &portion),
@@ -93,7 +94,7 @@ impl Rules {
                 renewed.map_or_else(refused, |renewed| Outcome::Renewed(renewed == Renewed::All))
             }
             Command::Break { key, owner } => {
-                let whose = owner.map_or(Whose::Everybody, |owner| Whose::Owner(owner.as_bytes()));
+                let whose = owner.map_or(HoldsOf::AllOwners, |owner| HoldsOf::Owner(owner.as_bytes()));
                 let broken = self.manager.break_holds(&mut host, to_key(key).as_ref(), whose);
                 broken.map_or_else(refused, |broken| Outcome::Broken(broken as u32))
             }
@@ -115,7 +116,7 @@ impl Rules {
             wait: limit.map(|limit| Wait { limit, may_come_back: true, coalesces: asked.coalesce }),
             session: asked.session.then_some(ClientId(asked.client)),
         };
-        let acquired = match self.acquire_alone(&request) {
+        let acquired = match self.acquire_uncontended(&request) {
             Some(granted) => granted.map(Acquired::Granted).map_err(LockError::Key),
             None => self.manager.acquire(&mut self.server.host(now), request),
         };
@@ -147,11 +148,11 @@ impl Rules {
     }
 
     /// As a server does: the fast path first.
-    fn acquire_alone(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
+    fn acquire_uncontended(&mut self, request: &AcquireRequest<'_>) -> Option<Result<Grant, KeyError>> {
         let AcquireRequest { db, names: &[name], request, session, .. } = *request else { return None };
         let (key, now) = (KeyRef { db, name }, self.server.now());
         let mut host = self.server.host(&now);
-        self.manager.acquire_alone(&now, key, || host.keys.open(key), &request, session)
+        self.manager.acquire_uncontended(&now, key, || host.keys.open(key), &request, session)
     }
 
     pub fn happen(&mut self, event: Event) {

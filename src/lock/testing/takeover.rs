@@ -6,7 +6,7 @@ use super::rules::Rules;
 use crate::host::simulated::{Replica, Stored};
 use crate::key::Key;
 use crate::manager::acquire::{Acquired, Wait};
-use crate::manager::release::Whose;
+use crate::manager::release::HoldsOf;
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
@@ -142,7 +142,7 @@ impl Rules {
         for key in keys {
             for _ in 0..=CLAIMS.len() {
                 let now = &self.server.now();
-                let _ = self.manager.break_holds(&mut self.server.host(now), key.as_ref(), Whose::Everybody);
+                let _ = self.manager.break_holds(&mut self.server.host(now), key.as_ref(), HoldsOf::AllOwners);
                 self.settle_and_check();
             }
         }

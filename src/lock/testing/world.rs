@@ -291,10 +291,10 @@ impl Model {
                 let (grant, counts) = self.grant(&asked, self.limit(asked.keys[0]));
                 self.answers.push((asked.number, Answer::Granted(grant, counts[0].2)));
                 if self.deaf.contains(&asked.number) {
-                    self.note_unheard(&asked, grant, counts);
+                    self.note_undelivered(&asked, grant, counts);
                 }
-            } else if let Some(unheard) = self.unheard.pop() {
-                self.take_back(&unheard);
+            } else if let Some(undelivered) = self.undelivered.pop() {
+                self.take_back(&undelivered);
             } else {
                 self.turned_out.clear();
                 return;

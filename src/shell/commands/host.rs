@@ -99,7 +99,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     #[inline(always)]
-    fn acquire_alone(
+    fn acquire_uncontended(
         self,
         key: Str<'a>,
         request: &LockRequest<'_>,
@@ -109,7 +109,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     #[inline(always)]
-    fn release_alone(self, key: Str<'a>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
+    fn release_uncontended(self, key: Str<'a>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
         FastTurn::begin(self, key, Step::End)?.release(owner, portion)
     }
 

@@ -116,7 +116,7 @@ impl Reporter<'_> {
                 if is_long && by != EndedBy::Undelivered {
                     self.add(LogEvent::Hold, &key, &owner, held_ms, waiters, client);
                 }
-                self.tell_end(&key, &owner, by, held_ms, waiters, session);
+                self.record_end(&key, &owner, by, held_ms, waiters, session);
                 if let Some(event) = event_of_end(by) {
                     self.publish(event, key);
                 }
@@ -149,7 +149,7 @@ impl Reporter<'_> {
     }
 
     /// Reports the end of a hold, except its length.
-    fn tell_end(
+    fn record_end(
         &mut self,
         key: &Key,
         owner: &Owner,

@@ -12,7 +12,7 @@ use command::errors::{self, ErrorReply};
 use command::name::Prefix;
 use command::parse::{self, key_positions, AcquireCommand, LeaseSettings, ListLength, LogCommand};
 use command::parse::{ReleaseCommand, RenewCommand, ScanCommand, Token, MAX_LEASE_MS};
-use lock::manager::release::{Whose, Work};
+use lock::manager::release::{HoldsOf, Work};
 use lock::value::claim::{Claim, Count, Mode, Portion};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, WaitLimit};
@@ -71,8 +71,8 @@ fn read(command: &Command, words: &[&[u8]], settings: LeaseSettings) {
         Action::Scan => check_error(ScanCommand::parse(words).map(|asked| check_scan(words, &asked))),
         Action::Top => check_error(parse::top_length(words).map(|length| assert!((1..=1_000).contains(&length)))),
         Action::Break => check_error(parse::broken_holders(words).map(|whose| match whose {
-            Whose::Everybody => assert_eq!(words.len(), 2),
-            Whose::Owner(owner) => check_owner(owner),
+            HoldsOf::AllOwners => assert_eq!(words.len(), 2),
+            HoldsOf::Owner(owner) => check_owner(owner),
         })),
         Action::Exec => check_exec(&words[INNER_COMMAND..]),
         Action::Apply => drop(effect::decode(&words[2..])),

@@ -197,28 +197,28 @@ fn a_kept_place_keeps_no_family() {
 #[test]
 fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
     let (hold, dropped) = (|name: &str| Told::Hold(owner(name)), |name: &str| Told::Drop(owner(name)));
-    let (everybody, a) = (Whose::Everybody, Whose::Owner(b"a"));
+    let (all_owners, a) = (HoldsOf::AllOwners, HoldsOf::Owner(b"a"));
     let rows = [
-        (vec![("a", MUTEX)], everybody, 1, "", vec![Told::Delete]),
-        (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], everybody, 1, "b", vec![hold("b")]),
+        (vec![("a", MUTEX)], all_owners, 1, "", vec![Told::Delete]),
+        (vec![("a", MUTEX), ("b", MUTEX), ("c", MUTEX)], all_owners, 1, "b", vec![hold("b")]),
         (vec![("a", MUTEX), ("b", MUTEX)], a, 1, "b", vec![hold("b")]),
         (vec![("b", MUTEX), ("c", MUTEX)], a, 0, "b", vec![]),
-        (vec![], everybody, 0, "", vec![]),
+        (vec![], all_owners, 0, "", vec![]),
         (vec![], a, 0, "", vec![]),
         // A lock held more than once.
         (vec![("a", REENTRANT), ("b", REENTRANT)], a, 1, "b", vec![hold("b")]),
         (vec![("a", WRITE), ("a", READ), ("b", WRITE)], a, 1, "b", vec![dropped("a"), hold("b")]),
         // One of several, and all of them.
         (vec![("a", READ), ("b", READ), ("c", WRITE)], a, 1, "b", vec![dropped("a")]),
-        (vec![("a", READ), ("b", READ)], everybody, 2, "", vec![Told::Delete]),
-        (vec![("a", READ), ("b", READ), ("c", WRITE)], everybody, 2, "c", vec![Told::Delete, hold("c")]),
+        (vec![("a", READ), ("b", READ)], all_owners, 2, "", vec![Told::Delete]),
+        (vec![("a", READ), ("b", READ), ("c", WRITE)], all_owners, 2, "c", vec![Told::Delete, hold("c")]),
         // Queued requests stay: the permit that a still waits for is granted once.
-        (vec![("a", PERMIT), ("b", PERMIT), ("a", PERMIT)], everybody, 2, "a", vec![Told::Delete, hold("a")]),
+        (vec![("a", PERMIT), ("b", PERMIT), ("a", PERMIT)], all_owners, 2, "a", vec![Told::Delete, hold("a")]),
     ];
-    for (requests, whose, broken, holders, effects) in rows {
-        let row = format!("{requests:?}, {whose:?}");
+    for (requests, holds_of, broken, holders, effects) in rows {
+        let row = format!("{requests:?}, {holds_of:?}");
         let mut fixture = Fixture::of(&requests);
-        assert_eq!(fixture.break_holds(whose), Ok(broken), "{row}");
+        assert_eq!(fixture.break_holds(holds_of), Ok(broken), "{row}");
         assert_eq!(fixture.holders(), holders, "{row}");
         assert_eq!(fixture.effects(), effects, "{row}");
         assert!(!fixture.manager.has_due(), "{row}");
@@ -229,19 +229,19 @@ fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
 fn a_key_that_is_no_lock_cannot_be_broken() {
     let mut fixture = Fixture::of(&[]);
     fixture.server.keyspace.put(&key(), crate::host::simulated::Stored::Foreign);
-    for whose in [Whose::Everybody, Whose::Owner(b"a")] {
-        assert_eq!(fixture.break_holds(whose), Err(KeyError::WrongType));
+    for holds_of in [HoldsOf::AllOwners, HoldsOf::Owner(b"a")] {
+        assert_eq!(fixture.break_holds(holds_of), Err(KeyError::WrongType));
     }
 }
 
 #[test]
 fn a_broken_hold_is_bound_to_no_connection() {
-    for whose in [Whose::Everybody, Whose::Owner(b"a")] {
+    for holds_of in [HoldsOf::AllOwners, HoldsOf::Owner(b"a")] {
         let mut fixture = Fixture::of(&[("b", PERMIT)]);
         fixture.acquire("a", PERMIT, Some(ClientId(7)), Lease::from_ms(300).unwrap());
         assert!(!fixture.manager.bindings().is_empty());
-        fixture.break_holds(whose).unwrap();
-        assert!(fixture.manager.bindings().is_empty(), "{whose:?}");
+        fixture.break_holds(holds_of).unwrap();
+        assert!(fixture.manager.bindings().is_empty(), "{holds_of:?}");
     }
 }
 
@@ -250,7 +250,7 @@ fn a_closed_gate_delays_the_hand_off_of_a_broken_lock() {
     for claim in [MUTEX, WRITE] {
         let mut fixture = Fixture::of(&[("a", claim), ("b", claim)]);
         fixture.server.keyspace.gate = Gate::Closed;
-        assert_eq!(fixture.break_holds(Whose::Everybody), Ok(1));
+        assert_eq!(fixture.break_holds(HoldsOf::AllOwners), Ok(1));
         assert_eq!((fixture.holders(), fixture.effects()), ("".into(), vec![Told::Delete]), "{claim:?}");
         fixture.server.keyspace.gate = Gate::Open;
         fixture.drain();

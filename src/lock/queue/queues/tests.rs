@@ -220,7 +220,7 @@ fn every_place_but_the_last_has_a_waiter_behind_it() {
     let ids = ["a", "b", "c"].map(|owner| fixture.wait(owner, "k", MUTEX));
     let places = ids.map(|id| fixture.queues.request(id).unwrap().place);
     let behind =
-        |queues: &WaitQueues| places.map(|place| queues.of_key(key("k").as_ref()).unwrap().is_anybody_behind(place));
+        |queues: &WaitQueues| places.map(|place| queues.of_key(key("k").as_ref()).unwrap().has_requests_behind(place));
     assert_eq!(behind(&fixture.queues), [true, true, false]);
     fixture.queues.keep_place(ids[2]);
     assert_eq!(behind(&fixture.queues), [true, false, false], "a kept place is no waiter");
