@@ -3,6 +3,7 @@
 use super::fence::Fence;
 use super::holders::Holder;
 use super::lock::Lock;
+use super::outcome::Hold;
 use super::owner::OwnerRef;
 use super::rebuild::FamilyAndLimit;
 use super::time::Deadline;
@@ -34,6 +35,20 @@ pub enum KeyAfter {
 }
 
 impl Lock {
+    /// True if the effect changes which owners hold the lock, or how often: WATCH sees that. A renewal does not.
+    pub fn is_changed_by(&self, effect: &Received<'_>) -> bool {
+        match effect {
+            Received::Hold(_, holder) => {
+                let before = self.hold(holder.owner.as_bytes(), Deadline::Never);
+                let is_same =
+                    |hold: Hold<'_>| (hold.fence, hold.holds, hold.reads) == (holder.fence, holder.holds, holder.reads);
+                !before.is_some_and(is_same)
+            }
+            Received::Drop(owner) => self.fence_of(owner.as_bytes()).is_some(),
+            Received::Limit(_) | Received::Clamp(_) | Received::Fence(_) => false,
+        }
+    }
+
     /// Applies an effect. A hold is applied to [`Lock::Vacant`] too, for a key that was free. The key ends at
     /// `key_until`.
     pub fn apply(&mut self, effect: Received<'_>, key_until: Deadline) -> KeyAfter {
@@ -98,24 +113,26 @@ mod tests {
     }
 
     #[test]
-    fn each_effect_returns_the_deadline_of_the_key() {
+    fn each_effect_returns_the_deadline_of_the_key_and_only_changes_of_holds_are_seen_by_watchers() {
         let (mutex, semaphore) = (kind(Family::Mutex, 1), kind(Family::Semaphore, 3));
         let drop = |name: &'static str| Received::Drop(OwnerRef::new(name.as_bytes()).unwrap());
         let rows = [
-            (hold(mutex, "a", 1, 50), KeyAfter::Until(ms(50)), "a 1 50"),
-            (drop("b"), KeyAfter::Same, "a 1 50"),
-            (hold(mutex, "b", 2, 40), KeyAfter::Until(ms(40)), "b 2 40"),
-            (drop("b"), KeyAfter::Removed, ""),
-            (hold(semaphore, "a", 3, 90), KeyAfter::Until(ms(90)), "a 3 90"),
-            (hold(semaphore, "b", 4, 60), KeyAfter::Until(ms(90)), "a 3 90, b 4 60"),
-            (Received::Clamp(ms(70)), KeyAfter::Same, "a 3 70, b 4 60"),
-            (Received::Fence(Fence::new(9).unwrap()), KeyAfter::Same, "a 3 70, b 4 60"),
-            (Received::Limit(7), KeyAfter::Same, "a 3 70, b 4 60"),
-            (drop("a"), KeyAfter::Until(ms(60)), "b 4 60"),
+            (hold(mutex, "a", 1, 40), true, KeyAfter::Until(ms(40)), "a 1 40"),
+            (hold(mutex, "a", 1, 50), false, KeyAfter::Until(ms(50)), "a 1 50"),
+            (drop("b"), false, KeyAfter::Same, "a 1 50"),
+            (hold(mutex, "b", 2, 40), true, KeyAfter::Until(ms(40)), "b 2 40"),
+            (drop("b"), true, KeyAfter::Removed, ""),
+            (hold(semaphore, "a", 3, 90), true, KeyAfter::Until(ms(90)), "a 3 90"),
+            (hold(semaphore, "b", 4, 60), true, KeyAfter::Until(ms(90)), "a 3 90, b 4 60"),
+            (Received::Clamp(ms(70)), false, KeyAfter::Same, "a 3 70, b 4 60"),
+            (Received::Fence(Fence::new(9).unwrap()), false, KeyAfter::Same, "a 3 70, b 4 60"),
+            (Received::Limit(7), false, KeyAfter::Same, "a 3 70, b 4 60"),
+            (drop("a"), true, KeyAfter::Until(ms(60)), "b 4 60"),
         ];
         let (mut lock, mut key_until) = (Lock::Vacant, Deadline::Never);
-        for (effect, after, holders) in rows {
+        for (effect, is_seen_by_watchers, after, holders) in rows {
             let row = format!("{effect:?}");
+            assert_eq!(lock.is_changed_by(&effect), is_seen_by_watchers, "{row}");
             assert_eq!(lock.apply(effect, key_until), after, "{row}");
             if let KeyAfter::Until(until) = after {
                 key_until = until;

@@ -28,7 +28,7 @@ pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
         Received::Hold(_, Holder { fence, .. }) | Received::Fence(fence) => raise_fences(*fence),
         Received::Drop(_) | Received::Limit(_) | Received::Clamp(_) => {}
     }
-    let is_seen_by_watchers = matches!(effect, Received::Hold(..) | Received::Drop(_) | Received::Limit(_));
+    let is_seen_by_watchers = lock.is_changed_by(&effect);
     match lock.apply(effect, until) {
         KeyAfter::Same => {}
         KeyAfter::Until(until) => key.set_until(until),
