@@ -27,7 +27,13 @@ pub(super) fn held<'h, H: CommandHost<'h>>(
 /// # Errors
 /// WRONGTYPE.
 pub fn is_held<'h, H: CommandHost<'h>>(host: H, key: H::Argument, token: &[u8]) -> Result<bool, ErrorReply> {
-    with_hold(host, key, token, |hold, _| hold.is_some())
+    let is_held = with_hold(host, key, token, |hold, _| hold.is_some())?;
+    if is_held && host.has_more_than_keys() {
+        // The owner acts under its grant, whatever becomes of the reply to its request.
+        let name = KeyRef { db: host.db(), name: key.bytes() };
+        host.note(|manager| manager.confirm_grant(name.db, &[name.name], token));
+    }
+    Ok(is_held)
 }
 
 /// Passes on how the token holds the lock, if it does: each holder by its own deadline.
@@ -43,16 +49,11 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
         true => host.inspect(|manager, _, _| has_session_ended(host, manager, name, token))?,
         false => false,
     };
-    let (told, is_held) = host.read(key, |read| {
+    host.read(key, |read| {
         let hold = read.and_then(|ReadLock { lock, until }| lock.hold(token, until));
         let hold = hold.filter(|hold| !has_ended && !hold.until.is_over(now.timestamp()));
-        (tell(hold.as_ref(), now.timestamp()), hold.is_some())
-    })?;
-    if is_held && host.has_more_than_keys() {
-        // After a lost reply the owner asks here: if the reply says that it holds, the grant counts as delivered.
-        host.note(|manager| manager.told_again(name.db, &[name.name], token));
-    }
-    Ok(told)
+        tell(hold.as_ref(), now.timestamp())
+    })
 }
 
 /// Whether the connection that the hold is bound to has ended, or ends with this turn, before the event of its end.

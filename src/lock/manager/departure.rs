@@ -98,9 +98,9 @@ impl LockManager {
         self.deliveries.undelivered(id);
     }
 
-    /// Another reply tells the owner that it holds these keys: it keeps its grants, whatever becomes of the reply to
-    /// its request.
-    pub fn told_again(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
+    /// The owner has renewed its lease or run a command under it: it keeps its grants, whatever becomes of the reply to
+    /// its request. LOCK.HELD confirms nothing: others may look, too.
+    pub fn confirm_grant(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         self.deliveries.confirm(db, names, owner);
     }
 

@@ -42,7 +42,7 @@ impl LockManager {
     ) -> Result<Renewed, KeyError> {
         let renewed = self.renew_all(host, request)?;
         if renewed == Renewed::All {
-            self.told_again(request.db, request.names, request.owner);
+            self.confirm_grant(request.db, request.names, request.owner);
         }
         Ok(renewed)
     }

@@ -33,7 +33,8 @@ impl LockManager {
     }
 
     /// True if the connection that this hold is bound to has ended, or its client disconnected before the grant counted
-    /// as received. Every command treats such a hold as ended, though the drain has still to write that.
+    /// as received. LOCK.HELD, LOCK.EXEC, LOCK.INFO, LOCK.SCAN, LOCK.TOP and the deadlock search treat such a hold as
+    /// ended, though the drain has still to write that.
     pub fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let client = || self.bindings.client_of(key, owner);
         self.deliveries.is_lost(key, owner)
