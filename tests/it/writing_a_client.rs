@@ -1,41 +1,12 @@
-//! clients/writing-a-client.md is a test: the bytes of its `wire` blocks are sent to real servers, and the replies are
-//! compared byte by byte. The page explains the lines of a block under "How the bytes are written".
-
-mod play;
-mod steps;
-mod wire;
+//! clients/writing-a-client.md has every case of the conformance suite, and links that lead somewhere. Its bytes are
+//! played by tests/spec.
 
 use crate::readme::anchors;
-use play::play;
 use std::collections::BTreeSet;
 use std::path::Path;
-use steps::{scripts, Script, Servers, Step};
 
 const PAGE: &str = include_str!("../../clients/writing-a-client.md");
 const CONFORMANCE: &str = include_str!("../../clients/conformance.md");
-
-/// Plays all blocks for servers of this kind; at least so many.
-fn play_all(least: usize, are_such: fn(&Servers) -> bool) {
-    let all = scripts(PAGE);
-    let scripts: Vec<&Script> = all.iter().filter(|script| are_such(&script.servers)).collect();
-    assert!(scripts.len() >= least, "only {} blocks were found", scripts.len());
-    scripts.into_iter().for_each(play);
-}
-
-#[test]
-fn the_bytes_are_what_one_server_answers() {
-    play_all(20, |servers| !matches!(servers, Servers::PrimaryAndReplica | Servers::TwoNodes));
-}
-
-#[test]
-fn the_bytes_are_what_a_primary_and_its_replica_answer() {
-    play_all(2, |servers| *servers == Servers::PrimaryAndReplica);
-}
-
-#[test]
-fn the_bytes_are_what_the_nodes_of_a_cluster_answer() {
-    play_all(2, |servers| *servers == Servers::TwoNodes);
-}
 
 #[test]
 fn the_page_has_each_case_of_the_conformance_suite_and_no_other() {
@@ -47,15 +18,6 @@ fn the_page_has_each_case_of_the_conformance_suite_and_no_other() {
     let told: BTreeSet<&str> = section.lines().filter_map(|line| line.strip_prefix("### ")).collect();
     assert!(named.len() > 15, "only {} cases were found", named.len());
     assert_eq!(told, named);
-}
-
-/// A block that only sends would pass whatever the server does.
-#[test]
-fn every_block_compares_something() {
-    for script in scripts(PAGE) {
-        let compares = |step: &Step| matches!(step, Step::Receives { .. } | Step::Loses { .. } | Step::Test { .. });
-        assert!(script.steps.iter().any(|(_, step)| compares(step)), "line {}", script.line);
-    }
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The common ground of the integration tests: the servers and clients of the crate `support`, and scenarios that
 //! several subjects share.
 
-pub mod cluster;
 pub mod families;
 pub mod io_threads;
 pub mod payload;

@@ -7,6 +7,11 @@ pub type Words = Vec<Vec<u8>>;
 
 /// A server with connections, by their names.
 pub trait Backend {
+    /// What transcripts may name before anything was bound: ports and the ids of nodes.
+    fn facts(&self) -> Vec<(String, Reply)> {
+        Vec::new()
+    }
+
     /// Opens a connection; its number among the server's clients.
     fn connect(&mut self, who: &str) -> Result<i64, String>;
 

@@ -1,5 +1,5 @@
 //! The contract as transcripts (`../*.txt`; how they are read: `../README.md`), played on the simulated server in
-//! milliseconds, and on a real one.
+//! milliseconds, and on a real one. The bytes of clients/writing-a-client.md are played on real ones ([`wire`]).
 //!
 //! `SPEC=words` plays only the promises with these words in their titles.
 
@@ -10,12 +10,17 @@ mod real;
 mod sentences;
 mod simulated;
 mod transcript;
+mod wire;
 
 use play::play;
 use real::Real;
 use simulated::Simulated;
 use support::skip;
 use transcript::{promises, Promise, Stage};
+
+/// The page whose bytes are played.
+const PAGE: &str = "clients/writing-a-client.md";
+const BYTES: &str = include_str!("../../../clients/writing-a-client.md");
 
 /// So long a transcript may take where time passes as it does.
 const MOST_MS: u64 = 3_000;
@@ -64,6 +69,16 @@ fn play_real(file: &str, text: &str) {
     fail_with(failures);
 }
 
+/// Plays the blocks of the page on such servers; there are at least so many.
+fn play_bytes(least: usize, is_asked_for: fn(&Stage) -> bool) {
+    let words = std::env::var("SPEC").unwrap_or_default();
+    let blocks = wire::blocks(BYTES).into_iter().filter(|block| is_asked_for(&block.stage));
+    let blocks: Vec<Promise> = blocks.collect();
+    assert!(blocks.len() >= least, "only {} blocks were found", blocks.len());
+    let played = blocks.iter().filter(|block| block.title.contains(&words));
+    fail_with(played.filter_map(|block| play(PAGE, block, &mut Real::of(&block.stage)).err()).collect());
+}
+
 fn fail_with(failures: Vec<String>) {
     assert!(failures.is_empty(), "{} transcripts went otherwise:\n\n{}\n", failures.len(), failures.join("\n\n"));
 }
@@ -99,20 +114,47 @@ chapters! {
     lasting
 }
 
+/// As `server`, so that `SPEC` and the name of a test choose among all that real servers are needed for.
+mod server_bytes {
+    use crate::transcript::Stage;
+
+    #[test]
+    fn of_one_server() {
+        crate::play_bytes(20, |stage| !matches!(stage, Stage::Replicated | Stage::TwoNodes));
+    }
+
+    #[test]
+    fn of_a_primary_and_its_replica() {
+        crate::play_bytes(2, |stage| *stage == Stage::Replicated);
+    }
+
+    #[test]
+    fn of_the_nodes_of_a_cluster() {
+        crate::play_bytes(2, |stage| *stage == Stage::TwoNodes);
+    }
+}
+
 #[test]
 fn the_words_that_are_asked_for_are_in_a_title() {
-    let is_there = CHAPTERS.iter().any(|(_, text)| !chosen(text).is_empty());
+    let words = std::env::var("SPEC").unwrap_or_default();
+    let is_in_bytes = || wire::blocks(BYTES).iter().any(|block| block.title.contains(&words));
+    let is_there = is_in_bytes() || CHAPTERS.iter().any(|(_, text)| !chosen(text).is_empty());
     assert!(is_there, "no title has these words: SPEC={}", std::env::var("SPEC").unwrap_or_default());
 }
 
 #[test]
 fn every_promise_compares_something_and_has_a_title_of_its_own() {
     let mut titles = std::collections::BTreeSet::new();
-    for (file, text) in CHAPTERS {
-        for promise in promises(text) {
+    let chapters = CHAPTERS.iter().map(|(file, text)| (*file, promises(text)));
+    for (file, promises) in chapters.chain([(PAGE, wire::blocks(BYTES))]) {
+        for promise in promises {
             let compares = |step: &transcript::Step| {
-                use transcript::Action::{Gets, IsClosed, Sends};
-                matches!(step.action, Sends { .. } | Gets { .. } | IsClosed { .. })
+                use transcript::Action::{Gets, IsClosed, Loses, Sends, Until};
+                match &step.action {
+                    Sends { ends, .. } => !ends.is_empty(),
+                    Gets { .. } | IsClosed { .. } | Loses { .. } | Until { .. } => true,
+                    _ => false,
+                }
             };
             assert!(promise.steps.iter().any(compares), "{file}: {}", promise.title);
             let family = promise.family.map(|family| family.name);

@@ -101,6 +101,64 @@ fn pairs(reply: &Reply) -> Option<Vec<(&Reply, &Reply)>> {
     }
 }
 
+/// Compares bytes that came with written ones, in which `<…>` varies. Returns how many bytes the written ones take;
+/// `None` if so far all agree and more has to come.
+pub fn bytes_match(written: &str, came: &[u8], names: &mut Names) -> Result<Option<usize>, String> {
+    let mut rest = came;
+    let mut parts = written.split('<');
+    let mut literal = parts.next().unwrap_or_default().to_string();
+    loop {
+        let common = literal.len().min(rest.len());
+        if rest[..common] != literal.as_bytes()[..common] {
+            return Err(format!("not {}", literal.escape_debug()));
+        }
+        if common < literal.len() {
+            return Ok(None);
+        }
+        rest = &rest[common..];
+        let Some(part) = parts.next() else { return Ok(Some(came.len() - rest.len())) };
+        let (what, behind) = part.split_once('>').ok_or("a < without its >")?;
+        let name = what.replace(' ', "");
+        if names.contains_key(&name) {
+            literal = filled(&format!("${name}"), names) + behind;
+            continue;
+        }
+        let is_end = |byte: &u8| if what == "text" { *byte == b'\r' } else { !byte.is_ascii_digit() };
+        let Some(end) = rest.iter().position(is_end) else { return Ok(None) };
+        let value = String::from_utf8_lossy(&rest[..end]);
+        if let Some(fence) = varying(what, &value, names).map_err(|why| format!("<{what}> is {value}: {why}"))? {
+            names.insert(name, fence.clone());
+            names.insert(LAST_FENCE.to_string(), fence);
+        }
+        (literal, rest) = (behind.to_string(), &rest[end..]);
+    }
+}
+
+/// Checks what came for `<what>`. Returns a fence: it is the same wherever it is named again.
+fn varying(what: &str, came: &str, names: &Names) -> Result<Option<Reply>, String> {
+    let check = |is_right: bool, why: &str| if is_right { Ok(None) } else { Err(why.to_string()) };
+    let number = came.parse::<i64>();
+    match what.split_once(' ') {
+        _ if what == "text" => check(!came.is_empty(), "nothing"),
+        _ if what == "0 or 1" => check(came == "0" || came == "1", "neither"),
+        Some(("ms", most)) => {
+            let most = most.parse().map_err(|_| "no bound in ms")?;
+            check(number.is_ok_and(|ms| (1..=most).contains(&ms)), "not within its bound")
+        }
+        Some(("fence", _)) => {
+            let fence = number.map_err(|_| "no number")?;
+            let last = names.get(LAST_FENCE).map_or(0, Reply::int);
+            check(last < fence, "fences do not grow")?;
+            check(fence < 1 << 53, "not below 2^53")?;
+            Ok(Some(Reply::Int(fence)))
+        }
+        _ => Err("the page does not say what it is".into()),
+    }
+}
+
+/// The newest fence that came for a `<fence n>`.
+const LAST_FENCE: &str = "the last fence";
+
 /// The text with what is bound to its names.
 pub fn filled(text: &str, names: &Names) -> String {
     let mut parts = text.split('$');
@@ -261,4 +319,33 @@ fn a_pattern_means_what_it_says() {
     assert!(matches("{x: 1, y: 2}", map()) && matches("{y: 2, ...}", map()) && !matches("{y: 2, x: 1}", map()));
     assert!(!matches("{x: 1}", map()) && !matches("{x: 2, ...}", map()) && !matches("{z: _, ...}", map()));
     assert_eq!(unescaped("a\\xff\\0").expect("bytes"), b"a\xff\0");
+}
+
+#[test]
+fn of_bytes_only_what_varies_may_differ() {
+    let matches = |written: &[&str], came: &str| {
+        let mut names = Names::from([("port2".to_string(), Reply::Int(7001))]);
+        let mut rest = came.as_bytes();
+        written.iter().all(|written| match bytes_match(written, rest, &mut names) {
+            Ok(Some(taken)) => {
+                rest = &rest[taken..];
+                true
+            }
+            Ok(None) | Err(_) => false,
+        })
+    };
+    assert!(matches(&["*2\r\n:<fence 1>\r\n", ":<fence 1>\r\n", ":<fence 2>\r\n"], "*2\r\n:17\r\n:17\r\n:18\r\n"));
+    assert!(!matches(&[":<fence 1>\r\n", ":<fence 1>\r\n"], ":17\r\n:18\r\n"), "another for the same");
+    assert!(!matches(&[":<fence 1>\r\n", ":<fence 2>\r\n"], ":17\r\n:17\r\n"), "the same for another");
+    assert!(!matches(&[":<fence 1>\r\n"], ":0\r\n") && !matches(&[":<fence 1>\r\n"], ":9007199254740992\r\n"));
+    assert!(matches(&[":<ms 30>\r\n"], ":30\r\n") && matches(&[":<ms 30>\r\n"], ":1\r\n"));
+    for wrong in [":31\r\n", ":0\r\n", ":-1\r\n"] {
+        assert!(!matches(&[":<ms 30>\r\n"], wrong), "{wrong}");
+    }
+    assert!(matches(&["-MOVED 5 h:<port 2>\r\n"], "-MOVED 5 h:7001\r\n"));
+    assert!(!matches(&["-MOVED 5 h:<port 2>\r\n"], "-MOVED 5 h:7002\r\n"));
+    assert!(matches(&["-ERR <text>\r\n"], "-ERR words\r\n") && !matches(&["-ERR <text>\r\n"], "-OTHER words\r\n"));
+    for came in ["*2\r\n", "*-1\r", ""] {
+        assert!(!matches(&["*-1\r\n"], came), "{came}");
+    }
 }

@@ -1,16 +1,21 @@
 //! Plays a transcript. A failure is told as the transcript, with what came instead.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use support::Reply;
 
 use crate::backend::{Backend, Words};
-use crate::pattern::{filled, unescaped, Names};
-use crate::transcript::{Action, End, Promise, Step};
+use crate::pattern::{bytes_match, filled, unescaped, Names};
+use crate::transcript::{Action, Command, End, Promise, Step};
+
+/// How often an `until` line is tried, and how long it waits between.
+const MOST_TRIES: usize = 3_000;
+const BETWEEN_TRIES_MS: u64 = 10;
 
 /// What went wrong: the whole transcript until then.
 pub fn play(file: &str, promise: &Promise, backend: &mut impl Backend) -> Result<(), String> {
-    let mut play = Play { backend, names: Names::new(), open: BTreeSet::new() };
+    let names = backend.facts().into_iter().collect();
+    let mut play = Play { backend, names, open: BTreeSet::new(), came: HashMap::new() };
     let family = promise.family.map_or(String::new(), |family| format!(" ({})", family.name));
     let mut told = format!("# {}{family}\n", promise.title);
     for step in &promise.steps {
@@ -18,6 +23,9 @@ pub fn play(file: &str, promise: &Promise, backend: &mut impl Backend) -> Result
         if let Err(why) = play.step(step) {
             return Err(format!("{told}      {why}\n      ({file}, line {})", step.line));
         }
+    }
+    if let Some((who, came)) = play.came.iter().find(|(_, came)| !came.is_empty()) {
+        return Err(format!("{told}      {who}, at the end: more came: {}", came.escape_ascii()));
     }
     for who in play.open.clone() {
         play.backend.is_silent(&who).map_err(|why| format!("{told}      {who}, at the end: {why}"))?;
@@ -29,22 +37,38 @@ struct Play<'b, B> {
     backend: &'b mut B,
     names: Names,
     open: BTreeSet<String>,
+    /// Bytes of replies that no line has named yet, by connection.
+    came: HashMap<String, Vec<u8>>,
 }
 
 impl<B: Backend> Play<'_, B> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match &step.action {
             Action::Sends { who, commands, ends } => {
-                self.connect(who)?;
-                let commands: Result<Vec<Words>, String> = commands.iter().map(|line| self.words(line)).collect();
-                self.backend.send(who, &commands?)?;
+                self.send(who, commands)?;
                 ends.iter().try_for_each(|end| self.end(who, end))
             }
             Action::Gets { who, end } => self.end(who, end),
-            Action::Ends { who } => {
-                self.open.remove(who);
-                self.backend.close(who)
+            Action::Loses { who, end } => {
+                self.end(who, end)?;
+                self.close(who)
             }
+            Action::Until { who, command, end } => {
+                let mut left = MOST_TRIES;
+                loop {
+                    self.send(who, std::slice::from_ref(command))?;
+                    match self.end(who, end) {
+                        Err(why) if left == 0 => return Err(why),
+                        Err(_) => {
+                            self.came.remove(who);
+                            left -= 1;
+                            self.backend.pass(BETWEEN_TRIES_MS)?;
+                        }
+                        Ok(()) => return Ok(()),
+                    }
+                }
+            }
+            Action::Ends { who } => self.close(who),
             Action::IsClosed { who } => {
                 self.open.remove(who);
                 self.backend.is_closed(who)
@@ -58,9 +82,37 @@ impl<B: Backend> Play<'_, B> {
         }
     }
 
+    fn send(&mut self, who: &str, commands: &[Command]) -> Result<(), String> {
+        self.connect(who)?;
+        let commands: Result<Vec<Words>, String> = commands.iter().map(|command| self.words_of(command)).collect();
+        self.backend.send(who, &commands?)
+    }
+
+    fn close(&mut self, who: &str) -> Result<(), String> {
+        self.open.remove(who);
+        self.came.remove(who);
+        self.backend.close(who)
+    }
+
     fn end(&mut self, who: &str, end: &End) -> Result<(), String> {
         match end {
             End::Waits => self.backend.waits(who),
+            End::NoError => match self.backend.reply(who)? {
+                reply if reply.is_error() => Err(format!("came: {reply:?}")),
+                _ => Ok(()),
+            },
+            End::Bytes { written, more } => loop {
+                let came = self.came.entry(who.to_string()).or_default();
+                match bytes_match(written, came, &mut self.names)
+                    .map_err(|why| format!("{why}; came: {}", came.escape_ascii()))?
+                {
+                    Some(taken) => {
+                        came.drain(..if *more { came.len() } else { taken });
+                        return Ok(());
+                    }
+                    None => self.backend.reply(who)?.encode(came),
+                }
+            },
             End::Reply(pattern) => {
                 let reply = self.backend.reply(who)?;
                 match pattern.matches(&reply, &mut self.names) {
@@ -80,7 +132,14 @@ impl<B: Backend> Play<'_, B> {
         Ok(())
     }
 
-    /// The words of a command. `"…"` may have blanks and escapes; `$f` is what is bound to it, `@a` the number of a
+    fn words_of(&self, command: &Command) -> Result<Words, String> {
+        match command {
+            Command::Line(line) => self.words(line),
+            Command::Words(words) => Ok(words.clone()),
+        }
+    }
+
+    /// The words of a line. `"…"` may have blanks and escapes; `$f` is what is bound to it, `@a` the number of a
     /// connection.
     fn words(&self, line: &str) -> Result<Words, String> {
         let mut words = Vec::new();

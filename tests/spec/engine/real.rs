@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use support::cluster::{meet, node_id, single_node};
 use support::{in_sync, until, Client, Clocks, Pipeline, Reply, Server, LIMIT};
 
 use crate::backend::{Backend, Words};
@@ -32,6 +33,7 @@ pub struct Real {
     connections: HashMap<String, (Client, i64)>,
     /// Settings of the server that a transcript has changed, with what they were.
     changed: Vec<(String, String)>,
+    facts: Vec<(String, Reply)>,
 }
 
 impl Real {
@@ -50,6 +52,7 @@ impl Real {
 
     /// Servers of a transcript's own. Their clocks go on: a replica's link lives by them.
     pub fn of(stage: &Stage) -> Real {
+        let mut ids = Vec::new();
         let servers = match stage {
             Stage::Any | Stage::Server => return Real::start(),
             Stage::Configured(lines) => {
@@ -61,13 +64,25 @@ impl Real {
                 in_sync(&primary, &replica);
                 vec![primary, replica]
             }
+            Stage::WithoutModule => vec![Server::builder().no_module().start()],
+            Stage::TwoNodes => {
+                let first = single_node();
+                let second = Server::builder().cluster().start();
+                meet(&first, &second);
+                ids.extend([("id1", node_id(&first)), ("id2", node_id(&second))]);
+                vec![first, second]
+            }
         };
-        Real::over(servers, None)
+        let mut real = Real::over(servers, None);
+        real.facts.extend(ids.into_iter().map(|(name, id)| (name.to_string(), Reply::bulk(id))));
+        real
     }
 
     fn over(servers: Vec<Server>, clocks: Option<Clocks>) -> Real {
         let control = servers[0].client();
-        Real { servers, clocks, control, connections: HashMap::new(), changed: Vec::new() }
+        let port = |(number, server): (usize, &Server)| (format!("port{number}"), Reply::Int(server.port().into()));
+        let facts = (1..).zip(&servers).map(port).collect();
+        Real { servers, clocks, control, connections: HashMap::new(), changed: Vec::new(), facts }
     }
 
     /// Whether time passes only as a transcript says.
@@ -123,7 +138,7 @@ impl Real {
     }
 
     fn read_now(&mut self, who: &str) -> Result<Option<Reply>, String> {
-        self.client(who)?.read_now().map_err(|error| format!("the connection broke: {error}"))
+        self.client(who)?.read_any_now().map_err(|error| format!("the connection broke: {error}"))
     }
 
     fn is_blocked(&mut self, who: &str) -> Result<bool, String> {
@@ -168,6 +183,10 @@ impl Real {
 }
 
 impl Backend for Real {
+    fn facts(&self) -> Vec<(String, Reply)> {
+        self.facts.clone()
+    }
+
     fn connect(&mut self, who: &str) -> Result<i64, String> {
         let is_second = who.ends_with('\'');
         let server = self.servers.get(usize::from(is_second)).ok_or("there is no second server")?;
@@ -223,7 +242,7 @@ impl Backend for Real {
     }
 
     fn is_closed(&mut self, who: &str) -> Result<(), String> {
-        let closed = self.soon(|real| match real.client(who)?.read_now() {
+        let closed = self.soon(|real| match real.client(who)?.read_any_now() {
             Ok(None) => Ok(None),
             Ok(Some(reply)) => Err(format!("it was told {reply:?}")),
             Err(_) => Ok(Some(())),

@@ -1,5 +1,6 @@
 //! Reads a chapter: promises, each with a transcript. Sends nothing. What the lines mean is in `../README.md`.
 
+use crate::backend::Words;
 use crate::pattern::Pattern;
 
 /// A promise and the transcript that shows it.
@@ -86,6 +87,10 @@ pub enum Stage {
     Configured(Vec<String>),
     /// A primary and its replica.
     Replicated,
+    /// A real server without the module.
+    WithoutModule,
+    /// Two nodes of a cluster; the first one has all slots.
+    TwoNodes,
 }
 
 impl Promise {
@@ -109,9 +114,13 @@ pub struct Step {
 #[derive(Debug)]
 pub enum Action {
     /// `a> COMMAND | COMMAND -> reply | reply`: sent in one piece.
-    Sends { who: String, commands: Vec<String>, ends: Vec<End> },
+    Sends { who: String, commands: Vec<Command>, ends: Vec<End> },
     /// `a -> reply`, `a waits`
     Gets { who: String, end: End },
+    /// The reply has come as far as this, and the connection is lost.
+    Loses { who: String, end: End },
+    /// The command is sent again and again until its reply is this.
+    Until { who: String, command: Command, end: End },
     /// `a ends`: the client closes its connection.
     Ends { who: String },
     /// `a is closed`: by the server.
@@ -124,10 +133,26 @@ pub enum Action {
     Follows,
 }
 
+/// A command to be sent.
+#[derive(Debug)]
+pub enum Command {
+    /// Words with blanks between them, as in a chapter.
+    Line(String),
+    /// The words themselves.
+    Words(Words),
+}
+
 /// What comes of a command.
 #[derive(Debug)]
 pub enum End {
     Reply(Pattern),
+    /// These bytes, in which `<…>` varies; `more` of the reply may follow.
+    Bytes {
+        written: String,
+        more: bool,
+    },
+    /// Any reply but an error.
+    NoError,
     /// The server has blocked the connection.
     Waits,
 }
@@ -222,7 +247,8 @@ fn action(text: &str, family: Option<&Family>) -> Result<Action, String> {
             }
         };
         let in_family = |command: &str| family.map_or(command.to_string(), |family| family.command(command));
-        let commands: Vec<String> = sent.split(" | ").map(|command| in_family(command.trim())).collect();
+        let commands: Vec<Command> =
+            sent.split(" | ").map(|command| Command::Line(in_family(command.trim()))).collect();
         if commands.len() != ends.len() {
             return Err(format!("{} commands, {} replies", commands.len(), ends.len()));
         }

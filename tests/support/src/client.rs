@@ -169,6 +169,16 @@ impl Client {
 
     /// The next reply, if it is there already, or how the connection ended. Push messages are set aside.
     pub fn read_now(&mut self) -> io::Result<Option<Reply>> {
+        loop {
+            match self.read_any_now()? {
+                Some(push @ Reply::Push(_)) => self.pushes.push_back(push),
+                reply => return Ok(reply),
+            }
+        }
+    }
+
+    /// The next reply or push message, if it is there already, or how the connection ended.
+    pub fn read_any_now(&mut self) -> io::Result<Option<Reply>> {
         self.stream.set_nonblocking(true)?;
         let filled = self.inbox.fill(&mut self.stream);
         self.stream.set_nonblocking(false)?;
@@ -177,13 +187,7 @@ impl Client {
                 return Err(filled.unwrap_err());
             }
         }
-        let reply = loop {
-            match self.inbox.next()? {
-                Some(push @ Reply::Push(_)) => self.pushes.push_back(push),
-                reply => break reply,
-            }
-        };
-        match (reply, filled) {
+        match (self.inbox.next()?, filled) {
             (None, Ok(0)) => Err(ErrorKind::UnexpectedEof.into()),
             (reply, _) => Ok(reply),
         }

@@ -4,6 +4,7 @@
 //! Nothing in here sleeps for luck, nothing pretends to be Redis, and nothing knows how the module works inside.
 
 mod client;
+pub mod cluster;
 mod connection;
 pub mod debian;
 mod info;

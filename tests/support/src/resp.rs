@@ -67,6 +67,49 @@ pub fn encode<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
     }
 }
 
+impl Reply {
+    /// Its bytes. What comes in more than one form (big numbers, verbatim strings) has the simplest one.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut line = |kind: char, text: &str| out.extend_from_slice(format!("{kind}{text}\r\n").as_bytes());
+        let items = match self {
+            Reply::Null => return line('_', ""),
+            Reply::NullArray => return line('*', "-1"),
+            Reply::NullBulk => return line('$', "-1"),
+            Reply::Status(text) => return line('+', text),
+            Reply::Error(text) => return line('-', text),
+            Reply::Int(number) => return line(':', &number.to_string()),
+            Reply::Double(number) => return line(',', &number.to_string()),
+            Reply::Bool(truth) => return line('#', if *truth { "t" } else { "f" }),
+            Reply::Bulk(bytes) => {
+                line('$', &bytes.len().to_string());
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(b"\r\n");
+                return;
+            }
+            Reply::Map(pairs) => {
+                line('%', &pairs.len().to_string());
+                return pairs.iter().for_each(|(name, value)| {
+                    name.encode(out);
+                    value.encode(out);
+                });
+            }
+            Reply::Array(items) => {
+                line('*', &items.len().to_string());
+                items
+            }
+            Reply::Set(items) => {
+                line('~', &items.len().to_string());
+                items
+            }
+            Reply::Push(items) => {
+                line('>', &items.len().to_string());
+                items
+            }
+        };
+        items.iter().for_each(|item| item.encode(out));
+    }
+}
+
 /// Every reply in these bytes, which end with a whole one.
 pub fn decode_all(mut bytes: &[u8]) -> io::Result<Vec<Reply>> {
     let mut replies = Vec::new();
@@ -184,6 +227,16 @@ mod tests {
     #[test]
     fn every_kind_of_reply_is_decoded() {
         assert_eq!(decode_all(WIRE).expect("RESP"), replies());
+    }
+
+    #[test]
+    fn an_encoded_reply_is_decoded_as_itself() {
+        let mut bytes = Vec::new();
+        replies().iter().for_each(|reply| reply.encode(&mut bytes));
+        assert_eq!(decode_all(&bytes).expect("RESP"), replies());
+        let simplest =
+            String::from_utf8_lossy(WIRE).replace("(12\r\n", "+12\r\n").replace("=7\r\ntxt:abc", "$3\r\nabc");
+        assert_eq!(String::from_utf8_lossy(&bytes), simplest);
     }
 
     #[test]

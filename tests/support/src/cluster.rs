@@ -1,6 +1,6 @@
 //! Nodes of a cluster, and their answers about it.
 
-use super::{until, Builder, Info, Reply, Server};
+use crate::{until, Builder, Info, Reply, Server};
 
 /// A cluster of one node, which owns all slots.
 #[track_caller]
