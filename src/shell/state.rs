@@ -99,7 +99,7 @@ pub fn is_in_use() -> bool {
 
 fn set_limits(manager: &mut LockManager) {
     manager.limits = settings::limits();
-    events::set_observed(manager.limits.observe.needs_long_road());
+    events::set_observed(manager.limits.observe.needs_slow_path());
     evictions::watch();
 }
 

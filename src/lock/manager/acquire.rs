@@ -136,7 +136,7 @@ impl LockManager {
         drop(entry);
         // Requests that wait for this owner wait for other owners too from now on.
         if may_be_waited_for {
-            self.is_stuck(id);
+            self.note_stuck(id);
         }
         if is_new_limit {
             self.dismiss_all(&mut host.clients, host.now, never_fit, OVER_LIMIT);
@@ -173,7 +173,7 @@ impl LockManager {
         }
         // Requests that wait for this owner wait for other owners too from now on.
         if may_be_waited_for {
-            self.is_stuck(id);
+            self.note_stuck(id);
         }
         Ok(Acquired::Queued(id))
     }
@@ -326,7 +326,7 @@ impl LockManager {
         match retried.and_then(|id| self.queues.request(id)) {
             Some(queued) if queued.is_present() || queued.place.rank == rank => queued.place,
             Some(queued) if rank == Rank::Normal => Place { rank, ..queued.place },
-            _ => self.queues.last_place(rank),
+            _ => self.queues.new_place(rank),
         }
     }
 
@@ -396,7 +396,9 @@ impl LockManager {
 
     /// The first request of a queue was decided by the value under the key: the queue has seen that value.
     fn note_value<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
-        if let (true, Content::Lock(lock)) = (self.queues.get(queue).is_some_and(WaitQueue::is_last), entry.content()) {
+        if let (true, Content::Lock(lock)) =
+            (self.queues.get(queue).is_some_and(WaitQueue::has_one_request), entry.content())
+        {
             self.queues.set_seen(queue, lock.fence());
         }
     }

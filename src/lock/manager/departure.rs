@@ -42,12 +42,12 @@ impl LockManager {
         self.timers.clear(Timer::WaitEnds(id));
         self.queues.keep_place(id);
         self.timers.set(Timer::PlaceEnds(id), now.instant().plus_ms(self.limits.keep_place_ms));
-        self.bound_kept_places(id);
+        self.limit_kept_places(id);
     }
 
     /// Bounds the kept places of each key of the request, then the kept places of the server, by the number of requests
     /// that may wait: the place that was left first ends first. Only this request has got a place since the last check.
-    fn bound_kept_places(&mut self, id: RequestId) {
+    fn limit_kept_places(&mut self, id: RequestId) {
         let queues = self.queues.request(id).map(|request| request.queues.clone());
         for queue in queues.into_iter().flatten() {
             while let Some(oldest) = self.oldest_in_excess(queue) {

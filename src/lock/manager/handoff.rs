@@ -125,7 +125,7 @@ impl LockManager {
         // The waiters of the queue wait for another holder now.
         let last = wait_queue.last();
         self.queues.set_seen(queue, fence);
-        last.into_iter().for_each(|(_, last)| self.is_stuck(last));
+        last.into_iter().for_each(|(_, last)| self.note_stuck(last));
         gained.iter().for_each(|owner| self.gained(key.as_ref(), owner.as_bytes()));
         if limit.is_some_and(|limit| self.queues.set_limit(queue, limit)) {
             let never_fit = self.over_limit(now, entry, queue);
@@ -155,14 +155,14 @@ impl LockManager {
             }
         };
         let Some(id) = trying.requests.pop_front() else { return Some(Gate::Open) };
-        let gate = self.try_request(host, id, Order::Kept);
+        let gate = self.try_request(host, id, Order::Arrival);
         if gate == Gate::Closed {
             trying.requests.push_front(id);
         }
         if trying.requests.is_empty() {
             // One search for all of the owner's requests: it begins with the owner.
             let stuck = self.queues.waiting(trying.owner).next().map(|(id, _)| id);
-            stuck.into_iter().for_each(|stuck| self.is_stuck(stuck));
+            stuck.into_iter().for_each(|stuck| self.note_stuck(stuck));
         } else {
             self.trying = Some(trying);
         }
@@ -247,7 +247,7 @@ impl LockManager {
         }
         let is_first = match order {
             _ if is_head(&self.queues, queue, request.place) => true,
-            Order::Kept => false,
+            Order::Arrival => false,
             Order::MayPass(reach) => {
                 let (owner, place, request) = (request.owner.clone(), request.place, request.claim);
                 let request = LockRequest { owner: owner.as_ref(), claim: request, lease: Lease::Persist };
@@ -320,11 +320,11 @@ impl LockManager {
     pub(super) fn serve_on<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId, mut next: Next) {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
         while let Next::Head(id) = next {
-            match self.try_grant_several(host, queue, id, Order::Kept) {
+            match self.try_grant_several(host, queue, id, Order::Arrival) {
                 Attempt::Granted => break,
                 // Owners that it waits for may pass it, and it may pass other requests in other queues.
                 Attempt::Stuck => {
-                    self.is_stuck(id);
+                    self.note_stuck(id);
                     break;
                 }
                 Attempt::Dismissed if host.now.is_turn_over() => {

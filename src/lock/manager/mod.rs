@@ -1,8 +1,6 @@
 //! The lock manager: decides every request, and everything that follows without a request.
 
 pub mod acquire;
-#[cfg(test)]
-mod coalescing;
 mod deliveries;
 pub mod departure;
 mod due;
@@ -15,8 +13,6 @@ mod grant;
 mod handoff;
 pub mod inspection;
 mod keyspace_changes;
-#[cfg(test)]
-mod large_work;
 pub mod lock_manager;
 pub mod occurrence;
 mod overtaking;
@@ -32,6 +28,11 @@ mod sweep;
 mod timer_set;
 pub mod timers;
 mod try_grant;
-#[cfg(test)]
-mod turns;
 pub mod uncontended;
+
+#[cfg(test)]
+mod tests {
+    mod coalescing;
+    mod large_work;
+    mod turns;
+}

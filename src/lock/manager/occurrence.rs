@@ -26,7 +26,7 @@ pub struct Observe {
 impl Observe {
     /// True if every uncontended request has to be recorded: it takes the slow path then. For long holds alone this is
     /// false: the fast path leaves each of them to the slow path.
-    pub fn needs_long_road(&self) -> bool {
+    pub fn needs_slow_path(&self) -> bool {
         self.changes
     }
 }

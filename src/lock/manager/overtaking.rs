@@ -43,7 +43,7 @@ impl Overtaking {
 impl LockManager {
     /// The request has to wait, or may wait for other owners than before: the requests that it waits for are to be
     /// tried.
-    pub(super) fn is_stuck(&mut self, id: RequestId) {
+    pub(super) fn note_stuck(&mut self, id: RequestId) {
         if let Some(queued) = self.queues.request(id).filter(|_| self.queues.has_requests_for_several()) {
             self.overtaking.stuck.insert((queued.place, id));
         }

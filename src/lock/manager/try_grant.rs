@@ -38,7 +38,7 @@ pub(super) enum Precedence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Not yet: requests that need not pass any are served first.
-    Kept,
+    Arrival,
     /// It may pass requests that wait for its owner.
     MayPass(Reach),
 }
@@ -63,7 +63,7 @@ impl LockManager {
             return Attempt::Stuck;
         }
         let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
-        let is_last = wait_queue.is_last();
+        let is_only_request = wait_queue.has_one_request();
         let waited = Waited { request: id, ms: now.instant().ms_since(queued.since) };
         let request = LockRequest { owner: owner.as_ref(), claim: wait_queue.under_limit(queued.claim), lease };
         match self.admission(now, key, entry, &request) {
@@ -79,7 +79,7 @@ impl LockManager {
             Err(error) => self.dismiss_for(clients, id, error),
             Ok(grant) => {
                 // The queue goes with its last waiter: no request is left to wait for the new holder.
-                if !is_last {
+                if !is_only_request {
                     self.note_new_holder(key, entry);
                 }
                 let claim = request.claim;
@@ -128,7 +128,7 @@ impl LockManager {
             match self.admission(host.now, key, &mut host.keys.open(key), &request) {
                 Ok(Admission::AlreadyHeld) => {}
                 Ok(Admission::Admit) => admitting.push(other),
-                Ok(Admission::Wait) => return self.is_blocked_on(id, other),
+                Ok(Admission::Wait) => return self.keep_waiting_behind(id, other),
                 Err(error) => return self.dismiss_for(&mut host.clients, id, error),
             }
         }
@@ -145,14 +145,14 @@ impl LockManager {
             }
         }
         let is_behind = |other: &QueueId| match order {
-            Order::Kept => !is_head(&self.queues, *other, queued.place),
+            Order::Arrival => !is_head(&self.queues, *other, queued.place),
             Order::MayPass(reach) => {
                 let (holders, owner) = (&mut self.holders(&mut host.keys, host.now), queued.owner.as_bytes());
                 !is_first(&self.queues, holders, reach, owner, *other, queued.place)
             }
         };
         if let Some(other) = admitting.into_iter().find(is_behind) {
-            return self.is_blocked_on(id, other);
+            return self.keep_waiting_behind(id, other);
         }
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
         if self.grace.is_running(host.now) && !self.holds_all(host, db, &names, queued.owner.as_bytes()) {
@@ -181,7 +181,7 @@ impl LockManager {
         }
     }
 
-    fn is_blocked_on(&mut self, id: RequestId, queue: QueueId) -> Attempt {
+    fn keep_waiting_behind(&mut self, id: RequestId, queue: QueueId) -> Attempt {
         self.queues.set_blocked_on(id, Some(queue));
         Attempt::Stuck
     }

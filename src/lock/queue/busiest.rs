@@ -125,7 +125,7 @@ mod tests {
         for number in 0..300_u64 {
             fixture.server.keyspace.now_ms = 1 + number * 7919 % 100;
             let key = format!("{}", number * number % 67);
-            let last = fixture.queues.last_place(Rank::Normal);
+            let last = fixture.queues.new_place(Rank::Normal);
             fixture.wait_at(&format!("o{number}"), &[key.as_bytes()], MUTEX, last);
         }
         let rank = |(_, waiters, since): &(String, usize, u64)| (Reverse(*waiters), *since);

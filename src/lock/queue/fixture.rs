@@ -58,7 +58,7 @@ impl Fixture {
 
     /// The owner waits for the keys, behind all others.
     pub fn wait(&mut self, owner: &str, keys: &str, claim: Claim) -> RequestId {
-        self.wait_at(owner, &names(keys), claim, self.queues.last_place(Rank::Normal))
+        self.wait_at(owner, &names(keys), claim, self.queues.new_place(Rank::Normal))
     }
 
     /// As `wait`, for keys with any names, at this place.
@@ -84,7 +84,7 @@ impl Fixture {
     pub fn deadlock(&mut self, owner: &str, keys: &str, claim: Claim) -> Option<String> {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-        let place = self.queues.last_place(Rank::Normal);
+        let place = self.queues.new_place(Rank::Normal);
         let new = NewRequest { db: 0, names: &names(keys), request, place };
         let now = self.server.now().timestamp();
         let mut keys = &mut self.server.keyspace;

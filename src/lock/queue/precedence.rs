@@ -221,7 +221,7 @@ mod tests {
             let holders = &mut Holders::new(keys, &ended, now);
             let request = queues.request(id).unwrap();
             let queue = queues.id_of(key("k").as_ref()).unwrap();
-            let behind = queues.last_place(Rank::Normal);
+            let behind = queues.new_place(Rank::Normal);
             assert_eq!(is_first(&queues, holders, Reach::Holders, b"a", queue, behind), !goes_first_expected, "{row}");
             assert!(
                 is_first(&queues, holders, Reach::Holders, b"a", queue, request.place),

@@ -250,7 +250,7 @@ impl WaitQueues {
     }
 
     /// A place behind all present requests of the same rank.
-    pub fn last_place(&self, rank: Rank) -> Place {
+    pub fn new_place(&self, rank: Rank) -> Place {
         Place { rank, arrival: self.last_number }
     }
 

@@ -171,7 +171,7 @@ impl WaitQueue {
     }
 
     /// Whether exactly one waiter or kept place is left.
-    pub fn is_last(&self) -> bool {
+    pub fn has_one_request(&self) -> bool {
         self.waiters() + self.kept_places() == 1
     }
 

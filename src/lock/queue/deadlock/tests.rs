@@ -299,7 +299,7 @@ fn an_owner_that_cannot_be_waited_for_needs_no_search() {
     for (owner, key, claim, may_close) in rows {
         let named = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: named.as_ref(), claim, lease: Lease::Persist };
-        let place = fixture.queues.last_place(Rank::Normal);
+        let place = fixture.queues.new_place(Rank::Normal);
         let new = NewRequest { db: 0, names: &[key.as_bytes()], request, place };
         assert_eq!(may_close_cycle(&fixture.queues, &new), may_close, "{owner} asks for {key}");
     }
@@ -379,7 +379,7 @@ impl World {
     fn wait(&mut self) {
         let (owner, (keys, claim)) = (self.owner(), self.keys());
         let rank = self.rank(&owner, keys, &claim);
-        let place = self.fixture.queues.last_place(rank);
+        let place = self.fixture.queues.new_place(rank);
         let id = self.fixture.wait_at(&owner, &names(keys), claim, place);
         self.turn_out_over_limit(keys);
         if self.rng.once_in(8) {
@@ -426,7 +426,7 @@ impl World {
         }
         let (owner, (keys, claim)) = (self.owner(), self.keys());
         let rank = self.rank(&owner, keys, &claim);
-        let place = self.fixture.queues.last_place(rank);
+        let place = self.fixture.queues.new_place(rank);
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let names = names(keys);
@@ -552,7 +552,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
 fn work(fixture: &mut Fixture, owner: &str, name: &[u8], claim: Claim) -> (usize, Option<Vec<Edge>>) {
     let owner = Owner::new(owner.as_bytes()).unwrap();
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-    let new = NewRequest { db: 0, names: &[name], request, place: fixture.queues.last_place(Rank::Normal) };
+    let new = NewRequest { db: 0, names: &[name], request, place: fixture.queues.new_place(Rank::Normal) };
     let now = fixture.server.now().timestamp();
     let before = fixture.server.keyspace.opened + fixture.queues.looked_up.get();
     let keys = &mut &mut fixture.server.keyspace;
@@ -571,7 +571,7 @@ fn each(count: usize, mut build: impl FnMut(&str, &str)) {
 }
 
 fn waits(fixture: &mut Fixture, owner: &str, name: &str, claim: Claim) {
-    let place = fixture.queues.last_place(Rank::Normal);
+    let place = fixture.queues.new_place(Rank::Normal);
     fixture.wait_at(owner, &[name.as_bytes()], claim, place);
 }
 
@@ -667,7 +667,7 @@ const LINEAR: &[(&str, Build)] = &[
         chain(fixture);
         holds(fixture, "owner", "mine", MUTEX);
         each(n, |_, owner| {
-            let place = fixture.queues.last_place(Rank::Normal);
+            let place = fixture.queues.new_place(Rank::Normal);
             fixture.wait_at(owner, &[b"k", b"l", b"m", b"mine"], MUTEX, place);
         });
         ("owner", "link 0", MUTEX, false)
@@ -707,7 +707,7 @@ const MANY_KEYS: &[(&str, Build)] = &[
         waits(fixture, "somebody", "mine", MUTEX);
         fixture.hold_for("holder", &names, MUTEX, Lease::Persist);
         each(n / 16, |_, owner| {
-            let place = fixture.queues.last_place(Rank::Normal);
+            let place = fixture.queues.new_place(Rank::Normal);
             fixture.wait_at(owner, &names, MUTEX, place);
         });
         ("owner", "key 3", MUTEX, false)
@@ -744,7 +744,7 @@ fn how_long_a_search_takes() {
         waits(fixture, "somebody", "mine", MUTEX);
         fixture.hold_for("holder", &names, MUTEX, Lease::Persist);
         each(n / 10, |_, owner| {
-            let place = fixture.queues.last_place(Rank::Normal);
+            let place = fixture.queues.new_place(Rank::Normal);
             fixture.wait_at(owner, &names, MUTEX, place);
         });
         ("owner", "key 3", MUTEX, false)

@@ -54,7 +54,7 @@ fn the_head_is_the_earliest_request_and_upgrades_are_ahead_of_all() {
     let second = fixture.wait("b", "k", MUTEX);
     let queue = fixture.queues.of_key(key("k").as_ref()).unwrap();
     assert_eq!(queue.present().map(|(_, id)| id).collect::<Vec<_>>(), [first, second]);
-    let (normal, upgrade) = (fixture.queues.last_place(Rank::Normal), fixture.queues.last_place(Rank::Upgrade));
+    let (normal, upgrade) = (fixture.queues.new_place(Rank::Normal), fixture.queues.new_place(Rank::Upgrade));
     assert_eq!(queue.present_from(upgrade).map(|(_, id)| id).collect::<Vec<_>>(), [first, second]);
     assert_eq!(queue.present_from(normal).count(), 0);
 }

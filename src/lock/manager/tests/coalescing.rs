@@ -1,13 +1,13 @@
 //! Tests of requests with COALESCE: the release of the lock answers them, no other end of the hold does.
 
-use super::acquire::{AcquireRequest, Acquired, Wait};
-use super::departure::{Cancelled, Departure};
-use super::fixture::{key, owner, Fixture};
-use super::release::HoldsOf;
-use super::renewal::RenewRequest;
 use crate::host::simulated::Turns;
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, KeyRef, RequestId};
+use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
+use crate::manager::departure::{Cancelled, Departure};
+use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::release::HoldsOf;
+use crate::manager::renewal::RenewRequest;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Portion};
 use crate::value::fence::Fence;
 use crate::value::outcome::Released;

@@ -2,15 +2,15 @@
 
 use std::num::NonZeroU64;
 
-use super::acquire::{AcquireRequest, Acquired, Wait};
-use super::departure::Departure;
-use super::endings::Ending;
-use super::fixture::{key, owner, Fixture};
-use super::renewal::{RenewRequest, Renewed};
-use super::timers::GATE_RETRY_MS;
 use crate::host::simulated::{Stored, Told, Turns};
 use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, RequestId};
+use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
+use crate::manager::departure::Departure;
+use crate::manager::endings::Ending;
+use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::renewal::{RenewRequest, Renewed};
+use crate::manager::timers::GATE_RETRY_MS;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};

@@ -1,10 +1,10 @@
 //! Tests that no turn is long, however many requests, keys and owners there are. Each turn is counted in steps (keys
 //! opened, requests and owners looked up), so an unbounded turn fails by a number and not by a clock.
 
-use super::acquire::{AcquireRequest, Acquired, Wait};
-use super::fixture::{key, owner, Fixture};
 use crate::host::simulated::{Stored, Turns};
 use crate::key::{Key, KeyRef, RequestId};
+use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
+use crate::manager::fixture::{key, owner, Fixture};
 use crate::value::claim::{Claim, Count, LockRequest, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
