@@ -301,6 +301,9 @@ impl Lock {
                 cleanup.run(before).await;
                 return Err(error);
             }
+            if request.session == Session::None {
+                transport.give_back().await;
+            }
         }
         // The owner's holds in the other mode may have been released meanwhile.
         let is_new = is_new || hold.is_over();

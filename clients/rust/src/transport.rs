@@ -75,6 +75,14 @@ impl Transport {
         own.ended.clone()
     }
 
+    /// Keeps the dedicated connection, which no session is bound to, for another caller. Its replies have all arrived.
+    pub(crate) async fn give_back(&self) {
+        let Some(own) = &self.own else { return };
+        if let Some((node, connection)) = own.lock().await.connection.take() {
+            node.give_back(connection);
+        }
+    }
+
     /// Ends the transport's dedicated connection.
     pub(crate) async fn close(&self) {
         if let Some(own) = &self.own {
@@ -166,7 +174,7 @@ impl Transport {
         own.connection = None;
         let limit = self.connector.timeouts.connect;
         let connection = match own.kind {
-            OwnKind::Kept => node.connect(limit).await?,
+            OwnKind::Kept => node.take(limit).await?,
             OwnKind::Watched | OwnKind::Pinned => {
                 let (connection, ended) = node.connect_watched(limit).await?;
                 own.ended = Some(ended);

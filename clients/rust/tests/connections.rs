@@ -188,6 +188,23 @@ async fn a_command_that_may_have_run_is_not_run_again() {
     guard.release().await.unwrap();
 }
 
+/// A connection for each acquire would cost more than all of its commands.
+#[tokio::test]
+async fn acquires_that_wait_for_replicas_share_a_connection() {
+    let primary = Server::start();
+    let replica = Server::builder().replica_of(&primary).start();
+    in_sync(&primary, &replica);
+    let client = client_of(primary.port());
+    let lock = client.mutex("k").lease(LONG).replicas(1, Duration::from_secs(10));
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let before = primary.info("stats").number("total_connections_received");
+    for _ in 0..20 {
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    // One is the connection that asks.
+    assert!(primary.info("stats").number("total_connections_received") <= before + 1);
+}
+
 #[tokio::test]
 async fn replicas_of_another_primary_do_not_confirm_a_grant() {
     let (old, new) = (Server::start(), Server::start());
