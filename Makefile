@@ -20,7 +20,7 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 QUICK = --profile quick
 RELEASED = REDIS_LOCK_MODULE=$${REDIS_LOCK_MODULE:-$(abspath $(MODULE))}
 # They are tested apart from the module.
-NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-cli
+NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-client-tests --exclude redis-lock-cli
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 

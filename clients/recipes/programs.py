@@ -122,7 +122,8 @@ def kill(running: subprocess.Popen[str]) -> None:
 
 
 def build_rust() -> None:
-    """All programs in Rust as one, which runs the one that RECIPE names: linking takes longer than compiling."""
+    """All programs in Rust as one, which runs the one that RECIPE names: linking takes longer than compiling. The
+    client is that of scripts/test-crates."""
     crate = TARGET / "recipes-crate"
     (crate / "src").mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / "Cargo.lock", crate / "Cargo.lock")
@@ -150,7 +151,7 @@ def build_rust() -> None:
     profile = re.search(r"^\[profile\.quick\]\n(?:.+\n)*", (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
     (crate / "Cargo.toml").write_text(
         "[package]\nname = \"recipes\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n"
-        f"[dependencies]\nredis-lock-client = {{ path = \"{ROOT / 'clients/rust'}\" }}\n"
+        f"[dependencies]\nredis-lock-client = {{ path = \"{TARGET / 'test-crates/client'}\" }}\n"
         'redis = { version = "1", default-features = false, features = ["tokio-comp"] }\n'
         'tokio = { version = "1", features = ["macros", "process", "rt-multi-thread", "time"] }\n'
         f"{profile[0] if profile else ''}"

@@ -27,11 +27,3 @@ pub use lock::Lock;
 pub use once::Coalesced;
 pub use redis;
 pub use token::make_token;
-
-#[cfg(test)]
-extern crate self as redis_lock_client;
-
-/// One test program with the tests beside the code: every `make test` links each program anew.
-#[cfg(test)]
-#[path = "../tests/main.rs"]
-mod tests;

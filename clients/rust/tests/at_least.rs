@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use redis_lock_client::{Error, Guard, Lock};
 use support::{Reply, Server};
 
-use crate::tests::proxy::Proxy;
-use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
+use crate::proxy::Proxy;
+use crate::servers::{client_of, eventually, tasks, Observed, LONG};
 
 /// One minute: no test waits for its end.
 const MINUTE: Duration = Duration::from_secs(60);

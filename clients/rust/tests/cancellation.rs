@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use redis_lock_client::Error;
 use support::Server;
 
-use crate::tests::proxy::Proxy;
-use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
+use crate::proxy::Proxy;
+use crate::servers::{client_of, eventually, tasks, Observed, LONG};
 
 #[tokio::test]
 async fn cancellation_leaves_nothing() {

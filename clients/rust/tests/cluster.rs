@@ -3,7 +3,7 @@
 use redis_lock_client::Client;
 use support::{until, Info, Reply, Server};
 
-use crate::tests::servers::{eventually, Observed, LONG};
+use crate::servers::{eventually, Observed, LONG};
 
 pub struct Cluster {
     pub nodes: [Server; 2],

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use redis_lock_client::{Client, Error, Guard};
 use support::{in_sync, until, Reply, Server};
 
-use crate::tests::proxy::Proxy;
-use crate::tests::servers::{client_of, eventually, tasks, until_lost, Observed, LONG};
+use crate::proxy::Proxy;
+use crate::servers::{client_of, eventually, tasks, until_lost, Observed, LONG};
 
 #[tokio::test]
 async fn acquire() {

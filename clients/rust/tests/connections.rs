@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis_lock_client::{Client, Error};
 use support::{in_sync, Reply, Server};
 
-use crate::tests::proxy::Proxy;
-use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
+use crate::proxy::Proxy;
+use crate::servers::{client_of, eventually, tasks, Observed, LONG};
 
 #[tokio::test]
 async fn a_reply_that_never_comes_is_asked_for_again() {

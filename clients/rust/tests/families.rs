@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis_lock_client::{Client, Error, Guard};
 use support::{Reply, Server};
 
-use crate::tests::servers::{client_of, eventually, tasks, Observed, LONG};
+use crate::servers::{client_of, eventually, tasks, Observed, LONG};
 
 #[tokio::test]
 async fn a_reentrant_lock_is_free_when_it_was_released_as_often() {

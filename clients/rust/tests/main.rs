@@ -1,5 +1,7 @@
 //! The client on real servers: the cases of clients/conformance.md, and what is particular to this language.
 
+#![cfg(test)]
+
 mod at_least;
 mod cancellation;
 mod cluster;
@@ -12,5 +14,4 @@ mod once;
 mod proxy;
 mod readme;
 mod servers;
-#[cfg(feature = "tls")]
 mod tls;

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis_lock_client::{Client, Error};
 use support::Server;
 
-use crate::tests::servers::{client_of, eventually, Observed, LONG};
+use crate::servers::{client_of, eventually, Observed, LONG};
 
 const EACH_SIDE: usize = 20;
 /// The least number of grants of each side.

@@ -8,8 +8,8 @@ use redis_lock_client::{Client, Coalesced, Error, Guard, Lock, Result};
 use support::Server;
 use tokio::sync::Notify;
 
-use crate::tests::proxy::Proxy;
-use crate::tests::servers::{client_of, eventually, Observed, LONG};
+use crate::proxy::Proxy;
+use crate::servers::{client_of, eventually, Observed, LONG};
 
 /// A value that is missing at first, and how often it was made.
 #[derive(Clone)]

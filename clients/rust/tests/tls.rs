@@ -8,7 +8,7 @@ use redis::{IntoConnectionInfo, TlsCertificates};
 use redis_lock_client::Client;
 use support::{skip, Server};
 
-use crate::tests::servers::LONG;
+use crate::servers::LONG;
 
 /// An authority, and a certificate of it for 127.0.0.1; false where there is no openssl.
 fn make_certificates(dir: &Path) -> bool {
