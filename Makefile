@@ -26,7 +26,7 @@ METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 .PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check check-long \
 	check-servers faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb \
-	glibc demo bench bench-quick bench-clients bench-peers
+	dist test-dist notes release glibc demo bench bench-quick bench-clients bench-peers
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -36,7 +36,7 @@ setup: ## install all that is missing here (apt-get or Homebrew)
 
 build: ## the release module
 	@scripts/setup compiler libclang
-	cargo build --release
+	scripts/build
 
 run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER=redis-server)
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
@@ -46,7 +46,7 @@ test: test-module test-clients ## every test, against real servers (REDIS_SERVER
 test-module: ## the tests of the module and of the tools beside it
 	@scripts/setup compiler libclang redis cli faketime deb
 	@$(METRICS_TOOLS)
-	cargo build --release
+	scripts/build
 	cargo build $(QUICK) --workspace $(NO_CLIENTS)
 	@! command -v dpkg-deb >/dev/null || scripts/deb module
 	@$(MANY_FILES); echo cargo test $(QUICK) --workspace $(NO_CLIENTS); \
@@ -54,14 +54,13 @@ test-module: ## the tests of the module and of the tools beside it
 
 test-clients: ## the clients (Python, Node, Rust) and the command line, on real servers; needs PyPI and npm
 	@scripts/setup compiler libclang redis cli python node openssl deb
-	cargo build --release
-	cargo build --release --package redis-lock-cli
+	scripts/build module cli
 	@! command -v dpkg-deb >/dev/null || scripts/deb cli
 	@$(MANY_FILES); scripts/test-clients
 
 test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/clients-faults.md
 	@scripts/setup compiler libclang redis cli python node
-	cargo build --release
+	scripts/build
 	@$(MANY_FILES); scripts/test-clients-faults
 
 test-all: ## the same on every server: the installed one and those of `make servers`; what was skipped, and why
@@ -89,7 +88,7 @@ faults: ## crashes, power cuts, stops and partitions under load, a minute each o
 
 soak: ## ten million calls of every kind on one server: replies, counts, memory (REDIS_LOCK_SOAK_OPERATIONS=n)
 	@scripts/setup compiler libclang redis
-	cargo build --release
+	scripts/build
 	REDIS_LOCK_SOAK_OPERATIONS=$${REDIS_LOCK_SOAK_OPERATIONS:-10000000} \
 		$(RELEASED) cargo test $(QUICK) -p redis-lock-faults --test faults soak -- --nocapture
 
@@ -141,8 +140,22 @@ install: ## the module to where redis-server may load it (PREFIX=/usr, DESTDIR)
 deb: ## Debian packages in target/debian: redis-lock-module, and redis-lock with the command line
 	@command -v dpkg-deb >/dev/null || { echo "make deb: there is no dpkg-deb here" >&2; exit 1; }
 	@scripts/setup compiler libclang deb
-	cargo build --release --package redis-lock --package redis-lock-cli
+	scripts/build module cli
 	@scripts/deb module cli
+
+dist: ## all that a release hands out, in target/dist: archives, packages, checksums (DIST_PLATFORMS)
+	@scripts/setup compiler libclang deb python node
+	@scripts/dist
+
+test-dist: ## what `make dist` made: contents, licences, first lock, the same bytes again; into docs/dist.md
+	@scripts/setup compiler libclang redis cli deb python node
+	@scripts/test-dist
+
+notes: ## what CHANGELOG.md says about a version (VERSION=0.2.0), for the page of a release
+	@scripts/notes $(VERSION)
+
+release: ## a release of the forge out of target/dist, with these notes; the release workflow calls it for a tag
+	@scripts/release
 
 test-deb: deb ## installs each, tries it (the module in Debian's redis-server), removes it; root only, else skipped
 	@scripts/setup redis
@@ -155,28 +168,28 @@ glibc: ## the oldest glibc that the built module runs with
 
 demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
 	@scripts/setup compiler libclang redis
-	cargo build --release
+	scripts/build
 	@$(MANY_FILES); cargo run --quiet --release --example demo
 
 bench: ## the module beside every other way to lock, into docs/benchmarks.md (SERVERS=path,path REDIS_LOCK_BASE=path)
 	@scripts/setup compiler libclang redis valgrind
-	cargo build --release
+	scripts/build
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- $(BENCH)
 
 bench-quick: ## the same in some minutes, printed only
 	@scripts/setup compiler libclang redis
-	cargo build --release
+	scripts/build
 	cargo build --release -p redis-lock-floor
 	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
 
 bench-clients: ## each client's lock beside its ecosystem's usual one, into docs/benchmarks-clients.md
 	@scripts/setup compiler libclang redis cli python node
-	cargo build --release
+	scripts/build
 	@$(MANY_FILES); scripts/bench-clients $(BENCH)
 
 bench-peers: ## beside etcd, ZooKeeper, Postgres and SET NX, into docs/peers.md; Linux, root; BENCH=--quick prints only
 	@scripts/setup compiler libclang redis cli protoc peers lint
-	cargo build --release
+	scripts/build
 	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir $(TARGET)/peers --all-targets -- -D warnings
 	@$(MANY_FILES); scripts/bench-peers $(BENCH)

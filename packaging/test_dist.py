@@ -1,0 +1,265 @@
+"""What `make dist` made, looked at from outside: each archive has what it should and nothing else, and out of nothing
+but the archive there is a lock on a server. What is not there is skipped, with a line that says so.
+
+    python3 packaging/test_dist.py [Archives] [Debs] [Clients]
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+import unittest
+import zipfile
+from pathlib import Path
+from typing import Any, Iterator, List, Set
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "dist"
+PAGES = ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log"]
+LICENCE = (ROOT / "LICENSE").read_bytes()
+
+
+def found(test: unittest.TestCase, pattern: str) -> List[Path]:
+    files = sorted(DIST.glob(pattern))
+    if not files:
+        test.skipTest(f"there is no {pattern} in target/dist: make dist")
+    return files
+
+
+def one(test: unittest.TestCase, pattern: str) -> Path:
+    files = found(test, pattern)
+    test.assertEqual(len(files), 1, files)
+    return files[0]
+
+
+def sources(folder: str) -> Set[str]:
+    """The files of a folder, by their paths in it, without what tests leave behind."""
+    top = ROOT / folder
+    files = (file.relative_to(top) for file in top.rglob("*") if file.is_file())
+    return {file.as_posix() for file in files if "__pycache__" not in file.parts}
+
+
+def machine_paths() -> Iterator[bytes]:
+    """Of this checkout, of cargo's and the user's folder; but not `/` or a folder of one letter."""
+    for path in [str(ROOT), os.environ.get("CARGO_HOME") or str(Path.home() / ".cargo"), str(Path.home())]:
+        if len(path) > 2:
+            yield path.encode() + b"/"
+
+
+class Archives(unittest.TestCase):
+    def archives(self) -> List[Path]:
+        return found(self, "redis-lock-*-*-*.tar.gz")
+
+    def test_an_archive_has_these_files_and_no_others(self) -> None:
+        for path in self.archives():
+            top = path.name[: -len(".tar.gz")]
+            with self.subTest(top), tarfile.open(path) as archive:
+                files = {entry.name for entry in archive if entry.isfile()}
+                expected = [
+                    *["libredis_lock.so", "redis-lock", "redis.conf.example", "README.md", "CHANGELOG.md", "LICENSE"],
+                    *["BUILD", "THIRD-PARTY.txt", "THIRD-PARTY-rust-std.html"],
+                    *["sbom/redis-lock-module.cdx.json", "sbom/redis-lock.cdx.json"],
+                    *["completions/_redis-lock", "completions/redis-lock.bash", "completions/redis-lock.fish"],
+                    *[f"man/redis-lock{page}.1" for page in PAGES],
+                ]
+                self.assertEqual(files, {f"{top}/{file}" for file in expected})
+                for entry in archive:
+                    self.assertTrue(entry.isfile() or entry.isdir(), entry.name)
+                    self.assertEqual((entry.uid, entry.gid, entry.uname, entry.gname), (0, 0, "", ""), entry.name)
+                    is_program = entry.isdir() or Path(entry.name).name in ("redis-lock", "libredis_lock.so")
+                    self.assertEqual(oct(entry.mode), oct(0o755 if is_program else 0o644), entry.name)
+                self.assertEqual(len({entry.mtime for entry in archive}), 1, "one time for all")
+
+    def test_no_path_of_the_machine_that_built_is_in_an_archive(self) -> None:
+        for path in self.archives():
+            unpacked = gzip.decompress(path.read_bytes())
+            for machine in machine_paths():
+                # Not assertNotIn, which would print the whole archive.
+                self.assertFalse(machine in unpacked, f"{machine.decode()} is in {path.name}")
+
+    def test_an_archive_is_of_its_platform(self) -> None:
+        machines = {"x86_64": 0x3E, "aarch64": 0xB7}
+        for path in self.archives():
+            with self.subTest(path.name), tarfile.open(path) as archive:
+                top = path.name[: -len(".tar.gz")]
+                for name in ["libredis_lock.so", "redis-lock"]:
+                    header = read(archive, f"{top}/{name}")[:20]
+                    self.assertEqual(header[:4], b"\x7fELF")
+                    [machine] = [number for name, number in machines.items() if f"-{name}-" in path.name]
+                    self.assertEqual(int.from_bytes(header[18:20], "little"), machine)
+
+    def test_every_crate_of_the_bill_of_materials_has_its_licence_in_the_archive(self) -> None:
+        for path in self.archives():
+            with self.subTest(path.name), tarfile.open(path) as archive:
+                top = path.name[: -len(".tar.gz")]
+                texts = read(archive, f"{top}/THIRD-PARTY.txt").decode()
+                listed, _, _ = texts.partition("-" * 80)
+                for program in ["redis-lock-module", "redis-lock"]:
+                    bill: Any = json.loads(read(archive, f"{top}/sbom/{program}.cdx.json"))
+                    crates = [part for part in bill["components"] if "purl" in part]
+                    self.assertGreater(len(crates), 30, program)
+                    for crate in crates:
+                        name = f"{crate['name']} {crate['version']}"
+                        self.assertRegex(listed, rf"(?m)^{re.escape(name)} ", program)
+                        self.assertGreaterEqual(texts.count(name), 2, f"{name}: no text of its licence")
+                        self.assertEqual(len(crate["hashes"][0]["content"]), 64, name)
+
+    def test_from_the_archive_alone_to_the_first_lock_within_a_minute(self) -> None:
+        """The lines of its README, on a free port; and the same with its command line."""
+        [machine] = [line[6:] for line in run("rustc", "-vV").splitlines() if line.startswith("host: ")]
+        path = one(self, f"redis-lock-*-{machine}.tar.gz")
+        server = os.environ.get("REDIS_SERVER") or "redis-server"
+        if not shutil.which(server) or not shutil.which("redis-cli"):
+            self.skipTest("no redis-server or no redis-cli here")
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.monotonic()
+            subprocess.run(["tar", "-xzf", str(path)], cwd=folder, check=True)
+            here = Path(folder) / path.name[: -len(".tar.gz")]
+            port = free_port()
+            readme = (here / "README.md").read_text()
+            chapter = readme.split("## The first lock")[1].split("\n## ")[0]
+            start, acquire = (line.strip() for line in chapter.splitlines() if line.startswith("    "))
+            self.assertTrue(start.startswith("redis-server ") and acquire.startswith("redis-cli "), chapter)
+
+            def lines(command: str) -> str:
+                command = command.replace("6379", str(port)).replace("redis-server", server, 1)
+                return run("sh", "-euc", command, cwd=here)
+
+            lines(start)
+            try:
+                until(lambda: answers(port), "the server answers")
+                token, fence = lines(acquire).split()
+                took = time.monotonic() - began
+                self.assertLess(took, 60)
+                self.assertGreater(int(fence), 0)
+                self.assertIn(token, run("./redis-lock", "-p", str(port), "info", "tickets:1", cwd=here))
+                ran = run("./redis-lock", "-p", str(port), "run", "other", "--", "echo", "under the lock", cwd=here)
+                self.assertEqual(ran, "under the lock\n")
+            finally:
+                run("redis-cli", "-p", str(port), "SHUTDOWN", "NOSAVE")
+            print(f"the first lock after {took:.1f} s", flush=True)
+
+
+class Debs(unittest.TestCase):
+    def test_a_package_of_each_platform_names_its_processor_and_the_oldest_glibc_that_serves(self) -> None:
+        if not shutil.which("dpkg-deb"):
+            self.skipTest("no dpkg-deb here")
+        architectures = {"x86_64": "amd64", "aarch64": "arm64"}
+        for archive in found(self, "redis-lock-*-*-linux-gnu.tar.gz"):
+            top = archive.name[: -len(".tar.gz")]
+            [architecture] = [deb for name, deb in architectures.items() if f"-{name}-" in top]
+            with tarfile.open(archive) as opened:
+                built = read(opened, f"{top}/BUILD").decode()
+            for package, binary in [("redis-lock-module", "libredis_lock.so"), ("redis-lock", "redis-lock")]:
+                path = one(self, f"{package}_*_{architecture}.deb")
+                with self.subTest(path.name):
+                    self.assertEqual(run("dpkg-deb", "-f", str(path), "Architecture").strip(), architecture)
+                    depends = run("dpkg-deb", "-f", str(path), "Depends")
+                    glibc = [version(one) for one in re.findall(r"libc6 \(>= ([0-9.]+)\)", depends)]
+                    [asked] = re.findall(rf"(?m)^{binary}: .*glibc ([0-9.]+)$", built)
+                    self.assertGreaterEqual(max(glibc), version(asked), f"{depends}; {built}")
+
+
+class Clients(unittest.TestCase):
+    def test_the_wheel_has_the_package_its_types_and_its_licence_and_no_more(self) -> None:
+        path = one(self, "*.whl")
+        with zipfile.ZipFile(path) as wheel:
+            info = path.name.split("-py3")[0] + ".dist-info"
+            package = {f"redislock/{file}" for file in sources("clients/python/src/redislock")}
+            self.assertIn("redislock/py.typed", package)
+            expected = {f"{info}/{file}" for file in ["METADATA", "WHEEL", "RECORD", "licenses/LICENSE"]}
+            self.assertEqual(set(wheel.namelist()), package | expected)
+            self.assertEqual(wheel.read(f"{info}/licenses/LICENSE"), LICENCE)
+            metadata = wheel.read(f"{info}/METADATA").decode()
+            for line in ["Name: redis-lock-client", "License-Expression: MIT", "Requires-Dist: redis>=5.0"]:
+                self.assertIn(f"\n{line}\n", metadata)
+            self.assertIn((ROOT / "clients/python/README.md").read_text().strip(), metadata)
+
+    def test_the_source_distribution_of_python_makes_the_same_and_has_no_tests(self) -> None:
+        path = one(self, "redis_lock_client-*.tar.gz")
+        top = path.name[: -len(".tar.gz")]
+        files = {f"src/redislock/{file}" for file in sources("clients/python/src/redislock")}
+        # hatchling takes .gitignore along, to leave out the same when it builds the wheel.
+        files |= {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
+        self.assertEqual(entries(path), {f"{top}/{file}" for file in files})
+
+    def test_the_archive_of_npm_has_the_compiled_files_with_their_types_and_no_more(self) -> None:
+        path = one(self, "*.tgz")
+        with tarfile.open(path) as archive:
+            compiled = {file[: -len(".ts")] for file in sources("clients/node/src")}
+            files = {f"dist/{file}{kind}" for file in compiled for kind in (".js", ".d.ts")}
+            files |= {"package.json", "README.md", "LICENSE"}
+            self.assertEqual({entry.name for entry in archive}, {f"package/{file}" for file in files})
+            self.assertEqual(read(archive, "package/LICENSE"), LICENCE)
+            package: Any = json.loads(read(archive, "package/package.json"))
+            self.assertEqual((package["name"], package["license"]), ("redis-lock-client", "MIT"))
+            self.assertNotIn("dependencies", package)
+            for file in [package["main"], package["types"], *package["exports"]["."].values()]:
+                self.assertIn(os.path.normpath(f"package/{file}"), archive.getnames())
+
+    def test_a_crate_has_its_sources_its_licence_and_no_tests(self) -> None:
+        for name, folder in [("redis-lock-client", "clients/rust"), ("redis-lock-cli", "cli")]:
+            path = one(self, f"{name}-*.crate")
+            with self.subTest(name), tarfile.open(path) as archive:
+                top = path.name[: -len(".crate")]
+                files = {f"src/{file}" for file in sources(f"{folder}/src")}
+                files |= {"Cargo.toml", "Cargo.toml.orig", "Cargo.lock", "README.md", "LICENSE"}
+                # The commit, where git is there.
+                files |= {name[len(top) + 1 :] for name in archive.getnames() if name.endswith("/.cargo_vcs_info.json")}
+                self.assertEqual(entries(path), {f"{top}/{file}" for file in files})
+                self.assertEqual(read(archive, f"{top}/LICENSE"), LICENCE)
+                manifest = read(archive, f"{top}/Cargo.toml").decode()
+                for field in ["description", "license", "readme", "keywords", "categories", "rust-version"]:
+                    self.assertRegex(manifest, rf"(?m)^{field} = ")
+                self.assertNotIn("publish = false", manifest)
+                # What is only a path is not in a registry.
+                self.assertNotIn("path = \"..", manifest)
+
+
+def version(text: str) -> List[int]:
+    return [int(part) for part in text.split(".")]
+
+
+def entries(path: Path) -> Set[str]:
+    with tarfile.open(path) as archive:
+        return {entry.name for entry in archive}
+
+
+def read(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    assert file, name
+    return file.read()
+
+
+def run(*words: str, cwd: Path | None = None) -> str:
+    return subprocess.run(words, cwd=cwd, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as connecting:
+        return connecting.connect_ex(("127.0.0.1", port)) == 0
+
+
+def until(state: Any, what: str) -> None:
+    end = time.monotonic() + 60
+    while not state():
+        assert time.monotonic() < end, f"never came: {what}"
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
