@@ -1,5 +1,6 @@
 """What `make dist` made, looked at from outside: each archive has what it should and nothing else, and out of nothing
-but the archive there is a lock on a server. What is not there is skipped, with a line that says so.
+but the archive there is a lock on a server. What is not there is skipped, with a line that says so; with
+DIST_COMPLETE=yes it is a failure.
 
     python3 packaging/test_dist.py [Archives] [Debs] [Clients]
 """
@@ -23,12 +24,16 @@ from typing import Any, Iterator, List, Set
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "dist"
+# Whether what is not there is a failure.
+COMPLETE = os.environ.get("DIST_COMPLETE") == "yes"
 PAGES = ["", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log"]
 LICENCE = (ROOT / "LICENSE").read_bytes()
 
 
 def found(test: unittest.TestCase, pattern: str) -> List[Path]:
     files = sorted(DIST.glob(pattern))
+    if not files and COMPLETE:
+        test.fail(f"there is no {pattern} in target/dist")
     if not files:
         test.skipTest(f"there is no {pattern} in target/dist: make dist")
     return files
