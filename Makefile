@@ -25,8 +25,9 @@ NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-client-tests --exc
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 .PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check check-long \
-	check-servers faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb \
-	dist test-dist notes release glibc demo bench bench-quick bench-clients bench-peers
+	test-platforms test-arm64 test-musl cross check-servers faults soak servers metrics-tools mutants mutants-shell fuzz \
+	memcheck upgrade lint install deb test-deb dist test-dist notes release glibc demo bench bench-quick bench-clients \
+	bench-peers
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +72,21 @@ test-all: ## the same on every server: the installed one and those of `make serv
 test-newest: ## a cut of them on Redis 8.2 and Valkey 9.1, which need no build: every function of the module API
 	@scripts/setup compiler libclang redis cli faketime
 	@$(MANY_FILES); scripts/test-all --newest
+
+test-platforms: ## the integration tests on arm64 (qemu), on musl and on both, results: docs/platforms.md; Linux, x86_64
+	@scripts/setup compiler libclang redis cli faketime
+	@$(MANY_FILES); scripts/test-all --platforms
+
+test-arm64: ## that on Debian's redis-server for arm64 only (PLATFORM_TESTS="filters" for a cut)
+	@scripts/setup compiler libclang redis cli faketime
+	@$(MANY_FILES); scripts/test-all --platforms arm64
+
+test-musl: ## that on a Redis linked with musl only, as Alpine's
+	@scripts/setup compiler libclang redis cli faketime
+	@$(MANY_FILES); scripts/test-all --platforms musl
+
+cross: ## the release module and the command line for CROSS=aarch64-unknown-linux-gnu, or x86_64-unknown-linux-musl, …
+	@scripts/cross "$(CROSS)"
 
 check: ## the rules beside the model: five million random steps, every schedule of small worlds for a minute
 	LOCK_STEPS=5000000 LOCK_EVERY_SECONDS=60 cargo test --release -p lock testing -- --nocapture

@@ -23,7 +23,7 @@ pub use client::Client;
 pub use connection::Connection;
 pub use info::Info;
 pub use module::{built_caller, built_module};
-pub use process::{cpu_time, die_with_parent, free_port, raise_file_limit};
+pub use process::{cpu_time, die_with_parent, faketime, free_port, raise_file_limit};
 pub use replication::in_sync;
 pub use reply::Reply;
 pub use resp::{decode_all, Pipeline};

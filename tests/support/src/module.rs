@@ -14,12 +14,17 @@ pub fn built_module() -> Option<PathBuf> {
 
 /// The module of `tests/caller`, where `cargo build --workspace` of the same profile put it.
 pub fn built_caller() -> Option<PathBuf> {
-    built_library("test_caller")
+    other_platform("libtest_caller.so").or_else(|| built_library("test_caller"))
 }
 
 /// The clock that servers under test preload, from there too.
 pub fn built_clock() -> Option<PathBuf> {
-    built_library("test_clock")
+    other_platform("libtest_clock.so").or_else(|| built_library("test_clock"))
+}
+
+/// A library of the folder that `REDIS_LOCK_TEST_LIBRARIES` names, for servers of another platform than the tests'.
+pub(crate) fn other_platform(name: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(var_os("REDIS_LOCK_TEST_LIBRARIES")?).join(name))
 }
 
 fn built_library(name: &str) -> Option<PathBuf> {

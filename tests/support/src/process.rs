@@ -8,6 +8,8 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use crate::module::other_platform;
+
 /// Ports are taken from below the range out of which systems pick the ports of outgoing connections (32768 on Linux,
 /// 49152 on macOS), so that no client of another test ever sits on the port of a server that restarts.
 const FIRST_PORT: u16 = 12_000;
@@ -97,6 +99,9 @@ fn check(result: libc::c_int) -> io::Result<()> {
 
 /// Where Debian keeps libfaketime, whatever the machine.
 pub fn faketime() -> PathBuf {
+    if let Some(library) = other_platform("libfaketime.so.1") {
+        return library;
+    }
     let folders = fs::read_dir("/usr/lib").expect("/usr/lib is there");
     folders
         .filter_map(|folder| Some(folder.ok()?.path().join("faketime/libfaketime.so.1")))
