@@ -15,6 +15,8 @@ use tools::{promtool, root, tool, Exporter};
 use written::{alerts, dashboard, list, queries, text, variables, Query, ALERTS, ALERTS_TEST};
 
 const DOC: &str = include_str!("../../docs/metrics.md");
+const COUNTERS: &str = include_str!("../../docs/counters.md");
+const WHAT_TO_DO: &str = include_str!("../../docs/alerts.md");
 
 /// A server with locks of every family, its replica, and waiters.
 struct World {
@@ -154,7 +156,9 @@ fn all_that_alerts_and_dashboard_ask_for_is_exported() {
         let is_asked =
             |selector: &Selector| selector.label("key").is_some_and(|key| key.split('|').any(|key| key == name));
         assert!(asked.iter().any(is_asked), "neither a panel nor an alert shows {name}");
-        assert!(DOC.contains(&format!("`{name}`")), "docs/metrics.md does not name {name}");
+        let field = name.trim_start_matches("lock_");
+        let is_named = DOC.contains(&format!("`{name}`")) || COUNTERS.contains(&format!("`{field}`"));
+        assert!(is_named, "neither docs/metrics.md nor docs/counters.md names {name}");
     }
     for name in DOC.split('`').filter(|word| word.starts_with("lock_") && !word.contains(['…', ' '])) {
         assert!(samples.iter().any(|sample| is_called(sample, name)), "docs/metrics.md names {name}");
@@ -221,16 +225,16 @@ fn the_rules_are_what_promtool_wants_and_pass_their_tests() {
 fn every_alert_is_tested_and_says_what_to_do() {
     let alerts = alerts();
     assert_eq!(alerts.len(), ALERTS.matches("\n        expr: ").count(), "all are read");
-    let operations = fs::read_to_string(root().join("docs/operations.md")).expect("what to do");
     for alert in &alerts {
         let name = &alert.name;
         assert!(ALERTS_TEST.contains(&format!("alertname=\"{name}\"")), "{name} never fires in alerts_test.yml");
         assert!(["critical", "warning", "info"].contains(&alert.severity.as_str()), "{name}");
-        assert!(DOC.contains(&format!("\n| {name} | {} |", alert.severity)), "docs/metrics.md has no row for {name}");
-        assert_eq!(alert.runbook, format!("docs/operations.md#{}", name.to_lowercase()));
-        assert!(operations.contains(&format!("# {name}\n")), "no heading says what to do about {name}");
+        let row = format!("\n| [{name}](#{}) | {} |", name.to_lowercase(), alert.severity);
+        assert!(WHAT_TO_DO.contains(&row), "docs/alerts.md has no row for {name}");
+        assert_eq!(alert.runbook, format!("docs/alerts.md#{}", name.to_lowercase()));
+        assert!(WHAT_TO_DO.contains(&format!("# {name}\n")), "no heading says what to do about {name}");
     }
-    assert_eq!(DOC.matches("\n| RedisLock").count(), alerts.len(), "docs/metrics.md has rows of other alerts");
+    assert_eq!(WHAT_TO_DO.matches("\n| [RedisLock").count(), alerts.len(), "docs/alerts.md has rows of other alerts");
 }
 
 #[test]

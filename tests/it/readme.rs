@@ -33,14 +33,21 @@ use blocks::{blocks, Block};
 use replay::Replay;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const README: &str = include_str!("../../README.md");
 
-/// The pages with the contract, the settings and the figures.
-const PAGES: [(&str, &str); 8] = [
+/// The pages with sessions, one page after another on a server of its own.
+const PAGES: [(&str, &str); 15] = [
+    ("docs/start.md", include_str!("../../docs/start.md")),
     ("docs/commands.md", include_str!("../../docs/commands.md")),
+    ("docs/mutex.md", include_str!("../../docs/mutex.md")),
+    ("docs/reentrant.md", include_str!("../../docs/reentrant.md")),
+    ("docs/read-write.md", include_str!("../../docs/read-write.md")),
+    ("docs/semaphore.md", include_str!("../../docs/semaphore.md")),
+    ("docs/several.md", include_str!("../../docs/several.md")),
+    ("docs/exec.md", include_str!("../../docs/exec.md")),
     ("docs/waiting.md", include_str!("../../docs/waiting.md")),
     ("docs/inspecting.md", include_str!("../../docs/inspecting.md")),
     ("docs/fences.md", FENCES),
@@ -178,34 +185,77 @@ fn a_lock_has_the_size_that_docs_figures_says() {
     assert!((216..=264).contains(&in_all), "{in_all} bytes per locked key, and docs/figures.md says 240");
 }
 
+/// Each Markdown file of the project, by its path.
+fn documents() -> Vec<(PathBuf, String)> {
+    let (mut documents, mut folders) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).expect("a folder").map(|entry| entry.expect("an entry")) {
+            let (path, name) = (folder.join(entry.file_name()), entry.file_name());
+            let name = name.to_string_lossy();
+            let is_made = name.starts_with('.') || ["target", "node_modules"].contains(&&*name);
+            if entry.file_type().expect("a type").is_dir() {
+                folders.extend((!is_made).then_some(path));
+            } else if name.ends_with(".md") {
+                let text = fs::read_to_string(root().join(&path)).expect("a document");
+                documents.push((path, text));
+            }
+        }
+    }
+    assert!(documents.len() > 40, "only {} documents were found", documents.len());
+    documents
+}
+
+/// As `make book` follows them, on the built pages.
 #[test]
 fn every_link_leads_somewhere() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut wrong = Vec::new();
-    for (file, text) in [("README.md", README), ("ARCHITECTURE.md", ARCHITECTURE)].into_iter().chain(PAGES) {
-        let folder = Path::new(file).parent().expect("a file is in a folder");
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+    for (file, text) in documents() {
+        // A page of benches/ is the beginning of one in docs/.
+        let home = if file.starts_with("benches") { Path::new("docs/page.md") } else { &file };
+        for target in links(&text) {
             let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
-            if path.starts_with("https://") {
+            if path.contains("://") {
                 continue;
             }
-            let path = if path.is_empty() { root.join(file) } else { root.join(folder).join(path) };
+            let folder = root().join(home.parent().expect("a file is in a folder"));
+            let path = if path.is_empty() { root().join(&file) } else { folder.join(path) };
             let leads = match (fs::read_to_string(&path), anchor) {
                 (Ok(document), Some(anchor)) => anchors(&document).contains(anchor),
-                (_, None) => path.exists(),
-                (Err(_), Some(_)) => false,
+                (Ok(_), None) => true,
+                // A folder has no page in the book.
+                (Err(_), _) => false,
             };
-            wrong.extend((!leads).then(|| format!("{file}: {target}")));
+            wrong.extend((!leads).then(|| format!("{}: {target}", file.display())));
         }
     }
     assert!(wrong.is_empty(), "links that lead nowhere: {wrong:#?}");
 }
 
+/// The targets of a document's links, without those in code.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let is_prose = |parts: &(usize, &str)| parts.0 % 2 == 0;
+    let outside = text.split("```").enumerate().filter(is_prose).map(|(_, prose)| prose);
+    let prose = outside.flat_map(move |prose| prose.split('`').enumerate().filter(is_prose).map(|(_, prose)| prose));
+    // A link around code, as [`make memcheck`](…), is split behind its bracket.
+    prose.flat_map(|prose| prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
+}
+
+#[test]
+fn the_summary_of_the_book_has_every_page_of_docs() {
+    let summary = include_str!("../../docs/SUMMARY.md");
+    let pages: BTreeSet<&str> = links(summary).collect();
+    let there = fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").file_name());
+    let there: BTreeSet<String> = there.map(|name| name.to_string_lossy().into_owned()).collect();
+    let of_docs = there.iter().filter(|name| name.ends_with(".md") && *name != "SUMMARY.md");
+    let missing: Vec<&String> = of_docs.filter(|name| !pages.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
+    assert_eq!(pages.len(), summary.matches("](").count(), "a page stands there twice");
+}
+
 /// Paths with a folder in them; below src/ unless they are there as they are.
 #[test]
 fn architecture_names_files_and_tests_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let find = |path: &str| [root.join("src").join(path), root.join(path)].into_iter().find(|path| path.exists());
+    let find = |path: &str| [root().join("src").join(path), root().join(path)].into_iter().find(|path| path.exists());
     let (mut wrong, mut tests) = (Vec::new(), 0);
     for line in ARCHITECTURE.lines() {
         let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
@@ -235,28 +285,20 @@ fn the_changelogs_begin_with_this_version() {
 /// Tables and headings cannot be wrapped.
 #[test]
 fn lines_end_at_column_120() {
-    let documents = [
-        ("README.md", README),
-        ("redis.conf.example", EXAMPLE_CONF),
-        ("ARCHITECTURE.md", ARCHITECTURE),
-        ("CHANGELOG.md", include_str!("../../CHANGELOG.md")),
-        ("CONTRIBUTING.md", include_str!("../../CONTRIBUTING.md")),
-        ("why.md", include_str!("../../docs/benchmarks/why.md")),
-        ("acl.md", include_str!("../../docs/acl.md")),
-        ("metrics.md", include_str!("../../docs/metrics.md")),
-        ("operations.md", include_str!("../../docs/operations.md")),
-        ("removal.md", include_str!("../../docs/removal.md")),
-        ("safety.md", include_str!("../../docs/safety.md")),
-        ("conformance.md", include_str!("../../clients/conformance.md")),
-        ("writing-a-client.md", include_str!("../../clients/writing-a-client.md")),
-    ];
-    // Rules of a user are one line of redis.conf.
-    let is_long = |line: &str| line.starts_with(['|', '#']) || line.starts_with("user ");
-    for (file, text) in documents.into_iter().chain(PAGES) {
+    // Rules of a user are one line of redis.conf, JSON is printed as one.
+    let is_long = |line: &str| line.starts_with(['|', '#', '{']) || line.starts_with("user ");
+    // These are printed by programs.
+    let is_printed =
+        |file: &Path| ["docs/benchmarks", "benches/"].iter().any(|home| file.to_string_lossy().starts_with(home));
+    let mut wrong = Vec::new();
+    let conf = ("redis.conf.example".into(), EXAMPLE_CONF.to_string());
+    for (file, text) in documents().into_iter().chain([conf]).filter(|(file, _)| !is_printed(file)) {
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !is_long(line)) {
-            assert!(line.chars().count() <= COLUMNS, "{file}, line {number}: {line}");
+            wrong
+                .extend((line.chars().count() > COLUMNS).then(|| format!("{}, line {number}: {line}", file.display())));
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Where there is a Python, in the database that it comes with.
@@ -296,6 +338,10 @@ fn commands_in(text: &str) -> BTreeSet<String> {
         None => false,
     };
     words.map(|word| word.trim_end_matches('.')).filter(|word| is_command(word)).map(String::from).collect()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A cell of a row of a table, from 0.

@@ -1,4 +1,4 @@
-//! The command-line examples of README.md and docs/operations.md match the program's behaviour.
+//! The command-line examples of README.md and docs/runbook.md match the program's behaviour.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use support::{until, Server};
 use crate::tool::{at, command, run, PROGRAM};
 
 const README: &str = include_str!("../../../README.md");
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 
 /// The only block in this language.
 #[track_caller]
@@ -71,7 +71,7 @@ fn the_tables_of_the_runbook_are_what_it_prints() {
         waiter
     });
     let mut commands = 0;
-    for session in block_of(OPERATIONS, "console").split("$ redis-lock ").skip(1) {
+    for session in block_of(RUNBOOK, "console").split("$ redis-lock ").skip(1) {
         let (line, written) = session.split_once('\n').expect("a command and what it prints");
         let printed = at(&server, line).text().to_string();
         let words = |text: &str| text.lines().map(words_of).collect::<Vec<_>>();
@@ -85,9 +85,9 @@ fn the_tables_of_the_runbook_are_what_it_prints() {
 /// Each command in the runbook's table accepts the arguments that are written there.
 #[test]
 fn every_command_of_the_runbook_is_one() {
-    let table = OPERATIONS.split_once("| question | `redis-lock` |").expect("the table").1;
+    let table = RUNBOOK.split_once("| question | redis-cli | `redis-lock` |").expect("the table").1;
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    let cells: Vec<&str> = rows.filter_map(|row| row.split('|').nth(2)).collect();
+    let cells: Vec<&str> = rows.filter_map(|row| row.split('|').nth(3)).collect();
     assert!(cells.len() > 5, "only {} rows were found", cells.len());
     for line in cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2)) {
         let output = run(command().args(line.split_whitespace()).arg("--help"));

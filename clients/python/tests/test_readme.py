@@ -1,4 +1,4 @@
-"""The Python programs of README.md and of the client's own README run as they are printed, on a server's port."""
+"""The Python programs of README.md, docs/start.md and the client's own README run as they are printed, on a server's port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from servers import ROOT, Server, until
 
 PROGRAMS = [
     (document, program)
-    for document in ("README.md", "clients/python/README.md")
+    for document in ("README.md", "docs/start.md", "clients/python/README.md")
     for program in re.findall(r"^```python\n(.*?)^```$", (ROOT / document).read_text(), re.DOTALL | re.MULTILINE)
     # A block without imports is a fragment of a program.
     if "import " in program
@@ -23,9 +23,10 @@ WAIT = [program for _, program in PROGRAMS if "single_flight" not in program]
 SINGLE_FLIGHTS = [program for _, program in PROGRAMS if "single_flight" in program]
 
 
-def test_there_are_four() -> None:
-    assert [document for document, _ in PROGRAMS] == ["README.md"] + ["clients/python/README.md"] * 3
-    assert (len(WAIT), len(SINGLE_FLIGHTS)) == (3, 1)
+def test_there_are_five() -> None:
+    own = ["clients/python/README.md"] * 3
+    assert [document for document, _ in PROGRAMS] == ["README.md", "docs/start.md"] + own
+    assert (len(WAIT), len(SINGLE_FLIGHTS)) == (4, 1)
 
 
 @pytest.mark.parametrize("program", [program for _, program in PROGRAMS])

@@ -7,8 +7,14 @@ use std::path::Path;
 use crate::transcript::promises;
 use crate::CHAPTERS;
 
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 10] = [
     include_str!("../../../docs/commands.md"),
+    include_str!("../../../docs/mutex.md"),
+    include_str!("../../../docs/reentrant.md"),
+    include_str!("../../../docs/read-write.md"),
+    include_str!("../../../docs/semaphore.md"),
+    include_str!("../../../docs/several.md"),
+    include_str!("../../../docs/exec.md"),
     include_str!("../../../docs/waiting.md"),
     include_str!("../../../docs/fences.md"),
     include_str!("../../../docs/settings.md"),
@@ -63,8 +69,7 @@ fn sentences_of_pages() -> BTreeSet<String> {
 fn split_into(sentences: &mut BTreeSet<String>, text: &str) {
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let begins =
-            |end: &usize| rest[end + 2..].starts_with(|c: char| c.is_ascii_uppercase() || c == '`' || c == '*');
+        let begins = |end: &usize| rest[end + 2..].starts_with(|c: char| c.is_ascii_uppercase() || "`*[".contains(c));
         let end = rest.match_indices(". ").map(|(end, _)| end).find(begins);
         let (sentence, behind) = end.map_or((rest, ""), |end| (&rest[..=end], &rest[end + 2..]));
         if !sentence.ends_with(':') {

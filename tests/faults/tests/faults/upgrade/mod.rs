@@ -1,18 +1,18 @@
 //! Two versions beside each other: of the module (this one and the builds of `scripts/old-modules`), and of the server
-//! (the tested one and the builds of `scripts/servers`). The claims of `docs/operations.md` on each pair are tried
+//! (the tested one and the builds of `scripts/servers`). The claims of `docs/upgrade.md` on each pair are tried
 //! ([`pairs`]), and its steps are taken under load, under Sentinels ([`rolling`]). Where a version is not built, its
 //! tests are skipped: `make upgrade` builds them all.
 
 mod pairs;
 mod rolling;
 
-const OPERATIONS: &str = include_str!("../../../../../docs/operations.md");
+const UPGRADE: &str = include_str!("../../../../../docs/upgrade.md");
 
-/// Whether docs/operations.md has `yes` where the row of the primary meets the column of the replica.
+/// Whether docs/upgrade.md has `yes` where the row of the primary meets the column of the replica.
 #[track_caller]
 fn is_told_to_follow(primary: &str, replica: &str) -> bool {
     let mut column = None;
-    for line in OPERATIONS.lines() {
+    for line in UPGRADE.lines() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         match cells[..] {
             [_, "primary", ..] => column = cells.iter().position(|cell| *cell == replica),
@@ -22,5 +22,5 @@ fn is_told_to_follow(primary: &str, replica: &str) -> bool {
             _ => {}
         }
     }
-    panic!("docs/operations.md does not say whether {replica} follows {primary}");
+    panic!("docs/upgrade.md does not say whether {replica} follows {primary}");
 }

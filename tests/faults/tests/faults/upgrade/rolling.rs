@@ -1,4 +1,4 @@
-//! The steps of `docs/operations.md`, Upgrade, under load and under Sentinels: every server of a pair is replaced by
+//! The steps of `docs/upgrade.md`, under load and under Sentinels: every server of a pair is replaced by
 //! another version, there and back. Nothing is lost, no fence goes back.
 
 use std::fs;
