@@ -25,9 +25,9 @@ NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-client-tests --exc
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 .PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check check-long \
-	test-platforms test-arm64 test-musl cross check-servers faults soak servers metrics-tools mutants mutants-shell fuzz \
-	memcheck upgrade lint install deb test-deb dist test-dist notes release glibc demo bench bench-quick bench-clients \
-	bench-peers
+	test-platforms test-arm64 test-musl cross check-servers faults soak servers metrics-tools mutants mutants- \
+	shell fuzz memcheck upgrade lint install deb test-deb dist test-dist notes release glibc demo bench bench- \
+	quick bench-clients bench-peers book
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -181,6 +181,10 @@ test-deb: deb ## installs each, tries it (the module in Debian's redis-server), 
 glibc: ## the oldest glibc that the built module runs with
 	@test -f $(MODULE) || $(MAKE) --no-print-directory build
 	@objdump -T $(MODULE) | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1
+
+book: ## docs/ as a book with a search, by mdBook, in target/book/book; every link and page checked
+	@scripts/setup compiler node python browser
+	@scripts/book
 
 demo: ## ten tickets, 500 buyers at once: no lock, a polled lock, LOCK.ACQUIRE
 	@scripts/setup compiler libclang redis
