@@ -29,6 +29,7 @@ mod observing;
 mod old_files;
 mod other_modules;
 mod package;
+mod pages;
 mod permissions;
 mod predecessors;
 mod random;

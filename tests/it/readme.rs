@@ -33,7 +33,7 @@ use blocks::{blocks, Block};
 use replay::Replay;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const README: &str = include_str!("../../README.md");
@@ -61,8 +61,6 @@ const FENCES: &str = include_str!("../../docs/fences.md");
 const SETTINGS: &str = include_str!("../../docs/settings.md");
 const FIGURES: &str = include_str!("../../docs/figures.md");
 const EXAMPLE_CONF: &str = include_str!("../../redis.conf.example");
-
-const COLUMNS: usize = 120;
 
 #[test]
 fn the_sessions_are_what_redis_cli_prints() {
@@ -185,73 +183,6 @@ fn a_lock_has_the_size_that_docs_figures_says() {
     assert!((216..=264).contains(&in_all), "{in_all} bytes per locked key, and docs/figures.md says 240");
 }
 
-/// Each Markdown file of the project, by its path.
-fn documents() -> Vec<(PathBuf, String)> {
-    let (mut documents, mut folders) = (Vec::new(), vec![PathBuf::new()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root().join(&folder)).expect("a folder").map(|entry| entry.expect("an entry")) {
-            let (path, name) = (folder.join(entry.file_name()), entry.file_name());
-            let name = name.to_string_lossy();
-            let is_made = name.starts_with('.') || ["target", "node_modules"].contains(&&*name);
-            if entry.file_type().expect("a type").is_dir() {
-                folders.extend((!is_made).then_some(path));
-            } else if name.ends_with(".md") {
-                let text = fs::read_to_string(root().join(&path)).expect("a document");
-                documents.push((path, text));
-            }
-        }
-    }
-    assert!(documents.len() > 40, "only {} documents were found", documents.len());
-    documents
-}
-
-/// As `make book` follows them, on the built pages.
-#[test]
-fn every_link_leads_somewhere() {
-    let mut wrong = Vec::new();
-    for (file, text) in documents() {
-        // A page of benches/ is the beginning of one in docs/.
-        let home = if file.starts_with("benches") { Path::new("docs/page.md") } else { &file };
-        for target in links(&text) {
-            let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
-            if path.contains("://") {
-                continue;
-            }
-            let folder = root().join(home.parent().expect("a file is in a folder"));
-            let path = if path.is_empty() { root().join(&file) } else { folder.join(path) };
-            let leads = match (fs::read_to_string(&path), anchor) {
-                (Ok(document), Some(anchor)) => anchors(&document).contains(anchor),
-                (Ok(_), None) => true,
-                // A folder has no page in the book.
-                (Err(_), _) => false,
-            };
-            wrong.extend((!leads).then(|| format!("{}: {target}", file.display())));
-        }
-    }
-    assert!(wrong.is_empty(), "links that lead nowhere: {wrong:#?}");
-}
-
-/// The targets of a document's links, without those in code.
-fn links(text: &str) -> impl Iterator<Item = &str> {
-    let is_prose = |parts: &(usize, &str)| parts.0 % 2 == 0;
-    let outside = text.split("```").enumerate().filter(is_prose).map(|(_, prose)| prose);
-    let prose = outside.flat_map(move |prose| prose.split('`').enumerate().filter(is_prose).map(|(_, prose)| prose));
-    // A link around code, as [`make memcheck`](…), is split behind its bracket.
-    prose.flat_map(|prose| prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
-}
-
-#[test]
-fn the_summary_of_the_book_has_every_page_of_docs() {
-    let summary = include_str!("../../docs/SUMMARY.md");
-    let pages: BTreeSet<&str> = links(summary).collect();
-    let there = fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").file_name());
-    let there: BTreeSet<String> = there.map(|name| name.to_string_lossy().into_owned()).collect();
-    let of_docs = there.iter().filter(|name| name.ends_with(".md") && *name != "SUMMARY.md");
-    let missing: Vec<&String> = of_docs.filter(|name| !pages.contains(name.as_str())).collect();
-    assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
-    assert_eq!(pages.len(), summary.matches("](").count(), "a page stands there twice");
-}
-
 /// Paths with a folder in them; below src/ unless they are there as they are.
 #[test]
 fn architecture_names_files_and_tests_that_exist() {
@@ -280,25 +211,6 @@ fn the_changelogs_begin_with_this_version() {
     assert!(newest.is_some_and(|line| line.starts_with(&format!("## [{version}] - "))), "{newest:?}");
     let debian = include_str!("../../packaging/debian/changelog");
     assert!(debian.starts_with(&format!("redis-lock-module ({version}-1) ")), "{debian}");
-}
-
-/// Tables and headings cannot be wrapped.
-#[test]
-fn lines_end_at_column_120() {
-    // Rules of a user are one line of redis.conf, JSON is printed as one.
-    let is_long = |line: &str| line.starts_with(['|', '#', '{']) || line.starts_with("user ");
-    // These are printed by programs.
-    let is_printed =
-        |file: &Path| ["docs/benchmarks", "benches/"].iter().any(|home| file.to_string_lossy().starts_with(home));
-    let mut wrong = Vec::new();
-    let conf = ("redis.conf.example".into(), EXAMPLE_CONF.to_string());
-    for (file, text) in documents().into_iter().chain([conf]).filter(|(file, _)| !is_printed(file)) {
-        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !is_long(line)) {
-            wrong
-                .extend((line.chars().count() > COLUMNS).then(|| format!("{}, line {number}: {line}", file.display())));
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Where there is a Python, in the database that it comes with.
@@ -347,19 +259,6 @@ fn root() -> &'static Path {
 /// A cell of a row of a table, from 0.
 fn cell(row: &str, column: usize) -> &str {
     row.split('|').nth(column + 1).unwrap_or_default().trim()
-}
-
-/// The names of all headings below a document's title.
-pub fn anchors(document: &str) -> BTreeSet<String> {
-    let headings = document.lines().filter_map(|line| line.strip_prefix("##"));
-    headings.map(|title| anchor(title.trim_start_matches('#'))).collect()
-}
-
-/// GitHub's anchor of a heading: letters and digits in lower case, hyphens for spaces, nothing for all else.
-fn anchor(heading: &str) -> String {
-    let letters = heading.trim().to_lowercase();
-    let letters = letters.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
-    letters.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
 }
 
 /// A line of redis.conf, and the default in the comment above it.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::readme::anchors;
+use crate::pages::anchors;
 use crate::support::skip::skip;
 
 const SAFETY: &str = include_str!("../../docs/safety.md");

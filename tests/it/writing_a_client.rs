@@ -1,7 +1,7 @@
 //! clients/writing-a-client.md has every case of the conformance suite, and links that lead somewhere. Its bytes are
 //! played by tests/spec.
 
-use crate::readme::anchors;
+use crate::pages::anchors;
 use std::collections::BTreeSet;
 use std::path::Path;
 

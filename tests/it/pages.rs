@@ -1,0 +1,155 @@
+//! The documents of the project as a whole: their links, the summary of the book, the syntax of the commands.
+
+use crate::support::{Reply, Server};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const COLUMNS: usize = 120;
+
+/// Each Markdown file of the project, by its path.
+fn documents() -> Vec<(PathBuf, String)> {
+    let (mut documents, mut folders) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).expect("a folder").map(|entry| entry.expect("an entry")) {
+            let (path, name) = (folder.join(entry.file_name()), entry.file_name());
+            let name = name.to_string_lossy();
+            let is_made = name.starts_with('.') || ["target", "node_modules"].contains(&&*name);
+            if entry.file_type().expect("a type").is_dir() {
+                folders.extend((!is_made).then_some(path));
+            } else if name.ends_with(".md") {
+                let text = fs::read_to_string(root().join(&path)).expect("a document");
+                documents.push((path, text));
+            }
+        }
+    }
+    assert!(documents.len() > 40, "only {} documents were found", documents.len());
+    documents
+}
+
+/// As `make book` follows them, on the built pages.
+#[test]
+fn every_link_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for (file, text) in documents() {
+        // A page of benches/ is the beginning of one in docs/.
+        let home = if file.starts_with("benches") { Path::new("docs/page.md") } else { &file };
+        for target in links(&text) {
+            let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+            if path.contains("://") {
+                continue;
+            }
+            let folder = root().join(home.parent().expect("a file is in a folder"));
+            let path = if path.is_empty() { root().join(&file) } else { folder.join(path) };
+            let leads = match (fs::read_to_string(&path), anchor) {
+                (Ok(document), Some(anchor)) => anchors(&document).contains(anchor),
+                (Ok(_), None) => true,
+                // A folder has no page in the book.
+                (Err(_), _) => false,
+            };
+            wrong.extend((!leads).then(|| format!("{}: {target}", file.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "links that lead nowhere: {wrong:#?}");
+}
+
+/// The targets of a document's links, without those in code.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let is_prose = |parts: &(usize, &str)| parts.0 % 2 == 0;
+    let outside = text.split("```").enumerate().filter(is_prose).map(|(_, prose)| prose);
+    let prose = outside.flat_map(move |prose| prose.split('`').enumerate().filter(is_prose).map(|(_, prose)| prose));
+    // A link around code, as [`make memcheck`](…), is split behind its bracket.
+    prose.flat_map(|prose| prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
+}
+
+#[test]
+fn the_summary_of_the_book_has_every_page_of_docs() {
+    let summary = include_str!("../../docs/SUMMARY.md");
+    let pages: BTreeSet<&str> = links(summary).collect();
+    let there = fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").file_name());
+    let there: BTreeSet<String> = there.map(|name| name.to_string_lossy().into_owned()).collect();
+    let of_docs = there.iter().filter(|name| name.ends_with(".md") && *name != "SUMMARY.md");
+    let missing: Vec<&String> = of_docs.filter(|name| !pages.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
+    assert_eq!(pages.len(), summary.matches("](").count(), "a page stands there twice");
+}
+
+/// Tables and headings cannot be wrapped.
+#[test]
+fn lines_end_at_column_120() {
+    // Rules of a user are one line of redis.conf, JSON is printed as one.
+    let is_long = |line: &str| line.starts_with(['|', '#', '{']) || line.starts_with("user ");
+    // These are printed by programs.
+    let is_printed =
+        |file: &Path| ["docs/benchmarks", "benches/"].iter().any(|home| file.to_string_lossy().starts_with(home));
+    let mut wrong = Vec::new();
+    let conf = ("redis.conf.example".into(), include_str!("../../redis.conf.example").to_string());
+    for (file, text) in documents().into_iter().chain([conf]).filter(|(file, _)| !is_printed(file)) {
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !is_long(line)) {
+            wrong
+                .extend((line.chars().count() > COLUMNS).then(|| format!("{}, line {number}: {line}", file.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The pages with the commands. The first says what `[lease]` and `[wait]` stand for.
+const COMMANDS: [&str; 8] = [
+    include_str!("../../docs/commands.md"),
+    include_str!("../../docs/mutex.md"),
+    include_str!("../../docs/reentrant.md"),
+    include_str!("../../docs/read-write.md"),
+    include_str!("../../docs/semaphore.md"),
+    include_str!("../../docs/several.md"),
+    include_str!("../../docs/exec.md"),
+    include_str!("../../docs/inspecting.md"),
+];
+
+#[test]
+fn the_pages_have_the_syntax_of_every_command_as_the_server_has_it() {
+    let stands_for = |word: &str| {
+        let line = COMMANDS[0].lines().find_map(|line| line.strip_prefix("    ")?.strip_prefix(word));
+        line.unwrap_or_else(|| panic!("nothing says what {word} stands for")).trim()
+    };
+    let (lease, wait) = (format!("[{}]", stands_for("[lease]")), stands_for("[wait]"));
+    let written: Vec<String> = COMMANDS
+        .iter()
+        .flat_map(|page| page.lines())
+        .filter_map(|line| {
+            let line =
+                line.strip_prefix("    ")?.replace("[lease]", &lease).replace("[wait]", wait).replace('…', "...");
+            let line = line.split_whitespace().collect::<Vec<_>>().join(" ").replace(" | ", "|");
+            let long = [("HOLDS n", "HOLDS holds"), ("PERMITS k", "PERMITS permits"), ("LIMIT n", "LIMIT limit")];
+            let longer = [("COUNT n", "COUNT count"), ("GET [n]", "GET [count]"), ("[arg ...]", "[arg [arg ...]]")];
+            Some(long.iter().chain(&longer).fold(line, |line, (short, long)| line.replace(short, long)))
+        })
+        .collect();
+    let help = Server::start().client().run("LOCK.HELP");
+    let told = help.items().iter().filter_map(|line| match line {
+        Reply::Status(line) if line.contains('.') && !line.starts_with("    ") => Some(line.as_str()),
+        _ => None,
+    });
+    for syntax in told.filter(|line| !line.starts_with("LOCK.APPLY ")) {
+        // Some pages describe the command in the same line.
+        let has =
+            |line: &&String| line.strip_prefix(syntax).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
+        assert_eq!(written.iter().filter(has).count(), 1, "{syntax}: {written:#?}");
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The names of all headings below a document's title.
+pub fn anchors(document: &str) -> BTreeSet<String> {
+    let headings = document.lines().filter_map(|line| line.strip_prefix("##"));
+    headings.map(|title| anchor(title.trim_start_matches('#'))).collect()
+}
+
+/// GitHub's anchor of a heading: letters and digits in lower case, hyphens for spaces, nothing for all else.
+fn anchor(heading: &str) -> String {
+    let letters = heading.trim().to_lowercase();
+    let letters = letters.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    letters.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+}
