@@ -24,10 +24,10 @@ NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-client-tests --exc
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
-.PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check check-long \
-	test-platforms test-arm64 test-musl cross check-servers faults soak servers metrics-tools mutants mutants- \
-	shell fuzz memcheck upgrade lint install deb test-deb dist test-dist notes release glibc demo bench bench- \
-	quick bench-clients bench-peers book
+.PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check \
+	check-long test-platforms test-arm64 test-musl cross check-servers faults soak servers metrics-tools \
+	mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb dist test-dist notes release glibc \
+	demo bench bench-quick bench-clients bench-peers book
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
