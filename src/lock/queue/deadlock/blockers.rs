@@ -157,7 +157,6 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
     }
 
     /// The unserved requests for several keys ahead of this place; `None` if one of them was served while its owner
-
     /// waits elsewhere.
     fn unserved(&self, key: KeyId, place: Place) -> Option<Vec<NodeId>> {
         let blockers = self.states[key].blockers.iter().flatten().filter(|blocker| blocker.is_passable);

@@ -15,7 +15,7 @@
 //! | for a key that has become something else      | (it gets an error)                                               |
 //!
 //! A request for several keys blocks no other for ever: an owner that it waits for passes it (see
-//! [`super::precedence`]). It blocks others only after it has been served, while its owner waits elsewhere.
+//! [`crate::queue::precedence`]). It blocks others only after it has been served, while its owner waits elsewhere.
 
 use super::nodes::{KeyId, NodeId, Question, StandsFor, NEW};
 use super::wait_for_graph::{Standing, WaitForGraph};
@@ -146,6 +146,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
         wanted > self.states[key].limit
     }
 
+    /// Whether no request in this queue ahead of the place waits elsewhere, and no holder waits: served one after the
     /// other, each releases what it was granted.
     fn is_open(&self, key: KeyId, place: Place) -> bool {
         let (state, Question { new, is_queued, .. }) = (&self.states[key], self.question);

@@ -1,5 +1,5 @@
-//! The wait-for graph around a new request: owners, and the keys that they wait for. It grows as it is explored; each key
-//! is opened once.
+//! The wait-for graph around a new request: owners, and the keys that they wait for. It grows as it is explored; each
+//! key is opened once.
 
 use std::collections::BTreeMap;
 
@@ -187,8 +187,6 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             (None, _) => new.take(),
         })
     }
-
-    /// Whether no request in this queue ahead of the place waits elsewhere, and no holder waits: served one after the
 
     /// All owners that may be stuck: those with a node, or with a request in a queue that was reached.
     pub fn reached(&self) -> Vec<OwnerId> {
