@@ -1,6 +1,7 @@
-//! Tasks beside a hold: renewals by the client, or checks of a session that the server renews.
+//! Background tasks of a hold: they renew its lease, or check a session that the server renews.
 //!
-//! A renewal keeps no reference to its hold while it pauses: a hold that its owner forgets ends with its lease.
+//! A task keeps only a weak reference while it sleeps: when the program has no reference to the hold any more, renewals
+//! stop, and the lease ends.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
@@ -19,8 +20,8 @@ use crate::transport::{ReplyTime, Transport};
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 
-/// Renews after each third of the lease, with the lease's length; a loss is known within a third. `length` receives a
-/// new length after a manual renewal.
+/// Renews the lease for its full length after each third of it, so a loss is noticed within a third. `length` receives
+/// the new length after a manual renewal.
 pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: watch::Receiver<Duration>) {
     let mut backoff = Backoff::new();
     let mut lease = *length.borrow_and_update();
@@ -54,7 +55,8 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: w
     }
 }
 
-/// The server renews. The lock is lost when the connection ends, or when it says so after a third of the lease.
+/// Watches a session, which the server renews. The lock is lost when the connection ends, or when LOCK.HELD, sent after
+/// each third of the lease, answers nil.
 pub(crate) async fn session_loop(
     hold: Weak<Hold>,
     family: Family,

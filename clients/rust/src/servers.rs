@@ -242,8 +242,8 @@ async fn ask(node: &Node, command: &redis::Cmd, limit: Duration) -> RedisResult<
     reply
 }
 
-/// One range of CLUSTER SLOTS: the first and the last slot, and the address of their primary. `asked_host`: the host of
-/// the node that answered, for a node that does not know its own.
+/// One range of CLUSTER SLOTS: the first and the last slot, and the address of their primary. A node that does not know
+/// its own host sends none: `asked_host`, to which CLUSTER SLOTS was sent, stands in.
 fn slot_range(range: &Value, asked_host: &str) -> Option<(u16, u16, Address)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };

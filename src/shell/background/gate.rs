@@ -1,7 +1,7 @@
 //! The write gate: whether the server accepts a write now that no client asked for.
 //!
-//! A grant from the timer would get past every refusal that the server has for clients' commands, so the server is
-//! asked.
+//! The server refuses clients' writes in many states: CLIENT PAUSE, NOREPLICAS, MISCONF, a slot that moves. A grant by
+//! the timer passes none of these checks, so the module asks before it.
 
 use std::ffi::CStr;
 
@@ -20,19 +20,19 @@ use crate::shell::slots::slot_of;
 /// The argument of LOCK.APPLY with which the gate asks whether a write would be accepted.
 const PROBE: &CStr = c"PROBE";
 
-/// `EPERM`: the server's answer to a call for a key in a slot that is not, or not stably, its own.
+/// `EPERM`: this node does not serve the key's slot, or the slot is moving.
 const NOT_MY_SLOT: i32 = 1;
 
 /// Which keys an answer of the gate holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldsFor {
-    /// The key that was asked for: others have other slots.
+    /// Only the key that was asked for: other keys have other slots.
     ThisKey,
     /// All keys of the server.
     EveryKey,
 }
 
-/// At the module's start: a server is in a cluster from its start to its end, or never.
+/// At the module's start. Cluster mode does not change while the server runs.
 pub fn start(ctx: Ctx<'_>) {
     MAIN.gate.is_in_cluster.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
 }
@@ -47,7 +47,7 @@ pub fn is_probing() -> bool {
     MAIN.gate.is_probing.get()
 }
 
-/// Asks the server. It answers by running a command on the key, which must not be open meanwhile.
+/// Asks the server by running a command on the key, which must not be open meanwhile.
 pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
     let flags = ctx.flags();
     let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
@@ -86,7 +86,7 @@ pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     check_node(ctx, keys)
 }
 
-/// Whether these keys, of a cluster, have one slot. To be asked before the server is called with them: see
+/// Whether these keys of a cluster have one slot. Call this before any call of the server with these keys: see
 /// [`call_again`].
 ///
 /// # Errors
@@ -103,8 +103,8 @@ pub fn compare_slots(keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// Whether this node has these keys, of one slot of a cluster. It also repairs the server's internal client for the
-/// next call, if that has no keys or keys of this slot: see [`call_again`].
+/// Whether this node serves all of these keys, which have one slot of a cluster. As a side effect the server's internal
+/// client is repaired for the next call, if that call has no keys or keys of this slot: see [`call_again`].
 ///
 /// # Errors
 /// They are on their way from one node to another.

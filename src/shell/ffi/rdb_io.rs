@@ -14,8 +14,8 @@ pub struct Rdb(*mut raw::RedisModuleIO);
 
 impl Rdb {
     /// # Safety
-    /// The server passed it to the callback that is running. Errors are announced to be handled
-    /// (`REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`).
+    /// The server passed it to the callback that is running. The module has set
+    /// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a read that fails returns, and does not end the server.
     pub unsafe fn new(rdb: *mut raw::RedisModuleIO) -> Rdb {
         Rdb(rdb)
     }
@@ -87,7 +87,7 @@ impl Digest {
         Digest(digest)
     }
 
-    /// Adds these strings; their order counts, the order of sequences does not.
+    /// Adds a sequence. The digest depends on the order of its strings, and not on the order of the sequences.
     pub fn add_sequence<const N: usize>(self, strings: [&[u8]; N]) {
         for bytes in strings {
             // SAFETY: the server reads the bytes now.
