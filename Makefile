@@ -27,7 +27,7 @@ METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 .PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check \
 	check-long test-platforms test-arm64 test-musl cross check-servers faults soak servers metrics-tools \
 	mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb dist test-dist notes release glibc \
-	demo bench bench-quick bench-clients bench-peers book
+	images test-images demo bench bench-quick bench-clients bench-peers book
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -177,6 +177,13 @@ test-deb: deb ## installs each, tries it (the module in Debian's redis-server), 
 	@scripts/setup redis
 	$(RELEASED) cargo test $(QUICK) --test it package:: -- --nocapture
 	$(RELEASED) cargo test $(QUICK) --package redis-lock-cli package:: -- --nocapture
+
+images: ## images of Redis and Valkey with the module, of the module, of redis-lock (docker, podman or buildah)
+	@scripts/images
+
+test-images: ## builds them without a daemon, runs them, the compose files, the manifests; root only, else skipped
+	@scripts/setup compiler
+	@scripts/test-images
 
 glibc: ## the oldest glibc that the built module runs with
 	@test -f $(MODULE) || $(MAKE) --no-print-directory build
