@@ -181,7 +181,7 @@ pub struct Removals {
     /// How many removals were logged since the last turn ended.
     pub told: Cell<usize>,
     /// Whether the server reports each key that it evicts.
-    pub evictions_are_told: Cell<bool>,
+    pub evictions_are_reported: Cell<bool>,
     /// The lock that was removed last.
     pub last: RefCell<Option<(Key, Owner, Fence)>>,
 }
@@ -194,7 +194,7 @@ pub struct Moved {
     pub from: Cell<i32>,
 }
 
-/// How many keys hold a lock: `keyspace/held`.
+/// How many keys hold a lock: `keyspace/held_counts`.
 pub struct Held {
     /// Keys that came and went on the main thread, outside the rules.
     pub here: Cell<ByFamily<i64>>,
@@ -270,7 +270,7 @@ impl MainState {
                 expired: Cell::new(0),
                 in_turn: RefCell::new(Vec::new()),
                 told: Cell::new(0),
-                evictions_are_told: Cell::new(false),
+                evictions_are_reported: Cell::new(false),
                 last: RefCell::new(None),
             },
             moved: Moved { is_subscribed: Cell::new(false), from: Cell::new(0) },

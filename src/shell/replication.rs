@@ -1,5 +1,5 @@
 //! What replicas and the append-only file get: effects, sent at the moment of a decision, if anything consumes them.
-//! `keyspace/received` applies them.
+//! `keyspace/effects` applies them.
 //!
 //! Whether there is a consumer, a replica, its backlog or an append-only file, is known: building an effect for nothing
 //! costs a third of a request. The answer must be exact, or replicas would miss a grant. A consumer begins at one of

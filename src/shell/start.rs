@@ -17,7 +17,7 @@ use super::ffi::module::{introduce, is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
 use super::ffi::string::{arguments, OwnedStr, Str};
 use super::ffi::{functions, module};
-use super::keyspace::{datatype, held};
+use super::keyspace::{datatype, held_counts};
 use super::observe::info;
 use super::replication;
 use super::{clock, settings, turn};
@@ -96,14 +96,14 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     if !module::register_info(ctx, info::on_info) {
         return Err("the server refuses a section of INFO".into());
     }
-    if !server_events::subscribe(ctx, held::all_flushed) {
+    if !server_events::subscribe(ctx, held_counts::all_flushed) {
         return Err("the server refuses an event: it must be Redis 7.0.5 or newer, or Valkey".into());
     }
     // Where the server tells of its slot migrations, it may migrate.
     let migrations = if server_events::subscribe_to_slot_migrations(ctx) { module::MAY_MIGRATE_SLOTS } else { 0 };
     let unchecked = if is_valkey() { UNCHECKED_ON_VALKEY } else { 0 };
     set_options(ctx, OPTIONS | migrations | unchecked);
-    held::start();
+    held_counts::start();
     clock::start();
     timer::start(ctx, turn::on_timer);
     replication::count_consumers(ctx);

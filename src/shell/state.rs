@@ -123,7 +123,7 @@ impl State {
                 manager.end_session(client);
                 clients.client_gone(manager, client);
             }
-            Event::GrantTold(client, request) => clients.told(manager, client, request),
+            Event::GrantTold(client, request) => clients.grant_sent(manager, client, request),
             Event::GrantUndelivered(request) => manager.undelivered(request),
             Event::TurnOver => clients.turn_over(manager),
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),

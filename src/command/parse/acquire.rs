@@ -127,7 +127,7 @@ fn permits(options: &Options) -> Result<Claim, ErrorReply> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{words, SETTINGS};
+    use super::super::fixture::{words, SETTINGS};
     use super::*;
     use lock::value::claim::Mode;
     use std::num::NonZeroU64;

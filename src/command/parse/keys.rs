@@ -37,7 +37,7 @@ pub fn key_positions<'a, A: Argument<'a>>(prefix: Prefix, args: &'a [A]) -> Rang
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::words;
+    use super::super::fixture::words;
     use super::*;
 
     fn error(prefix: Prefix, line: &str) -> ErrorReply {

@@ -2,7 +2,9 @@
 
 mod acquire;
 mod argument;
-mod breaking;
+mod break_lock;
+#[cfg(test)]
+mod fixture;
 mod inspect;
 mod integer;
 mod keys;
@@ -13,14 +15,12 @@ mod options;
 mod owner;
 mod release;
 mod renew;
-#[cfg(test)]
-mod sample;
 mod scan;
 mod top;
 
 pub use acquire::{AcquireCommand, Token, WaitOptions};
 pub use argument::Argument;
-pub use breaking::broken_holders;
+pub use break_lock::broken_holders;
 pub use inspect::ListLength;
 pub use integer::integer;
 pub use keys::key_positions;

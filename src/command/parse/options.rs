@@ -244,7 +244,7 @@ fn permits(value: &[u8]) -> Result<u32, ErrorReply> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{words, SETTINGS};
+    use super::super::fixture::{words, SETTINGS};
     use super::*;
 
     const SEM_ACQUIRE: CommandName = CommandName { prefix: Prefix::Sem, verb: Verb::Acquire };

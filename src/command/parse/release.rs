@@ -55,7 +55,7 @@ impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{words, SETTINGS};
+    use super::super::fixture::{words, SETTINGS};
     use super::*;
     use lock::value::claim::{Count, Mode};
 

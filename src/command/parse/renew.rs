@@ -41,7 +41,7 @@ impl<'a> RenewCommand<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{words, SETTINGS};
+    use super::super::fixture::{words, SETTINGS};
     use super::*;
 
     fn error(prefix: Prefix, line: &str) -> ErrorReply {

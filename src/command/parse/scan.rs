@@ -58,7 +58,7 @@ fn check_count(value: &[u8]) -> Result<(), ErrorReply> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::words;
+    use super::super::fixture::words;
     use super::*;
 
     #[test]

@@ -26,7 +26,7 @@ pub fn top_length(args: &[&[u8]]) -> Result<usize, ErrorReply> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::words;
+    use super::super::fixture::words;
     use super::*;
 
     #[test]

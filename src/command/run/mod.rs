@@ -1,9 +1,9 @@
 //! Whole commands: the arguments come in, the rules decide, the reply goes out. The [`CommandHost`] does the rest.
 
 mod acquire;
-mod end;
 mod inspect;
 mod list;
+mod release;
 
 use lock::key::ClientId;
 use smallvec::SmallVec;
@@ -40,7 +40,7 @@ pub fn run<'h, H: CommandHost<'h>>(command: &Command, host: H, strings: &'h [H::
     }
     match command.action {
         Action::Acquire(prefix) if !prefix.takes_several_keys() => acquire::acquire(prefix, host, strings, strings),
-        Action::Release(prefix) if !prefix.takes_several_keys() => end::release(prefix, host, strings, strings),
+        Action::Release(prefix) if !prefix.takes_several_keys() => release::release(prefix, host, strings, strings),
         Action::Exec => host.exec(strings),
         action => {
             let bytes: SmallVec<[&[u8]; FEW]> = strings.iter().map(|string| string.bytes()).collect();
@@ -57,10 +57,10 @@ fn run_with_bytes<'h, H: CommandHost<'h>>(
 ) -> Result<(), ErrorReply> {
     match action {
         Action::Acquire(prefix) => acquire::acquire(prefix, host, args.strings, args.bytes),
-        Action::Release(prefix) => end::release(prefix, host, args.strings, args.bytes),
-        Action::Renew(prefix) => end::renew(prefix, host, args),
-        Action::Cancel => end::cancel(host, args),
-        Action::Break => end::break_holds(host, args),
+        Action::Release(prefix) => release::release(prefix, host, args.strings, args.bytes),
+        Action::Renew(prefix) => release::renew(prefix, host, args),
+        Action::Cancel => release::cancel(host, args),
+        Action::Break => release::break_holds(host, args),
         Action::Held => inspect::held(host, args),
         Action::Info => inspect::info(host, args),
         Action::Waiters => inspect::waiters(host, args),

@@ -20,22 +20,22 @@ use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 
 /// Whether the server reports each key that it evicts.
-pub fn are_told() -> bool {
-    MAIN.removals.evictions_are_told.get()
+pub fn are_reported() -> bool {
+    MAIN.removals.evictions_are_reported.get()
 }
 
 /// To be called when the settings may have changed, or the role.
 pub fn watch() {
-    let may_evict = |ctx: &Ctx<'_>| !are_told() && ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT);
+    let may_evict = |ctx: &Ctx<'_>| !are_reported() && ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT);
     if let Some(ctx) = timer::own_context().filter(may_evict) {
-        MAIN.removals.evictions_are_told.set(true);
+        MAIN.removals.evictions_are_reported.set(true);
         subscribe_to_keys(ctx, raw::REDISMODULE_NOTIFY_EVICTED, on_evicted);
     }
 }
 
 /// A lock was removed: its latest holder, and the fence of that grant.
 pub fn note_removed(key: &Key, owner: &Owner, fence: Fence) {
-    if are_told() {
+    if are_reported() {
         MAIN.removals.last.replace(Some((key.clone(), owner.clone(), fence)));
     }
 }

@@ -22,7 +22,7 @@ const MOST_IDLE_TURNS: u32 = 10;
 const DATAVER: u64 = 1;
 
 /// Asks for the end of this turn: it comes as the event [`Event::TurnOver`].
-pub fn tell() {
+pub fn request_event() {
     let is_listening = match MAIN.turn_end.get() {
         Listening::Asked => return,
         Listening::Idle(_) => true,

@@ -50,7 +50,7 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         reply::wait_outcome(&mut ctx, family, owner.as_ref(), outcome);
         if matches!(outcome, WaitOutcome::Granted { .. }) {
             events::note(Event::GrantTold(client, request));
-            turn_end::tell();
+            turn_end::request_event();
         }
     });
     raw::REDISMODULE_OK as c_int

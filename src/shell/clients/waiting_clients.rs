@@ -82,7 +82,7 @@ impl WaitingClients {
     }
 
     /// The grant was sent to the client: the server has the reply for it, but may be about to close it.
-    pub fn told(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
+    pub fn grant_sent(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
         if let Some(earlier) = self.told.insert(client, request) {
             // The client has waited again since.
             manager.delivered(earlier);

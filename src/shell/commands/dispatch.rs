@@ -33,7 +33,7 @@ unsafe extern "C" fn enter<const INDEX: usize>(
     };
     let ran = guard(CATALOG[INDEX].name, || {
         if CATALOG[INDEX].action == Action::Exec && ctx.is_asked_for_keys() {
-            exec::tell_keys(ctx, strings);
+            exec::report_keys(ctx, strings);
             return;
         }
         // The gate probes whether a write would be accepted now: nothing is written.

@@ -51,8 +51,8 @@ pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
 }
 
 /// The server asks for the keys of a LOCK.EXEC: the lock's, then its command's.
-pub fn tell_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
-    ctx.tell_key(KeyArgument { position: 1, flags: key_flags(Access::Read) });
+pub fn report_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
+    ctx.report_key(KeyArgument { position: 1, flags: key_flags(Access::Read) });
     // A command may have keys of a further LOCK.EXEC, directly or by way of another module: the server would call us
     // recursively, as deep as there are arguments.
     let (Some(_outermost), Some(command)) = (Innermost::enter(&MAIN.exec.is_telling), strings.get(COMMAND_ARGUMENT..))
@@ -60,7 +60,7 @@ pub fn tell_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
         return;
     };
     for key in all_keys_of(ctx, command) {
-        ctx.tell_key(KeyArgument { position: key.position + COMMAND_ARGUMENT, ..key });
+        ctx.report_key(KeyArgument { position: key.position + COMMAND_ARGUMENT, ..key });
     }
 }
 

@@ -28,7 +28,7 @@ use crate::shell::ffi::server::{self, client_address, Reader};
 use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::keyspace::lock_key::{ReadContent, ReadKey};
 use crate::shell::keyspace::store::Store;
-use crate::shell::keyspace::{datatype, received};
+use crate::shell::keyspace::{datatype, effects};
 use crate::shell::slots::slot_of;
 use crate::shell::turn::{self, FastTurn};
 use crate::shell::{clock, settings};
@@ -169,7 +169,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
 
     /// A replica passes the effects of its primary on to its own replicas and its own append-only file.
     fn receive(self, key: Str<'a>, effect: Received<'_>) {
-        received::apply(self, key, effect);
+        effects::apply(self, key, effect);
         self.replicate_verbatim();
     }
 

@@ -88,14 +88,14 @@ unsafe fn free(made: *mut c_void) {
 
 impl Ctx<'_> {
     /// Whether the server does not run the command, but asks for its keys. Such a context has no client: only
-    /// [`Ctx::tell_key`] may be called with it.
+    /// [`Ctx::report_key`] may be called with it.
     pub fn is_asked_for_keys(self) -> bool {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_IsKeysPositionRequest(self.raw())) != 0 }
     }
 
     /// Tells a key that the server asks for.
-    pub fn tell_key(self, key: KeyArgument) {
+    pub fn report_key(self, key: KeyArgument) {
         let (Ok(position), Ok(flags)) = (c_int::try_from(key.position), c_int::try_from(key.flags)) else { return };
         // SAFETY: the context is valid; the server ignores it where it has not asked.
         unsafe { api!(RedisModule_KeyAtPosWithFlags(self.raw(), position, flags)) };

@@ -11,7 +11,7 @@ use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use redis_module::raw;
 
-use super::{held, key_events, lock_key, removals};
+use super::{held_counts, key_events, lock_key, removals};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
@@ -81,7 +81,7 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
             state::borrow(|state, _| state.manager.fences.raise(fence));
         }
         note_loaded(rdb, &lock);
-        held::changed(None, lock.held_family());
+        held_counts::changed(None, lock.held_family());
         Box::into_raw(Box::new(lock)).cast()
     })
     .unwrap_or(null_mut())

@@ -11,7 +11,7 @@ use lock::value::lock::Lock;
 use lock::value::time::{Deadline, Timestamp};
 use redis_module::raw;
 
-use super::held;
+use super::held_counts;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::key::{OpenKey, RawContent};
 use crate::shell::ffi::string::Str;
@@ -204,6 +204,6 @@ pub unsafe fn free(lock: NonNull<Lock>) {
     }
     // SAFETY: as above.
     let lock = unsafe { Box::from_raw(lock.as_ptr()) };
-    lock.held_family().into_iter().for_each(held::freed);
+    lock.held_family().into_iter().for_each(held_counts::freed);
     drop(lock);
 }

@@ -1,9 +1,9 @@
 //! Locks in the server's keyspace.
 
 pub mod datatype;
-pub mod held;
+pub mod effects;
+pub mod held_counts;
 pub mod key_events;
 pub mod lock_key;
-pub mod received;
 pub mod removals;
 pub mod store;

@@ -39,7 +39,7 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
         MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
     }
     let Some((owner, fence)) = lock.latest_holder() else { return };
-    if !(events::has_waiters_or_sessions() || settings::observes_holds() || evictions::are_told()) {
+    if !(events::has_waiters_or_sessions() || settings::observes_holds() || evictions::are_reported()) {
         return;
     }
     // Neither the fast path nor an inspection takes over the removals of its own turn.

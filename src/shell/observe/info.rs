@@ -9,7 +9,7 @@ use crate::shell::clock;
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::module::Section;
 use crate::shell::figures::Percentiles;
-use crate::shell::keyspace::{held, removals};
+use crate::shell::keyspace::{held_counts, removals};
 use crate::shell::main_state::MAIN;
 use crate::shell::state::{self, State};
 
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn on_info(info: *mut raw::RedisModuleInfoCtx, for_crash_r
 fn write(section: &Section, state: &State) {
     let manager = &state.manager;
     let statistics = &manager.statistics;
-    let held = held::stored(statistics.stored());
+    let held = held_counts::stored(statistics.stored());
     let now = clock::instant();
     let grace_ms = manager.grace_ends().map_or(0, |ends| ends.ms_since(now));
     let may_evict = timer::own_context().is_some_and(|ctx| ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_EVICT));

@@ -70,7 +70,7 @@ fn take_samples(manager: &mut LockManager, now: &Now) {
 #[cold]
 fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
     let mut reporter = Reporter { ctx, now, observe: manager.limits.observe, clients, log, told: None, named: None };
-    manager.occurrences.take().into_iter().for_each(|occurrence| reporter.tell(occurrence));
+    manager.occurrences.take().into_iter().for_each(|occurrence| reporter.report(occurrence));
 }
 
 /// Reports the occurrences of one turn.
@@ -93,7 +93,7 @@ struct Reporter<'a> {
 
 impl Reporter<'_> {
     /// Reports one occurrence.
-    pub fn tell(&mut self, occurrence: Occurrence) {
+    pub fn report(&mut self, occurrence: Occurrence) {
         match occurrence {
             Occurrence::Granted { key, owner, change, waited, waiters, .. } => {
                 let is_long = |ms| self.observe.waits_ms.is_some_and(|long_ms| ms >= long_ms);

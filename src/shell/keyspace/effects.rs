@@ -7,7 +7,7 @@ use lock::value::lock::Lock;
 use lock::value::received::{KeyAfter, Received};
 use lock::value::time::Deadline;
 
-use super::held;
+use super::held_counts;
 use super::lock_key::LockKey;
 use crate::shell::background::events;
 use crate::shell::ffi::context::Ctx;
@@ -37,7 +37,7 @@ pub fn apply(ctx: Ctx<'_>, name: Str<'_>, effect: Received<'_>) {
     if is_seen_by_watchers {
         ctx.signal_modified(name);
     }
-    held::changed(before, key.lock().and_then(|lock| lock.held_family()));
+    held_counts::changed(before, key.lock().and_then(|lock| lock.held_family()));
     note_holders(ctx, name, &mut key);
 }
 

@@ -19,7 +19,7 @@ pub fn broken_holders<'a>(args: &[&'a [u8]]) -> Result<HoldsOf<'a>, ErrorReply> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::words;
+    use super::super::fixture::words;
     use super::*;
 
     #[test]
