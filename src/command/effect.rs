@@ -25,6 +25,7 @@
 
 use std::ffi::CStr;
 
+use lock::value::apply_effect::Received;
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
@@ -32,7 +33,6 @@ use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
 use lock::value::owner::{Owner, OwnerRef};
 use lock::value::rebuild::FamilyAndLimit;
-use lock::value::received::Received;
 use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease, Timestamp};
 

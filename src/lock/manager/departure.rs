@@ -1,6 +1,6 @@
 //! Waiters that leave: their wait times out, their connection ends, they are cancelled, or they can never be granted.
 
-use super::endings::Ending;
+use super::ending_requests::Ending;
 use super::lock_manager::{LockManager, Timer};
 use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
 use crate::id_map::IdSet;
@@ -113,7 +113,7 @@ impl LockManager {
         self.sweeps.clear();
         self.to_try.clear();
         self.trying = None;
-        self.overtaking.clear();
+        self.passing_owners.clear();
         self.ended.clear();
         self.deliveries.clear();
     }
@@ -213,7 +213,7 @@ impl LockManager {
         }
         self.timers.clear(Timer::PlaceEnds(id));
         self.endings.remove(id);
-        self.overtaking.remove(request.place, id);
+        self.passing_owners.remove(request.place, id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
                 self.lease_ends.clear(queue);

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use super::acquire::OVER_LIMIT;
-use super::endings::Ending;
+use super::ending_requests::Ending;
 use super::lock_manager::{LockManager, Trying};
 use super::release::remove_if_vacant;
 use super::try_grant::{Attempt, Order, Precedence};

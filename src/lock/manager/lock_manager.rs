@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::deliveries::Deliveries;
 use super::due::Due;
-use super::endings::Endings;
+use super::ending_requests::Endings;
 use super::grace::Grace;
 use super::occurrence::{Observe, Occurrences};
-use super::overtaking::Overtaking;
+use super::passing_owners::PassingOwners;
 use super::samples::Samples;
 use super::session_bindings::{BindingId, Bindings, Slot};
 use super::shared_leases::SharedLeases;
@@ -67,7 +67,7 @@ pub struct LockManager {
     pub(super) to_try: Due<(QueueId, OwnerId)>,
     /// The owner that is being tried now.
     pub(super) trying: Option<Trying>,
-    pub(super) overtaking: Overtaking,
+    pub(super) passing_owners: PassingOwners,
     /// Connections that ended, with their bound holds that have still to be ended, the oldest last.
     pub(super) ended: BTreeMap<ClientId, Vec<BindingId>>,
     pub(super) deliveries: Deliveries,

@@ -4,7 +4,7 @@ pub mod acquire;
 mod deliveries;
 pub mod departure;
 mod due;
-mod endings;
+mod ending_requests;
 mod expiry;
 #[cfg(test)]
 mod fixture;
@@ -15,7 +15,7 @@ pub mod inspection;
 mod keyspace_changes;
 pub mod lock_manager;
 pub mod occurrence;
-mod overtaking;
+mod passing_owners;
 mod recording;
 pub mod release;
 pub mod renewal;

@@ -77,7 +77,7 @@ impl LockManager {
             || !self.sweeps.is_empty()
             || !self.to_try.is_empty()
             || self.trying.is_some()
-            || !self.overtaking.is_empty()
+            || !self.passing_owners.is_empty()
             || !self.ended.is_empty()
             || !self.endings.is_empty()
             || self.queues.has_done()
@@ -176,7 +176,7 @@ impl LockManager {
                 gates.extend(self.try_one_again(host));
                 gates.extend(self.sweep_next(host));
                 if gates.is_empty() && !has_ended && self.due.is_empty() {
-                    gates.extend(self.try_overtaking(host));
+                    gates.extend(self.let_an_owner_pass(host));
                 }
             }
             // A closed gate is closed for every key.

@@ -32,7 +32,7 @@ pub(super) struct Owners {
 
 impl Known {
     /// The owner has several requests, or waits and may hold a waited-for key.
-    fn is_entangled(&self) -> bool {
+    fn waits_through_others(&self) -> bool {
         self.listed.len() > 1 || !self.listed.is_empty() && !self.holds.is_empty()
     }
 }
@@ -86,9 +86,9 @@ impl Owners {
 
     fn change(&mut self, id: OwnerId, change: impl FnOnce(&mut Known)) {
         let Some(known) = self.known.get_mut(&id) else { return };
-        let before = known.is_entangled();
+        let before = known.waits_through_others();
         change(known);
-        match (before, known.is_entangled()) {
+        match (before, known.waits_through_others()) {
             (false, true) => self.entangled += 1,
             (true, false) => self.entangled -= 1,
             _ => {}

@@ -1,7 +1,8 @@
 //! Which requests a request must not overtake: the rule of hand-offs.
 //!
-//! First come, first served, per key. One exception keeps requests for several keys from blocking each other for ever:
-//! if such a request waits for an owner, that owner passes it.
+//! First come, first served, per key. A reader does not overtake a writer that waits, though the lock would admit it:
+//! readers that come again and again would starve the writer. One exception keeps requests for several keys from
+//! blocking each other for ever: if such a request waits for an owner, that owner passes it.
 //!
 //! | the requests ahead in the queue        | an owner passes them           |
 //! | -------------------------------------- | ------------------------------ |

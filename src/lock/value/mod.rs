@@ -1,5 +1,6 @@
 //! One lock: its holders, the requests that it admits, and the values that it is made of.
 
+pub mod apply_effect;
 pub mod by_family;
 pub mod claim;
 pub mod exclusive;
@@ -9,7 +10,6 @@ pub mod lock;
 pub mod outcome;
 pub mod owner;
 pub mod rebuild;
-pub mod received;
 pub mod shared;
 pub mod slots;
 pub mod time;

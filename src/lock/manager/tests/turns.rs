@@ -7,7 +7,7 @@ use crate::host::{Gate, WaitOutcome};
 use crate::key::{ClientId, Key, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::Departure;
-use crate::manager::endings::Ending;
+use crate::manager::ending_requests::Ending;
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::renewal::{RenewRequest, Renewed};
 use crate::manager::timers::GATE_RETRY_MS;

@@ -114,7 +114,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Removes one of the things that the node waits for.
-    pub fn lessen(&mut self, node: NodeId) {
+    pub fn reduce_needs(&mut self, node: NodeId) {
         let needs = &mut self.all[node].needs;
         if *needs > 0 {
             *needs -= 1;

@@ -40,7 +40,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
                 permits.excess -= i64::from(of_unknown);
                 (permits.served, permits.next) = (Some(place), None);
                 if let Some(node) = permits.waiting.remove(&place) {
-                    self.nodes.lessen(node);
+                    self.nodes.reduce_needs(node);
                 }
             }
             let served = permits.served;

@@ -109,10 +109,10 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
             }
             if let (true, Some(key)) = (has_several, keys.first()) {
                 self.nodes.waits_for(node, waiter, *key);
-                self.nodes.lessen(waiter);
+                self.nodes.reduce_needs(waiter);
             }
         }
-        self.nodes.lessen(node);
+        self.nodes.reduce_needs(node);
     }
 
     /// Whether the request is going to get an error, as it can never be served.
@@ -172,7 +172,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
     pub fn spread(&mut self) {
         while let Some(node) = self.nodes.freed.pop() {
             for (dependent, _) in std::mem::take(&mut self.nodes.all[node].dependents) {
-                self.nodes.lessen(dependent);
+                self.nodes.reduce_needs(dependent);
             }
             for key in std::mem::take(&mut self.nodes.all[node].semaphores) {
                 if let Some(permits) = &mut self.states[key].permits {

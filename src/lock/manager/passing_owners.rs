@@ -12,14 +12,14 @@ use crate::queue::request::Place;
 
 /// The requests to be tried, ordered by place.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Overtaking {
+pub(super) struct PassingOwners {
     /// Requests that have to wait: the requests that they wait for may pass.
     stuck: BTreeSet<(Place, RequestId)>,
     /// Requests that may pass; [`Reach::Holders`] is tried first.
     passing: BTreeSet<(Reach, Place, RequestId)>,
 }
 
-impl Overtaking {
+impl PassingOwners {
     /// True if no request is to be tried.
     pub fn is_empty(&self) -> bool {
         self.stuck.is_empty() && self.passing.is_empty()
@@ -27,7 +27,7 @@ impl Overtaking {
 
     /// Drops all requests.
     pub fn clear(&mut self) {
-        *self = Overtaking::default();
+        *self = PassingOwners::default();
     }
 
     /// Drops a request that has left its queues.
@@ -45,27 +45,27 @@ impl LockManager {
     /// tried.
     pub(super) fn note_stuck(&mut self, id: RequestId) {
         if let Some(queued) = self.queues.request(id).filter(|_| self.queues.has_requests_for_several()) {
-            self.overtaking.stuck.insert((queued.place, id));
+            self.passing_owners.stuck.insert((queued.place, id));
         }
     }
 
     /// Tries the next request that may pass others. `None`: there is none. Otherwise the state of the gate.
-    pub(super) fn try_overtaking<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+    pub(super) fn let_an_owner_pass<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         if !self.queues.may_any_pass() {
-            self.overtaking.clear();
+            self.passing_owners.clear();
             return None;
         }
-        if let Some((_, id)) = self.overtaking.stuck.pop_first() {
+        if let Some((_, id)) = self.passing_owners.stuck.pop_first() {
             let passing = requests_waited_for(&self.queues, &mut self.holders(&mut host.keys, host.now), id);
             for reach in [Reach::Holders, Reach::Everything] {
-                self.overtaking.passing.extend(passing.iter().map(|(place, id)| (reach, *place, *id)));
+                self.passing_owners.passing.extend(passing.iter().map(|(place, id)| (reach, *place, *id)));
             }
             return Some(Gate::Open);
         }
-        let (reach, place, id) = self.overtaking.passing.pop_first()?;
+        let (reach, place, id) = self.passing_owners.passing.pop_first()?;
         let gate = self.try_request(host, id, Order::MayPass(reach));
         if gate == Gate::Closed {
-            self.overtaking.passing.insert((reach, place, id));
+            self.passing_owners.passing.insert((reach, place, id));
         }
         Some(gate)
     }
