@@ -1,4 +1,4 @@
-/** The program of the repository's README.md runs as it is printed, on a server's port. */
+/** The program of the repository's docs/start.md runs as it is printed, on a server's port. */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -9,10 +9,10 @@ import { it } from "node:test";
 
 import { eventually, Server } from "./servers.js";
 
-const README = readFileSync(resolve(__dirname, "../../../../README.md"), "utf8");
+const PAGE = readFileSync(resolve(__dirname, "../../../../docs/start.md"), "utf8");
 
-it("the program of README.md waits for its turn, holds the lock and releases it", { timeout: 90_000 }, async () => {
-  const programs = [...README.matchAll(/^```js\n([^]*?)^```$/gm)].map((found) => found[1] ?? "");
+it("the program of docs/start.md waits for its turn, holds the lock and releases it", { timeout: 90_000 }, async () => {
+  const programs = [...PAGE.matchAll(/^```js\n([^]*?)^```$/gm)].map((found) => found[1] ?? "");
   assert.equal(programs.length, 1);
   const server = await Server.start();
   try {

@@ -1,8 +1,8 @@
-//! The program of the repository's README.md: its text is that of `report` here, which runs on a server of the test.
+//! The program of the repository's docs/start.md: its text is that of `report` here, which runs on a server of the test.
 
 use support::{until, Server};
 
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/start.md");
 const HERE: &str = include_str!("readme.rs");
 
 // The program begins.
@@ -15,12 +15,12 @@ async fn report(url: &str) -> redis_lock_client::Result<()> {
 // The program ends.
 
 #[test]
-fn the_program_of_readme_is_this_one() {
+fn the_program_of_the_page_is_this_one() {
     let between = |text: &'static str, begin: &str, end: &str| -> &'static str {
         let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("no {begin:?}"));
         rest.split_once(end).unwrap_or_else(|| panic!("no {end:?}")).0
     };
-    let written = between(README, "\n```rust\n", "```\n");
+    let written = between(PAGE, "\n```rust\n", "```\n");
     let here = between(HERE, "// The program begins.\n", "// The program ends.\n");
     let here = here.replace("async fn report(url: &str)", "#[tokio::main]\nasync fn main()");
     assert_eq!(written, here.replace("open(url)", "open(\"redis://127.0.0.1/\")"));
