@@ -9,4 +9,4 @@ mod shell;
 /// The server's allocator, so that locks count in its memory. Plain tests run without a server and use the system's.
 #[cfg(not(test))]
 #[global_allocator]
-static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;
+static ALLOCATOR: shell::ServerAllocator = shell::ServerAllocator::new();

@@ -19,3 +19,6 @@ mod slots;
 mod start;
 mod state;
 mod turn;
+
+#[cfg(not(test))]
+pub use ffi::allocator::ServerAllocator;

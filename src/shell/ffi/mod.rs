@@ -24,6 +24,7 @@
 //! | `main_thread`, `guard`   | `RedisGILGuard`            | it hands out `&mut` without a borrow check; no wrapper  |
 //! |                          |                            | catches a panic                                         |
 
+pub mod allocator;
 pub mod blocked;
 pub mod call;
 pub mod command_info;
