@@ -24,6 +24,9 @@ NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-client-tests --exc
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
+# What bash 3.2 does not know.
+BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
+
 .PHONY: help setup build run test test-module test-clients test-clients-faults test-all test-newest check \
 	check-long test-platforms test-arm64 test-musl cross check-servers faults soak servers metrics-tools \
 	mutants mutants-shell fuzz memcheck upgrade lint install deb test-deb dist test-dist notes release glibc \
@@ -139,6 +142,7 @@ lint: ## formatting, clippy and rustdoc; a warning is an error
 	cargo fmt --all --check
 	cargo fmt --manifest-path benches/peers/Cargo.toml --check
 	@echo no line past 120 columns; ! LC_ALL=C.UTF-8 grep -nE '^.{121,}' $$(git ls-files '*.rs' '*.toml' Makefile scripts)
+	@echo 'no bash newer than the 3.2 of macOS'; ! grep -nE $(BASH_4) $$(grep -lE '^#!.*bash' scripts/* .ci/*)
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
