@@ -71,14 +71,14 @@ pub(super) fn info<'h, H: CommandHost<'h>>(
     let name = KeyRef { db: host.db(), name: args.bytes[1] };
     host.inspect(|manager, _, now| {
         host.read(args.strings[1], |read| {
-            let queue = manager.queues().of_key(name).filter(|queue| queue.waiters() > 0);
+            let waiters = manager.waiters_for(name);
+            let queue = manager.queues().of_key(name).filter(|_| waiters > 0);
             let held = read.and_then(|read| held_info(manager, name, read, now.timestamp(), length));
             let family_and_limit = match (&held, queue) {
                 (Some((kind, _)), _) => Some(*kind),
                 (None, Some(queue)) => FamilyAndLimit::of(queue.family, queue.limit),
                 (None, None) => None,
             };
-            let waiters = queue.map_or(0, |queue| queue.waiters());
             let held = held.map(|(_, held)| held);
             let info = family_and_limit.map(|family_and_limit| LockInfo { family_and_limit, held, waiters });
             reply::info(&mut host, info.as_ref(), now.timestamp());

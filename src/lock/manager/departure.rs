@@ -138,6 +138,15 @@ impl LockManager {
         self.endings.contains(id) || self.queues.done_by(id).is_some()
     }
 
+    /// How many requests wait for the key, without those that are ending.
+    pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
+        let Some(queue) = self.queues.of_key(key) else { return 0 };
+        match self.endings.is_empty() {
+            true => queue.waiters(),
+            false => queue.present().filter(|(_, id)| !self.is_ending(*id)).count(),
+        }
+    }
+
     /// Takes a request out of its queues and replies with the outcome.
     pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
         let Some(request) = self.queues.request(id) else { return };
