@@ -1,4 +1,4 @@
-//! The program of the repository's docs/start.md: its text is that of `report` here, which runs on a server of the test.
+//! The program of docs/start.md: its text is that of `report` here, which runs on a server of the test.
 
 use support::{until, Server};
 

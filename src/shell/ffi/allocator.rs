@@ -38,7 +38,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for ServerAllocator<A> {
         }
         // From an address that is a multiple of eight, the next multiple of the alignment is eight bytes away or more.
         let skipped = layout.align() - (block as usize) % layout.align();
-        // SAFETY: `larger` has room for all that can be skipped, so both the block and the eight bytes before are in it.
+        // SAFETY: `larger` has room for all that can be skipped: the block and the eight bytes before it are in it.
         unsafe {
             let aligned = block.add(skipped);
             aligned.cast::<*mut u8>().sub(1).write(block);
