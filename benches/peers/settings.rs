@@ -42,8 +42,8 @@ const DEAD: &[&str] = &["dead"];
 const ALL: &[&str] = &["pair", "contended", "spread", "hold", "waiters", "kill", "dead"];
 
 const WAITERS: u64 = 5_000;
-/// Each is a process, and each that waits for longer than a second searches the whole queue for a deadlock while all
-/// locks stand still: with a thousand, Postgres has no time left to accept the last of them.
+/// Each is a process. With a thousand, the last connections were not accepted in time. The cause was not measured: each
+/// that waits for longer than `deadlock_timeout` (1 s) searches for a deadlock, with the whole lock table locked.
 const SESSIONS: u64 = 500;
 
 const REDIS: Setting = Setting {
