@@ -114,8 +114,8 @@ chapters! {
     lasting
 }
 
-/// As `server`, so that `SPEC` and the name of a test choose among all that real servers are needed for.
-mod server_bytes {
+/// `server::` chooses these too, among all that needs a real server.
+mod bytes_on_a_server {
     use crate::transcript::Stage;
 
     #[test]
