@@ -153,7 +153,11 @@ fn through(proxy: &Proxy, options: &str, script: &str) -> Runner {
 fn a_release_with_a_lost_reply_is_sent_again_and_is_no_loss() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).expect("a proxy");
+    server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     let mut runner = through(&proxy, "--lease 30s k", "echo ready; read _; exit 3");
+    // A run that waits sends PING. The release goes over the same connection: no stall may come before it stands.
+    until("it has sent PING", || server.client().run("CLIENT LIST").text().contains(" cmd=ping "));
+    server.client().run("LOCK.RELEASE k other");
     runner.until_prints("ready");
     proxy.stall(&[Direction::ToClient]);
     runner.close_stdin();
