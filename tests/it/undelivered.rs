@@ -163,7 +163,7 @@ fn what_its_owner_held_before_stays() {
 /// Its owner read of the grant on another connection meanwhile: then it has the lock.
 #[test]
 fn an_owner_that_was_told_by_another_reply_keeps_it() {
-    for told in ["LOCK.ACQUIRE k b PX 60000", "LOCK.RENEW k b", "MLOCK.RENEW 1 k b"] {
+    for told in ["LOCK.ACQUIRE k b PX 60000", "LOCK.RENEW k b", "MLOCK.RENEW 1 k b", "LOCK.HELD k b"] {
         let (server, mut client) = server_with_a_user();
         hold(&mut client, "k", "a");
         let b = park_as_user(&server, "LOCK.ACQUIRE k b PX 60000 BLOCK 0");

@@ -27,13 +27,7 @@ pub(super) fn held<'h, H: CommandHost<'h>>(
 /// # Errors
 /// WRONGTYPE.
 pub fn is_held<'h, H: CommandHost<'h>>(host: H, key: H::Argument, token: &[u8]) -> Result<bool, ErrorReply> {
-    let is_held = with_hold(host, key, token, |hold, _| hold.is_some())?;
-    if is_held && host.has_more_than_keys() {
-        // The owner acts under its grant, whatever becomes of the reply to its request.
-        let name = KeyRef { db: host.db(), name: key.bytes() };
-        host.note(|manager| manager.confirm_grant(name.db, &[name.name], token));
-    }
-    Ok(is_held)
+    with_hold(host, key, token, |hold, _| hold.is_some())
 }
 
 /// Passes on how the token holds the lock, if it does: each holder by its own deadline.
@@ -49,11 +43,17 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
         true => host.inspect(|manager, _, _| has_session_ended(host, manager, name, token))?,
         false => false,
     };
-    host.read(key, |read| {
+    let (told, is_held) = host.read(key, |read| {
         let hold = read.and_then(|ReadLock { lock, until }| lock.hold(token, until));
         let hold = hold.filter(|hold| !has_ended && !hold.until.is_over(now.timestamp()));
-        tell(hold.as_ref(), now.timestamp())
-    })
+        (tell(hold.as_ref(), now.timestamp()), hold.is_some())
+    })?;
+    if is_held && host.has_more_than_keys() {
+        // An owner asks here after a lost reply. Once it has read that it holds the lock, the grant is not taken back:
+        // two owners would believe that they hold it. The token is all that tells an owner from another client.
+        host.note(|manager| manager.confirm_grant(name.db, &[name.name], token));
+    }
+    Ok(told)
 }
 
 /// Whether the connection that the hold is bound to has ended, or ends with this turn, before the event of its end.
