@@ -46,7 +46,7 @@ fn scanned_lock<'h>(
             owner: live.first.owner.clone(),
             holders: live.number,
             until: read.until,
-            waiters: manager.waiters_for(key),
+            waiters: manager.queues().of_key(key).map_or(0, |queue| queue.waiters()),
         })
     });
     scanned.ok()?

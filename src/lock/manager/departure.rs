@@ -98,8 +98,8 @@ impl LockManager {
         self.deliveries.undelivered(id);
     }
 
-    /// The owner has renewed its lease or run a command under it: it keeps its grants, whatever becomes of the reply to
-    /// its request. LOCK.HELD confirms nothing: others may look, too.
+    /// Another reply tells the owner that it holds these keys: it keeps its grants, whatever becomes of the reply to
+    /// its request.
     pub fn confirm_grant(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         self.deliveries.confirm(db, names, owner);
     }
@@ -138,12 +138,13 @@ impl LockManager {
         self.endings.contains(id) || self.queues.done_by(id).is_some()
     }
 
-    /// How many requests wait for the key, without those that are ending.
+    /// The number of requests that wait for the key and are not ending. While any request of the server is ending, it
+    /// visits all requests of the queue.
     pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
         let Some(queue) = self.queues.of_key(key) else { return 0 };
         match self.endings.is_empty() {
             true => queue.waiters(),
-            false => queue.present().filter(|(_, id)| !self.is_ending(*id)).count(),
+            false => queue.present().filter(|(_, id)| !self.endings.contains(*id)).count(),
         }
     }
 
