@@ -15,7 +15,7 @@ use super::release::remove_if_vacant;
 use super::try_grant::{Attempt, Order, Precedence};
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
-use crate::queue::precedence::{is_first, is_head};
+use crate::queue::precedence::{is_first, is_head, requests_waited_for, Reach};
 use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
@@ -169,6 +169,35 @@ impl LockManager {
         Some(gate)
     }
 
+    /// The request has to wait, or may wait for other owners than before: the requests that it waits for are to be
+    /// tried.
+    pub(super) fn note_stuck(&mut self, id: RequestId) {
+        if let Some(queued) = self.queues.request(id).filter(|_| self.queues.has_requests_for_several()) {
+            self.passing_owners.stuck.insert((queued.place, id));
+        }
+    }
+
+    /// Tries the next request that may pass others. `None`: there is none. Otherwise the state of the gate.
+    pub(super) fn let_an_owner_pass<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+        if !self.queues.may_any_pass() {
+            self.passing_owners.clear();
+            return None;
+        }
+        if let Some((_, id)) = self.passing_owners.stuck.pop_first() {
+            let passing = requests_waited_for(&self.queues, &mut self.holders(&mut host.keys, host.now), id);
+            for reach in [Reach::Holders, Reach::Everything] {
+                self.passing_owners.passing.extend(passing.iter().map(|(place, id)| (reach, *place, *id)));
+            }
+            return Some(Gate::Open);
+        }
+        let (reach, place, id) = self.passing_owners.passing.pop_first()?;
+        let gate = self.try_request(host, id, Order::MayPass(reach));
+        if gate == Gate::Closed {
+            self.passing_owners.passing.insert((reach, place, id));
+        }
+        Some(gate)
+    }
+
     /// Serves a waiting request in any position of its queue, if it may be granted now. Returns the state of the gate.
     pub(super) fn try_request<K: Keys, C: Clients>(
         &mut self,
@@ -229,7 +258,7 @@ impl LockManager {
         self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
     }
 
-    /// Serves a request in any position of its queue, if it may overtake every request ahead.
+    /// Serves a request in any position of its queue, if it may pass every request ahead.
     fn serve_request<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,

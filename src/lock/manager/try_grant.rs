@@ -28,7 +28,7 @@ pub(super) enum Attempt {
 /// The position of a request relative to the requests ahead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precedence {
-    /// It is first, or may overtake every request ahead.
+    /// It is first, or may pass every request ahead.
     First,
     /// It is granted only what its owner holds already.
     Behind,

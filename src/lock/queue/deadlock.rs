@@ -1,6 +1,6 @@
-//! Refuses a request that would wait for ever, by the contract: "imagine that every owner that waits for nothing
-//! gave back all that it holds, and then those that were served by that, and so on. A request that would still wait
-//! then, because of its own waiting, gets DEADLOCK".
+//! Refuses a request that would wait for ever. The rule is the contract's: imagine that each owner without a wait
+//! releases all its holds, that each owner served by these releases does the same, and so on. A request that still
+//! waits then, because of its own waiting, gets DEADLOCK.
 //!
 //! The reduction of the wait-for graph computes that. It is skipped for a request that no other can wait for.
 

@@ -36,7 +36,7 @@ impl Before {
     }
 
     /// A step that takes no hold away must not remove a hold with a running lease.
-    pub fn check_nobody_was_displaced(&self, step: &Step, rules: &Rules) {
+    pub fn check_no_holder_was_displaced(&self, step: &Step, rules: &Rules) {
         use Command::{Acquire, Break, Cancel, Release, Renew};
         let mut broken = None;
         let released = match step {
@@ -126,7 +126,7 @@ pub(super) fn check_locks(keyspace: &Keyspace) {
 }
 
 /// A lease that is over holds nothing, with and without waiters.
-pub(super) fn check_nobody_holds_on(rules: &Rules) {
+pub(super) fn check_ended_leases_hold_nothing(rules: &Rules) {
     let (keyspace, now) = (&rules.server.keyspace, rules.server.keyspace.timestamp());
     if keyspace.gate != Gate::Open || rules.manager.ends_are_put_off(keyspace.instant()) {
         return;
@@ -163,7 +163,7 @@ pub(super) fn check_replica(keyspace: &Keyspace) {
 }
 
 /// While the server accepts writes, the head of every wait queue is blocked by a holder.
-pub(super) fn check_nobody_is_left_behind(rules: &mut Rules) {
+pub(super) fn check_no_admissible_waiter_is_left(rules: &mut Rules) {
     let keyspace = &mut rules.server.keyspace;
     if keyspace.gate != Gate::Open {
         return;

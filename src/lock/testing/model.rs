@@ -193,7 +193,7 @@ impl Model {
         let has_all = says.iter().all(|say| *say == Say::Has);
         let is_its_turn = keys.iter().zip(&says).all(|(key, say)| match say {
             Say::Has => true,
-            Say::Admits => self.overtakes_nobody(key, owner, place),
+            Say::Admits => self.overtakes_no_request(key, owner, place),
             _ => false,
         });
         if has_all || is_its_turn && self.grace_admits(keys, owner) {
@@ -394,12 +394,12 @@ impl Model {
     }
 
     /// First come, first served: whether no request ahead of this place must be served before one of this owner.
-    pub(super) fn overtakes_nobody(&self, key: Word, owner: Word, place: usize) -> bool {
+    pub(super) fn overtakes_no_request(&self, key: Word, owner: Word, place: usize) -> bool {
         self.passes_all(key, owner, place, |ahead| self.waited_for_by(ahead))
     }
 
     /// The same, if an owner passes only as the holder of a waited-for key.
-    pub(super) fn overtakes_nobody_as_holder(&self, key: Word, owner: Word, place: usize) -> bool {
+    pub(super) fn overtakes_no_request_as_holder(&self, key: Word, owner: Word, place: usize) -> bool {
         self.passes_all(key, owner, place, |ahead| self.holders_waited_for_by(ahead))
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::between::check_nobody_gets_in_between;
+use super::between::check_no_request_gets_in_between;
 use super::checks::{self, Before};
 use super::contract::{Answer, Command, Event, Grant, Ms, Outcome, Refusal, Word, Writes};
 use super::counted::Counted;
@@ -135,13 +135,13 @@ impl Simulation {
             return;
         }
         self.compare();
-        before.check_nobody_was_displaced(step, &self.rules);
+        before.check_no_holder_was_displaced(step, &self.rules);
         checks::check_locks(&self.rules.server.keyspace);
-        checks::check_nobody_holds_on(&self.rules);
+        checks::check_ended_leases_hold_nothing(&self.rules);
         checks::check_replica(&self.rules.server.keyspace);
         self.counted.check(&self.rules);
         if !self.model.has_grace() {
-            checks::check_nobody_is_left_behind(&mut self.rules);
+            checks::check_no_admissible_waiter_is_left(&mut self.rules);
         }
     }
 
@@ -307,7 +307,7 @@ impl Simulation {
         if self.is_over {
             return;
         }
-        self.rules.play_turns(check_nobody_gets_in_between);
+        self.rules.play_turns(check_no_request_gets_in_between);
         let mut answers = self.rules.take_answers();
         let mut expected = self.model.take_answers();
         answers.sort_by_key(|(number, _)| *number);

@@ -82,9 +82,9 @@ impl Rules {
                 checks::check_lock(lock);
             }
         }
-        checks::check_nobody_holds_on(self);
+        checks::check_ended_leases_hold_nothing(self);
         checks::check_replica(&self.server.keyspace);
-        checks::check_nobody_is_left_behind(self);
+        checks::check_no_admissible_waiter_is_left(self);
     }
 
     fn newcomers_ask(&mut self, key: &Key) {

@@ -339,8 +339,9 @@ impl Model {
     /// ahead; then the first request that is admitted and first in its queues. If there is none, the first that passes
     /// requests for several keys: owners that are waited for as holders before others.
     pub(super) fn next_to_be_served(&self) -> Option<usize> {
-        let passes = |key, place: usize| self.overtakes_nobody(key, self.requests[place].asked.owner, place);
-        let holds = |key, place: usize| self.overtakes_nobody_as_holder(key, self.requests[place].asked.owner, place);
+        let passes = |key, place: usize| self.overtakes_no_request(key, self.requests[place].asked.owner, place);
+        let holds =
+            |key, place: usize| self.overtakes_no_request_as_holder(key, self.requests[place].asked.owner, place);
         let first = self.next_but_for(|key, place| self.is_first(key, place));
         first.or_else(|| self.next_but_for(holds)).or_else(|| self.next_but_for(passes))
     }
@@ -355,9 +356,9 @@ impl Model {
         self.next_to_be_served().or_else(|| self.next_but_for(passes))
     }
 
-    /// The first request that can be served, where requests ahead block it unless `overtakes_nobody` is true.
-    fn next_but_for(&self, overtakes_nobody: impl Fn(Word, usize) -> bool) -> Option<usize> {
-        let all = || (0..self.requests.len()).map(|index| (index, self.turn(index, &overtakes_nobody)));
+    /// The first request that can be served, where requests ahead block it unless `overtakes_no_request` is true.
+    fn next_but_for(&self, overtakes_no_request: impl Fn(Word, usize) -> bool) -> Option<usize> {
+        let all = || (0..self.requests.len()).map(|index| (index, self.turn(index, &overtakes_no_request)));
         let has_all = all().find(|(_, turn)| *turn == Some(Turn::HasAll));
         has_all.or_else(|| all().find(|(_, turn)| turn.is_some())).map(|(index, _)| index)
     }
@@ -366,13 +367,13 @@ impl Model {
         !self.requests.iter().take(place).any(|ahead| ahead.waits_for(key))
     }
 
-    fn turn(&self, index: usize, overtakes_nobody: &impl Fn(Word, usize) -> bool) -> Option<Turn> {
+    fn turn(&self, index: usize, overtakes_no_request: &impl Fn(Word, usize) -> bool) -> Option<Turn> {
         let Request { asked, away: None, .. } = &self.requests[index] else { return None };
         let mut turn = Turn::HasAll;
         for key in &asked.keys {
             match self.say(key, asked.owner, asked.claim, self.limit(key)) {
                 Ok(Say::Has) => {}
-                Ok(Say::Admits) if overtakes_nobody(key, index) => turn = Turn::Come,
+                Ok(Say::Admits) if overtakes_no_request(key, index) => turn = Turn::Come,
                 _ => return None,
             }
         }

@@ -131,7 +131,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
 
     /// If nothing else makes progress: the first request that waits only for requests for several keys ahead of it,
     /// none of them served before, passes them.
-    pub fn let_one_overtake(&mut self) -> bool {
+    pub fn let_one_pass(&mut self) -> bool {
         let passes = |(place, passing): &(&Place, &Passing)| {
             let behind = || passing.behind.iter().filter(|(_, place)| !self.nodes.is_free(*place));
             let needs = self.nodes.all[passing.node].needs;

@@ -36,7 +36,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
                     return true;
                 }
             }
-            if !self.let_one_overtake() {
+            if !self.let_one_pass() {
                 return self.nodes.is_free(NEW);
             }
         }
@@ -59,7 +59,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
                 self.explore(node);
                 self.spread();
             }
-            if !self.let_one_overtake() {
+            if !self.let_one_pass() {
                 let stuck = (0..self.nodes.all.len()).filter(|node| !self.nodes.is_free(*node));
                 return stuck.filter_map(|node| self.nodes.owner_of(node)).collect();
             }

@@ -80,7 +80,7 @@ pub(super) struct Passing {
 /// How far a semaphore is served.
 #[derive(Debug, Default)]
 pub(super) struct Permits {
-    /// Permits beyond LIMIT: those held by owners that are not free, plus those asked for up to `next`.
+    /// Permits beyond LIMIT: held by owners that are not free, or asked for by the requests up to `next`.
     pub excess: i64,
     /// These permits by owner.
     pub taken: IdMap<NodeId, Share>,
@@ -188,7 +188,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         })
     }
 
-    /// All owners that may be stuck: those with a node, or with a request in a queue that was reached.
+    /// All owners that may be stuck: each with a node, and each with a request in a reached queue.
     pub fn reached(&self) -> Vec<OwnerId> {
         let standing = (0..self.states.len()).flat_map(|key| self.standing(key, None));
         let standing = standing.filter_map(|standing| Some(standing.queued?.1.owner_id));
