@@ -507,8 +507,9 @@ export async function release(
         continue;
       }
       const reply = await connections.send(family.key, family.release(owned.token, holds, work), LATE_MS);
-      // The release whose reply was lost did find the lock, unless the lock was known to be lost by then.
-      return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost);
+      // The release whose reply was lost did find the lock, unless the lock was known to be lost by then. If this one
+      // finds some of several keys, no other one came before it.
+      return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost && Number(reply) <= 0);
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
       if (error.meansLost) {

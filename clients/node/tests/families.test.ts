@@ -445,6 +445,17 @@ suite("families", (each) => {
     assert.equal(await server.ask("DBSIZE"), 0);
   });
 
+  each("with atLeast the loss of one of several locks is told also after a lost reply", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const hold = await new MultiLock(client, ["a", "b"], { atLeast: 600_000 }).acquire();
+    await server.ask("LOCK.BREAK", "b");
+    proxy.cutReply("MLOCK.RENEW");
+    await assert.rejects(hold.release(), LockLostError);
+    assert.deepEqual([proxy.cuts, await server.ask("DBSIZE")], [1, 0]);
+  });
+
   each("with atLeast a release whose reply was lost is sent again", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);

@@ -10,6 +10,8 @@ import pytest
 import redis
 import redislock
 import redislock.asyncio
+from redislock._steps import Send
+from redislock.asyncio._transport import Transport
 from servers import Proxy, Server, eventually
 from test_conformance import Value, background, coalesced, waiting
 
@@ -123,6 +125,20 @@ async def test_a_lock_that_is_not_renewed_lets_the_next_one_make_it_when_its_lea
     second = callers[1].start(api.locks.once, client, "fill", other.read, other.make, **named)
     assert await first == await second == "second" and value.makers == other.makers == 1
     assert server.calls("lock.renew") == 0
+
+
+async def test_a_cancellation_that_arrives_at_the_end_of_a_time_out_is_not_lost() -> None:
+    class Silent:
+        async def read_response(self, **_: Any) -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                caller.cancel()
+
+    send = Send(None, ("PING",))
+    caller = asyncio.ensure_future(Transport._read_within(Silent(), send, 0.01))
+    await asyncio.wait([caller], timeout=10)
+    assert caller.cancelled()
 
 
 async def test_no_caller_goes_on_after_its_cancellation(server: Server) -> None:

@@ -387,8 +387,9 @@ pub(crate) async fn release(
             }
             None => family.was_held(&reply)?,
         };
-        // The release whose reply was lost did find the lock, unless the lease was over by then.
-        let was_held = was_held || (may_be_done && !was_lost);
+        // The release whose reply was lost did find the lock, unless the lease was over by then. If this one finds some
+        // of several keys, no other one came before it.
+        let was_held = was_held || (may_be_done && !was_lost && integer(&reply)? <= 0);
         return Ok(if was_held { Ownership::Held } else { Ownership::Lost });
     }
 }

@@ -123,6 +123,18 @@ async fn of_several_keys_none_is_kept_after_one_was_lost() {
 }
 
 #[tokio::test]
+async fn of_several_keys_the_loss_of_one_is_told_also_after_a_lost_reply() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let (guard, _) = granted(&client_of(proxy.port).multi_lock(["a", "b"]).lease(LONG).at_least(MINUTE)).await;
+    server.break_lock("b");
+    proxy.cut_reply("MLOCK.RENEW", 0);
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::LockLost)), "{released:?}");
+    assert!(server.is_free("a"));
+}
+
+#[tokio::test]
 async fn a_dropped_guard_is_kept_and_an_acquire_that_was_given_up_is_not() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;

@@ -225,15 +225,17 @@ async def _io(work: Coroutine[Any, Any, Any]) -> Any:
 
 async def _cancelled(task: "asyncio.Task[Any]") -> None:
     """Ends the task. It is cancelled in each turn: a cancellation may be lost in it, and then it would send its command
-    after the cleanup behind its caller."""
+    after the cleanup behind its caller. A cancellation of the caller is raised after the end of the task."""
+    cancellation: Optional[asyncio.CancelledError] = None
     while not task.done():
         task.cancel()
         try:
             await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            # The caller is cancelled already.
-            pass
+        except asyncio.CancelledError as error:
+            cancellation = error
     _fetch_exception(task)
+    if cancellation is not None:
+        raise cancellation
 
 
 async def _detachable(work: Coroutine[Any, Any, Any], detached: "Callable[[asyncio.Task[Any]], Any]") -> Any:
