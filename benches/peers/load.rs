@@ -44,7 +44,7 @@ pub enum Work {
     Cycle,
     /// The same, and all of them wait for the first lock before it begins.
     Queue,
-    /// Each owner takes locks that nobody else here takes, and keeps them.
+    /// Each owner takes locks that no other owner takes, and keeps them.
     Hold,
     /// As hold, of what is free at once.
     Try,
@@ -116,7 +116,7 @@ pub trait Owner: 'static {
     }
 }
 
-/// The clock that the run, the loads in Rust and those in Java share: monotonic, in nanoseconds.
+/// The clock of the run and of its loads, in Rust and in Java: monotonic, in nanoseconds.
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one time, which outlives it.
