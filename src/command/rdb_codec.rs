@@ -1,10 +1,10 @@
 //! A lock as bytes: in an RDB file and in a `DUMP`. The bytes to decode may be anything.
 //!
-//! The form is serde's with postcard: variable-length integers, no pointers, no lengths that are trusted.
+//! The encoding is postcard, by serde: variable-length integers, no pointers. No length in the bytes is trusted.
 //!
-//! A semaphore with slots has a family of its own, which a module that knows no slots refuses, and the slots behind
-//! everything else. All other locks, semaphores without slots among them, are written as 0.1.0 wrote them: a new
-//! version of the form would keep older modules from reading them too.
+//! A semaphore with slots is stored as a family of its own, which a module that knows no slots refuses; the slots come
+//! last. All other locks, semaphores without slots among them, are written as 0.1.0 wrote them: a new version of the
+//! form would keep older modules from reading them too.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,11 +26,11 @@ enum StoredFamily {
     Reentrant,
     ReadWrite,
     Semaphore,
-    /// Behind the lock follow the slots of its holders, in their order.
+    /// The slots of the holders follow the lock, in the order of the holders.
     SemaphoreWithSlots,
 }
 
-/// The numbers of the holders' slots; at least one has one.
+/// The numbers of the holders' slots; at least one holder has a slot.
 type StoredSlots = Vec<Option<u32>>;
 
 #[derive(Serialize, Deserialize)]
@@ -101,8 +101,8 @@ pub fn encode(lock: &Lock) -> Option<Vec<u8>> {
     }
 }
 
-/// Decodes the lock, if the bytes are one to the last byte. No bytes are a lock without holders: its key is removed in
-/// the next turn.
+/// Decodes a lock; `None` unless the bytes are exactly one lock. Empty bytes are a lock without holders: its key is
+/// removed in the next turn.
 pub fn decode(bytes: &[u8]) -> Option<Lock> {
     if bytes.is_empty() {
         return Some(Lock::Vacant);
@@ -195,7 +195,7 @@ mod tests {
         semaphore
     }
 
-    /// The bytes of [`with_and_without_slots`] with others where the slots are.
+    /// Decodes the bytes of [`with_and_without_slots`] with these slots in place of its own.
     fn with_slots_stored(slots: &[Option<u32>]) -> Option<Lock> {
         let slots_of = |slots: &[Option<u32>]| postcard::to_allocvec(slots).unwrap();
         let semaphore = with_and_without_slots();
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// What earlier versions read.
+    /// Earlier versions have to read all other locks.
     #[test]
     fn only_a_semaphore_with_slots_is_written_in_a_new_form() {
         let permits = Claim::Permits { limit: 90, count: Count::Step(3) };
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(encode(&semaphore).unwrap()[0], StoredFamily::Semaphore as u8, "the slots have gone");
     }
 
-    /// A bug leaves them: what is saved of them has to be loaded with everything else.
+    /// Only a bug leaves such a lock; the file that it is saved in must still load.
     #[test]
     fn a_lock_without_holders_is_saved_as_nothing_and_can_be_loaded() {
         let mut readers = lock(Claim::ReadWrite(Mode::Read, Count::Step(2)), 2);

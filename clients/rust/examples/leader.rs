@@ -1,4 +1,4 @@
-//! One leader, for as long as its process lives: bound to a connection, with nothing to renew.
+//! Leader election: a process leads for as long as it lives. Its lock is bound to a connection, and needs no renewal.
 
 use std::time::Duration;
 

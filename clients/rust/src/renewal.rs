@@ -33,7 +33,7 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: w
                 if changed.is_err() {
                     return;
                 }
-                // A manual renewal has just set it.
+                // The lease has just been renewed by hand: wait for a third of its new length.
                 lease = *length.borrow_and_update();
                 pause = lease / 3;
                 continue;
@@ -92,7 +92,7 @@ fn open(hold: &Weak<Hold>) -> Option<Arc<Hold>> {
     hold.upgrade().filter(|hold| !hold.is_over())
 }
 
-/// None: the server gave no answer.
+/// Whether the owner still holds the lock; None: the server gave no answer.
 fn is_held(reply: &Result<Value, Failure>) -> Option<bool> {
     match reply {
         Ok(reply) => Some(!matches!(reply, Value::Nil | Value::Int(0))),

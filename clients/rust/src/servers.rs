@@ -43,7 +43,7 @@ impl Servers {
         }
     }
 
-    /// This node could not act as a primary: the primary is looked up again before the next command.
+    /// Notes that this node could not act as a primary: the primary is looked up again before the next command.
     pub(crate) async fn suspect(&self, node: &Arc<Node>) {
         match self {
             Servers::Single(_) => {}
@@ -57,7 +57,7 @@ impl Servers {
         }
     }
 
-    /// A node reported the slot's new address.
+    /// Notes the new address of a slot, which a node reported.
     pub(crate) async fn moved(&self, slot: u16, address: Address) {
         if let Servers::Cluster(cluster) = self {
             cluster.map.lock().await.assign(slot, slot, address);
@@ -140,7 +140,7 @@ struct Map {
 }
 
 impl Cluster {
-    /// `seeds`: any of the nodes. The first one's credentials and TLS apply to all.
+    /// `seeds`: one or more nodes of the cluster. The first one's credentials and TLS apply to all.
     pub(crate) fn new(seeds: Vec<ConnectionInfo>) -> RedisResult<Cluster> {
         let Some(node) = seeds.first().cloned() else {
             return Err(RedisError::from((ErrorKind::InvalidClientConfig, "at least one node is needed")));
@@ -243,7 +243,7 @@ async fn ask(node: &Node, command: &redis::Cmd, limit: Duration) -> RedisResult<
 }
 
 /// One range of CLUSTER SLOTS: the first and the last slot, and the address of their primary. A node that does not know
-/// its own host sends none: `asked_host`, to which CLUSTER SLOTS was sent, stands in.
+/// its own host sends none: then it is `asked_host`, to which CLUSTER SLOTS was sent.
 fn slot_range(range: &Value, asked_host: &str) -> Option<(u16, u16, Address)> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else { return None };

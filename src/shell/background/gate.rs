@@ -1,7 +1,7 @@
-//! The write gate: whether the server accepts a write now that no client asked for.
+//! The write gate: tells whether the server would accept a write that no client requested.
 //!
-//! The server refuses clients' writes in many states: CLIENT PAUSE, NOREPLICAS, MISCONF, a slot that moves. A grant by
-//! the timer passes none of these checks, so the module asks before it.
+//! The server refuses clients' writes in many states: CLIENT PAUSE, NOREPLICAS, MISCONF, a slot that moves. It makes
+//! none of these checks for a grant by the timer, so the module asks before such a grant.
 
 use std::ffi::CStr;
 
@@ -26,7 +26,7 @@ const NOT_MY_SLOT: i32 = 1;
 /// Which keys an answer of the gate holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldsFor {
-    /// Only the key that was asked for: other keys have other slots.
+    /// Only the key that was asked about: other keys may have other slots.
     ThisKey,
     /// All keys of the server.
     EveryKey,
@@ -37,17 +37,17 @@ pub fn start(ctx: Ctx<'_>) {
     MAIN.gate.is_in_cluster.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
 }
 
-/// Whether keys have slots that move.
+/// Whether the server is in cluster mode: keys have slots, which can move.
 pub fn is_in_cluster() -> bool {
     MAIN.gate.is_in_cluster.get()
 }
 
-/// Whether the LOCK.APPLY that runs now is the gate's own question.
+/// Whether the LOCK.APPLY that runs now is the gate's probe.
 pub fn is_probing() -> bool {
     MAIN.gate.is_probing.get()
 }
 
-/// Asks the server by running a command on the key, which must not be open meanwhile.
+/// Asks the server whether it accepts a write to the key, by a command on it. The key must not be open meanwhile.
 pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
     let flags = ctx.flags();
     let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
@@ -74,10 +74,10 @@ fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), i32> {
     accepted
 }
 
-/// Whether a command may use all of these keys, in a cluster. The server has checked only the first.
+/// Checks that a command may use all of these keys in a cluster: the server has checked only the first.
 ///
 /// # Errors
-/// They have several slots, or are on their way from one node to another.
+/// The keys have different slots, or their slot is moving and some of them are at the other node.
 pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     if keys.len() < 2 || !is_in_cluster() {
         return Ok(());
@@ -86,11 +86,11 @@ pub fn check_slots(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     check_node(ctx, keys)
 }
 
-/// Whether these keys of a cluster have one slot. Call this before any call of the server with these keys: see
+/// Checks that these keys of a cluster have one slot. Do so before the module calls the server with them: see
 /// [`call_again`].
 ///
 /// # Errors
-/// They have several slots.
+/// The keys have different slots.
 pub fn compare_slots(keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     let [first, others @ ..] = keys else { return Ok(()) };
     if others.is_empty() {
@@ -107,7 +107,7 @@ pub fn compare_slots(keys: &[Str<'_>]) -> Result<(), ErrorReply> {
 /// client is repaired for the next call, if that call has no keys or keys of this slot: see [`call_again`].
 ///
 /// # Errors
-/// They are on their way from one node to another.
+/// Their slot is moving, and some of them are at the other node.
 pub fn check_node(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Result<(), ErrorReply> {
     if keys.is_empty() || may_read_together(ctx, keys) || call_again(ctx, || may_read_together(ctx, keys)) {
         return Ok(());

@@ -26,7 +26,7 @@ pub struct WaitingClients {
     waiting: BTreeMap<RequestId, WaitingClient>,
     by_blocked: BTreeMap<BlockedId, RequestId>,
     by_subscriber: IdMap<ClientId, IdSet<RequestId>>,
-    /// The connection that the server reported last as ended. It does so right before it unblocks that client.
+    /// The connection whose end the server reported last. The server does so right before it unblocks that client.
     last_gone: Option<ClientId>,
     /// Clients to which grants were sent in this turn of the server.
     told: IdMap<ClientId, RequestId>,
@@ -40,7 +40,7 @@ pub struct WaitingClient {
     pub client: ClientId,
     /// The owner of the request.
     pub owner: Owner,
-    /// Its command.
+    /// The prefix of its command.
     pub prefix: Prefix,
     /// How it is answered.
     pub answer_by: AnswerBy,
@@ -50,7 +50,7 @@ pub struct WaitingClient {
 pub enum AnswerBy {
     /// The reply to its command: it is blocked.
     Reply(BlockedClient),
-    /// A message on a channel: it goes on meanwhile.
+    /// A message on a channel: the client is not blocked.
     Message {
         /// The channel.
         channel: Vec<u8>,
@@ -62,17 +62,17 @@ pub enum AnswerBy {
 }
 
 impl WaitingClients {
-    /// The connection that waits by this request.
+    /// The connection that waits with this request.
     pub fn client_of(&self, request: RequestId) -> Option<ClientId> {
         self.waiting.get(&request).map(|waiting| waiting.client)
     }
 
-    /// The client that waits by this request.
+    /// The client that waits with this request.
     pub(super) fn get(&self, request: RequestId) -> Option<&WaitingClient> {
         self.waiting.get(&request)
     }
 
-    /// Notes the client that waits by this request.
+    /// Notes the client that waits with this request.
     pub fn insert(&mut self, request: RequestId, waiting: WaitingClient) {
         match &waiting.answer_by {
             AnswerBy::Reply(blocked) => _ = self.by_blocked.insert(blocked.id(), request),
@@ -81,10 +81,10 @@ impl WaitingClients {
         self.waiting.insert(request, waiting);
     }
 
-    /// The grant was sent to the client: the server has the reply for it, but may be about to close it.
+    /// The grant was sent to the client: the server has the reply, but may be about to close the connection.
     pub fn grant_sent(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
         if let Some(earlier) = self.told.insert(client, request) {
-            // The client has waited again since.
+            // The client has waited again since: the earlier grant counts as delivered.
             manager.delivered(earlier);
         }
     }
@@ -98,7 +98,7 @@ impl WaitingClients {
     }
 
     /// A connection has ended: a grant sent to it in this turn is lost, and the requests of a subscriber may keep their
-    /// places. Requests of a blocked client follow by [`WaitingClients::disconnected`].
+    /// places. The request of a blocked client is handled by [`WaitingClients::disconnected`], which follows.
     pub fn client_gone(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_gone = Some(client);
         if let Some(request) = self.told.remove(&client) {
@@ -116,8 +116,8 @@ impl WaitingClients {
         }
     }
 
-    /// The server has unblocked the client: its connection ended, or the client lives and reads an error of the
-    /// server's.
+    /// The server has unblocked the client: its connection ended, or the client is still connected and reads an error
+    /// of the server.
     pub fn disconnected(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
         let last_gone = self.last_gone;
         if let Some((request, client)) = self.give_up(blocked) {
@@ -126,7 +126,8 @@ impl WaitingClients {
         }
     }
 
-    /// Takes out a client that the server unblocked: its request and its connection. `None`: we answered it before.
+    /// Takes out a client that the server unblocked; returns its request and its connection. `None`: the module
+    /// answered it before.
     fn give_up(&mut self, blocked: BlockedId) -> Option<(RequestId, ClientId)> {
         let request = self.by_blocked.get(&blocked).copied()?;
         let waiting = self.take(request)?;
@@ -141,7 +142,7 @@ impl WaitingClients {
         self.granted.iter().find(|(granted, _)| *granted == request).map(|(_, client)| *client)
     }
 
-    /// The turn is over.
+    /// The turn is over: forgets its grants.
     pub fn forget_granted(&mut self) {
         self.granted.clear();
     }
@@ -150,7 +151,7 @@ impl WaitingClients {
         self.granted.push((request, client));
     }
 
-    /// Takes out the client that waits by this request, to be answered.
+    /// Takes out the client that waits with this request: the caller answers it.
     pub(super) fn take(&mut self, request: RequestId) -> Option<WaitingClient> {
         let waiting = self.waiting.remove(&request)?;
         match &waiting.answer_by {
@@ -171,9 +172,9 @@ impl WaitingClients {
     }
 }
 
-/// The client of a command, if it is a connection. The client of a script is none, nor is the temporary one of another
-/// module's call: neither ever ends. The server is asked only about unknown clients: its answer is a string, which
-/// would cost a pair with SESSION 770 instructions, 4 %.
+/// The client of a command, if it is a connection. The client of a script is none, nor is the temporary client of
+/// another module's call: neither ever ends. The server is asked only about unknown clients: it answers with a string,
+/// which would cost an acquire and release with SESSION 770 instructions, 4 %.
 pub fn connection_of(ctx: Ctx<'_>) -> Option<ClientId> {
     let client = ClientId(ctx.client_id());
     let known = &MAIN.connections[client.0 as usize % KNOWN_CONNECTIONS];

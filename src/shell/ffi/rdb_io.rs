@@ -14,7 +14,7 @@ pub struct Rdb(*mut raw::RedisModuleIO);
 
 impl Rdb {
     /// # Safety
-    /// The server passed it to the callback that is running. The module has set
+    /// The server passed `rdb` to the callback that is running. The module has set
     /// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a read that fails returns, and does not end the server.
     pub unsafe fn new(rdb: *mut raw::RedisModuleIO) -> Rdb {
         Rdb(rdb)
@@ -60,7 +60,7 @@ impl Rdb {
         unsafe { Ctx::new(api!(RedisModule_GetContextFromIO(self.0))) }
     }
 
-    /// The key that is loaded or saved, and its database; `None` where the server does not tell.
+    /// The key that is loaded or saved, and its database; `None` where the server does not report them.
     pub fn key(&self) -> Option<(i32, Str<'_>)> {
         // SAFETY: the name lives as long as the load or save.
         unsafe {
@@ -76,13 +76,13 @@ impl Rdb {
     }
 }
 
-/// The digest of a value that is being computed (`DEBUG DIGEST`).
+/// The digest of a value, which the server is computing (`DEBUG DIGEST`).
 #[derive(Clone, Copy)]
 pub struct Digest(*mut raw::RedisModuleDigest);
 
 impl Digest {
     /// # Safety
-    /// The server passed it to the callback that is running.
+    /// The server passed `digest` to the callback that is running.
     pub unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Digest {
         Digest(digest)
     }
