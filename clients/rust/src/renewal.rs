@@ -16,7 +16,7 @@ use crate::hold::Hold;
 use crate::pause::Backoff;
 use crate::transport::{ReplyTime, Transport};
 
-/// The shortest and the longest time limit for the reply to a renewal.
+/// The shortest time limit for the reply to a renewal, and the limit where the lease has no end.
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 
