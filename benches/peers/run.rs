@@ -118,7 +118,7 @@ impl Plan {
 
 impl Data {
     fn add(&mut self, peer: &str, part: &str, figures: Outcome<Figures>) {
-        eprintln!("  {:5.0} s {part}", now() as f64 / 1e9 % 1e5);
+        eprintln!("  {part}");
         match figures {
             Ok(figures) => {
                 for (name, value) in figures {
