@@ -28,7 +28,7 @@ const SERVERS: usize = 0;
 const CLIENTS: usize = 1;
 const VICTIMS: usize = 2;
 
-/// Whoever asked this much later and came first overtook.
+/// A contender overtook another if it asked this much later and was granted the lock first.
 const MARGIN: Duration = Duration::from_millis(5);
 const CONTENDERS: u64 = 48;
 const PRIMARIES: [u16; 3] = [1, 3, 6];
@@ -374,7 +374,7 @@ fn waiters(bench: &Bench) -> Outcome<Figures> {
     let task = bench.task(Work::Queue, count, 2, 1);
     let mut load = bench.load(Task { links, lease: Duration::from_secs(120), ..task })?;
     load.ready()?;
-    // Until the servers have little to do: then all are in the queue. Whoever polls gives them something for ever.
+    // Until the servers have little to do: then all requests are queued. Clients that poll never let the servers rest.
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
         let cpu = bench.servers.cost().cpu;

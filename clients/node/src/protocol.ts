@@ -507,8 +507,8 @@ export async function release(
         continue;
       }
       const reply = await connections.send(family.key, family.release(owned.token, holds, work), LATE_MS);
-      // The release whose reply was lost did find the lock, unless the lock was known to be lost by then. If this one
-      // finds some of several keys, no other one came before it.
+      // This release finds nothing because an earlier one, with a lost reply, has released the lock; not so if the lock
+      // was known to be lost before. If this release finds some of several keys, no earlier one has run.
       return family.wasHeld(Number(reply)) || (mayBeDone && !wasLost && Number(reply) <= 0);
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;

@@ -387,8 +387,8 @@ pub(crate) async fn release(
             }
             None => family.was_held(&reply)?,
         };
-        // The release whose reply was lost did find the lock, unless the lease was over by then. If this one finds some
-        // of several keys, no other one came before it.
+        // This release finds nothing because an earlier one, with a lost reply, has released the lock; not so if the
+        // lock was known to be lost before. If this release finds some of several keys, no earlier one has run.
         let was_held = was_held || (may_be_done && !was_lost && integer(&reply)? <= 0);
         return Ok(if was_held { Ownership::Held } else { Ownership::Lost });
     }

@@ -8,8 +8,8 @@
 //! - a wait that runs out in the same millisecond in which a lease ends is over, and so is a kept place;
 //! - of requests that end together the older one ends first, and its place is the first to be dropped if too many are
 //!   kept;
-//! - of several requests of one owner, one for a hold that it has already is granted first, then those for one key by
-//!   their places;
+//! - of several requests of one owner, a request for a hold that the owner has already is granted first, then the
+//!   requests for one key by their places;
 //! - a waiter keeps the rank that it had when it queued: if its owner becomes a reader later, it does not go to the
 //!   head; a place kept for a request of the other rank is not taken up;
 //! - the LIMIT of a semaphore that RENAME or RESTORE stores is the newest one of its key;

@@ -26,7 +26,7 @@ pub struct WaitingClients {
     waiting: BTreeMap<RequestId, WaitingClient>,
     by_blocked: BTreeMap<BlockedId, RequestId>,
     by_subscriber: IdMap<ClientId, IdSet<RequestId>>,
-    /// The connection whose end the server reported last. The server does so right before it unblocks that client.
+    /// The connection that the server last reported as ended. Right after the report the server unblocks that client.
     last_gone: Option<ClientId>,
     /// Clients to which grants were sent in this turn of the server.
     told: IdMap<ClientId, RequestId>,
