@@ -7,11 +7,9 @@
 //! | `manager`     | what is the reply to a request, and what follows from each event               |
 //! | `host`        | what must the server provide                                                   |
 //! | `key`         | how are keys, clients and requests named                                       |
-//! | `id_map`      | how are maps by id hashed                                                      |
-//! | `name_map`    | how are maps by name hashed: clients choose the names                          |
+//! | `hold_hash`   | how is a hold hashed: clients choose the names                                 |
 //! | `name_filter` | is a name certainly absent from a table of names                               |
 //! | `one_or_many` | how is a list stored that usually has one element                              |
-//! | `shrink`      | how is memory given back after a peak                                          |
 //! | `testing`     | do the rules hold under any schedule                                           |
 //!
 //! Imports run one way: `value <- host <- queue <- manager <- testing`.
@@ -19,15 +17,13 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod hold_hash;
 pub mod host;
-pub mod id_map;
 pub mod key;
 pub mod manager;
 pub mod name_filter;
-pub mod name_map;
 pub mod one_or_many;
 pub mod queue;
-pub mod shrink;
 pub mod value;
 
 #[cfg(any(test, feature = "testing"))]

@@ -282,7 +282,7 @@ impl LockManager {
         let same = self.queues.find_retried(db, names, &lock_request);
         let is_away = |id: &RequestId| self.queues.request(*id).is_some_and(|queued| !queued.is_present());
         if let Some(same) = same.filter(|same| wait.is_some() || is_away(same)) {
-            self.supersede(&mut host.clients, same);
+            self.answer_and_remove(&mut host.clients, same, WaitOutcome::Superseded);
         }
         names.iter().for_each(|name| self.gained(KeyRef { db, name }, lock_request.owner.as_bytes()));
         for name in names {
@@ -367,7 +367,7 @@ impl LockManager {
     ) -> Option<RequestId> {
         let AcquireRequest { db, names, request: lock_request, session, .. } = *request;
         if let Some(retried) = self.queues.find_retried(db, names, &lock_request) {
-            self.supersede(clients, retried);
+            self.answer_and_remove(clients, retried, WaitOutcome::Superseded);
         }
         let until = wait.limit.until(now.instant());
         let id = self.queues.enter(Arrival {
@@ -422,14 +422,6 @@ impl LockManager {
             })
         };
         queue.present().map(|(_, id)| id).filter(|id| never_fits(id)).collect()
-    }
-
-    /// Ends a request that a retry has replaced.
-    fn supersede<C: Clients>(&mut self, clients: &mut C, id: RequestId) {
-        if self.queues.request(id).is_some_and(|queued| queued.is_present()) {
-            self.answer_waiter(clients, id, WaitOutcome::Superseded);
-        }
-        self.remove(id);
     }
 }
 

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::id_map::IdMap;
+use crate::hold_hash::NameSecret;
 use crate::key::{Key, KeyRef, RequestId};
-use crate::name_map::NameSecret;
 use crate::one_or_many::OneOrMany;
-use crate::shrink;
 use crate::value::claim::Claim;
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
+use std::collections::BTreeMap;
 
 /// A grant on its way to a client.
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ impl GrantInFlight {
 /// owner of both. If both are lost, the later one is taken back first: `Lock::take_back` undoes the latest grant.
 #[derive(Clone, Debug, Default)]
 pub struct Deliveries {
-    all: IdMap<RequestId, (GrantNumber, GrantInFlight)>,
+    all: BTreeMap<RequestId, (GrantNumber, GrantInFlight)>,
     /// By the hash of key and owner: thousands of grants may be made in one turn, and each may be confirmed.
     by_hold: BTreeSet<(u64, GrantNumber, RequestId)>,
     secret: NameSecret,
@@ -170,7 +169,6 @@ impl Deliveries {
 
     fn take(&mut self, request: RequestId) -> Option<(GrantNumber, GrantInFlight)> {
         let (number, delivery) = self.all.remove(&request)?;
-        shrink::map(&mut self.all);
         for (key, _) in &delivery.grants {
             self.by_hold.remove(&(self.hash_of(key.as_ref(), delivery.owner.as_bytes()), number, request));
         }

@@ -3,11 +3,11 @@
 use super::ending_requests::Ending;
 use super::lock_manager::{LockManager, Timer};
 use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
-use crate::id_map::IdSet;
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{Others, QueueId, QueuedRequest};
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
+use std::collections::BTreeSet;
 
 /// How a client stopped waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl LockManager {
     /// in order of arrival, and kept places in them end. No reply is sent yet: [`LockManager::drain`] follows.
     pub fn slots_left(&mut self, has_left: impl Fn(KeyRef<'_>) -> bool) {
         let queues = self.queues.iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
-        let queues: IdSet<_> = queues.map(|(id, _)| id).collect();
+        let queues: BTreeSet<_> = queues.map(|(id, _)| id).collect();
         let stands_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
         let requests = self.queues.requests().filter(|(_, request)| stands_there(request));
         self.endings.extend(requests.map(|(id, _)| id), Ending::Told(WaitOutcome::TryAgain));
@@ -152,7 +152,12 @@ impl LockManager {
     pub(super) fn dismiss<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
         let Some(request) = self.queues.request(id) else { return };
         self.due.extend(request.queues.iter().copied());
-        if request.is_present() {
+        self.answer_and_remove(clients, id, outcome);
+    }
+
+    /// Takes a request out of its queues; its client, if it is there, gets the outcome.
+    pub(super) fn answer_and_remove<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
+        if self.queues.request(id).is_some_and(QueuedRequest::is_present) {
             self.answer_waiter(clients, id, outcome);
         }
         self.remove(id);
@@ -199,10 +204,7 @@ impl LockManager {
     /// Replies to a request with COALESCE if a release has answered it. A kept place just ends. False: no release has.
     pub(super) fn end_if_done<C: Clients>(&mut self, clients: &mut C, id: RequestId) -> bool {
         let Some(fence) = self.queues.done_by(id) else { return false };
-        if self.queues.request(id).is_some_and(QueuedRequest::is_present) {
-            self.answer_waiter(clients, id, WaitOutcome::Done { fence });
-        }
-        self.remove(id);
+        self.answer_and_remove(clients, id, WaitOutcome::Done { fence });
         true
     }
 

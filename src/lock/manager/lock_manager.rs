@@ -18,6 +18,7 @@ use super::shared_leases::SharedLeases;
 use super::statistics::Statistics;
 use super::sweep::Sweeps;
 use super::timer_set::TimerSet;
+use crate::host::{Content, Entry};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
@@ -25,8 +26,9 @@ use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Family, InvalidClaim};
 use crate::value::fence::FenceClock;
+use crate::value::lock::Lock;
 use crate::value::outcome::KeyError;
-use crate::value::time::{Instant, Timestamp};
+use crate::value::time::{Instant, Now, Timestamp};
 
 /// All state that is not stored with a key.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +155,31 @@ impl LockManager {
         match self.queues.of_key(key).filter(|queue| queue.waiters() > 0 && queue.family != family) {
             Some(queue) => Err(InvalidClaim::WrongFamily(queue.family)),
             None => Ok(()),
+        }
+    }
+
+    /// The lock under the key, after [`LockManager::settle`]; `None` if the key is free.
+    ///
+    /// # Errors
+    /// The key holds a value of another type, or a lock of another family.
+    pub(super) fn lock_of_family<'e, E: Entry>(
+        &mut self,
+        now: &Now,
+        key: KeyRef<'_>,
+        entry: &'e mut E,
+        family: Family,
+    ) -> Result<Option<&'e mut Lock>, KeyError> {
+        self.settle(now, key, entry);
+        match entry.content() {
+            Content::Foreign => Err(KeyError::WrongType),
+            Content::Free => {
+                self.check_family_of_queue(key, family)?;
+                Ok(None)
+            }
+            Content::Lock(lock) => match lock.family() {
+                Some(other) if other != family => Err(InvalidClaim::WrongFamily(other).into()),
+                _ => Ok(Some(lock)),
+            },
         }
     }
 }

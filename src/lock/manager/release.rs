@@ -157,16 +157,7 @@ impl LockManager {
     ) -> Result<(), KeyError> {
         names.iter().try_for_each(|name| {
             let key = KeyRef { db, name };
-            let mut entry = host.keys.open(key);
-            self.settle(host.now, key, &mut entry);
-            match entry.content() {
-                Content::Foreign => Err(KeyError::WrongType),
-                Content::Free => Ok(self.check_family_of_queue(key, family)?),
-                Content::Lock(lock) => match lock.family() {
-                    Some(other) if other != family => Err(InvalidClaim::WrongFamily(other).into()),
-                    _ => Ok(()),
-                },
-            }
+            self.lock_of_family(host.now, key, &mut host.keys.open(key), family).map(|_| ())
         })
     }
 

@@ -5,7 +5,7 @@ use super::occurrence::RenewedBy;
 use super::session_bindings::BindingId;
 use crate::host::{Content, Effect, Entry, Host, Keys};
 use crate::key::KeyRef;
-use crate::value::claim::{Family, InvalidClaim};
+use crate::value::claim::Family;
 use crate::value::outcome::KeyError;
 use crate::value::time::{Instant, Lease, Now};
 
@@ -124,18 +124,8 @@ impl LockManager {
         entry: &mut E,
         request: &RenewRequest<'_>,
     ) -> Result<bool, KeyError> {
-        self.settle(now, key, entry);
-        match entry.content() {
-            Content::Foreign => Err(KeyError::WrongType),
-            Content::Free => {
-                self.check_family_of_queue(key, request.family)?;
-                Ok(false)
-            }
-            Content::Lock(lock) => match lock.family() {
-                Some(other) if other != request.family => Err(InvalidClaim::WrongFamily(other).into()),
-                _ => Ok(lock.is_held_by(request.owner)),
-            },
-        }
+        let lock = self.lock_of_family(now, key, entry, request.family)?;
+        Ok(lock.is_some_and(|lock| lock.is_held_by(request.owner)))
     }
 }
 
@@ -150,7 +140,7 @@ mod tests {
     use crate::host::simulated::Told;
     use crate::key::{ClientId, Key};
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{Claim, Count};
+    use crate::value::claim::{Claim, Count, InvalidClaim};
     use crate::value::time::{Deadline, Timestamp};
 
     const MUTEX: Claim = Claim::Mutex;

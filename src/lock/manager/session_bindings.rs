@@ -5,8 +5,8 @@
 //! Binding and releasing a lock again and again costs no allocation: the binding uses a vacant slot again, with the
 //! memory for its name. Slots with the same connection, key or hold are linked in chains.
 
+use crate::hold_hash::{HoldHash, NameSecret};
 use crate::key::{ClientId, KeyRef};
-use crate::name_map::{HoldHash, NameSecret};
 use crate::value::fence::Fence;
 use crate::value::owner::{Owner, OwnerRef};
 use crate::value::time::Instant;

@@ -5,14 +5,12 @@
 //! has a deadline here, whether requests wait for it or not. A deadline that comes too early finds nothing to do. A
 //! lock with one holder ends with its key and needs none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
-use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef};
-use crate::name_map::NameMap;
-use crate::shrink;
 use crate::value::fence::Fence;
 use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
@@ -20,7 +18,7 @@ use crate::value::time::{Deadline, Instant, Now, Timestamp};
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedLeases {
     // The table of a database stays when it is empty: databases are few, and the next lock would make it anew.
-    by_key: IdMap<i32, NameMap<Rc<[u8]>, SharedLease>>,
+    by_key: BTreeMap<i32, BTreeMap<Rc<[u8]>, SharedLease>>,
     count: usize,
     by_time: BTreeSet<(Deadline, i32, Rc<[u8]>)>,
     /// The key that was inspected last in this round.
@@ -87,7 +85,6 @@ impl SharedLeases {
     pub fn forget(&mut self, key: KeyRef<'_>) {
         let Some(names) = self.by_key.get_mut(&key.db) else { return };
         let Some((name, lease)) = names.remove_entry(key.name) else { return };
-        shrink::map(names);
         self.count -= 1;
         self.by_time.remove(&(lease.due, key.db, name));
     }
@@ -104,7 +101,7 @@ impl SharedLeases {
         let is_flushed = |other: i32| db.is_none_or(|db| db == other);
         self.by_key.retain(|other, _| !is_flushed(*other));
         self.by_time.retain(|(_, other, _)| !is_flushed(*other));
-        self.count = self.by_key.values().map(NameMap::len).sum();
+        self.count = self.by_key.values().map(BTreeMap::len).sum();
     }
 
     /// Two databases have changed places.
@@ -114,8 +111,8 @@ impl SharedLeases {
             db if db == other => one,
             db => db,
         };
-        self.by_key = self.by_key.drain().map(|(db, names)| (swapped(db), names)).collect();
-        let by_time = std::mem::take(&mut self.by_time).into_iter();
+        self.by_key = mem::take(&mut self.by_key).into_iter().map(|(db, names)| (swapped(db), names)).collect();
+        let by_time = mem::take(&mut self.by_time).into_iter();
         self.by_time = by_time.map(|(when, db, name)| (when, swapped(db), name)).collect();
     }
 

@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 use super::queues::WaitQueues;
 use super::request::QueueId;
 use super::wait_queue::WaitQueue;
-use crate::id_map::IdSet;
 use crate::value::time::Instant;
+use std::collections::BTreeSet;
 
 /// A key that is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ fn longest_with(queues: &WaitQueues, waiters: usize) -> impl Iterator<Item = Bus
     let present = queues.requests().filter(|(_, request)| request.is_present());
     let mut oldest: BinaryHeap<_> = present.map(|(id, request)| Reverse((request.since, id))).collect();
     let requests = std::iter::from_fn(move || oldest.pop()).filter_map(|Reverse((_, id))| queues.request(id));
-    let mut seen = IdSet::default();
+    let mut seen = BTreeSet::default();
     requests.flat_map(move |request| {
         let stands_in = request.queues.iter().filter_map(|id| Some((*id, queues.get(*id)?)));
         let new = stands_in.filter(|(id, queue)| queue.waiters() == waiters && seen.insert(*id));

@@ -18,8 +18,8 @@ use super::holders::Holders;
 use super::new_request::NewRequest;
 use super::queues::WaitQueues;
 use crate::host::Keys;
-use crate::id_map::IdSet;
 use crate::value::claim::{Claim, Count, Family};
+use std::collections::BTreeSet;
 
 /// Whether the request may block others, or itself, judged without opening a key. False is certain, and the common
 /// case.
@@ -36,7 +36,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     if waits_for_nothing_new(queues, new) || !changes_permits(queues, new) && !holds(holders) {
         return None;
     }
-    let free = IdSet::default();
+    let free = BTreeSet::default();
     let question = Question { new, is_queued: true, free: &free };
     let mut queued = WaitForGraph::new(queues, holders, question);
     if queued.frees_new_owner() {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::request::{Others, OwnerId, QueueId};
-use crate::id_map::IdMap;
 use crate::key::RequestId;
 use crate::value::owner::Owner;
 
@@ -22,7 +21,7 @@ pub(super) struct Known {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owners {
     // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
-    ids: IdMap<i32, BTreeMap<Owner, OwnerId>>,
+    ids: BTreeMap<i32, BTreeMap<Owner, OwnerId>>,
     known: BTreeMap<OwnerId, Known>,
     /// How many owners have several requests, or wait and hold a waited-for key. Other requests may wait for these
     /// owners while they wait themselves; no other owner is both.

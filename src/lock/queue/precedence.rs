@@ -22,8 +22,8 @@ use super::queues::WaitQueues;
 use super::request::{OwnerId, Place, QueueId, QueuedRequest};
 use super::wait_queue::WaitQueue;
 use crate::host::Keys;
-use crate::id_map::{IdMap, IdSet};
 use crate::key::RequestId;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One search visits at most this many holders and requests, which takes some milliseconds. An owner behind more of
 /// them does not pass until fewer requests are ahead of it.
@@ -84,10 +84,10 @@ struct Search<'q, 'h, 'k, K> {
     wanted: Option<&'h [u8]>,
     is_found: bool,
     /// Owners found so far that wait themselves.
-    owners: IdSet<OwnerId>,
-    requests: IdSet<RequestId>,
+    owners: BTreeSet<OwnerId>,
+    requests: BTreeSet<RequestId>,
     to_visit: Vec<RequestId>,
-    visited: IdMap<QueueId, Visited>,
+    visited: BTreeMap<QueueId, Visited>,
     steps: usize,
 }
 
@@ -108,7 +108,7 @@ struct OnlyHolder {
 
 impl<'q, 'h, 'k, K: Keys> Search<'q, 'h, 'k, K> {
     fn new(queues: &'q WaitQueues, holders: &'h mut Holders<'k, K>, reach: Reach, wanted: Option<&'h [u8]>) -> Self {
-        let (requests, owners, visited) = (IdSet::default(), IdSet::default(), IdMap::default());
+        let (requests, owners, visited) = (BTreeSet::default(), BTreeSet::default(), BTreeMap::default());
         let (to_visit, is_found, steps) = (Vec::new(), false, 0);
         Search { queues, holders, reach, wanted, is_found, owners, requests, to_visit, visited, steps }
     }

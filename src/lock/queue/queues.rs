@@ -13,7 +13,6 @@ use super::owners::{Known, Owners};
 use super::request::{Arrival, Others, OwnerId, Place, QueueId, QueuedRequest, Rank};
 use super::wait_queue::{Standing, WaitQueue};
 use super::waited_for::WaitedFor;
-use crate::id_map::IdMap;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_filter::NameFilter;
 use crate::one_or_many::OneOrMany;
@@ -28,7 +27,7 @@ pub struct WaitQueues {
     // By id, so that a round of inspections can continue behind the queue that it inspected last.
     queues: BTreeMap<QueueId, WaitQueue>,
     // The tables of a database are kept when empty: databases are few, and each hand-off would create them again.
-    by_key: IdMap<i32, BTreeMap<Rc<[u8]>, QueueId>>,
+    by_key: BTreeMap<i32, BTreeMap<Rc<[u8]>, QueueId>>,
     names: NameFilter,
     requests: BTreeMap<RequestId, QueuedRequest>,
     owners: Owners,

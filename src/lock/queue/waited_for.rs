@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use super::owners::Owners;
 use super::request::{OwnerId, QueueId};
-use crate::id_map::IdMap;
 use crate::one_or_many::OneOrMany;
-use crate::shrink;
 use crate::value::lock::Lock;
 use crate::value::owner::Owner;
 
@@ -23,7 +21,7 @@ pub(super) struct WaitedFor {
     /// The holders of the key of each queue, if they are few.
     by_queue: BTreeMap<QueueId, OneOrMany<OwnerId>>,
     /// The queues whose keys have to be opened, and their databases.
-    opaque: IdMap<QueueId, i32>,
+    opaque: BTreeMap<QueueId, i32>,
 }
 
 impl WaitedFor {
@@ -89,10 +87,7 @@ impl WaitedFor {
     }
 
     fn becomes_known(&mut self, queue: QueueId) {
-        if !self.opaque.is_empty() {
-            self.opaque.remove(&queue);
-            shrink::map(&mut self.opaque);
-        }
+        self.opaque.remove(&queue);
     }
 
     fn replace(&mut self, owners: &mut Owners, queue: QueueId, holders: OneOrMany<OwnerId>) {

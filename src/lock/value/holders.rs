@@ -2,14 +2,12 @@
 //!
 //! Up to `WALK` holders are searched linearly, which is faster than any index; beyond that an index is kept.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fence::Fence;
 use super::owner::Owner;
 use super::slots::{Slot, Slots};
 use super::time::{Deadline, Lease};
-use crate::name_map::NameMap;
-use crate::shrink;
 
 /// One owner's hold on a lock.
 #[derive(Clone, Debug)]
@@ -44,6 +42,9 @@ pub(super) struct Record {
 /// Up to this many holders a linear search is cheaper than an index.
 const WALK: usize = 16;
 
+/// A vector of holders up to this capacity is left alone.
+const SMALL: usize = 256;
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
     all: Vec<Record>,
@@ -53,7 +54,7 @@ pub(super) struct Holders {
 
 #[derive(Clone, Debug, Default)]
 struct Index {
-    by_owner: NameMap<Owner, usize>,
+    by_owner: BTreeMap<Owner, usize>,
     by_until: BTreeSet<(Deadline, usize)>,
     slots: Option<Slots>,
 }
@@ -136,7 +137,7 @@ impl Holders {
     pub(super) fn remove(&mut self, position: usize) -> Holder {
         let last = self.all.len() - 1;
         let Record { owner, fence, lease, until, holds, reads } = self.all.swap_remove(position);
-        shrink::vec(&mut self.all);
+        self.give_memory_back();
         let slots = self.index.as_mut().map(|index| &mut index.slots);
         let slot = slots.and_then(|slots| {
             let slot = slots.as_mut()?.remove(position, last);
@@ -148,7 +149,6 @@ impl Holders {
         }
         if let Some(index) = &mut self.index {
             index.by_owner.remove(owner.as_bytes());
-            shrink::map(&mut index.by_owner);
             index.by_until.remove(&(until, position));
             if let Some(moved) = self.all.get(position) {
                 index.by_until.remove(&(moved.until, last));
@@ -157,6 +157,13 @@ impl Holders {
             }
         }
         Holder { owner, fence, lease, until, holds, reads, slot }
+    }
+
+    /// After a removal: std's vectors never shrink by themselves. The removals before it have paid for the work.
+    fn give_memory_back(&mut self) {
+        if self.all.capacity() > SMALL && self.all.len() < self.all.capacity() / 8 {
+            self.all.shrink_to(self.all.len() * 2);
+        }
     }
 
     /// The holder whose lease ends first.
@@ -271,8 +278,11 @@ mod tests {
         while holders.len() > 100 {
             holders.remove(holders.len() - 1);
         }
-        let owners = &holders.index.as_ref().expect("100 holders have an index").by_owner;
-        assert!(holders.all.capacity() <= 800 && owners.capacity() <= 800, "{}", owners.capacity());
+        assert!(holders.all.capacity() <= 800, "{}", holders.all.capacity());
+        while !holders.is_empty() {
+            holders.remove(0);
+        }
+        assert!((1..=2 * SMALL).contains(&holders.all.capacity()), "{}", holders.all.capacity());
     }
 
     #[test]

@@ -210,15 +210,19 @@ impl Lock {
 
     /// Every hold, oldest grant first. Iterates over all and sorts: for replies and dumps.
     pub fn holds(&self, key_until: Deadline) -> Vec<Hold<'_>> {
-        match self {
-            Lock::Exclusive(exclusive) => vec![exclusive.hold(key_until)],
-            Lock::Shared(shared) => {
-                let mut holds: Vec<_> = shared.holds(key_until).collect();
-                holds.sort_by_key(|hold| hold.fence);
-                holds
-            }
-            Lock::Vacant => Vec::new(),
-        }
+        let mut holds: Vec<_> = self.each_hold(key_until).collect();
+        holds.sort_by_key(|hold| hold.fence);
+        holds
+    }
+
+    /// Every hold, in no particular order. `until` is the key's own deadline.
+    fn each_hold(&self, until: Deadline) -> impl Iterator<Item = Hold<'_>> {
+        let (one, shared) = match self {
+            Lock::Exclusive(exclusive) => (Some(exclusive.hold(until)), None),
+            Lock::Shared(shared) => (None, Some(shared)),
+            Lock::Vacant => (None, None),
+        };
+        one.into_iter().chain(shared.into_iter().flat_map(move |shared| shared.holds(until)))
     }
 
     /// The owners that hold it, in no particular order; `None` if there are more than `few`.
@@ -369,39 +373,18 @@ impl Lock {
 
     /// The hold of this owner, unless its lease is over.
     pub fn live_hold(&self, owner: &[u8], now: Timestamp) -> Option<Hold<'_>> {
-        match self {
-            Lock::Shared(shared) => {
-                let position = shared.holders.position(owner)?;
-                let hold = shared.hold(position, Deadline::Never);
-                (!hold.until.is_over(now)).then_some(hold)
-            }
-            _ => self.hold(owner, Deadline::Never),
-        }
+        self.hold(owner, Deadline::Never).filter(|hold| !hold.until.is_over(now))
     }
 
     /// The holds with leases that are not over, in no particular order.
     pub fn live_holds(&self, now: Timestamp) -> impl Iterator<Item = Hold<'_>> {
-        let (one, shared) = match self {
-            Lock::Exclusive(exclusive) => (Some(exclusive.hold(Deadline::Never)), None),
-            Lock::Shared(shared) => (None, Some(shared)),
-            Lock::Vacant => (None, None),
-        };
-        let live = shared
-            .into_iter()
-            .flat_map(move |shared| shared.holds(Deadline::Never).filter(move |hold| !hold.until.is_over(now)));
-        one.into_iter().chain(live)
+        self.each_hold(Deadline::Never).filter(move |hold| !hold.until.is_over(now))
     }
 
     /// The live holder with the smallest fence, and the number of live holders; `None` if there is none. `until` is the
     /// key's own deadline. Iterates over all: for replies.
     pub fn live(&self, until: Deadline, is_live: impl Fn(&Hold<'_>) -> bool) -> Option<LiveHolders<'_>> {
-        let (one, shared) = match self {
-            Lock::Exclusive(exclusive) => (Some(exclusive.hold(until)), None),
-            Lock::Shared(shared) => (None, Some(shared)),
-            Lock::Vacant => (None, None),
-        };
-        let holds = shared.into_iter().flat_map(|shared| shared.holds(until));
-        let live = one.into_iter().chain(holds).filter(|hold| is_live(hold));
+        let live = self.each_hold(until).filter(|hold| is_live(hold));
         live.fold(None, |live, hold| {
             Some(match live {
                 None => LiveHolders { first: hold, number: 1 },

@@ -2,14 +2,12 @@
 //!
 //! Every blocked client is unblocked exactly once: when its entry is taken out of `waiting`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use command::name::Prefix;
-use lock::id_map::{IdMap, IdSet};
 use lock::key::{ClientId, RequestId};
 use lock::manager::departure::Departure;
 use lock::manager::lock_manager::LockManager;
-use lock::shrink;
 use lock::value::owner::Owner;
 use lock::value::time::Now;
 
@@ -25,11 +23,11 @@ use crate::shell::main_state::{KNOWN_CONNECTIONS, MAIN};
 pub struct WaitingClients {
     waiting: BTreeMap<RequestId, WaitingClient>,
     by_blocked: BTreeMap<BlockedId, RequestId>,
-    by_subscriber: IdMap<ClientId, IdSet<RequestId>>,
+    by_subscriber: BTreeMap<ClientId, BTreeSet<RequestId>>,
     /// The connection that the server last reported as ended. Right after the report the server unblocks that client.
     last_gone: Option<ClientId>,
     /// Clients to which grants were sent in this turn of the server.
-    told: IdMap<ClientId, RequestId>,
+    told: BTreeMap<ClientId, RequestId>,
     /// Requests that were granted in this turn, and their clients.
     granted: Vec<(RequestId, ClientId)>,
 }
@@ -91,10 +89,9 @@ impl WaitingClients {
 
     /// The turn that sent grants to clients is over: clients that are still connected have them.
     pub fn turn_over(&mut self, manager: &mut LockManager) {
-        for (_, request) in self.told.drain() {
+        while let Some((_, request)) = self.told.pop_first() {
             manager.delivered(request);
         }
-        shrink::map(&mut self.told);
     }
 
     /// A connection has ended: a grant sent to it in this turn is lost, and the requests of a subscriber may keep their
@@ -164,7 +161,6 @@ impl WaitingClients {
     fn unsubscribe(&mut self, client: ClientId, request: RequestId) {
         if let Some(requests) = self.by_subscriber.get_mut(&client) {
             requests.remove(&request);
-            shrink::set(requests);
             if requests.is_empty() {
                 self.by_subscriber.remove(&client);
             }

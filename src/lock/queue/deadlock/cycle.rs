@@ -5,8 +5,8 @@ use std::rc::Rc;
 use super::nodes::{KeyId, Node, NodeId, StandsFor, NEW};
 use super::wait_for_graph::{KeyState, WaitForGraph};
 use crate::host::Keys;
-use crate::id_map::{IdMap, IdSet};
 use crate::value::owner::Owner;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One edge of a cycle: `owner` waits on `key` for the owner of the next edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Edge {
 impl<'k, K: Keys> WaitForGraph<'_, 'k, K> {
     /// A cycle of stuck owners: the shortest one from the new owner back to it, if there is one.
     pub fn cycle(&self) -> Vec<Edge> {
-        let mut waits: IdMap<NodeId, (NodeId, KeyId)> = IdMap::default();
+        let mut waits: BTreeMap<NodeId, (NodeId, KeyId)> = BTreeMap::default();
         let mut found = vec![NEW];
         let mut next = 0;
         while let Some(node) = found.get(next).copied() {
@@ -43,7 +43,7 @@ impl<'k, K: Keys> WaitForGraph<'_, 'k, K> {
                 }
             }
         }
-        let mut seen = IdSet::default();
+        let mut seen = BTreeSet::default();
         let mut node = NEW;
         while seen.insert(node) {
             node = waits.get(&node).map_or(NEW, |(blocker, _)| *blocker);
@@ -52,7 +52,7 @@ impl<'k, K: Keys> WaitForGraph<'_, 'k, K> {
     }
 
     /// The edges from a node over the nodes that it waits for back to it.
-    fn edges(&self, from: NodeId, waits: &IdMap<NodeId, (NodeId, KeyId)>) -> Vec<Edge> {
+    fn edges(&self, from: NodeId, waits: &BTreeMap<NodeId, (NodeId, KeyId)>) -> Vec<Edge> {
         let mut edges = Vec::new();
         let mut node = from;
         while let Some((blocker, key)) = waits.get(&node) {

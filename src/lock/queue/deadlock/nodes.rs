@@ -1,10 +1,10 @@
 //! The nodes of the wait-for graph, each with the number of things that it still waits for.
 
-use crate::id_map::{IdMap, IdSet};
 use crate::queue::new_request::NewRequest;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::OwnerId;
 use crate::value::owner::Owner;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The assumptions of a reduction.
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ pub(super) struct Question<'a> {
     /// Whether the reduction treats it as queued.
     pub is_queued: bool,
     /// These owners count as free.
-    pub free: &'a IdSet<OwnerId>,
+    pub free: &'a BTreeSet<OwnerId>,
 }
 
 /// The index of a node.
@@ -61,7 +61,7 @@ pub(super) struct Nodes<'a> {
     pub question: Question<'a>,
     pub new_id: Option<OwnerId>,
     pub all: Vec<Node>,
-    pub by_owner: IdMap<OwnerId, NodeId>,
+    pub by_owner: BTreeMap<OwnerId, NodeId>,
     pub unexplored: Vec<NodeId>,
     /// Nodes that became free and have not been propagated yet.
     pub freed: Vec<NodeId>,

@@ -20,10 +20,10 @@
 use super::nodes::{KeyId, NodeId, Question, StandsFor, NEW};
 use super::wait_for_graph::{Standing, WaitForGraph};
 use crate::host::Keys;
-use crate::id_map::{IdMap, IdSet};
 use crate::queue::request::{OwnerId, Place, QueueId};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Count, Family, Share};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
     /// Whether the owner of the new request becomes free.
@@ -44,7 +44,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
 
     /// The reached owners that are stuck even if the new request gives up. Only for a request that is its owner's only
     /// one and does not change LIMIT.
-    pub fn stuck_without_new(&mut self) -> IdSet<OwnerId> {
+    pub fn stuck_without_new(&mut self) -> BTreeSet<OwnerId> {
         self.nodes.all[NEW].needs = 0;
         self.nodes.freed.push(NEW);
         self.spread();
@@ -52,7 +52,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
     }
 
     /// The stuck owners among these and all that they wait for.
-    pub fn stuck(&mut self, owners: &[OwnerId]) -> IdSet<OwnerId> {
+    pub fn stuck(&mut self, owners: &[OwnerId]) -> BTreeSet<OwnerId> {
         owners.iter().for_each(|id| _ = self.nodes.reach(*id));
         loop {
             while let Some(node) = self.nodes.unexplored.pop() {
@@ -82,7 +82,7 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
         requests.sort_unstable_by_key(|request| request.place);
         let has_several = requests.len() > 1;
         // What the owner will hold once its requests are served.
-        let mut will_hold: IdMap<KeyId, (Share, NodeId)> = IdMap::default();
+        let mut will_hold: BTreeMap<KeyId, (Share, NodeId)> = BTreeMap::default();
         for request in &requests {
             let keys = self.keys_of(request);
             if self.gets_error(request, &keys) {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use super::nodes::{BlockingOwner, KeyId, NodeId, Nodes, Question, StandsFor, NEW};
 use crate::host::Keys;
-use crate::id_map::IdMap;
 use crate::key::{KeyRef, RequestId};
 use crate::queue::holders::{Holders, Under};
 use crate::queue::queues::WaitQueues;
@@ -20,16 +19,16 @@ pub(super) struct WaitForGraph<'a, 'k, K> {
     pub queues: &'a WaitQueues,
     pub nodes: Nodes<'a>,
     pub states: Vec<KeyState<'a>>,
-    pub by_queue: IdMap<QueueId, KeyId>,
+    pub by_queue: BTreeMap<QueueId, KeyId>,
     /// The keys of the new request.
     pub new_keys: Vec<KeyId>,
     /// The only queued request of the new request's owner: by the new one its owner waits elsewhere too.
     pub only_one_of_new: Option<&'a QueuedRequest>,
     /// Whether a request for several keys is going to get an error, as it can never have one of them.
-    pub gets_error: IdMap<RequestId, bool>,
+    pub gets_error: BTreeMap<RequestId, bool>,
     pub passing: BTreeMap<Place, Passing>,
     /// The nodes of requests for several keys.
-    pub by_place: IdMap<Place, NodeId>,
+    pub by_place: BTreeMap<Place, NodeId>,
 }
 
 /// The state of a key when it was reached.
@@ -83,7 +82,7 @@ pub(super) struct Permits {
     /// Permits beyond LIMIT: held by owners that are not free, or asked for by the requests up to `next`.
     pub excess: i64,
     /// These permits by owner.
-    pub taken: IdMap<NodeId, Share>,
+    pub taken: BTreeMap<NodeId, Share>,
     pub served: Option<Place>,
     /// The next request to serve, with the permits that it asks for, if its owner has no node.
     pub next: Option<(Place, u32)>,
@@ -107,10 +106,10 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     ) -> WaitForGraph<'a, 'k, K> {
         let new = question.new;
         let new_id = queues.owner_id(new.db, new.owner());
-        let (by_owner, unexplored, freed) = (IdMap::default(), vec![NEW], Vec::new());
+        let (by_owner, unexplored, freed) = (BTreeMap::default(), vec![NEW], Vec::new());
         let mut nodes = Nodes { queues, question, new_id, all: Vec::new(), by_owner, unexplored, freed };
         nodes.add(StandsFor::Owner(new_id), 1);
-        let (by_queue, gets_error, by_place) = (IdMap::default(), IdMap::default(), IdMap::default());
+        let (by_queue, gets_error, by_place) = (BTreeMap::default(), BTreeMap::default(), BTreeMap::default());
         let (states, new_keys) = (Vec::new(), Vec::new());
         let mut queued = new_id.into_iter().flat_map(|id| queues.waiting(id)).map(|(_, queued)| queued);
         let only_one_of_new = queued.next().filter(|queued| question.is_queued && !queued.may_wait_elsewhere);

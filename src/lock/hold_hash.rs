@@ -1,16 +1,12 @@
-//! Maps by names that clients choose: keys and owners.
+//! Hashes of keys and owners, which clients choose.
 //!
 //! With a known hash a client could choose thousands of names that collide. So the hash is keyed with a secret, as
-//! std's SipHash is; SipHash would take a tenth of the instructions of a hand-off. This one takes one multiplication
-//! per 16 bytes and folds the upper and lower half of the product, as the maps of Go do.
+//! std's SipHash is. This one takes one multiplication per 16 bytes and folds the upper and lower half of the product,
+//! as the maps of Go do. With SipHash an acquire/release pair with SESSION takes 5 % more instructions, a hand-off 2 %.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use crate::key::KeyRef;
-
-/// A table by name.
-pub type NameMap<K, V> = HashMap<K, V, NameSecret>;
 
 /// The secret key of the hash, different for each table.
 #[derive(Clone, Debug)]
