@@ -48,10 +48,7 @@ fn release_among_others<'h, H: CommandHost<'h>>(
     let (db, names) = (host.db(), keys.names);
     if let (false, [name]) = (prefix.takes_several_keys(), names) {
         let key = KeyRef { db, name };
-        let released = host.decide(keys, None, |manager, rules| match work {
-            Work::Done => manager.release(rules, key, owner, portion),
-            Work::Failed => manager.release_failed(rules, key, owner),
-        })?;
+        let released = host.decide(keys, None, |manager, rules| manager.release(rules, key, owner, portion, work))?;
         reply::released(&mut host, prefix.family(), released?);
         return Ok(());
     }

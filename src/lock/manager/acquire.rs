@@ -5,9 +5,8 @@ use super::lock_manager::{LockError, LockManager, Timer};
 use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;
-use crate::queue::new_request::NewRequest;
 use crate::queue::precedence::{is_first, Reach};
-use crate::queue::request::{Arrival, Place, QueueId, Rank};
+use crate::queue::request::{Arrival, NewRequest, Place, QueueId, Rank};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::{Count, InvalidClaim, LockRequest};
 use crate::value::lock::Lock;
@@ -121,7 +120,7 @@ impl LockManager {
             entry = host.keys.open(key);
         }
         let limit_before = self.queues.of_key(key).and_then(|queue| queue.limit);
-        let Some(id) = self.enqueue(&mut host.clients, host.now, request, wait, place) else {
+        let Some(id) = self.enqueue(&mut host.clients, host.now, new, wait, session) else {
             return Ok(Acquired::NotGranted);
         };
         let Some(queue) = self.queues.request(id).and_then(|queued| queued.queues.first().copied()) else {
@@ -152,7 +151,7 @@ impl LockManager {
         request: &AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
         let request = &request.if_client_may_wait(&host.clients);
-        let AcquireRequest { db, names, request: lock_request, wait, .. } = *request;
+        let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
         let admission = self.admission_to_all(host, db, names, &lock_request)?;
         if self.turn_of(host, request, admission)? != Admission::Wait {
             return self.grant_among_waiters(host, request);
@@ -162,7 +161,7 @@ impl LockManager {
         let new = NewRequest { db, names, request: lock_request, place };
         let may_be_waited_for = deadlock::may_close_cycle(&self.queues, &new);
         self.refuse_deadlock(host, &new)?;
-        let Some(id) = self.enqueue(&mut host.clients, host.now, request, wait, place) else {
+        let Some(id) = self.enqueue(&mut host.clients, host.now, new, wait, session) else {
             return Ok(Acquired::NotGranted);
         };
         let queues = self.queues.request(id).map(|queued| queued.queues.clone());
@@ -334,7 +333,7 @@ impl LockManager {
     /// at the head.
     pub(super) fn end_upgrades<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
         let Some(waiting) = self.queues.get(queue) else { return };
-        if waiting.first_place().is_none_or(|first| first.rank == Rank::Normal) {
+        if waiting.head().is_none_or(|(first, _)| first.rank == Rank::Normal) {
             return;
         }
         let upgrades = waiting.present().take_while(|(place, _)| place.rank == Rank::Upgrade);
@@ -361,20 +360,16 @@ impl LockManager {
         &mut self,
         clients: &mut C,
         now: &Now,
-        request: &AcquireRequest<'_>,
+        new: NewRequest<'_>,
         wait: Wait,
-        place: Place,
+        session: Option<ClientId>,
     ) -> Option<RequestId> {
-        let AcquireRequest { db, names, request: lock_request, session, .. } = *request;
-        if let Some(retried) = self.queues.find_retried(db, names, &lock_request) {
+        if let Some(retried) = self.queues.find_retried(new.db, new.names, &new.request) {
             self.answer_and_remove(clients, retried, WaitOutcome::Superseded);
         }
         let until = wait.limit.until(now.instant());
         let id = self.queues.enter(Arrival {
-            request: lock_request,
-            db,
-            names,
-            place,
+            new,
             since: now.instant(),
             until,
             session,

@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn requests_behind_one_that_leaves_are_served() {
         let mut fixture = Fixture::of(&[("a", READ), ("b", WRITE), ("c", READ)]);
-        let writer = fixture.manager.queues().of_key(key().as_ref()).and_then(|queue| queue.first()).unwrap();
+        let writer = fixture.manager.queues().of_key(key().as_ref()).and_then(|queue| queue.head()).unwrap().1;
         leave(&mut fixture, writer, Departure::ForGood);
         assert!(fixture.manager.has_due());
         fixture.drain();

@@ -59,7 +59,7 @@ impl LockManager {
         self.shared_leases.resume();
         for (owner, fence, by) in &gone {
             self.count_and_record_end(now, key, owner.as_bytes(), *fence, *by);
-            self.unbind(key, owner.as_bytes());
+            self.bindings.unbind(key, owner.as_bytes());
         }
         match is_vacant(entry) {
             true => {

@@ -3,7 +3,7 @@
 use super::acquire::{AcquireRequest, Acquired, Wait};
 use super::departure::Cancelled;
 use super::lock_manager::{LockError, LockManager};
-use super::release::HoldsOf;
+use super::release::{HoldsOf, Work};
 use super::timers::NextTimer;
 use crate::host::simulated::{SimulatedServer, Stored, Told};
 use crate::key::{ClientId, Key};
@@ -75,7 +75,7 @@ impl Fixture {
 
     pub fn release(&mut self, name: &str, portion: Portion) -> Result<Released, KeyError> {
         let now = self.server.now();
-        self.manager.release(&mut self.server.host(&now), key().as_ref(), name.as_bytes(), &portion)
+        self.manager.release(&mut self.server.host(&now), key().as_ref(), name.as_bytes(), &portion, Work::Done)
     }
 
     pub fn break_holds(&mut self, holds_of: HoldsOf<'_>) -> Result<usize, KeyError> {

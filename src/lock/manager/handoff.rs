@@ -64,19 +64,20 @@ impl LockManager {
     /// Grants the key of a queue to the waiters that it admits, in order of arrival, as far as the turn goes. Returns
     /// the state of the gate.
     pub(super) fn serve<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) -> Gate {
-        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return Gate::Open };
-        match self.queue_and_gate(host, key.as_ref()) {
-            Some((_, Gate::Open)) => {}
-            Some((_, gate)) => {
+        let Some(wait_queue) = self.queues.get(queue) else { return Gate::Open };
+        let (key, is_waited_for) = (wait_queue.key.clone(), wait_queue.waiters() > 0);
+        match host.keys.gate(key.as_ref()) {
+            // Kept places are of no use after the slot has left.
+            gate @ Gate::Elsewhere => {
                 self.put_off(queue, gate);
                 return gate;
             }
-            // Kept places are of no use after the slot has left.
-            None if host.keys.gate(key.as_ref()) == Gate::Elsewhere => {
-                self.put_off(queue, Gate::Elsewhere);
-                return Gate::Elsewhere;
+            _ if !is_waited_for => return Gate::Open,
+            gate @ Gate::Closed => {
+                self.put_off(queue, gate);
+                return gate;
             }
-            None => return Gate::Open,
+            Gate::Open => {}
         }
         if self.is_tried(queue) {
             self.due.insert(queue);
@@ -271,7 +272,7 @@ impl LockManager {
         if request.has_several_keys() {
             self.queues.set_blocked_on(id, None);
             self.try_grant_several(host, queue, id, order);
-            self.watch(host, queue);
+            self.watch_open(&mut host.keys.open(key), queue);
             return;
         }
         let is_first = match order {
@@ -306,7 +307,7 @@ impl LockManager {
         self.end_upgrades(entry, queue);
         // An earlier turn left the rest of the queue to the timer: commands in between need not do its work.
         let goes_on_later = self.due.contains(queue);
-        while let Some(id) = self.queues.get(queue).and_then(WaitQueue::first) {
+        while let Some((_, id)) = self.queues.get(queue).and_then(WaitQueue::head) {
             if self.leave_if_left(now, id) {
                 if now.is_turn_over() {
                     self.go_on_later(queue);

@@ -7,8 +7,6 @@
 use crate::key::{ClientId, Key, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::wait_queue::WaiterLimit;
-use crate::value::claim::Claim;
-use crate::value::fence::Fence;
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
 
@@ -41,8 +39,6 @@ pub enum Occurrence {
         key: Key,
         /// The new holder.
         owner: Owner,
-        /// What it asked for.
-        claim: Claim,
         /// What it holds. As many holds before as after: the same request was sent again.
         grant: Grant,
         /// What the grant has changed.
@@ -52,14 +48,12 @@ pub enum Occurrence {
         /// The number of other requests that wait for the key.
         waiters: usize,
     },
-    /// A lease started again.
+    /// An owner started its lease again.
     Renewed {
         /// The key.
         key: Key,
         /// The holder.
         owner: Owner,
-        /// The cause.
-        by: RenewedBy,
     },
     /// An owner has given back some of its holds or permits, and keeps the rest.
     Fewer {
@@ -76,8 +70,6 @@ pub enum Occurrence {
         owner: Owner,
         /// The cause.
         by: EndedBy,
-        /// The fence of the grant by which it held the key.
-        fence: Fence,
         /// Milliseconds since that grant, by the wall clock.
         held_ms: u64,
         /// The number of requests that wait for the key.
@@ -162,15 +154,6 @@ pub enum EndedBy {
     Undelivered,
     /// The key was deleted, evicted, overwritten or renamed.
     Removed,
-}
-
-/// The cause of a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RenewedBy {
-    /// A command of its owner.
-    Request,
-    /// The server, because the connection of the session lives.
-    Session,
 }
 
 /// The most records between two takes.

@@ -3,7 +3,7 @@
 
 use super::acquire::{AcquireRequest, Acquired};
 use super::lock_manager::{LockError, LockManager};
-use super::occurrence::{EndedBy, GrantChange, Occurrence, RenewedBy, Waited};
+use super::occurrence::{EndedBy, GrantChange, Occurrence, Waited};
 use crate::key::{Key, KeyRef};
 use crate::value::claim::LockRequest;
 use crate::value::fence::Fence;
@@ -41,15 +41,7 @@ impl LockManager {
             let (key, owner) = (key.to_key(), request.owner.to_owner());
             // The granted request leaves the queue after this.
             let waiters = self.waiters_of(key.as_ref()) - usize::from(waited.is_some());
-            self.occurrences.note(Occurrence::Granted {
-                key,
-                owner,
-                claim: request.claim,
-                grant,
-                change,
-                waited,
-                waiters,
-            });
+            self.occurrences.note(Occurrence::Granted { key, owner, grant, change, waited, waiters });
         }
     }
 
@@ -81,7 +73,7 @@ impl LockManager {
         if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
             let session = self.bindings.client_of(key, owner);
             let (key, owner) = (key.to_key(), holder(owner));
-            self.occurrences.note(Occurrence::Ended { key, owner, by, fence, held_ms, waiters, session });
+            self.occurrences.note(Occurrence::Ended { key, owner, by, held_ms, waiters, session });
         }
     }
 
@@ -124,11 +116,10 @@ impl LockManager {
         }
     }
 
-    /// Counts and records that a lease started again.
-    pub(super) fn count_and_record_renewal(&mut self, key: KeyRef<'_>, owner: &[u8], by: RenewedBy) {
-        self.statistics.renewals += 1;
+    /// Records that an owner started its lease again. Renewals of sessions are only counted.
+    pub(super) fn record_renewal(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.limits.observe.changes {
-            self.occurrences.note(Occurrence::Renewed { key: key.to_key(), owner: holder(owner), by });
+            self.occurrences.note(Occurrence::Renewed { key: key.to_key(), owner: holder(owner) });
         }
     }
 }

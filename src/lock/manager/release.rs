@@ -82,25 +82,17 @@ impl<'a> End<'a> {
 }
 
 impl LockManager {
-    /// Releases what `portion` names.
+    /// Releases what `portion` names. If the work of a mutex is not done, all of its waiters stay, with or without
+    /// COALESCE.
     pub fn release<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
         key: KeyRef<'_>,
         owner: &[u8],
         portion: &Portion,
+        work: Work,
     ) -> Result<Released, KeyError> {
-        self.end_hold(host, key, End::Released { owner, portion, work: Work::Done })
-    }
-
-    /// Releases a mutex without its work being done: all waiters stay, with or without COALESCE.
-    pub fn release_failed<K: Keys, C: Clients>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        key: KeyRef<'_>,
-        owner: &[u8],
-    ) -> Result<Released, KeyError> {
-        self.end_hold(host, key, End::Released { owner, portion: &Portion::Mutex, work: Work::Failed })
+        self.end_hold(host, key, End::Released { owner, portion, work })
     }
 
     /// Releases the mutexes that the owner holds. Returns how many it held.
@@ -117,7 +109,7 @@ impl LockManager {
         }
         let mut count = 0;
         for name in names {
-            let released = self.release(host, KeyRef { db, name }, owner, &Portion::Mutex)?;
+            let released = self.release(host, KeyRef { db, name }, owner, &Portion::Mutex, Work::Done)?;
             count += usize::from(released == Released::Gone);
         }
         Ok(count)
@@ -257,7 +249,7 @@ impl LockManager {
 
     fn unbind_ended(&mut self, key: KeyRef<'_>, holds_of: HoldsOf<'_>) {
         match (holds_of, self.fences.last()) {
-            (HoldsOf::Owner(owner), _) => self.unbind(key, owner),
+            (HoldsOf::Owner(owner), _) => self.bindings.unbind(key, owner),
             (HoldsOf::AllOwners, Some(last)) => self.bindings.unbind_key(key, last),
             (HoldsOf::AllOwners, None) => {}
         }

@@ -1,7 +1,6 @@
 //! Renewals: a lease starts again from now, on request or because a session's connection lives.
 
 use super::lock_manager::LockManager;
-use super::occurrence::RenewedBy;
 use super::session_bindings::BindingId;
 use crate::host::{Content, Effect, Entry, Host, Keys};
 use crate::key::KeyRef;
@@ -42,6 +41,7 @@ impl LockManager {
     ) -> Result<Renewed, KeyError> {
         let renewed = self.renew_all(host, request)?;
         if renewed == Renewed::All {
+            request.names.iter().for_each(|name| self.record_renewal(KeyRef { db: request.db, name }, request.owner));
             self.confirm_grant(request.db, request.names, request.owner);
         }
         Ok(renewed)
@@ -59,7 +59,7 @@ impl LockManager {
             if !self.holds(host.now, key, &mut entry, request)? {
                 return Ok(Renewed::NotHeld);
             }
-            return Ok(self.renew_open(host.now, key, &mut entry, request.owner, request.lease, RenewedBy::Request));
+            return Ok(self.renew_open(host.now, key, &mut entry, request.owner, request.lease));
         }
         let mut holds_all = true;
         for name in names {
@@ -72,7 +72,7 @@ impl LockManager {
         for name in names {
             let key = KeyRef { db, name };
             let mut entry = host.keys.open(key);
-            self.renew_open(host.now, key, &mut entry, request.owner, request.lease, RenewedBy::Request);
+            self.renew_open(host.now, key, &mut entry, request.owner, request.lease);
         }
         Ok(Renewed::All)
     }
@@ -85,13 +85,12 @@ impl LockManager {
         entry: &mut E,
         owner: &[u8],
         lease: Option<Lease>,
-        by: RenewedBy,
     ) -> Renewed {
         let Content::Lock(lock) = entry.content() else { return Renewed::NotHeld };
         let Some(until) = lock.renew(owner, lease, now.timestamp()) else { return Renewed::NotHeld };
         let lease = lock.hold(owner, until).map(|hold| hold.lease);
         entry.update(Effect::Renew(owner), Some(until));
-        self.count_and_record_renewal(key, owner, by);
+        self.statistics.renewals += 1;
         self.watch_holders(key, entry);
         if let Some(queue) = self.queues.id_of(key) {
             self.watch_open(entry, queue);

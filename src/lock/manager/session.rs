@@ -2,7 +2,6 @@
 //! with the connection.
 
 use super::lock_manager::LockManager;
-use super::occurrence::RenewedBy;
 use super::release::End;
 use super::renewal::{third_of, Renewed};
 use super::session_bindings::{Binding, BindingId};
@@ -26,8 +25,10 @@ impl Sessions for LockManager {
 impl LockManager {
     /// A connection has ended. Nothing is written: [`LockManager::drain`] ends its holds.
     pub fn end_session(&mut self, client: ClientId) {
-        let bound = self.bound_to(client);
+        let mut bound = Vec::from_iter(self.bindings.of_client(client));
         if !bound.is_empty() {
+            // The oldest last: they are taken from the end.
+            bound.sort_unstable_by(|one, other| other.cmp(one));
             self.ended.insert(client, bound);
         }
     }
@@ -46,13 +47,6 @@ impl LockManager {
         Holders::new(keys, self, now.timestamp())
     }
 
-    /// The bindings of a connection, the oldest last: they are taken from the end.
-    fn bound_to(&self, client: ClientId) -> Vec<BindingId> {
-        let mut bound = Vec::from_iter(self.bindings.of_client(client));
-        bound.sort_unstable_by(|one, other| other.cmp(one));
-        bound
-    }
-
     /// Binds the hold that was just granted to the connection, and to no other connection.
     pub(super) fn bind(
         &mut self,
@@ -67,11 +61,6 @@ impl LockManager {
         if let Some(due) = due {
             self.renewals.set_no_later(id.slot(), due);
         }
-    }
-
-    /// The hold is no longer bound to a connection.
-    pub(super) fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        self.bindings.unbind(key, owner);
     }
 
     /// A binding with a lease that is to be renewed now. `None` while the server refuses writes.
@@ -110,9 +99,9 @@ impl LockManager {
         }
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);
-        let renewed = self.renew_open(host.now, key, &mut entry, binding.owner.as_bytes(), None, RenewedBy::Session);
+        let renewed = self.renew_open(host.now, key, &mut entry, binding.owner.as_bytes(), None);
         if renewed == Renewed::NotHeld {
-            self.unbind(key, binding.owner.as_bytes());
+            self.bindings.unbind(key, binding.owner.as_bytes());
         }
     }
 
@@ -140,7 +129,7 @@ impl LockManager {
         let (key, owner) = (binding.key(), binding.owner.as_bytes());
         let gate = host.keys.gate(key);
         if gate != Gate::Closed {
-            self.unbind(key, owner);
+            self.bindings.unbind(key, owner);
         }
         if gate == Gate::Open {
             // A key that no longer holds a lock has ended the hold itself.

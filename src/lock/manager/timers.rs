@@ -1,6 +1,5 @@
 //! Work that no command asks for: timers that fire, and the drain of all work that is due.
 
-use super::deliveries::GrantInFlight;
 use super::departure::Departure;
 use super::lock_manager::{LockManager, Timer};
 use super::occurrence::Occurrence;
@@ -167,7 +166,7 @@ impl LockManager {
             let mut gates = Vec::new();
             let has_ended = self.end_next_request(&mut host.clients, host.now) | self.end_next_done(&mut host.clients);
             if !is_closed {
-                gates.extend(self.take_back_next(host));
+                gates.extend(self.take_back(host));
                 gates.extend(self.end_next_hold(host));
                 if let Some(left) = queues.checked_sub(1) {
                     queues = left;
@@ -236,13 +235,7 @@ impl LockManager {
         self.end_leases(host);
     }
 
-    /// Sets a timer to serve a queue when the lease of its key ends, and records the holders of the key.
-    pub(super) fn watch<K: Keys, C>(&mut self, host: &mut Host<'_, K, C>, queue: QueueId) {
-        let Some(key) = self.queues.get(queue).map(|queue| queue.key.clone()) else { return };
-        self.watch_open(&mut host.keys.open(key.as_ref()), queue);
-    }
-
-    /// As `watch`, with the key open.
+    /// Sets a timer to serve a queue when the lease of its open key ends, and records the holders of the key.
     pub(super) fn watch_open<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
         if self.queues.get(queue).is_none_or(|queue| queue.waiters() == 0) {
             return;
@@ -261,23 +254,14 @@ impl LockManager {
         }
     }
 
-    /// Takes back the next grant that was not received. `None`: there is none.
-    fn take_back_next<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
+    /// Takes back the next grant that was not received, and serves the next waiter. `None`: there is none. While the
+    /// gate is closed, the grant stays.
+    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         let (number, delivery) = self.deliveries.take_lost()?;
-        Some(self.take_back(host, number, delivery))
-    }
-
-    /// Takes back a grant that was not received, and serves the next waiter. While the gate is closed, the grant stays.
-    fn take_back<K: Keys, C: Clients>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        number: u64,
-        delivery: GrantInFlight,
-    ) -> Gate {
         let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| host.keys.gate(key.as_ref())).collect();
         if gates.contains(&Gate::Closed) {
             self.deliveries.put_back(number, delivery);
-            return Gate::Closed;
+            return Some(Gate::Closed);
         }
         self.statistics.undelivered_grants += 1;
         let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
@@ -289,7 +273,7 @@ impl LockManager {
             // A key that no longer holds such a lock has ended the hold itself.
             _ = self.end_hold(host, key.as_ref(), End::Undelivered { owner, claim, grant });
         }
-        Gate::Open
+        Some(Gate::Open)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::one_or_many::OneOrMany;
 use crate::queue::precedence::{is_first, is_head, Reach};
 use crate::queue::request::{Others, QueueId};
 use crate::value::claim::LockRequest;
-use crate::value::outcome::{Admission, Grant, KeyError};
+use crate::value::outcome::{Admission, Grant};
 use crate::value::owner::Owner;
 use crate::value::time::{Instant, Now};
 
@@ -65,18 +65,18 @@ impl LockManager {
         let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
         let is_only_request = wait_queue.has_one_request();
         let waited = Waited { request: id, ms: now.instant().ms_since(queued.since) };
-        let request = LockRequest { owner: owner.as_ref(), claim: wait_queue.under_limit(queued.claim), lease };
+        let request = LockRequest { owner: owner.as_ref(), claim: queued.claim.under_limit(wait_queue.limit), lease };
         match self.admission(now, key, entry, &request) {
             Ok(Admission::AlreadyHeld) => {}
             Ok(Admission::Admit) if precedence == Precedence::First && !self.is_kept_by_grace(now, entry, &owner) => {}
             Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
-            Err(error) => return self.dismiss_for(clients, id, error),
+            Err(error) => return self.dismiss_as(clients, id, WaitOutcome::Impossible(error)),
         }
         if !clients.may_be_granted(id, &[key.name], waited.ms) {
-            return self.dismiss_unpermitted(clients, id);
+            return self.dismiss_as(clients, id, WaitOutcome::NotPermitted);
         }
         match self.grant_one(now, key, entry, &request, GrantedBy { session, waited: Some(waited) }) {
-            Err(error) => self.dismiss_for(clients, id, error),
+            Err(error) => self.dismiss_as(clients, id, WaitOutcome::Impossible(error)),
             Ok(grant) => {
                 // The queue goes with its last waiter: no request is left to wait for the new holder.
                 if !is_only_request {
@@ -129,7 +129,7 @@ impl LockManager {
                 Ok(Admission::AlreadyHeld) => {}
                 Ok(Admission::Admit) => admitting.push(other),
                 Ok(Admission::Wait) => return self.keep_waiting_behind(id, other),
-                Err(error) => return self.dismiss_for(&mut host.clients, id, error),
+                Err(error) => return self.dismiss_as(&mut host.clients, id, WaitOutcome::Impossible(error)),
             }
         }
         // The keys share a slot, but a migration moves each on its own.
@@ -139,10 +139,7 @@ impl LockManager {
                 self.due.insert(queue);
                 return Attempt::Stuck;
             }
-            Some(Gate::Elsewhere) => {
-                self.dismiss(&mut host.clients, id, WaitOutcome::TryAgain);
-                return Attempt::Dismissed;
-            }
+            Some(Gate::Elsewhere) => return self.dismiss_as(&mut host.clients, id, WaitOutcome::TryAgain),
         }
         let is_behind = |other: &QueueId| match order {
             Order::Arrival => !is_head(&self.queues, *other, queued.place),
@@ -160,10 +157,10 @@ impl LockManager {
         }
         let waited = Waited { request: id, ms: host.now.instant().ms_since(queued.since) };
         if !host.clients.may_be_granted(id, &names, waited.ms) {
-            return self.dismiss_unpermitted(&mut host.clients, id);
+            return self.dismiss_as(&mut host.clients, id, WaitOutcome::NotPermitted);
         }
         match self.grant(host, db, &names, &request, GrantedBy { session: queued.session, waited: Some(waited) }) {
-            Err(error) => self.dismiss_for(&mut host.clients, id, error),
+            Err(error) => self.dismiss_as(&mut host.clients, id, WaitOutcome::Impossible(error)),
             Ok(grants) => {
                 self.remove(id);
                 let other_queues =
@@ -210,15 +207,10 @@ impl LockManager {
         }
     }
 
-    /// Ends a request that can never be granted the new value of the key.
-    pub(super) fn dismiss_for<C: Clients>(&mut self, clients: &mut C, id: RequestId, error: KeyError) -> Attempt {
-        self.dismiss(clients, id, WaitOutcome::Impossible(error));
-        Attempt::Dismissed
-    }
-
-    /// Ends a request that could be granted now: its client is no longer permitted to hold what it asked for.
-    fn dismiss_unpermitted<C: Clients>(&mut self, clients: &mut C, id: RequestId) -> Attempt {
-        self.dismiss(clients, id, WaitOutcome::NotPermitted);
+    /// Ends a request that is not to be granted: the value of the key, its slot or its client's permissions have
+    /// changed.
+    fn dismiss_as<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) -> Attempt {
+        self.dismiss(clients, id, outcome);
         Attempt::Dismissed
     }
 

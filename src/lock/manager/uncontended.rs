@@ -94,7 +94,7 @@ impl LockManager {
                 self.statistics.uncontended.of_mut(portion.family()).freed += 1;
                 entry.remove();
                 if !self.bindings.is_empty() {
-                    self.unbind(key.key(), owner);
+                    self.bindings.unbind(key.key(), owner);
                 }
             }
             Ok(Released::Fewer(_)) => {

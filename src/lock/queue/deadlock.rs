@@ -15,8 +15,8 @@ pub use self::cycle::Edge;
 use self::nodes::Question;
 use self::wait_for_graph::WaitForGraph;
 use super::holders::Holders;
-use super::new_request::NewRequest;
 use super::queues::WaitQueues;
+use super::request::{NewRequest, QueueId};
 use crate::host::Keys;
 use crate::value::claim::{Claim, Count, Family};
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
 fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let owner = queues.owner_id(new.db, new.owner());
     let mut others = owner.into_iter().flat_map(|id| queues.waiting(id)).filter(|(_, other)| other.place != new.place);
-    let mut here = new.queues(queues).filter_map(|id| queues.get(id));
+    let mut here = queues_of(queues, new).filter_map(|id| queues.get(id));
     let is_same = |limit: Option<u32>| limit.is_none() || limit == new.request.claim.limit();
     others.next().is_none() && here.all(|queue| is_same(queue.limit))
 }
@@ -76,7 +76,7 @@ fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
 /// check each of thousands of requests of one owner for one key would search through all the others.
 fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([_], claim) = (new.names, &new.request.claim) else { return false };
-    let mut here = new.queues(queues);
+    let mut here = queues_of(queues, new);
     claim.family() != Family::Semaphore
         && here.next().is_some_and(|id| {
             queues.get(id).is_some_and(|queue| !queue.has_requests_behind(new.place))
@@ -84,10 +84,15 @@ fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
         })
 }
 
+/// The wait queues of the keys of the request, for keys that have one.
+fn queues_of<'q>(queues: &'q WaitQueues, new: &'q NewRequest<'_>) -> impl Iterator<Item = QueueId> + 'q {
+    new.names.iter().filter_map(|name| queues.id_of(new.key(name)))
+}
+
 /// The request is ahead of others, takes more permits than its owner has already, or lowers LIMIT.
 fn changes_permits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let takes_more = matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. });
-    let mut here = new.queues(queues).filter_map(|id| queues.get(id));
+    let mut here = queues_of(queues, new).filter_map(|id| queues.get(id));
     takes_more || here.any(|queue| queue.has_requests_behind(new.place) || new.request.claim.limit() < queue.limit)
 }
 

@@ -2,9 +2,8 @@
 
 use super::deadlock;
 use super::holders::{Holders, Sessions};
-use super::new_request::NewRequest;
 use super::queues::WaitQueues;
-use super::request::{Arrival, Place, Rank};
+use super::request::{Arrival, NewRequest, Place, Rank};
 use crate::host::simulated::SimulatedServer;
 use crate::host::{Content, Entry, Keys};
 use crate::key::{Key, KeyRef, RequestId};
@@ -65,11 +64,9 @@ impl Fixture {
     pub fn wait_at(&mut self, owner: &str, names: &[&[u8]], claim: Claim, place: Place) -> RequestId {
         let now = self.server.now().instant();
         let owner = Owner::new(owner.as_bytes()).unwrap();
+        let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let id = self.queues.enter(Arrival {
-            request: LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist },
-            db: 0,
-            names,
-            place,
+            new: NewRequest { db: 0, names, request, place },
             since: now,
             until: None,
             session: None,

@@ -5,7 +5,6 @@ pub mod deadlock;
 #[cfg(test)]
 mod fixture;
 pub mod holders;
-pub mod new_request;
 mod owners;
 pub mod precedence;
 pub mod queues;

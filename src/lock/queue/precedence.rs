@@ -31,7 +31,7 @@ const MOST_STEPS: usize = 40_000;
 
 /// Whether no request stands ahead of this place.
 pub fn is_head(queues: &WaitQueues, id: QueueId, place: Place) -> bool {
-    queues.get(id).and_then(|queue| queue.first_place()).is_none_or(|first| first >= place)
+    queues.get(id).and_then(WaitQueue::head).is_none_or(|(first, _)| first >= place)
 }
 
 /// How far the search follows a request to the owners that it waits for.
@@ -154,7 +154,7 @@ impl<'q, 'h, 'k, K: Keys> Search<'q, 'h, 'k, K> {
 
     fn visit_ahead(&mut self, queue: &WaitQueue, from: Place, to: Place) -> Place {
         if from < to {
-            for (_, id) in queue.present_between(from, to) {
+            for (_, id) in queue.range(from..to) {
                 if self.steps > MOST_STEPS {
                     break;
                 }

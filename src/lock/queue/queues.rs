@@ -10,7 +10,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use super::owners::{Known, Owners};
-use super::request::{Arrival, Others, OwnerId, Place, QueueId, QueuedRequest, Rank};
+use super::request::{Arrival, NewRequest, Others, OwnerId, Place, QueueId, QueuedRequest, Rank};
 use super::wait_queue::{Standing, WaitQueue};
 use super::waited_for::WaitedFor;
 use crate::key::{Key, KeyRef, RequestId};
@@ -344,7 +344,8 @@ impl WaitQueues {
 impl WaitQueues {
     /// Puts a request into the wait queues of its keys.
     pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
-        let Arrival { request, db, names, place, since, until, session, may_come_back, coalesces } = arrival;
+        let Arrival { new, since, until, session, may_come_back, coalesces } = arrival;
+        let NewRequest { db, names, request, place } = new;
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.family())).collect();

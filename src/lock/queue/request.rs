@@ -1,6 +1,6 @@
 //! A queued request: its claim, when it was queued, when it times out, and its place in the wait queues of its keys.
 
-use crate::key::ClientId;
+use crate::key::{ClientId, KeyRef};
 use crate::one_or_many::OneOrMany;
 use crate::value::claim::{Claim, LockRequest};
 use crate::value::owner::Owner;
@@ -61,17 +61,34 @@ impl Rank {
     }
 }
 
-/// A request that is about to queue.
-#[derive(Debug)]
-pub struct Arrival<'a> {
-    /// Owner, claim and lease.
-    pub request: LockRequest<'a>,
+/// A request that is about to queue, as the deadlock search judges it.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRequest<'a> {
     /// The database of its keys.
     pub db: i32,
     /// Distinct; more than one only for mutexes.
     pub names: &'a [&'a [u8]],
-    /// Its place in the queues.
+    /// Owner, claim and lease.
+    pub request: LockRequest<'a>,
+    /// The place that it gets in the queues. A retry takes over the place of the request that it repeats.
     pub place: Place,
+}
+
+impl<'a> NewRequest<'a> {
+    pub(super) fn key(&self, name: &'a [u8]) -> KeyRef<'a> {
+        KeyRef { db: self.db, name }
+    }
+
+    pub(super) fn owner(&self) -> &'a [u8] {
+        self.request.owner.as_bytes()
+    }
+}
+
+/// A request that queues now.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// Owner, claim, lease, keys and place.
+    pub new: NewRequest<'a>,
     /// Now.
     pub since: Instant,
     /// When the client stops waiting; `None`: never.

@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 
 use super::request::Place;
 use crate::key::{Key, RequestId};
-use crate::value::claim::{Claim, Family};
+use crate::value::claim::Family;
 use crate::value::fence::Fence;
 
 /// The limit that leaves no room for one more waiter.
@@ -99,8 +99,8 @@ impl WaitQueue {
         self.range(..)
     }
 
-    /// Requests with and without COALESCE, in one order.
-    fn range(&self, places: impl RangeBounds<Place> + Clone) -> impl Iterator<Item = (Place, RequestId)> + '_ {
+    /// The waiting requests at these places, with and without COALESCE in one order.
+    pub fn range(&self, places: impl RangeBounds<Place> + Clone) -> impl Iterator<Item = (Place, RequestId)> + '_ {
         let mut ordinary = self.ordinary.range(places.clone()).peekable();
         let mut coalescing = self.coalescing.range(places).peekable();
         std::iter::from_fn(move || match (ordinary.peek(), coalescing.peek()) {
@@ -110,34 +110,15 @@ impl WaitQueue {
         })
     }
 
-    /// The head of the queue.
-    pub fn first(&self) -> Option<RequestId> {
-        self.head().map(|(_, id)| id)
-    }
-
-    fn head(&self) -> Option<(Place, RequestId)> {
+    /// The head of the queue, and its place.
+    #[inline]
+    pub fn head(&self) -> Option<(Place, RequestId)> {
         self.ordinary.first().into_iter().chain(self.coalescing.first()).min()
     }
 
     /// The last request in the queue, and its place.
     pub fn last(&self) -> Option<(Place, RequestId)> {
         self.ordinary.last().max(self.coalescing.last())
-    }
-
-    /// The place of the head.
-    #[inline]
-    pub fn first_place(&self) -> Option<Place> {
-        self.head().map(|(place, _)| place)
-    }
-
-    /// The requests from this place on.
-    pub fn present_from(&self, place: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
-        self.range(place..)
-    }
-
-    /// The requests from one place on, up to another that is behind it.
-    pub(super) fn present_between(&self, from: Place, to: Place) -> impl Iterator<Item = (Place, RequestId)> + '_ {
-        self.range(from..to)
     }
 
     /// Whether any request waits behind this place.
@@ -163,11 +144,6 @@ impl WaitQueue {
     /// The departure of the request that has been away longest.
     pub(super) fn longest_away(&self) -> Option<u64> {
         self.ordinary.away.first().into_iter().chain(self.coalescing.away.first()).min().copied()
-    }
-
-    /// A queued claim under the LIMIT of the newest request.
-    pub fn under_limit(&self, claim: Claim) -> Claim {
-        claim.under_limit(self.limit)
     }
 
     /// Whether exactly one waiter or kept place is left.

@@ -30,18 +30,13 @@ impl WaitedFor {
         if let Some(owner) = lock.and_then(Lock::exclusive_owner) {
             return self.note_one(owners, queue, db, owner);
         }
-        let few = lock.map_or(Some(Vec::new()), |lock| lock.owners_if_few(FEW_HOLDERS));
-        match few {
-            Some(few) => {
-                self.becomes_known(queue);
-                let ids = few.into_iter().map(|owner| owners.gains(db, owner, queue)).collect();
-                self.replace(owners, queue, ids);
-            }
-            None => {
-                self.opaque.insert(queue, db);
-                self.replace(owners, queue, OneOrMany::Many(Vec::new()));
-            }
+        if lock.is_some_and(|lock| lock.holders() > FEW_HOLDERS) {
+            self.opaque.insert(queue, db);
+            return self.replace(owners, queue, OneOrMany::Many(Vec::new()));
         }
+        self.becomes_known(queue);
+        let ids = lock.into_iter().flat_map(Lock::owners).map(|owner| owners.gains(db, owner, queue)).collect();
+        self.replace(owners, queue, ids);
     }
 
     /// A hand-off of an exclusive lock: replaces one owner by another without a new list.

@@ -71,7 +71,7 @@ pub(super) fn check_no_request_gets_in_between(rules: &Rules, chance: usize) {
             let queue = there.manager.queues().of_key(key.as_ref());
             let newcomers_place = ahead.last().map(|(place, _)| *place).expect("the queue has waiters");
             let left =
-                queue.is_some_and(|queue| queue.first().is_some_and(|head| there.place(head) <= newcomers_place));
+                queue.is_some_and(|queue| queue.head().is_some_and(|(_, head)| there.place(head) <= newcomers_place));
             assert!(!left, "a waiter for {key:?} was overtaken");
             let is_later = ahead.iter().filter_map(|(_, id)| granted(*id)).all(|other| other < fence);
             assert!(is_later, "the grants of {key:?} are not in the order of the queue: {told:?}");

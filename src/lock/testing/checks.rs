@@ -170,9 +170,9 @@ pub(super) fn check_no_admissible_waiter_is_left(rules: &mut Rules) {
     }
     let queues = rules.manager.queues();
     for (_, queue) in queues.iter() {
-        let head = queue.first().and_then(|id| queues.request(id));
+        let head = queue.head().and_then(|(_, id)| queues.request(id));
         let Some(head) = head.filter(|head: &&QueuedRequest| !head.has_several_keys()) else { continue };
-        let (owner, claim) = (head.owner.as_bytes(), queue.under_limit(head.claim));
+        let (owner, claim) = (head.owner.as_bytes(), head.claim.under_limit(queue.limit));
         let admission = match (&mut *keyspace).open(queue.key.as_ref()).content() {
             Content::Lock(lock) => lock.admission(owner, &claim),
             _ => Lock::Vacant.admission(owner, &claim),

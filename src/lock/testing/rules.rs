@@ -11,7 +11,7 @@ use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
-use crate::manager::release::HoldsOf;
+use crate::manager::release::{HoldsOf, Work};
 use crate::manager::renewal::{RenewRequest, Renewed};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
@@ -69,10 +69,8 @@ impl Rules {
                         let now_us = || now.us();
                         let released =
                             self.manager.release_uncontended(now_us, key, || host.keys.open(key), owner, &portion);
-                        released.unwrap_or_else(|| match failed {
-                            true => self.manager.release_failed(&mut host, key, owner),
-                            false => self.manager.release(&mut host, key, owner, &portion),
-                        })
+                        let work = if *failed { Work::Failed } else { Work::Done };
+                        released.unwrap_or_else(|| self.manager.release(&mut host, key, owner, &portion, work))
                     }
                     _ => {
                         let released = self.manager.release_several(&mut host, 0, &names, owner.as_bytes());

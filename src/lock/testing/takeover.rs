@@ -6,7 +6,7 @@ use super::rules::Rules;
 use crate::host::simulated::{Replica, Stored};
 use crate::key::Key;
 use crate::manager::acquire::{Acquired, Wait};
-use crate::manager::release::HoldsOf;
+use crate::manager::release::{HoldsOf, Work};
 use crate::value::apply_effect::Received;
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::fence::Fence;
@@ -119,7 +119,8 @@ impl Rules {
             Portion::ReadWrite(Mode::Write, all),
             Portion::Permits(all),
         ] {
-            let _ = self.manager.release(&mut self.server.host(now), key.as_ref(), owner.as_bytes(), &portion);
+            let _ =
+                self.manager.release(&mut self.server.host(now), key.as_ref(), owner.as_bytes(), &portion, Work::Done);
         }
         let held = self.server.keyspace.primary.get(key);
         let is_held = matches!(held, Some(Stored::Lock(lock, _)) if lock.is_held_by(owner.as_bytes()));

@@ -225,11 +225,6 @@ impl Lock {
         one.into_iter().chain(shared.into_iter().flat_map(move |shared| shared.holds(until)))
     }
 
-    /// The owners that hold it, in no particular order; `None` if there are more than `few`.
-    pub fn owners_if_few(&self, few: usize) -> Option<Vec<&Owner>> {
-        (self.holders() <= few).then(|| self.owners().collect())
-    }
-
     /// The owners that hold it, in no particular order.
     pub fn owners(&self) -> impl Iterator<Item = &Owner> {
         let (one, shared) = match self {

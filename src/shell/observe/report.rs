@@ -26,7 +26,7 @@ use command::lock_log::{LockLog, NewEntry};
 use command::reply::LogEvent;
 use lock::key::{ClientId, Key, RequestId};
 use lock::manager::lock_manager::{LockError, LockManager};
-use lock::manager::occurrence::{EndedBy, GrantChange, Observe, Occurrence, RenewedBy};
+use lock::manager::occurrence::{EndedBy, GrantChange, Observe, Occurrence};
 use lock::queue::wait_queue::WaiterLimit;
 use lock::value::owner::Owner;
 use lock::value::time::Now;
@@ -106,8 +106,7 @@ impl Reporter<'_> {
                     self.publish(KeyEvent::Acquire, key);
                 }
             }
-            Occurrence::Renewed { key, by: RenewedBy::Request, .. } => self.publish(KeyEvent::Renew, key),
-            Occurrence::Renewed { by: RenewedBy::Session, .. } => {}
+            Occurrence::Renewed { key, .. } => self.publish(KeyEvent::Renew, key),
             Occurrence::Fewer { key, .. } => self.publish(KeyEvent::Release, key),
             Occurrence::Ended { key, owner, by, held_ms, waiters, session, .. } => {
                 let client = if by == EndedBy::Released { connection_of(self.ctx) } else { session };

@@ -3,6 +3,7 @@ use crate::host::{Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef};
 use crate::manager::acquire::Acquired;
 use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::release::Work;
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Deadline, Lease};
@@ -195,7 +196,7 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
         let (now, server) = (fixture.server.now(), &mut fixture.server);
         let keys = GateOfL(&mut server.keyspace, gate);
         let mut host = Host { keys, clients: &mut server.inbox, now: &now };
-        let released = fixture.manager.release(&mut host, key().as_ref(), b"d", &Portion::Mutex);
+        let released = fixture.manager.release(&mut host, key().as_ref(), b"d", &Portion::Mutex, Work::Done);
         assert_eq!(released, Ok(Released::Gone));
         assert_eq!(fixture.holders(), if gate == Gate::Open { "b" } else { "" }, "{gate:?}");
         assert_eq!(fixture.manager.has_due(), gate == Gate::Closed, "{gate:?}: later");

@@ -3,6 +3,7 @@ use crate::host::simulated::Stored;
 use crate::key::ClientId;
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::occurrence::Observe;
+use crate::manager::renewal::{RenewRequest, Renewed};
 use crate::manager::statistics::Statistics;
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::time::{Deadline, Lease, Timestamp};
@@ -28,7 +29,7 @@ fn told(fixture: &mut Fixture) -> Vec<String> {
         Occurrence::Ended { owner, by, held_ms, waiters, .. } => {
             format!("{owner:?} {by:?} after {held_ms}, {waiters} wait")
         }
-        Occurrence::Renewed { owner, by, .. } => format!("{owner:?} renewed by {by:?}"),
+        Occurrence::Renewed { owner, .. } => format!("{owner:?} renewed"),
         Occurrence::Fewer { owner, .. } => format!("{owner:?} fewer"),
         Occurrence::Evicted { owner, held_ms, waiters, .. } => {
             format!("{owner:?} evicted after {held_ms}, {waiters} wait")
@@ -167,20 +168,20 @@ fn rare_occurrences_are_always_recorded() {
 }
 
 #[test]
-fn the_renewal_of_a_session_and_the_end_of_its_connection_are_recorded() {
+fn renewals_are_counted_and_recorded_unless_a_session_made_them() {
     for claim in [MUTEX, READ] {
         let mut fixture = observed();
         fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
         fixture.server.keyspace.now_ms += 100;
         fixture.tick();
+        assert_eq!((told(&mut fixture), fixture.manager.statistics.renewals), (vec!["a granted 1".into()], 1));
+        let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", family: claim.family(), lease: None };
+        let now = fixture.server.now();
+        assert_eq!(fixture.manager.renew(&mut fixture.server.host(&now), &request), Ok(Renewed::All));
         fixture.manager.end_session(ClientId(7));
         fixture.drain();
-        assert_eq!(
-            told(&mut fixture),
-            ["a granted 1", "a renewed by Session", "a Disconnected after 100, 0 wait"],
-            "{claim:?}"
-        );
-        assert_eq!((fixture.manager.statistics.renewals, fixture.manager.statistics.releases()), (1, 1));
+        assert_eq!(told(&mut fixture), ["a renewed", "a Disconnected after 100, 0 wait"], "{claim:?}");
+        assert_eq!((fixture.manager.statistics.renewals, fixture.manager.statistics.releases()), (2, 1));
     }
 }
 

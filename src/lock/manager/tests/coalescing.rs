@@ -6,7 +6,7 @@ use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::release::HoldsOf;
+use crate::manager::release::{HoldsOf, Work};
 use crate::manager::renewal::RenewRequest;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Portion};
 use crate::value::fence::Fence;
@@ -45,7 +45,13 @@ fn release(fixture: &mut Fixture, token: &str) {
 
 fn release_failed(fixture: &mut Fixture, token: &str) {
     let now = fixture.server.now();
-    let released = fixture.manager.release_failed(&mut fixture.server.host(&now), key().as_ref(), token.as_bytes());
+    let released = fixture.manager.release(
+        &mut fixture.server.host(&now),
+        key().as_ref(),
+        token.as_bytes(),
+        &Portion::Mutex,
+        Work::Failed,
+    );
     assert_eq!(released, Ok(Released::Gone), "{token}");
 }
 
@@ -100,9 +106,9 @@ fn requests_with_and_without_coalesce_share_one_queue_order() {
         let (fixture, ids) = waiting(tokens);
         let queue = fixture.manager.queues().of_key(key().as_ref()).unwrap();
         let (places, present): (Vec<_>, Vec<_>) = queue.present().unzip();
-        assert_eq!((&present, queue.first()), (&ids, ids.first().copied()), "{tokens}");
-        assert_eq!((queue.first_place(), queue.waiters()), (Some(places[0]), ids.len()), "{tokens}");
-        assert!(queue.present_from(places[1]).eq(places.iter().copied().zip(ids.iter().copied()).skip(1)), "{tokens}");
+        assert_eq!((&present, queue.head()), (&ids, Some((places[0], ids[0]))), "{tokens}");
+        assert_eq!(queue.waiters(), ids.len(), "{tokens}");
+        assert!(queue.range(places[1]..).eq(places.iter().copied().zip(ids.iter().copied()).skip(1)), "{tokens}");
         let last = ids.len() - 1;
         assert_eq!(queue.last(), Some((places[last], ids[last])), "{tokens}");
         assert!(queue.has_requests_behind(places[last - 1]) && !queue.has_requests_behind(places[last]), "{tokens}");
@@ -257,7 +263,8 @@ fn a_release_answers_its_own_request_though_another_key_has_answers_left() {
     let now = fixture.server.now();
     let l = Key::new(0, b"l");
     let of_l = WaitOutcome::Done { fence: fixture.stored_under(&l).unwrap().0.fence().unwrap() };
-    let released = fixture.manager.release(&mut fixture.server.host(&now), l.as_ref(), b"a", &Portion::Mutex);
+    let released =
+        fixture.manager.release(&mut fixture.server.host(&now), l.as_ref(), b"a", &Portion::Mutex, Work::Done);
     assert_eq!((released, told(&mut fixture)), (Ok(Released::Gone), vec![(x, of_l)]));
     // The rest of both in turns.
     (0..4).for_each(|_| fixture.drain());
@@ -348,7 +355,8 @@ fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
     fixture.server.keyspace.put(&key(), lock);
     let now = fixture.server.now();
     let key = KeyRef { db: 0, name: b"k" };
-    let released = fixture.manager.release(&mut fixture.server.host(&now), key, b"r", &Portion::Reentrant(one));
+    let released =
+        fixture.manager.release(&mut fixture.server.host(&now), key, b"r", &Portion::Reentrant(one), Work::Done);
     assert_eq!(released, Ok(Released::Gone));
     drain_all(&mut fixture);
     assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]));

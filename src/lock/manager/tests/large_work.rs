@@ -5,6 +5,7 @@ use crate::host::simulated::{Stored, Turns};
 use crate::key::{Key, KeyRef, RequestId};
 use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::release::Work;
 use crate::value::claim::{Claim, Count, LockRequest, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
@@ -149,7 +150,7 @@ fn requests_for_a_hundred_keys_delay_no_release() {
         let key = KeyRef { db: 0, name };
         let (steps, released) = cost(&mut fixture, |fixture| {
             let now = fixture.server.now();
-            fixture.manager.release(&mut fixture.server.host(&now), key, b"h", &Portion::Mutex)
+            fixture.manager.release(&mut fixture.server.host(&now), key, b"h", &Portion::Mutex, Work::Done)
         });
         assert_eq!(released, Ok(Released::Gone));
         assert!(steps <= most(KEYS), "{steps} steps");

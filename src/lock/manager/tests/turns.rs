@@ -9,6 +9,7 @@ use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::Departure;
 use crate::manager::ending_requests::Ending;
 use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::release::Work;
 use crate::manager::renewal::{RenewRequest, Renewed};
 use crate::manager::timers::GATE_RETRY_MS;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
@@ -275,7 +276,8 @@ fn the_holds_of_an_ended_connection_end_one_after_another() {
     // A command that comes before the drain finds the hold gone.
     let now = fixture.server.now();
     let name = Key::new(0, b"m");
-    let released = fixture.manager.release(&mut fixture.server.host(&now), name.as_ref(), b"a", &Portion::Mutex);
+    let released =
+        fixture.manager.release(&mut fixture.server.host(&now), name.as_ref(), b"a", &Portion::Mutex, Work::Done);
     assert_eq!((released, fixture.effects()), (Ok(Released::NotHeld), vec![Told::Delete]));
     drain_all(&mut fixture);
     assert_eq!((fixture.effects(), fixture.server.keyspace.primary.len()), (vec![Told::Delete], 1));

@@ -1,8 +1,7 @@
 //! The nodes of the wait-for graph, each with the number of things that it still waits for.
 
-use crate::queue::new_request::NewRequest;
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::OwnerId;
+use crate::queue::request::{NewRequest, OwnerId};
 use crate::value::owner::Owner;
 use std::collections::{BTreeMap, BTreeSet};
 

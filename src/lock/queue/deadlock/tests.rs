@@ -485,7 +485,7 @@ fn requests_ahead_go_first_except_those_for_several_keys_that_wait_for_the_owner
                 });
                 let is_first = is_first(&queues, holders, Reach::Everything, owner.as_bytes(), id, place);
                 assert_eq!(is_first, is_first_expected, "{seed}: {owner:?}");
-                turns[usize::from(is_first && queue.first() != Some(request))] += 1;
+                turns[usize::from(is_first && queue.head().map(|(_, id)| id) != Some(request))] += 1;
             }
         }
     }

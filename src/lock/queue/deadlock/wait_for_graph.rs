@@ -171,7 +171,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         let (queues, Question { new, is_queued, .. }) = (self.queues, self.question);
         let is_behind = move |place: &Place| after.is_none_or(|after| *place > after);
         let queue = self.states[key].queue.map(|(_, queue)| queue);
-        let queued = queue.into_iter().flat_map(move |queue| queue.present_from(after.unwrap_or(Place::FIRST)));
+        let queued = queue.into_iter().flat_map(move |queue| queue.range(after.unwrap_or(Place::FIRST)..));
         let queued = queued.filter(move |(place, _)| is_behind(place) && *place != new.place);
         let mut queued = queued.filter_map(move |(place, id)| {
             let queued = queues.request(id)?;

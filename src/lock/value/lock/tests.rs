@@ -425,9 +425,8 @@ fn a_lock_reports_family_limit_fence_owner_and_memory() {
 }
 
 #[test]
-fn the_owners_of_a_lock_are_listed_if_they_are_few() {
-    let owners = |lock: &Lock, few| lock.owners_if_few(few).map(|owners| owners.len());
+fn the_owners_of_a_lock_are_listed_and_counted() {
+    let owners = |lock: &Lock| (lock.owners().count(), lock.holders());
     let readers = lock(&[("a", read(Step(1))), ("b", read(Step(1)))]);
-    assert_eq!((owners(&readers, 1), owners(&readers, 2), owners(&readers, 3)), (None, Some(2), Some(2)));
-    assert_eq!((owners(&lock(&[("a", MUTEX)]), 1), owners(&Lock::Vacant, 1)), (Some(1), Some(0)));
+    assert_eq!((owners(&readers), owners(&lock(&[("a", MUTEX)])), owners(&Lock::Vacant)), ((2, 2), (1, 1), (0, 0)));
 }

@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
 use crate::queue::fixture::Fixture;
-use crate::queue::new_request::NewRequest;
-use crate::queue::request::Place;
+use crate::queue::request::{NewRequest, Place};
 use crate::value::claim::{Claim, Count, Family, Share};
 
 type Name = Vec<u8>;
