@@ -25,15 +25,13 @@
 
 use std::ffi::CStr;
 
-use lock::value::apply_effect::Received;
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
-use lock::value::holders::Holder;
+use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
 use lock::value::owner::{Owner, OwnerRef};
-use lock::value::rebuild::FamilyAndLimit;
-use lock::value::slots::Slot;
+use lock::value::rebuild::{FamilyAndLimit, Received};
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::parse::integer;

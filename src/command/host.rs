@@ -8,11 +8,11 @@ use std::ffi::CStr;
 use lock::host::{Host, Keys, Park};
 use lock::key::{ClientId, KeyRef, RequestId};
 use lock::manager::lock_manager::LockManager;
-use lock::value::apply_effect::Received;
 use lock::value::claim::{Claim, LockRequest, Portion};
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::owner::OwnerRef;
+use lock::value::rebuild::Received;
 use lock::value::time::{Deadline, Now};
 
 use crate::errors::ErrorReply;

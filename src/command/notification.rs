@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use lock::host::WaitOutcome;
 use lock::value::claim::InvalidClaim;
+use lock::value::holders::Slot;
 use lock::value::outcome::KeyError;
-use lock::value::slots::Slot;
 
 /// The outcome of a request for `key` by `token` as JSON:
 /// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…,"slot":…}`. Fence and holds only when granted, the fence also

@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
-use lock::value::holders::Holder;
+use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;
 use lock::value::rebuild::FamilyAndLimit;
-use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 /// The version that the server keeps with each value. Raise it when the form changes, and go on reading the old ones.

@@ -7,10 +7,10 @@ pub mod simulated;
 
 use crate::key::{KeyRef, RequestId};
 use crate::value::fence::Fence;
+use crate::value::holders::Slot;
 use crate::value::lock::{FirstGrant, Lock};
 use crate::value::outcome::KeyError;
 use crate::value::owner::Owner;
-use crate::value::slots::Slot;
 use crate::value::time::{Deadline, Now};
 
 /// All inputs of a decision. Separate fields, so that clients can be answered while a key is open.

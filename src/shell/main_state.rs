@@ -11,7 +11,7 @@ use std::ptr::{null_mut, NonNull};
 
 use lock::key::{ClientId, Key};
 use lock::manager::timers::NextTimer;
-use lock::value::by_family::ByFamily;
+use lock::value::claim::ByFamily;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;

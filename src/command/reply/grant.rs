@@ -4,8 +4,8 @@
 use lock::host::WaitOutcome;
 use lock::value::claim::{Claim, Family};
 use lock::value::fence::Fence;
+use lock::value::holders::Slot;
 use lock::value::owner::OwnerRef;
-use lock::value::slots::Slot;
 
 use super::number;
 use super::reply_writer::ReplyWriter;

@@ -171,8 +171,8 @@ mod tests {
     use super::super::recorder::{record, Recorder, Written};
     use super::*;
     use lock::value::claim::{Count, Mode};
+    use lock::value::holders::Slot;
     use lock::value::owner::Owner;
-    use lock::value::slots::Slot;
     use lock::value::time::Lease;
 
     fn at(ms: u64) -> Timestamp {

@@ -7,10 +7,10 @@ use lock::host::simulated::{Keyspace, Stored};
 use lock::host::{Host, Keys};
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
-use lock::value::apply_effect::Received;
 use lock::value::claim::{LockRequest, Portion};
 use lock::value::lock::Lock;
 use lock::value::outcome::{Grant, KeyError, Released};
+use lock::value::rebuild::Received;
 use lock::value::time::Now;
 
 use super::clients::{AllClients, Parking};

@@ -6,14 +6,13 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use crate::host::{Clients, Content, Delivery, Effect, Entry, Gate, Host, Keys, Park, WaitOutcome};
 use crate::key::{Key, KeyRef, RequestId};
-use crate::value::apply_effect::{KeyAfter, Received};
-use crate::value::by_family::ByFamily;
+use crate::value::claim::ByFamily;
 use crate::value::fence::Fence;
 use crate::value::holders::Holder;
 use crate::value::lock::{FirstGrant, Lock, SeveralEnds};
 use crate::value::outcome::Hold;
 use crate::value::owner::Owner;
-use crate::value::rebuild::FamilyAndLimit;
+use crate::value::rebuild::{FamilyAndLimit, KeyAfter, Received};
 use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
 thread_local! {

@@ -2,8 +2,7 @@
 
 use super::occurrence::EndedBy;
 use crate::host::WaitOutcome;
-use crate::value::by_family::ByFamily;
-use crate::value::claim::Family;
+use crate::value::claim::{ByFamily, Family};
 
 /// Counters since the start. A request is counted once, whatever the number of its keys; the end or renewal of a hold
 /// once for each key.

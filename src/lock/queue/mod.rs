@@ -10,4 +10,3 @@ pub mod precedence;
 pub mod queues;
 pub mod request;
 pub mod wait_queue;
-mod waited_for;

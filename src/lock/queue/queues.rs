@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::rc::Rc;
 
-use super::owners::{Known, Owners};
+use super::owners::{Known, Owners, WaitedFor};
 use super::request::{Arrival, NewRequest, Others, OwnerId, Place, QueueId, QueuedRequest, Rank};
 use super::wait_queue::{Standing, WaitQueue};
-use super::waited_for::WaitedFor;
 use crate::key::{Key, KeyRef, RequestId};
 use crate::name_filter::NameFilter;
 use crate::one_or_many::OneOrMany;

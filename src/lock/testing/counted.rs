@@ -4,8 +4,7 @@ use super::contract::{Answer, Outcome, Refusal};
 use super::rules::Rules;
 use crate::host::simulated::Stored;
 use crate::manager::statistics::Statistics;
-use crate::value::by_family::ByFamily;
-use crate::value::claim::Family;
+use crate::value::claim::{ByFamily, Family};
 
 /// The replies to clients since the server started, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

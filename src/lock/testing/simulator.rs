@@ -15,8 +15,8 @@ use super::world::Saved;
 use crate::host::simulated::{Stored, Turns};
 use crate::host::Gate;
 use crate::value::fence::Fence;
+use crate::value::holders::Slot;
 use crate::value::outcome::Hold;
-use crate::value::slots::Slot;
 use crate::value::time::{Deadline, Lease};
 
 const MAX_WAITERS: usize = 5;

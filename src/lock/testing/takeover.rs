@@ -7,10 +7,10 @@ use crate::host::simulated::{Replica, Stored};
 use crate::key::Key;
 use crate::manager::acquire::{Acquired, Wait};
 use crate::manager::release::{HoldsOf, Work};
-use crate::value::apply_effect::Received;
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::fence::Fence;
 use crate::value::lock::Lock;
+use crate::value::rebuild::Received;
 use crate::value::time::{Deadline, Timestamp, WaitLimit};
 
 /// More waiters than the effects of one input lead to.

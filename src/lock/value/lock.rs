@@ -16,11 +16,10 @@
 use super::claim::{Claim, Family, InvalidClaim, LockRequest, Mode, Portion};
 use super::exclusive::Exclusive;
 use super::fence::Fence;
-use super::holders::Holder;
+use super::holders::{Holder, Slot};
 use super::outcome::{Admission, Grant, Hold, LiveHolders, Released};
 use super::owner::Owner;
 use super::shared::{permits_admission, Shared};
-use super::slots::Slot;
 use super::time::{Deadline, Lease, Now, Timestamp};
 
 /// The stored value of a key.

@@ -1,7 +1,5 @@
 //! One lock: its holders, the requests that it admits, and the values that it is made of.
 
-pub mod apply_effect;
-pub mod by_family;
 pub mod claim;
 pub mod exclusive;
 pub mod fence;
@@ -11,5 +9,4 @@ pub mod outcome;
 pub mod owner;
 pub mod rebuild;
 pub mod shared;
-pub mod slots;
 pub mod time;

@@ -2,8 +2,8 @@
 
 use super::claim::{InvalidClaim, Share};
 use super::fence::Fence;
+use super::holders::Slot;
 use super::owner::Owner;
-use super::slots::Slot;
 use super::time::{Deadline, Lease, Timestamp};
 
 /// Whether the present holders of a lock admit a claim.

@@ -1,10 +1,10 @@
 //! Applies effects from the primary or the append-only file to the keys of this server.
 
 use lock::key::KeyRef;
-use lock::value::apply_effect::{KeyAfter, Received};
 use lock::value::fence::Fence;
 use lock::value::holders::Holder;
 use lock::value::lock::Lock;
+use lock::value::rebuild::{KeyAfter, Received};
 use lock::value::time::Deadline;
 
 use super::held_counts;

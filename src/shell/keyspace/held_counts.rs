@@ -9,8 +9,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use lock::value::by_family::ByFamily;
-use lock::value::claim::Family;
+use lock::value::claim::{ByFamily, Family};
 
 use crate::shell::ffi::main_thread;
 use crate::shell::main_state::{Flushed, MAIN};

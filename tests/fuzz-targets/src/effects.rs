@@ -8,9 +8,9 @@ use command::effect::{decode, encode_hold};
 use command::rdb_codec;
 use lock::testing::checks::check_lock;
 use lock::testing::takeover::ReplicaUnderTest;
-use lock::value::apply_effect::Received;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
+use lock::value::rebuild::Received;
 use lock::value::time::Timestamp;
 
 use crate::same::assert_same;

@@ -8,11 +8,10 @@ use lock::testing::checks::check_lock;
 use lock::testing::takeover::ReplicaUnderTest;
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
-use lock::value::holders::Holder;
+use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
 use lock::value::owner::{Owner, MAX_OWNER};
 use lock::value::rebuild::FamilyAndLimit;
-use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease, Timestamp};
 
 use crate::same::assert_same;

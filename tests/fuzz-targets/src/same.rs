@@ -1,8 +1,8 @@
 //! When two locks are the same: family, limit, fence, and every hold with its own deadline.
 
+use lock::value::holders::Slot;
 use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
-use lock::value::slots::Slot;
 use lock::value::time::{Deadline, Lease};
 
 /// Panics where they differ. A mutex' deadline is the key's, and not among them.
