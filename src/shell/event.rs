@@ -1,7 +1,7 @@
 //! Changes that callbacks see and may not act upon: they note them, and the next turn applies them.
 
 use lock::key::{ClientId, Key, RequestId};
-use lock::manager::occurrence::EndedBy;
+use lock::manager::observer::EndedBy;
 use lock::value::fence::Fence;
 use lock::value::lock::SeveralEnds;
 use lock::value::owner::Owner;

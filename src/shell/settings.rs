@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use command::parse::{integer, LeaseSettings, MAX_LEASE_MS};
 use lock::manager::lock_manager::Limits;
-use lock::manager::occurrence::Observe;
+use lock::manager::observer::Observe;
 
 use super::ffi::context::Ctx;
 use super::ffi::setting::{self, register_flag, register_number, Number};

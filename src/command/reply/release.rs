@@ -1,7 +1,7 @@
 //! The replies of ends and renewals: one integer.
 
 use lock::manager::departure::Cancelled;
-use lock::manager::renewal::Renewed;
+use lock::manager::session::Renewed;
 use lock::value::claim::Family;
 use lock::value::outcome::Released;
 

@@ -2,7 +2,7 @@
 
 use lock::key::KeyRef;
 use lock::manager::release::Work;
-use lock::manager::renewal::RenewRequest;
+use lock::manager::session::RenewRequest;
 use lock::value::claim::Portion;
 
 use super::{key_arguments, names, refuse_while_paused, Arguments};

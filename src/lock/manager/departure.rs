@@ -1,13 +1,17 @@
 //! Waiters that leave: their wait times out, their connection ends, they are cancelled, or they can never be granted.
+//!
+//! Requests that end together leave one by one: a connection with thousands of them has ended, a key has become another
+//! type, slots have left. Each is answered, or becomes a kept place, in one of the next turns; until then it is granted
+//! nothing.
 
-use super::ending_requests::Ending;
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::lock_manager::{LockManager, Timer};
 use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{Others, QueueId, QueuedRequest};
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
-use std::collections::BTreeSet;
 
 /// How a client stopped waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,65 @@ pub enum Cancelled {
     Some,
     /// The owner had no request there.
     Nothing,
+}
+
+/// How a request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Its client gets this outcome.
+    Told(WaitOutcome),
+    /// Its client has disconnected, and may come back to the place.
+    Left,
+}
+
+/// The requests that end, in order of arrival.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Endings(BTreeMap<RequestId, Ending>);
+
+impl Endings {
+    /// Records how the requests end. An outcome replaces `Left`: its reply reaches no client, and the request keeps no
+    /// place.
+    pub fn extend(&mut self, ids: impl IntoIterator<Item = RequestId>, ending: Ending) {
+        for id in ids {
+            let known = self.0.entry(id).or_insert(ending);
+            if *known == Ending::Left {
+                *known = ending;
+            }
+        }
+    }
+
+    /// True if the request is to end.
+    #[inline]
+    pub fn contains(&self, id: RequestId) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&id)
+    }
+
+    /// Takes the next request out.
+    pub fn take_next(&mut self) -> Option<(RequestId, Ending)> {
+        self.0.pop_first()
+    }
+
+    /// Takes the request out if its client has disconnected. False: it has not.
+    pub fn take_if_left(&mut self, id: RequestId) -> bool {
+        let has_left = !self.0.is_empty() && self.0.get(&id) == Some(&Ending::Left);
+        if has_left {
+            self.0.remove(&id);
+        }
+        has_left
+    }
+
+    /// The request has left its queues.
+    pub fn remove(&mut self, id: RequestId) {
+        if !self.0.is_empty() {
+            self.0.remove(&id);
+        }
+    }
+
+    /// True if there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl LockManager {
@@ -243,7 +306,7 @@ mod tests {
     use super::*;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::manager::renewal::{RenewRequest, Renewed};
+    use crate::manager::session::{RenewRequest, Renewed};
     use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
     use crate::value::time::{Lease, WaitLimit};
 

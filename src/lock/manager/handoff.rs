@@ -6,17 +6,17 @@
 //! A turn may end after each waiter. The queue stays due then, and the next turn goes on. No newcomer is granted the
 //! key in between: a request that is still queued comes before it, whether a holder blocks it or not.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::acquire::OVER_LIMIT;
-use super::ending_requests::Ending;
+use super::departure::Ending;
+use super::grant::{Attempt, Order, Precedence};
 use super::lock_manager::{LockManager, Trying};
 use super::release::remove_if_vacant;
-use super::try_grant::{Attempt, Order, Precedence};
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::precedence::{is_first, is_head, requests_waited_for, Reach};
-use crate::queue::request::{OwnerId, QueueId};
+use crate::queue::request::{OwnerId, Place, QueueId};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
 use crate::value::outcome::{Admission, KeyError};
@@ -30,6 +30,37 @@ pub(super) enum Next {
     Done,
     /// The request at the head wants several keys.
     Head(RequestId),
+}
+
+/// Owners that pass requests for several keys, because these requests wait for them (see [`crate::queue::precedence`]).
+/// Tried only if nothing else moves, so that a request that need not pass any is served first. Ordered by place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PassingOwners {
+    /// Requests that have to wait: the requests that they wait for may pass.
+    pub stuck: BTreeSet<(Place, RequestId)>,
+    /// Requests that may pass; [`Reach::Holders`] is tried first.
+    pub passing: BTreeSet<(Reach, Place, RequestId)>,
+}
+
+impl PassingOwners {
+    /// True if no request is to be tried.
+    pub fn is_empty(&self) -> bool {
+        self.stuck.is_empty() && self.passing.is_empty()
+    }
+
+    /// Drops all requests.
+    pub fn clear(&mut self) {
+        *self = PassingOwners::default();
+    }
+
+    /// Drops a request that has left its queues.
+    pub fn remove(&mut self, place: Place, id: RequestId) {
+        if !self.is_empty() {
+            self.stuck.remove(&(place, id));
+            self.passing.remove(&(Reach::Holders, place, id));
+            self.passing.remove(&(Reach::Everything, place, id));
+        }
+    }
 }
 
 impl LockManager {

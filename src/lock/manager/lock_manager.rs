@@ -7,17 +7,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::deliveries::Deliveries;
-use super::due::Due;
-use super::ending_requests::Endings;
-use super::grace::Grace;
-use super::occurrence::{Observe, Occurrences};
-use super::passing_owners::PassingOwners;
-use super::samples::Samples;
+use super::departure::Endings;
+use super::drain::{Due, Sweeps};
+use super::expiry::SharedLeases;
+use super::handoff::PassingOwners;
+use super::observer::{Observe, Occurrences, Samples, Statistics};
 use super::session_bindings::{BindingId, Bindings, Slot};
-use super::shared_leases::SharedLeases;
-use super::statistics::Statistics;
-use super::sweep::Sweeps;
-use super::timer_set::TimerSet;
+use super::timers::{Grace, TimerSet};
 use crate::host::{Content, Entry};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;

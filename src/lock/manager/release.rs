@@ -10,7 +10,7 @@
 //! | several go at once, a request waits    | the key, handed over        | DEL, the next grant                  |
 
 use super::lock_manager::LockManager;
-use super::occurrence::EndedBy;
+use super::observer::EndedBy;
 use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::KeyRef;
 use crate::value::claim::{Claim, Family, InvalidClaim, Portion};

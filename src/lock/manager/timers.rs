@@ -1,10 +1,11 @@
-//! Work that no command asks for: timers that fire, and the drain of all work that is due.
+//! Timers: what has to be done at a time. One timer of the host serves all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::departure::Departure;
 use super::lock_manager::{LockManager, Timer};
-use super::occurrence::Occurrence;
-use super::release::End;
-use crate::host::{Clients, Entry, Gate, Host, Keys, WaitOutcome};
+use super::observer::Occurrence;
+use crate::host::{Clients, Entry, Host, Keys, WaitOutcome};
 use crate::queue::request::QueueId;
 use crate::value::time::{Instant, Now, Timestamp};
 
@@ -34,6 +35,133 @@ impl NextTimer {
     pub fn is_due(&self, now: &Now) -> bool {
         self.instant.is_some_and(|instant| instant <= now.instant())
             || self.timestamp.is_some_and(|timestamp| timestamp <= now.timestamp())
+    }
+}
+
+/// A set of timers, ordered by the time at which they fire, by points `P` of one clock, at most one timer for each
+/// subject.
+#[derive(Clone, Debug)]
+pub struct TimerSet<T, P> {
+    by_subject: BTreeMap<T, P>,
+    by_time: BTreeSet<(P, T)>,
+    /// True if a timer was set that fires before all timers that were there at the last call of
+    /// [`TimerSet::take_sooner`].
+    sooner: bool,
+}
+
+impl<T: Copy + Ord, P: Copy + Ord> Default for TimerSet<T, P> {
+    fn default() -> Self {
+        TimerSet { by_subject: BTreeMap::new(), by_time: BTreeSet::new(), sooner: false }
+    }
+}
+
+impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
+    /// Sets the subject's timer to `when`; an earlier setting no longer counts.
+    pub fn set(&mut self, subject: T, when: P) {
+        if let Some(before) = self.by_subject.insert(subject, when) {
+            self.by_time.remove(&(before, subject));
+        }
+        self.sooner |= self.next().is_none_or(|next| when < next);
+        self.by_time.insert((when, subject));
+    }
+
+    /// Makes the subject's timer fire at `when` at the latest. A timer that fires too early is harmless if its handler
+    /// inspects the state again, and cheaper than a timer that moves at every step.
+    pub fn set_no_later(&mut self, subject: T, when: P) {
+        if !self.fires_by(subject, when) {
+            self.set(subject, when);
+        }
+    }
+
+    /// True if the subject has a timer that fires at `when` at the latest.
+    pub fn fires_by(&self, subject: T, when: P) -> bool {
+        self.by_subject.get(&subject).is_some_and(|set| *set <= when)
+    }
+
+    /// Removes the subject's timer.
+    pub fn clear(&mut self, subject: T) {
+        if let Some(when) = self.by_subject.remove(&subject) {
+            self.by_time.remove(&(when, subject));
+        }
+    }
+
+    /// True if a timer was set that fires before all timers that were there at the last call. No such timer is missed;
+    /// it may have been cleared since.
+    #[inline]
+    pub fn take_sooner(&mut self) -> bool {
+        std::mem::take(&mut self.sooner)
+    }
+
+    /// When the subject's timer fires.
+    pub fn of(&self, subject: T) -> Option<P> {
+        self.by_subject.get(&subject).copied()
+    }
+
+    /// When the next timer fires.
+    pub fn next(&self) -> Option<P> {
+        self.by_time.first().map(|(when, _)| *when)
+    }
+
+    /// When the timers fire, the next one first.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn all(&self) -> impl Iterator<Item = P> + '_ {
+        self.by_time.iter().map(|(when, _)| *when)
+    }
+
+    /// Takes out a timer that is due.
+    pub fn pop_due(&mut self, now: P) -> Option<T> {
+        let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
+        self.by_time.remove(&(when, subject));
+        self.by_subject.remove(&subject);
+        Some(subject)
+    }
+}
+
+/// The grace after a start or promotion, which may be running: locks may have been lost while their holders still work,
+/// so no new owner is granted a lock for a while, by the monotonic clock.
+#[derive(Clone, Debug, Default)]
+pub struct Grace {
+    /// Begin and end; `None` if the grace is over, or none was asked for.
+    period: Option<(Instant, Instant)>,
+}
+
+impl Grace {
+    /// The server has started or become the primary at `since`.
+    pub fn begin(&mut self, since: Instant, grace_ms: u64) {
+        self.period = (grace_ms > 0).then(|| (since, since.plus_ms(grace_ms)));
+    }
+
+    /// Applies a changed setting: a running grace ends sooner or later than before; one that is over stays over, even
+    /// if it was not checked since. True if one was running.
+    pub fn change(&mut self, now: &Now, grace_ms: u64) -> bool {
+        self.end_if_over(now);
+        let Some((since, _)) = self.period else { return false };
+        self.begin(since, grace_ms);
+        true
+    }
+
+    /// True if certainly no grace is running. Does not read the clock.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.period.is_none()
+    }
+
+    /// When the grace ends, if one may be running.
+    pub fn ends(&self) -> Option<Instant> {
+        self.period.map(|(_, until)| until)
+    }
+
+    /// True if a grace is running.
+    pub fn is_running(&mut self, now: &Now) -> bool {
+        self.end_if_over(now);
+        self.period.is_some()
+    }
+
+    /// Forgets a grace that is over.
+    pub fn end_if_over(&mut self, now: &Now) {
+        if self.ends().is_some_and(|until| now.instant() >= until) {
+            self.period = None;
+        }
     }
 }
 
@@ -68,19 +196,6 @@ impl LockManager {
             Some(ends) => self.timers.set(Timer::GraceIsOver, ends),
             None => self.timers.clear(Timer::GraceIsOver),
         }
-    }
-
-    /// True if [`LockManager::drain`] has something to do.
-    pub fn has_due(&self) -> bool {
-        !self.due.is_empty()
-            || !self.sweeps.is_empty()
-            || !self.to_try.is_empty()
-            || self.trying.is_some()
-            || !self.passing_owners.is_empty()
-            || !self.ended.is_empty()
-            || !self.endings.is_empty()
-            || self.queues.has_done()
-            || self.deliveries.has_lost()
     }
 
     /// True if [`LockManager::tick`] has something to do earlier than at the last call.
@@ -156,47 +271,6 @@ impl LockManager {
         }
     }
 
-    /// Does the work that is due, as far as the turn goes: one item of each kind in rotation, so that no kind waits
-    /// behind thousands of another. The rest, and all work that a closed gate blocks, stays due.
-    pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        // Queues that become due meanwhile are served in the next turn.
-        let mut queues = self.due.len();
-        let mut is_closed = false;
-        loop {
-            let mut gates = Vec::new();
-            let has_ended = self.end_next_request(&mut host.clients, host.now) | self.end_next_done(&mut host.clients);
-            if !is_closed {
-                gates.extend(self.take_back(host));
-                gates.extend(self.end_next_hold(host));
-                if let Some(left) = queues.checked_sub(1) {
-                    queues = left;
-                    gates.extend(self.due.take_next().map(|queue| self.serve(host, queue)));
-                }
-                gates.extend(self.try_one_again(host));
-                gates.extend(self.sweep_next(host));
-                if gates.is_empty() && !has_ended && self.due.is_empty() {
-                    gates.extend(self.let_an_owner_pass(host));
-                }
-            }
-            // A closed gate is closed for every key.
-            is_closed |= gates.contains(&Gate::Closed);
-            if !has_ended && (is_closed || gates.is_empty()) || host.now.is_turn_over() {
-                return;
-            }
-        }
-    }
-
-    /// Serves the next queue of a walk. `None`: no walk is running.
-    fn sweep_next<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        if self.sweeps.is_empty() {
-            return None;
-        }
-        match self.sweeps.step(&self.queues) {
-            Some(queue) => Some(self.serve(host, queue)),
-            None => Some(Gate::Open),
-        }
-    }
-
     /// Handles the timers that are due, as far as the turn goes. Sessions are renewed before ends of leases are
     /// inspected.
     pub fn tick<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
@@ -253,42 +327,130 @@ impl LockManager {
             }
         }
     }
-
-    /// Takes back the next grant that was not received, and serves the next waiter. `None`: there is none. While the
-    /// gate is closed, the grant stays.
-    fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        let (number, delivery) = self.deliveries.take_lost()?;
-        let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| host.keys.gate(key.as_ref())).collect();
-        if gates.contains(&Gate::Closed) {
-            self.deliveries.put_back(number, delivery);
-            return Some(Gate::Closed);
-        }
-        self.statistics.undelivered_grants += 1;
-        let (owner, claim) = (delivery.owner.as_bytes(), &delivery.claim);
-        for ((key, grant), gate) in delivery.grants.iter().zip(gates) {
-            // In a slot that has moved to another node the hold ends with its lease.
-            if gate == Gate::Elsewhere {
-                continue;
-            }
-            // A key that no longer holds such a lock has ended the hold itself.
-            _ = self.end_hold(host, key.as_ref(), End::Undelivered { owner, claim, grant });
-        }
-        Some(Gate::Open)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::manager::occurrence::Occurrence;
     use std::num::NonZeroU64;
 
     use super::*;
     use crate::host::simulated::{Told, Turns};
     use crate::key::ClientId;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
-    use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
-    use crate::value::time::{Deadline, Lease, WaitLimit};
+    use crate::manager::fixture::{owner, Fixture};
+    use crate::manager::observer::Occurrence;
+    use crate::value::claim::{Claim, Count, LockRequest, Mode};
+    use crate::value::time::{Deadline, Lease, Timestamp, WaitLimit};
+
+    fn timestamp(ms: u64) -> Timestamp {
+        Timestamp::from_ms(ms)
+    }
+
+    /// All subjects with timers that are due at `ms`.
+    fn fired(timers: &mut TimerSet<u32, Timestamp>, ms: u64) -> Vec<u32> {
+        std::iter::from_fn(|| timers.pop_due(timestamp(ms))).collect()
+    }
+
+    #[test]
+    fn timers_fire_in_the_order_of_time_and_once() {
+        let mut timers = TimerSet::default();
+        for (subject, ms) in [(1, 30), (2, 10), (3, 20), (4, 30)] {
+            timers.set(subject, timestamp(ms));
+        }
+        assert_eq!(timers.next(), Some(timestamp(10)));
+        assert_eq!(fired(&mut timers, 9), []);
+        assert_eq!(fired(&mut timers, 20), [2, 3]);
+        assert_eq!(timers.next(), Some(timestamp(30)));
+        assert_eq!(fired(&mut timers, 99), [1, 4]);
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn a_subject_has_one_timer_which_moves() {
+        let mut timers = TimerSet::default();
+        timers.set(1, timestamp(10));
+        timers.set(1, timestamp(30));
+        assert_eq!(timers.next(), Some(timestamp(30)), "later");
+        timers.set(1, timestamp(20));
+        assert_eq!(timers.next(), Some(timestamp(20)), "earlier");
+        timers.set_no_later(1, timestamp(25));
+        assert_eq!(timers.next(), Some(timestamp(20)), "the earlier time stays");
+        timers.set_no_later(1, timestamp(15));
+        assert_eq!(timers.next(), Some(timestamp(15)));
+        assert_eq!(fired(&mut timers, 99), [1]);
+        timers.set_no_later(1, timestamp(40));
+        assert_eq!(timers.next(), Some(timestamp(40)), "the fired timer is forgotten");
+    }
+
+    #[test]
+    fn a_timer_that_fires_before_all_others_is_reported_once() {
+        let mut timers = TimerSet::default();
+        for (subject, ms, is_sooner) in [(1, 30, true), (2, 40, false), (3, 30, false), (4, 20, true), (4, 25, true)] {
+            timers.set(subject, timestamp(ms));
+            assert_eq!(timers.take_sooner(), is_sooner, "{subject}, {ms}");
+            assert!(!timers.take_sooner());
+        }
+        timers.set_no_later(1, timestamp(10));
+        assert!(timers.take_sooner());
+        assert_eq!(fired(&mut timers, 99), [1, 4, 3, 2]);
+        timers.set(1, timestamp(200));
+        assert!(timers.take_sooner(), "after all others have fired");
+    }
+
+    #[test]
+    fn a_cleared_timer_does_not_fire() {
+        let mut timers = TimerSet::default();
+        timers.set(1, timestamp(10));
+        timers.set(2, timestamp(10));
+        timers.clear(1);
+        timers.clear(3);
+        assert_eq!(fired(&mut timers, 99), [2]);
+        timers.set_no_later(1, timestamp(40));
+        assert_eq!(timers.next(), Some(timestamp(40)), "the cleared timer is forgotten");
+    }
+
+    /// The monotonic clock at `ms`.
+    fn at(ms: u64) -> Now {
+        thread_local!(static CLOCK_MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+        CLOCK_MS.set(ms);
+        Now::by(|| panic!("a grace does not read the wall clock"), || CLOCK_MS.get() * 1_000)
+    }
+
+    fn runs_at(grace: &mut Grace, ms: u64) -> bool {
+        grace.is_running(&at(ms))
+    }
+
+    fn begun(grace_ms: u64) -> Grace {
+        let mut grace = Grace::default();
+        grace.begin(Instant::from_ms(100), grace_ms);
+        grace
+    }
+
+    #[test]
+    fn a_grace_ends_by_itself_and_for_good() {
+        let mut grace = begun(50);
+        assert_eq!((grace.is_none(), grace.ends()), (false, Some(Instant::from_ms(150))));
+        assert!(runs_at(&mut grace, 149));
+        assert!(!runs_at(&mut grace, 150));
+        assert!(grace.is_none() && grace.ends().is_none());
+        assert!(!runs_at(&mut grace, 120), "it stays over");
+        assert!(begun(0).is_none(), "none was asked for");
+    }
+
+    #[test]
+    fn a_changed_setting_moves_the_end_of_a_grace_and_begins_none() {
+        for (changed_ms, ends) in [(10, Some(110)), (90, Some(190)), (0, None)] {
+            let mut grace = begun(50);
+            assert!(grace.change(&at(120), changed_ms), "it was running");
+            assert_eq!(grace.ends().map(Instant::ms), ends, "{changed_ms} ms");
+        }
+        let mut over = begun(50);
+        assert!(!over.change(&at(150), 500), "it stays over, even if not checked since");
+        assert!(!runs_at(&mut over, 160));
+        let mut none = Grace::default();
+        assert!(!none.change(&at(120), 50));
+        assert!(none.is_none());
+    }
 
     const MUTEX: Claim = Claim::Mutex;
 
@@ -411,20 +573,6 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_to_an_unknown_client_is_taken_back() {
-        for names in [&[b"k".as_slice()][..], &[b"k", b"l"]] {
-            let mut fixture = Fixture::of(&[("a", MUTEX)]);
-            fixture.acquire_all("b", names, MUTEX, None, Lease::Persist);
-            fixture.server.inbox.is_deserted = true;
-            fixture.release("a", Portion::Mutex).unwrap();
-            assert!(fixture.manager.has_due() && fixture.manager.has_waiters_or_sessions(), "{names:?}");
-            fixture.drain();
-            assert!(fixture.server.keyspace.primary.is_empty(), "{names:?}");
-            assert!(!fixture.manager.has_due() && !fixture.manager.has_waiters_or_sessions(), "{names:?}");
-        }
-    }
-
-    #[test]
     fn a_wait_a_watched_lease_and_a_lock_of_several_holders_need_a_timer_each() {
         let short = Lease::from_ms(300).unwrap();
         let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
@@ -477,31 +625,5 @@ mod tests {
         }
         assert!(!next(Some(10), Some(20)).is_covered_by(&next(None, Some(20))));
         assert!(!next(Some(10), Some(20)).is_covered_by(&next(Some(10), None)));
-    }
-
-    #[test]
-    fn a_lost_grant_is_taken_back_when_the_gate_opens() {
-        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-        fixture.release("a", Portion::Mutex).unwrap();
-        let (granted, _) = fixture.server.inbox.answers[0];
-        fixture.server.keyspace.gate = Gate::Closed;
-        fixture.manager.undelivered(granted);
-        fixture.drain();
-        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("b".into(), true));
-        fixture.server.keyspace.gate = Gate::Open;
-        fixture.drain();
-        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("".into(), false));
-        assert!(!fixture.server.keyspace.primary.contains_key(&key()));
-    }
-
-    #[test]
-    fn a_lost_grant_is_not_tried_for_ever_after_its_slot_has_left() {
-        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-        fixture.release("a", Portion::Mutex).unwrap();
-        let (granted, _) = fixture.server.inbox.answers[0];
-        fixture.server.keyspace.gate = Gate::Elsewhere;
-        fixture.manager.undelivered(granted);
-        fixture.drain();
-        assert_eq!((fixture.holders(), fixture.manager.has_due()), ("b".into(), false));
     }
 }

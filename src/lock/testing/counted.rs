@@ -3,7 +3,7 @@
 use super::contract::{Answer, Outcome, Refusal};
 use super::rules::Rules;
 use crate::host::simulated::Stored;
-use crate::manager::statistics::Statistics;
+use crate::manager::observer::Statistics;
 use crate::value::claim::{ByFamily, Family};
 
 /// The replies to clients since the server started, by kind.

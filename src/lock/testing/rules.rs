@@ -12,7 +12,7 @@ use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::lock_manager::{Limits, LockError, LockManager};
 use crate::manager::release::{HoldsOf, Work};
-use crate::manager::renewal::{RenewRequest, Renewed};
+use crate::manager::session::{RenewRequest, Renewed};
 use crate::value::claim as value;
 use crate::value::fence::{Fence, FenceClock};
 use crate::value::outcome::{Grant, KeyError, Released};

@@ -2,7 +2,7 @@
 //! noted for the log.
 
 use lock::key::{Key, KeyRef};
-use lock::manager::occurrence::EndedBy;
+use lock::manager::observer::EndedBy;
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use lock::value::owner::Owner;

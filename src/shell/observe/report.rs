@@ -26,7 +26,7 @@ use command::lock_log::{LockLog, NewEntry};
 use command::reply::LogEvent;
 use lock::key::{ClientId, Key, RequestId};
 use lock::manager::lock_manager::{LockError, LockManager};
-use lock::manager::occurrence::{EndedBy, GrantChange, Observe, Occurrence};
+use lock::manager::observer::{EndedBy, GrantChange, Observe, Occurrence};
 use lock::queue::wait_queue::WaiterLimit;
 use lock::value::owner::Owner;
 use lock::value::time::Now;

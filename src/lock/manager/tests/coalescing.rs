@@ -7,7 +7,7 @@ use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::departure::{Cancelled, Departure};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::release::{HoldsOf, Work};
-use crate::manager::renewal::RenewRequest;
+use crate::manager::session::RenewRequest;
 use crate::value::claim::{Claim, Count, Family, LockRequest, Portion};
 use crate::value::fence::Fence;
 use crate::value::outcome::Released;

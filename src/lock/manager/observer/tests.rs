@@ -2,9 +2,8 @@ use super::*;
 use crate::host::simulated::Stored;
 use crate::key::ClientId;
 use crate::manager::fixture::{key, owner, Fixture};
-use crate::manager::occurrence::Observe;
-use crate::manager::renewal::{RenewRequest, Renewed};
-use crate::manager::statistics::Statistics;
+use crate::manager::observer::{Observe, Statistics};
+use crate::manager::session::{RenewRequest, Renewed};
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::time::{Deadline, Lease, Timestamp};
 
@@ -210,4 +209,35 @@ fn at(ms: u64) -> Now {
     thread_local!(static MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
     MS.set(ms);
     Now::by(|| MS.get() * 1_000, || 0)
+}
+
+#[test]
+fn records_that_are_not_taken_are_bounded() {
+    let mut occurrences = Occurrences::default();
+    for _ in 0..MOST + 3 {
+        occurrences.note(Occurrence::GraceEnded);
+    }
+    assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MOST, true));
+}
+
+#[test]
+fn ends_that_happened_unasked_are_recorded_up_to_a_limit_in_each_turn() {
+    let mut occurrences = Occurrences::default();
+    for _ in 0..2 {
+        let taken = (0..MOST_UNASKED + 3).filter(|_| occurrences.takes_unasked()).count();
+        assert_eq!(taken, MOST_UNASKED);
+        occurrences.take();
+    }
+}
+
+#[test]
+fn samples_that_are_not_taken_are_bounded() {
+    let mut samples = Samples::default();
+    for ms in 0..MOST as u64 + 3 {
+        samples.waited(ms);
+    }
+    samples.held(7);
+    let (mut waits, mut holds) = (0, Vec::new());
+    samples.take(|_| waits += 1, |ms| holds.push(ms));
+    assert_eq!((waits, holds, samples.is_empty()), (MOST, vec![7], true));
 }

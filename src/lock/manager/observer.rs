@@ -1,0 +1,469 @@
+//! What has happened: counters (`Statistics`), lengths of time (`Samples`) and records (`Occurrence`), of which the
+//! shell makes INFO, percentiles, events and log entries. Data, no callbacks: the lock manager puts them down, and the
+//! shell takes them when the turn is over. Nothing is decided here.
+//!
+//! Rare occurrences are always recorded. Occurrences of ordinary requests are recorded only if [`Observe`] asks for
+//! them; the fast path (`uncontended`) records nothing, so it must not be taken then.
+
+use super::acquire::{AcquireRequest, Acquired};
+use super::lock_manager::{LockError, LockManager};
+use crate::host::WaitOutcome;
+use crate::key::{ClientId, Key, KeyRef, RequestId};
+use crate::queue::deadlock::Edge;
+use crate::queue::wait_queue::WaiterLimit;
+use crate::value::claim::{ByFamily, Family, LockRequest};
+use crate::value::fence::Fence;
+use crate::value::outcome::Grant;
+use crate::value::owner::Owner;
+use crate::value::time::Now;
+
+/// Counters since the start. A request is counted once, whatever the number of its keys; the end or renewal of a hold
+/// once for each key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// What the fast path did. It is added to the rest when the counters are read: an uncontended request pays for one
+    /// addition.
+    pub(super) uncontended: ByFamily<Uncontended>,
+    /// How many more keys hold a lock than at the start, by the slow path. The host counts keys that others remove.
+    pub(super) stored: ByFamily<i64>,
+    pub(super) granted_at_once: u64,
+    /// Requests granted after they had waited.
+    pub grants_after_wait: u64,
+    /// Requests that were not granted and did not wait.
+    pub not_granted: u64,
+    /// Waits that timed out.
+    pub wait_timeouts: u64,
+    /// Waits that LOCK.CANCEL ended.
+    pub cancelled: u64,
+    /// Waits that the same request, sent again, took over.
+    pub superseded: u64,
+    /// Waits with COALESCE that a release answered.
+    pub coalesced: u64,
+    /// Requests refused because they would have waited for ever.
+    pub deadlocks: u64,
+    /// Requests refused because the server or a key had the maximum of waiters.
+    pub max_waiters_refusals: u64,
+    /// Requests refused because of the grace.
+    pub grace_refusals: u64,
+    given_back: u64,
+    /// Leases that started again, by a request or because a session's connection lives.
+    pub renewals: u64,
+    /// Leases that the lock manager found to have ended.
+    pub leases_expired: u64,
+    /// Holds that LOCK.BREAK ended.
+    pub broken: u64,
+    /// Grants taken back because they were not received.
+    pub undelivered_grants: u64,
+    /// Commands that LOCK.EXEC ran.
+    pub execs: u64,
+    /// LOCK.EXEC by an owner that did not hold the lock.
+    pub execs_not_held: u64,
+}
+
+/// What the fast path did with locks of one family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Uncontended {
+    /// Free keys that were granted.
+    pub granted: u64,
+    /// Keys that became free.
+    pub freed: u64,
+    /// Releases of some holds, but not of all.
+    pub fewer: u64,
+}
+
+impl Statistics {
+    /// Requests granted at once, including requests sent again that got the grant they had.
+    pub fn grants_immediate(&self) -> u64 {
+        self.granted_at_once + self.uncontended.0.iter().map(|counted| counted.granted).sum::<u64>()
+    }
+
+    /// Releases of all holds or of some, and holds that ended with their connections.
+    pub fn releases(&self) -> u64 {
+        self.given_back + self.uncontended.0.iter().map(|counted| counted.freed + counted.fewer).sum::<u64>()
+    }
+
+    /// How many more keys hold a lock than at the start, by what the lock manager did; negative if others stored the
+    /// locks that it removed.
+    pub fn stored(&self) -> ByFamily<i64> {
+        let by_uncontended =
+            |family| self.uncontended.of(family).granted as i64 - self.uncontended.of(family).freed as i64;
+        ByFamily::make(|family| by_uncontended(family) + self.stored.of(family))
+    }
+
+    /// A key held a lock of the family `before`, and holds one of the family `after` now.
+    pub(super) fn count_stored(&mut self, before: Option<Family>, after: Option<Family>) {
+        before.into_iter().for_each(|family| *self.stored.of_mut(family) -= 1);
+        after.into_iter().for_each(|family| *self.stored.of_mut(family) += 1);
+    }
+
+    /// Counts the outcome that a waiting client gets.
+    pub(super) fn count_outcome(&mut self, outcome: WaitOutcome) {
+        match outcome {
+            WaitOutcome::Granted { .. } => self.grants_after_wait += 1,
+            WaitOutcome::Done { .. } => self.coalesced += 1,
+            WaitOutcome::TimedOut => self.wait_timeouts += 1,
+            WaitOutcome::Cancelled => self.cancelled += 1,
+            WaitOutcome::Superseded => self.superseded += 1,
+            WaitOutcome::Impossible(_) | WaitOutcome::TryAgain | WaitOutcome::Demoted | WaitOutcome::NotPermitted => {}
+        }
+    }
+
+    /// A hold has ended, or some of it was given back.
+    pub(super) fn count_end(&mut self, by: EndedBy) {
+        match by {
+            EndedBy::Released | EndedBy::Disconnected => self.given_back += 1,
+            EndedBy::LeaseEnd | EndedBy::Expired => self.leases_expired += 1,
+            EndedBy::Broken => self.broken += 1,
+            // A grant of several keys is counted once, where it is taken back.
+            EndedBy::Undelivered | EndedBy::Removed => {}
+        }
+    }
+}
+
+/// What is recorded beyond the rare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observe {
+    /// Every grant, renewal and end.
+    pub changes: bool,
+    /// Ends of holds that lasted this many milliseconds or longer.
+    pub holds_ms: Option<u64>,
+    /// Grants to requests that waited this many milliseconds or longer.
+    pub waits_ms: Option<u64>,
+}
+
+impl Observe {
+    /// True if every uncontended request has to be recorded: it takes the slow path then. For long holds alone this is
+    /// false: the fast path leaves each of them to the slow path.
+    pub fn needs_slow_path(&self) -> bool {
+        self.changes
+    }
+}
+
+/// Something that has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Occurrence {
+    /// An owner was granted a key: anew, more of it, or what it held with another deadline. A request for several keys
+    /// brings one record for each.
+    Granted {
+        /// The key.
+        key: Key,
+        /// The new holder.
+        owner: Owner,
+        /// What it holds. As many holds before as after: the same request was sent again.
+        grant: Grant,
+        /// What the grant has changed.
+        change: GrantChange,
+        /// `None`: granted at once. Otherwise granted by a hand-off, and how long the request had waited.
+        waited: Option<Waited>,
+        /// The number of other requests that wait for the key.
+        waiters: usize,
+    },
+    /// An owner started its lease again.
+    Renewed {
+        /// The key.
+        key: Key,
+        /// The holder.
+        owner: Owner,
+    },
+    /// An owner has given back some of its holds or permits, and keeps the rest.
+    Fewer {
+        /// The key.
+        key: Key,
+        /// The holder.
+        owner: Owner,
+    },
+    /// An owner no longer holds a key.
+    Ended {
+        /// The key.
+        key: Key,
+        /// The owner. For a removed key with several holders: the one with the latest grant.
+        owner: Owner,
+        /// The cause.
+        by: EndedBy,
+        /// Milliseconds since that grant, by the wall clock.
+        held_ms: u64,
+        /// The number of requests that wait for the key.
+        waiters: usize,
+        /// The connection that the hold was bound to.
+        session: Option<ClientId>,
+    },
+    /// The server has evicted a key.
+    Evicted {
+        /// The key.
+        key: Key,
+        /// The holder; of several the one with the latest grant.
+        owner: Owner,
+        /// Milliseconds since that grant.
+        held_ms: u64,
+        /// The number of requests that wait for the key.
+        waiters: usize,
+        /// The connection that the hold was bound to.
+        session: Option<ClientId>,
+    },
+    /// A request was refused: it would have waited for ever.
+    DeadlockRefused {
+        /// The first of its keys.
+        key: Key,
+        /// The owner of the request.
+        owner: Owner,
+        /// The cycle in the wait-for graph that the request would have closed.
+        cycle: Vec<Edge>,
+        /// The number of requests that wait for the key.
+        waiters: usize,
+    },
+    /// A request was refused: the server or a key has the maximum of waiters.
+    MaxWaitersRefused {
+        /// The first of its keys.
+        key: Key,
+        /// The owner of the request.
+        owner: Owner,
+        /// Whether the limit of the server or of a key was reached.
+        limit: WaiterLimit,
+    },
+    /// A grace began: no new owner is granted a lock.
+    GraceBegan {
+        /// Its length in milliseconds.
+        ms: u64,
+    },
+    /// The grace is over.
+    GraceEnded,
+}
+
+/// What a grant has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantChange {
+    /// Holders, holds or deadlines.
+    Anything,
+    /// Nothing: the request was sent again, and its lease ends no later.
+    Nothing,
+}
+
+/// The wait before a grant by a hand-off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// The request that waited; the same for all keys.
+    pub request: RequestId,
+    /// Milliseconds from its queueing to the grant.
+    pub ms: u64,
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Its owner released it.
+    Released,
+    /// The connection that it was bound to has ended.
+    Disconnected,
+    /// Its lease has ended: the lock manager took the hold out.
+    LeaseEnd,
+    /// Its lease has ended, and with it the key, which the server removed.
+    Expired,
+    /// LOCK.BREAK.
+    Broken,
+    /// The grant was not received.
+    Undelivered,
+    /// The key was deleted, evicted, overwritten or renamed.
+    Removed,
+}
+
+/// The most records, and the most samples of each kind, between two takes.
+const MOST: usize = 10_000;
+
+/// The most records, between two takes, of ends that happened unasked, for example thousands of leases that end at
+/// once. `statistics` counts all of them.
+const MOST_UNASKED: usize = 1_000;
+
+/// The records that were not taken yet.
+#[derive(Clone, Debug, Default)]
+pub struct Occurrences {
+    all: Vec<Occurrence>,
+    unasked: usize,
+}
+
+impl Occurrences {
+    pub(super) fn note(&mut self, occurrence: Occurrence) {
+        if self.all.len() < MOST {
+            self.all.push(occurrence);
+        }
+    }
+
+    /// True if one more end that happened unasked is to be recorded.
+    pub(super) fn takes_unasked(&mut self) -> bool {
+        let is_taken = self.unasked < MOST_UNASKED;
+        self.unasked += 1;
+        is_taken
+    }
+
+    /// True if there is nothing to take.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Takes all records, the oldest first.
+    pub fn take(&mut self) -> Vec<Occurrence> {
+        self.unasked = 0;
+        std::mem::take(&mut self.all)
+    }
+}
+
+/// The lengths, in milliseconds, of the waits and holds that ended and were not taken yet: all waits, holds with
+/// waiters behind them, and a few other holds. The shell makes percentiles of them.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    waits_ms: Vec<u64>,
+    holds_ms: Vec<u64>,
+    /// Measure the next hold that ends, even if no request waits for its key.
+    pub wants_hold: bool,
+}
+
+impl Samples {
+    /// A request was granted after a wait of `ms`.
+    pub(super) fn waited(&mut self, ms: u64) {
+        push(&mut self.waits_ms, ms);
+    }
+
+    /// A hold ended after `ms`.
+    pub(super) fn held(&mut self, ms: u64) {
+        self.wants_hold = false;
+        push(&mut self.holds_ms, ms);
+    }
+
+    /// True if there is nothing to take.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waits_ms.is_empty() && self.holds_ms.is_empty()
+    }
+
+    /// Takes all samples: waits, then holds. The memory is kept.
+    pub fn take(&mut self, waited: impl FnMut(u64), held: impl FnMut(u64)) {
+        self.waits_ms.drain(..).for_each(waited);
+        self.holds_ms.drain(..).for_each(held);
+    }
+}
+
+fn push(list: &mut Vec<u64>, ms: u64) {
+    if list.len() < MOST {
+        list.push(ms);
+    }
+}
+
+impl LockManager {
+    /// Counts the answer to a request to acquire that took the slow path.
+    pub(super) fn count_answer(&mut self, answer: &Result<Acquired, LockError>) {
+        let counted = &mut self.statistics;
+        match answer {
+            Ok(Acquired::Granted(_)) => counted.granted_at_once += 1,
+            Ok(Acquired::NotGranted) => counted.not_granted += 1,
+            Err(LockError::Deadlock(_)) => counted.deadlocks += 1,
+            Err(LockError::MaxWaiters(_)) => counted.max_waiters_refusals += 1,
+            Err(LockError::Grace) => counted.grace_refusals += 1,
+            Ok(Acquired::Queued(_)) | Err(LockError::Key(_)) => {}
+        }
+    }
+
+    /// Records that a request was granted a key.
+    #[inline]
+    pub(super) fn record_grant(
+        &mut self,
+        key: KeyRef<'_>,
+        request: &LockRequest<'_>,
+        grant: Grant,
+        waited: Option<Waited>,
+        change: GrantChange,
+    ) {
+        let observe = &self.limits.observe;
+        let is_long = waited.zip(observe.waits_ms).is_some_and(|(waited, ms)| waited.ms >= ms);
+        if observe.changes && change == GrantChange::Anything || is_long {
+            let (key, owner) = (key.to_key(), request.owner.to_owner());
+            // The granted request leaves the queue after this.
+            let waiters = self.waiters_of(key.as_ref()) - usize::from(waited.is_some());
+            self.occurrences.note(Occurrence::Granted { key, owner, grant, change, waited, waiters });
+        }
+    }
+
+    /// Counts and records that an owner no longer holds a key that it held since the grant with this fence.
+    pub(super) fn count_and_record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
+        self.statistics.count_end(by);
+        self.record_end(now, key, owner, fence, by);
+    }
+
+    /// As `count_and_record_end`, without counting it.
+    pub(super) fn record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
+        let waiters = self.waiters_of(key);
+        let observe = self.limits.observe;
+        let is_unasked_for = match by {
+            EndedBy::Released | EndedBy::Disconnected => false,
+            EndedBy::LeaseEnd | EndedBy::Expired | EndedBy::Removed => waiters > 0,
+            EndedBy::Broken | EndedBy::Undelivered => true,
+        };
+        let is_measured = waiters > 0 || self.samples.wants_hold;
+        // Most ends need no clock.
+        if !(is_measured || is_unasked_for || observe.changes || observe.holds_ms.is_some()) {
+            return;
+        }
+        let held_ms = fence.us_before(now.us()) / 1000;
+        if is_measured {
+            self.samples.held(held_ms);
+        }
+        let is_asked_for = observe.changes || observe.holds_ms.is_some_and(|ms| held_ms >= ms);
+        if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
+            let session = self.bindings.client_of(key, owner);
+            let (key, owner) = (key.to_key(), holder(owner));
+            self.occurrences.note(Occurrence::Ended { key, owner, by, held_ms, waiters, session });
+        }
+    }
+
+    /// Records that the server has evicted a key, which this owner held since the grant with this fence.
+    pub fn evicted(&mut self, now: &Now, key: KeyRef<'_>, owner: Owner, fence: Fence) {
+        let (held_ms, waiters) = (fence.us_before(now.us()) / 1000, self.waiters_of(key));
+        let session = self.bindings.client_of(key, owner.as_bytes());
+        self.occurrences.note(Occurrence::Evicted { key: key.to_key(), owner, held_ms, waiters, session });
+    }
+
+    /// Records the refusal of a request, if its reason is rare.
+    #[inline]
+    pub(super) fn record_refusal(&mut self, request: &AcquireRequest<'_>, answer: &Result<Acquired, LockError>) {
+        let Err(error) = answer else { return };
+        let Some(name) = request.names.first() else { return };
+        let about = || (Key::new(request.db, name), request.request.owner.to_owner());
+        match error {
+            LockError::Deadlock(cycle) => {
+                let (key, owner) = about();
+                let (cycle, waiters) = (cycle.clone(), self.waiters_of(key.as_ref()));
+                self.occurrences.note(Occurrence::DeadlockRefused { key, owner, cycle, waiters });
+            }
+            LockError::MaxWaiters(limit) => {
+                let (key, owner) = about();
+                self.occurrences.note(Occurrence::MaxWaitersRefused { key, owner, limit: *limit });
+            }
+            LockError::Key(_) | LockError::Grace => {}
+        }
+    }
+
+    fn waiters_of(&self, key: KeyRef<'_>) -> usize {
+        self.queues.of_key(key).map_or(0, |queue| queue.waiters())
+    }
+
+    /// Counts and records that an owner has given back some of what it holds.
+    pub(super) fn count_and_record_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
+        self.statistics.count_end(by);
+        if self.limits.observe.changes {
+            self.occurrences.note(Occurrence::Fewer { key: key.to_key(), owner: holder(owner) });
+        }
+    }
+
+    /// Records that an owner started its lease again. Renewals of sessions are only counted.
+    pub(super) fn record_renewal(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        if self.limits.observe.changes {
+            self.occurrences.note(Occurrence::Renewed { key: key.to_key(), owner: holder(owner) });
+        }
+    }
+}
+
+fn holder(owner: &[u8]) -> Owner {
+    Owner::new(owner).expect("a holder has a valid owner name")
+}
+
+#[cfg(test)]
+mod tests;
