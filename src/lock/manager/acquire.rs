@@ -1,7 +1,8 @@
 //! A request to acquire: granted, queued, or neither.
 
 use super::grant::{first_of, GrantedBy};
-use super::lock_manager::{LockError, LockManager, Timer};
+use super::lock_manager::{LockError, LockManager};
+use super::timers::Timer;
 use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lock_manager::{LockManager, Timer};
+use super::lock_manager::LockManager;
+use super::timers::Timer;
 use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::request::{Others, QueueId, QueuedRequest};

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
 use super::release::{is_vacant, remove_if_vacant, update};
+use super::timers::ELSEWHERE_RETRY_MS;
 use crate::host::{Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::{Key, KeyRef};
 use crate::value::fence::Fence;
@@ -18,9 +19,6 @@ use crate::value::time::{Deadline, Instant, Now, Timestamp};
 
 /// Milliseconds until a server that refused to end leases is asked again. No request waits for these ends.
 const REFUSED_RETRY_MS: u64 = 100;
-
-/// As `REFUSED_RETRY_MS`, for a key in a slot that is moving.
-const ELSEWHERE_RETRY_MS: u64 = 1_000;
 
 /// The locks with several holders: when the first of their leases ends.
 ///

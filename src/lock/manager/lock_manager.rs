@@ -12,8 +12,8 @@ use super::drain::{Due, Sweeps};
 use super::expiry::SharedLeases;
 use super::handoff::PassingOwners;
 use super::observer::{Observe, Occurrences, Samples, Statistics};
-use super::session_bindings::{BindingId, Bindings, Slot};
-use super::timers::{Grace, TimerSet};
+use super::session_bindings::{BindingId, Bindings};
+use super::timers::{Grace, Timer, TimerSet};
 use crate::host::{Content, Entry};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock::Edge;
@@ -44,11 +44,6 @@ pub struct LockManager {
     pub(super) bindings: Bindings,
     /// By the monotonic clock.
     pub(super) timers: TimerSet<Timer, Instant>,
-    /// By the monotonic clock: when a third of a bound lease may be over. A timer stays when its binding goes and
-    /// another binding takes the slot: a timer that fires too early finds nothing due.
-    pub(super) renewals: TimerSet<Slot, Instant>,
-    /// Set when the server refused writes: no session is renewed before this time.
-    pub(super) renewals_put_off: Option<Instant>,
     /// By the wall clock: when a lease may have ended on a key that requests wait for.
     pub(super) lease_ends: TimerSet<QueueId, Timestamp>,
     /// The locks with several holders.
@@ -97,17 +92,6 @@ impl Default for Limits {
     fn default() -> Self {
         Limits { max_waiters: 10_000, max_waiters_per_key: None, keep_place_ms: 1_000, observe: Observe::default() }
     }
-}
-
-/// What a timer of the monotonic clock is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Timer {
-    /// The wait of a request times out.
-    WaitEnds(RequestId),
-    /// The kept place of a request ends.
-    PlaceEnds(RequestId),
-    /// The grace ends.
-    GraceIsOver,
 }
 
 /// Why a request gets an error. Nothing was changed.

@@ -4,7 +4,7 @@
 use super::lock_manager::LockManager;
 use super::release::End;
 use super::session_bindings::{Binding, BindingId};
-use super::timers::GATE_RETRY_MS;
+use super::timers::{ELSEWHERE_RETRY_MS, GATE_RETRY_MS};
 use crate::host::{Clients, Content, Effect, Entry, Gate, Host, Keys};
 use crate::key::{ClientId, KeyRef};
 use crate::queue::holders::{Holders, Sessions};
@@ -36,9 +36,6 @@ pub enum Renewed {
     /// The owner does not hold all of the keys: nothing was changed.
     NotHeld,
 }
-
-/// Milliseconds until the next try to renew a hold of a key in a slot that is moving.
-const ELSEWHERE_RETRY_MS: u64 = 1_000;
 
 /// Renewals.
 impl LockManager {
@@ -113,15 +110,7 @@ impl LockManager {
     /// Schedules the renewal of a bound hold after a third of its lease.
     pub(super) fn renew_after_a_third(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], lease: Lease) {
         if let Some(id) = self.bindings.binding_of(key, owner) {
-            self.renew_at(id, third_of(now, lease));
-        }
-    }
-
-    /// Schedules the renewal of a binding; `None`: its lease has no end.
-    pub(super) fn renew_at(&mut self, id: BindingId, due: Option<Instant>) {
-        self.bindings.renew_at(id, due);
-        if let Some(due) = due {
-            self.renewals.set_no_later(id.slot(), due);
+            self.bindings.renew_at(id, third_of(now, lease));
         }
     }
 
@@ -138,7 +127,7 @@ impl LockManager {
 }
 
 /// When a third of a lease that begins now is over.
-pub(super) fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
+fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
     lease.third_ms().map(|third_ms| now.instant().plus_ms(third_ms))
 }
 
@@ -183,28 +172,7 @@ impl LockManager {
         request: &LockRequest<'_>,
         fence: Fence,
     ) {
-        let due = third_of(now, request.lease);
-        let id = self.bindings.bind(client, key, request.owner, fence, due);
-        if let Some(due) = due {
-            self.renewals.set_no_later(id.slot(), due);
-        }
-    }
-
-    /// A binding with a lease that is to be renewed now. `None` while the server refuses writes.
-    pub(super) fn next_renewal(&mut self, now: &Now) -> Option<BindingId> {
-        if self.renewals_put_off.is_some_and(|until| until > now.instant()) {
-            return None;
-        }
-        self.renewals_put_off = None;
-        while let Some(slot) = self.renewals.pop_due(now.instant()) {
-            let Some(id) = self.bindings.in_slot(slot) else { continue };
-            match self.bindings.get(id).and_then(|binding| binding.renewal) {
-                Some(due) if due > now.instant() => self.renewals.set(slot, due),
-                Some(_) => return Some(id),
-                None => {}
-            }
-        }
-        None
+        self.bindings.bind(client, key, request.owner, fence, third_of(now, request.lease));
     }
 
     /// Renews the lease of a binding if its connection lives.
@@ -218,11 +186,10 @@ impl LockManager {
             Gate::Open => {}
             // The gate is closed for every key: thousands of bindings need not try one after another.
             Gate::Closed => {
-                self.renew_at(id, Some(now));
-                self.renewals_put_off = Some(now.plus_ms(GATE_RETRY_MS));
-                return;
+                self.bindings.renew_at(id, Some(now));
+                return self.bindings.put_off_renewals(now.plus_ms(GATE_RETRY_MS));
             }
-            Gate::Elsewhere => return self.renew_at(id, Some(now.plus_ms(ELSEWHERE_RETRY_MS))),
+            Gate::Elsewhere => return self.bindings.renew_at(id, Some(now.plus_ms(ELSEWHERE_RETRY_MS))),
         }
         let mut entry = host.keys.open(key);
         self.settle(host.now, key, &mut entry);

@@ -1,10 +1,11 @@
-//! The bindings of holds to connections.
+//! The bindings of holds to connections, and when their leases are to be renewed.
 //!
 //! Bindings are never stored with the lock: a key that is removed, moved or restored loses them.
 //!
 //! Binding and releasing a lock again and again costs no allocation: the binding uses a vacant slot again, with the
 //! memory for its name. Slots with the same connection, key or hold are linked in chains.
 
+use super::timers::TimerSet;
 use crate::hold_hash::{HoldHash, NameSecret};
 use crate::key::{ClientId, KeyRef};
 use crate::value::fence::Fence;
@@ -64,6 +65,11 @@ pub struct Bindings {
     first: Vec<[Option<Slot>; CHAINS.len()]>,
     secret: NameSecret,
     last: u64,
+    /// When a third of a bound lease may be over. A timer stays when its binding goes and another binding takes the
+    /// slot: a timer that fires too early finds nothing due.
+    renewals: TimerSet<Slot, Instant>,
+    /// Set when the server refused writes: no lease is renewed before this time.
+    put_off: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -199,14 +205,10 @@ impl Bindings {
         name.extend_from_slice(key.name);
         let binding = Binding { client, owner: owner.to_owner(), fence, renewal, db: key.db, name };
         *content = Content::Bound(Bound { number: self.last, binding, hashes, before: [None; CHAINS.len()], next });
-        BindingId { number: self.last, slot }
-    }
-
-    /// Sets when the lease of a binding is to be renewed; `None`: it has no end.
-    pub fn renew_at(&mut self, id: BindingId, renewal: Option<Instant>) {
-        if let Some(bound) = self.bound_mut(id.slot).filter(|bound| bound.number == id.number) {
-            bound.binding.renewal = renewal;
+        if let Some(due) = renewal {
+            self.renewals.set_no_later(slot, due);
         }
+        BindingId { number: self.last, slot }
     }
 
     /// The hold is no longer bound to a connection.
@@ -293,6 +295,83 @@ impl Bindings {
         match self.slots.get_mut(slot.index()) {
             Some(Content::Bound(bound)) => Some(bound),
             Some(Content::Vacant(_)) | None => None,
+        }
+    }
+}
+
+/// Renewals.
+impl Bindings {
+    /// Sets when the lease of a binding is to be renewed; `None`: it has no end.
+    pub fn renew_at(&mut self, id: BindingId, renewal: Option<Instant>) {
+        let Some(bound) = self.bound_mut(id.slot).filter(|bound| bound.number == id.number) else { return };
+        bound.binding.renewal = renewal;
+        if let Some(due) = renewal {
+            self.renewals.set_no_later(id.slot, due);
+        }
+    }
+
+    /// Renews no lease before `until`: the server refuses writes.
+    pub fn put_off_renewals(&mut self, until: Instant) {
+        self.put_off = Some(until);
+    }
+
+    /// The leases of all bindings are to be renewed now.
+    pub fn renew_all(&mut self, now: Instant) {
+        for id in self.ids().collect::<Vec<_>>() {
+            if self.get(id).is_some_and(|binding| binding.renewal.is_some()) {
+                self.renew_at(id, Some(now));
+            }
+        }
+    }
+
+    /// When a lease may have to be renewed.
+    pub fn next_renewal(&self) -> Option<Instant> {
+        self.renewals.next().map(|due| due.max(self.put_off.unwrap_or(due)))
+    }
+
+    /// Takes out a binding with a lease that is to be renewed now. `None` while renewals are put off.
+    pub fn take_renewal(&mut self, now: Instant) -> Option<BindingId> {
+        if self.put_off.is_some_and(|until| until > now) {
+            return None;
+        }
+        self.put_off = None;
+        while let Some(slot) = self.renewals.pop_due(now) {
+            let Some(id) = self.in_slot(slot) else { continue };
+            match self.get(id).and_then(|binding| binding.renewal) {
+                Some(due) if due > now => self.renewals.set(slot, due),
+                Some(_) => return Some(id),
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// True if a lease is to be renewed earlier than at the last call.
+    #[inline]
+    pub fn take_sooner(&mut self) -> bool {
+        self.renewals.take_sooner()
+    }
+
+    /// Until when no lease is renewed.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn renewals_are_put_off(&self) -> Option<Instant> {
+        self.put_off
+    }
+
+    /// When the lease of each binding is to be renewed.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn renewals(&self) -> impl Iterator<Item = Instant> + '_ {
+        let due = self.ids().filter_map(|id| self.get(id)?.renewal);
+        due.map(|due| due.max(self.put_off.unwrap_or(due)))
+    }
+
+    /// Drops the timers that would find nothing to do.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn forget_idle_timers(&mut self) {
+        self.renewals = TimerSet::default();
+        for id in self.ids().collect::<Vec<_>>() {
+            let due = self.get(id).and_then(|binding| binding.renewal);
+            due.into_iter().for_each(|due| self.renewals.set(id.slot, due));
         }
     }
 }

@@ -3,14 +3,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::departure::Departure;
-use super::lock_manager::{LockManager, Timer};
+use super::lock_manager::LockManager;
 use super::observer::Occurrence;
 use crate::host::{Clients, Entry, Host, Keys, WaitOutcome};
+use crate::key::RequestId;
 use crate::queue::request::QueueId;
 use crate::value::time::{Instant, Now, Timestamp};
 
 /// Milliseconds until a closed gate is tried again. No event of the server says that a pause has ended.
 pub const GATE_RETRY_MS: u64 = 10;
+
+/// Milliseconds until a key in a slot that is moving is tried again.
+pub(super) const ELSEWHERE_RETRY_MS: u64 = 1_000;
+
+/// What a timer of the monotonic clock is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// The wait of a request times out.
+    WaitEnds(RequestId),
+    /// The kept place of a request ends.
+    PlaceEnds(RequestId),
+    /// The grace ends.
+    GraceIsOver,
+}
 
 /// When the lock manager has to act next without a command, by each of the two clocks. Which time comes first depends
 /// on changes of the wall clock.
@@ -203,7 +218,7 @@ impl LockManager {
     pub fn take_sooner(&mut self) -> bool {
         // No short-circuit: every flag must be cleared.
         self.timers.take_sooner()
-            | self.renewals.take_sooner()
+            | self.bindings.take_sooner()
             | self.lease_ends.take_sooner()
             | self.shared_leases.take_sooner()
     }
@@ -211,8 +226,8 @@ impl LockManager {
     /// When [`LockManager::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
         let earliest = |one: Option<Timestamp>, other| one.into_iter().chain(other).min();
-        let renewal = self.renewals.next().map(|due| self.renewals_put_off.map_or(due, |until| until.max(due)));
-        let instants = self.timers.next().into_iter().chain(renewal).chain(self.shared_leases.put_off_until());
+        let of_leases = self.bindings.next_renewal().into_iter().chain(self.shared_leases.put_off_until());
+        let instants = self.timers.next().into_iter().chain(of_leases);
         NextTimer { instant: instants.min(), timestamp: earliest(self.lease_ends.next(), self.shared_leases.next()) }
     }
 
@@ -225,11 +240,7 @@ impl LockManager {
     /// Drops the timers of renewals that would find nothing to do.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn forget_idle_timers(&mut self) {
-        self.renewals = Default::default();
-        for id in self.bindings.ids() {
-            let due = self.bindings.get(id).and_then(|binding| binding.renewal);
-            due.into_iter().for_each(|due| self.renewals.set(id.slot(), due));
-        }
+        self.bindings.forget_idle_timers();
     }
 
     /// True if requests that have ended are still to be answered.
@@ -244,18 +255,10 @@ impl LockManager {
         !self.grace.is_running(now)
     }
 
-    /// Until when no session is renewed, because the server refused writes.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn renewals_are_put_off(&self) -> Option<Instant> {
-        self.renewals_put_off
-    }
-
     /// The milliseconds from `now` to each timer that has something to do.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
-        let renewals = self.bindings.ids().filter_map(|id| self.bindings.get(id)?.renewal);
-        let renewals = renewals.map(|due| self.renewals_put_off.map_or(due, |until| until.max(due)));
-        let timers = self.timers.all().chain(renewals).map(|when| when.ms_since(now.instant()));
+        let timers = self.timers.all().chain(self.bindings.renewals()).map(|when| when.ms_since(now.instant()));
         let lease_ends = self.lease_ends.all().chain(self.shared_leases.all());
         timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
     }
@@ -263,12 +266,7 @@ impl LockManager {
     /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of
     /// living sessions start again at once. Nothing is written: [`LockManager::tick`] follows.
     pub fn clock_was_set(&mut self, now: &Now) {
-        let ids: Vec<_> = self.bindings.ids().collect();
-        for id in ids {
-            if self.bindings.get(id).is_some_and(|binding| binding.renewal.is_some()) {
-                self.renew_at(id, Some(now.instant()));
-            }
-        }
+        self.bindings.renew_all(now.instant());
     }
 
     /// Handles the timers that are due, as far as the turn goes. Sessions are renewed before ends of leases are
@@ -277,7 +275,8 @@ impl LockManager {
         self.grace.end_if_over(host.now);
         // Alternate: neither kind waits for ever behind the other.
         loop {
-            let (renewal, timer) = (self.next_renewal(host.now), self.timers.pop_due(host.now.instant()));
+            let (renewal, timer) =
+                (self.bindings.take_renewal(host.now.instant()), self.timers.pop_due(host.now.instant()));
             if let Some(id) = renewal {
                 self.renew_session(host, id);
             }

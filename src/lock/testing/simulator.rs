@@ -158,7 +158,7 @@ impl Simulation {
         }
         self.was_set_back |= by_ms < 0;
         self.rules.set_clock(by_ms);
-        self.model.renewals_put_off = self.rules.manager.renewals_are_put_off().map(|until| until.ms());
+        self.model.renewals_put_off = self.rules.manager.bindings().renewals_are_put_off().map(|until| until.ms());
         self.model.set_clock(self.rules.clocks().wall);
         // The model renews sessions before it grants anything. With short turns the rules would mix both.
         let turns = std::mem::replace(&mut self.rules.server.turns, Turns::Endless);
@@ -239,7 +239,7 @@ impl Simulation {
             let next = next.map_or(end, |ahead| end.min(now.instant().ms() + ahead));
             self.rules.server.keyspace.now_ms = next;
             // The rules may also have tried to remove an expired hold, which is a write: adopt when they try again.
-            self.model.renewals_put_off = self.rules.manager.renewals_are_put_off().map(|until| until.ms());
+            self.model.renewals_put_off = self.rules.manager.bindings().renewals_are_put_off().map(|until| until.ms());
             self.model.pass_to(self.rules.clocks());
             self.play_turns();
             self.compare();
