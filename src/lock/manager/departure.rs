@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::handoff::ToTry;
 use super::lock_manager::LockManager;
 use super::timers::Timer;
 use crate::host::{Clients, Content, Delivery, Entry, Host, Keys, WaitOutcome};
@@ -175,9 +176,7 @@ impl LockManager {
         self.db_changed(None);
         self.due.clear();
         self.sweeps.clear();
-        self.to_try.clear();
-        self.trying = None;
-        self.passing_owners.clear();
+        self.to_try = ToTry::default();
         self.ended.clear();
         self.deliveries.clear();
     }
@@ -289,7 +288,7 @@ impl LockManager {
         }
         self.timers.clear(Timer::PlaceEnds(id));
         self.endings.remove(id);
-        self.passing_owners.remove(request.place, id);
+        self.to_try.remove(request.place, id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
                 self.lease_ends.clear(queue);

@@ -145,8 +145,6 @@ impl LockManager {
         !self.due.is_empty()
             || !self.sweeps.is_empty()
             || !self.to_try.is_empty()
-            || self.trying.is_some()
-            || !self.passing_owners.is_empty()
             || !self.ended.is_empty()
             || !self.endings.is_empty()
             || self.queues.has_done()

@@ -10,8 +10,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::acquire::OVER_LIMIT;
 use super::departure::Ending;
+use super::drain::Due;
 use super::grant::{Attempt, Order, Precedence};
-use super::lock_manager::{LockManager, Trying};
+use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
@@ -32,30 +33,55 @@ pub(super) enum Next {
     Head(RequestId),
 }
 
-/// Owners that pass requests for several keys, because these requests wait for them (see [`crate::queue::precedence`]).
-/// Tried only if nothing else moves, so that a request that need not pass any is served first. Ordered by place.
+/// Waiting requests that are to be tried again, wherever they stand in their queues.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PassingOwners {
-    /// Requests that have to wait: the requests that they wait for may pass.
-    pub stuck: BTreeSet<(Place, RequestId)>,
-    /// Requests that may pass; [`Reach::Holders`] is tried first.
-    pub passing: BTreeSet<(Reach, Place, RequestId)>,
+pub(super) struct ToTry {
+    /// Owners that have gained the key of a queue: their requests are tried.
+    gained: Due<(QueueId, OwnerId)>,
+    /// The owner that is being tried now.
+    trying: Option<Trying>,
+    /// Requests that have to wait, by their places: the requests that they wait for may pass.
+    stuck: BTreeSet<(Place, RequestId)>,
+    /// Requests that may pass requests for several keys, because these wait for their owners (see
+    /// [`crate::queue::precedence`]). Tried only if nothing else moves, so that a request that need not pass any is
+    /// served first; [`Reach::Holders`] is tried before [`Reach::Everything`].
+    passing: BTreeSet<(Reach, Place, RequestId)>,
 }
 
-impl PassingOwners {
+/// An owner that has gained the key of a queue, with its requests to be tried again.
+#[derive(Clone, Debug)]
+struct Trying {
+    queue: QueueId,
+    owner: OwnerId,
+    /// The requests that are left to try.
+    requests: VecDeque<RequestId>,
+}
+
+impl ToTry {
     /// True if no request is to be tried.
     pub fn is_empty(&self) -> bool {
-        self.stuck.is_empty() && self.passing.is_empty()
+        self.gained.is_empty() && self.trying.is_none() && !self.may_any_pass()
     }
 
-    /// Drops all requests.
-    pub fn clear(&mut self) {
-        *self = PassingOwners::default();
+    fn may_any_pass(&self) -> bool {
+        !self.stuck.is_empty() || !self.passing.is_empty()
+    }
+
+    /// True if requests of an owner that gained the queue's key have still to be tried: they come before its head.
+    fn has_gained(&self, queue: QueueId) -> bool {
+        self.trying.as_ref().is_some_and(|trying| trying.queue == queue)
+            || self.gained.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
+    }
+
+    /// An owner has lost the key of the queue: its requests are no longer to be tried because of it.
+    fn lost(&mut self, queue: QueueId, owner: OwnerId) {
+        self.gained.remove((queue, owner));
+        self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
     }
 
     /// Drops a request that has left its queues.
     pub fn remove(&mut self, place: Place, id: RequestId) {
-        if !self.is_empty() {
+        if self.may_any_pass() {
             self.stuck.remove(&(place, id));
             self.passing.remove(&(Reach::Holders, place, id));
             self.passing.remove(&(Reach::Everything, place, id));
@@ -110,7 +136,7 @@ impl LockManager {
             }
             Gate::Open => {}
         }
-        if self.is_tried(queue) {
+        if self.to_try.has_gained(queue) {
             self.due.insert(queue);
             return Gate::Open;
         }
@@ -171,17 +197,17 @@ impl LockManager {
     pub(super) fn gained(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(queue) = self.queues.id_of(key) {
             let waiting = self.queues.owner_with_requests(key.db, owner);
-            self.to_try.extend(waiting.map(|owner| (queue, owner)));
+            self.to_try.gained.extend(waiting.map(|owner| (queue, owner)));
         }
     }
 
     /// Tries the next request of an owner that has gained a key. `None`: there is none. Otherwise the state of the
     /// gate.
     pub(super) fn try_one_again<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        let mut trying = match self.trying.take() {
+        let mut trying = match self.to_try.trying.take() {
             Some(trying) => trying,
             None => {
-                let (queue, owner) = self.to_try.take_next()?;
+                let (queue, owner) = self.to_try.gained.take_next()?;
                 let requests = self.requests_to_try(host, queue, owner);
                 Trying { queue, owner, requests }
             }
@@ -196,7 +222,7 @@ impl LockManager {
             let stuck = self.queues.waiting(trying.owner).next().map(|(id, _)| id);
             stuck.into_iter().for_each(|stuck| self.note_stuck(stuck));
         } else {
-            self.trying = Some(trying);
+            self.to_try.trying = Some(trying);
         }
         Some(gate)
     }
@@ -205,27 +231,28 @@ impl LockManager {
     /// tried.
     pub(super) fn note_stuck(&mut self, id: RequestId) {
         if let Some(queued) = self.queues.request(id).filter(|_| self.queues.has_requests_for_several()) {
-            self.passing_owners.stuck.insert((queued.place, id));
+            self.to_try.stuck.insert((queued.place, id));
         }
     }
 
     /// Tries the next request that may pass others. `None`: there is none. Otherwise the state of the gate.
     pub(super) fn let_an_owner_pass<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
         if !self.queues.may_any_pass() {
-            self.passing_owners.clear();
+            self.to_try.stuck.clear();
+            self.to_try.passing.clear();
             return None;
         }
-        if let Some((_, id)) = self.passing_owners.stuck.pop_first() {
+        if let Some((_, id)) = self.to_try.stuck.pop_first() {
             let passing = requests_waited_for(&self.queues, &mut self.holders(&mut host.keys, host.now), id);
             for reach in [Reach::Holders, Reach::Everything] {
-                self.passing_owners.passing.extend(passing.iter().map(|(place, id)| (reach, *place, *id)));
+                self.to_try.passing.extend(passing.iter().map(|(place, id)| (reach, *place, *id)));
             }
             return Some(Gate::Open);
         }
-        let (reach, place, id) = self.passing_owners.passing.pop_first()?;
+        let (reach, place, id) = self.to_try.passing.pop_first()?;
         let gate = self.try_request(host, id, Order::MayPass(reach));
         if gate == Gate::Closed {
-            self.passing_owners.passing.insert((reach, place, id));
+            self.to_try.passing.insert((reach, place, id));
         }
         Some(gate)
     }
@@ -274,20 +301,12 @@ impl LockManager {
         self.queues.requests_around(queue, owner, is_wanted).into()
     }
 
-    /// True if requests of an owner that gained the queue's key have still to be tried: they come before its head.
-    fn is_tried(&self, queue: QueueId) -> bool {
-        self.trying.as_ref().is_some_and(|trying| trying.queue == queue)
-            || self.to_try.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
-    }
-
     /// An owner has lost the key of this queue: its requests are no longer to be tried because of it.
     pub(super) fn lost(&mut self, queue: QueueId, key: KeyRef<'_>, owner: &[u8]) {
-        if !self.is_tried(queue) {
-            return;
+        if self.to_try.has_gained(queue) {
+            let owner = self.queues.owner_with_requests(key.db, owner);
+            owner.into_iter().for_each(|owner| self.to_try.lost(queue, owner));
         }
-        let Some(owner) = self.queues.owner_with_requests(key.db, owner) else { return };
-        self.to_try.remove((queue, owner));
-        self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
     }
 
     /// Serves a request in any position of its queue, if it may pass every request ahead.
@@ -347,7 +366,7 @@ impl LockManager {
                 continue;
             }
             let Some(head) = self.queues.request(id) else { break };
-            if self.is_tried(queue) {
+            if self.to_try.has_gained(queue) {
                 self.go_on_later(queue);
                 break;
             }

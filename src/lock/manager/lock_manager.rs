@@ -4,21 +4,21 @@
 //! once, because no write is allowed where it was noticed or because the turn is over, is recorded in `due` and decided
 //! by [`LockManager::drain`]. Every unexpected change takes this one path.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use super::deliveries::Deliveries;
 use super::departure::Endings;
 use super::drain::{Due, Sweeps};
 use super::expiry::SharedLeases;
-use super::handoff::PassingOwners;
+use super::handoff::ToTry;
 use super::observer::{Observe, Occurrences, Samples, Statistics};
 use super::session_bindings::{BindingId, Bindings};
 use super::timers::{Grace, Timer, TimerSet};
 use crate::host::{Content, Entry};
-use crate::key::{ClientId, KeyRef, RequestId};
+use crate::key::{ClientId, KeyRef};
 use crate::queue::deadlock::Edge;
 use crate::queue::queues::WaitQueues;
-use crate::queue::request::{OwnerId, QueueId};
+use crate::queue::request::QueueId;
 use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Family, InvalidClaim};
 use crate::value::fence::FenceClock;
@@ -56,23 +56,10 @@ pub struct LockManager {
     pub(super) sweeps: Sweeps,
     /// The wait queue that was inspected last in this round.
     pub(super) inspected: Option<QueueId>,
-    /// Owners that have gained the key of a queue: their requests are tried again.
-    pub(super) to_try: Due<(QueueId, OwnerId)>,
-    /// The owner that is being tried now.
-    pub(super) trying: Option<Trying>,
-    pub(super) passing_owners: PassingOwners,
+    pub(super) to_try: ToTry,
     /// Connections that ended, with their bound holds that have still to be ended, the oldest last.
     pub(super) ended: BTreeMap<ClientId, Vec<BindingId>>,
     pub(super) deliveries: Deliveries,
-}
-
-/// An owner that has gained the key of a queue, with its requests to be tried again.
-#[derive(Clone, Debug)]
-pub(super) struct Trying {
-    pub queue: QueueId,
-    pub owner: OwnerId,
-    /// The requests that are left to try.
-    pub requests: VecDeque<RequestId>,
 }
 
 /// The settings that the lock manager knows.

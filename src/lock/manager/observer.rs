@@ -288,7 +288,7 @@ impl Occurrences {
     }
 
     /// True if one more end that happened unasked is to be recorded.
-    pub(super) fn takes_unasked(&mut self) -> bool {
+    fn takes_unasked(&mut self) -> bool {
         let is_taken = self.unasked < MOST_UNASKED;
         self.unasked += 1;
         is_taken
@@ -324,7 +324,7 @@ impl Samples {
     }
 
     /// A hold ended after `ms`.
-    pub(super) fn held(&mut self, ms: u64) {
+    fn held(&mut self, ms: u64) {
         self.wants_hold = false;
         push(&mut self.holds_ms, ms);
     }
