@@ -70,7 +70,7 @@ impl Endings {
     }
 
     /// Takes the request out if its client has disconnected. False: it has not.
-    pub fn take_if_left(&mut self, id: RequestId) -> bool {
+    fn take_if_left(&mut self, id: RequestId) -> bool {
         let has_left = !self.0.is_empty() && self.0.get(&id) == Some(&Ending::Left);
         if has_left {
             self.0.remove(&id);

@@ -150,7 +150,7 @@ impl SharedLeases {
     }
 
     /// A key that is due. It stays due until it is forgotten or put off.
-    pub fn first_due(&mut self, now: &Now) -> Option<Key> {
+    fn first_due(&mut self, now: &Now) -> Option<Key> {
         if self.not_before.is_some_and(|not_before| not_before <= now.instant()) {
             self.resume();
         }
@@ -159,7 +159,7 @@ impl SharedLeases {
     }
 
     /// The server refuses writes: nothing is due before `until`.
-    pub fn put_off_all(&mut self, until: Instant) {
+    fn put_off_all(&mut self, until: Instant) {
         self.not_before = Some(until);
         self.sooner = true;
     }

@@ -356,7 +356,7 @@ impl LockManager {
     }
 
     /// After a grant: the requests that wait for the key, if any, wait for its new holder.
-    pub(super) fn note_new_holder<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
+    fn note_new_holder<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
         if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
             self.queues.note_holders(queue, Some(lock));
         }

@@ -258,12 +258,7 @@ impl LockManager {
     }
 
     /// Serves a waiting request in any position of its queue, if it may be granted now. Returns the state of the gate.
-    pub(super) fn try_request<K: Keys, C: Clients>(
-        &mut self,
-        host: &mut Host<'_, K, C>,
-        id: RequestId,
-        order: Order,
-    ) -> Gate {
+    fn try_request<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>, id: RequestId, order: Order) -> Gate {
         let queue = self.queues.request(id).filter(|queued| queued.is_present()).map(|queued| queued.queues[0]);
         let Some((queue, key)) = queue.and_then(|id| Some((id, self.queues.get(id)?.key.clone()))) else {
             return Gate::Open;

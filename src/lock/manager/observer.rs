@@ -109,7 +109,7 @@ impl Statistics {
     }
 
     /// A hold has ended, or some of it was given back.
-    pub(super) fn count_end(&mut self, by: EndedBy) {
+    fn count_end(&mut self, by: EndedBy) {
         match by {
             EndedBy::Released | EndedBy::Disconnected => self.given_back += 1,
             EndedBy::LeaseEnd | EndedBy::Expired => self.leases_expired += 1,

@@ -118,7 +118,7 @@ impl Bindings {
     }
 
     /// The id of the binding that is in the slot now.
-    pub fn in_slot(&self, slot: Slot) -> Option<BindingId> {
+    fn in_slot(&self, slot: Slot) -> Option<BindingId> {
         self.bound(slot).map(|bound| BindingId { number: bound.number, slot })
     }
 

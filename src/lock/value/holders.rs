@@ -233,7 +233,7 @@ impl Slot {
 
 /// The slots of a lock's holders.
 #[derive(Clone, Debug)]
-pub(super) struct Slots {
+struct Slots {
     /// The runs of free numbers: from the first of each to its end (exclusive). At most one run more than there are
     /// holders, whatever their numbers are.
     free: BTreeMap<u32, u32>,
@@ -249,30 +249,30 @@ impl Default for Slots {
 
 impl Slots {
     /// Whether no holder has a slot.
-    pub(super) fn is_unused(&self) -> bool {
+    fn is_unused(&self) -> bool {
         self.free.get(&0) == Some(&MAX_PERMITS)
     }
 
     /// The smallest number that no holder has.
-    pub(super) fn smallest_free(&self) -> Option<Slot> {
+    fn smallest_free(&self) -> Option<Slot> {
         self.free.first_key_value().and_then(|(first, _)| Slot::new(*first))
     }
 
     /// The slot of the holder at `position`.
-    pub(super) fn at(&self, position: usize) -> Option<Slot> {
+    fn at(&self, position: usize) -> Option<Slot> {
         self.by_position.get(&position).copied()
     }
 
     /// The position of the holder of this slot. A linear search if it is taken, which is asked only by invalid files
     /// and dumps.
-    pub(super) fn position(&self, slot: Slot) -> Option<usize> {
+    fn position(&self, slot: Slot) -> Option<usize> {
         self.free_run(slot.number())
             .is_none()
             .then(|| self.by_position.iter().find(|(_, other)| **other == slot).map(|(position, _)| *position))?
     }
 
     /// Gives the holder at `position` this slot, which must be free.
-    pub(super) fn give(&mut self, position: usize, slot: Slot) {
+    fn give(&mut self, position: usize, slot: Slot) {
         let number = slot.number();
         let (first, end) = self.free_run(number).expect("the slot is free");
         self.free.remove(&first);
@@ -282,7 +282,7 @@ impl Slots {
     }
 
     /// Removes the holder at `position`; the one at `last` moves there. Returns the slot that became free.
-    pub(super) fn remove(&mut self, position: usize, last: usize) -> Option<Slot> {
+    fn remove(&mut self, position: usize, last: usize) -> Option<Slot> {
         let freed = self.by_position.remove(&position);
         if let Some(moved) = self.by_position.remove(&last) {
             self.by_position.insert(position, moved);
@@ -296,7 +296,7 @@ impl Slots {
     }
 
     /// Bytes on the heap, approximately.
-    pub(super) fn heap_bytes(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         self.by_position.len() * size_of::<(usize, Slot)>() + self.free.len() * size_of::<(u32, u32)>()
     }
 

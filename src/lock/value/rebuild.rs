@@ -167,7 +167,7 @@ impl Lock {
     }
 
     /// Raises the fence to that of the latest grant on the key; its holder may have released since.
-    pub fn raise_fence(&mut self, fence: Fence) {
+    fn raise_fence(&mut self, fence: Fence) {
         if let Lock::Shared(shared) = self {
             shared.fence = shared.fence.max(fence);
         }

@@ -178,7 +178,7 @@ impl<'a> Nodes<'a> {
         Some(node)
     }
 
-    pub fn reach_named(&mut self, owner: &Owner) -> Option<NodeId> {
+    fn reach_named(&mut self, owner: &Owner) -> Option<NodeId> {
         if owner.as_bytes() == self.question.new.owner() {
             return Some(NEW).filter(|new| !self.is_free(*new));
         }
