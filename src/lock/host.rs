@@ -52,14 +52,9 @@ pub trait Entry {
 
     /// The lock under the key, if there is one, and the key's own deadline.
     fn lock_and_until(&mut self) -> Option<(&mut Lock, Deadline)> {
-        let until = match self.content() {
-            Content::Lock(_) => self.until(),
-            Content::Free | Content::Foreign => return None,
-        };
-        match self.content() {
-            Content::Lock(lock) => Some((lock, until)),
-            Content::Free | Content::Foreign => None,
-        }
+        self.content().lock()?;
+        let until = self.until();
+        Some((self.content().lock()?, until))
     }
 
     /// Stores the lock of a first grant under a free key.
@@ -101,6 +96,17 @@ pub enum Content<'a> {
     Lock(&'a mut Lock),
     /// A value of another type.
     Foreign,
+}
+
+impl<'a> Content<'a> {
+    /// The lock, if it is one.
+    #[inline]
+    pub fn lock(self) -> Option<&'a mut Lock> {
+        match self {
+            Content::Lock(lock) => Some(lock),
+            Content::Free | Content::Foreign => None,
+        }
+    }
 }
 
 /// Whether a waiter may be granted a key now, when no client's command asks for it.

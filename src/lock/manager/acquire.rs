@@ -340,9 +340,7 @@ impl LockManager {
         let upgrades = waiting.present().take_while(|(place, _)| place.rank == Rank::Upgrade);
         let is_over = |id: &RequestId| {
             let Some(queued) = self.queues.request(*id) else { return false };
-            let reads = matches!(entry.content(), Content::Lock(lock)
-                if lock.is_upgrade(queued.owner.as_bytes(), &queued.claim));
-            !reads
+            !entry.content().lock().is_some_and(|lock| lock.is_upgrade(queued.owner.as_bytes(), &queued.claim))
         };
         let over: Vec<_> = upgrades.map(|(_, id)| id).filter(is_over).collect();
         over.into_iter().for_each(|id| self.queues.end_upgrade(id));
@@ -392,9 +390,8 @@ impl LockManager {
 
     /// The first request of a queue was decided by the value under the key: the queue has seen that value.
     fn note_value<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
-        if let (true, Content::Lock(lock)) =
-            (self.queues.get(queue).is_some_and(WaitQueue::has_one_request), entry.content())
-        {
+        let Some(lock) = entry.content().lock() else { return };
+        if self.queues.get(queue).is_some_and(WaitQueue::has_one_request) {
             self.queues.set_seen(queue, lock.fence());
         }
     }
@@ -405,11 +402,9 @@ impl LockManager {
             return Vec::new();
         };
         let key = queue.key.as_ref();
-        let mut held = |owner: &Owner| match entry.content() {
-            Content::Lock(lock) if !self.has_ended(key, owner.as_bytes()) => {
-                lock.live_hold(owner.as_bytes(), now.timestamp()).map_or(0, |hold| hold.holds)
-            }
-            Content::Lock(_) | Content::Free | Content::Foreign => 0,
+        let mut held = |owner: &Owner| {
+            let lock = entry.content().lock().filter(|_| !self.has_ended(key, owner.as_bytes()));
+            lock.and_then(|lock| lock.live_hold(owner.as_bytes(), now.timestamp())).map_or(0, |hold| hold.holds)
         };
         let mut never_fits = |id: &RequestId| {
             self.queues.request(*id).is_some_and(|queued| match queued.claim.count() {
@@ -427,7 +422,7 @@ pub(super) const OVER_LIMIT: WaitOutcome = WaitOutcome::Impossible(KeyError::Inv
 /// The rank of a request for an open key.
 fn rank_of<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Rank {
     let owner = request.owner.as_bytes();
-    Rank::of_upgrade(matches!(entry.content(), Content::Lock(lock) if lock.is_upgrade(owner, &request.claim)))
+    Rank::of_upgrade(entry.content().lock().is_some_and(|lock| lock.is_upgrade(owner, &request.claim)))
 }
 
 /// Applies the LIMIT of a queued request to the lock at once: a larger one admits waiters, a smaller one refuses some.

@@ -226,7 +226,7 @@ impl LockManager {
     }
 
     fn is_kept_by_grace<E: Entry>(&mut self, now: &Now, entry: &mut E, owner: &Owner) -> bool {
-        let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner.as_bytes()));
+        let is_held = entry.content().lock().is_some_and(|lock| lock.is_held_by(owner.as_bytes()));
         !is_held && self.grace.is_running(now)
     }
 }
@@ -278,11 +278,7 @@ impl LockManager {
         request: &LockRequest<'_>,
         by: GrantedBy,
     ) -> Result<Grant, KeyError> {
-        let kept = match entry.content() {
-            Content::Lock(lock) => lock.kept_fence(request.owner.as_bytes(), &request.claim),
-            _ => None,
-        };
-        let fence = match kept {
+        let fence = match kept_fence(entry, request) {
             Some(fence) => fence,
             None => self.next_fence(now)?,
         };
@@ -316,10 +312,9 @@ impl LockManager {
         by: GrantedBy,
     ) -> Result<Grant, KeyError> {
         let owner = request.owner.as_bytes();
-        let is_held = matches!(entry.content(), Content::Lock(lock) if lock.is_held_by(owner));
+        let is_held = entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
         let kept_until = is_held.then(|| entry.until());
-        let before = held_family(entry);
-        let fence_before = fence_under(entry);
+        let (before, fence_before) = family_and_fence(entry);
         let is_observed = self.limits.observe.changes;
         let deadline_before = is_observed.then(|| owners_deadline(entry, owner));
         let mut change = GrantChange::Anything;
@@ -345,8 +340,9 @@ impl LockManager {
             }
             Content::Foreign => return Err(KeyError::WrongType),
         };
-        self.statistics.count_stored(before, held_family(entry));
-        self.note_seen(key, fence_before, fence_under(entry));
+        let (after, fence_after) = family_and_fence(entry);
+        self.statistics.count_stored(before, after);
+        self.note_seen(key, fence_before, fence_after);
         self.record_grant(key, request, grant, by.waited, change);
         match by.session {
             Some(client) => self.bind(now, client, key, request, fence),
@@ -357,7 +353,7 @@ impl LockManager {
 
     /// After a grant: the requests that wait for the key, if any, wait for its new holder.
     fn note_new_holder<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
-        if let (Some(queue), Content::Lock(lock)) = (self.queues.id_of(key), entry.content()) {
+        if let (Some(queue), Some(lock)) = (self.queues.id_of(key), entry.content().lock()) {
             self.queues.note_holders(queue, Some(lock));
         }
     }
@@ -379,28 +375,19 @@ impl LockManager {
 
 /// The fence that the owner has on every key already, if the grant is not a new one.
 fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<Fence> {
-    let mut fences = names.iter().map(|name| match keys.open(KeyRef { db, name }).content() {
-        Content::Lock(lock) => lock.kept_fence(request.owner.as_bytes(), &request.claim),
-        _ => None,
-    });
+    let mut fences = names.iter().map(|name| kept_fence(&mut keys.open(KeyRef { db, name }), request));
     let first = fences.next()??;
     fences.all(|fence| fence == Some(first)).then_some(first)
 }
 
-/// The family of the lock that is held under the key.
-pub(super) fn held_family<E: Entry>(entry: &mut E) -> Option<Family> {
-    match entry.content() {
-        Content::Lock(lock) => lock.held_family(),
-        Content::Free | Content::Foreign => None,
-    }
+/// The fence that the owner has on the key already, if the grant is not a new one.
+fn kept_fence<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Option<Fence> {
+    entry.content().lock()?.kept_fence(request.owner.as_bytes(), &request.claim)
 }
 
-/// The latest fence of the lock under the key.
-fn fence_under<E: Entry>(entry: &mut E) -> Option<Fence> {
-    match entry.content() {
-        Content::Lock(lock) => lock.fence(),
-        Content::Free | Content::Foreign => None,
-    }
+/// The family of the lock that is held under the key, and the latest fence of the lock.
+fn family_and_fence<E: Entry>(entry: &mut E) -> (Option<Family>, Option<Fence>) {
+    entry.content().lock().map_or((None, None), |lock| (lock.held_family(), lock.fence()))
 }
 
 /// When the owner's hold ends, if it has one.

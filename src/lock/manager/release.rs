@@ -127,10 +127,7 @@ impl LockManager {
             HoldsOf::AllOwners => {
                 let mut entry = host.keys.open(key);
                 self.settle(host.now, key, &mut entry);
-                match entry.content() {
-                    Content::Lock(lock) => lock.holders(),
-                    Content::Free | Content::Foreign => 0,
-                }
+                entry.content().lock().map_or(0, |lock| lock.holders())
             }
         };
         match self.end_hold(host, key, End::Broken(holds_of))? {

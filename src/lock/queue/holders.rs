@@ -39,9 +39,8 @@ impl<'a, K: Keys> Holders<'a, K> {
     pub fn is_held_by(&mut self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         let now = self.now;
         let mut entry = self.keys.open(key);
-        let is_held = matches!(entry.content(), Content::Lock(lock)
-            if lock.hold(owner, Deadline::Never).is_some_and(|hold| !hold.until.is_over(now)));
-        is_held && !self.sessions.has_ended(key, owner)
+        let hold = entry.content().lock().and_then(|lock| lock.hold(owner, Deadline::Never));
+        hold.is_some_and(|hold| !hold.until.is_over(now)) && !self.sessions.has_ended(key, owner)
     }
 
     /// Visits the holds of the key, in no particular order.
