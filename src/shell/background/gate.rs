@@ -3,8 +3,6 @@
 //! The server refuses clients' writes in many states: CLIENT PAUSE, NOREPLICAS, MISCONF, a slot that moves. It makes
 //! none of these checks for a grant by the timer, so the module asks before such a grant.
 
-use std::ffi::CStr;
-
 use command::effect::APPLY;
 use command::errors::{self, ErrorReply};
 use lock::host::Gate;
@@ -18,7 +16,7 @@ use crate::shell::main_state::MAIN;
 use crate::shell::slots::slot_of;
 
 /// The argument of LOCK.APPLY with which the gate asks whether a write would be accepted.
-const PROBE: &CStr = c"PROBE";
+const PROBE: &[u8] = b"PROBE";
 
 /// `EPERM`: this node does not serve the key's slot, or the slot is moving.
 const NOT_MY_SLOT: i32 = 1;

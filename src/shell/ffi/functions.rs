@@ -60,8 +60,7 @@ macro_rules! table {
 table! {
     "4.0":
         RedisModule_Alloc RedisModule_BlockClient RedisModule_Call RedisModule_CallReplyArrayElement
-        RedisModule_CallReplyLength RedisModule_CallReplyProto
-        RedisModule_CallReplyStringPtr RedisModule_CallReplyType RedisModule_CloseKey RedisModule_CreateCommand
+        RedisModule_CallReplyProto RedisModule_CallReplyStringPtr RedisModule_CloseKey RedisModule_CreateCommand
         RedisModule_CreateDataType RedisModule_CreateString RedisModule_DeleteKey
         RedisModule_DigestAddStringBuffer RedisModule_DigestEndSequence RedisModule_EmitAOF RedisModule_Free
         RedisModule_FreeCallReply RedisModule_FreeString RedisModule_FreeThreadSafeContext RedisModule_GetApi

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use redis_module::raw;
 
 use super::api;
+use super::call::{call, CallFlags};
 use super::context::Ctx;
 use super::string::{OwnedStr, Str};
 
@@ -82,23 +83,9 @@ pub fn client_address(id: u64) -> String {
 /// Whether the server is going to close the client when the turn is over, before the event of its end: the end of a
 /// connection that was read in this turn. Only CLIENT LIST shows it, by the flag `A`.
 pub fn is_closing(ctx: Ctx<'_>, id: u64) -> bool {
-    let id = OwnedStr::new(id.to_string().as_bytes());
-    // SAFETY: format and arguments agree; the reply is freed, and its bytes are read before.
-    unsafe {
-        let (list, by_id) = (c"LIST".as_ptr(), c"ID".as_ptr());
-        let reply =
-            api!(RedisModule_Call(ctx.raw(), c"CLIENT".as_ptr(), c"ccs".as_ptr(), list, by_id, id.as_str().raw()));
-        let Some(reply) = NonNull::new(reply) else { return false };
-        let mut len = 0;
-        let start = api!(RedisModule_CallReplyStringPtr(reply.as_ptr(), &mut len));
-        let line = match NonNull::new(start.cast_mut()) {
-            Some(start) => std::slice::from_raw_parts(start.as_ptr().cast::<u8>(), len),
-            None => &[],
-        };
-        let is_closing = has_close_flag(line);
-        api!(RedisModule_FreeCallReply(reply.as_ptr()));
-        is_closing
-    }
+    let args = [&b"LIST"[..], b"ID", id.to_string().as_bytes()].map(OwnedStr::new);
+    let reply = call(ctx, c"CLIENT", CallFlags::PLAIN, &args.each_ref().map(OwnedStr::as_str));
+    reply.is_ok_and(|reply| reply.text(&[]).is_some_and(has_close_flag))
 }
 
 /// Whether a line of CLIENT LIST has the flag `A`: to be closed as soon as possible.
@@ -176,20 +163,11 @@ impl<'c> Reader<'c> {
 /// PING.
 pub fn has_user(ctx: Ctx<'_>, command: &CStr) -> bool {
     const REDIS_7_0_5: c_int = 0x0007_0005;
-    // SAFETY: the format has no arguments.
-    unsafe {
-        let command = if api!(RedisModule_GetServerVersion()) == REDIS_7_0_5 { c"ping" } else { command };
-        let reply = api!(RedisModule_Call(ctx.raw(), command.as_ptr(), c"C".as_ptr()));
-        let error = std::io::Error::last_os_error().raw_os_error();
-        if !reply.is_null() {
-            api!(RedisModule_FreeCallReply(reply));
-        }
-        !reply.is_null() || error != Some(NO_USER)
-    }
+    // SAFETY: takes nothing.
+    let version = unsafe { api!(RedisModule_GetServerVersion()) };
+    let command = if version == REDIS_7_0_5 { c"ping" } else { command };
+    !matches!(call(ctx, command, CallFlags::AS_CALLER, &[]), Err(libc::ENOTSUP))
 }
-
-/// `ENOTSUP`: there is no user to run a command as.
-const NO_USER: i32 = if cfg!(target_os = "linux") { 95 } else { 45 };
 
 /// A user of the server, for as long as the callback runs.
 pub struct User<'c>(NonNull<raw::RedisModuleUser>, PhantomData<&'c ()>);
