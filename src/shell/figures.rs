@@ -1,17 +1,13 @@
 //! Figures of the last one to two minutes, in bounded memory: durations of waits and holds, the longest turn. And the
 //! pace of log lines of one kind.
 
+use std::mem;
+
 use hdrhistogram::Histogram;
 use lock::value::time::Instant;
 
 /// How long a window is.
 const WINDOW_MS: u64 = 60_000;
-
-/// Something that gathers figures and can be emptied.
-pub trait Figures {
-    /// Empties it.
-    fn clear(&mut self);
-}
 
 /// Two windows.
 pub struct Windows<F> {
@@ -21,7 +17,7 @@ pub struct Windows<F> {
     began: Instant,
 }
 
-impl<F: Figures> Windows<F> {
+impl<F: Default> Windows<F> {
     /// Two empty windows.
     pub const fn new(current: F, previous: F) -> Windows<F> {
         Windows { current, previous, began: Instant::START }
@@ -44,29 +40,9 @@ impl<F: Figures> Windows<F> {
         if passed == 0 {
             return;
         }
-        std::mem::swap(&mut self.current, &mut self.previous);
-        self.current.clear();
-        if passed > 1 {
-            self.previous.clear();
-        }
+        let ended = mem::take(&mut self.current);
+        self.previous = if passed == 1 { ended } else { F::default() };
         self.began = self.began.plus_ms(passed * WINDOW_MS);
-    }
-}
-
-/// The largest of some numbers; 0 of none.
-#[derive(Default)]
-pub struct Max(pub u64);
-
-impl Max {
-    /// Adds a number.
-    pub fn add(&mut self, number: u64) {
-        self.0 = self.0.max(number);
-    }
-}
-
-impl Figures for Max {
-    fn clear(&mut self) {
-        self.0 = 0;
     }
 }
 
@@ -91,20 +67,13 @@ pub struct Durations(Option<Windows<Gathered>>);
 
 struct Gathered {
     histogram: Histogram<u32>,
-    max: Max,
+    max: u64,
 }
 
-impl Gathered {
-    fn new() -> Gathered {
+impl Default for Gathered {
+    fn default() -> Gathered {
         let histogram = Histogram::new_with_bounds(1, LONGEST_MS, DIGITS).expect("the bounds are in order");
-        Gathered { histogram, max: Max(0) }
-    }
-}
-
-impl Figures for Gathered {
-    fn clear(&mut self) {
-        self.histogram.reset();
-        self.max.clear();
+        Gathered { histogram, max: 0 }
     }
 }
 
@@ -116,10 +85,10 @@ impl Durations {
 
     /// Adds a duration.
     pub fn add(&mut self, now: Instant, ms: u64) {
-        let windows = self.0.get_or_insert_with(|| Windows::new(Gathered::new(), Gathered::new()));
+        let windows = self.0.get_or_insert_with(|| Windows::new(Gathered::default(), Gathered::default()));
         let gathered = windows.current(now);
         gathered.histogram.saturating_record(ms);
-        gathered.max.add(ms);
+        gathered.max = gathered.max.max(ms);
     }
 
     /// Percentiles of the last one to two minutes.
@@ -128,7 +97,7 @@ impl Durations {
         let [current, previous] = windows.both(now);
         let mut all = current.histogram.clone();
         all.add(&previous.histogram).expect("both have the same bounds");
-        let max = current.max.0.max(previous.max.0);
+        let max = current.max.max(previous.max);
         // The histogram has the upper end of a range.
         let at = |quantile| if all.is_empty() { 0 } else { all.value_at_quantile(quantile).min(max) };
         Percentiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max }
@@ -156,7 +125,7 @@ impl Pace {
             return None;
         }
         self.last = Some(now);
-        Some(std::mem::take(&mut self.left_out))
+        Some(mem::take(&mut self.left_out))
     }
 }
 
@@ -166,15 +135,15 @@ mod tests {
 
     #[test]
     fn what_was_gathered_is_forgotten_after_one_to_two_minutes() {
-        let of_both = |windows: &mut Windows<Max>, ms| windows.both(Instant::from_ms(ms)).map(|max| max.0);
-        let mut windows = Windows::new(Max(0), Max(0));
+        let of_both = |windows: &mut Windows<u64>, ms| windows.both(Instant::from_ms(ms)).map(|number| *number);
+        let mut windows = Windows::new(0, 0);
         for (number, ms) in [(7, 500_001), (9, 539_999), (5, 540_000), (6, 540_001)] {
-            windows.current(Instant::from_ms(ms)).add(number);
+            *windows.current(Instant::from_ms(ms)) += number;
         }
-        assert_eq!(of_both(&mut windows, 599_999), [6, 9]);
-        assert_eq!(of_both(&mut windows, 600_000), [0, 6]);
+        assert_eq!(of_both(&mut windows, 599_999), [11, 16]);
+        assert_eq!(of_both(&mut windows, 600_000), [0, 11]);
         assert_eq!(of_both(&mut windows, 660_000), [0, 0]);
-        windows.current(Instant::from_ms(660_000)).add(3);
+        *windows.current(Instant::from_ms(660_000)) += 3;
         assert_eq!(of_both(&mut windows, 780_000), [0, 0], "nobody asked for two minutes");
     }
 

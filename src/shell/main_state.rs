@@ -22,7 +22,7 @@ use super::event::Event;
 use super::ffi::context::Ctx;
 use super::ffi::main_thread::MainThread;
 use super::ffi::time::{TimerCallback, TimerId};
-use super::figures::{Durations, Max, Pace, Windows};
+use super::figures::{Durations, Pace, Windows};
 
 /// The one value.
 pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
@@ -231,7 +231,7 @@ pub struct Figures {
     pub waits: RefCell<Durations>,
     /// From the grant to the end of a hold.
     pub holds: RefCell<Durations>,
-    pub longest_turn: RefCell<Windows<Max>>,
+    pub longest_turn: RefCell<Windows<u64>>,
     pub lines: RefCell<[Pace; PACED_LINES]>,
 }
 
@@ -287,7 +287,7 @@ impl MainState {
             figures: Figures {
                 waits: RefCell::new(Durations::new()),
                 holds: RefCell::new(Durations::new()),
-                longest_turn: RefCell::new(Windows::new(Max(0), Max(0))),
+                longest_turn: RefCell::new(Windows::new(0, 0)),
                 lines: RefCell::new([Pace::NEVER; PACED_LINES]),
             },
             exec: Exec { is_running: Cell::new(false), is_telling: Cell::new(false) },

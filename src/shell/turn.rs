@@ -326,10 +326,8 @@ impl Drop for MeasuredTurn {
     fn drop(&mut self) {
         let Some(began_us) = self.began_us else { return };
         let now_us = clock::end_turn();
-        MAIN.figures
-            .longest_turn
-            .borrow_mut()
-            .current(Instant::from_ms(now_us / 1000))
-            .add(now_us.saturating_sub(began_us));
+        let mut longest = MAIN.figures.longest_turn.borrow_mut();
+        let longest_us = longest.current(Instant::from_ms(now_us / 1000));
+        *longest_us = (*longest_us).max(now_us.saturating_sub(began_us));
     }
 }

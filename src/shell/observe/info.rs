@@ -85,5 +85,5 @@ fn write(section: &Section, state: &State) {
 /// The longest of the last one to two minutes, in microseconds.
 fn longest_turn_us() -> u64 {
     let mut longest = MAIN.figures.longest_turn.borrow_mut();
-    longest.both(clock::instant()).iter().map(|max| max.0).max().unwrap_or(0)
+    longest.both(clock::instant()).into_iter().copied().max().unwrap_or(0)
 }
