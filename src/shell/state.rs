@@ -10,7 +10,7 @@ use lock::value::time::Now;
 
 use super::background::events::{self, Event, NotingAll, Step};
 use super::background::evictions;
-use super::clients::waiting_clients::WaitingClients;
+use super::clients::WaitingClients;
 use super::ffi::main_thread::MainThread;
 use super::slots::slot_of;
 use super::{clock, settings};

@@ -21,9 +21,7 @@ use redis_module::raw;
 use super::background::events::{NotingAll, Step};
 use super::background::timer::Arming;
 use super::background::{events, inspections, stall, timer, turn_end};
-use super::clients::parking::Answering;
-use super::clients::parking::Parking;
-use super::clients::waiting_clients::connection_of;
+use super::clients::{connection_of, TurnClients};
 use super::clock;
 use super::ffi::context::Ctx;
 use super::ffi::guard::guard;
@@ -36,7 +34,7 @@ use super::observe::{keyspace_events, report};
 use super::state::{self, State};
 
 /// What the rules work with during a command.
-pub type CommandHost<'a> = Host<'a, Store<'a>, Parking<'a>>;
+pub type CommandHost<'a> = Host<'a, Store<'a>, TurnClients<'a>>;
 
 /// A turn on behalf of a command with these keys; `waiter` is its client, if it may wait.
 ///
@@ -53,8 +51,7 @@ pub fn of_command<'c, R>(
         let State { manager, clients, log } = state;
         // SAFETY: the state is borrowed, so no other turn has a store.
         let keys = unsafe { Store::of_command(ctx, arguments) };
-        let parking = Parking { answering: Answering { ctx, clients }, waiter, has_parked: false };
-        let mut host = Host { keys, clients: parking, now };
+        let mut host = Host { keys, clients: TurnClients { ctx, clients, waiter, has_parked: false }, now };
         manager.samples.wants_hold = events::is_sampling();
         let result = decide(manager, &mut host);
         let has_parked = host.clients.has_parked;
@@ -246,7 +243,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             let State { manager, clients, log } = state;
             // SAFETY: the state is borrowed, so no other turn has a store.
             let keys = unsafe { Store::of_timer(ctx) };
-            let mut host = Host { keys, clients: Answering { ctx, clients }, now };
+            let mut host = Host { keys, clients: TurnClients { ctx, clients, waiter: None, has_parked: false }, now };
             // What the turn has no time for stays due.
             now.begin_turn();
             inspections::go_on(manager, &mut host);

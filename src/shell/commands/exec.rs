@@ -13,7 +13,7 @@ use command::parse::key_positions;
 use command::run::is_held;
 
 use crate::shell::background::gate;
-use crate::shell::clients::waiting_clients::connection_of;
+use crate::shell::clients::connection_of;
 use crate::shell::ffi::call::{CallAs, CallReply};
 use crate::shell::ffi::command_keys::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;

@@ -19,9 +19,7 @@ use uuid::Uuid;
 use super::exec;
 use crate::shell::background::events::{self, Step};
 use crate::shell::background::gate;
-use crate::shell::clients::parking::Parking;
-use crate::shell::clients::waiting_clients::connection_of;
-use crate::shell::clients::waiting_clients::WaitingClients;
+use crate::shell::clients::{connection_of, TurnClients, WaitingClients};
 use crate::shell::ffi::call::{self, call_again};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{self, client_address, Reader};
@@ -39,7 +37,7 @@ const NOT_MY_SLOT: i32 = 1;
 impl<'a> CommandHost<'a> for Ctx<'a> {
     type Argument = Str<'a>;
     type Keys<'t> = Store<'t>;
-    type Clients<'t> = Parking<'t>;
+    type Clients<'t> = TurnClients<'t>;
     type Waiting = WaitingClients;
 
     #[inline]
@@ -52,7 +50,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     fn may_publish(self, channel: Str<'a>) -> bool {
-        server::may_publish(self, channel)
+        server::may_publish(self, self.client_id(), channel)
     }
 
     fn readable(self, command: &CStr) -> impl Fn(&[u8]) -> bool {
@@ -117,7 +115,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         self,
         keys: KeyArguments<'_, Str<'a>>,
         waiter: Option<NewWaiter<'_, Str<'a>>>,
-        decide: impl FnOnce(&mut LockManager, &mut Host<'_, Store<'_>, Parking<'_>>) -> R,
+        decide: impl FnOnce(&mut LockManager, &mut Host<'_, Store<'_>, TurnClients<'_>>) -> R,
     ) -> Result<R, ErrorReply> {
         turn::of_command(self, keys, waiter, decide)
     }

@@ -183,6 +183,6 @@ mod tests {
                 }
             }
         }
-        assert!(files > 100, "only {files} files were found");
+        assert!(files > 50, "only {files} files were found");
     }
 }

@@ -118,10 +118,9 @@ pub fn is_connection(ctx: Ctx<'_>, id: u64) -> bool {
     true
 }
 
-/// Whether the context's user may publish on the channel.
-pub fn may_publish(ctx: Ctx<'_>, channel: Str<'_>) -> bool {
-    // SAFETY: a connection asks, which has a user.
-    unsafe { User::of(ctx) }.is_some_and(|user| user.may_publish(channel))
+/// Whether the connection's user may publish on the channel.
+pub fn may_publish(ctx: Ctx<'_>, id: u64, channel: Str<'_>) -> bool {
+    User::of_connection(ctx, id).is_some_and(|user| user.may_publish(channel))
 }
 
 /// The permissions to read keys.

@@ -34,7 +34,7 @@ use lock::value::time::Now;
 use super::keyspace_events::{self, KeyEvent};
 use super::log_lines::{self, LineKind, OwnerOnKey};
 use crate::shell::background::events;
-use crate::shell::clients::waiting_clients::{connection_of, WaitingClients};
+use crate::shell::clients::{connection_of, WaitingClients};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{client_address, client_user};
 use crate::shell::keyspace::removals;
