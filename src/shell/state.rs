@@ -26,9 +26,6 @@ pub struct State {
     pub log: LockLog,
 }
 
-/// The most time that the timer's turn takes for events. A command applies all that are left.
-const EVENTS_US: u64 = 3_000;
-
 static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(None));
 
 /// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
@@ -54,7 +51,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     Some(result)
 }
 
-/// Applies the events that were noted, as many as there is time for; whether none is left.
+/// Applies the events that were noted, as many as the turn has time for; whether none is left.
 pub fn apply_events() -> bool {
     let Ok(mut borrowed) = STATE.try_borrow_mut() else { return true };
     let state = match &mut *borrowed {
@@ -62,10 +59,10 @@ pub fn apply_events() -> bool {
         unset => begin(unset),
     };
     let now = &clock::now();
-    let mut is_over = clock::over_after(EVENTS_US);
+    now.begin_turn();
     while let Some(event) = events::take_next() {
         state.apply(event, now);
-        if is_over() {
+        if now.is_turn_over() {
             break;
         }
     }
