@@ -221,7 +221,6 @@ pub struct LockMemory {
 /// Keyspace events that are published when the turn is over: `observe/keyspace_events`.
 pub struct KeyEvents {
     pub events: RefCell<VecDeque<(&'static CStr, Key)>>,
-    pub is_any: Cell<bool>,
     pub is_publishing: Cell<bool>,
 }
 
@@ -279,11 +278,7 @@ impl MainState {
                 flushed: Cell::new(ByFamily([Flushed { locks: 0, freed_before: 0 }; 4])),
             },
             lock_memory: LockMemory { data_type: Cell::new(null_mut()), spares: RefCell::new(Vec::new()) },
-            key_events: KeyEvents {
-                events: RefCell::new(VecDeque::new()),
-                is_any: Cell::new(false),
-                is_publishing: Cell::new(false),
-            },
+            key_events: KeyEvents { events: RefCell::new(VecDeque::new()), is_publishing: Cell::new(false) },
             figures: Figures {
                 waits: RefCell::new(Durations::new()),
                 holds: RefCell::new(Durations::new()),

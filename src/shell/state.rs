@@ -8,7 +8,7 @@ use lock::key::KeyRef;
 use lock::manager::lock_manager::LockManager;
 use lock::value::time::Now;
 
-use super::background::events::{self, Event, NotingAll, Step};
+use super::background::events::{self, Event, NotingAll};
 use super::background::evictions;
 use super::clients::WaitingClients;
 use super::ffi::main_thread::MainThread;
@@ -69,12 +69,9 @@ pub fn apply_events() -> bool {
     !events::is_any()
 }
 
-/// The state, if it is not borrowed, no event waits to be applied, and nothing is observed.
+/// The state for the fast path, if it is not borrowed.
 #[inline(always)]
-pub fn at_rest(step: Step) -> Option<RefMut<'static, State>> {
-    if !events::allow_fast_path(step) {
-        return None;
-    }
+pub fn borrow_fast() -> Option<RefMut<'static, State>> {
     RefMut::filter_map(STATE.try_borrow_mut().ok()?, Option::as_mut).ok()
 }
 

@@ -7,7 +7,6 @@ use std::mem;
 
 use command::errors::{self, ErrorReply};
 use command::host::{KeyArguments, NewWaiter};
-use command::lock_log::LockLog;
 use lock::host::Host;
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
@@ -18,7 +17,7 @@ use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::{Instant, Now};
 use redis_module::raw;
 
-use super::background::events::{NotingAll, Step};
+use super::background::events::NotingAll;
 use super::background::timer::Arming;
 use super::background::{events, inspections, stall, timer, turn_end};
 use super::clients::{connection_of, TurnClients};
@@ -78,10 +77,10 @@ pub struct FastTurn<'c> {
 }
 
 impl<'c> FastTurn<'c> {
-    /// `None` also where events wait to be applied, or requests are observed.
+    /// To be called where [`events`] allow it. `None`: the state is in use.
     #[inline(always)]
-    pub fn begin(ctx: Ctx<'c>, name: Str<'c>, step: Step) -> Option<FastTurn<'c>> {
-        Some(FastTurn { state: state::at_rest(step)?, key: CommandKey { ctx, name } })
+    pub fn begin(ctx: Ctx<'c>, name: Str<'c>) -> Option<FastTurn<'c>> {
+        Some(FastTurn { state: state::borrow_fast()?, key: CommandKey { ctx, name } })
     }
 
     /// As [`LockManager::acquire_uncontended`].
@@ -120,7 +119,7 @@ impl<'c> FastTurn<'c> {
     fn acquire_with(mut self, request: &LockRequest<'_>, session: Option<ClientId>) -> Option<Result<Grant, KeyError>> {
         let FastTurn { key, .. } = self;
         // SAFETY: the state is borrowed, so no other turn has a key open.
-        let open = || unsafe { key.open() };
+        let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
         let granted = self.state.manager.acquire_uncontended(&clock::now(), key, open, request, session);
         self.end(if session.is_some() { Bound::Maybe } else { Bound::No });
         granted
@@ -130,7 +129,7 @@ impl<'c> FastTurn<'c> {
     fn release_with(mut self, owner: &[u8], portion: &Portion, bound: Bound) -> Option<Result<Released, KeyError>> {
         let FastTurn { key, .. } = self;
         // SAFETY: as above.
-        let open = || unsafe { key.open() };
+        let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
         let released = self.state.manager.release_uncontended(|| clock::now().us(), key, open, owner, portion);
         self.end(bound);
         released
@@ -162,16 +161,6 @@ struct CommandKey<'c> {
     name: Str<'c>,
 }
 
-impl<'c> CommandKey<'c> {
-    /// # Safety
-    /// It is not open otherwise meanwhile.
-    #[inline(always)]
-    unsafe fn open(self) -> StoredKey<'c> {
-        // SAFETY: the caller vouches for it.
-        unsafe { StoredKey::of_command(self.ctx, self.name) }
-    }
-}
-
 impl<'c> LateKey<'c> for CommandKey<'c> {
     #[inline(always)]
     fn name(self) -> &'c [u8] {
@@ -183,40 +172,17 @@ impl<'c> LateKey<'c> for CommandKey<'c> {
     }
 }
 
-/// A turn that only inspects.
+/// A turn that changes no key.
 ///
 /// # Errors
 /// As [`of_command`].
-pub fn of_inspection<R>(inspect: impl FnOnce(&State, &Now) -> R) -> Result<R, ErrorReply> {
-    let inspected = state::borrow(|state, now| {
-        let result = inspect(state, now);
+pub fn with_state<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Result<R, ErrorReply> {
+    let worked = state::borrow(|state, now| {
+        let result = work(state, now);
         schedule_and_wake(&mut state.manager);
         result
     });
-    inspected.ok_or(errors::BUSY)
-}
-
-/// A turn of LOCK.LOG, after what has happened until now.
-///
-/// # Errors
-/// As [`of_command`].
-pub fn of_log<R>(ctx: Ctx<'_>, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply> {
-    let worked = state::borrow(|state, now| {
-        let State { manager, clients, log } = state;
-        report::take(ctx, now, manager, clients, log);
-        schedule_and_wake(manager);
-        work(log)
-    });
-    keyspace_events::publish(ctx);
     worked.ok_or(errors::BUSY)
-}
-
-/// A turn that changes no key.
-pub fn of_note(note: impl FnOnce(&mut LockManager)) {
-    state::borrow(|state, _| {
-        note(&mut state.manager);
-        schedule_and_wake(&mut state.manager);
-    });
 }
 
 /// A turn of the timer: decides without a command. Every end of a lock outside the module's own commands is handled

@@ -26,21 +26,16 @@ fn set_unrest(bit: u8, is_set: bool) {
     MAIN.noted.unrest.set(if is_set { others | bit } else { others });
 }
 
-/// What a command on the fast path changes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// It grants.
-    Grant,
-    /// It ends holds.
-    End,
+/// Whether a grant may take the fast path: no event waits to be applied, and requests are not observed.
+#[inline(always)]
+pub fn allow_fast_grant() -> bool {
+    MAIN.noted.unrest.get() & !SAMPLING == 0
 }
 
-/// Whether a command may take the fast path: no event waits to be applied, and its outcome is neither observed nor
-/// measured.
+/// The same of a release, unless it is to be measured.
 #[inline(always)]
-pub fn allow_fast_path(step: Step) -> bool {
-    let may_be = if step == Step::Grant { SAMPLING } else { 0 };
-    MAIN.noted.unrest.get() & !may_be == 0
+pub fn allow_fast_release() -> bool {
+    MAIN.noted.unrest.get() == 0
 }
 
 /// Sets whether requests are observed: the fast path reports nothing.

@@ -8,6 +8,7 @@ use std::ffi::CString;
 
 use command::catalog::{Access, CATALOG};
 use command::errors::{self, ErrorReply};
+use command::host::CommandHost;
 use command::name::Prefix;
 use command::parse::key_positions;
 use command::run::is_held;
@@ -20,7 +21,6 @@ use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::has_user;
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
-use crate::shell::turn;
 
 /// The index of the command's name.
 const COMMAND_ARGUMENT: usize = 3;
@@ -32,13 +32,13 @@ pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     let keys = all_keys(ctx, key, command);
     gate::compare_slots(&keys)?;
     if !is_held(ctx, key, args[2].bytes())? {
-        turn::of_note(|manager| manager.statistics.execs_not_held += 1);
+        ctx.note(|manager| manager.statistics.execs_not_held += 1);
         return Err(errors::NOT_HELD);
     }
     gate::check_node(ctx, &keys)?;
     let reply = call(ctx, command)?;
     if !reply.is_refusal() {
-        turn::of_note(|manager| manager.statistics.execs += 1);
+        ctx.note(|manager| manager.statistics.execs += 1);
     }
     if let Some(refusal) = reply.error().and_then(errors::refused_by_server) {
         return Err(refusal);

@@ -17,8 +17,7 @@ use redis_module::raw;
 use uuid::Uuid;
 
 use super::exec;
-use crate::shell::background::events::{self, Step};
-use crate::shell::background::gate;
+use crate::shell::background::{events, gate};
 use crate::shell::clients::{connection_of, TurnClients, WaitingClients};
 use crate::shell::ffi::call::{self, call_again};
 use crate::shell::ffi::context::Ctx;
@@ -27,7 +26,9 @@ use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::keyspace::lock_key::{ReadContent, ReadKey};
 use crate::shell::keyspace::store::Store;
 use crate::shell::keyspace::{datatype, effects};
+use crate::shell::observe::{keyspace_events, report};
 use crate::shell::slots::slot_of;
+use crate::shell::state::State;
 use crate::shell::turn::{self, FastTurn};
 use crate::shell::{clock, settings};
 
@@ -103,12 +104,18 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         request: &LockRequest<'_>,
         session: Option<ClientId>,
     ) -> Option<Result<Grant, KeyError>> {
-        FastTurn::begin(self, key, Step::Grant)?.acquire(request, session)
+        if !events::allow_fast_grant() {
+            return None;
+        }
+        FastTurn::begin(self, key)?.acquire(request, session)
     }
 
     #[inline(always)]
     fn release_uncontended(self, key: Str<'a>, owner: &[u8], portion: &Portion) -> Option<Result<Released, KeyError>> {
-        FastTurn::begin(self, key, Step::End)?.release(owner, portion)
+        if !events::allow_fast_release() {
+            return None;
+        }
+        FastTurn::begin(self, key)?.release(owner, portion)
     }
 
     fn decide<R>(
@@ -121,15 +128,22 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     fn note(self, note: impl FnOnce(&mut LockManager)) {
-        turn::of_note(note);
+        // Left out while a turn runs.
+        _ = turn::with_state(|state, _| note(&mut state.manager));
     }
 
     fn inspect<R>(self, inspect: impl FnOnce(&LockManager, &WaitingClients, &Now) -> R) -> Result<R, ErrorReply> {
-        turn::of_inspection(|state, now| inspect(&state.manager, &state.clients, now))
+        turn::with_state(|state, now| inspect(&state.manager, &state.clients, now))
     }
 
+    /// LOCK.LOG has what has happened until now.
     fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply> {
-        turn::of_log(self, work)
+        let worked = turn::with_state(|State { manager, clients, log }, now| {
+            report::take(self, now, manager, clients, log);
+            work(log)
+        });
+        keyspace_events::publish(self);
+        worked
     }
 
     fn has_more_than_keys(self) -> bool {

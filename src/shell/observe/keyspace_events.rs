@@ -41,13 +41,12 @@ impl KeyEvent {
 /// Notes an event, to be published when the turn is over.
 pub fn note(event: KeyEvent, key: Key) {
     MAIN.key_events.events.borrow_mut().push_back((event.name(), key));
-    MAIN.key_events.is_any.set(true);
 }
 
 /// Publishes the noted events. The state must be free.
 #[inline]
 pub fn publish(ctx: Ctx<'_>) {
-    if MAIN.key_events.is_any.get() {
+    if !MAIN.key_events.events.borrow().is_empty() {
         publish_all(ctx);
     }
 }
@@ -59,6 +58,7 @@ fn publish_all(ctx: Ctx<'_>) {
     }
     let _publishing = Publishing;
     let db = ctx.db();
+    let take_next = || MAIN.key_events.events.borrow_mut().pop_front();
     while let Some((event, key)) = take_next() {
         ctx.select_db(key.db);
         ctx.notify(event, OwnedStr::new(&key.name).as_str());
@@ -73,11 +73,4 @@ impl Drop for Publishing {
     fn drop(&mut self) {
         MAIN.key_events.is_publishing.set(false);
     }
-}
-
-fn take_next() -> Option<(&'static CStr, Key)> {
-    let mut events = MAIN.key_events.events.borrow_mut();
-    let next = events.pop_front();
-    MAIN.key_events.is_any.set(!events.is_empty());
-    next
 }
