@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::ptr::{null_mut, NonNull};
+use std::sync::atomic::{AtomicI64, AtomicPtr};
 
 use lock::key::{ClientId, Key};
 use lock::manager::timers::NextTimer;
@@ -26,6 +27,19 @@ use super::figures::{Durations, Pace, Windows};
 
 /// The one value.
 pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
+
+/// What the end of a lock's memory needs: a static of its own, as the server also frees on other threads.
+pub static FREEING: Freeing =
+    Freeing { removing: AtomicPtr::new(null_mut()), elsewhere: ByFamily([const { AtomicI64::new(0) }; 4]) };
+
+/// Locks that are being freed: `keyspace/lock_key`, `keyspace/held_counts`.
+pub struct Freeing {
+    /// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal;
+    /// for other locks they may come from anywhere.
+    pub removing: AtomicPtr<Lock>,
+    /// How many locks other threads have freed.
+    pub elsewhere: ByFamily<AtomicI64>,
+}
 
 /// All of it, by rooms.
 pub struct MainState {

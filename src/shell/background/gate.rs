@@ -10,7 +10,7 @@ use redis_module::raw;
 
 use super::stall;
 use crate::shell::ffi::call::{call_again, call_as_script, may_read_together};
-use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::context::{Ctx, LOADING};
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 use crate::shell::slots::slot_of;
@@ -48,8 +48,7 @@ pub fn is_probing() -> bool {
 /// Asks the server whether it accepts a write to the key, by a command on it. The key must not be open meanwhile.
 pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (Gate, HoldsFor) {
     let flags = ctx.flags();
-    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-    if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || flags & loading != 0 || ctx.avoids_replica_traffic() {
+    if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || flags & LOADING != 0 || ctx.avoids_replica_traffic() {
         return (Gate::Closed, HoldsFor::EveryKey);
     }
     let holds_for = if is_in_cluster() { HoldsFor::ThisKey } else { HoldsFor::EveryKey };

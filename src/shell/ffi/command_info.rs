@@ -14,13 +14,6 @@ use super::{api, probe};
 pub type CommandEntry =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-static INFO_VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
-    version: 1,
-    sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
-    sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
-    sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
-};
-
 /// Adds an ACL category; only while the module is being loaded. False: the server refuses it. On 7.0, where modules
 /// cannot add one, there is nothing to refuse.
 pub fn add_acl_category(ctx: Ctx<'_>, category: &str) -> bool {
@@ -73,8 +66,14 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
         keys[0].flags |= u64::from(raw::REDISMODULE_CMD_KEY_VARIABLE_FLAGS);
     }
     let mut args = texts.args(command.args)?;
+    let version = raw::RedisModuleCommandInfoVersion {
+        version: 1,
+        sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+        sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+        sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+    };
     let info = raw::RedisModuleCommandInfo {
-        version: &raw const INFO_VERSION,
+        version: &raw const version,
         summary: texts.keep(command.summary)?,
         complexity: texts.keep(command.complexity)?,
         since: texts.keep(command.since())?,
@@ -84,7 +83,7 @@ pub fn register(ctx: Ctx<'_>, command: &Command, entry: CommandEntry, category: 
         key_specs: keys.as_mut_ptr(),
         args: args.as_mut_ptr(),
     };
-    // SAFETY: the server copies everything; `texts`, `keys` and `args` live until then.
+    // SAFETY: the server copies everything; `version`, `texts`, `keys` and `args` live until then.
     let set = unsafe { api!(RedisModule_SetCommandInfo(registered, &info)) };
     (set == raw::REDISMODULE_OK as c_int).then_some(())
 }

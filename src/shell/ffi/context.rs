@@ -11,6 +11,9 @@ use super::{api, guard};
 
 pub use super::guard::LogLevel;
 
+/// Flags of [`Ctx::flags`]: the server loads a file, or the data of its primary.
+pub const LOADING: u32 = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+
 /// The context of a callback, for as long as it runs.
 #[derive(Clone, Copy)]
 pub struct Ctx<'c> {

@@ -47,9 +47,8 @@ pub fn register_data_type(
     ctx: Ctx<'_>,
     name: &CStr,
     version: c_int,
-    methods: &'static raw::RedisModuleTypeMethods,
+    mut methods: raw::RedisModuleTypeMethods,
 ) -> Option<NonNull<raw::RedisModuleType>> {
-    let mut methods = *methods;
     // SAFETY: the server copies name and methods, which are functions of this module.
     NonNull::new(unsafe { api!(RedisModule_CreateDataType(ctx.raw(), name.as_ptr(), version, &mut methods)) })
 }

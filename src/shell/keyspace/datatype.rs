@@ -16,7 +16,7 @@ use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
 use crate::shell::ffi::api;
-use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::context::{Ctx, LOADING};
 use crate::shell::ffi::guard::guard;
 use crate::shell::ffi::module::register_data_type;
 use crate::shell::ffi::rdb_io::{Digest, Rdb};
@@ -30,12 +30,11 @@ pub const NAME: &CStr = c"redislock";
 
 /// Registers the data type; only while the module is being loaded. False: the server refuses it.
 pub fn register(ctx: Ctx<'_>) -> bool {
-    let registered = register_data_type(ctx, NAME, rdb_codec::VERSION, &METHODS);
+    let registered = register_data_type(ctx, NAME, rdb_codec::VERSION, METHODS);
     registered.map(|data_type| lock_key::start(data_type.as_ptr())).is_some()
 }
 
-/// A table that the server copies.
-static METHODS: raw::RedisModuleTypeMethods = raw::RedisModuleTypeMethods {
+const METHODS: raw::RedisModuleTypeMethods = raw::RedisModuleTypeMethods {
     version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,
     rdb_load: Some(load),
     rdb_save: Some(save),
@@ -92,8 +91,7 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut 
 /// RESTORE is followed by a turn, and so is the end of a load.
 fn note_loaded(rdb: Rdb, lock: &Lock) {
     let Some((db, name)) = rdb.key() else { return };
-    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-    let is_restored = rdb.context().is_some_and(|ctx| !ctx.has_flag(loading));
+    let is_restored = rdb.context().is_some_and(|ctx| !ctx.has_flag(LOADING));
     let (ends, is_waited_for) = (lock.ends_when_loaded(), is_restored && events::has_waiters_or_sessions());
     if let Some(ends) = ends {
         events::note(Event::SeveralHold(Key::new(db, name.bytes()), ends));
@@ -108,10 +106,7 @@ fn note_loaded(rdb: Rdb, lock: &Lock) {
 
 /// Whether this is a RESTORE by a client of this server, and not the server's own data or its primary's.
 fn is_restored_here(rdb: Rdb) -> bool {
-    let not_here = raw::REDISMODULE_CTX_FLAGS_LOADING
-        | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING
-        | raw::REDISMODULE_CTX_FLAGS_SLAVE;
-    rdb.context().is_some_and(|ctx| !ctx.has_flag(not_here))
+    rdb.context().is_some_and(|ctx| !ctx.has_flag(LOADING | raw::REDISMODULE_CTX_FLAGS_SLAVE))
 }
 
 unsafe extern "C" fn rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {

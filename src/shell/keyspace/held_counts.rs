@@ -7,16 +7,13 @@
 //! to the flush, and are not subtracted again. FLUSHDB of the only database with keys counts as a flush of all. Keys
 //! that FLUSHDB ASYNC takes from one of several databases count until they are freed.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
 use lock::value::claim::{ByFamily, Family};
 
 use crate::shell::ffi::main_thread;
-use crate::shell::main_state::{Flushed, MAIN};
+use crate::shell::main_state::{Flushed, FREEING, MAIN};
 use crate::shell::state;
-
-/// Locks freed by other threads: a static, as these write it.
-static FREED_ELSEWHERE: ByFamily<AtomicI64> = ByFamily([const { AtomicI64::new(0) }; 4]);
 
 /// How many of the flushed locks are still in memory.
 fn left(flushed: Flushed, freed: i64) -> i64 {
@@ -41,7 +38,7 @@ pub fn freed(family: Family) {
     if main_thread::is_here() {
         changed(Some(family), None);
     } else {
-        FREED_ELSEWHERE.of(family).fetch_add(1, Ordering::Relaxed);
+        FREEING.elsewhere.of(family).fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -49,7 +46,7 @@ pub fn freed(family: Family) {
 pub fn all_flushed() {
     let Some(by_rules) = state::peek(|state| state.manager.statistics.stored()) else { return };
     MAIN.held.flushed.set(ByFamily::make(|family| {
-        let freed = FREED_ELSEWHERE.of(family).load(Ordering::Relaxed);
+        let freed = FREEING.elsewhere.of(family).load(Ordering::Relaxed);
         Flushed { locks: in_memory(by_rules, family, freed), freed_before: freed }
     }));
 }
@@ -57,7 +54,7 @@ pub fn all_flushed() {
 /// How many keys hold a lock of each family; `by_rules`: as the rules count.
 pub fn stored(by_rules: ByFamily<i64>) -> ByFamily<u64> {
     ByFamily::make(|family| {
-        let freed = FREED_ELSEWHERE.of(family).load(Ordering::Relaxed);
+        let freed = FREEING.elsewhere.of(family).load(Ordering::Relaxed);
         let stored = in_memory(by_rules, family, freed) - left(*MAIN.held.flushed.get().of(family), freed);
         u64::try_from(stored).unwrap_or(0)
     })

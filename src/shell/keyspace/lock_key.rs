@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 use lock::host::Content;
 use lock::value::lock::Lock;
@@ -15,7 +15,7 @@ use super::held_counts;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::key::{OpenKey, RawContent};
 use crate::shell::ffi::string::Str;
-use crate::shell::main_state::MAIN;
+use crate::shell::main_state::{FREEING, MAIN};
 
 /// A key that is open for reading and writing.
 pub struct LockKey<'c> {
@@ -60,19 +60,25 @@ impl<'c> LockKey<'c> {
     /// Stores a lock in place of what was there, without a time to live.
     #[inline(always)]
     pub fn set(&mut self, lock: impl FnOnce() -> Lock) {
-        let value = keep(lock).cast();
+        let spare = MAIN.lock_memory.spares.borrow_mut().pop();
+        let memory = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
+        // SAFETY: it is memory for a lock, without one in it.
+        unsafe { memory.write(lock()) };
+        let value = memory.cast();
         // SAFETY: the key is open for writing, and the server owns the lock from now on.
         unsafe { self.key.set(data_type(), value) };
         self.content = RawContent::Ours(value);
         self.until.set(None);
     }
 
-    /// Removes the key and frees its lock.
+    /// Removes the key and frees its lock. `unlink` notes no event for it: the caller knows what follows.
     #[inline]
     pub fn remove(&mut self) {
         if let RawContent::Ours(value) = std::mem::replace(&mut self.content, RawContent::Empty) {
+            FREEING.removing.store(value.cast().as_ptr(), Ordering::Relaxed);
             // SAFETY: the key is open for writing; references to its lock borrow us, so there are none.
-            unsafe { remove(&self.key, value.cast()) };
+            unsafe { self.key.delete() };
+            FREEING.removing.store(null_mut(), Ordering::Relaxed);
             self.until.set(None);
         }
     }
@@ -141,10 +147,6 @@ fn until(key: &OpenKey<'_>) -> Deadline {
     key.expire_at_ms().map_or(Deadline::Never, |ms| Deadline::At(Timestamp::from_ms(ms)))
 }
 
-/// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal; for
-/// other locks they may come from anywhere, `free` from another thread too: so it is a static.
-static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
-
 /// The memory of at most this many removed locks, of 64 bytes each, is kept for the next ones: the server's allocator
 /// counts what it gives and takes, which would cost an uncontended pair 370 instructions, 2 %.
 const MOST_SPARES: usize = 1024;
@@ -160,40 +162,18 @@ pub fn data_type() -> *mut raw::RedisModuleType {
     MAIN.lock_memory.data_type.get()
 }
 
-/// A lock in memory that the server can keep. The caller hands it to the server, or it leaks.
-#[inline(always)]
-pub fn keep(lock: impl FnOnce() -> Lock) -> NonNull<Lock> {
-    let spare = MAIN.lock_memory.spares.borrow_mut().pop();
-    let memory = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
-    // SAFETY: it is memory for a lock, without one in it.
-    unsafe { memory.write(lock()) };
-    memory
-}
-
-/// Removes a key with a lock without holders. `unlink` notes no event for it: the caller knows what follows.
-///
-/// # Safety
-/// The key is open for writing, `lock` is its value, and there is no other reference to it.
-#[inline]
-pub unsafe fn remove(key: &OpenKey<'_>, lock: NonNull<Lock>) {
-    REMOVING.store(lock.as_ptr(), Ordering::Relaxed);
-    // SAFETY: the caller vouches for it.
-    unsafe { key.delete() };
-    REMOVING.store(null_mut(), Ordering::Relaxed);
-}
-
 /// Whether the module itself removes this value now.
 pub fn is_removing(value: *const c_void) -> bool {
-    REMOVING.load(Ordering::Relaxed).cast_const().cast() == value
+    FREEING.removing.load(Ordering::Relaxed).cast_const().cast() == value
 }
 
 /// Frees a lock, or keeps its memory. May run on another thread, and for values that never were in the keyspace.
 ///
 /// # Safety
-/// The lock came from [`keep`] or a `Box`, and the server has forgotten it.
+/// The lock came from [`LockKey::set`] or a `Box`, and the server has forgotten it.
 #[inline(always)]
 pub unsafe fn free(lock: NonNull<Lock>) {
-    // No other thread has this lock: it is the main thread, inside `remove`.
+    // No other thread has this lock: it is the main thread, inside [`LockKey::remove`].
     if is_removing(lock.as_ptr().cast()) {
         let mut spares = MAIN.lock_memory.spares.borrow_mut();
         if spares.len() < MOST_SPARES {

@@ -11,6 +11,7 @@ use redis_module::raw;
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::{evictions, timer};
 use crate::shell::clock;
+use crate::shell::ffi::context::LOADING;
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 use crate::shell::{settings, state};
@@ -25,10 +26,7 @@ pub fn expired() -> u64 {
 
 /// A lock leaves its key. Not on a replica, which does what its primary says, nor out of an append-only file.
 pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
-    let decided_elsewhere = raw::REDISMODULE_CTX_FLAGS_SLAVE
-        | raw::REDISMODULE_CTX_FLAGS_LOADING
-        | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-    if timer::own_context().is_none_or(|ctx| ctx.has_flag(decided_elsewhere)) {
+    if timer::own_context().is_none_or(|ctx| ctx.has_flag(LOADING | raw::REDISMODULE_CTX_FLAGS_SLAVE)) {
         return;
     }
     // In a turn the module removes a lock only by opening its key after it has expired. Outside of a turn the reason
