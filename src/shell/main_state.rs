@@ -32,7 +32,7 @@ pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
 pub static FREEING: Freeing =
     Freeing { removing: AtomicPtr::new(null_mut()), elsewhere: ByFamily([const { AtomicI64::new(0) }; 4]) };
 
-/// Locks that are being freed: `keyspace/lock_key`, `keyspace/held_counts`.
+/// Locks that are being freed: `keyspace/store`, `keyspace/held_counts`.
 pub struct Freeing {
     /// The lock that the module itself removes at this moment. Its `unlink` and `free` come from inside that removal;
     /// for other locks they may come from anywhere.
@@ -200,7 +200,7 @@ pub struct Removals {
     pub last: RefCell<Option<(Key, Owner, Fence)>>,
 }
 
-/// Locks with several holders that go to another key: `keyspace/key_events`.
+/// Locks with several holders that go to another key: `keyspace/removals`.
 pub struct Moved {
     /// Whether the server's events are subscribed to.
     pub is_subscribed: Cell<bool>,
@@ -224,7 +224,7 @@ pub struct Flushed {
     pub freed_before: i64,
 }
 
-/// The memory of stored locks: `keyspace/lock_key`.
+/// The memory of stored locks: `keyspace/store`.
 pub struct LockMemory {
     /// The server's handle of our data type.
     pub data_type: Cell<*mut raw::RedisModuleType>,

@@ -11,7 +11,7 @@ use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use redis_module::raw;
 
-use super::{held_counts, key_events, lock_key, removals};
+use super::{held_counts, removals, store};
 use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
@@ -31,7 +31,7 @@ pub const NAME: &CStr = c"redislock";
 /// Registers the data type; only while the module is being loaded. False: the server refuses it.
 pub fn register(ctx: Ctx<'_>) -> bool {
     let registered = register_data_type(ctx, NAME, rdb_codec::VERSION, METHODS);
-    registered.map(|data_type| lock_key::start(data_type.as_ptr())).is_some()
+    registered.map(|data_type| store::start(data_type.as_ptr())).is_some()
 }
 
 const METHODS: raw::RedisModuleTypeMethods = raw::RedisModuleTypeMethods {
@@ -141,12 +141,12 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 unsafe extern "C" fn free(value: *mut c_void) {
     let Some(lock) = NonNull::new(value.cast::<Lock>()) else { return };
     // SAFETY: the server passes a value that `LockKey::set` or `load` gave it, and forgets it.
-    guard("free", || unsafe { lock_key::free(lock) });
+    guard("free", || unsafe { store::free(lock) });
 }
 
 /// A key of ours leaves the keyspace, whatever the reason: DEL, expiry, eviction, overwriting, RENAME, MIGRATE.
 unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
-    if lock_key::is_removing(value) {
+    if store::is_removing(value) {
         return;
     }
     guard("unlink", || {
@@ -166,7 +166,7 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
             return;
         }
         if lock.is_some_and(may_come_to_another_key) {
-            key_events::subscribe();
+            removals::follow_moves();
         }
         let concerns = |lock: &&Lock| events::has_waiters_or_sessions() || lock.is_shared();
         if let (Some(name), Some(last)) = (name, lock.filter(concerns).and_then(Lock::fence)) {

@@ -8,7 +8,7 @@ use lock::value::rebuild::{KeyAfter, Received};
 use lock::value::time::Deadline;
 
 use super::held_counts;
-use super::lock_key::LockKey;
+use super::store::LockKey;
 use crate::shell::background::events;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::Str;
