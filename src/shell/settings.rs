@@ -8,7 +8,7 @@ use lock::manager::lock_manager::Limits;
 use lock::manager::observer::Observe;
 
 use super::ffi::context::Ctx;
-use super::ffi::setting::{self, register_flag, register_number, Number};
+use super::ffi::module::{load_settings, register_flag, register_number, Number};
 
 /// A year in ms: the longest lease, and the longest grace.
 const YEAR: i64 = MAX_LEASE_MS as i64;
@@ -139,7 +139,7 @@ pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<
         let default = last(name).is_some_and(|text| yes_or_no(text) == Some(true));
         register_flag(ctx, name, default, value);
     }
-    match setting::load(ctx) {
+    match load_settings(ctx) {
         true => Ok(()),
         false => Err(format!("a setting has a value that it does not take, see above: {}", described())),
     }

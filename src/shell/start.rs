@@ -10,9 +10,8 @@ use redis_module::raw;
 
 use super::background::{gate, server_events, stall, timer};
 use super::commands::registration;
-use super::ffi::command_keys::keys_of;
-use super::ffi::context::Ctx;
-use super::ffi::guard::guard;
+use super::ffi::command_info::keys_of;
+use super::ffi::context::{guard, Ctx};
 use super::ffi::module::{introduce, is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
 use super::ffi::string::{arguments, OwnedStr, Str};

@@ -13,8 +13,7 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::timer;
-use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::context::{guard, Ctx};
 use crate::shell::ffi::module::subscribe_to_keys;
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;

@@ -7,8 +7,7 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::{stall, timer};
-use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::context::{guard, Ctx};
 use crate::shell::ffi::module::{self, subscribe_to_event, unsubscribe_from_event};
 use crate::shell::main_state::MAIN;
 use crate::shell::replication;

@@ -11,7 +11,7 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::timer;
-use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::context::guard;
 use crate::shell::ffi::module::{subscribe_to_event, unsubscribe_from_event};
 use crate::shell::main_state::{Listening, MAIN};
 

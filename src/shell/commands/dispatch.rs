@@ -12,8 +12,7 @@ use seq_macro::seq;
 use super::exec;
 use crate::shell::background::gate;
 use crate::shell::ffi::command_info::CommandEntry;
-use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::context::{guard, Ctx};
 use crate::shell::ffi::string::arguments;
 
 // The server passes no data to a command's function, so each command of the catalog has one of its own.

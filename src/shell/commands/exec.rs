@@ -16,7 +16,7 @@ use command::run::is_held;
 use crate::shell::background::gate;
 use crate::shell::clients::connection_of;
 use crate::shell::ffi::call::{CallAs, CallReply};
-use crate::shell::ffi::command_keys::{key_flags, keys_of, KeyArgument};
+use crate::shell::ffi::command_info::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::has_user;
 use crate::shell::ffi::string::Str;
@@ -81,7 +81,7 @@ fn all_keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
 /// In a cluster: the lock's key, then the keys of the command. Elsewhere none.
 ///
 /// The server compares the slots of the keys that it knows, and checks that they are here. On some servers these are
-/// not all keys ([`may_be_asked`](crate::shell::ffi::command_keys::may_be_asked)). The call would find the rest only in
+/// not all keys ([`may_be_asked`](crate::shell::ffi::command_info::may_be_asked)). The call would find the rest only in
 /// part: it is made with the client's ASKING, which was meant for the lock, and would write a key here that is still at
 /// the slot's old node. And its refusal would look like an error that the inner command passes on after it ran.
 fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>> {

@@ -6,8 +6,7 @@ use std::ptr::NonNull;
 use command::host::Scanned;
 use redis_module::raw;
 
-use super::context::Ctx;
-use super::guard::guard;
+use super::context::{guard, Ctx};
 use super::string::{OwnedStr, Str};
 use super::{api, probe};
 

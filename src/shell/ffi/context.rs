@@ -1,15 +1,18 @@
-//! The context of a callback: its client, database and flags.
+//! A callback: its context with client, database and flags; its replies; and the guard against a panic, which would end
+//! the server if it left through C.
 
-use std::ffi::{c_int, CStr};
+use std::borrow::Cow;
+use std::ffi::{c_int, c_long, CStr, CString};
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr::{null_mut, NonNull};
 
+use command::errors::ErrorReply;
+use command::reply::ReplyWriter;
 use redis_module::raw;
 
+use super::api;
 use super::string::Str;
-use super::{api, guard};
-
-pub use super::guard::LogLevel;
 
 /// Flags of [`Ctx::flags`]: the server loads a file, or the data of its primary.
 pub const LOADING: u32 = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
@@ -106,7 +109,7 @@ impl<'c> Ctx<'c> {
 
     /// A line in the server's log.
     pub fn log(self, level: LogLevel, message: &str) {
-        guard::log(self.raw(), level, message);
+        log(self.raw(), level, message);
     }
 
     /// Publishes an event of a key in the selected database, of the class `d`. Other modules may receive it too: they
@@ -122,4 +125,77 @@ impl<'c> Ctx<'c> {
         // SAFETY: takes nothing.
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
+}
+
+/// Each adds to the reply of the context's client.
+impl ReplyWriter for Ctx<'_> {
+    fn array(&mut self, len: usize) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithArray(self.raw(), len as c_long)) };
+    }
+
+    fn map(&mut self, len: usize) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithMap(self.raw(), len as c_long)) };
+    }
+
+    fn integer(&mut self, number: i64) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), number)) };
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        // SAFETY: the server copies the bytes.
+        unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw(), bytes.as_ptr().cast(), bytes.len())) };
+    }
+
+    fn status(&mut self, line: &str) {
+        // `OK` without a copy of the word: each effect that a replica applies is answered so.
+        let line = if line == "OK" { Cow::from(c"OK") } else { CString::new(line).unwrap_or_default().into() };
+        // SAFETY: the string ends with a NUL and is copied.
+        unsafe { api!(RedisModule_ReplyWithSimpleString(self.raw(), line.as_ptr())) };
+    }
+
+    fn null(&mut self) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithNullArray(self.raw())) };
+    }
+
+    fn null_bulk(&mut self) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };
+    }
+
+    fn error(&mut self, error: &ErrorReply) {
+        let text = CString::new(error.as_str()).unwrap_or_default();
+        // SAFETY: the string ends with a NUL and is copied.
+        unsafe { api!(RedisModule_ReplyWithError(self.raw(), text.as_ptr())) };
+    }
+}
+
+/// Runs a callback; `None` when it panicked, which is logged.
+pub fn guard<R>(what: &str, work: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(work))
+        .inspect_err(|_| log(null_mut(), LogLevel::Warning, &format!("redis-lock: a bug in {what}, please report it")))
+        .ok()
+}
+
+/// The level of a line in the server's log: `loglevel` leaves lines out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Left out at `warning`.
+    Notice,
+    /// Never left out, but for Redis 8's `nothing`.
+    Warning,
+}
+
+/// A line in the server's log.
+fn log(ctx: *mut raw::RedisModuleCtx, level: LogLevel, message: &str) {
+    let text = CString::new(message.replace('\0', "?")).unwrap_or_default();
+    let level = match level {
+        LogLevel::Notice => c"notice",
+        LogLevel::Warning => c"warning",
+    };
+    // SAFETY: the format takes one string, which ends with a NUL; a null context is allowed.
+    unsafe { api!(RedisModule_Log(ctx, level.as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
 }

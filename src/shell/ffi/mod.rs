@@ -10,7 +10,7 @@
 //! | `Ctx`                    | `Context`                  | copyable, with a lifetime; no client id, `SelectDb`,    |
 //! |                          |                            | `SignalModifiedKey` or `PublishMessage` there           |
 //! | `Str`, `OwnedStr`        | `RedisString`              | it retains each string; `decode_args` allocates besides |
-//! | `reply`                  | `Context::reply`           | it makes a tree of values of each reply                 |
+//! | `ReplyWriter` for `Ctx`  | `Context::reply`           | it makes a tree of values of each reply                 |
 //! | `OpenKey`                | `RedisKeyWritable`         | its values are `&mut` of any lifetime; no `SetAbsExpire` |
 //! | `blocked`                | `block_client`             | without callbacks, and its drop unblocks                |
 //! | `time`                   | `create_timer`             | `stop_timer` frees the data as another type             |
@@ -21,25 +21,21 @@
 //! | `server`                 | `get_current_user`, …      | ends Redis 7.0 where the caller has no user             |
 //! | `command_info`, `module` | macros                     | commands need descriptions and ACL categories; one      |
 //! |                          |                            | listener for all events of a kind, without its database |
-//! | `main_thread`, `guard`   | `RedisGILGuard`            | it hands out `&mut` without a borrow check; no wrapper  |
-//! |                          |                            | catches a panic                                         |
+//! | `main_thread`            | `RedisGILGuard`            | it hands out `&mut` without a borrow check              |
+//! | `context::guard`         | none                       | no wrapper catches a panic                              |
 
 pub mod allocator;
 pub mod blocked;
 pub mod call;
 pub mod command_info;
-pub mod command_keys;
 pub mod context;
 pub mod functions;
-pub mod guard;
 pub mod key;
 pub mod main_thread;
 pub mod module;
 pub mod rdb_io;
 pub mod replicate;
-pub mod reply;
 pub mod server;
-pub mod setting;
 pub mod string;
 pub mod time;
 

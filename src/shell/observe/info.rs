@@ -6,7 +6,7 @@ use redis_module::raw;
 
 use crate::shell::background::{events, timer};
 use crate::shell::clock;
-use crate::shell::ffi::guard::guard;
+use crate::shell::ffi::context::guard;
 use crate::shell::ffi::module::Section;
 use crate::shell::figures::Percentiles;
 use crate::shell::keyspace::{held_counts, removals};
