@@ -9,7 +9,7 @@ use std::ffi::{c_int, CStr};
 use redis_module::raw;
 
 use super::background::{gate, server_events, stall, timer};
-use super::commands::registration;
+use super::commands::dispatch;
 use super::ffi::command_info::keys_of;
 use super::ffi::context::{guard, Ctx};
 use super::ffi::module::{introduce, is_valkey, set_options};
@@ -91,7 +91,7 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     if !datatype::register(ctx) {
         return Err("the server refuses the data type".into());
     }
-    registration::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
+    dispatch::register_all(ctx).map_err(|command| format!("the server refuses the command {command}"))?;
     if !module::register_info(ctx, info::on_info) {
         return Err("the server refuses a section of INFO".into());
     }

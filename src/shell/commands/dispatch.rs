@@ -1,4 +1,4 @@
-//! The entry of a command: its arguments are taken from the server, and its row of the catalog runs.
+//! The commands of the catalog: the server is told about them, and calls their entries.
 
 use std::ffi::c_int;
 
@@ -11,14 +11,34 @@ use seq_macro::seq;
 
 use super::exec;
 use crate::shell::background::gate;
-use crate::shell::ffi::command_info::CommandEntry;
+use crate::shell::ffi::command_info::{add_acl_category, register, CommandEntry};
 use crate::shell::ffi::context::{guard, Ctx};
 use crate::shell::ffi::string::arguments;
+
+/// The ACL category of the module's commands.
+const CATEGORY: &str = "lock";
+
+/// Registers all commands.
+///
+/// # Errors
+/// The name of the command that the server refused.
+pub fn register_all(ctx: Ctx<'_>) -> Result<(), &'static str> {
+    if !add_acl_category(ctx, CATEGORY) {
+        ctx.warn(
+            "redis-lock: another module, or a load that failed, has added the ACL category 'lock': \
+             rules with @lock are about the commands of both",
+        );
+    }
+    CATALOG
+        .iter()
+        .zip(ENTRIES)
+        .try_for_each(|(command, entry)| register(ctx, command, entry, CATEGORY).ok_or(command.name))
+}
 
 // The server passes no data to a command's function, so each command of the catalog has one of its own.
 seq!(INDEX in 0..26 {
     /// The entry of every command of the catalog, in its order.
-    pub const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
+    const ENTRIES: [CommandEntry; COUNT] = [#(enter::<INDEX>,)*];
 });
 
 unsafe extern "C" fn enter<const INDEX: usize>(

@@ -1,6 +1,5 @@
 //! The entries of the commands, and the parts of them that only a server has. Their work is in crate `command`.
 
-mod dispatch;
+pub mod dispatch;
 mod exec;
 mod host;
-pub mod registration;

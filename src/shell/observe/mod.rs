@@ -2,5 +2,4 @@
 
 pub mod info;
 pub mod keyspace_events;
-mod log_lines;
 pub mod report;

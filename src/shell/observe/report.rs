@@ -18,13 +18,16 @@
 //!
 //! (1) where others waited for the key. (2) where the module has ended it; the server publishes `expired` for a key.
 //! (3) of a deadlock, and where lock.max-waiters or lock.max-waiters-per-key is reached.
+//!
+//! There is at most one line a second of each kind, with the number of lines left out. Names in it are quoted, escaped
+//! and cut.
 
 use std::fmt::{self, Display};
 
 use command::errors::{ErrorReply, Quoted};
 use command::lock_log::{LockLog, NewEntry};
 use command::reply::LogEvent;
-use lock::key::{ClientId, Key, RequestId};
+use lock::key::{ClientId, Key, KeyRef, RequestId};
 use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::observer::{EndedBy, GrantChange, Observe, Occurrence};
 use lock::queue::wait_queue::WaiterLimit;
@@ -32,13 +35,12 @@ use lock::value::owner::Owner;
 use lock::value::time::Now;
 
 use super::keyspace_events::{self, KeyEvent};
-use super::log_lines::{self, LineKind, OwnerOnKey};
 use crate::shell::background::events;
 use crate::shell::clients::{connection_of, WaitingClients};
-use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::context::{Ctx, LogLevel};
 use crate::shell::ffi::server::{client_address, client_user};
 use crate::shell::keyspace::removals;
-use crate::shell::main_state::MAIN;
+use crate::shell::main_state::{MAIN, PACED_LINES};
 use crate::shell::settings;
 
 /// Takes the occurrences of a turn from the rules.
@@ -76,24 +78,23 @@ fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients:
 /// Reports the occurrences of one turn.
 struct Reporter<'a> {
     /// The context of the command or the timer.
-    pub ctx: Ctx<'a>,
+    ctx: Ctx<'a>,
     /// The time of this turn.
-    pub now: &'a Now,
+    now: &'a Now,
     /// The settings of what is observed.
-    pub observe: Observe,
+    observe: Observe,
     /// The waiters that were granted in this turn, and their connections.
-    pub clients: &'a WaitingClients,
+    clients: &'a WaitingClients,
     /// Where entries go.
-    pub log: &'a mut LockLog,
+    log: &'a mut LockLog,
     /// The request of the wait that was logged last: one for several keys is logged once.
-    pub told: Option<RequestId>,
+    told: Option<RequestId>,
     /// The client that was named last: most occurrences of a turn are about one connection.
-    pub named: Option<(ClientId, String)>,
+    named: Option<(ClientId, String)>,
 }
 
 impl Reporter<'_> {
-    /// Reports one occurrence.
-    pub fn report(&mut self, occurrence: Occurrence) {
+    fn report(&mut self, occurrence: Occurrence) {
         match occurrence {
             Occurrence::Granted { key, owner, change, waited, waiters, .. } => {
                 let is_long = |ms| self.observe.waits_ms.is_some_and(|long_ms| ms >= long_ms);
@@ -185,8 +186,11 @@ impl Reporter<'_> {
         self.log.add(NewEntry { time, event, key, owner, ms, waiters, client }, settings::log_max_len());
     }
 
+    /// Writes a line in the server's log, unless there was one of its kind within the last second: clients cannot flood
+    /// the log. No message is a format of C.
     fn line(&self, kind: LineKind, message: impl Display) {
-        log_lines::write(self.ctx, self.now.instant(), kind, message);
+        let Some(left_out) = MAIN.figures.lines.borrow_mut()[kind as usize].admit(self.now.instant()) else { return };
+        self.ctx.log(kind.level(), &format!("redis-lock: {message}{}", LeftOut(left_out)));
     }
 
     fn publish(&self, event: KeyEvent, key: Key) {
@@ -214,5 +218,57 @@ impl Display for Caller<'_> {
         let Caller(ctx, Some(client)) = self else { return f.write_str("a script or a module") };
         let (user, address) = (client_user(*ctx, client.0), client_address(client.0));
         write!(f, "user {} from {address}, client {}", Quoted(&user), client.0)
+    }
+}
+
+/// An owner and its key in a line.
+struct OwnerOnKey<'a>(&'a Owner, KeyRef<'a>);
+
+impl Display for OwnerOnKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OwnerOnKey(owner, key) = self;
+        write!(f, "owner {} on key {} in db {}", Quoted(owner.as_bytes()), Quoted(key.name), key.db)
+    }
+}
+
+/// The kind of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineKind {
+    /// lock.grace has begun.
+    GraceBegan,
+    /// It is over.
+    GraceEnded,
+    /// A request was refused: its waiting would never have ended.
+    Deadlock,
+    /// A grant that no client received.
+    Undelivered,
+    /// A request was refused: too many wait already.
+    MaxWaiters,
+    /// LOCK.BREAK.
+    Broken,
+    /// The server has evicted a lock.
+    Evicted,
+}
+
+const _: () = assert!(PACED_LINES == LineKind::Evicted as usize + 1);
+
+impl LineKind {
+    fn level(self) -> LogLevel {
+        match self {
+            LineKind::GraceBegan | LineKind::GraceEnded => LogLevel::Notice,
+            _ => LogLevel::Warning,
+        }
+    }
+}
+
+/// The end of a line if others were left out before it.
+struct LeftOut(u64);
+
+impl Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            more => write!(f, " ({more} more of these since the last line)"),
+        }
     }
 }
