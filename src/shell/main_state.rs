@@ -2,7 +2,7 @@
 //! a turn has the state borrowed, and that commands check before they borrow it. This file has the data; the named
 //! rooms give it its meaning.
 //!
-//! Any other `static` is a table, a setting whose address the server has, or known to other threads.
+//! Any other `static` is a setting whose address the server has, or known to other threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -32,10 +32,7 @@ static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(
 /// a command.
 pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.try_borrow_mut().ok()?;
-    let state = match &mut *borrowed {
-        Some(state) => state,
-        unset => begin(unset),
-    };
+    let state = borrowed.get_or_insert_with(begin);
     let unless_over = NotingAll;
     let now = &clock::now();
     if events::is_any() {
@@ -54,10 +51,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
 /// Applies the events that were noted, as many as the turn has time for; whether none is left.
 pub fn apply_events() -> bool {
     let Ok(mut borrowed) = STATE.try_borrow_mut() else { return true };
-    let state = match &mut *borrowed {
-        Some(state) => state,
-        unset => begin(unset),
-    };
+    let state = borrowed.get_or_insert_with(begin);
     let now = &clock::now();
     now.begin_turn();
     while let Some(event) = events::take_next() {
@@ -77,8 +71,8 @@ pub fn borrow_fast() -> Option<RefMut<'static, State>> {
 
 /// Out of line: only the first request takes it.
 #[cold]
-fn begin(unset: &mut Option<State>) -> &mut State {
-    unset.insert(State::default())
+fn begin() -> State {
+    State::default()
 }
 
 /// Reads the state without applying events; a forked child may do so too.

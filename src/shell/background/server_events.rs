@@ -18,22 +18,21 @@ use crate::shell::{clock, settings};
 /// `all_flushed` is told at once that all databases are empty.
 pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
     MAIN.all_flushed.set(all_flushed);
-    /// Event numbers and the versions of their data, as `redismodule.h` has them.
-    const EVENTS: [(u64, u64); 9] = [
-        (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, 1),
-        (raw::REDISMODULE_EVENT_FLUSHDB, 1),
-        (raw::REDISMODULE_EVENT_LOADING, 1),
-        (raw::REDISMODULE_EVENT_CLIENT_CHANGE, 1),
-        (raw::REDISMODULE_EVENT_REPLICA_CHANGE, 1),
-        (raw::REDISMODULE_EVENT_SWAPDB, 1),
-        (raw::REDISMODULE_EVENT_FORK_CHILD, 1),
-        (raw::REDISMODULE_EVENT_CONFIG, 1),
-        (raw::REDISMODULE_EVENT_CRON_LOOP, 1),
+    const EVENTS: [u64; 9] = [
+        raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+        raw::REDISMODULE_EVENT_FLUSHDB,
+        raw::REDISMODULE_EVENT_LOADING,
+        raw::REDISMODULE_EVENT_CLIENT_CHANGE,
+        raw::REDISMODULE_EVENT_REPLICA_CHANGE,
+        raw::REDISMODULE_EVENT_SWAPDB,
+        raw::REDISMODULE_EVENT_FORK_CHILD,
+        raw::REDISMODULE_EVENT_CONFIG,
+        raw::REDISMODULE_EVENT_CRON_LOOP,
     ];
-    let are_subscribed = EVENTS.iter().all(|(id, dataver)| subscribe_to_event(ctx, *id, *dataver, on_event));
+    let are_subscribed = EVENTS.into_iter().all(|id| subscribe_to_event(ctx, id, on_event));
     if !are_subscribed {
         // The load fails: Redis 7.0 would still call a module that is not there any more.
-        EVENTS.iter().for_each(|(id, dataver)| unsubscribe_from_event(ctx, *id, *dataver));
+        EVENTS.into_iter().for_each(|id| unsubscribe_from_event(ctx, id));
     }
     are_subscribed
 }

@@ -18,16 +18,13 @@ use crate::shell::main_state::{Listening, MAIN};
 /// After so many turns without use the timer ends the subscription, which costs a turn of its own.
 const MOST_IDLE_TURNS: u32 = 10;
 
-/// The version of the event's data, as `redismodule.h` has it.
-const DATAVER: u64 = 1;
-
 /// Asks for the end of this turn: it comes as the event [`Event::TurnOver`].
 pub fn request_event() {
     let is_listening = match MAIN.turn_end.get() {
         Listening::Asked => return,
         Listening::Idle(_) => true,
         Listening::No => timer::own_context()
-            .is_some_and(|ctx| subscribe_to_event(ctx, raw::REDISMODULE_EVENT_EVENTLOOP, DATAVER, on_event_loop)),
+            .is_some_and(|ctx| subscribe_to_event(ctx, raw::REDISMODULE_EVENT_EVENTLOOP, on_event_loop)),
     };
     if is_listening {
         MAIN.turn_end.set(Listening::Asked);
@@ -49,7 +46,7 @@ pub fn rest_if_idle() {
         return;
     }
     if let Some(ctx) = timer::own_context() {
-        unsubscribe_from_event(ctx, raw::REDISMODULE_EVENT_EVENTLOOP, DATAVER);
+        unsubscribe_from_event(ctx, raw::REDISMODULE_EVENT_EVENTLOOP);
         MAIN.turn_end.set(Listening::No);
     }
 }

@@ -15,7 +15,7 @@ use command::run::is_held;
 
 use crate::shell::background::gate;
 use crate::shell::clients::connection_of;
-use crate::shell::ffi::call::{CallAs, CallReply};
+use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::command_info::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::has_user;
@@ -98,8 +98,9 @@ fn call(ctx: Ctx<'_>, command: &[Str<'_>]) -> Result<CallReply, ErrorReply> {
     let name = CString::new(name.bytes()).map_err(|_| errors::UNKNOWN_COMMAND)?;
     // A connection always has a user. A call by another module may have none: that module is not restricted.
     let has_user = connection_of(ctx).is_some() || has_user(ctx, c"lock.exec");
-    let call_as = if has_user { CallAs::Caller } else { CallAs::Module };
-    ctx.call(call_as, &name, args).ok_or(errors::INTERNAL_ERROR)
+    let flags = if has_user { CallFlags::EXEC } else { CallFlags::EXEC_WITHOUT_USER };
+    // Without a reply the server does not know one of the flags.
+    call::call(ctx, &name, flags, args).map_err(|_| errors::INTERNAL_ERROR)
 }
 
 /// Guards against recursion for as long as it lives.

@@ -12,13 +12,13 @@ use super::{api, probe};
 
 /// How a command is called: flags of `RedisModule_Call`, and `v`, the arguments as an array.
 #[derive(Clone, Copy)]
-pub(super) struct CallFlags(&'static CStr);
+pub struct CallFlags(&'static CStr);
 
 impl CallFlags {
     /// As the server itself, and nothing is replicated.
-    pub const PLAIN: CallFlags = CallFlags(c"v");
+    pub(super) const PLAIN: CallFlags = CallFlags(c"v");
     /// `C`: with the permissions of the context's client.
-    pub const AS_CALLER: CallFlags = CallFlags(c"Cv");
+    pub(super) const AS_CALLER: CallFlags = CallFlags(c"Cv");
     /// `E`: a refusal is a reply.
     const REFUSED_BY_REPLY: CallFlags = CallFlags(c"Ev");
     /// `D`: nothing is run. Redis 7.0 does not know it.
@@ -26,10 +26,11 @@ impl CallFlags {
     /// `S`: as a script, and the server refuses what it refuses a client. Without `E` Valkey 9.1 reads a null pointer
     /// after a refusal.
     const AS_SCRIPT: CallFlags = CallFlags(c"SEv");
-    /// `!`: replicate. `0`: in the caller's protocol. `M`: respect maxmemory.
-    const EXEC: CallFlags = CallFlags(c"!CSE0Mv");
-    /// As [`CallFlags::EXEC`], without a user.
-    const EXEC_WITHOUT_USER: CallFlags = CallFlags(c"!SE0Mv");
+    /// As the context's client would in a script: with its permissions and, `0`, its protocol. `!`: replicate. `M`:
+    /// respect maxmemory.
+    pub const EXEC: CallFlags = CallFlags(c"!CSE0Mv");
+    /// The same of a client without a user, another module: it has all permissions.
+    pub const EXEC_WITHOUT_USER: CallFlags = CallFlags(c"!SE0Mv");
 }
 
 #[cfg(not(target_os = "macos"))]
@@ -38,11 +39,11 @@ use libc::__errno_location as errno_of_thread;
 #[cfg(target_os = "macos")]
 use libc::__error as errno_of_thread;
 
-/// Calls a command.
+/// Calls a command, in the database of the context's client.
 ///
 /// # Errors
 /// There is no reply: the command was refused, or only tried; the number of the error (`errno`), or 0.
-pub(super) fn call(ctx: Ctx<'_>, command: &CStr, flags: CallFlags, args: &[Str<'_>]) -> Result<CallReply, i32> {
+pub fn call(ctx: Ctx<'_>, command: &CStr, flags: CallFlags, args: &[Str<'_>]) -> Result<CallReply, i32> {
     let (command, CallFlags(format)) = (command.as_ptr(), flags);
     let (start, count) = (args.as_ptr().cast::<*mut raw::RedisModuleString>(), args.len());
     // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the server keeps references of
@@ -147,27 +148,7 @@ pub fn call_as_script(ctx: Ctx<'_>, command: &CStr, key: Str<'_>, word: &[u8]) -
     reply.error().map_or(Ok(()), |_| Err(reply.errno))
 }
 
-/// The permissions with which a command is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallAs {
-    /// The permissions of the user of the context's client.
-    Caller,
-    /// All: the caller is another module that has no user.
-    Module,
-}
-
 impl Ctx<'_> {
-    /// Runs a command as the context's client would in a script: with its permissions and protocol, in its database,
-    /// under the server's rules for memory and replicas. Its effects are replicated. A refusal is a reply. `None`: the
-    /// server does not know one of the flags.
-    pub fn call(self, call_as: CallAs, command: &CStr, args: &[Str<'_>]) -> Option<CallReply> {
-        let flags = match call_as {
-            CallAs::Caller => CallFlags::EXEC,
-            CallAs::Module => CallFlags::EXEC_WITHOUT_USER,
-        };
-        call(self, command, flags, args).ok()
-    }
-
     /// Answers with the reply to a call. False: it cannot be encoded in the client's protocol, and nothing was
     /// answered.
     pub fn reply_with(self, reply: &CallReply) -> bool {

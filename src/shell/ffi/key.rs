@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_longlong, c_void};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use lock::value::time::{Deadline, Timestamp};
 use redis_module::raw;
 
 use super::api;
@@ -82,17 +83,18 @@ impl<'c> OpenKey<'c> {
         unsafe { api!(RedisModule_DeleteKey(self.raw())) };
     }
 
-    /// When the key ends, in ms since the epoch; `None`: never.
-    pub fn expire_at_ms(&self) -> Option<u64> {
+    /// When the key ends. Not of a free key: Redis 8.2 would read a null pointer.
+    pub fn until(&self) -> Deadline {
         // SAFETY: the key is open.
-        u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw())) }).ok()
+        let ms = u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw())) });
+        ms.map_or(Deadline::Never, |ms| Deadline::At(Timestamp::from_ms(ms)))
     }
 
-    /// Sets when the key ends, in ms since the epoch; `None`: never. Does nothing to a key that is open for reading.
+    /// Sets when the key ends. Does nothing to a key that is open for reading.
     #[inline]
-    pub fn set_expire_at_ms(&self, when: Option<i64>) {
+    pub fn set_until(&self, until: Deadline) {
         let never = raw::REDISMODULE_NO_EXPIRE as c_longlong;
-        let when = when.unwrap_or(never);
+        let when = until.timestamp().map_or(never, Timestamp::signed_ms);
         // SAFETY: the key is open.
         unsafe { api!(RedisModule_SetAbsExpire(self.raw(), when)) };
     }

@@ -56,9 +56,12 @@ pub fn register_data_type(
     NonNull::new(unsafe { api!(RedisModule_CreateDataType(ctx.raw(), name.as_ptr(), version, &mut methods)) })
 }
 
-/// Subscribes to a server event, with the version of its data. False: the server refuses.
-pub fn subscribe_to_event(ctx: Ctx<'_>, id: u64, dataver: u64, callback: EventCallback) -> bool {
-    let event = raw::RedisModuleEvent { id, dataver };
+/// The version of the data of every event that is used, as `redismodule.h` has it.
+const DATAVER: u64 = 1;
+
+/// Subscribes to a server event. False: the server refuses.
+pub fn subscribe_to_event(ctx: Ctx<'_>, id: u64, callback: EventCallback) -> bool {
+    let event = raw::RedisModuleEvent { id, dataver: DATAVER };
     // SAFETY: the callback is a function of this module.
     let subscribed = unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(callback))) };
     subscribed == raw::REDISMODULE_OK as c_int
@@ -66,8 +69,8 @@ pub fn subscribe_to_event(ctx: Ctx<'_>, id: u64, dataver: u64, callback: EventCa
 
 /// Ends a subscription to a server event. Never to be called out of a server event, not even of another module: the
 /// server walks its list of subscriptions then.
-pub fn unsubscribe_from_event(ctx: Ctx<'_>, id: u64, dataver: u64) {
-    let event = raw::RedisModuleEvent { id, dataver };
+pub fn unsubscribe_from_event(ctx: Ctx<'_>, id: u64) {
+    let event = raw::RedisModuleEvent { id, dataver: DATAVER };
     // SAFETY: the context is valid; no callback ends the subscription.
     unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, None)) };
 }
@@ -81,7 +84,7 @@ pub fn subscribe_to_keys(ctx: Ctx<'_>, classes: i32, callback: KeyCallback) {
 /// Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: the crate's bindings know neither its event nor the module
 /// option that allows it. The number of the event, and the version of its data. Redis counts other events up to that
 /// number.
-const SLOT_MIGRATION: (u64, u64) = (19, 1);
+const SLOT_MIGRATION: u64 = 19;
 
 /// The subevent: the slots of an import belong to this node now.
 pub const IMPORT_COMPLETED: u64 = 4;
@@ -111,7 +114,7 @@ struct Migration {
 /// Subscribes to the event. False: this server has none of that kind.
 pub fn subscribe_to_slot_migrations(ctx: Ctx<'_>, callback: EventCallback) -> bool {
     // Redis may have another event under this number.
-    is_valkey() && subscribe_to_event(ctx, SLOT_MIGRATION.0, SLOT_MIGRATION.1, callback)
+    is_valkey() && subscribe_to_event(ctx, SLOT_MIGRATION, callback)
 }
 
 /// Calls `tell` with each slot of an event.

@@ -14,7 +14,7 @@ use lock::key::KeyRef;
 use lock::value::fence::Fence;
 use lock::value::lock::{FirstGrant, Lock};
 use lock::value::owner::Owner;
-use lock::value::time::{Deadline, Timestamp};
+use lock::value::time::Deadline;
 use redis_module::raw;
 
 use super::{held_counts, removals};
@@ -284,11 +284,11 @@ impl<'c> LockKey<'c> {
         }
     }
 
-    /// When the key ends. A free key is not asked for: Redis 8.2 would read a null pointer.
+    /// When the key ends; a free key never does.
     pub fn until(&self) -> Deadline {
         let until = match self.content {
             RawContent::Empty => Deadline::Never,
-            RawContent::Ours(_) | RawContent::Foreign => self.until.get().unwrap_or_else(|| until(&self.key)),
+            RawContent::Ours(_) | RawContent::Foreign => self.until.get().unwrap_or_else(|| self.key.until()),
         };
         self.until.set(Some(until));
         until
@@ -297,7 +297,7 @@ impl<'c> LockKey<'c> {
     /// Sets when the key ends.
     #[inline]
     pub fn set_until(&mut self, until: Deadline) {
-        self.key.set_expire_at_ms(until.timestamp().map(Timestamp::signed_ms));
+        self.key.set_until(until);
         self.until.set(Some(until));
     }
 }
@@ -340,12 +340,8 @@ impl<'c> ReadKey<'c> {
 
     /// When the key ends.
     pub fn until(&self) -> Deadline {
-        until(&self.key)
+        self.key.until()
     }
-}
-
-fn until(key: &OpenKey<'_>) -> Deadline {
-    key.expire_at_ms().map_or(Deadline::Never, |ms| Deadline::At(Timestamp::from_ms(ms)))
 }
 
 /// The memory of at most this many removed locks, of 64 bytes each, is kept for the next ones: the server's allocator
