@@ -1,6 +1,7 @@
 //! The settings: `loadmodule libredis_lock.so name value …`, `lock.name value` in redis.conf, `CONFIG SET lock.name
 //! value`.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use command::parse::{integer, LeaseSettings, MAX_LEASE_MS};
@@ -8,7 +9,7 @@ use lock::manager::lock_manager::Limits;
 use lock::manager::observer::Observe;
 
 use super::ffi::context::Ctx;
-use super::ffi::module::{load_settings, register_flag, register_number, Number};
+use super::ffi::module::{load_settings, register_flag, register_number};
 
 /// A year in ms: the longest lease, and the longest grace.
 const YEAR: i64 = MAX_LEASE_MS as i64;
@@ -18,14 +19,13 @@ pub struct Setting {
     /// After `lock.`
     name: &'static str,
     default: i64,
-    min: i64,
-    max: i64,
+    bounds: RangeInclusive<i64>,
     value: AtomicI64,
 }
 
 impl Setting {
-    const fn new(name: &'static str, default: i64, min: i64, max: i64) -> Setting {
-        Setting { name, default, min, max, value: AtomicI64::new(default) }
+    const fn new(name: &'static str, default: i64, bounds: RangeInclusive<i64>) -> Setting {
+        Setting { name, default, bounds, value: AtomicI64::new(default) }
     }
 
     #[inline]
@@ -43,7 +43,7 @@ impl Setting {
 
     /// A value that it takes.
     fn parse(&self, text: &str) -> Option<i64> {
-        integer(text.as_bytes()).filter(|number| (self.min..=self.max).contains(number))
+        integer(text.as_bytes()).filter(|number| self.bounds.contains(number))
     }
 }
 
@@ -80,15 +80,15 @@ struct Settings {
 
 /// A static, as the server writes to the addresses of these values.
 static SETTINGS: Settings = Settings {
-    default_lease: Setting::new("default-lease", 30_000, 1, YEAR),
-    max_lease: Setting::new("max-lease", YEAR, 1, YEAR),
-    max_waiters: Setting::new("max-waiters", 10_000, 0, u32::MAX as i64),
-    max_waiters_per_key: Setting::new("max-waiters-per-key", 0, 0, u32::MAX as i64),
-    keep_place: Setting::new("keep-place", 1_000, 0, 3_600_000),
-    grace: Setting::new("grace", 0, 0, YEAR),
-    log_hold: Setting::new("log-hold", 0, 0, YEAR),
-    log_wait: Setting::new("log-wait", 0, 0, YEAR),
-    log_max_len: Setting::new("log-max-len", 128, 0, 1_000_000),
+    default_lease: Setting::new("default-lease", 30_000, 1..=YEAR),
+    max_lease: Setting::new("max-lease", YEAR, 1..=YEAR),
+    max_waiters: Setting::new("max-waiters", 10_000, 0..=u32::MAX as i64),
+    max_waiters_per_key: Setting::new("max-waiters-per-key", 0, 0..=u32::MAX as i64),
+    keep_place: Setting::new("keep-place", 1_000, 0..=3_600_000),
+    grace: Setting::new("grace", 0, 0..=YEAR),
+    log_hold: Setting::new("log-hold", 0, 0..=YEAR),
+    log_wait: Setting::new("log-wait", 0, 0..=YEAR),
+    log_max_len: Setting::new("log-max-len", 128, 0..=1_000_000),
     keyspace_events: Flag { name: "keyspace-events", value: AtomicBool::new(false) },
 };
 
@@ -131,9 +131,9 @@ pub fn register(ctx: Ctx<'_>, arguments: &[(String, Option<String>)]) -> Result<
     let last =
         |name: &str| arguments.iter().rev().find(|(other, _)| other == name).and_then(|(_, value)| value.as_ref());
     for setting in SETTINGS.numbers() {
-        let Setting { name, min, max, ref value, .. } = *setting;
-        let default = last(name).and_then(|text| setting.parse(text)).unwrap_or(setting.default);
-        register_number(ctx, &Number { name, default, min, max, value });
+        let Setting { name, default, bounds, value } = setting;
+        let default = last(name).and_then(|text| setting.parse(text)).unwrap_or(*default);
+        register_number(ctx, name, default, bounds, value);
     }
     for Flag { name, value } in SETTINGS.flags() {
         let default = last(name).is_some_and(|text| yes_or_no(text) == Some(true));
@@ -156,8 +156,10 @@ fn yes_or_no(text: &str) -> Option<bool> {
 
 /// All names and values, for an error.
 fn described() -> String {
-    let numbers =
-        SETTINGS.numbers().into_iter().map(|setting| format!("{} ({} to {})", setting.name, setting.min, setting.max));
+    let numbers = SETTINGS
+        .numbers()
+        .into_iter()
+        .map(|setting| format!("{} ({} to {})", setting.name, setting.bounds.start(), setting.bounds.end()));
     let flags = SETTINGS.flags().into_iter().map(|flag| format!("{} (yes or no)", flag.name));
     numbers.chain(flags).collect::<Vec<_>>().join(", ")
 }

@@ -15,7 +15,7 @@ use super::ffi::context::{guard, Ctx};
 use super::ffi::module::{introduce, is_valkey, set_options};
 use super::ffi::replicate::UNCHECKED_ON_VALKEY;
 use super::ffi::string::{arguments, OwnedStr, Str};
-use super::ffi::{functions, module};
+use super::ffi::{functions, main_thread, module};
 use super::keyspace::{datatype, held_counts};
 use super::observe::info;
 use super::replication;
@@ -102,7 +102,7 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     let migrations = if server_events::subscribe_to_slot_migrations(ctx) { module::MAY_MIGRATE_SLOTS } else { 0 };
     let unchecked = if is_valkey() { UNCHECKED_ON_VALKEY } else { 0 };
     set_options(ctx, OPTIONS | migrations | unchecked);
-    held_counts::start();
+    main_thread::start();
     clock::start();
     timer::start(ctx, turn::on_timer);
     replication::count_consumers(ctx);

@@ -1,6 +1,7 @@
 //! The module's registrations: options, the data type, subscriptions to events, a section of INFO, settings.
 
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::ops::RangeInclusive;
 use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicI64};
 
@@ -179,23 +180,17 @@ impl Section {
 const _: () = required::RedisModule_RegisterBoolConfig;
 const _: () = required::RedisModule_RegisterNumericConfig;
 
-/// A setting that is a number, with its bounds. The server checks and keeps settings, `CONFIG` reads and changes them.
-/// The crate registers them: its callbacks read and write the atomics. It does not report a refusal of the server,
-/// which has no reason for one: the names begin with the module's.
-pub struct Number {
-    /// After `lock.`
-    pub name: &'static str,
-    pub default: i64,
-    pub min: i64,
-    pub max: i64,
-    /// Where the server writes it.
-    pub value: &'static AtomicI64,
-}
-
-/// Registers a number; only while the module is being loaded.
-pub fn register_number(ctx: Ctx<'_>, number: &Number) {
-    let Number { name, default, min, max, value } = *number;
-    let ctx = Context::new(ctx.raw());
+/// Registers a number that is a setting; only while the module is being loaded. The server checks and keeps settings,
+/// `CONFIG` reads and changes them. The crate registers them: its callbacks read and write the atomics. It does not
+/// report a refusal of the server, which has no reason for one: the names begin with the module's.
+pub fn register_number(
+    ctx: Ctx<'_>,
+    name: &str,
+    default: i64,
+    bounds: &RangeInclusive<i64>,
+    value: &'static AtomicI64,
+) {
+    let (ctx, min, max) = (Context::new(ctx.raw()), *bounds.start(), *bounds.end());
     register_i64_configuration(&ctx, name, value, default, min, max, ConfigurationFlags::DEFAULT, None);
 }
 

@@ -96,26 +96,25 @@ fn has_close_flag(line: &[u8]) -> bool {
 
 /// The name of a connection's user; empty where it has none.
 pub fn client_user(ctx: Ctx<'_>, id: u64) -> Vec<u8> {
-    // SAFETY: the name is ours to free, which `OwnedStr` does.
-    let name = unsafe { OwnedStr::of_server(api!(RedisModule_GetClientUserNameById(ctx.raw(), id))) };
-    name.map(|name| name.as_str().bytes().to_vec()).unwrap_or_default()
+    user_name(ctx, id).map(|name| name.as_str().bytes().to_vec()).unwrap_or_default()
 }
 
 /// Whether the client is a connection. The temporary client of another module's call is none: the server has it in no
 /// table. `GetClientInfoById` does not do: Valkey 9.1 takes a call's temporary client for a connection there, and reads
 /// its address through a null pointer.
 pub fn is_connection(ctx: Ctx<'_>, id: u64) -> bool {
-    const NO_SUCH_CLIENT: i32 = 2; // ENOENT
-                                   // SAFETY: the name is ours to free.
-    unsafe {
-        let name = api!(RedisModule_GetClientUserNameById(ctx.raw(), id));
-        if name.is_null() {
-            // A connection that has no user is another error.
-            return std::io::Error::last_os_error().raw_os_error() != Some(NO_SUCH_CLIENT);
-        }
-        api!(RedisModule_FreeString(ctx.raw(), name));
-    }
-    true
+    // A connection that has no user is another error.
+    user_name(ctx, id).is_some() || last_errno() != Some(libc::ENOENT)
+}
+
+/// `None`: there is no such connection, or it has no user.
+fn user_name(ctx: Ctx<'_>, id: u64) -> Option<OwnedStr> {
+    // SAFETY: the name is ours to free, which `OwnedStr` does.
+    unsafe { OwnedStr::of_server(api!(RedisModule_GetClientUserNameById(ctx.raw(), id))) }
+}
+
+fn last_errno() -> Option<i32> {
+    std::io::Error::last_os_error().raw_os_error()
 }
 
 /// Whether the connection's user may publish on the channel.
@@ -177,26 +176,18 @@ impl<'c> User<'c> {
     /// # Safety
     /// The client has a user.
     unsafe fn of(ctx: Ctx<'c>) -> Option<User<'c>> {
-        // SAFETY: the caller vouches for the user; the name is ours to free.
-        let user = unsafe {
-            let name = api!(RedisModule_GetCurrentUserName(ctx.raw()));
-            if name.is_null() {
-                return None;
-            }
-            let user = api!(RedisModule_GetModuleUserFromUserName(name));
-            api!(RedisModule_FreeString(ctx.raw(), name));
-            user
-        };
-        Some(User(NonNull::new(user)?, PhantomData))
+        // SAFETY: the caller vouches for the user; the name is ours to free, which `OwnedStr` does.
+        User::named(unsafe { OwnedStr::of_server(api!(RedisModule_GetCurrentUserName(ctx.raw()))) }?)
     }
 
     /// The user that a connection has now; `None`: the connection has ended, or its user was deleted.
     pub fn of_connection(ctx: Ctx<'c>, id: u64) -> Option<User<'c>> {
-        // SAFETY: the name is ours to free, which `OwnedStr` does.
-        let user = unsafe {
-            let name = OwnedStr::of_server(api!(RedisModule_GetClientUserNameById(ctx.raw(), id)))?;
-            api!(RedisModule_GetModuleUserFromUserName(name.as_str().raw()))
-        };
+        User::named(user_name(ctx, id)?)
+    }
+
+    fn named(name: OwnedStr) -> Option<User<'c>> {
+        // SAFETY: the server reads the name only; the user is ours to free.
+        let user = unsafe { api!(RedisModule_GetModuleUserFromUserName(name.as_str().raw())) };
         Some(User(NonNull::new(user)?, PhantomData))
     }
 
@@ -208,8 +199,7 @@ impl<'c> User<'c> {
             let start = command.as_ptr().cast_mut().cast::<*mut raw::RedisModuleString>();
             api!(RedisModule_ACLCheckCommandPermissions(self.0.as_ptr(), start, count))
         };
-        let error = || std::io::Error::last_os_error().raw_os_error();
-        allowed == raw::REDISMODULE_OK as c_int || error() != Some(libc::EACCES)
+        allowed == raw::REDISMODULE_OK as c_int || last_errno() != Some(libc::EACCES)
     }
 
     /// Whether it may publish on the channel.

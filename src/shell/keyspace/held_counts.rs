@@ -20,11 +20,6 @@ fn left(flushed: Flushed, freed: i64) -> i64 {
     (flushed.locks - (freed - flushed.freed_before)).max(0)
 }
 
-/// At the module's start.
-pub fn start() {
-    main_thread::start();
-}
-
 /// A key's lock changed from `before` to `after`, but not by the rules. Main thread only.
 pub fn changed(before: Option<Family>, after: Option<Family>) {
     let mut here = MAIN.held.here.get();

@@ -79,11 +79,6 @@ fn write(section: &Section, state: &State) {
             section.number(&format!("{name}_ms_{which}"), ms);
         }
     }
-    section.number("longest_turn_us", longest_turn_us());
-}
-
-/// The longest of the last one to two minutes, in microseconds.
-fn longest_turn_us() -> u64 {
-    let mut longest = MAIN.figures.longest_turn.borrow_mut();
-    longest.both(clock::instant()).into_iter().copied().max().unwrap_or(0)
+    let mut longest_us = MAIN.figures.longest_turn.borrow_mut();
+    section.number("longest_turn_us", longest_us.both(now).into_iter().copied().max().unwrap_or(0));
 }
