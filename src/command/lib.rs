@@ -1,8 +1,8 @@
 //! The commands: bytes in, a request out, decided by the rules, the reply out, on any host. And a lock as bytes. No
 //! unsafe, no Redis.
 //!
-//! Imports run one way: `name <- errors <- parse, reply <- lock_log <- host <- run`, `parse <- effect <- run`, and
-//! `name, argument_docs <- catalog <- run`.
+//! Imports run one way: `name <- errors <- parse, reply <- host <- run`, `lock_log <- host`, `parse <- effect <- run`,
+//! and `name, argument_docs <- catalog <- run`.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -8,10 +8,67 @@ use lock::key::{ClientId, KeyRef};
 use lock::value::owner::Owner;
 use lock::value::time::Timestamp;
 
-use crate::reply::{LogEntry, LogEvent};
-
 /// So many bytes of a key's name are kept.
 const MOST_OF_KEY: usize = 1024;
+
+/// The event of a log entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogEvent {
+    /// A hold that lasted longer than lock.log-hold has ended.
+    Hold,
+    /// A request that waited longer than lock.log-wait was granted.
+    Wait,
+    /// A lease has ended while others waited for the key.
+    Expired,
+    /// LOCK.BREAK.
+    Broken,
+    /// A request was refused: its waiting would never have ended.
+    Deadlock,
+    /// A grant that no client received.
+    Undelivered,
+    /// The server has evicted the key.
+    Evicted,
+}
+
+impl LogEvent {
+    /// The event's name in LOCK.LOG.
+    pub const fn word(self) -> &'static str {
+        match self {
+            LogEvent::Hold => "hold",
+            LogEvent::Wait => "wait",
+            LogEvent::Expired => "expired",
+            LogEvent::Broken => "broken",
+            LogEvent::Deadlock => "deadlock",
+            LogEvent::Undelivered => "undelivered",
+            LogEvent::Evicted => "evicted",
+        }
+    }
+}
+
+/// An entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// A running number.
+    pub id: u64,
+    /// When it happened.
+    pub time: Timestamp,
+    /// The event.
+    pub event: LogEvent,
+    /// Its database.
+    pub db: i32,
+    /// Its key; the name may be cut.
+    pub key: Box<[u8]>,
+    /// The holder, or the owner of the request.
+    pub owner: Box<[u8]>,
+    /// How long it was held or waited for, in milliseconds.
+    pub ms: u64,
+    /// How many waited for the key.
+    pub waiters: usize,
+    /// The connection that this is about; `None`: there is none, or it is not known any more.
+    pub client: Option<ClientId>,
+    /// Its address, `ip:port`; empty where there is none.
+    pub address: String,
+}
 
 /// A new entry.
 #[derive(Debug)]
@@ -118,5 +175,19 @@ mod tests {
         assert_eq!(cut(&[b'k'; 1024]), [b'k'; 1024].into());
         let cut = cut(&[b'k'; 1027]);
         assert_eq!(cut.split_at(1024), ([b'k'; 1024].as_slice(), b"... (3 more bytes)".as_slice()));
+    }
+
+    #[test]
+    fn each_event_has_its_word() {
+        let events = [
+            (LogEvent::Hold, "hold"),
+            (LogEvent::Wait, "wait"),
+            (LogEvent::Expired, "expired"),
+            (LogEvent::Broken, "broken"),
+            (LogEvent::Deadlock, "deadlock"),
+            (LogEvent::Undelivered, "undelivered"),
+            (LogEvent::Evicted, "evicted"),
+        ];
+        events.into_iter().for_each(|(event, word)| assert_eq!(event.word(), word));
     }
 }

@@ -1,11 +1,11 @@
 //! A reply writer that records its calls, for tests.
 
-use super::reply_writer::ReplyWriter;
+use super::ReplyWriter;
 use crate::errors::ErrorReply;
 
 /// One call of the writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(crate) enum Written {
     Array(usize),
     Map(usize),
     Integer(i64),
@@ -29,14 +29,14 @@ impl From<&str> for Written {
 }
 
 /// The calls made by `reply`.
-pub(super) fn record(reply: impl FnOnce(&mut Recorder)) -> Vec<Written> {
+pub(crate) fn record(reply: impl FnOnce(&mut Recorder)) -> Vec<Written> {
     let mut recorder = Recorder(Vec::new());
     reply(&mut recorder);
     recorder.0
 }
 
 /// Records every call.
-pub(super) struct Recorder(Vec<Written>);
+pub(crate) struct Recorder(Vec<Written>);
 
 impl ReplyWriter for Recorder {
     fn array(&mut self, len: usize) {

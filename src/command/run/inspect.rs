@@ -1,25 +1,42 @@
-//! The commands that inspect one key: LOCK.HELD, LOCK.INFO, LOCK.WAITERS. They change nothing, even if a lease has
-//! ended.
+//! The commands that only inspect: LOCK.HELD, LOCK.INFO and LOCK.WAITERS one key, LOCK.SCAN and LOCK.TOP many, LOCK.LOG
+//! what has happened; and LOCK.HELP. They change no lock, even if a lease has ended.
 
-use lock::key::{KeyRef, RequestId};
+use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
+use lock::queue::busiest::{busiest, BusyQueue};
 use lock::queue::request::QueuedRequest;
+use lock::value::claim::{Claim, Family};
 use lock::value::outcome::{Hold, LiveHolders};
+use lock::value::owner::Owner;
 use lock::value::rebuild::FamilyAndLimit;
-use lock::value::time::Timestamp;
+use lock::value::time::{Deadline, Instant, Now, Timestamp};
 
 use super::Arguments;
+use crate::catalog::{Command, CATALOG};
 use crate::errors::ErrorReply;
-use crate::host::{CommandHost, ReadLock, Waiting};
-use crate::parse::{Argument, ListLength};
-use crate::reply::{self, HeldInfo, HolderInfo, LockInfo, WaiterInfo};
+use crate::host::{CommandHost, ReadLock, Scanned, Waiting};
+use crate::lock_log::LogEntry;
+use crate::parse::{self, Argument, ListLength, LogCommand, ScanCommand};
+use crate::reply::{client_number, count, integer_field, signed, text_field, ReplyWriter};
+
+/// The ttl in LOCK.INFO of a key that is free, but waited for.
+const FREE_TTL: i64 = -2;
 
 /// `LOCK.HELD key token`
 pub(super) fn held<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
 ) -> Result<(), ErrorReply> {
-    with_hold(host, args.strings[1], args.bytes[2], |hold, now| reply::held(&mut host, hold, now))
+    with_hold(host, args.strings[1], args.bytes[2], |hold, now| write_hold(&mut host, hold, now))
+}
+
+/// `[fence, holds, ttl]`, holds of both modes together; nil where the token does not hold the lock.
+fn write_hold(out: &mut impl ReplyWriter, hold: Option<&Hold<'_>>, now: Timestamp) {
+    let Some(hold) = hold else { return out.null() };
+    out.array(3);
+    out.integer(hold.fence.signed());
+    out.integer(i64::from(hold.holds) + i64::from(hold.reads));
+    out.integer(hold.until.ttl_ms(now));
 }
 
 /// Whether the token holds the lock. The key is not open afterwards.
@@ -62,7 +79,7 @@ fn has_session_ended<'h>(host: impl CommandHost<'h>, manager: &LockManager, key:
     manager.has_ended(key, owner) || client.is_some_and(|client| host.is_closing(client))
 }
 
-/// `LOCK.INFO key [COUNT n]`
+/// `LOCK.INFO key [COUNT n]`: a map, or nil for a key without holders and waiters.
 pub(super) fn info<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
@@ -70,43 +87,73 @@ pub(super) fn info<'h, H: CommandHost<'h>>(
     let length = ListLength::parse(args.bytes)?;
     let name = KeyRef { db: host.db(), name: args.bytes[1] };
     host.inspect(|manager, _, now| {
+        let now = now.timestamp();
         host.read(args.strings[1], |read| {
             let waiters = manager.waiters_for(name);
+            let mut holds = read.map_or_else(Vec::new, |ReadLock { lock, until }| lock.holds(until));
+            holds.retain(is_live(manager, name, now));
+            let held = read.filter(|_| !holds.is_empty());
+            let held = held.and_then(|ReadLock { lock, until }| Some((lock.family_and_limit()?, lock.fence()?, until)));
             let queue = manager.queues().of_key(name).filter(|_| waiters > 0);
-            let held = read.and_then(|read| held_info(manager, name, read, now.timestamp(), length));
-            let family_and_limit = match (&held, queue) {
-                (Some((kind, _)), _) => Some(*kind),
-                (None, Some(queue)) => FamilyAndLimit::of(queue.family, queue.limit),
-                (None, None) => None,
+            let (family_and_limit, fence, ttl) = match (held, queue) {
+                (Some((kind, fence, until)), _) => (Some(kind), fence.signed(), until.ttl_ms(now)),
+                (None, Some(queue)) => (FamilyAndLimit::of(queue.family, queue.limit), 0, FREE_TTL),
+                (None, None) => (None, 0, FREE_TTL),
             };
-            let held = held.map(|(_, held)| held);
-            let info = family_and_limit.map(|family_and_limit| LockInfo { family_and_limit, held, waiters });
-            reply::info(&mut host, info.as_ref(), now.timestamp());
+            let Some(FamilyAndLimit { family, limit }) = family_and_limit else { return host.null() };
+            let session = |hold: &Hold<'_>| manager.bindings().client_of(name, hold.owner.as_bytes());
+            let rows: Vec<_> = length.of(&holds).flat_map(|hold| rows(hold, family, session(hold))).collect();
+            host.map(7);
+            text_field(&mut host, "kind", family.word().as_bytes());
+            integer_field(&mut host, "limit", i64::from(limit));
+            integer_field(&mut host, "fence", fence);
+            integer_field(&mut host, "ttl", ttl);
+            host.bytes(b"holders");
+            host.array(rows.len());
+            rows.iter().for_each(|row| row.write(&mut host, now));
+            integer_field(&mut host, "waiters", count(waiters));
+            integer_field(&mut host, "holding", count(holds.len()));
         })
     })?
 }
 
-fn held_info<'k>(
-    manager: &LockManager,
-    name: KeyRef<'_>,
-    ReadLock { lock, until }: ReadLock<'k>,
-    now: Timestamp,
-    length: ListLength,
-) -> Option<(FamilyAndLimit, HeldInfo<'k>)> {
-    let mut holds = lock.holds(until);
-    holds.retain(is_live(manager, name, now));
-    let holding = holds.len();
-    let holders: Vec<_> = length
-        .of(holds)
-        .map(|hold| {
-            let session = manager.bindings().client_of(name, hold.owner.as_bytes());
-            HolderInfo { hold, session }
-        })
-        .collect();
-    if holders.is_empty() {
-        return None;
+/// A hold in one mode.
+struct HolderRow<'a> {
+    hold: &'a Hold<'a>,
+    mode: &'static str,
+    holds: u32,
+    /// Of a semaphore: -1 for none.
+    slot: Option<i64>,
+    /// The connection that the hold is bound to.
+    session: Option<ClientId>,
+}
+
+/// A row for each mode: an owner may write and read.
+fn rows<'a>(hold: &'a Hold<'a>, family: Family, session: Option<ClientId>) -> impl Iterator<Item = HolderRow<'a>> {
+    let mode = match family {
+        Family::Mutex | Family::Reentrant => "exclusive",
+        Family::ReadWrite => "write",
+        Family::Semaphore => "permits",
+    };
+    let slot = (family == Family::Semaphore).then(|| hold.slot.map_or(-1, |slot| i64::from(slot.number())));
+    let modes = [(mode, hold.holds), ("read", hold.reads)].into_iter().filter(|(_, holds)| *holds > 0);
+    modes.map(move |(mode, holds)| HolderRow { hold, mode, holds, slot, session })
+}
+
+impl HolderRow<'_> {
+    fn write(&self, out: &mut impl ReplyWriter, now: Timestamp) {
+        let HolderRow { hold, mode, holds, slot, session } = self;
+        out.map(8 + usize::from(slot.is_some()));
+        text_field(out, "owner", hold.owner.as_bytes());
+        text_field(out, "mode", mode.as_bytes());
+        integer_field(out, "holds", i64::from(*holds));
+        integer_field(out, "fence", hold.fence.signed());
+        integer_field(out, "ttl", hold.until.ttl_ms(now));
+        integer_field(out, "lease", hold.lease.as_ms());
+        integer_field(out, "age", signed(hold.age_ms(now)));
+        integer_field(out, "session", client_number(*session));
+        slot.iter().for_each(|slot| integer_field(out, "slot", *slot));
     }
-    Some((lock.family_and_limit()?, HeldInfo { fence: lock.fence()?, until, holders, holding }))
 }
 
 /// Whether a hold counts: its lease is not over, and its connection has not ended.
@@ -114,17 +161,7 @@ fn is_live<'a>(manager: &'a LockManager, name: KeyRef<'a>, now: Timestamp) -> im
     move |hold| !hold.until.is_over(now) && !manager.has_ended(name, hold.owner.as_bytes())
 }
 
-/// The holders of a key that count; `None`: there is none.
-pub(super) fn live<'k>(
-    manager: &LockManager,
-    name: KeyRef<'_>,
-    ReadLock { lock, until }: ReadLock<'k>,
-    now: Timestamp,
-) -> Option<LiveHolders<'k>> {
-    lock.live(until, is_live(manager, name, now))
-}
-
-/// `LOCK.WAITERS key [COUNT n]`
+/// `LOCK.WAITERS key [COUNT n]`: an array of maps, in the order of the queue.
 pub(super) fn waiters<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
@@ -137,22 +174,336 @@ pub(super) fn waiters<'h, H: CommandHost<'h>>(
         let ids = queues.of_key(name).into_iter().flat_map(|queue| queue.present()).map(|(_, id)| id);
         let ids = ids.filter(|id| !manager.is_ending(*id));
         let waiting: Vec<_> = length.of(ids.filter_map(|id| Some((id, queues.request(id)?)))).collect();
-        let infos = waiting.into_iter().map(|(id, request)| waiter_info(clients, id, request));
-        reply::waiters(&mut host, infos, now.instant());
+        host.array(waiting.len());
+        for (id, request) in waiting {
+            write_waiter(&mut host, request, clients.client_of(id), now.instant());
+        }
         Ok(())
     })?
 }
 
-fn waiter_info<'a>(clients: &impl Waiting, id: RequestId, request: &'a QueuedRequest) -> WaiterInfo<'a> {
-    let (client, address) =
-        clients.client_of(id).map_or_else(Default::default, |(client, address)| (Some(client), address));
-    WaiterInfo {
-        owner: request.owner.as_ref(),
-        claim: request.claim,
-        client,
-        address,
-        since: request.since,
-        until: request.until,
-        coalesces: request.coalesces,
+/// `client`: the connection that waits, and its address; `None` where it is not known any more.
+fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Option<(ClientId, String)>, now: Instant) {
+    let (client, address) = client.map_or_else(Default::default, |(client, address)| (Some(client), address));
+    let permits = match request.claim {
+        Claim::Permits { count, .. } => count.number(),
+        Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) | Claim::Slot { .. } => 1,
+    };
+    out.map(8);
+    text_field(out, "owner", request.owner.as_bytes());
+    text_field(out, "mode", request.claim.mode_word().as_bytes());
+    integer_field(out, "permits", i64::from(permits));
+    integer_field(out, "client", client_number(client));
+    text_field(out, "addr", address.as_bytes());
+    integer_field(out, "waited", signed(now.ms_since(request.since)));
+    integer_field(out, "remaining", request.until.map_or(-1, |until| signed(until.ms_since(now))));
+    integer_field(out, "coalesce", request.coalesces.into());
+}
+
+/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the next cursor, and a map for each of some locks of the database. SCAN
+/// finds them, by type: so cursor, COUNT, duplicates and the time of a call are SCAN's.
+pub(super) fn scan<'h, H: CommandHost<'h>>(
+    mut host: H,
+    args: Arguments<'h, '_, H::Argument>,
+) -> Result<(), ErrorReply> {
+    let command = ScanCommand::parse(args.bytes)?;
+    // Before the turn: the server deletes expired keys on the way, and calls back for each.
+    let Scanned { cursor, keys } = host.scan(&command)?;
+    let may_read = host.readable(c"lock.scan");
+    let db = host.db();
+    host.inspect(|manager, _, now| {
+        let readable = keys.iter().filter(|key| may_read(key));
+        let locks = readable.filter_map(|name| scanned_lock(host, manager, now, KeyRef { db, name }));
+        let locks: Vec<_> = locks.collect();
+        host.array(2);
+        host.bytes(&cursor);
+        host.array(locks.len());
+        locks.iter().for_each(|lock| lock.write(&mut host, now.timestamp()));
+    })
+}
+
+/// A lock in LOCK.SCAN.
+struct ScannedLock<'k> {
+    key: &'k [u8],
+    family: Family,
+    /// The first holder: the owner with the smallest fence.
+    owner: Owner,
+    /// How many hold it.
+    holders: usize,
+    /// The key's own deadline.
+    until: Deadline,
+    /// How many wait; a kept place is no waiter.
+    waiters: usize,
+}
+
+/// `None`: the lock has no holder any more.
+fn scanned_lock<'k, 'h>(
+    host: impl CommandHost<'h>,
+    manager: &LockManager,
+    now: &Now,
+    key: KeyRef<'k>,
+) -> Option<ScannedLock<'k>> {
+    let scanned = host.read_key(key, |read| {
+        let read = read?;
+        let live = live(manager, key, read, now.timestamp())?;
+        Some(ScannedLock {
+            key: key.name,
+            family: read.lock.family()?,
+            owner: live.first.owner.clone(),
+            holders: live.number,
+            until: read.until,
+            waiters: manager.queues().of_key(key).map_or(0, |queue| queue.waiters()),
+        })
+    });
+    scanned.ok()?
+}
+
+impl ScannedLock<'_> {
+    fn write(&self, out: &mut impl ReplyWriter, now: Timestamp) {
+        out.map(6);
+        text_field(out, "key", self.key);
+        text_field(out, "kind", self.family.word().as_bytes());
+        text_field(out, "owner", self.owner.as_bytes());
+        integer_field(out, "holders", count(self.holders));
+        integer_field(out, "ttl", self.until.ttl_ms(now));
+        integer_field(out, "waiters", count(self.waiters));
+    }
+}
+
+/// `LOCK.TOP [COUNT n]`: an array of maps, of the most waited-for locks of all databases.
+pub(super) fn top<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argument>) -> Result<(), ErrorReply> {
+    let length = parse::top_length(args.bytes)?;
+    // A server that has just become a replica may not have sent its waiters away yet.
+    let is_primary = host.is_primary();
+    host.inspect(|manager, _, now| {
+        let found = if is_primary { busiest(manager.queues(), length) } else { Vec::new() };
+        host.array(found.len());
+        found.iter().for_each(|busy| write_busy(host, manager, now, busy));
+    })
+}
+
+/// The first holder is the one with the smallest fence; the family is that of the wait queue where the key is free.
+fn write_busy<'h>(mut host: impl CommandHost<'h>, manager: &LockManager, now: &Now, busy: &BusyQueue<'_>) {
+    let key = busy.queue.key.as_ref();
+    let held = host.read_key(key, |read| {
+        let read = read?;
+        let live = live(manager, key, read, now.timestamp())?;
+        Some((read.lock.family()?, live.first.owner.clone(), live.first.age_ms(now.timestamp())))
+    });
+    let held = held.ok().flatten();
+    let family = held.as_ref().map_or(busy.queue.family, |(family, ..)| *family);
+    host.map(7);
+    integer_field(&mut host, "db", i64::from(key.db));
+    text_field(&mut host, "key", key.name);
+    text_field(&mut host, "kind", family.word().as_bytes());
+    integer_field(&mut host, "waiters", count(busy.queue.waiters()));
+    integer_field(&mut host, "longest", signed(now.instant().ms_since(busy.since)));
+    match &held {
+        Some((_, owner, _)) => text_field(&mut host, "holder", owner.as_bytes()),
+        None => {
+            host.bytes(b"holder");
+            host.null();
+        }
+    }
+    integer_field(&mut host, "held", held.map_or(-1, |(.., held_ms)| signed(held_ms)));
+}
+
+/// The holders of a key that count; `None`: there is none.
+fn live<'k>(
+    manager: &LockManager,
+    name: KeyRef<'_>,
+    ReadLock { lock, until }: ReadLock<'k>,
+    now: Timestamp,
+) -> Option<LiveHolders<'k>> {
+    lock.live(until, is_live(manager, name, now))
+}
+
+/// `LOCK.LOG GET [n] | LEN | RESET`
+pub(super) fn log<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argument>) -> Result<(), ErrorReply> {
+    let command = LogCommand::parse(args.bytes)?;
+    host.with_log(|log| match command {
+        LogCommand::Get(length) => {
+            let entries: Vec<_> = length.of(log.entries()).collect();
+            host.array(entries.len());
+            entries.into_iter().for_each(|entry| write_entry(&mut host, entry));
+        }
+        LogCommand::Len => host.integer(count(log.entries().len())),
+        LogCommand::Reset => {
+            log.reset();
+            host.status("OK");
+        }
+    })
+}
+
+fn write_entry(out: &mut impl ReplyWriter, entry: &LogEntry) {
+    let LogEntry { id, time, event, db, key, owner, ms, waiters, client, address } = entry;
+    out.map(10);
+    integer_field(out, "id", signed(*id));
+    integer_field(out, "time", signed(time.ms()));
+    text_field(out, "event", event.word().as_bytes());
+    text_field(out, "key", key);
+    integer_field(out, "db", i64::from(*db));
+    text_field(out, "owner", owner);
+    integer_field(out, "ms", signed(*ms));
+    integer_field(out, "waiters", count(*waiters));
+    integer_field(out, "client", client_number(*client));
+    text_field(out, "addr", address.as_bytes());
+}
+
+/// `LOCK.HELP`: as Redis's own HELP subcommands, a headline, then for each command its syntax and, indented, its summary.
+pub(super) fn help(out: &mut impl ReplyWriter) {
+    out.array(1 + 2 * CATALOG.len());
+    out.status("The commands of redis-lock are:");
+    for command in CATALOG {
+        out.status(&syntax(command));
+        out.status(&format!("    {}", command.summary));
+    }
+}
+
+fn syntax(command: &Command) -> String {
+    let args = command.args.iter().map(|arg| format!(" {arg}"));
+    std::iter::once(command.name.to_string()).chain(args).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock_log::LogEvent;
+    use crate::reply::recorder::{record, Written};
+    use lock::value::fence::Fence;
+    use lock::value::holders::Slot;
+    use lock::value::time::Lease;
+
+    const FENCE: u64 = 995_000_999;
+
+    fn now() -> Timestamp {
+        Timestamp::from_ms(1_000_000)
+    }
+
+    fn owner() -> Owner {
+        Owner::new(b"t").unwrap()
+    }
+
+    /// Granted 5 seconds ago, with 20 of 25 seconds left.
+    fn hold(owner: &Owner, holds: u32, reads: u32) -> Hold<'_> {
+        let (lease, until) = (Lease::from_ms(25_000).unwrap(), Deadline::At(Timestamp::from_ms(1_020_000)));
+        Hold { owner, fence: Fence::new(FENCE).unwrap(), lease, until, holds, reads, slot: None }
+    }
+
+    fn row(mode: &str, holds: i64, [ttl, lease]: [i64; 2], session: i64, slot: Option<i64>) -> Vec<Written> {
+        let mut fields: Vec<Written> = vec!["owner".into(), "t".into(), "mode".into(), mode.into()];
+        let integers = [("holds", holds), ("fence", FENCE as i64), ("ttl", ttl), ("lease", lease), ("age", 5_000)];
+        let last = [Some(("session", session)), slot.map(|slot| ("slot", slot))];
+        let integers = integers.into_iter().chain(last.into_iter().flatten());
+        fields.extend(integers.flat_map(|(name, integer)| [name.into(), integer.into()]));
+        [vec![Written::Map(fields.len() / 2)], fields].concat()
+    }
+
+    fn written(hold: &Hold<'_>, family: Family, session: Option<ClientId>) -> Vec<Written> {
+        record(|out| rows(hold, family, session).for_each(|row| row.write(out, now())))
+    }
+
+    #[test]
+    fn held_tells_fence_holds_and_time_to_live() {
+        let owner = owner();
+        let cases = [(hold(&owner, 1, 0), 1), (hold(&owner, 2, 3), 5), (hold(&owner, 0, 1), 1)];
+        for (hold, holds) in cases {
+            let expected = [Written::Array(3), 995_000_999.into(), holds.into(), 20_000.into()];
+            assert_eq!(record(|out| write_hold(out, Some(&hold), now())), expected);
+        }
+        let for_ever = Hold { until: Deadline::Never, ..hold(&owner, 1, 0) };
+        let expected = [Written::Array(3), 995_000_999.into(), 1.into(), (-1).into()];
+        assert_eq!(record(|out| write_hold(out, Some(&for_ever), now())), expected);
+        let most = hold(&owner, u32::MAX, u32::MAX);
+        assert_eq!(record(|out| write_hold(out, Some(&most), now()))[2], Written::Integer(8_589_934_590));
+    }
+
+    #[test]
+    fn held_is_nil_where_nothing_is_held() {
+        assert_eq!(record(|out| write_hold(out, None, now())), [Written::Null]);
+    }
+
+    #[test]
+    fn info_tells_the_mode_of_each_family() {
+        let owner = owner();
+        let cases = [
+            (Family::Mutex, "exclusive", None),
+            (Family::Reentrant, "exclusive", None),
+            (Family::ReadWrite, "write", None),
+            (Family::Semaphore, "permits", Some(-1)),
+        ];
+        for (family, mode, slot) in cases {
+            let expected = row(mode, 2, [20_000, 25_000], 9, slot);
+            assert_eq!(written(&hold(&owner, 2, 0), family, Some(ClientId(9))), expected, "{family:?}");
+        }
+    }
+
+    #[test]
+    fn info_tells_the_slot_of_a_holder_of_a_semaphore() {
+        let owner = owner();
+        let hold = Hold { slot: Slot::new(4), ..hold(&owner, 1, 0) };
+        assert_eq!(written(&hold, Family::Semaphore, None), row("permits", 1, [20_000, 25_000], 0, Some(4)));
+    }
+
+    #[test]
+    fn info_has_a_row_for_each_mode_of_a_holder() {
+        let owner = owner();
+        let read = |holds| row("read", holds, [20_000, 25_000], 0, None);
+        let both = [row("write", 2, [20_000, 25_000], 0, None), read(3)].concat();
+        assert_eq!(written(&hold(&owner, 2, 3), Family::ReadWrite, None), both);
+        assert_eq!(written(&hold(&owner, 0, 1), Family::ReadWrite, None), read(1));
+    }
+
+    #[test]
+    fn info_tells_no_deadline_as_minus_one() {
+        let owner = owner();
+        let hold = Hold { lease: Lease::Persist, until: Deadline::Never, ..hold(&owner, 1, 0) };
+        assert_eq!(written(&hold, Family::Mutex, None), row("exclusive", 1, [-1, -1], 0, None));
+    }
+
+    #[test]
+    fn an_entry_is_a_map_in_the_order_of_the_contract() {
+        let entry = LogEntry {
+            id: 7,
+            time: Timestamp::from_ms(1_000_000),
+            event: LogEvent::Hold,
+            db: 3,
+            key: b"k".as_slice().into(),
+            owner: b"a\xff".as_slice().into(),
+            ms: 250,
+            waiters: 2,
+            client: Some(ClientId(9)),
+            address: "127.0.0.1:5".into(),
+        };
+        let other = LogEntry { id: 6, event: LogEvent::Evicted, client: None, address: String::new(), ..entry.clone() };
+        let row = |id: i64, event: &str, client: i64, address: &str| -> Vec<Written> {
+            let id_and_time = ["id".into(), id.into(), "time".into(), 1_000_000.into()];
+            let what = ["event".into(), event.into(), "key".into(), "k".into(), "db".into(), 3.into()];
+            let who = ["owner".into(), Written::Bytes(b"a\xff".into()), "ms".into(), 250.into()];
+            let rest = ["waiters".into(), 2.into(), "client".into(), client.into(), "addr".into(), address.into()];
+            [&[Written::Map(10)][..], &id_and_time, &what, &who, &rest].concat()
+        };
+        let entries = [entry, other];
+        let expected = [row(7, "hold", 9, "127.0.0.1:5"), row(6, "evicted", 0, "")].concat();
+        assert_eq!(record(|out| entries.iter().for_each(|entry| write_entry(out, entry))), expected);
+    }
+
+    #[test]
+    fn every_command_has_its_syntax_and_its_summary() {
+        let written = record(help);
+        assert_eq!(written[0], Written::Array(written.len() - 1));
+        let lines: Vec<&str> = written[1..]
+            .iter()
+            .map(|line| match line {
+                Written::Status(line) => line.as_str(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        for command in CATALOG {
+            let place = lines.iter().position(|line| line.split(' ').next() == Some(command.name));
+            let place = place.unwrap_or_else(|| panic!("no line of {}", command.name));
+            assert_eq!(lines[place + 1], format!("    {}", command.summary));
+        }
+        assert!(lines.contains(&"RLOCK.RELEASE key owner [HOLDS holds]") && lines.contains(&"LOCK.HELP"), "{lines:?}");
     }
 }

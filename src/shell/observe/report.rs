@@ -25,8 +25,7 @@
 use std::fmt::{self, Display};
 
 use command::errors::{ErrorReply, Quoted};
-use command::lock_log::{LockLog, NewEntry};
-use command::reply::LogEvent;
+use command::lock_log::{LockLog, LogEvent, NewEntry};
 use lock::key::{ClientId, Key, KeyRef, RequestId};
 use lock::manager::lock_manager::{LockError, LockManager};
 use lock::manager::observer::{EndedBy, GrantChange, Observe, Occurrence};

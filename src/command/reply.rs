@@ -1,15 +1,47 @@
-//! The reply of a grant: `[token, fence]` of a mutex, `[owner, fence, holds]` of the other families, with SLOT also the
-//! slot.
+//! The shape of replies, in terms that RESP2 and RESP3 share. An outcome is written here, not decided.
+
+#[cfg(test)]
+pub(crate) mod recorder;
 
 use lock::host::WaitOutcome;
+use lock::key::ClientId;
+use lock::manager::departure::Cancelled;
+use lock::manager::session::Renewed;
 use lock::value::claim::{Claim, Family};
 use lock::value::fence::Fence;
 use lock::value::holders::Slot;
+use lock::value::outcome::Released;
 use lock::value::owner::OwnerRef;
 
-use super::number;
-use super::reply_writer::ReplyWriter;
 use crate::errors::{self, ErrorReply};
+
+/// The destination of a reply. Every array and map is followed by its elements, which may be arrays and maps
+/// themselves.
+pub trait ReplyWriter {
+    /// Begins an array of `len` elements.
+    fn array(&mut self, len: usize);
+
+    /// Begins a map of `len` names, each followed by its value; in RESP2 a flat array.
+    fn map(&mut self, len: usize);
+
+    /// Writes an integer.
+    fn integer(&mut self, n: i64);
+
+    /// Writes a bulk string of any bytes.
+    fn bytes(&mut self, bytes: &[u8]);
+
+    /// Writes a line of text, as `+OK` is one. Without a NUL or a line end.
+    fn status(&mut self, line: &str);
+
+    /// Writes nil: in RESP2 a null array, in RESP3 `_`.
+    fn null(&mut self);
+
+    /// Writes nil in the place of a string: in RESP2 a null bulk string, in RESP3 `_`.
+    fn null_bulk(&mut self);
+
+    /// Writes an error.
+    fn error(&mut self, error: &ErrorReply);
+}
 
 /// Granted. `holds`: of the mode asked for, or permits. `slot`: if one was asked for.
 #[inline(always)]
@@ -21,7 +53,7 @@ pub fn grant(
     holds: u32,
     slot: Option<Slot>,
 ) {
-    row(out, family, owner, number::of_fence(fence), holds, slot.map(|slot| i64::from(slot.number())));
+    row(out, family, owner, fence.signed(), holds, slot.map(|slot| i64::from(slot.number())));
 }
 
 /// Queued, with NOTIFY: the same with 0 for the fence and the holds, and -1 for the slot.
@@ -29,16 +61,11 @@ pub fn queued(out: &mut impl ReplyWriter, claim: &Claim, owner: OwnerRef<'_>) {
     row(out, claim.family(), owner, 0, 0, matches!(claim, Claim::Slot { .. }).then_some(-1));
 }
 
-/// Held by another, or BLOCK ran out.
-pub fn not_granted(out: &mut impl ReplyWriter) {
-    out.null();
-}
-
 /// The work was done, with COALESCE: nil for the token, and the fence of the hold that did it.
-pub fn done(out: &mut impl ReplyWriter, fence: Fence) {
+fn done(out: &mut impl ReplyWriter, fence: Fence) {
     out.array(2);
     out.null_bulk();
-    out.integer(number::of_fence(fence));
+    out.integer(fence.signed());
 }
 
 /// How the wait of a blocked client ended.
@@ -46,7 +73,7 @@ pub fn wait_outcome(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<
     match outcome {
         WaitOutcome::Granted { fence, holds, slot } => grant(out, family, owner, fence, holds, slot),
         WaitOutcome::Done { fence } => done(out, fence),
-        WaitOutcome::TimedOut => not_granted(out),
+        WaitOutcome::TimedOut => out.null(),
         WaitOutcome::Cancelled => out.error(&errors::CANCELLED),
         WaitOutcome::Superseded => out.error(&errors::SUPERSEDED),
         WaitOutcome::Impossible(error) => out.error(&ErrorReply::from(error)),
@@ -68,12 +95,75 @@ fn row(out: &mut impl ReplyWriter, family: Family, owner: OwnerRef<'_>, fence: i
     }
 }
 
+/// For one key. A mutex: 1 if it was released, 0 if this owner did not hold it. Other families: the holds (of the mode)
+/// or permits that remain, -1 if it did not hold it.
+#[inline]
+pub fn released(out: &mut impl ReplyWriter, family: Family, released: Released) {
+    out.integer(match (family, released) {
+        (Family::Mutex, Released::Gone) => 1,
+        (Family::Mutex, Released::NotHeld) => 0,
+        (_, Released::NotHeld) => -1,
+        (_, Released::Gone) => 0,
+        (_, Released::Same(left) | Released::Fewer(left)) => i64::from(left),
+    });
+}
+
+/// 1 if the owner holds all of the keys, 0 if not.
+pub fn renewed(out: &mut impl ReplyWriter, renewed: Renewed) {
+    out.integer(match renewed {
+        Renewed::All => 1,
+        Renewed::NotHeld => 0,
+    });
+}
+
+/// 1 if requests of the owner were queued, 0 if not.
+pub fn cancelled(out: &mut impl ReplyWriter, cancelled: Cancelled) {
+    out.integer(match cancelled {
+        Cancelled::Some => 1,
+        Cancelled::Nothing => 0,
+    });
+}
+
+/// A field of a map.
+pub(crate) fn text_field(out: &mut impl ReplyWriter, name: &str, value: &[u8]) {
+    out.bytes(name.as_bytes());
+    out.bytes(value);
+}
+
+/// A field of a map.
+pub(crate) fn integer_field(out: &mut impl ReplyWriter, name: &str, value: i64) {
+    out.bytes(name.as_bytes());
+    out.integer(value);
+}
+
+/// A client's id, 0 for none.
+pub(crate) fn client_number(client: Option<ClientId>) -> i64 {
+    client.map_or(0, |ClientId(id)| i64::try_from(id).expect("the server counts its clients up from 1"))
+}
+
+/// How many there are of something that is in memory.
+pub(crate) fn count(len: usize) -> i64 {
+    i64::try_from(len).expect("no collection has more than isize::MAX elements")
+}
+
+/// A time in milliseconds, or a running number.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).expect("no timestamp and no running number reaches 2^63")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::recorder::{record, Written};
+    use super::recorder::{record, Written};
     use super::*;
     use lock::value::claim::{Count, InvalidClaim, Mode};
     use lock::value::outcome::KeyError;
+
+    #[test]
+    fn every_number_is_written_as_it_is() {
+        assert_eq!((client_number(None), client_number(Some(ClientId(7)))), (0, 7));
+        assert_eq!((count(0), count(7)), (0, 7));
+        assert_eq!((signed(0), signed(i64::MAX as u64)), (0, i64::MAX));
+    }
 
     const FAMILIES: [Family; 4] = [Family::Mutex, Family::Reentrant, Family::ReadWrite, Family::Semaphore];
 
@@ -122,11 +212,6 @@ mod tests {
     }
 
     #[test]
-    fn no_grant_is_nil() {
-        assert_eq!(record(not_granted), [Written::Null]);
-    }
-
-    #[test]
     fn a_wait_that_is_granted_is_told_like_a_grant() {
         for family in FAMILIES {
             let outcome = WaitOutcome::Granted { fence: fence(), holds: 3, slot: None };
@@ -161,5 +246,37 @@ mod tests {
             let written = record(|out| wait_outcome(out, Family::Mutex, owner(), outcome));
             assert_eq!(written, [Written::Error(error.as_str().into())], "{outcome:?}");
         }
+    }
+
+    #[test]
+    fn a_mutex_is_released_or_not_and_others_tell_what_remains() {
+        let cases = [
+            (Family::Mutex, Released::Gone, 1),
+            (Family::Mutex, Released::NotHeld, 0),
+            (Family::Reentrant, Released::Gone, 0),
+            (Family::Reentrant, Released::NotHeld, -1),
+            (Family::Reentrant, Released::Fewer(2), 2),
+            (Family::Reentrant, Released::Same(3), 3),
+            (Family::ReadWrite, Released::NotHeld, -1),
+            (Family::ReadWrite, Released::Fewer(0), 0),
+            (Family::Semaphore, Released::Gone, 0),
+            (Family::Semaphore, Released::Fewer(u32::MAX), i64::from(u32::MAX)),
+        ];
+        for (family, outcome, number) in cases {
+            let written = record(|out| released(out, family, outcome));
+            assert_eq!(written, [Written::Integer(number)], "{family:?} {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_renewal_is_told_as_yes_or_no() {
+        assert_eq!(record(|out| renewed(out, Renewed::All)), [Written::Integer(1)]);
+        assert_eq!(record(|out| renewed(out, Renewed::NotHeld)), [Written::Integer(0)]);
+    }
+
+    #[test]
+    fn a_cancellation_is_told_as_yes_or_no() {
+        assert_eq!(record(|out| cancelled(out, Cancelled::Some)), [Written::Integer(1)]);
+        assert_eq!(record(|out| cancelled(out, Cancelled::Nothing)), [Written::Integer(0)]);
     }
 }
