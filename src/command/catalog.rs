@@ -243,7 +243,7 @@ pub const CATALOG: &[Command] = &[
         Action::Waiters,
         -2,
         &[KEY, COUNT_OPTION],
-        "Lists the first who wait for a lock, in the order of the queue.",
+        "Lists the first requests in the queue of a lock.",
     ),
     command(
         "LOCK.SCAN",
