@@ -1,37 +1,38 @@
-//! `LOCK.INFO key [COUNT n]` and `LOCK.WAITERS key [COUNT n]`: how many holders or waiters are listed.
+//! The commands that inspect: which locks, holders, waiters and entries of the log are listed.
 
-use super::integer::integer;
+use super::values::integer;
 use crate::errors::{self, ErrorReply};
 
-/// The number listed without COUNT.
-const DEFAULT: usize = 100;
+/// How many holders or waiters are listed without COUNT.
+const DEFAULT_LENGTH: usize = 100;
 
-/// The value of COUNT.
+/// How many locks LOCK.TOP lists without COUNT, and with the largest.
+const DEFAULT_TOP: usize = 10;
+const MOST_TOP: usize = 1_000;
+
+/// How many entries LOCK.LOG GET lists without a count.
+const DEFAULT_ENTRIES: usize = 10;
+
+/// How many holders, waiters or entries are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListLength {
-    /// At most so many, 1 or more.
+    /// At most so many.
     First(usize),
-    /// `COUNT 0`.
+    /// Every one.
     All,
 }
 
 impl ListLength {
-    /// Reads the arguments from index 2 on.
+    /// `LOCK.INFO key [COUNT n]` and `LOCK.WAITERS key [COUNT n]`; `COUNT 0` is all.
     ///
     /// # Errors
     /// Any arguments other than `COUNT n`; a COUNT that is no integer, or below 0.
     pub fn parse(args: &[&[u8]]) -> Result<ListLength, ErrorReply> {
-        match args.get(2..) {
-            None | Some([]) => Ok(ListLength::First(DEFAULT)),
-            Some([option, count]) if option.eq_ignore_ascii_case(b"COUNT") => {
-                let count = integer(count).and_then(|count| usize::try_from(count).ok());
-                match count.ok_or(errors::NOT_AN_INTEGER)? {
-                    0 => Ok(ListLength::All),
-                    count => Ok(ListLength::First(count)),
-                }
-            }
-            Some(_) => Err(errors::SYNTAX),
-        }
+        Ok(match count_option(args.get(2..))? {
+            None => ListLength::First(DEFAULT_LENGTH),
+            Some(0) => ListLength::All,
+            Some(count) => ListLength::First(count),
+        })
     }
 
     /// The part of a list that is listed.
@@ -44,14 +45,123 @@ impl ListLength {
     }
 }
 
+/// `LOCK.TOP [COUNT n]`: how many locks are listed, 1 to 1,000.
+///
+/// # Errors
+/// Anything but nothing or `COUNT n`; a COUNT out of its bounds.
+pub fn top_length(args: &[&[u8]]) -> Result<usize, ErrorReply> {
+    let count = count_option(args.get(1..))?.unwrap_or(DEFAULT_TOP);
+    Some(count).filter(|count| (1..=MOST_TOP).contains(count)).ok_or(errors::NOT_AN_INTEGER)
+}
+
+/// `[COUNT n]`, with nothing behind it.
+fn count_option(options: Option<&[&[u8]]>) -> Result<Option<usize>, ErrorReply> {
+    match options {
+        None | Some([]) => Ok(None),
+        Some([option, count]) if option.eq_ignore_ascii_case(b"COUNT") => {
+            let count = integer(count).and_then(|count| usize::try_from(count).ok());
+            count.map(Some).ok_or(errors::NOT_AN_INTEGER)
+        }
+        Some(_) => Err(errors::SYNTAX),
+    }
+}
+
+/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: valid for SCAN as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanCommand<'a> {
+    /// A number that SCAN gave, or 0.
+    pub cursor: &'a [u8],
+    /// A glob.
+    pub pattern: Option<&'a [u8]>,
+    /// A positive number.
+    pub count: Option<&'a [u8]>,
+}
+
+impl<'a> ScanCommand<'a> {
+    /// Reads the arguments from index 1 on.
+    ///
+    /// # Errors
+    /// As SCAN, and an option given twice.
+    pub fn parse(args: &[&'a [u8]]) -> Result<ScanCommand<'a>, ErrorReply> {
+        let cursor = args.get(1).copied().unwrap_or_default();
+        if !is_cursor(cursor) {
+            return Err(errors::INVALID_CURSOR);
+        }
+        let mut command = ScanCommand { cursor, pattern: None, count: None };
+        for option in args.get(2..).unwrap_or_default().chunks(2) {
+            let &[name, value] = option else { return Err(errors::SYNTAX) };
+            let place = match name.to_ascii_uppercase().as_slice() {
+                b"MATCH" => &mut command.pattern,
+                b"COUNT" => {
+                    check_count(value)?;
+                    &mut command.count
+                }
+                _ => return Err(errors::SYNTAX),
+            };
+            if place.replace(value).is_some() {
+                return Err(errors::SYNTAX);
+            }
+        }
+        Ok(command)
+    }
+}
+
+/// 64 bits without a sign.
+fn is_cursor(bytes: &[u8]) -> bool {
+    bytes.iter().all(u8::is_ascii_digit) && std::str::from_utf8(bytes).is_ok_and(|text| text.parse::<u64>().is_ok())
+}
+
+fn check_count(value: &[u8]) -> Result<(), ErrorReply> {
+    match integer(value) {
+        None => Err(errors::NOT_AN_INTEGER),
+        Some(..1) => Err(errors::SYNTAX),
+        Some(_) => Ok(()),
+    }
+}
+
+/// `LOCK.LOG GET [n] | LEN | RESET`, as SLOWLOG has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogCommand {
+    /// Its newest entries.
+    Get(ListLength),
+    /// How many entries it has.
+    Len,
+    /// Removes all entries.
+    Reset,
+}
+
+impl LogCommand {
+    /// Reads the arguments from index 1 on.
+    ///
+    /// # Errors
+    /// In Redis's words: an unknown subcommand, too many arguments, a number below -1, which means all.
+    pub fn parse(args: &[&[u8]]) -> Result<LogCommand, ErrorReply> {
+        let [subcommand, values @ ..] = args.get(1..).unwrap_or_default() else { return Err(errors::SYNTAX) };
+        let is = |word: &[u8]| subcommand.eq_ignore_ascii_case(word);
+        match values {
+            [] if is(b"GET") => Ok(LogCommand::Get(ListLength::First(DEFAULT_ENTRIES))),
+            [count] if is(b"GET") => Ok(LogCommand::Get(log_length(count)?)),
+            [] if is(b"LEN") => Ok(LogCommand::Len),
+            [] if is(b"RESET") => Ok(LogCommand::Reset),
+            _ if is(b"GET") => Err(errors::wrong_arity_of_log("get")),
+            _ if is(b"LEN") => Err(errors::wrong_arity_of_log("len")),
+            _ if is(b"RESET") => Err(errors::wrong_arity_of_log("reset")),
+            _ => Err(errors::unknown_subcommand(subcommand)),
+        }
+    }
+}
+
+fn log_length(count: &[u8]) -> Result<ListLength, ErrorReply> {
+    match integer(count).ok_or(errors::BAD_LOG_COUNT)? {
+        -1 => Ok(ListLength::All),
+        count => usize::try_from(count).map(ListLength::First).map_err(|_| errors::BAD_LOG_COUNT),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::words;
     use super::*;
-
-    fn parse(words: &str) -> Result<ListLength, ErrorReply> {
-        let words: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
-        ListLength::parse(&words)
-    }
 
     #[test]
     fn a_hundred_are_listed_or_as_many_as_count_says() {
@@ -61,14 +171,18 @@ mod tests {
             ("lock.info k count 100000", ListLength::First(100_000)),
             ("LOCK.INFO k COUNT 0", ListLength::All),
         ];
-        for (words, length) in rows {
-            assert_eq!(parse(words), Ok(length), "{words}");
+        for (line, length) in rows {
+            assert_eq!(ListLength::parse(&words(line)), Ok(length), "{line}");
         }
-        for words in ["LOCK.INFO k COUNT", "LOCK.INFO k 5", "LOCK.INFO k COUNT 1 COUNT 1", "LOCK.INFO k LIMIT 1"] {
-            assert_eq!(parse(words), Err(errors::SYNTAX), "{words}");
+        for line in ["LOCK.INFO k COUNT", "LOCK.INFO k 5", "LOCK.INFO k COUNT 1 COUNT 1", "LOCK.INFO k LIMIT 1"] {
+            assert_eq!(ListLength::parse(&words(line)), Err(errors::SYNTAX), "{line}");
         }
         for count in ["-1", "x", "1.5", "9223372036854775808"] {
-            assert_eq!(parse(&format!("LOCK.INFO k COUNT {count}")), Err(errors::NOT_AN_INTEGER), "{count}");
+            assert_eq!(
+                ListLength::parse(&words(&format!("LOCK.INFO k COUNT {count}"))),
+                Err(errors::NOT_AN_INTEGER),
+                "{count}"
+            );
         }
     }
 
@@ -77,5 +191,90 @@ mod tests {
         assert_eq!(ListLength::First(2).of([1, 2, 3]).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(ListLength::First(4).of([1, 2, 3]).count(), 3);
         assert_eq!(ListLength::All.of([1, 2, 3]).count(), 3);
+    }
+
+    #[test]
+    fn ten_are_listed_or_as_many_as_count_says() {
+        for (line, length) in [("LOCK.TOP", 10), ("LOCK.TOP COUNT 1", 1), ("lock.top count 1000", 1_000)] {
+            assert_eq!(top_length(&words(line)), Ok(length), "{line}");
+        }
+        for count in ["0", "1001", "-1", "x", "1.5", "9223372036854775808"] {
+            assert_eq!(top_length(&words(&format!("LOCK.TOP COUNT {count}"))), Err(errors::NOT_AN_INTEGER), "{count}");
+        }
+        for line in ["LOCK.TOP COUNT", "LOCK.TOP 5", "LOCK.TOP COUNT 5 COUNT 5", "LOCK.TOP LIMIT 5"] {
+            assert_eq!(top_length(&words(line)), Err(errors::SYNTAX), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_scan_takes_is_taken() {
+        let none = ScanCommand { cursor: b"0", pattern: None, count: None };
+        let rows = [
+            ("LOCK.SCAN 0", none),
+            ("LOCK.SCAN 18446744073709551615", ScanCommand { cursor: b"18446744073709551615", ..none }),
+            ("LOCK.SCAN 0 MATCH a*", ScanCommand { pattern: Some(b"a*"), ..none }),
+            ("lock.scan 0 count 7 match COUNT", ScanCommand { pattern: Some(b"COUNT"), count: Some(b"7"), ..none }),
+            ("LOCK.SCAN 0 COUNT 9223372036854775807", ScanCommand { count: Some(b"9223372036854775807"), ..none }),
+        ];
+        for (line, command) in rows {
+            assert_eq!(ScanCommand::parse(&words(line)), Ok(command), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_scan_refuses_is_refused_in_its_words() {
+        for cursor in ["x", "", "-1", "+1", "1.0", "0x1", "18446744073709551616"] {
+            let refused = ScanCommand::parse(&[b"LOCK.SCAN".as_slice(), cursor.as_bytes(), b"what"]);
+            assert_eq!(refused, Err(errors::INVALID_CURSOR), "{cursor}: the cursor comes first");
+        }
+        for options in ["MATCH", "COUNT", "what", "TYPE string", "COUNT 0", "COUNT -1", "MATCH a COUNT", "COUNT 1 x"] {
+            let line = format!("LOCK.SCAN 0 {options}");
+            assert_eq!(ScanCommand::parse(&words(&line)), Err(errors::SYNTAX), "{options}");
+        }
+        for count in ["x", "1.5", "9223372036854775808"] {
+            let line = format!("LOCK.SCAN 0 COUNT {count}");
+            assert_eq!(ScanCommand::parse(&words(&line)), Err(errors::NOT_AN_INTEGER), "{count}");
+        }
+        for twice in ["MATCH a MATCH a", "COUNT 5 COUNT 5"] {
+            let line = format!("LOCK.SCAN 0 {twice}");
+            assert_eq!(ScanCommand::parse(&words(&line)), Err(errors::SYNTAX), "{twice}");
+        }
+    }
+
+    #[test]
+    fn ten_entries_are_told_or_as_many_as_are_asked_for() {
+        let rows = [
+            ("LOCK.LOG GET", LogCommand::Get(ListLength::First(10))),
+            ("lock.log get 3", LogCommand::Get(ListLength::First(3))),
+            ("LOCK.LOG GET 0", LogCommand::Get(ListLength::First(0))),
+            ("LOCK.LOG GET -1", LogCommand::Get(ListLength::All)),
+            ("LOCK.LOG Len", LogCommand::Len),
+            ("LOCK.LOG reset", LogCommand::Reset),
+        ];
+        for (line, command) in rows {
+            assert_eq!(LogCommand::parse(&words(line)), Ok(command), "{line}");
+        }
+        for count in ["-2", "x", "1.5", "01", "9223372036854775808"] {
+            assert_eq!(
+                LogCommand::parse(&words(&format!("LOCK.LOG GET {count}"))),
+                Err(errors::BAD_LOG_COUNT),
+                "{count}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_else_is_asked_is_refused_in_the_words_of_redis() {
+        let rows = [
+            ("LOCK.LOG GET 1 2", "ERR wrong number of arguments for 'lock.log|get' command"),
+            ("LOCK.LOG LEN 1", "ERR wrong number of arguments for 'lock.log|len' command"),
+            ("LOCK.LOG RESET 1", "ERR wrong number of arguments for 'lock.log|reset' command"),
+            ("LOCK.LOG Foo", "ERR unknown subcommand 'Foo'. Try LOCK.HELP."),
+            ("LOCK.LOG foo GET", "ERR unknown subcommand 'foo'. Try LOCK.HELP."),
+            ("LOCK.LOG", "ERR syntax error"),
+        ];
+        for (line, error) in rows {
+            assert_eq!(LogCommand::parse(&words(line)).unwrap_err().as_str(), error, "{line}");
+        }
     }
 }

@@ -1,33 +1,24 @@
 //! Argument lists into requests.
 
-mod acquire;
-mod argument;
-mod break_lock;
-#[cfg(test)]
-mod fixture;
 mod inspect;
-mod integer;
-mod keys;
-mod lease;
-mod log;
-mod mode;
 mod options;
-mod owner;
-mod release;
-mod renew;
-mod scan;
-mod top;
+mod request;
+mod values;
 
-pub use acquire::{AcquireCommand, Token, WaitOptions};
-pub use argument::Argument;
-pub use break_lock::broken_holders;
-pub use inspect::ListLength;
-pub use integer::integer;
-pub use keys::key_positions;
-pub use lease::{LeaseSettings, MAX_LEASE_MS};
-pub use log::LogCommand;
-pub use owner::owner;
-pub use release::ReleaseCommand;
-pub use renew::RenewCommand;
-pub use scan::ScanCommand;
-pub use top::top_length;
+pub use inspect::{top_length, ListLength, LogCommand, ScanCommand};
+pub use request::{broken_holders, key_positions, AcquireCommand, ReleaseCommand, RenewCommand, Token, WaitOptions};
+pub use values::{integer, owner, Argument, LeaseSettings, MAX_LEASE_MS};
+
+/// Samples of what a client may send.
+#[cfg(test)]
+mod fixture {
+    use super::{LeaseSettings, MAX_LEASE_MS};
+
+    /// The defaults.
+    pub(super) const SETTINGS: LeaseSettings = LeaseSettings { default_ms: 30_000, max_ms: MAX_LEASE_MS };
+
+    /// The arguments on this line, which are separated by single spaces.
+    pub(super) fn words(line: &str) -> Vec<&[u8]> {
+        line.split(' ').map(str::as_bytes).collect()
+    }
+}

@@ -21,9 +21,7 @@ use std::num::NonZeroU64;
 use lock::value::claim::{Count, MAX_PERMITS};
 use lock::value::time::{Lease, WaitLimit};
 
-use super::argument::Argument;
-use super::integer::integer;
-use super::lease::LeaseSettings;
+use super::values::{integer, Argument, LeaseSettings};
 use crate::errors::{self, ErrorReply};
 use crate::name::{CommandName, Prefix, Verb};
 

@@ -200,8 +200,8 @@ fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Opt
     integer_field(out, "coalesce", request.coalesces.into());
 }
 
-/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the next cursor, and a map for each of some locks of the database. SCAN
-/// finds them, by type: so cursor, COUNT, duplicates and the time of a call are SCAN's.
+/// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the next cursor, and a map for each of some locks of the database.
+/// SCAN finds them, by type: so cursor, COUNT, duplicates and the time of a call are SCAN's.
 pub(super) fn scan<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
@@ -350,7 +350,8 @@ fn write_entry(out: &mut impl ReplyWriter, entry: &LogEntry) {
     text_field(out, "addr", address.as_bytes());
 }
 
-/// `LOCK.HELP`: as Redis's own HELP subcommands, a headline, then for each command its syntax and, indented, its summary.
+/// `LOCK.HELP`: as Redis's own HELP subcommands, a headline, then for each command its syntax and, indented, its
+/// summary.
 pub(super) fn help(out: &mut impl ReplyWriter) {
     out.array(1 + 2 * CATALOG.len());
     out.status("The commands of redis-lock are:");

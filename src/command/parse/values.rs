@@ -1,12 +1,77 @@
-//! The length of a lease: `EX seconds`, `PX milliseconds`, `PERSIST`, or the default.
+//! The values of arguments: integers as Redis reads them, owners, modes, leases (`EX seconds`, `PX milliseconds`,
+//! `PERSIST`, or the default).
 
 use std::num::NonZeroU64;
 
+use lock::value::claim::Mode;
+use lock::value::owner::OwnerRef;
 use lock::value::time::Lease;
 
-use super::integer::integer;
 use crate::errors::{self, ErrorReply};
 use crate::name::CommandName;
+
+/// An argument of a command. Reading its bytes is a call of the server, so each is read where it is needed.
+pub trait Argument<'a>: Copy {
+    /// The bytes that the client sent.
+    fn bytes(self) -> &'a [u8];
+}
+
+impl<'a> Argument<'a> for &'a [u8] {
+    #[inline]
+    fn bytes(self) -> &'a [u8] {
+        self
+    }
+}
+
+/// No integer has more, and any that many fit an unsigned number: none has to be checked on the way.
+const MOST_DIGITS: usize = 19;
+
+/// The integer that these bytes spell, if they spell one in Redis's way (`string2ll`): decimal, no sign but `-`, no
+/// spaces, no leading zeros.
+#[inline]
+pub fn integer(bytes: &[u8]) -> Option<i64> {
+    if let [digit @ b'0'..=b'9'] = bytes {
+        return Some(i64::from(digit - b'0'));
+    }
+    let (negative, digits) = match bytes {
+        [b'-', rest @ ..] => (true, rest),
+        _ => (false, bytes),
+    };
+    if !matches!(digits.first(), Some(b'1'..=b'9')) {
+        return None;
+    }
+    if digits.len() > MOST_DIGITS {
+        return None;
+    }
+    let mut magnitude: u64 = 0;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        magnitude = magnitude * 10 + u64::from(digit);
+    }
+    if negative {
+        0_i64.checked_sub_unsigned(magnitude)
+    } else {
+        i64::try_from(magnitude).ok()
+    }
+}
+
+/// An owner (token) as it was sent: 1 to 1,024 bytes, or [`errors::BAD_OWNER`].
+#[inline]
+pub fn owner(bytes: &[u8]) -> Result<OwnerRef<'_>, ErrorReply> {
+    OwnerRef::new(bytes).ok_or(errors::BAD_OWNER)
+}
+
+/// The mode that this argument, the one behind the owner, names.
+pub(super) fn mode(argument: Option<&[u8]>) -> Result<Mode, ErrorReply> {
+    match argument {
+        Some(word) if word.eq_ignore_ascii_case(b"READ") => Ok(Mode::Read),
+        Some(word) if word.eq_ignore_ascii_case(b"WRITE") => Ok(Mode::Write),
+        _ => Err(errors::SYNTAX),
+    }
+}
 
 /// The longest that `lock.max-lease` can be, and its default: a year in milliseconds.
 pub const MAX_LEASE_MS: u64 = 31_536_000_000;
@@ -63,11 +128,11 @@ impl LeaseSettings {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::SETTINGS;
     use super::*;
     use crate::name::{Prefix, Verb};
 
     const COMMAND: CommandName = CommandName { prefix: Prefix::Lock, verb: Verb::Acquire };
-    const SETTINGS: LeaseSettings = LeaseSettings { default_ms: 30_000, max_ms: MAX_LEASE_MS };
 
     fn ms(ms: u64) -> Result<Lease, ErrorReply> {
         Ok(Lease::Ms(NonZeroU64::new(ms).unwrap()))
@@ -75,6 +140,55 @@ mod tests {
 
     fn invalid() -> Result<Lease, ErrorReply> {
         Err(errors::invalid_expire(COMMAND))
+    }
+
+    #[test]
+    fn reads_what_redis_reads_and_nothing_else() {
+        for number in [0, 9, 10, -1, 30_000, i64::MAX, i64::MIN] {
+            assert_eq!(integer(number.to_string().as_bytes()), Some(number));
+        }
+        for bytes in [
+            "",
+            "-",
+            "+1",
+            "01",
+            "-0",
+            " 1",
+            "1 ",
+            "1.0",
+            "1e3",
+            "0x1",
+            "1:",
+            "1/",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "99999999999999999999",
+            "٣",
+        ] {
+            assert_eq!(integer(bytes.as_bytes()), None, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn an_owner_has_1_to_1024_bytes() {
+        for len in [1, 1024] {
+            assert_eq!(owner(&vec![0; len]).unwrap().as_bytes(), vec![0; len]);
+        }
+        for len in [0, 1025] {
+            assert_eq!(owner(&vec![b'x'; len]).unwrap_err(), errors::BAD_OWNER, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_mode_is_named_in_any_case_and_needed() {
+        let mode = |word: &[u8]| mode(Some(word));
+        for (word, expected) in [("READ", Mode::Read), ("rEaD", Mode::Read), ("WRITE", Mode::Write)] {
+            assert_eq!(mode(word.as_bytes()), Ok(expected));
+        }
+        for word in ["", "REA", "READS", "RW", "PX"] {
+            assert_eq!(mode(word.as_bytes()), Err(errors::SYNTAX), "{word}");
+        }
+        assert_eq!(super::mode(None), Err(errors::SYNTAX));
     }
 
     #[test]
