@@ -24,13 +24,14 @@
 //! says what follows, so another form takes another letter.
 
 use std::ffi::CStr;
+use std::io::{self, Write};
 
 use lock::value::claim::Family;
 use lock::value::fence::Fence;
 use lock::value::holders::{Holder, Slot};
 use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
-use lock::value::owner::{Owner, OwnerRef};
+use lock::value::owner::{Owner, OwnerRef, MAX_OWNER};
 use lock::value::rebuild::{FamilyAndLimit, Received};
 use lock::value::time::{Deadline, Lease, Timestamp};
 
@@ -39,109 +40,42 @@ use crate::parse::integer;
 /// The internal command.
 pub const APPLY: &CStr = c"LOCK.APPLY";
 
-/// The letter, a fence below 2^53, two numbers below 2^63, two below 2^32, and a space after each.
-const MOST_BEFORE_OWNER: usize = 2 + 17 + 20 + 20 + 11 + 11;
-
-/// Holds of owners up to this length are encoded on the stack.
-const SHORT_OWNER: usize = 64;
+/// The letter, a fence below 2^53, two numbers below 2^63, two below 2^32, a space after each, and the owner.
+const MOST_BYTES: usize = 2 + 17 + 20 + 20 + 11 + 11 + MAX_OWNER;
 
 /// Encodes a hold, and passes on what follows the key. `None` for a vacant lock.
 #[inline]
 pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, pass_on: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let kind = lock.family_and_limit()?;
-    let owner = hold.owner.as_bytes();
-    let mut on_stack = [0; MOST_BEFORE_OWNER + SHORT_OWNER];
-    let mut on_heap = Vec::new();
-    let room = match owner.len() {
-        ..=SHORT_OWNER => &mut on_stack[..],
-        len => {
-            on_heap.resize(MOST_BEFORE_OWNER + len, 0);
-            &mut on_heap
-        }
+    let mut room = [0; MOST_BYTES];
+    let mut free = &mut room[..];
+    write_hold(&mut free, kind, hold).expect("there is room for the longest hold");
+    let len = MOST_BYTES - free.len();
+    room.get(..len).map(pass_on)
+}
+
+fn write_hold(out: &mut &mut [u8], kind: FamilyAndLimit, hold: &Hold<'_>) -> io::Result<()> {
+    let (letter, counts): (u8, &[u32]) = match (kind.family, hold.slot) {
+        (Family::Mutex, _) => (b'm', &[]),
+        (Family::Reentrant, _) => (b'r', &[hold.holds]),
+        (Family::ReadWrite, _) => (b'w', &[hold.holds, hold.reads]),
+        (Family::Semaphore, None) => (b's', &[hold.holds, kind.limit]),
+        (Family::Semaphore, Some(slot)) => (b'n', &[slot.number(), kind.limit]),
     };
-    let start = write_hold(room, kind, hold);
-    room.get(start..).map(pass_on)
+    out.write_all(&[letter, b' '])?;
+    let until = hold.until.timestamp().map_or(-1, Timestamp::signed_ms);
+    for number in [hold.fence.signed(), hold.lease.as_ms(), until] {
+        write_number(out, number)?;
+    }
+    for count in counts {
+        write_number(out, i64::from(*count))?;
+    }
+    out.write_all(hold.owner.as_bytes())
 }
 
-/// Writes a hold to the end of `room`; returns where it starts.
-fn write_hold(room: &mut [u8], kind: FamilyAndLimit, hold: &Hold<'_>) -> usize {
-    let (before_owner, owner) = room.split_at_mut(room.len() - hold.owner.as_bytes().len());
-    owner.copy_from_slice(hold.owner.as_bytes());
-    let mut fields = Backwards { free: before_owner };
-    match kind.family {
-        Family::Mutex => {}
-        Family::Reentrant => fields.put_number(u64::from(hold.holds)),
-        Family::ReadWrite => {
-            fields.put_number(u64::from(hold.reads));
-            fields.put_number(u64::from(hold.holds));
-        }
-        Family::Semaphore => {
-            fields.put_number(u64::from(kind.limit));
-            fields.put_number(u64::from(hold.slot.map_or(hold.holds, Slot::number)));
-        }
-    }
-    match hold.until {
-        Deadline::At(timestamp) => fields.put_number(timestamp.ms()),
-        Deadline::Never => fields.put(*b"-1 "),
-    }
-    match hold.lease {
-        Lease::Ms(ms) => fields.put_number(ms.get()),
-        Lease::Persist => fields.put(*b"-1 "),
-    }
-    fields.put_number(hold.fence.get());
-    fields.put([letter(kind.family, hold.slot), b' ']);
-    fields.free.len()
-}
-
-fn letter(family: Family, slot: Option<Slot>) -> u8 {
-    match family {
-        Family::Mutex => b'm',
-        Family::Reentrant => b'r',
-        Family::ReadWrite => b'w',
-        Family::Semaphore if slot.is_some() => b'n',
-        Family::Semaphore => b's',
-    }
-}
-
-/// Room that is filled from its end to its beginning, as the digits of a number come.
-struct Backwards<'a> {
-    free: &'a mut [u8],
-}
-
-/// Two digits of a number at once: half as many divisions.
-const TWO_DIGITS: [[u8; 2]; 100] = {
-    let mut all = [[b'0'; 2]; 100];
-    let mut number = 0;
-    while number < 100 {
-        all[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
-        number += 1;
-    }
-    all
-};
-
-impl Backwards<'_> {
-    /// Puts these bytes before what is there.
-    #[inline]
-    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
-        let free = std::mem::take(&mut self.free);
-        let (free, last) = free.split_last_chunk_mut().expect("there is room for the longest hold");
-        *last = bytes;
-        self.free = free;
-    }
-
-    /// Puts a number before what is there, and a space after it.
-    #[inline]
-    fn put_number(&mut self, number: u64) {
-        self.put([b' ']);
-        let mut rest = number;
-        while rest >= 10 {
-            self.put(TWO_DIGITS[(rest % 100) as usize]);
-            rest /= 100;
-        }
-        if rest > 0 || number == 0 {
-            self.put([b'0' + rest as u8]);
-        }
-    }
+fn write_number(out: &mut &mut [u8], number: i64) -> io::Result<()> {
+    out.write_all(itoa::Buffer::new().format(number).as_bytes())?;
+    out.write_all(b" ")
 }
 
 /// Reads an effect; `args` follow the key. `None`: these are no arguments of an effect.
@@ -236,7 +170,6 @@ fn deadline_of(ms: i64) -> Option<Deadline> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lock::value::owner::MAX_OWNER;
     use proptest::prelude::*;
 
     const ALL: [(Family, u8); 5] = [
