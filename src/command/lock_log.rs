@@ -64,10 +64,9 @@ pub struct LogEntry {
     pub ms: u64,
     /// How many waited for the key.
     pub waiters: usize,
-    /// The connection that this is about; `None`: there is none, or it is not known any more.
-    pub client: Option<ClientId>,
-    /// Its address, `ip:port`; empty where there is none.
-    pub address: String,
+    /// The connection that this is about, with its address, `ip:port`; `None`: there is none, or it is not known any
+    /// more.
+    pub client: Option<(ClientId, String)>,
 }
 
 /// A new entry.
@@ -101,13 +100,12 @@ impl LockLog {
     /// Adds an entry; the oldest beyond `max_len` go.
     pub fn add(&mut self, entry: NewEntry<'_>, max_len: usize) {
         let NewEntry { time, event, key, owner, ms, waiters, client } = entry;
-        let (client, address) = client.map_or((None, String::new()), |(client, address)| (Some(client), address));
         let id = self.next_id;
         self.next_id += 1;
         self.entries.truncate(max_len.saturating_sub(1));
         if max_len > 0 {
             let (key, db, owner) = (cut(key.name), key.db, owner.as_bytes().into());
-            self.entries.push_front(LogEntry { id, time, event, db, key, owner, ms, waiters, client, address });
+            self.entries.push_front(LogEntry { id, time, event, db, key, owner, ms, waiters, client });
         }
     }
 

@@ -182,9 +182,8 @@ pub(super) fn waiters<'h, H: CommandHost<'h>>(
     })?
 }
 
-/// `client`: the connection that waits, and its address; `None` where it is not known any more.
+/// `client`: the connection that waits, and its address.
 fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Option<(ClientId, String)>, now: Instant) {
-    let (client, address) = client.map_or_else(Default::default, |(client, address)| (Some(client), address));
     let permits = match request.claim {
         Claim::Permits { count, .. } => count.number(),
         Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) | Claim::Slot { .. } => 1,
@@ -193,8 +192,7 @@ fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Opt
     text_field(out, "owner", request.owner.as_bytes());
     text_field(out, "mode", request.claim.mode_word().as_bytes());
     integer_field(out, "permits", i64::from(permits));
-    integer_field(out, "client", client_number(client));
-    text_field(out, "addr", address.as_bytes());
+    write_client(out, client.as_ref());
     integer_field(out, "waited", signed(now.ms_since(request.since)));
     integer_field(out, "remaining", request.until.map_or(-1, |until| signed(until.ms_since(now))));
     integer_field(out, "coalesce", request.coalesces.into());
@@ -336,7 +334,7 @@ pub(super) fn log<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H
 }
 
 fn write_entry(out: &mut impl ReplyWriter, entry: &LogEntry) {
-    let LogEntry { id, time, event, db, key, owner, ms, waiters, client, address } = entry;
+    let LogEntry { id, time, event, db, key, owner, ms, waiters, client } = entry;
     out.map(10);
     integer_field(out, "id", signed(*id));
     integer_field(out, "time", signed(time.ms()));
@@ -346,8 +344,13 @@ fn write_entry(out: &mut impl ReplyWriter, entry: &LogEntry) {
     text_field(out, "owner", owner);
     integer_field(out, "ms", signed(*ms));
     integer_field(out, "waiters", count(*waiters));
-    integer_field(out, "client", client_number(*client));
-    text_field(out, "addr", address.as_bytes());
+    write_client(out, client.as_ref());
+}
+
+/// A connection and its address: 0 and nothing where there is none, or it is not known any more.
+fn write_client(out: &mut impl ReplyWriter, client: Option<&(ClientId, String)>) {
+    integer_field(out, "client", client_number(client.map(|(client, _)| *client)));
+    text_field(out, "addr", client.map_or("", |(_, address)| address).as_bytes());
 }
 
 /// `LOCK.HELP`: as Redis's own HELP subcommands, a headline, then for each command its syntax and, indented, its
@@ -473,10 +476,9 @@ mod tests {
             owner: b"a\xff".as_slice().into(),
             ms: 250,
             waiters: 2,
-            client: Some(ClientId(9)),
-            address: "127.0.0.1:5".into(),
+            client: Some((ClientId(9), "127.0.0.1:5".into())),
         };
-        let other = LogEntry { id: 6, event: LogEvent::Evicted, client: None, address: String::new(), ..entry.clone() };
+        let other = LogEntry { id: 6, event: LogEvent::Evicted, client: None, ..entry.clone() };
         let row = |id: i64, event: &str, client: i64, address: &str| -> Vec<Written> {
             let id_and_time = ["id".into(), id.into(), "time".into(), 1_000_000.into()];
             let what = ["event".into(), event.into(), "key".into(), "k".into(), "db".into(), 3.into()];
