@@ -6,7 +6,8 @@ mod request;
 mod values;
 
 pub use inspect::{top_length, ListLength, LogCommand, ScanCommand};
-pub use request::{broken_holders, key_positions, AcquireCommand, ReleaseCommand, RenewCommand, Token, WaitOptions};
+pub use options::WaitOptions;
+pub use request::{broken_holders, key_positions, AcquireCommand, ReleaseCommand, RenewCommand, Token};
 pub use values::{integer, owner, Argument, LeaseSettings, MAX_LEASE_MS};
 
 /// Samples of what a client may send.

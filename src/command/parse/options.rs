@@ -32,16 +32,25 @@ const MAX_BLOCK_MS: u64 = i64::MAX as u64 / 2;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub lease: Option<Lease>,
-    pub block: Option<WaitLimit>,
-    /// The index of NOTIFY's value among the arguments.
-    pub channel_argument: Option<usize>,
-    pub session: bool,
-    pub coalesce: bool,
+    pub wait: WaitOptions,
     pub failed: bool,
     holds: Option<u32>,
     permits: Option<u32>,
     pub slot: bool,
     pub limit: Option<u32>,
+}
+
+/// `[BLOCK milliseconds [COALESCE] [NOTIFY channel]] [SESSION]`. The default: none of them was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitOptions {
+    /// BLOCK.
+    pub block: Option<WaitLimit>,
+    /// COALESCE: the release by the holder answers the request. Only with BLOCK.
+    pub coalesce: bool,
+    /// Which argument is the channel of NOTIFY, the command's name being argument 0. Only with BLOCK.
+    pub channel_argument: Option<usize>,
+    /// SESSION was given: the grant is bound to the connection.
+    pub session: bool,
 }
 
 /// An option by its name.
@@ -142,12 +151,12 @@ impl Options {
         if !is(px, OptionName::Px) {
             return Options::parse_any(args, start, command, settings);
         }
-        let lease = Some(settings.of_milliseconds(ms.bytes(), command)?);
+        let lease = Some(settings.of_units(ms.bytes(), 1, command)?);
         let block = match block {
             Some(limit) => Some(block_limit(limit.bytes())?),
             None => None,
         };
-        Ok(Options { lease, block, ..Options::default() })
+        Ok(Options { lease, wait: WaitOptions { block, ..WaitOptions::default() }, ..Options::default() })
     }
 
     /// The same, whatever they are.
@@ -173,16 +182,16 @@ impl Options {
                 _ => value_argument + 1,
             };
             match name {
-                OptionName::Px => once(&mut options.lease, settings.of_milliseconds(value()?, command)?)?,
-                OptionName::Ex => once(&mut options.lease, settings.of_seconds(value()?, command)?)?,
-                OptionName::Block => once(&mut options.block, block_limit(value()?)?)?,
-                OptionName::Notify => once(&mut options.channel_argument, value().map(|_| value_argument)?)?,
+                OptionName::Px => once(&mut options.lease, settings.of_units(value()?, 1, command)?)?,
+                OptionName::Ex => once(&mut options.lease, settings.of_units(value()?, 1_000, command)?)?,
+                OptionName::Block => once(&mut options.wait.block, block_limit(value()?)?)?,
+                OptionName::Notify => once(&mut options.wait.channel_argument, value().map(|_| value_argument)?)?,
                 OptionName::Holds => once(&mut options.holds, holds(value()?)?)?,
                 OptionName::Permits => once(&mut options.permits, permits(value()?)?)?,
                 OptionName::Limit => once(&mut options.limit, permits(value()?)?)?,
                 OptionName::Persist => once(&mut options.lease, settings.persist(command)?)?,
-                OptionName::Session => flag(&mut options.session)?,
-                OptionName::Coalesce => flag(&mut options.coalesce)?,
+                OptionName::Session => flag(&mut options.wait.session)?,
+                OptionName::Coalesce => flag(&mut options.wait.coalesce)?,
                 OptionName::Failed => flag(&mut options.failed)?,
                 OptionName::Slot => flag(&mut options.slot)?,
             }
@@ -267,8 +276,8 @@ mod tests {
     #[test]
     fn without_options_nothing_is_given() {
         let options = parse(SEM_ACQUIRE, "x k t").unwrap();
-        assert_eq!((options.lease, options.block, options.channel_argument), (None, None, None));
-        assert_eq!((options.session, options.limit, options.count()), (false, None, Count::Step(1)));
+        assert_eq!((options.lease, options.wait.block, options.wait.channel_argument), (None, None, None));
+        assert_eq!((options.wait.session, options.limit, options.count()), (false, None, Count::Step(1)));
     }
 
     #[test]
@@ -278,8 +287,8 @@ mod tests {
         {
             let options = given(line);
             assert_eq!(options.lease, Lease::from_ms(7));
-            assert_eq!(options.block, Some(ms(5)));
-            assert!(options.session && options.channel_argument.is_some());
+            assert_eq!(options.wait.block, Some(ms(5)));
+            assert!(options.wait.session && options.wait.channel_argument.is_some());
             assert_eq!((options.limit, options.count()), (Some(9), Count::Step(2)));
         }
         for (line, lease_ms) in [("EX 2", 2_000), ("eX 2", 2_000), ("PERSIST", -1), ("persist", -1)] {
@@ -312,7 +321,7 @@ mod tests {
     #[test]
     fn the_channel_is_the_argument_behind_notify() {
         for (line, index) in [("NOTIFY c", 4), ("SESSION NOTIFY NOTIFY", 5), ("BLOCK 5 NOTIFY c PX 7", 6)] {
-            assert_eq!(given(line).channel_argument, Some(index), "{line}");
+            assert_eq!(given(line).wait.channel_argument, Some(index), "{line}");
         }
     }
 
@@ -403,9 +412,9 @@ mod tests {
 
     #[test]
     fn block_has_two_bounds() {
-        assert_eq!(given("BLOCK 0").block, Some(WaitLimit::Forever));
-        assert_eq!(given("BLOCK 1").block, Some(ms(1)));
-        assert_eq!(given("BLOCK 4611686018427387903").block, Some(ms(4_611_686_018_427_387_903)));
+        assert_eq!(given("BLOCK 0").wait.block, Some(WaitLimit::Forever));
+        assert_eq!(given("BLOCK 1").wait.block, Some(ms(1)));
+        assert_eq!(given("BLOCK 4611686018427387903").wait.block, Some(ms(4_611_686_018_427_387_903)));
         for value in ["4611686018427387904", "9223372036854775807", "9223372036854775808", "x", "1.5", "-x"] {
             assert_eq!(error(&format!("BLOCK {value}")), errors::NOT_A_TIMEOUT, "{value}");
         }

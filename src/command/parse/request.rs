@@ -6,9 +6,9 @@ use std::ops::Range;
 use lock::manager::release::{HoldsOf, Work};
 use lock::value::claim::{Claim, Count, Portion};
 use lock::value::owner::OwnerRef;
-use lock::value::time::{Lease, WaitLimit};
+use lock::value::time::Lease;
 
-use super::options::Options;
+use super::options::{Options, WaitOptions};
 use super::values::{integer, mode, owner, Argument, LeaseSettings};
 use crate::errors::{self, ErrorReply};
 use crate::name::{CommandName, Prefix, Verb};
@@ -37,19 +37,6 @@ pub enum Token<'a> {
     Made,
 }
 
-/// `[BLOCK milliseconds [COALESCE] [NOTIFY channel]] [SESSION]`. The default: none of them was given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WaitOptions {
-    /// BLOCK.
-    pub block: Option<WaitLimit>,
-    /// COALESCE: the release by the holder answers the request. Only with BLOCK.
-    pub coalesce: bool,
-    /// Which argument is the channel of NOTIFY, the command's name being argument 0. Only with BLOCK.
-    pub channel_argument: Option<usize>,
-    /// SESSION was given: the grant is bound to the connection.
-    pub session: bool,
-}
-
 impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
     /// Reads the arguments; `args[0]` is the command's name.
     ///
@@ -68,40 +55,27 @@ impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
             Prefix::Rwlock => Some(mode(args.get(next).map(|mode| mode.bytes()))?),
             _ => None,
         };
-        let options = read_options(args, next + usize::from(mode.is_some()), command, settings)?;
+        let options = Options::parse(args, next + usize::from(mode.is_some()), command, settings)?;
+        let WaitOptions { block, coalesce, channel_argument, session } = options.wait;
+        // A session ends with its connection and its lease is renewed: without a deadline there is nothing to renew.
+        let is_persistent_session = session && options.lease == Some(Lease::Persist);
+        // NOTIFY and COALESCE say how to wait, BLOCK how long.
+        let lacks_block = (channel_argument.is_some() || coalesce) && block.is_none();
+        if is_persistent_session || lacks_block {
+            return Err(errors::SYNTAX);
+        }
         let claim = match prefix {
             Prefix::Lock | Prefix::Mlock => Claim::Mutex,
             Prefix::Rlock => Claim::Reentrant(count(&options)?),
             Prefix::Rwlock => Claim::ReadWrite(mode.ok_or(errors::SYNTAX)?, count(&options)?),
             Prefix::Sem => permits(&options)?,
         };
-        let Options { block, coalesce, channel_argument, session, .. } = options;
-        let wait = WaitOptions { block, coalesce, channel_argument, session };
         let lease = match options.lease {
             Some(lease) => lease,
             None => settings.default_lease(command)?,
         };
-        Ok(AcquireCommand { keys, token, claim, lease, wait })
+        Ok(AcquireCommand { keys, token, claim, lease, wait: options.wait })
     }
-}
-
-/// The options, none of which excludes another.
-#[inline(always)]
-fn read_options<'a, A: Argument<'a>>(
-    args: &[A],
-    start: usize,
-    command: CommandName,
-    settings: LeaseSettings,
-) -> Result<Options, ErrorReply> {
-    let options = Options::parse(args, start, command, settings)?;
-    // A session ends with its connection and its lease is renewed: without a deadline there is nothing to renew.
-    let is_persistent_session = options.session && options.lease == Some(Lease::Persist);
-    // NOTIFY and COALESCE say how to wait, BLOCK how long.
-    let lacks_block = (options.channel_argument.is_some() || options.coalesce) && options.block.is_none();
-    if is_persistent_session || lacks_block {
-        return Err(errors::SYNTAX);
-    }
-    Ok(options)
 }
 
 /// At least one hold: none would be no claim.
@@ -240,6 +214,7 @@ mod tests {
         use super::super::super::fixture::{words, SETTINGS};
         use super::super::*;
         use lock::value::claim::Mode;
+        use lock::value::time::WaitLimit;
         use std::num::NonZeroU64;
 
         fn error(prefix: Prefix, line: &str) -> ErrorReply {
