@@ -4,12 +4,12 @@
 use std::ops::Range;
 
 use lock::manager::release::{HoldsOf, Work};
-use lock::value::claim::{Claim, Count, Portion};
+use lock::value::claim::{Claim, Count, Mode, Portion};
 use lock::value::owner::OwnerRef;
 use lock::value::time::Lease;
 
 use super::options::{Options, WaitOptions};
-use super::values::{integer, mode, owner, Argument, LeaseSettings};
+use super::values::{integer, owner, Argument, LeaseSettings};
 use crate::errors::{self, ErrorReply};
 use crate::name::{CommandName, Prefix, Verb};
 
@@ -51,10 +51,7 @@ impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
             bytes => Token::Given(owner(bytes)?),
         };
         let next = owner_argument + 1;
-        let mode = match prefix {
-            Prefix::Rwlock => Some(mode(args.get(next).map(|mode| mode.bytes()))?),
-            _ => None,
-        };
+        let mode = mode(prefix, args.get(next))?;
         let options = Options::parse(args, next + usize::from(mode.is_some()), command, settings)?;
         let WaitOptions { block, coalesce, channel_argument, session } = options.wait;
         // A session ends with its connection and its lease is renewed: without a deadline there is nothing to renew.
@@ -123,10 +120,7 @@ impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
         let (keys, owner_argument) = keys(prefix, args)?;
         let owner = owner(args.get(owner_argument).ok_or(errors::SYNTAX)?.bytes())?;
         let next = owner_argument + 1;
-        let mode = match prefix {
-            Prefix::Rwlock => Some(mode(args.get(next).map(|mode| mode.bytes()))?),
-            _ => None,
-        };
+        let mode = mode(prefix, args.get(next))?;
         let options = Options::parse(args, next + usize::from(mode.is_some()), command, settings)?;
         let portion = match prefix {
             Prefix::Lock | Prefix::Mlock => Portion::Mutex,
@@ -203,6 +197,19 @@ fn keys<'a, A: Argument<'a>>(prefix: Prefix, args: &'a [A]) -> Result<(&'a [A], 
     Ok((keys, behind))
 }
 
+/// The mode that the argument behind the owner names, where the prefix has modes.
+#[inline(always)]
+fn mode<'a, A: Argument<'a>>(prefix: Prefix, argument: Option<&A>) -> Result<Option<Mode>, ErrorReply> {
+    if prefix != Prefix::Rwlock {
+        return Ok(None);
+    }
+    match argument.map(|word| word.bytes()) {
+        Some(word) if word.eq_ignore_ascii_case(b"READ") => Ok(Some(Mode::Read)),
+        Some(word) if word.eq_ignore_ascii_case(b"WRITE") => Ok(Some(Mode::Write)),
+        _ => Err(errors::SYNTAX),
+    }
+}
+
 /// Which arguments of a command with this prefix are its keys; none where they make no sense.
 pub fn key_positions<'a, A: Argument<'a>>(prefix: Prefix, args: &'a [A]) -> Range<usize> {
     keys(prefix, args).map_or(0..0, |(keys, behind)| behind - keys.len()..behind)
@@ -213,7 +220,6 @@ mod tests {
     mod acquire {
         use super::super::super::fixture::{words, SETTINGS};
         use super::super::*;
-        use lock::value::claim::Mode;
         use lock::value::time::WaitLimit;
         use std::num::NonZeroU64;
 
@@ -346,7 +352,6 @@ mod tests {
     mod release {
         use super::super::super::fixture::{words, SETTINGS};
         use super::super::*;
-        use lock::value::claim::Mode;
 
         fn error(prefix: Prefix, line: &str) -> ErrorReply {
             ReleaseCommand::parse(prefix, &words(line), SETTINGS).expect_err(line)
@@ -474,7 +479,7 @@ mod tests {
         }
     }
 
-    mod keys {
+    mod keys_and_mode {
         use super::super::super::fixture::words;
         use super::super::*;
 
@@ -530,6 +535,20 @@ mod tests {
                 assert_eq!(error(Prefix::Mlock, line), errors::KEY_TWICE, "{line}");
             }
             assert!(keys(Prefix::Mlock, &words("x 3 a b A a")).is_ok(), "the token is no key, and case counts");
+        }
+
+        #[test]
+        fn a_mode_is_named_in_any_case_and_needed() {
+            let mode = |word: &str| mode(Prefix::Rwlock, Some(&word.as_bytes()));
+            for (word, expected) in [("READ", Mode::Read), ("rEaD", Mode::Read), ("WRITE", Mode::Write)] {
+                assert_eq!(mode(word), Ok(Some(expected)));
+            }
+            for word in ["", "REA", "READS", "RW", "PX"] {
+                assert_eq!(mode(word), Err(errors::SYNTAX), "{word}");
+            }
+            let none = None::<&&[u8]>;
+            assert_eq!(super::super::mode(Prefix::Rwlock, none), Err(errors::SYNTAX));
+            assert_eq!(super::super::mode(Prefix::Sem, none), Ok(None));
         }
     }
 

@@ -1,9 +1,8 @@
-//! The values of arguments: integers as Redis reads them, owners, modes, leases (`EX seconds`, `PX milliseconds`,
-//! `PERSIST`, or the default).
+//! The values of arguments: integers as Redis reads them, owners, leases (`EX seconds`, `PX milliseconds`, `PERSIST`,
+//! or the default).
 
 use std::num::NonZeroU64;
 
-use lock::value::claim::Mode;
 use lock::value::owner::OwnerRef;
 use lock::value::time::Lease;
 
@@ -50,15 +49,6 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
 #[inline]
 pub fn owner(bytes: &[u8]) -> Result<OwnerRef<'_>, ErrorReply> {
     OwnerRef::new(bytes).ok_or(errors::BAD_OWNER)
-}
-
-/// The mode that this argument, the one behind the owner, names.
-pub(super) fn mode(argument: Option<&[u8]>) -> Result<Mode, ErrorReply> {
-    match argument {
-        Some(word) if word.eq_ignore_ascii_case(b"READ") => Ok(Mode::Read),
-        Some(word) if word.eq_ignore_ascii_case(b"WRITE") => Ok(Mode::Write),
-        _ => Err(errors::SYNTAX),
-    }
 }
 
 /// The longest that `lock.max-lease` can be, and its default: a year in milliseconds.
@@ -155,18 +145,6 @@ mod tests {
         for len in [0, 1025] {
             assert_eq!(owner(&vec![b'x'; len]).unwrap_err(), errors::BAD_OWNER, "{len} bytes");
         }
-    }
-
-    #[test]
-    fn a_mode_is_named_in_any_case_and_needed() {
-        let mode = |word: &[u8]| mode(Some(word));
-        for (word, expected) in [("READ", Mode::Read), ("rEaD", Mode::Read), ("WRITE", Mode::Write)] {
-            assert_eq!(mode(word.as_bytes()), Ok(expected));
-        }
-        for word in ["", "REA", "READS", "RW", "PX"] {
-            assert_eq!(mode(word.as_bytes()), Err(errors::SYNTAX), "{word}");
-        }
-        assert_eq!(super::mode(None), Err(errors::SYNTAX));
     }
 
     #[test]
