@@ -114,8 +114,12 @@ impl LockManager {
         let Some(wait) = request.wait else { return Ok(Acquired::NotGranted) };
         let place = self.place_to_queue(request, rank_of(&mut entry, &lock_request))?;
         let new = NewRequest { db: key.db, names: request.names, request: lock_request, place };
-        let may_be_waited_for = deadlock::may_close_cycle(&self.queues, &new);
-        if may_be_waited_for {
+        let may_be_waited_for = deadlock::may_be_waited_for(&self.queues, &new);
+        let needs_search = may_be_waited_for && !deadlock::waits_for_nothing_new(&self.queues, &new);
+        // An earlier request of the owner may cover this one. It waits for the requests in between even so.
+        let waits_for_more = needs_search
+            || may_be_waited_for && self.queues.ends_with_another_owner(key, lock_request.owner.as_bytes());
+        if needs_search {
             drop(entry);
             self.refuse_deadlock(host, &new)?;
             entry = host.keys.open(key);
@@ -135,7 +139,7 @@ impl LockManager {
         let never_fit = if is_new_limit { self.over_limit(host.now, &mut entry, queue) } else { Vec::new() };
         drop(entry);
         // Requests that wait for this owner wait for other owners too from now on.
-        if may_be_waited_for {
+        if waits_for_more {
             self.note_stuck(id);
         }
         if is_new_limit {
@@ -160,7 +164,7 @@ impl LockManager {
         let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
         let place = self.place_to_queue(request, Rank::Normal)?;
         let new = NewRequest { db, names, request: lock_request, place };
-        let may_be_waited_for = deadlock::may_close_cycle(&self.queues, &new);
+        let may_be_waited_for = deadlock::may_be_waited_for(&self.queues, &new);
         self.refuse_deadlock(host, &new)?;
         let Some(id) = self.enqueue(&mut host.clients, host.now, new, wait, session) else {
             return Ok(Acquired::NotGranted);

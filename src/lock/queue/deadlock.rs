@@ -27,11 +27,10 @@ pub struct Edge {
     pub key: Rc<[u8]>,
 }
 
-/// Whether the request may block others, or itself, judged without opening a key. False is certain, and the common
-/// case.
-pub fn may_close_cycle(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    !waits_for_nothing_new(queues, new)
-        && (changes_permits(queues, new) || queues.may_be_waited_for(new.db, new.owner(), |_| true))
+/// Whether other requests may wait for the owner of this one, or the request may block its own, judged without opening
+/// a key. False is certain, and the common case.
+pub fn may_be_waited_for(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+    changes_permits(queues, new) || queues.may_be_waited_for(new.db, new.owner(), |_| true)
 }
 
 /// The cycle that the request would close, beginning with its own owner; `None` if it may wait.
@@ -80,7 +79,7 @@ fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
 
 /// The request is the last in the queue, and an earlier request of its owner covers what it asks for. Without this
 /// check each of thousands of requests of one owner for one key would search through all the others.
-fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+pub fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let ([_], claim) = (new.names, &new.request.claim) else { return false };
     let mut here = queues_of(queues, new);
     claim.family() != Family::Semaphore

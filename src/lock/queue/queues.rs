@@ -286,6 +286,12 @@ impl WaitQueues {
         earlier.is_some_and(|earlier| Share::default().with(&earlier.claim).covers(claim))
     }
 
+    /// Whether the last request in the queue of this key is another owner's.
+    pub fn ends_with_another_owner(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        let last = self.of_key(key).and_then(WaitQueue::last).and_then(|(_, id)| self.requests.get(&id));
+        last.is_some_and(|last| last.owner.as_bytes() != owner)
+    }
+
     /// The id of an owner that waits, or is listed by name as the holder of a waited-for key.
     pub(super) fn owner_id(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
         self.count_lookup();

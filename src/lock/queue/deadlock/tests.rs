@@ -296,12 +296,12 @@ fn an_owner_that_cannot_be_waited_for_needs_no_search() {
     let mut fixture = Fixture::default();
     fixture.hold("h", "k", MUTEX);
     fixture.wait("w", "k", MUTEX);
-    for (owner, key, claim, may_close) in rows {
+    for (owner, key, claim, may_be) in rows {
         let named = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: named.as_ref(), claim, lease: Lease::Persist };
         let place = fixture.queues.new_place(Rank::Normal);
         let new = NewRequest { db: 0, names: &[key.as_bytes()], request, place };
-        assert_eq!(may_close_cycle(&fixture.queues, &new), may_close, "{owner} asks for {key}");
+        assert_eq!(may_be_waited_for(&fixture.queues, &new), may_be, "{owner} asks for {key}");
     }
 }
 
@@ -526,7 +526,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
                 return;
             }
             assert_eq!(found.is_some(), expected, "{seed}: {found:?}");
-            assert!(found.is_none() || may_close_cycle(queues, new), "{seed}");
+            assert!(found.is_none() || may_be_waited_for(queues, new), "{seed}");
             if let Some(edges) = &found {
                 let brings_limit = new.request.claim.limit().is_some();
                 assert!(edges[0].owner.as_bytes() == new.owner() || brings_limit, "{seed}: {edges:?}");
