@@ -237,6 +237,12 @@ impl LockManager {
         self.shared_leases.put_off_until().is_some_and(|until| until > now)
     }
 
+    /// The ends that a refusal of writes has put off are due again.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn resume_ends(&mut self) {
+        self.shared_leases.resume();
+    }
+
     /// Drops the timers of renewals that would find nothing to do.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn forget_idle_timers(&mut self) {

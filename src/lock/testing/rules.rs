@@ -211,7 +211,8 @@ impl Rules {
         self.manager.clock_was_set(now);
     }
 
-    /// Sends a command for every key, so that expired holds are removed.
+    /// Sends a command for every key, so that expired holds are removed, and puts off no end any more: a time to live
+    /// that is set meanwhile would be that of several holders.
     pub fn look_at_all(&mut self) {
         let now = &self.server.now();
         let locks = self.server.keyspace.primary.iter().filter_map(|(key, stored)| match stored {
@@ -223,6 +224,7 @@ impl Rules {
             let renewed = self.manager.renew(&mut self.server.host(now), &request);
             assert!(matches!(renewed, Ok(Renewed::NotHeld) | Err(_)), "an owner that holds nothing renewed a lease");
         }
+        self.manager.resume_ends();
     }
 
     /// Both clocks.

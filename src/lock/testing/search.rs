@@ -1,6 +1,8 @@
 //! Searches for a random schedule that fails, and shortens it. `LOCK_SEED` and `LOCK_STEPS` choose the schedules; a
 //! failure prints its seed and the schedule.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use super::schedule::{schedule, Cast, Step};
 
 const LENGTH: usize = 60;
@@ -66,6 +68,18 @@ fn shortest(
         chunk /= 2;
     }
     (steps, error)
+}
+
+/// Which schedules to play: seeds, each with a number of steps. Without `LOCK_STEPS` the same `steps` in each run; with
+/// it half of them are new. `LOCK_SEED` alone decides where it is set.
+pub fn seeds(steps: usize) -> Vec<(u64, usize)> {
+    let asked_for = setting("LOCK_STEPS").map(|steps| steps as usize);
+    let new = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    match (setting("LOCK_SEED"), asked_for) {
+        (Some(seed), _) => vec![(seed, asked_for.unwrap_or(steps))],
+        (None, Some(steps)) => vec![(1, steps / 2), (new, steps / 2)],
+        (None, None) => vec![(1, steps)],
+    }
 }
 
 /// A number from the environment.

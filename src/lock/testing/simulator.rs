@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::between::check_no_request_gets_in_between;
 use super::checks::{self, Before};
-use super::contract::{Answer, Command, Event, Grant, Ms, Outcome, Refusal, Word, Writes};
+use super::contract::{Answer, Claim, Command, Event, Grant, Ms, Outcome, Refusal, Word, Writes};
 use super::counted::Counted;
 use super::fences::Fences;
 use super::model::{Holder, Lock, Model, Request, Until, Value};
@@ -288,13 +288,16 @@ impl Simulation {
         present.get(which % present.len().max(1)).map(|request| request.asked.number)
     }
 
-    /// Only for a waiter with an owner that has no other request: another could be granted in between or not.
+    /// Only for a waiter with an owner that has no other request, because that could be granted in between or not. And
+    /// only where no other request asks for a slot: a lost grant may be taken back before the next one is made, or later.
     fn deafen(&mut self, which: usize, command: &Command) {
         let Some(number) = self.waiter(which) else { return self.send(command) };
         let of = |number: u64| self.model.requests().iter().find(move |request| request.asked.number == number);
         let owner = of(number).map(|request| request.asked.owner);
         let is_only = self.model.requests().iter().filter(|request| Some(request.asked.owner) == owner).count() == 1;
-        if !is_only {
+        let asks_for_slot =
+            |request: &Request| matches!(request.asked.claim, Claim::Slot(_)) && request.asked.number != number;
+        if !is_only || self.model.requests().iter().any(asks_for_slot) {
             return;
         }
         self.rules.goes_deaf(number);

@@ -16,23 +16,19 @@ mod settle;
 mod stretch;
 mod wire;
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use lock::testing::search::{play_random, setting};
+use lock::testing::search::{play_random, seeds};
 
 use driver::Driver;
 
-/// Always the same schedules, and others each time.
+/// The same schedules in each run. `make check-servers` plays new ones.
 #[test]
 fn a_server_does_what_the_contract_says_under_any_schedule() {
     let Some(mut driver) = Driver::by_standing_clocks() else { return };
     let started = Instant::now();
-    let steps = setting("LOCK_STEPS").unwrap_or(4_000) as usize;
-    let new = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    let parts = match setting("LOCK_SEED") {
-        Some(seed) => vec![(seed, steps)],
-        None => vec![(1, steps / 2), (new, steps / 2)],
-    };
+    let parts = seeds(4_000);
+    let steps: usize = parts.iter().map(|(_, steps)| steps).sum();
     for (seed, steps) in parts {
         let played = play_random(seed, steps, |cast, steps| driver.play(cast, steps));
         played.unwrap_or_else(|failure| panic!("{failure}"));
