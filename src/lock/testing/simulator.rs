@@ -289,7 +289,7 @@ impl Simulation {
     }
 
     /// Only for a waiter with an owner that has no other request, because that could be granted in between or not. And
-    /// only where no other request asks for a slot: a lost grant may be taken back before the next one is made, or later.
+    /// only where no other request asks for a slot: a lost grant may be taken back before or after the next grant.
     fn deafen(&mut self, which: usize, command: &Command) {
         let Some(number) = self.waiter(which) else { return self.send(command) };
         let of = |number: u64| self.model.requests().iter().find(move |request| request.asked.number == number);
