@@ -293,10 +293,17 @@ impl Server {
     /// [`Server::restart`], or the log of the server that does not start.
     pub fn try_restart(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server still runs");
-        match self.try_launch().map_err(|error| error.to_string())? {
-            true => Ok(()),
-            false => Err(self.log()),
+        let started = Instant::now();
+        while !self.try_launch().map_err(|error| error.to_string())? {
+            let log = self.log();
+            // The child that a killed server was about to fork, for its AOF, keeps the port for a moment.
+            let is_port_in_use = log.lines().rev().take(3).any(|line| line.contains("Address already in use"));
+            if !is_port_in_use || started.elapsed() > LIMIT {
+                return Err(log);
+            }
+            thread::sleep(Duration::from_millis(10));
         }
+        Ok(())
     }
 
     /// [`Server::restart`] with more lines of configuration.
