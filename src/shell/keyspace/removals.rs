@@ -103,8 +103,8 @@ unsafe extern "C" fn on_key(
             match event {
                 b"move_from" => MAIN.moved.from.set(ctx.db()),
                 // Without a noted event no lock has just left its key.
-                _ if !events::is_any() => {}
-                b"rename_to" => note_arrival(ctx.db(), key),
+                b"rename_to" if events::is_any() => note_arrival(ctx.db(), key),
+                b"rename_to" => {}
                 _ => note_moved(ctx, key),
             }
         });
@@ -122,11 +122,13 @@ fn note_arrival(db: i32, name: Str<'_>) {
 /// database of the client. Then keys of that name are inspected in all of them.
 ///
 /// Valkey 8.1 selects the database of an event on the client that causes it, and does not go back: after `MOVE key 1`
-/// the client, or the link to a primary, would stay in database 1 because a module subscribed. Elsewhere the context
-/// has a client of its own.
+/// of any key the client, or the link to a primary, would stay in database 1 because a module subscribed, and replicas
+/// would execute the MOVE there. Elsewhere the context has a client of its own.
 fn note_moved(ctx: Ctx<'_>, name: Str<'_>) {
     let (from, to) = (MAIN.moved.from.get(), ctx.db());
+    // Without a noted event no lock has just left its key.
     match to != from {
+        _ if !events::is_any() => {}
         true => note_arrival(to, name),
         false => (0..).take_while(|db| ctx.select_db(*db)).for_each(|db| note_arrival(db, name)),
     }
