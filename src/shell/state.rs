@@ -26,6 +26,9 @@ pub struct State {
     pub log: LockLog,
 }
 
+/// The most time that the timer's turn takes for events. A command applies all that are left.
+const EVENTS_US: u64 = 3_000;
+
 static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(None));
 
 /// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
@@ -48,15 +51,15 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     Some(result)
 }
 
-/// Applies the events that were noted, as many as the turn has time for; whether none is left.
+/// Applies the events that were noted, as many as there is time for; whether none is left.
 pub fn apply_events() -> bool {
     let Ok(mut borrowed) = STATE.try_borrow_mut() else { return true };
     let state = borrowed.get_or_insert_with(begin);
     let now = &clock::now();
-    now.begin_turn();
+    let mut is_over = clock::over_after(EVENTS_US);
     while let Some(event) = events::take_next() {
         state.apply(event, now);
-        if now.is_turn_over() {
+        if is_over() {
             break;
         }
     }

@@ -1,0 +1,243 @@
+use super::*;
+use crate::host::simulated::Stored;
+use crate::key::ClientId;
+use crate::manager::fixture::{key, owner, Fixture};
+use crate::manager::observer::{Observe, Statistics};
+use crate::manager::session::{RenewRequest, Renewed};
+use crate::value::claim::{Claim, Count, Mode, Portion};
+use crate::value::time::{Deadline, Lease, Timestamp};
+
+const MUTEX: Claim = Claim::Mutex;
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+const TWICE: Claim = Claim::Reentrant(Count::Step(2));
+
+/// A fixture that records every change.
+fn observed() -> Fixture {
+    let mut fixture = Fixture::default();
+    fixture.manager.limits.observe.changes = true;
+    fixture
+}
+
+/// The records in short: owner, event and number.
+fn told(fixture: &mut Fixture) -> Vec<String> {
+    let short = |occurrence: Occurrence| match occurrence {
+        Occurrence::Granted { owner, grant, waited, .. } => match waited {
+            None => format!("{owner:?} granted {}", grant.holds),
+            Some(waited) => format!("{owner:?} granted {} after {}", grant.holds, waited.ms),
+        },
+        Occurrence::Ended { owner, by, held_ms, waiters, .. } => {
+            format!("{owner:?} {by:?} after {held_ms}, {waiters} wait")
+        }
+        Occurrence::Renewed { owner, .. } => format!("{owner:?} renewed"),
+        Occurrence::Fewer { owner, .. } => format!("{owner:?} fewer"),
+        Occurrence::Evicted { owner, held_ms, waiters, .. } => {
+            format!("{owner:?} evicted after {held_ms}, {waiters} wait")
+        }
+        Occurrence::DeadlockRefused { owner, .. } => format!("{owner:?} deadlock"),
+        Occurrence::MaxWaitersRefused { owner, .. } => format!("{owner:?} max waiters"),
+        Occurrence::GraceBegan { ms } => format!("grace of {ms}"),
+        Occurrence::GraceEnded => "grace is over".into(),
+    };
+    fixture.manager.occurrences.take().into_iter().map(short).collect()
+}
+
+#[test]
+fn a_hand_off_is_the_end_and_then_the_grant() {
+    let mut fixture = observed();
+    fixture.acquire("a", MUTEX, None, Lease::Persist);
+    fixture.acquire("b", MUTEX, None, Lease::Persist);
+    fixture.server.keyspace.now_ms += 70;
+    fixture.release("a", Portion::Mutex).unwrap();
+    assert_eq!(told(&mut fixture), ["a granted 1", "a Released after 70, 1 wait", "b granted 1 after 70"]);
+    let statistics = fixture.manager.statistics;
+    assert_eq!((statistics.grants_immediate(), statistics.grants_after_wait, statistics.releases()), (1, 1, 1));
+    let (mut waits, mut holds) = (Vec::new(), Vec::new());
+    fixture.manager.samples.take(|ms| waits.push(ms), |ms| holds.push(ms));
+    assert_eq!((waits, holds), (vec![70], vec![70]));
+}
+
+#[test]
+fn a_request_sent_again_is_recorded_if_it_changes_something() {
+    let mut fixture = observed();
+    let lease = |ms| Lease::from_ms(ms).unwrap();
+    for (lease, expected) in [
+        (lease(300), vec!["a granted 1"]),
+        (lease(300), vec![]),
+        (lease(299), vec![]),
+        (lease(301), vec!["a granted 1"]),
+        (Lease::Persist, vec!["a granted 1"]),
+        (Lease::Persist, vec![]),
+    ] {
+        fixture.acquire("a", MUTEX, None, lease);
+        assert_eq!(told(&mut fixture), expected, "{lease:?}");
+    }
+    // Both keys get a new fence.
+    fixture.acquire_all("a", &[b"k", b"l"], MUTEX, None, Lease::Persist);
+    assert_eq!(told(&mut fixture), ["a granted 1", "a granted 1"]);
+}
+
+#[test]
+fn a_hold_without_waiters_is_measured_if_the_samples_want_one() {
+    for is_wanted in [true, false] {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        fixture.manager.samples.wants_hold = is_wanted;
+        fixture.server.keyspace.now_ms += 70;
+        fixture.release("a", Portion::Mutex).unwrap();
+        let mut holds = Vec::new();
+        fixture.manager.samples.take(|_| {}, |ms| holds.push(ms));
+        assert_eq!(holds, if is_wanted { vec![70] } else { vec![] });
+        assert!(!fixture.manager.samples.wants_hold, "one hold was measured");
+    }
+}
+
+#[test]
+fn growing_and_shrinking_holds_are_recorded() {
+    let mut fixture = observed();
+    fixture.acquire("a", TWICE, None, Lease::Persist);
+    fixture.acquire("a", TWICE, None, Lease::Persist);
+    fixture.release("a", Portion::Reentrant(Count::Step(1))).unwrap();
+    fixture.release("a", Portion::Reentrant(Count::Exactly(0))).unwrap();
+    assert_eq!(told(&mut fixture), ["a granted 2", "a granted 4", "a fewer", "a Released after 0, 0 wait"]);
+    assert_eq!((fixture.manager.statistics.grants_immediate(), fixture.manager.statistics.releases()), (2, 2));
+}
+
+#[test]
+fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock() {
+    for claim in [MUTEX, READ] {
+        let mut fixture = Fixture::default();
+        fixture.acquire("a", claim, None, Lease::from_ms(100).unwrap());
+        if claim == READ {
+            fixture.acquire("r", READ, None, Lease::from_ms(5_000).unwrap());
+            fixture.acquire("s", Claim::ReadWrite(Mode::Write, Count::Step(1)), None, Lease::Persist);
+        } else {
+            fixture.acquire("s", MUTEX, None, Lease::Persist);
+        }
+        fixture.server.keyspace.now_ms += 101;
+        fixture.tick();
+        fixture.drain();
+        let is_shared = claim == READ;
+        let by = if is_shared { "LeaseEnd" } else { "Expired" };
+        assert_eq!(told(&mut fixture), [format!("a {by} after 101, 1 wait")], "{claim:?}");
+        assert_eq!(
+            fixture.manager.statistics.leases_expired,
+            u64::from(is_shared),
+            "the host counts the ends of mutexes"
+        );
+    }
+}
+
+#[test]
+fn only_long_holds_or_waits_are_recorded_if_a_threshold_is_set() {
+    for (after_ms, observe, expected) in [
+        (49, Observe { holds_ms: Some(50), ..Observe::default() }, &[][..]),
+        (50, Observe { holds_ms: Some(50), ..Observe::default() }, &["a Released after 50, 1 wait"]),
+        (49, Observe { waits_ms: Some(50), ..Observe::default() }, &[]),
+        (50, Observe { waits_ms: Some(50), ..Observe::default() }, &["b granted 1 after 50"]),
+    ] {
+        let mut fixture = Fixture::default();
+        fixture.manager.limits.observe = observe;
+        fixture.acquire("a", MUTEX, None, Lease::Persist);
+        fixture.acquire("b", MUTEX, None, Lease::Persist);
+        fixture.server.keyspace.now_ms += after_ms;
+        fixture.release("a", Portion::Mutex).unwrap();
+        assert_eq!(told(&mut fixture), expected, "{after_ms} {observe:?}");
+    }
+}
+
+#[test]
+fn rare_occurrences_are_always_recorded() {
+    let mut fixture = Fixture::default();
+    fixture.manager.begin_grace(fixture.server.keyspace.instant(), 100);
+    fixture.server.keyspace.now_ms += 100;
+    fixture.tick();
+    assert_eq!(told(&mut fixture), ["grace of 100", "grace is over"]);
+    fixture.acquire("a", MUTEX, None, Lease::Persist);
+    fixture.acquire_all("b", &[b"l"], MUTEX, None, Lease::Persist);
+    fixture.acquire("b", MUTEX, None, Lease::Persist);
+    fixture.try_acquire("a", &[b"l"], MUTEX).unwrap_err();
+    fixture.manager.limits.max_waiters = 1;
+    fixture.try_acquire("c", &[b"k"], MUTEX).unwrap_err();
+    assert_eq!(told(&mut fixture), ["a deadlock", "c max waiters"]);
+    fixture.release("a", Portion::Mutex).unwrap();
+    fixture.manager.undelivered(fixture.server.inbox.answers[0].0);
+    fixture.drain();
+    assert_eq!(told(&mut fixture), ["b Undelivered after 0, 0 wait"]);
+    let Statistics { deadlocks, max_waiters_refusals, undelivered_grants, .. } = fixture.manager.statistics;
+    assert_eq!((deadlocks, max_waiters_refusals, undelivered_grants), (1, 1, 1));
+}
+
+#[test]
+fn renewals_are_counted_and_recorded_unless_a_session_made_them() {
+    for claim in [MUTEX, READ] {
+        let mut fixture = observed();
+        fixture.acquire("a", claim, Some(ClientId(7)), Lease::from_ms(300).unwrap());
+        fixture.server.keyspace.now_ms += 100;
+        fixture.tick();
+        assert_eq!((told(&mut fixture), fixture.manager.statistics.renewals), (vec!["a granted 1".into()], 1));
+        let request = RenewRequest { db: 0, names: &[b"k"], owner: b"a", family: claim.family(), lease: None };
+        let now = fixture.server.now();
+        assert_eq!(fixture.manager.renew(&mut fixture.server.host(&now), &request), Ok(Renewed::All));
+        fixture.manager.end_session(ClientId(7));
+        fixture.drain();
+        assert_eq!(told(&mut fixture), ["a renewed", "a Disconnected after 100, 0 wait"], "{claim:?}");
+        assert_eq!((fixture.manager.statistics.renewals, fixture.manager.statistics.releases()), (2, 1));
+    }
+}
+
+#[test]
+fn a_lock_removed_by_another_command_is_recorded_if_a_request_waits() {
+    let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+    let Some(Stored::Lock(lock, until)) = fixture.server.keyspace.primary.get(&key()) else { panic!() };
+    assert_eq!(*until, Deadline::Never);
+    let fence = lock.fence().unwrap();
+    let now = fixture.server.now();
+    fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, EndedBy::Removed);
+    assert_eq!(told(&mut fixture), ["a Removed after 0, 1 wait"]);
+    assert_eq!(fixture.manager.statistics.leases_expired, 0);
+    let is_over = |lease: Lease, ms| {
+        let owner = owner("a");
+        let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease };
+        let mut lock = crate::value::lock::Lock::Vacant;
+        lock.admit(&request, Fence::new(1_000_000).unwrap(), Timestamp::from_ms(1_000), Deadline::Never).unwrap();
+        lock.may_have_expired(&at(ms))
+    };
+    assert!(is_over(Lease::from_ms(50).unwrap(), 1_050) && !is_over(Lease::from_ms(50).unwrap(), 1_049));
+    assert!(!is_over(Lease::Persist, 9_999));
+}
+
+fn at(ms: u64) -> Now {
+    thread_local!(static MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+    MS.set(ms);
+    Now::by(|| MS.get() * 1_000, || 0)
+}
+
+#[test]
+fn records_that_are_not_taken_are_bounded() {
+    let mut occurrences = Occurrences::default();
+    for _ in 0..MOST + 3 {
+        occurrences.note(Occurrence::GraceEnded);
+    }
+    assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MOST, true));
+}
+
+#[test]
+fn ends_that_happened_unasked_are_recorded_up_to_a_limit_in_each_turn() {
+    let mut occurrences = Occurrences::default();
+    for _ in 0..2 {
+        let taken = (0..MOST_UNASKED + 3).filter(|_| occurrences.takes_unasked()).count();
+        assert_eq!(taken, MOST_UNASKED);
+        occurrences.take();
+    }
+}
+
+#[test]
+fn samples_that_are_not_taken_are_bounded() {
+    let mut samples = Samples::default();
+    for ms in 0..MOST as u64 + 3 {
+        samples.waited(ms);
+    }
+    samples.held(7);
+    let (mut waits, mut holds) = (0, Vec::new());
+    samples.take(|_| waits += 1, |ms| holds.push(ms));
+    assert_eq!((waits, holds, samples.is_empty()), (MOST, vec![7], true));
+}
