@@ -2,7 +2,7 @@
 
 use super::grant::{first_of, GrantedBy};
 use super::lock_manager::{LockError, LockManager};
-use super::timers::Timer;
+use super::timer_set::Timer;
 use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;

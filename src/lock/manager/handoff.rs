@@ -6,18 +6,18 @@
 //! A turn may end after each waiter. The queue stays due then, and the next turn goes on. No newcomer is granted the
 //! key in between: a request that is still queued comes before it, whether a holder blocks it or not.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use super::acquire::OVER_LIMIT;
-use super::departure::Ending;
-use super::drain::Due;
+use super::endings::Ending;
 use super::grant::{Attempt, Order, Precedence};
 use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
+use super::to_try::Trying;
 use crate::host::{Clients, Content, Entry, Gate, Host, Keys, WaitOutcome};
 use crate::key::{KeyRef, RequestId};
 use crate::queue::precedence::{is_first, is_head, requests_waited_for, Reach};
-use crate::queue::request::{OwnerId, Place, QueueId};
+use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
 use crate::value::outcome::{Admission, KeyError};
@@ -31,62 +31,6 @@ pub(super) enum Next {
     Done,
     /// The request at the head wants several keys.
     Head(RequestId),
-}
-
-/// Waiting requests that are to be tried again, wherever they stand in their queues.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ToTry {
-    /// Owners that have gained the key of a queue: their requests are tried.
-    gained: Due<(QueueId, OwnerId)>,
-    /// The owner that is being tried now.
-    trying: Option<Trying>,
-    /// Requests that have to wait, by their places: the requests that they wait for may pass.
-    stuck: BTreeSet<(Place, RequestId)>,
-    /// Requests that may pass requests for several keys, because these wait for their owners (see
-    /// [`crate::queue::precedence`]). Tried only if nothing else moves, so that a request that need not pass any is
-    /// served first; [`Reach::Holders`] is tried before [`Reach::Everything`].
-    passing: BTreeSet<(Reach, Place, RequestId)>,
-}
-
-/// An owner that has gained the key of a queue, with its requests to be tried again.
-#[derive(Clone, Debug)]
-struct Trying {
-    queue: QueueId,
-    owner: OwnerId,
-    /// The requests that are left to try.
-    requests: VecDeque<RequestId>,
-}
-
-impl ToTry {
-    /// True if no request is to be tried.
-    pub fn is_empty(&self) -> bool {
-        self.gained.is_empty() && self.trying.is_none() && !self.may_any_pass()
-    }
-
-    fn may_any_pass(&self) -> bool {
-        !self.stuck.is_empty() || !self.passing.is_empty()
-    }
-
-    /// True if requests of an owner that gained the queue's key have still to be tried: they come before its head.
-    fn has_gained(&self, queue: QueueId) -> bool {
-        self.trying.as_ref().is_some_and(|trying| trying.queue == queue)
-            || self.gained.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
-    }
-
-    /// An owner has lost the key of the queue: its requests are no longer to be tried because of it.
-    fn lost(&mut self, queue: QueueId, owner: OwnerId) {
-        self.gained.remove((queue, owner));
-        self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
-    }
-
-    /// Drops a request that has left its queues.
-    pub fn remove(&mut self, place: Place, id: RequestId) {
-        if self.may_any_pass() {
-            self.stuck.remove(&(place, id));
-            self.passing.remove(&(Reach::Holders, place, id));
-            self.passing.remove(&(Reach::Everything, place, id));
-        }
-    }
 }
 
 impl LockManager {

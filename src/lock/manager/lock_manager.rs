@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use super::deliveries::Deliveries;
-use super::departure::Endings;
-use super::drain::{Due, Sweeps};
-use super::expiry::SharedLeases;
-use super::handoff::ToTry;
+use super::due::{Due, Sweeps};
+use super::endings::Endings;
+use super::grace::Grace;
 use super::observer::{Observe, Occurrences, Samples, Statistics};
 use super::session_bindings::{BindingId, Bindings};
-use super::timers::{Grace, Timer, TimerSet};
+use super::shared_leases::SharedLeases;
+use super::timer_set::{Timer, TimerSet};
+use super::to_try::ToTry;
 use crate::host::{Content, Entry};
 use crate::key::{ClientId, KeyRef};
 use crate::queue::deadlock::Edge;

@@ -4,18 +4,25 @@ pub mod acquire;
 mod deliveries;
 pub mod departure;
 mod drain;
+mod due;
+mod endings;
 mod expiry;
 #[cfg(test)]
 mod fixture;
+mod grace;
 mod grant;
 mod handoff;
 mod keyspace_changes;
 pub mod lock_manager;
 pub mod observer;
+mod recording;
 pub mod release;
 pub mod session;
 pub mod session_bindings;
+mod shared_leases;
+mod timer_set;
 pub mod timers;
+mod to_try;
 pub mod uncontended;
 
 #[cfg(test)]

@@ -5,17 +5,13 @@
 //! Rare occurrences are always recorded. Occurrences of ordinary requests are recorded only if [`Observe`] asks for
 //! them; the fast path (`uncontended`) records nothing, so it must not be taken then.
 
-use super::acquire::{AcquireRequest, Acquired};
-use super::lock_manager::{LockError, LockManager};
 use crate::host::WaitOutcome;
-use crate::key::{ClientId, Key, KeyRef, RequestId};
+use crate::key::{ClientId, Key, RequestId};
 use crate::queue::deadlock::Edge;
 use crate::queue::wait_queue::WaiterLimit;
-use crate::value::claim::{ByFamily, Family, LockRequest};
-use crate::value::fence::Fence;
+use crate::value::claim::{ByFamily, Family};
 use crate::value::outcome::Grant;
 use crate::value::owner::Owner;
-use crate::value::time::Now;
 
 /// Counters since the start. A request is counted once, whatever the number of its keys; the end or renewal of a hold
 /// once for each key.
@@ -109,7 +105,7 @@ impl Statistics {
     }
 
     /// A hold has ended, or some of it was given back.
-    fn count_end(&mut self, by: EndedBy) {
+    pub(super) fn count_end(&mut self, by: EndedBy) {
         match by {
             EndedBy::Released | EndedBy::Disconnected => self.given_back += 1,
             EndedBy::LeaseEnd | EndedBy::Expired => self.leases_expired += 1,
@@ -288,7 +284,7 @@ impl Occurrences {
     }
 
     /// True if one more end that happened unasked is to be recorded.
-    fn takes_unasked(&mut self) -> bool {
+    pub(super) fn takes_unasked(&mut self) -> bool {
         let is_taken = self.unasked < MOST_UNASKED;
         self.unasked += 1;
         is_taken
@@ -324,7 +320,7 @@ impl Samples {
     }
 
     /// A hold ended after `ms`.
-    fn held(&mut self, ms: u64) {
+    pub(super) fn held(&mut self, ms: u64) {
         self.wants_hold = false;
         push(&mut self.holds_ms, ms);
     }
@@ -348,122 +344,38 @@ fn push(list: &mut Vec<u64>, ms: u64) {
     }
 }
 
-impl LockManager {
-    /// Counts the answer to a request to acquire that took the slow path.
-    pub(super) fn count_answer(&mut self, answer: &Result<Acquired, LockError>) {
-        let counted = &mut self.statistics;
-        match answer {
-            Ok(Acquired::Granted(_)) => counted.granted_at_once += 1,
-            Ok(Acquired::NotGranted) => counted.not_granted += 1,
-            Err(LockError::Deadlock(_)) => counted.deadlocks += 1,
-            Err(LockError::MaxWaiters(_)) => counted.max_waiters_refusals += 1,
-            Err(LockError::Grace) => counted.grace_refusals += 1,
-            Ok(Acquired::Queued(_)) | Err(LockError::Key(_)) => {}
-        }
-    }
-
-    /// Records that a request was granted a key.
-    #[inline]
-    pub(super) fn record_grant(
-        &mut self,
-        key: KeyRef<'_>,
-        request: &LockRequest<'_>,
-        grant: Grant,
-        waited: Option<Waited>,
-        change: GrantChange,
-    ) {
-        let observe = &self.limits.observe;
-        let is_long = waited.zip(observe.waits_ms).is_some_and(|(waited, ms)| waited.ms >= ms);
-        if observe.changes && change == GrantChange::Anything || is_long {
-            let (key, owner) = (key.to_key(), request.owner.to_owner());
-            // The granted request leaves the queue after this.
-            let waiters = self.waiters_of(key.as_ref()) - usize::from(waited.is_some());
-            self.occurrences.note(Occurrence::Granted { key, owner, grant, change, waited, waiters });
-        }
-    }
-
-    /// Counts and records that an owner no longer holds a key that it held since the grant with this fence.
-    pub(super) fn count_and_record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
-        self.statistics.count_end(by);
-        self.record_end(now, key, owner, fence, by);
-    }
-
-    /// As `count_and_record_end`, without counting it.
-    pub(super) fn record_end(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], fence: Fence, by: EndedBy) {
-        let waiters = self.waiters_of(key);
-        let observe = self.limits.observe;
-        let is_unasked_for = match by {
-            EndedBy::Released | EndedBy::Disconnected => false,
-            EndedBy::LeaseEnd | EndedBy::Expired | EndedBy::Removed => waiters > 0,
-            EndedBy::Broken | EndedBy::Undelivered => true,
-        };
-        let is_measured = waiters > 0 || self.samples.wants_hold;
-        // Most ends need no clock.
-        if !(is_measured || is_unasked_for || observe.changes || observe.holds_ms.is_some()) {
-            return;
-        }
-        let held_ms = fence.us_before(now.us()) / 1000;
-        if is_measured {
-            self.samples.held(held_ms);
-        }
-        let is_asked_for = observe.changes || observe.holds_ms.is_some_and(|ms| held_ms >= ms);
-        if is_asked_for || is_unasked_for && self.occurrences.takes_unasked() {
-            let session = self.bindings.client_of(key, owner);
-            let (key, owner) = (key.to_key(), holder(owner));
-            self.occurrences.note(Occurrence::Ended { key, owner, by, held_ms, waiters, session });
-        }
-    }
-
-    /// Records that the server has evicted a key, which this owner held since the grant with this fence.
-    pub fn evicted(&mut self, now: &Now, key: KeyRef<'_>, owner: Owner, fence: Fence) {
-        let (held_ms, waiters) = (fence.us_before(now.us()) / 1000, self.waiters_of(key));
-        let session = self.bindings.client_of(key, owner.as_bytes());
-        self.occurrences.note(Occurrence::Evicted { key: key.to_key(), owner, held_ms, waiters, session });
-    }
-
-    /// Records the refusal of a request, if its reason is rare.
-    #[inline]
-    pub(super) fn record_refusal(&mut self, request: &AcquireRequest<'_>, answer: &Result<Acquired, LockError>) {
-        let Err(error) = answer else { return };
-        let Some(name) = request.names.first() else { return };
-        let about = || (Key::new(request.db, name), request.request.owner.to_owner());
-        match error {
-            LockError::Deadlock(cycle) => {
-                let (key, owner) = about();
-                let (cycle, waiters) = (cycle.clone(), self.waiters_of(key.as_ref()));
-                self.occurrences.note(Occurrence::DeadlockRefused { key, owner, cycle, waiters });
-            }
-            LockError::MaxWaiters(limit) => {
-                let (key, owner) = about();
-                self.occurrences.note(Occurrence::MaxWaitersRefused { key, owner, limit: *limit });
-            }
-            LockError::Key(_) | LockError::Grace => {}
-        }
-    }
-
-    fn waiters_of(&self, key: KeyRef<'_>) -> usize {
-        self.queues.of_key(key).map_or(0, |queue| queue.waiters())
-    }
-
-    /// Counts and records that an owner has given back some of what it holds.
-    pub(super) fn count_and_record_fewer(&mut self, key: KeyRef<'_>, owner: &[u8], by: EndedBy) {
-        self.statistics.count_end(by);
-        if self.limits.observe.changes {
-            self.occurrences.note(Occurrence::Fewer { key: key.to_key(), owner: holder(owner) });
-        }
-    }
-
-    /// Records that an owner started its lease again. Renewals of sessions are only counted.
-    pub(super) fn record_renewal(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        if self.limits.observe.changes {
-            self.occurrences.note(Occurrence::Renewed { key: key.to_key(), owner: holder(owner) });
-        }
-    }
-}
-
-fn holder(owner: &[u8]) -> Owner {
-    Owner::new(owner).expect("a holder has a valid owner name")
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_are_not_taken_are_bounded() {
+        let mut occurrences = Occurrences::default();
+        for _ in 0..MOST + 3 {
+            occurrences.note(Occurrence::GraceEnded);
+        }
+        assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MOST, true));
+    }
+
+    #[test]
+    fn ends_that_happened_unasked_are_recorded_up_to_a_limit_in_each_turn() {
+        let mut occurrences = Occurrences::default();
+        for _ in 0..2 {
+            let taken = (0..MOST_UNASKED + 3).filter(|_| occurrences.takes_unasked()).count();
+            assert_eq!(taken, MOST_UNASKED);
+            occurrences.take();
+        }
+    }
+
+    #[test]
+    fn samples_that_are_not_taken_are_bounded() {
+        let mut samples = Samples::default();
+        for ms in 0..MOST as u64 + 3 {
+            samples.waited(ms);
+        }
+        samples.held(7);
+        let (mut waits, mut holds) = (0, Vec::new());
+        samples.take(|_| waits += 1, |ms| holds.push(ms));
+        assert_eq!((waits, holds, samples.is_empty()), (MOST, vec![7], true));
+    }
+}

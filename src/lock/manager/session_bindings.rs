@@ -5,7 +5,7 @@
 //! Binding and releasing a lock again and again costs no allocation: the binding uses a vacant slot again, with the
 //! memory for its name. Slots with the same connection, key or hold are linked in chains.
 
-use super::timers::TimerSet;
+use super::timer_set::TimerSet;
 use crate::hold_hash::{HoldHash, NameSecret};
 use crate::key::{ClientId, KeyRef};
 use crate::value::fence::Fence;

@@ -1,12 +1,10 @@
 //! Timers: what has to be done at a time. One timer of the host serves all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::departure::Departure;
 use super::lock_manager::LockManager;
 use super::observer::Occurrence;
+use super::timer_set::Timer;
 use crate::host::{Clients, Entry, Host, Keys, WaitOutcome};
-use crate::key::RequestId;
 use crate::queue::request::QueueId;
 use crate::value::time::{Instant, Now, Timestamp};
 
@@ -15,17 +13,6 @@ pub const GATE_RETRY_MS: u64 = 10;
 
 /// Milliseconds until a key in a slot that is moving is tried again.
 pub(super) const ELSEWHERE_RETRY_MS: u64 = 1_000;
-
-/// What a timer of the monotonic clock is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Timer {
-    /// The wait of a request times out.
-    WaitEnds(RequestId),
-    /// The kept place of a request ends.
-    PlaceEnds(RequestId),
-    /// The grace ends.
-    GraceIsOver,
-}
 
 /// When the lock manager has to act next without a command, by each of the two clocks. Which time comes first depends
 /// on changes of the wall clock.
@@ -50,133 +37,6 @@ impl NextTimer {
     pub fn is_due(&self, now: &Now) -> bool {
         self.instant.is_some_and(|instant| instant <= now.instant())
             || self.timestamp.is_some_and(|timestamp| timestamp <= now.timestamp())
-    }
-}
-
-/// A set of timers, ordered by the time at which they fire, by points `P` of one clock, at most one timer for each
-/// subject.
-#[derive(Clone, Debug)]
-pub struct TimerSet<T, P> {
-    by_subject: BTreeMap<T, P>,
-    by_time: BTreeSet<(P, T)>,
-    /// True if a timer was set that fires before all timers that were there at the last call of
-    /// [`TimerSet::take_sooner`].
-    sooner: bool,
-}
-
-impl<T: Copy + Ord, P: Copy + Ord> Default for TimerSet<T, P> {
-    fn default() -> Self {
-        TimerSet { by_subject: BTreeMap::new(), by_time: BTreeSet::new(), sooner: false }
-    }
-}
-
-impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
-    /// Sets the subject's timer to `when`; an earlier setting no longer counts.
-    pub fn set(&mut self, subject: T, when: P) {
-        if let Some(before) = self.by_subject.insert(subject, when) {
-            self.by_time.remove(&(before, subject));
-        }
-        self.sooner |= self.next().is_none_or(|next| when < next);
-        self.by_time.insert((when, subject));
-    }
-
-    /// Makes the subject's timer fire at `when` at the latest. A timer that fires too early is harmless if its handler
-    /// inspects the state again, and cheaper than a timer that moves at every step.
-    pub fn set_no_later(&mut self, subject: T, when: P) {
-        if !self.fires_by(subject, when) {
-            self.set(subject, when);
-        }
-    }
-
-    /// True if the subject has a timer that fires at `when` at the latest.
-    pub fn fires_by(&self, subject: T, when: P) -> bool {
-        self.by_subject.get(&subject).is_some_and(|set| *set <= when)
-    }
-
-    /// Removes the subject's timer.
-    pub fn clear(&mut self, subject: T) {
-        if let Some(when) = self.by_subject.remove(&subject) {
-            self.by_time.remove(&(when, subject));
-        }
-    }
-
-    /// True if a timer was set that fires before all timers that were there at the last call. No such timer is missed;
-    /// it may have been cleared since.
-    #[inline]
-    pub fn take_sooner(&mut self) -> bool {
-        std::mem::take(&mut self.sooner)
-    }
-
-    /// When the subject's timer fires.
-    pub fn of(&self, subject: T) -> Option<P> {
-        self.by_subject.get(&subject).copied()
-    }
-
-    /// When the next timer fires.
-    pub fn next(&self) -> Option<P> {
-        self.by_time.first().map(|(when, _)| *when)
-    }
-
-    /// When the timers fire, the next one first.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn all(&self) -> impl Iterator<Item = P> + '_ {
-        self.by_time.iter().map(|(when, _)| *when)
-    }
-
-    /// Takes out a timer that is due.
-    pub fn pop_due(&mut self, now: P) -> Option<T> {
-        let (when, subject) = self.by_time.first().copied().filter(|(when, _)| *when <= now)?;
-        self.by_time.remove(&(when, subject));
-        self.by_subject.remove(&subject);
-        Some(subject)
-    }
-}
-
-/// The grace after a start or promotion, which may be running: locks may have been lost while their holders still work,
-/// so no new owner is granted a lock for a while, by the monotonic clock.
-#[derive(Clone, Debug, Default)]
-pub struct Grace {
-    /// Begin and end; `None` if the grace is over, or none was asked for.
-    period: Option<(Instant, Instant)>,
-}
-
-impl Grace {
-    /// The server has started or become the primary at `since`.
-    pub fn begin(&mut self, since: Instant, grace_ms: u64) {
-        self.period = (grace_ms > 0).then(|| (since, since.plus_ms(grace_ms)));
-    }
-
-    /// Applies a changed setting: a running grace ends sooner or later than before; one that is over stays over, even
-    /// if it was not checked since. True if one was running.
-    pub fn change(&mut self, now: &Now, grace_ms: u64) -> bool {
-        self.end_if_over(now);
-        let Some((since, _)) = self.period else { return false };
-        self.begin(since, grace_ms);
-        true
-    }
-
-    /// True if certainly no grace is running. Does not read the clock.
-    #[inline]
-    pub fn is_none(&self) -> bool {
-        self.period.is_none()
-    }
-
-    /// When the grace ends, if one may be running.
-    pub fn ends(&self) -> Option<Instant> {
-        self.period.map(|(_, until)| until)
-    }
-
-    /// True if a grace is running.
-    pub fn is_running(&mut self, now: &Now) -> bool {
-        self.end_if_over(now);
-        self.period.is_some()
-    }
-
-    /// Forgets a grace that is over.
-    pub fn end_if_over(&mut self, now: &Now) {
-        if self.ends().is_some_and(|until| now.instant() >= until) {
-            self.period = None;
-        }
     }
 }
 
@@ -346,116 +206,6 @@ mod tests {
     use crate::manager::observer::Occurrence;
     use crate::value::claim::{Claim, Count, LockRequest, Mode};
     use crate::value::time::{Deadline, Lease, Timestamp, WaitLimit};
-
-    fn timestamp(ms: u64) -> Timestamp {
-        Timestamp::from_ms(ms)
-    }
-
-    /// All subjects with timers that are due at `ms`.
-    fn fired(timers: &mut TimerSet<u32, Timestamp>, ms: u64) -> Vec<u32> {
-        std::iter::from_fn(|| timers.pop_due(timestamp(ms))).collect()
-    }
-
-    #[test]
-    fn timers_fire_in_the_order_of_time_and_once() {
-        let mut timers = TimerSet::default();
-        for (subject, ms) in [(1, 30), (2, 10), (3, 20), (4, 30)] {
-            timers.set(subject, timestamp(ms));
-        }
-        assert_eq!(timers.next(), Some(timestamp(10)));
-        assert_eq!(fired(&mut timers, 9), []);
-        assert_eq!(fired(&mut timers, 20), [2, 3]);
-        assert_eq!(timers.next(), Some(timestamp(30)));
-        assert_eq!(fired(&mut timers, 99), [1, 4]);
-        assert_eq!(timers.next(), None);
-    }
-
-    #[test]
-    fn a_subject_has_one_timer_which_moves() {
-        let mut timers = TimerSet::default();
-        timers.set(1, timestamp(10));
-        timers.set(1, timestamp(30));
-        assert_eq!(timers.next(), Some(timestamp(30)), "later");
-        timers.set(1, timestamp(20));
-        assert_eq!(timers.next(), Some(timestamp(20)), "earlier");
-        timers.set_no_later(1, timestamp(25));
-        assert_eq!(timers.next(), Some(timestamp(20)), "the earlier time stays");
-        timers.set_no_later(1, timestamp(15));
-        assert_eq!(timers.next(), Some(timestamp(15)));
-        assert_eq!(fired(&mut timers, 99), [1]);
-        timers.set_no_later(1, timestamp(40));
-        assert_eq!(timers.next(), Some(timestamp(40)), "the fired timer is forgotten");
-    }
-
-    #[test]
-    fn a_timer_that_fires_before_all_others_is_reported_once() {
-        let mut timers = TimerSet::default();
-        for (subject, ms, is_sooner) in [(1, 30, true), (2, 40, false), (3, 30, false), (4, 20, true), (4, 25, true)] {
-            timers.set(subject, timestamp(ms));
-            assert_eq!(timers.take_sooner(), is_sooner, "{subject}, {ms}");
-            assert!(!timers.take_sooner());
-        }
-        timers.set_no_later(1, timestamp(10));
-        assert!(timers.take_sooner());
-        assert_eq!(fired(&mut timers, 99), [1, 4, 3, 2]);
-        timers.set(1, timestamp(200));
-        assert!(timers.take_sooner(), "after all others have fired");
-    }
-
-    #[test]
-    fn a_cleared_timer_does_not_fire() {
-        let mut timers = TimerSet::default();
-        timers.set(1, timestamp(10));
-        timers.set(2, timestamp(10));
-        timers.clear(1);
-        timers.clear(3);
-        assert_eq!(fired(&mut timers, 99), [2]);
-        timers.set_no_later(1, timestamp(40));
-        assert_eq!(timers.next(), Some(timestamp(40)), "the cleared timer is forgotten");
-    }
-
-    /// The monotonic clock at `ms`.
-    fn at(ms: u64) -> Now {
-        thread_local!(static CLOCK_MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
-        CLOCK_MS.set(ms);
-        Now::by(|| panic!("a grace does not read the wall clock"), || CLOCK_MS.get() * 1_000)
-    }
-
-    fn runs_at(grace: &mut Grace, ms: u64) -> bool {
-        grace.is_running(&at(ms))
-    }
-
-    fn begun(grace_ms: u64) -> Grace {
-        let mut grace = Grace::default();
-        grace.begin(Instant::from_ms(100), grace_ms);
-        grace
-    }
-
-    #[test]
-    fn a_grace_ends_by_itself_and_for_good() {
-        let mut grace = begun(50);
-        assert_eq!((grace.is_none(), grace.ends()), (false, Some(Instant::from_ms(150))));
-        assert!(runs_at(&mut grace, 149));
-        assert!(!runs_at(&mut grace, 150));
-        assert!(grace.is_none() && grace.ends().is_none());
-        assert!(!runs_at(&mut grace, 120), "it stays over");
-        assert!(begun(0).is_none(), "none was asked for");
-    }
-
-    #[test]
-    fn a_changed_setting_moves_the_end_of_a_grace_and_begins_none() {
-        for (changed_ms, ends) in [(10, Some(110)), (90, Some(190)), (0, None)] {
-            let mut grace = begun(50);
-            assert!(grace.change(&at(120), changed_ms), "it was running");
-            assert_eq!(grace.ends().map(Instant::ms), ends, "{changed_ms} ms");
-        }
-        let mut over = begun(50);
-        assert!(!over.change(&at(150), 500), "it stays over, even if not checked since");
-        assert!(!runs_at(&mut over, 160));
-        let mut none = Grace::default();
-        assert!(!none.change(&at(120), 50));
-        assert!(none.is_none());
-    }
 
     const MUTEX: Claim = Claim::Mutex;
 

@@ -210,34 +210,3 @@ fn at(ms: u64) -> Now {
     MS.set(ms);
     Now::by(|| MS.get() * 1_000, || 0)
 }
-
-#[test]
-fn records_that_are_not_taken_are_bounded() {
-    let mut occurrences = Occurrences::default();
-    for _ in 0..MOST + 3 {
-        occurrences.note(Occurrence::GraceEnded);
-    }
-    assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MOST, true));
-}
-
-#[test]
-fn ends_that_happened_unasked_are_recorded_up_to_a_limit_in_each_turn() {
-    let mut occurrences = Occurrences::default();
-    for _ in 0..2 {
-        let taken = (0..MOST_UNASKED + 3).filter(|_| occurrences.takes_unasked()).count();
-        assert_eq!(taken, MOST_UNASKED);
-        occurrences.take();
-    }
-}
-
-#[test]
-fn samples_that_are_not_taken_are_bounded() {
-    let mut samples = Samples::default();
-    for ms in 0..MOST as u64 + 3 {
-        samples.waited(ms);
-    }
-    samples.held(7);
-    let (mut waits, mut holds) = (0, Vec::new());
-    samples.take(|_| waits += 1, |ms| holds.push(ms));
-    assert_eq!((waits, holds, samples.is_empty()), (MOST, vec![7], true));
-}

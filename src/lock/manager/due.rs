@@ -1,0 +1,213 @@
+//! Work that is left for a later turn: single items, and walks over all wait queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeInclusive};
+
+use crate::queue::queues::WaitQueues;
+use crate::queue::request::QueueId;
+
+/// A set of work items. They are taken in their order, beginning after the item that was taken last, round and round
+/// until none is left.
+#[derive(Clone, Debug)]
+pub(super) struct Due<T> {
+    all: BTreeSet<T>,
+    last: Option<T>,
+}
+
+impl<T> Default for Due<T> {
+    fn default() -> Self {
+        Due { all: BTreeSet::new(), last: None }
+    }
+}
+
+impl<T: Copy + Ord> Due<T> {
+    /// True if there is no item.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The number of items.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// True if the item is in the set.
+    pub fn contains(&self, one: T) -> bool {
+        self.all.contains(&one)
+    }
+
+    /// True if an item of the range is in the set.
+    pub fn contains_any(&self, range: RangeInclusive<T>) -> bool {
+        self.all.range(range).next().is_some()
+    }
+
+    /// Adds an item.
+    pub fn insert(&mut self, one: T) {
+        self.all.insert(one);
+    }
+
+    /// Removes an item.
+    pub fn remove(&mut self, one: T) {
+        self.all.remove(&one);
+    }
+
+    /// Removes all items.
+    pub fn clear(&mut self) {
+        self.all.clear();
+    }
+
+    /// Takes the next item out.
+    pub fn take_next(&mut self) -> Option<T> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let after = self.last.and_then(|last| self.all.range((Excluded(last), Unbounded)).next());
+        let next = after.or_else(|| self.all.first()).copied()?;
+        self.all.remove(&next);
+        self.last = (!self.all.is_empty()).then_some(next);
+        Some(next)
+    }
+}
+
+impl<T: Copy + Ord> Extend<T> for Due<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, few: I) {
+        self.all.extend(few);
+    }
+}
+
+/// Walks over all wait queues, or over the queues of one database, that go on over turns: after a flush, SWAPDB, or the
+/// end of the grace. There may be a hundred thousand queues, so the event itself touches none of them. At most one walk
+/// runs for each database, and one for all databases.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sweeps {
+    walks: BTreeMap<Option<i32>, Walk>,
+}
+
+/// A walk goes round in the order of the ids: an event that is repeated starves no queue.
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    /// The queue that was visited last; `None`: the walk is at its beginning.
+    last: Option<QueueId>,
+    /// Where the walk ends once it has begun anew; `None`: at the last queue.
+    ends: Option<QueueId>,
+    has_begun_anew: bool,
+}
+
+impl Sweeps {
+    /// From now on every queue of the database, or of all databases, is to be visited.
+    pub fn begin(&mut self, db: Option<i32>) {
+        let walk = self.walks.entry(db).or_insert(Walk { last: None, ends: None, has_begun_anew: false });
+        (walk.ends, walk.has_begun_anew) = (walk.last, false);
+    }
+
+    /// True if no walk is running.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.walks.is_empty()
+    }
+
+    /// Ends all walks.
+    pub fn clear(&mut self) {
+        self.walks.clear();
+    }
+
+    /// Goes one queue further. `None`: the queue is of another database, the walk begins its second round, or it is
+    /// over.
+    pub fn step(&mut self, queues: &WaitQueues) -> Option<QueueId> {
+        let mut first = self.walks.first_entry()?;
+        let (db, walk) = (*first.key(), first.get_mut());
+        let from = walk.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let is_within = |id: &QueueId| !walk.has_begun_anew || walk.ends.is_some_and(|ends| *id <= ends);
+        match queues.next_from(from).filter(|(id, _)| is_within(id)) {
+            Some((id, queue)) => {
+                walk.last = Some(id);
+                db.is_none_or(|db| db == queue.key.db).then_some(id)
+            }
+            None if walk.ends.is_some() && !walk.has_begun_anew => {
+                (walk.last, walk.has_begun_anew) = (None, true);
+                None
+            }
+            None => {
+                first.remove();
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manager::fixture::Fixture;
+    use crate::value::claim::Claim;
+    use crate::value::time::Lease;
+
+    #[test]
+    fn an_item_that_is_put_back_comes_after_all_others() {
+        let mut due = Due::default();
+        due.extend([3, 1, 2]);
+        due.extend([2, 4]);
+        due.remove(4);
+        let mut taken = Vec::new();
+        for _ in 0..5 {
+            let next = due.take_next().unwrap();
+            taken.push(next);
+            due.insert(next);
+        }
+        assert_eq!(taken, [1, 2, 3, 1, 2]);
+        due.insert(9);
+        assert_eq!((due.len(), due.contains(9), due.contains(4)), (4, true, false));
+        assert_eq!(std::iter::from_fn(|| due.take_next()).collect::<Vec<_>>(), [3, 9, 1, 2]);
+        assert!(due.is_empty());
+        due.extend([7, 1]);
+        assert_eq!(due.take_next(), Some(1), "the set was empty");
+        due.clear();
+        assert_eq!(due.take_next(), None);
+    }
+
+    /// Queues of the keys k, l and m in database 0.
+    fn queues() -> (Fixture, Vec<QueueId>) {
+        let mut fixture = Fixture::default();
+        for owner in ["a", "b"] {
+            for name in [b"k", b"l", b"m"] {
+                fixture.acquire_all(owner, &[name], Claim::Mutex, None, Lease::Persist);
+            }
+        }
+        let ids = fixture.manager.queues().iter().map(|(id, _)| id).collect();
+        (fixture, ids)
+    }
+
+    fn visited(sweeps: &mut Sweeps, fixture: &Fixture, steps: usize) -> Vec<QueueId> {
+        (0..steps).filter_map(|_| sweeps.step(fixture.manager.queues())).collect()
+    }
+
+    #[test]
+    fn every_queue_of_the_database_is_visited_once() {
+        let (fixture, ids) = queues();
+        for (db, expected) in [(None, ids.clone()), (Some(0), ids), (Some(1), vec![])] {
+            let mut sweeps = Sweeps::default();
+            sweeps.begin(db);
+            assert_eq!(visited(&mut sweeps, &fixture, 3), expected);
+            assert_eq!((visited(&mut sweeps, &fixture, 1), sweeps.is_empty()), (vec![], true));
+        }
+    }
+
+    #[test]
+    fn a_repeated_event_makes_the_walk_go_on_and_begin_another_round() {
+        let (fixture, ids) = queues();
+        let mut sweeps = Sweeps::default();
+        sweeps.begin(None);
+        assert_eq!(visited(&mut sweeps, &fixture, 2), ids[..2]);
+        sweeps.begin(None);
+        assert_eq!(visited(&mut sweeps, &fixture, 9), [ids[2], ids[0], ids[1]]);
+        assert!(sweeps.is_empty());
+        // The event comes again before the first step, and then while the walk is in its second round.
+        sweeps.begin(None);
+        sweeps.begin(None);
+        assert_eq!(visited(&mut sweeps, &fixture, 4), ids);
+        sweeps.begin(None);
+        assert_eq!(visited(&mut sweeps, &fixture, 1), ids[..1]);
+        sweeps.begin(None);
+        assert_eq!(visited(&mut sweeps, &fixture, 9), [ids[1], ids[2], ids[0]]);
+        assert!(sweeps.is_empty());
+    }
+}

@@ -1,0 +1,65 @@
+//! Requests that are to end, each in a turn of its own.
+
+use std::collections::BTreeMap;
+
+use crate::host::WaitOutcome;
+use crate::key::RequestId;
+
+/// How a request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Its client gets this outcome.
+    Told(WaitOutcome),
+    /// Its client has disconnected, and may come back to the place.
+    Left,
+}
+
+/// The requests that end, in order of arrival.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Endings(BTreeMap<RequestId, Ending>);
+
+impl Endings {
+    /// Records how the requests end. An outcome replaces `Left`: its reply reaches no client, and the request keeps no
+    /// place.
+    pub fn extend(&mut self, ids: impl IntoIterator<Item = RequestId>, ending: Ending) {
+        for id in ids {
+            let known = self.0.entry(id).or_insert(ending);
+            if *known == Ending::Left {
+                *known = ending;
+            }
+        }
+    }
+
+    /// True if the request is to end.
+    #[inline]
+    pub fn contains(&self, id: RequestId) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&id)
+    }
+
+    /// Takes the next request out.
+    pub fn take_next(&mut self) -> Option<(RequestId, Ending)> {
+        self.0.pop_first()
+    }
+
+    /// Takes the request out if its client has disconnected. False: it has not.
+    pub fn take_if_left(&mut self, id: RequestId) -> bool {
+        let has_left = !self.0.is_empty() && self.0.get(&id) == Some(&Ending::Left);
+        if has_left {
+            self.0.remove(&id);
+        }
+        has_left
+    }
+
+    /// The request has left its queues.
+    pub fn remove(&mut self, id: RequestId) {
+        if !self.0.is_empty() {
+            self.0.remove(&id);
+        }
+    }
+
+    /// True if there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,99 @@
+//! The grace after a start or promotion.
+
+use crate::value::time::{Instant, Now};
+
+/// The grace after a start or promotion, which may be running: locks may have been lost while their holders still work,
+/// so no new owner is granted a lock for a while, by the monotonic clock.
+#[derive(Clone, Debug, Default)]
+pub struct Grace {
+    /// Begin and end; `None` if the grace is over, or none was asked for.
+    period: Option<(Instant, Instant)>,
+}
+
+impl Grace {
+    /// The server has started or become the primary at `since`.
+    pub fn begin(&mut self, since: Instant, grace_ms: u64) {
+        self.period = (grace_ms > 0).then(|| (since, since.plus_ms(grace_ms)));
+    }
+
+    /// Applies a changed setting: a running grace ends sooner or later than before; one that is over stays over, even
+    /// if it was not checked since. True if one was running.
+    pub fn change(&mut self, now: &Now, grace_ms: u64) -> bool {
+        self.end_if_over(now);
+        let Some((since, _)) = self.period else { return false };
+        self.begin(since, grace_ms);
+        true
+    }
+
+    /// True if certainly no grace is running. Does not read the clock.
+    #[inline]
+    pub fn is_none(&self) -> bool {
+        self.period.is_none()
+    }
+
+    /// When the grace ends, if one may be running.
+    pub fn ends(&self) -> Option<Instant> {
+        self.period.map(|(_, until)| until)
+    }
+
+    /// True if a grace is running.
+    pub fn is_running(&mut self, now: &Now) -> bool {
+        self.end_if_over(now);
+        self.period.is_some()
+    }
+
+    /// Forgets a grace that is over.
+    pub fn end_if_over(&mut self, now: &Now) {
+        if self.ends().is_some_and(|until| now.instant() >= until) {
+            self.period = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The monotonic clock at `ms`.
+    fn at(ms: u64) -> Now {
+        thread_local!(static CLOCK_MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+        CLOCK_MS.set(ms);
+        Now::by(|| panic!("a grace does not read the wall clock"), || CLOCK_MS.get() * 1_000)
+    }
+
+    fn runs_at(grace: &mut Grace, ms: u64) -> bool {
+        grace.is_running(&at(ms))
+    }
+
+    fn begun(grace_ms: u64) -> Grace {
+        let mut grace = Grace::default();
+        grace.begin(Instant::from_ms(100), grace_ms);
+        grace
+    }
+
+    #[test]
+    fn a_grace_ends_by_itself_and_for_good() {
+        let mut grace = begun(50);
+        assert_eq!((grace.is_none(), grace.ends()), (false, Some(Instant::from_ms(150))));
+        assert!(runs_at(&mut grace, 149));
+        assert!(!runs_at(&mut grace, 150));
+        assert!(grace.is_none() && grace.ends().is_none());
+        assert!(!runs_at(&mut grace, 120), "it stays over");
+        assert!(begun(0).is_none(), "none was asked for");
+    }
+
+    #[test]
+    fn a_changed_setting_moves_the_end_of_a_grace_and_begins_none() {
+        for (changed_ms, ends) in [(10, Some(110)), (90, Some(190)), (0, None)] {
+            let mut grace = begun(50);
+            assert!(grace.change(&at(120), changed_ms), "it was running");
+            assert_eq!(grace.ends().map(Instant::ms), ends, "{changed_ms} ms");
+        }
+        let mut over = begun(50);
+        assert!(!over.change(&at(150), 500), "it stays over, even if not checked since");
+        assert!(!runs_at(&mut over, 160));
+        let mut none = Grace::default();
+        assert!(!none.change(&at(120), 50));
+        assert!(none.is_none());
+    }
+}

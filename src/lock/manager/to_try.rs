@@ -1,0 +1,64 @@
+//! What the hand-off tries beside the heads of queues.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::due::Due;
+use crate::key::RequestId;
+use crate::queue::precedence::Reach;
+use crate::queue::request::{OwnerId, Place, QueueId};
+
+/// Waiting requests that are to be tried again, wherever they stand in their queues.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToTry {
+    /// Owners that have gained the key of a queue: their requests are tried.
+    pub gained: Due<(QueueId, OwnerId)>,
+    /// The owner that is being tried now.
+    pub trying: Option<Trying>,
+    /// Requests that have to wait, by their places: the requests that they wait for may pass.
+    pub stuck: BTreeSet<(Place, RequestId)>,
+    /// Requests that may pass requests for several keys, because these wait for their owners (see
+    /// [`crate::queue::precedence`]). Tried only if nothing else moves, so that a request that need not pass any is
+    /// served first; [`Reach::Holders`] is tried before [`Reach::Everything`].
+    pub passing: BTreeSet<(Reach, Place, RequestId)>,
+}
+
+/// An owner that has gained the key of a queue, with its requests to be tried again.
+#[derive(Clone, Debug)]
+pub(super) struct Trying {
+    pub queue: QueueId,
+    pub owner: OwnerId,
+    /// The requests that are left to try.
+    pub requests: VecDeque<RequestId>,
+}
+
+impl ToTry {
+    /// True if no request is to be tried.
+    pub fn is_empty(&self) -> bool {
+        self.gained.is_empty() && self.trying.is_none() && !self.may_any_pass()
+    }
+
+    pub fn may_any_pass(&self) -> bool {
+        !self.stuck.is_empty() || !self.passing.is_empty()
+    }
+
+    /// True if requests of an owner that gained the queue's key have still to be tried: they come before its head.
+    pub fn has_gained(&self, queue: QueueId) -> bool {
+        self.trying.as_ref().is_some_and(|trying| trying.queue == queue)
+            || self.gained.contains_any((queue, OwnerId::FIRST)..=(queue, OwnerId::LAST))
+    }
+
+    /// An owner has lost the key of the queue: its requests are no longer to be tried because of it.
+    pub fn lost(&mut self, queue: QueueId, owner: OwnerId) {
+        self.gained.remove((queue, owner));
+        self.trying.take_if(|trying| trying.queue == queue && trying.owner == owner);
+    }
+
+    /// Drops a request that has left its queues.
+    pub fn remove(&mut self, place: Place, id: RequestId) {
+        if self.may_any_pass() {
+            self.stuck.remove(&(place, id));
+            self.passing.remove(&(Reach::Holders, place, id));
+            self.passing.remove(&(Reach::Everything, place, id));
+        }
+    }
+}
