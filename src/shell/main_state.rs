@@ -204,8 +204,8 @@ pub struct Removals {
 pub struct Moved {
     /// Whether the server's events are subscribed to.
     pub is_subscribed: Cell<bool>,
-    /// The database from which MOVE takes the key.
-    pub from: Cell<i32>,
+    /// The database from which the MOVE of this moment takes its key.
+    pub from: Cell<Option<i32>>,
 }
 
 /// How many keys hold a lock: `keyspace/held_counts`.
@@ -286,7 +286,7 @@ impl MainState {
                 evictions_are_reported: Cell::new(false),
                 last: RefCell::new(None),
             },
-            moved: Moved { is_subscribed: Cell::new(false), from: Cell::new(0) },
+            moved: Moved { is_subscribed: Cell::new(false), from: Cell::new(None) },
             held: Held {
                 here: Cell::new(ByFamily([0; 4])),
                 flushed: Cell::new(ByFamily([Flushed { locks: 0, freed_before: 0 }; 4])),

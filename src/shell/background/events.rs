@@ -32,7 +32,7 @@ pub fn allow_fast_grant() -> bool {
     MAIN.noted.unrest.get() & !SAMPLING == 0
 }
 
-/// The same of a release, unless it is to be measured.
+/// Whether a release may take the fast path: as for a grant, and no hold is to be measured.
 #[inline(always)]
 pub fn allow_fast_release() -> bool {
     MAIN.noted.unrest.get() == 0

@@ -27,9 +27,9 @@ impl CallFlags {
     /// after a refusal.
     const AS_SCRIPT: CallFlags = CallFlags(c"SEv");
     /// As the context's client would in a script: with its permissions and, `0`, its protocol. `!`: replicate. `M`:
-    /// respect maxmemory.
+    /// respect maxmemory. `E`: a refusal is a reply.
     pub const EXEC: CallFlags = CallFlags(c"!CSE0Mv");
-    /// The same of a client without a user, another module: it has all permissions.
+    /// As `EXEC`, for a client without a user, another module: it has all permissions.
     pub const EXEC_WITHOUT_USER: CallFlags = CallFlags(c"!SE0Mv");
 }
 
@@ -49,7 +49,7 @@ pub fn call(ctx: Ctx<'_>, command: &CStr, flags: CallFlags, args: &[Str<'_>]) ->
     // SAFETY: format and arguments agree, `Str` is a transparent wrapper of a pointer; the server keeps references of
     // its own to the arguments. The number is this thread's.
     let (reply, errno) = unsafe {
-        // Only Valkey 9.1 does so itself.
+        // Only Valkey 9.1 resets it before a call.
         *errno_of_thread() = 0;
         let reply = api!(RedisModule_Call(ctx.raw(), command, format.as_ptr(), start, count));
         (reply, *errno_of_thread())

@@ -57,7 +57,7 @@ pub fn register_data_type(
     NonNull::new(unsafe { api!(RedisModule_CreateDataType(ctx.raw(), name.as_ptr(), version, &mut methods)) })
 }
 
-/// The version of the data of every event that is used, as `redismodule.h` has it.
+/// The version of the data of every event that is used, as `redismodule.h` has it, and Valkey's for slot migrations.
 const DATAVER: u64 = 1;
 
 /// Subscribes to a server event. False: the server refuses.
@@ -83,8 +83,7 @@ pub fn subscribe_to_keys(ctx: Ctx<'_>, classes: i32, callback: KeyCallback) {
 }
 
 /// Valkey's atomic slot migration, `CLUSTER MIGRATESLOTS`: the crate's bindings know neither its event nor the module
-/// option that allows it. The number of the event, and the version of its data. Redis counts other events up to that
-/// number.
+/// option that allows it. The number of the event; Redis counts other events up to that number.
 const SLOT_MIGRATION: u64 = 19;
 
 /// The subevent: the slots of an import belong to this node now.

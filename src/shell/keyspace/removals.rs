@@ -101,36 +101,38 @@ unsafe extern "C" fn on_key(
             // SAFETY: both live as long as the callback.
             let (Some(ctx), Some(key)) = (unsafe { (Ctx::new(ctx), Str::new(key)) }) else { return };
             match event {
-                b"move_from" => MAIN.moved.from.set(ctx.db()),
-                // Without a noted event no lock has just left its key.
-                b"rename_to" if events::is_any() => note_arrival(ctx.db(), key),
-                b"rename_to" => {}
-                _ => note_moved(ctx, key),
+                b"move_from" => MAIN.moved.from.set(Some(ctx.db())),
+                b"move_to" => note_moved(ctx, key),
+                _ => note_arrival(ctx.db(), key),
             }
         });
     }
     raw::REDISMODULE_OK as c_int
 }
 
-/// The key is to be inspected.
+/// The key is to be inspected, if a lock may just have come to it: its departure from another key was noted before.
 fn note_arrival(db: i32, name: Str<'_>) {
+    if !events::is_any() {
+        return;
+    }
     events::note(Event::SeveralHold(Key::new(db, name.bytes()), SeveralEnds::to_be_inspected()));
     timer::wake();
 }
 
-/// A lock may have come to another database. In a transaction Valkey 9.1 does not tell to which: every context has the
+/// A key has come to another database. In a transaction Valkey 9.1 does not tell to which: every context has the
 /// database of the client. Then keys of that name are inspected in all of them.
 ///
-/// Valkey 8.1 selects the database of an event on the client that causes it, and does not go back: after `MOVE key 1`
-/// of any key the client, or the link to a primary, would stay in database 1 because a module subscribed, and replicas
-/// would execute the MOVE there. Elsewhere the context has a client of its own.
+/// Valkey 8.1 and 9.0 run this on the client that causes the event, select the event's database on it, and do not go
+/// back. After `MOVE key 1` of any key the client, or the link to a primary, would stay in database 1 because a module
+/// subscribed, and replicas would execute the MOVE there. On other servers it does no harm to go back.
 fn note_moved(ctx: Ctx<'_>, name: Str<'_>) {
-    let (from, to) = (MAIN.moved.from.get(), ctx.db());
-    // Without a noted event no lock has just left its key.
-    match to != from {
-        _ if !events::is_any() => {}
-        true => note_arrival(to, name),
-        false => (0..).take_while(|db| ctx.select_db(*db)).for_each(|db| note_arrival(db, name)),
+    let to = ctx.db();
+    // Another module may notify of a `move_to` of its own.
+    let Some(from) = MAIN.moved.from.take() else { return note_arrival(to, name) };
+    if to != from {
+        note_arrival(to, name);
+    } else if events::is_any() {
+        (0..).take_while(|db| ctx.select_db(*db)).for_each(|db| note_arrival(db, name));
     }
     ctx.select_db(from);
 }

@@ -355,8 +355,8 @@ fn a_replica_that_comes_late_gets_every_holder() {
     assert_same(&master, &replica, &["many"]);
 }
 
-/// Since a lock with several holders has moved, the module gets the server's events of keys. Valkey 8.1 selects the
-/// database of an event on the client that causes it.
+/// Since a lock with several holders has moved, the module gets the server's events of keys. Valkey 8.1 and 9.0 select
+/// the database of an event on the client that causes it.
 #[test]
 fn every_key_is_moved_out_of_the_same_database_on_the_replica() {
     let (master, replica) = pair();
