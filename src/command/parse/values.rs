@@ -23,8 +23,7 @@ impl<'a> Argument<'a> for &'a [u8] {
 }
 
 /// The integer that these bytes spell, if they spell one in Redis's way (`string2ll`): decimal, no sign but `-`, no
-/// spaces, no leading zeros. By hand: `str::parse` takes more than that, and with `from_utf8` before it costs twice as
-/// much.
+/// spaces, no leading zeros. By hand: `str::parse` also accepts `+1` and `01`, and needs UTF-8 first.
 #[inline]
 pub fn integer(bytes: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match bytes {

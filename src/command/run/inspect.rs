@@ -1,5 +1,5 @@
-//! The commands that only inspect: LOCK.HELD, LOCK.INFO and LOCK.WAITERS one key, LOCK.SCAN and LOCK.TOP many, LOCK.LOG
-//! what has happened; and LOCK.HELP. They change no lock, even if a lease has ended.
+//! Commands that change no lock, even if a lease has ended. LOCK.HELD, LOCK.INFO and LOCK.WAITERS read one key;
+//! LOCK.SCAN and LOCK.TOP list keys; LOCK.LOG reads or resets the log; LOCK.HELP lists the commands.
 
 use lock::key::{ClientId, KeyRef};
 use lock::manager::lock_manager::LockManager;
@@ -275,35 +275,46 @@ pub(super) fn top<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H
     let is_primary = host.is_primary();
     host.inspect(|manager, _, now| {
         let found = if is_primary { busiest(manager.queues(), length) } else { Vec::new() };
+        // All keys are read before the reply begins: the server may push messages to this client meanwhile.
+        let read: Vec<_> = found.iter().map(|busy| first_holder(host, manager, now, busy)).collect();
         host.array(found.len());
-        found.iter().for_each(|busy| write_busy(host, manager, now, busy));
+        found.iter().zip(read).for_each(|(busy, first)| write_busy(&mut host, now, busy, first));
     })
 }
 
-/// The first holder is the one with the smallest fence; the family is that of the wait queue where the key is free.
-fn write_busy<'h>(mut host: impl CommandHost<'h>, manager: &LockManager, now: &Now, busy: &BusyQueue<'_>) {
+/// The family of the lock, and the holder with the smallest fence: its owner, and for how many milliseconds it holds.
+fn first_holder<'h>(
+    host: impl CommandHost<'h>,
+    manager: &LockManager,
+    now: &Now,
+    busy: &BusyQueue<'_>,
+) -> Option<(Family, Owner, u64)> {
     let key = busy.queue.key.as_ref();
-    let held = host.read_key(key, |read| {
+    let first = host.read_key(key, |read| {
         let read = read?;
         let live = live(manager, key, read, now.timestamp())?;
         Some((read.lock.family()?, live.first.owner.clone(), live.first.age_ms(now.timestamp())))
     });
-    let held = held.ok().flatten();
-    let family = held.as_ref().map_or(busy.queue.family, |(family, ..)| *family);
-    host.map(7);
-    integer_field(&mut host, "db", i64::from(key.db));
-    text_field(&mut host, "key", key.name);
-    text_field(&mut host, "kind", family.word().as_bytes());
-    integer_field(&mut host, "waiters", count(busy.queue.waiters()));
-    integer_field(&mut host, "longest", signed(now.instant().ms_since(busy.since)));
-    match &held {
-        Some((_, owner, _)) => text_field(&mut host, "holder", owner.as_bytes()),
+    first.ok().flatten()
+}
+
+/// Where the key is free, the family is that of the wait queue.
+fn write_busy(out: &mut impl ReplyWriter, now: &Now, busy: &BusyQueue<'_>, first: Option<(Family, Owner, u64)>) {
+    let family = first.as_ref().map_or(busy.queue.family, |(family, ..)| *family);
+    out.map(7);
+    integer_field(out, "db", i64::from(busy.queue.key.db));
+    text_field(out, "key", busy.queue.key.as_ref().name);
+    text_field(out, "kind", family.word().as_bytes());
+    integer_field(out, "waiters", count(busy.queue.waiters()));
+    integer_field(out, "longest", signed(now.instant().ms_since(busy.since)));
+    match &first {
+        Some((_, owner, _)) => text_field(out, "holder", owner.as_bytes()),
         None => {
-            host.bytes(b"holder");
-            host.null();
+            out.bytes(b"holder");
+            out.null();
         }
     }
-    integer_field(&mut host, "held", held.map_or(-1, |(.., held_ms)| signed(held_ms)));
+    integer_field(out, "held", first.map_or(-1, |(.., held_ms)| signed(held_ms)));
 }
 
 /// The holders of a key that count; `None`: there is none.
@@ -347,7 +358,7 @@ fn write_entry(out: &mut impl ReplyWriter, entry: &LogEntry) {
     write_client(out, client.as_ref());
 }
 
-/// A connection and its address: 0 and nothing where there is none, or it is not known any more.
+/// The fields `client` and `addr`: 0 and an empty string for an unknown connection.
 fn write_client(out: &mut impl ReplyWriter, client: Option<&(ClientId, String)>) {
     integer_field(out, "client", client_number(client.map(|(client, _)| *client)));
     text_field(out, "addr", client.map_or("", |(_, address)| address).as_bytes());

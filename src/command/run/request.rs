@@ -204,9 +204,9 @@ pub(super) fn break_holds<'h, H: CommandHost<'h>>(
     mut host: H,
     args: Arguments<'h, '_, H::Argument>,
 ) -> Result<(), ErrorReply> {
-    let whose = parse::broken_holders(args.bytes)?;
+    let holds_of = parse::broken_holders(args.bytes)?;
     let key = KeyRef { db: host.db(), name: args.bytes[1] };
-    let broken = host.decide(only_key(&args), None, |manager, rules| manager.break_holds(rules, key, whose))?;
+    let broken = host.decide(only_key(&args), None, |manager, rules| manager.break_holds(rules, key, holds_of))?;
     host.integer(reply::count(broken?));
     Ok(())
 }
