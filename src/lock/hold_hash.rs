@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use crate::key::KeyRef;
 
-/// The secret key of the hash, different for each table.
+/// The secret key of the hash, different for each index.
 #[derive(Clone, Debug)]
 pub struct NameSecret {
     start: u64,
@@ -136,7 +136,7 @@ mod tests {
             let lowest: HashSet<u64> = hashes.iter().map(|hash| hash & 4095).collect();
             let highest: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
             assert!(lowest.len() > 2_300, "{}: {} places", shape(1), lowest.len());
-            assert!(highest.len() > 100, "{}: {} of 128 tags", shape(1), highest.len());
+            assert!(highest.len() > 100, "{}: {} of 128 upper ends", shape(1), highest.len());
         }
     }
 

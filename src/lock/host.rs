@@ -31,7 +31,7 @@ pub trait Keys {
     where
         Self: 'e;
 
-    /// Opens a key for reading and writing. A key whose time to live is over is free.
+    /// Opens a key for reading and writing. An expired key is free.
     fn open<'e>(&'e mut self, key: KeyRef<'e>) -> Self::Entry<'e>;
 
     /// Whether waiters of this key may be granted it.
@@ -77,7 +77,7 @@ pub trait Clients {
     fn answer(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery;
 }
 
-/// The client whose request is decided.
+/// The client of the request that is being decided.
 pub trait Park: Clients {
     /// Whether the client may wait; in a transaction or a script it gets its reply at once. Called only if the request
     /// would wait.

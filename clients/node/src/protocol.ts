@@ -158,7 +158,7 @@ export async function acquire(
   }
 }
 
-/** Tracks whether a request was sent whose outcome is unknown. */
+/** Tracks whether a request with an unknown outcome was sent. */
 abstract class Sending implements Asking {
   open = false;
 
@@ -485,7 +485,7 @@ export interface GivenBack {
   work: Work;
 }
 
-/** Releases; false: lost before. A release whose reply was lost is resent. */
+/** Releases; false: lost before. A release is resent if its reply was lost. */
 export async function release(
   connections: Connections,
   family: Family,

@@ -344,7 +344,7 @@ pub(crate) struct Release {
     pub(crate) was_lost: bool,
 }
 
-/// Releases. A release whose reply was lost is resent.
+/// Releases. A release is resent if its reply was lost.
 pub(crate) async fn release(
     transport: &Transport,
     family: &Family,

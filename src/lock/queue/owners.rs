@@ -138,7 +138,7 @@ const FEW_HOLDERS: usize = if cfg!(test) { 2 } else { 16 };
 pub(super) struct WaitedFor {
     /// The holders of the key of each queue, if they are few.
     by_queue: BTreeMap<QueueId, OneOrMany<OwnerId>>,
-    /// The queues whose keys have to be opened, and their databases.
+    /// The queues with keys that must be opened to learn their holders, and their databases.
     opaque: BTreeMap<QueueId, i32>,
 }
 
@@ -189,7 +189,7 @@ impl WaitedFor {
         !self.opaque.is_empty()
     }
 
-    /// The queues of this database whose keys have to be opened.
+    /// The queues of this database with keys that must be opened to learn their holders.
     pub fn opaque(&self, db: i32) -> impl Iterator<Item = QueueId> + '_ {
         self.opaque.iter().filter(move |(_, other)| **other == db).map(|(queue, _)| *queue)
     }

@@ -43,7 +43,7 @@ pub struct WaitQueues {
     waited_for: WaitedFor,
     /// How many waited-for keys held no lock at their last inspection.
     unheld: usize,
-    /// A lock may have come to one of those keys: this many inspection rounds must end before all holders are known.
+    /// The inspection rounds that must end before all holders are known: a lock may have come to a key that held none.
     rounds_to_know: u8,
     /// How many of the waiters want several keys.
     several: usize,
@@ -209,9 +209,9 @@ impl WaitQueues {
         self.owners.get(id).is_some_and(|known| !known.listed.is_empty()).then_some(id)
     }
 
-    /// The waiting requests of an owner that a change of the queue may concern, in the order of their places: those in
-    /// the queue, or all of them if any request waits for several keys. Such a request is listed under one of its
-    /// queues only, and may be passed in each.
+    /// The waiting requests of an owner that a change of the queue may affect, in the order of their places: its
+    /// requests in the queue, or all of its requests if any request waits for several keys. A request for several keys
+    /// is listed under one of its queues only, and may be passed in each.
     pub fn requests_around(&self, id: QueueId, owner: OwnerId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
         let known = self.owners.get(owner);
         let (from, to) = match self.has_requests_for_several() {

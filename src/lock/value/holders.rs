@@ -237,7 +237,7 @@ struct Slots {
     /// The runs of free numbers: from the first of each to its end (exclusive). At most one run more than there are
     /// holders, whatever their numbers are.
     free: BTreeMap<u32, u32>,
-    /// By the position of the holder: only of those that have a slot, beside which there may be many that have none.
+    /// By the position of the holder. Holders without a slot have no entry, and may be many.
     by_position: BTreeMap<usize, Slot>,
 }
 

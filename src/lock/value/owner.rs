@@ -3,7 +3,6 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 /// Owners up to this length need no heap allocation. A UUID has 36 bytes; with 38 a mutex with its holder takes 64
 /// bytes, a size class of jemalloc.
@@ -12,7 +11,7 @@ const INLINE: usize = 38;
 /// The most bytes an owner may have.
 pub const MAX_OWNER: usize = 1024;
 
-/// An owner (token). Compared, ordered and hashed by its bytes.
+/// An owner (token). Compared and ordered by its bytes.
 #[derive(Clone)]
 pub struct Owner(Bytes);
 
@@ -101,12 +100,6 @@ impl Ord for Owner {
     }
 }
 
-impl Hash for Owner {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_bytes().hash(state)
-    }
-}
-
 impl Borrow<[u8]> for Owner {
     fn borrow(&self) -> &[u8] {
         self.as_bytes()
@@ -134,14 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_compared_and_hashed_by_their_bytes() {
-        use std::hash::{BuildHasher, RandomState};
+    fn owners_are_compared_and_ordered_by_their_bytes() {
         let (short, longest_inline, long) = ([7; 3], [7; INLINE], [7; INLINE + 1]);
-        let hasher = RandomState::new();
         for bytes in [&short[..], &longest_inline, &long] {
             let owner = Owner::new(bytes).unwrap();
             assert_eq!((owner.as_ref().as_bytes(), owner.as_ref().to_owner()), (bytes, owner.clone()));
-            assert_eq!(hasher.hash_one(&owner), hasher.hash_one(bytes), "a table of owners is searched by bytes");
+            for other in [&short[..], &longest_inline, &long, b"", &[6; 50], &[8]] {
+                let order = Owner::new(other).map(|other| owner.cmp(&other));
+                let expected = (!other.is_empty()).then(|| bytes.cmp(other));
+                assert_eq!(order, expected, "a table of owners is searched by bytes");
+            }
             assert_ne!(owner, Owner::new(&bytes[1..]).unwrap());
             let heap_bytes = if bytes.len() > INLINE { bytes.len() } else { 0 };
             assert_eq!(owner.heap_bytes(), heap_bytes);
