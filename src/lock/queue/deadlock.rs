@@ -2,8 +2,10 @@
 //! releases all its holds, that each owner served by these releases does the same, and so on. A request that still
 //! waits then, because of its own waiting, gets DEADLOCK.
 //!
-//! The reduction of the wait-for graph computes that. It is skipped for a request that no other can wait for.
+//! The reduction of the wait-for graph computes that. It is skipped where the few owners that wait for the new one
+//! cannot block its request.
 
+mod dependents;
 mod reduction;
 mod wait_for_graph;
 
@@ -30,19 +32,18 @@ pub struct Edge {
 /// Whether other requests may wait for the owner of this one, or the request may block its own, judged without opening
 /// a key. False is certain, and the common case.
 pub fn may_be_waited_for(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    changes_permits(queues, new) || queues.may_be_waited_for(new.db, new.owner(), |_| true)
+    changes_permits(queues, new) || queues.may_be_waited_for(new.db, new.owner())
 }
 
 /// The cycle that the request would close, beginning with its own owner; `None` if it may wait.
 pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> Option<Vec<Edge>> {
-    let holds = |holders: &mut Holders<'_, K>| {
-        queues.may_be_waited_for(new.db, new.owner(), |key| holders.is_held_by(key.as_ref(), new.owner()))
-    };
-    if waits_for_nothing_new(queues, new) || !changes_permits(queues, new) && !holds(holders) {
+    let changes_permits = changes_permits(queues, new);
+    if waits_for_nothing_new(queues, new) || !changes_permits && dependents::cannot_block(queues, holders, new) {
         return None;
     }
+    let blocks_others = changes_permits || queues.has_requests_for_several();
     let free = BTreeSet::default();
-    let question = Question { new, is_queued: true, free: &free };
+    let question = Question { new, is_queued: true, blocks_others, free: &free };
     let mut queued = WaitForGraph::new(queues, holders, question);
     if queued.frees_new_owner() {
         return None;
@@ -63,7 +64,7 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     if queues.owner_id(new.db, new.owner()).is_some_and(|id| free.contains(&id)) {
         return None;
     }
-    let question = Question { new, is_queued: true, free: &free };
+    let question = Question { free: &free, ..question };
     let mut queued = WaitForGraph::new(queues, holders, question);
     (!queued.frees_new_owner()).then(|| queued.cycle())
 }

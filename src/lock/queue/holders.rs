@@ -7,9 +7,9 @@ use crate::value::claim::Family;
 use crate::value::outcome::Hold;
 use crate::value::time::{Deadline, Timestamp};
 
-/// Tells which holds are bound to connections that have ended.
+/// Tells which holds have ended although the stored lock names them.
 pub trait Sessions {
-    /// Whether the connection that this hold is bound to has ended.
+    /// Whether the hold has ended: its session has, or its grant was not delivered.
     fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool;
 }
 

@@ -63,7 +63,7 @@ struct Done {
 
 /// Queries.
 impl WaitQueues {
-    /// Whether there are no waiters, no kept places and no answered requests without a reply.
+    /// Whether there are no waiters and no kept places. Answered requests without a reply: [`WaitQueues::has_done`].
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
@@ -262,28 +262,31 @@ impl WaitQueues {
         self.away.get(&self.queues.get(&id)?.longest_away()?).copied()
     }
 
-    /// Whether any request may wait for this owner: false is certain, and saves the deadlock search. `holds` opens a
-    /// key and tells whether the owner holds it; after a flush there may be thousands of keys to open, and the search
-    /// is cheaper than that.
-    pub fn may_be_waited_for(&self, db: i32, owner: &[u8], mut holds: impl FnMut(&Key) -> bool) -> bool {
-        const MOST_OPENED: usize = 16;
+    /// Whether any request may wait for this owner: false is certain, and saves the deadlock search.
+    pub fn may_be_waited_for(&self, db: i32, owner: &[u8]) -> bool {
         let known = self.owner_id(db, owner).and_then(|id| self.owners.get(id));
         known.is_some_and(|known| !known.holds.is_empty() || self.present(known).next().is_some())
-            || self.rounds_to_know > 0
-            || self.waited_for.opaque(db).nth(MOST_OPENED).is_some()
-            || self.waited_for.opaque(db).filter_map(|id| self.queues.get(&id)).any(|queue| holds(&queue.key))
+            || self.held_by_any(db).is_none_or(|mut queues| queues.next().is_some())
+    }
+
+    /// The queues whose keys list this owner as a holder.
+    pub(super) fn held_by(&self, id: OwnerId) -> impl Iterator<Item = QueueId> + '_ {
+        self.owners.get(id).into_iter().flat_map(|known| &known.holds).copied()
+    }
+
+    /// The queues whose keys list no holders: such a key has to be opened to learn them. `None`: after a RENAME or MOVE
+    /// any key may have changed, until a round of inspections has ended.
+    pub(super) fn held_by_any(&self, db: i32) -> Option<impl Iterator<Item = QueueId> + '_> {
+        (self.rounds_to_know == 0).then(|| self.waited_for.opaque(db))
     }
 
     /// Whether an earlier request of this owner in the same queue covers the claim once it is served: then the later
     /// request waits for nothing else.
     pub(super) fn is_covered_by_earlier(&self, id: QueueId, owner: &[u8], place: Place, claim: &Claim) -> bool {
-        let known = self.queues.get(&id).and_then(|queue| self.owners.get(self.owner_id(queue.key.db, owner)?));
-        let range = (id, RequestId::FIRST)..=(id, RequestId::LAST);
-        let mut listed = known.into_iter().flat_map(|known| known.listed.range(range.clone()));
-        let earlier = listed.find_map(|(_, id)| {
-            self.requests.get(id).filter(|it| self.waits(*id, it) && !it.has_several_keys() && it.place < place)
-        });
-        earlier.is_some_and(|earlier| Share::default().with(&earlier.claim).covers(claim))
+        let owner = self.queues.get(&id).and_then(|queue| self.owner_id(queue.key.db, owner));
+        let mut waiting = owner.into_iter().flat_map(|owner| self.waiting_in(id, owner));
+        let earlier = waiting.find(|(_, it)| !it.has_several_keys() && it.place < place);
+        earlier.is_some_and(|(_, earlier)| Share::default().with(&earlier.claim).covers(claim))
     }
 
     /// Whether the last request in the queue of this key is another owner's.
@@ -307,6 +310,14 @@ impl WaitQueues {
     pub fn waiting(&self, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
         self.count_lookup();
         self.owners.get(id).into_iter().flat_map(|known| self.present(known))
+    }
+
+    /// The waiting requests of an owner that are listed under this queue: all of its requests for this key alone.
+    pub(super) fn waiting_in(&self, queue: QueueId, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> {
+        let range = (queue, RequestId::FIRST)..=(queue, RequestId::LAST);
+        let listed = self.owners.get(id).into_iter().flat_map(move |known| known.listed.range(range.clone()));
+        let queued = listed.filter_map(|(_, id)| Some((*id, self.requests.get(id)?)));
+        queued.filter(|(id, request)| self.waits(*id, request))
     }
 
     /// The number of lookups of requests and owners.

@@ -39,6 +39,8 @@ pub struct Place {
 impl Place {
     /// Before every request.
     pub(super) const FIRST: Place = Place { rank: Rank::Upgrade, arrival: 0 };
+    /// Behind every request.
+    pub(super) const LAST: Place = Place { rank: Rank::Normal, arrival: u64::MAX };
 }
 
 /// Whether a request goes to the head of the queue.

@@ -90,16 +90,26 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
     }
 
     fn explore(&mut self, node: NodeId) {
-        let (queues, Question { new, is_queued, .. }) = (self.queues, self.question);
+        let (queues, question) = (self.queues, self.question);
+        let Question { new, is_queued, .. } = question;
         let id = self.nodes.owner_of(node);
-        let queued = id.into_iter().flat_map(|id| queues.waiting(id)).filter(|(_, queued)| queued.place != new.place);
+        let is_new = node == NEW && is_queued;
+        let queued: Vec<_> = match id {
+            None => Vec::new(),
+            Some(id) if is_new && !question.blocks_others => {
+                let here = self.new_keys.iter().filter_map(|key| self.states[*key].queue);
+                here.flat_map(|(queue, _)| queues.waiting_in(queue, id)).collect()
+            }
+            Some(id) => queues.waiting(id).collect(),
+        };
+        let queued = queued.into_iter().filter(|(_, queued)| queued.place != new.place);
         let queued = queued.map(|(id, queued)| Standing {
             place: queued.place,
             claim: queued.claim,
             queued: Some((id, queued)),
         });
         let mut requests: Vec<_> = queued.collect();
-        if node == NEW && is_queued {
+        if is_new {
             requests.push(Standing { place: new.place, claim: new.request.claim, queued: None });
         }
         requests.sort_unstable_by_key(|request| request.place);
