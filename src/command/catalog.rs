@@ -335,6 +335,19 @@ mod tests {
     }
 
     #[test]
+    fn the_commands_of_each_version_are_named() {
+        let of = |version| {
+            let names = CATALOG.iter().filter(|command| command.since() == version).map(|command| command.name);
+            names.map(|name| name.to_string()).collect::<Vec<_>>()
+        };
+        let old = of("0.1.0");
+        assert!(["LOCK.ACQUIRE", "MLOCK.RENEW", "LOCK.APPLY"].iter().all(|name| old.iter().any(|it| it == name)));
+        assert_eq!(of("0.2.0"), ["LOCK.EXEC", "LOCK.SCAN", "LOCK.TOP", "LOCK.BREAK", "LOCK.HELP", "LOCK.LOG"]);
+        let of_another: Vec<_> = CATALOG.iter().filter(|command| command.action.has_keys_of_another()).collect();
+        assert!(matches!(of_another[..], [exec] if exec.action == Action::Exec));
+    }
+
+    #[test]
     fn every_command_is_hinted_as_the_contract_has_it() {
         let lease = "[EX seconds|PX milliseconds|PERSIST]";
         let wait = "[BLOCK milliseconds [NOTIFY channel]] [SESSION]";

@@ -292,6 +292,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn effects_in_words_read_so() {
+        let hold = |family, limit, holds, reads| {
+            let (lease, until) = (Lease::from_ms(30_000).unwrap(), deadline_of(1_763_778_030_000).unwrap());
+            let (owner, fence) = (Owner::new(b"a b").unwrap(), Fence::new(9).unwrap());
+            let holder = Holder { owner, fence, lease, until, holds, reads, slot: None };
+            Received::Hold(FamilyAndLimit::new(family, limit).unwrap(), holder)
+        };
+        let rows: [(&[&str], Received<'_>); 9] = [
+            (&["DROP", "a b"], Received::Drop(OwnerRef::new(b"a b").unwrap())),
+            (&["LIMIT", "7"], Received::Limit(7)),
+            (&["CLAMP"], Received::Clamp(Deadline::Never)),
+            (&["CLAMP", "5"], Received::Clamp(Deadline::At(Timestamp::from_ms(5)))),
+            (&["FENCE", "9"], Received::Fence(Fence::new(9).unwrap())),
+            (&["HOLD", "a b", "mutex 1 1 0 9 30000 1763778030000"], hold(Family::Mutex, 1, 1, 0)),
+            (&["HOLD", "a b", "reentrant 1 3 0 9 30000 1763778030000"], hold(Family::Reentrant, 1, 3, 0)),
+            (&["HOLD", "a b", "rw 0 1 2 9 30000 1763778030000"], hold(Family::ReadWrite, 0, 1, 2)),
+            (&["HOLD", "a b", "semaphore 5 4 0 9 30000 1763778030000"], hold(Family::Semaphore, 5, 4, 0)),
+        ];
+        for (words, means) in rows {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            assert_eq!(format!("{:?}", decode(&words)), format!("{:?}", Some(means)));
+        }
+    }
+
     /// Each of them differs from a good one in one thing.
     #[test]
     fn what_no_lock_can_be_is_not_decoded() {

@@ -124,3 +124,29 @@ pub fn was_set() -> bool {
 fn wall_us() -> u64 {
     ffi::cached_us().unwrap_or_else(ffi::system_us)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_has_what_the_turns_before_it_left_and_a_pause_made_up_for() {
+        // Taken before, the pause: what is left, and what counts as taken.
+        let rows = [
+            (0, 0, 1_000, 0),
+            (600, 0, 400, 600),
+            (600, 400, 500, 500),
+            (600, 2_400, 1_000, 0),
+            (600, 1_000_000, 1_000, 0),
+            (900, 0, 200, 900),
+            (5_000, 400, 200, 1_000),
+            (5_000, 20_000, 1_000, 0),
+        ];
+        for (taken_us, pause_us, left_us, still_taken_us) in rows {
+            let before = Turn { began_us: None, ends_us: 7, ended_us: 1_000_000, taken_us };
+            let turn = before.after_pause(1_000_000 + pause_us);
+            let found = (turn.ends_us - turn.ended_us - pause_us, turn.taken_us);
+            assert_eq!(found, (left_us, still_taken_us), "{taken_us} taken, a pause of {pause_us}");
+        }
+    }
+}

@@ -441,7 +441,9 @@ mod tests {
         fixture.manager.undelivered(lost);
         fixture.acquire_all("d", &[b"l"], MUTEX, Some(crate::key::ClientId(7)), Lease::from_ms(300).unwrap());
         fixture.manager.end_session(crate::key::ClientId(7));
+        fixture.manager.db_flushed(None);
         fixture.manager.demote();
+        assert!(fixture.manager.sweeps.is_empty() && fixture.manager.due.is_empty(), "no key is handed over any more");
         fixture.drain();
         assert!(matches!(fixture.server.inbox.answers[..], [_, (_, WaitOutcome::Demoted)]));
         assert!(fixture.manager.queues().is_empty() && fixture.manager.bindings().is_empty());

@@ -27,7 +27,7 @@ use crate::value::time::{Lease, Now};
 /// How to go on with a queue when its key has been closed.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// All waiters that could be granted the key have it.
+    /// The rest of the queue waits: for a holder, for a later turn, or for nothing, as it is empty.
     Done,
     /// The request at the head wants several keys.
     Head(RequestId),
@@ -284,7 +284,7 @@ impl LockManager {
     }
 
     /// Grants an open key to requests for it alone, up to the first that has to wait or wants other keys too, or as far
-    /// as the turn goes. A lock that is vacant afterwards is removed.
+    /// as the turn goes. A lock that is vacant afterwards is removed, or left to [`LockManager::serve_on`].
     pub(super) fn serve_open<E: Entry, C: Clients>(
         &mut self,
         entry: &mut E,

@@ -1,5 +1,5 @@
-//! How a hold ends: one path for release, LOCK.BREAK, taken-back grant and ended connection. What ends without a
-//! command is taken out by `expiry`, with the same steps.
+//! How a hold ends: one path for release, LOCK.BREAK, taken-back grant and ended connection. What has ended already
+//! when a command opens the key is taken out by `expiry`, and the drain hands over.
 //!
 //! | how it ends                            | what remains                | what replicas get                    |
 //! | -------------------------------------- | --------------------------- | ------------------------------------ |
@@ -157,7 +157,7 @@ impl LockManager {
         key: KeyRef<'_>,
         end: End<'_>,
     ) -> Result<Released, KeyError> {
-        // Read before the key is open: the server answers by running a command.
+        // Asked before the key is open: for a key of another slot the server answers by running a command.
         let waited_for = self.queue_and_gate(host, key);
         let is_handed_over = matches!(waited_for, Some((_, Gate::Open)));
         let mut entry = host.keys.open(key);
