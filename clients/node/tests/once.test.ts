@@ -291,7 +291,7 @@ suite("once", (each) => {
     const server = await world.server();
     const connected = await world.connect(server);
     await server.ask("ACL", "SETUSER", "default", "-lock.release");
-    const lock = new Lock(connected.client, "k", { lease: 300 });
+    const lock = new Lock(connected.client, "k", { lease: 3000 });
     const value = new Value(connected);
     assert.equal(await lock.once(value.read, value.make), "value 1");
     // It is not renewed any more: its lease ends it.

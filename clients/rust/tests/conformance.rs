@@ -264,11 +264,11 @@ async fn loss_is_told() {
     until_lost(&guard).await;
     assert!(guard.is_lost());
     // A release is no loss.
-    let lock = client.mutex("k").lease(Duration::from_millis(300));
+    let lock = client.mutex("k").lease(Duration::from_millis(1500));
     let guard = lock.acquire().await.unwrap();
     let lost = guard.lost();
     guard.release().await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(600), lost).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(2000), lost).await.is_err());
 }
 
 #[tokio::test]
