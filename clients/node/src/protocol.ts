@@ -161,6 +161,8 @@ export async function acquire(
 /** Tracks whether a request with an unknown outcome was sent. */
 abstract class Sending implements Asking {
   open = false;
+  /** Why the latest request has no answer, if it has none. */
+  protected trouble: Trouble | undefined;
 
   constructor(
     protected readonly request: Request,
@@ -180,9 +182,13 @@ abstract class Sending implements Asking {
     try {
       const answered = answer(await abortable(sending(sent), this.signal), this.request, sent);
       this.open = answered === "queued";
+      this.trouble = undefined;
       return answered;
     } catch (error) {
-      if (error instanceof Trouble) this.open = wasOpen || error.mayHaveRun;
+      if (error instanceof Trouble) {
+        this.open = wasOpen || error.mayHaveRun;
+        this.trouble = error;
+      }
       throw error;
     }
   }
@@ -237,7 +243,11 @@ class AskingByMessage extends Sending {
         this.open ||= wasOpen;
       }
       listening = await this.listen(ends);
-      if (listening === undefined) return undefined;
+      if (listening === undefined) {
+        // The server could not be asked: that is not "not granted".
+        if (this.trouble !== undefined) throw this.trouble;
+        return undefined;
+      }
     }
     const waiter = listening.inbox.waiter(key, request.token);
     try {

@@ -16,6 +16,8 @@ export interface ConnectOptions {
   socketTimeoutMs?: number;
   /** How long until it connects again. */
   reconnectMs?: number;
+  /** False: without a connection a command fails at once. */
+  offlineQueue?: boolean;
 }
 
 export interface Library {
@@ -32,9 +34,10 @@ const quiet = <T extends { on(event: string, listener: () => void): unknown }>(c
 
 const ioredis: Library = {
   name: "ioredis",
-  async connect(port, { socketTimeoutMs, reconnectMs = 20 } = {}) {
+  async connect(port, { socketTimeoutMs, reconnectMs = 20, offlineQueue = true } = {}) {
     const timeouts = socketTimeoutMs === undefined ? {} : { socketTimeout: socketTimeoutMs, commandTimeout: 5000 };
-    const client = quiet(new Redis({ port, lazyConnect: true, retryStrategy: () => reconnectMs, ...timeouts }));
+    const options = { lazyConnect: true, retryStrategy: () => reconnectMs, enableOfflineQueue: offlineQueue };
+    const client = quiet(new Redis({ port, ...options, ...timeouts }));
     await client.connect().catch(() => undefined);
     return {
       client,
@@ -65,10 +68,14 @@ const ioredis: Library = {
 function nodeRedis(RESP: 2 | 3): Library {
   return {
     name: RESP === 2 ? "node-redis" : "node-redis RESP3",
-    async connect(port, { socketTimeoutMs, reconnectMs = 20 } = {}) {
+    async connect(port, { socketTimeoutMs, reconnectMs = 20, offlineQueue = true } = {}) {
       const timeout = socketTimeoutMs === undefined ? {} : { socketTimeout: socketTimeoutMs };
       const client = quiet(
-        createClient({ RESP, socket: { port, host: "127.0.0.1", reconnectStrategy: () => reconnectMs, ...timeout } }),
+        createClient({
+          RESP,
+          disableOfflineQueue: !offlineQueue,
+          socket: { port, host: "127.0.0.1", reconnectStrategy: () => reconnectMs, ...timeout },
+        }),
       );
       client.connect().catch(() => undefined);
       await Promise.race([
