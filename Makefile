@@ -29,7 +29,7 @@ METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 # What bash 3.2 does not know.
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
-.PHONY: help setup build run test test-module test-clients module-built tests-built clients-built \
+.PHONY: help setup build run test test-module test-clients module-built tests-built clients-built clients-installed \
 	test-clients-faults test-all test-newest check check-long test-platforms test-arm64 test-musl cross \
 	check-servers faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb \
 	test-deb dist test-dist notes release glibc images test-images demo bench bench-quick bench-clients bench-peers \
@@ -48,10 +48,10 @@ build: ## the release module
 run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER=redis-server)
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
 
-# While the module's tests wait for their servers, what the clients' tests need is compiled.
+# While the module's tests wait for their servers, what the clients' tests need is compiled and installed.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node openssl
-	@$(MAKE) --no-print-directory -j 2 test-module clients-built
+	@$(MAKE) --no-print-directory -j 2 test-module clients-built clients-installed
 	@$(MAKE) --no-print-directory test-clients
 
 test-module: module-built tests-built ## the tests of the module and of the tools beside it
@@ -77,6 +77,10 @@ clients-built:
 	CLI_BUILD=quick scripts/build cli
 	@! command -v dpkg-deb >/dev/null || scripts/deb cli
 	scripts/test-crates --quiet --no-run
+
+clients-installed: module-built
+	@scripts/setup python node
+	scripts/test-clients install
 
 test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/clients-faults.md
 	@scripts/setup compiler libclang redis cli python node
