@@ -153,7 +153,9 @@ export async function acquire(
       }
     }
   } catch (error) {
-    if (asking.open) await withdraw(connections, request, own);
+    // What was tried since the time was over counts for the time that the caller is kept.
+    const keptMs = waitMs === 0 ? KEPT_MS : Math.min(KEPT_MS, ends + KEPT_MS - now());
+    if (asking.open) await withdraw(connections, request, own, keptMs);
     throw translated(error, request.lock);
   }
 }
@@ -442,7 +444,12 @@ async function wrongType(connections: Connections, request: Request, trouble: Tr
 }
 
 /** Leaves neither a queued request nor a hold of it behind. */
-export function withdraw(connections: Connections, request: Request, own?: OwnTransport): Promise<void> {
+export function withdraw(
+  connections: Connections,
+  request: Request,
+  own?: OwnTransport,
+  keptMs = KEPT_MS,
+): Promise<void> {
   const { family, token, before, lease } = request;
   const withdrawing = async (): Promise<void> => {
     // In this order: a release alone could arrive just before the grant.
@@ -452,7 +459,7 @@ export function withdraw(connections: Connections, request: Request, own?: OwnTr
     const work = request.coalesce ? "failed" : "done";
     await undone(connections, family.key, family.release(token, before, work), lease);
   };
-  return aside(withdrawing());
+  return aside(withdrawing(), keptMs);
 }
 
 /** Releases every hold of the request's owner and mode. */
@@ -461,9 +468,9 @@ export function releaseAll(connections: Connections, { family, token, lease }: R
 }
 
 /** Waits for the work for a limited time; it goes on in the background. */
-export async function aside(work: Promise<unknown>): Promise<void> {
+export async function aside(work: Promise<unknown>, keptMs = KEPT_MS): Promise<void> {
   const over = new AbortController();
-  await Promise.race([work.finally(() => over.abort()), pause(KEPT_MS, over.signal).catch(() => undefined)]);
+  await Promise.race([work.finally(() => over.abort()), pause(keptMs, over.signal).catch(() => undefined)]);
 }
 
 /** Resends the command until it has run, or the lease is over. */
