@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_in_words_read_so() {
+    fn effects_in_words_are_decoded() {
         let hold = |family, limit, holds, reads| {
             let (lease, until) = (Lease::from_ms(30_000).unwrap(), deadline_of(1_763_778_030_000).unwrap());
             let (owner, fence) = (Owner::new(b"a b").unwrap(), Fence::new(9).unwrap());

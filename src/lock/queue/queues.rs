@@ -269,13 +269,13 @@ impl WaitQueues {
             || self.held_by_any(db).is_none_or(|mut queues| queues.next().is_some())
     }
 
-    /// The queues whose keys list this owner as a holder.
+    /// The queues of the keys that are known to be held by this owner.
     pub(super) fn held_by(&self, id: OwnerId) -> impl Iterator<Item = QueueId> + '_ {
         self.owners.get(id).into_iter().flat_map(|known| &known.holds).copied()
     }
 
-    /// The queues whose keys list no holders: such a key has to be opened to learn them. `None`: after a RENAME or MOVE
-    /// any key may have changed, until a round of inspections has ended.
+    /// The queues of the keys that have to be opened to learn their holders. `None`: after a RENAME or MOVE this is
+    /// true of every key, until a round of inspections has ended.
     pub(super) fn held_by_any(&self, db: i32) -> Option<impl Iterator<Item = QueueId> + '_> {
         (self.rounds_to_know == 0).then(|| self.waited_for.opaque(db))
     }

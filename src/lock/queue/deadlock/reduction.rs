@@ -23,6 +23,7 @@ use super::wait_for_graph::{
     Blocker, BlockingOwner, KeyId, KeyState, NodeId, Passing, Permits, Question, Standing, StandsFor, WaitForGraph, NEW,
 };
 use crate::host::Keys;
+use crate::key::RequestId;
 use crate::queue::request::{OwnerId, Place, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Count, Family, Share};
@@ -94,21 +95,20 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
         let Question { new, is_queued, .. } = question;
         let id = self.nodes.owner_of(node);
         let is_new = node == NEW && is_queued;
-        let queued: Vec<_> = match id {
-            None => Vec::new(),
+        let mut requests = Vec::new();
+        let mut add = |(id, queued): (RequestId, &'a QueuedRequest)| {
+            if queued.place != new.place {
+                requests.push(Standing { place: queued.place, claim: queued.claim, queued: Some((id, queued)) });
+            }
+        };
+        match id {
+            None => {}
             Some(id) if is_new && !question.blocks_others => {
                 let here = self.new_keys.iter().filter_map(|key| self.states[*key].queue);
-                here.flat_map(|(queue, _)| queues.waiting_in(queue, id)).collect()
+                here.flat_map(|(queue, _)| queues.waiting_in(queue, id)).for_each(&mut add);
             }
-            Some(id) => queues.waiting(id).collect(),
-        };
-        let queued = queued.into_iter().filter(|(_, queued)| queued.place != new.place);
-        let queued = queued.map(|(id, queued)| Standing {
-            place: queued.place,
-            claim: queued.claim,
-            queued: Some((id, queued)),
-        });
-        let mut requests: Vec<_> = queued.collect();
+            Some(id) => queues.waiting(id).for_each(&mut add),
+        }
         if is_new {
             requests.push(Standing { place: new.place, claim: new.request.claim, queued: None });
         }

@@ -614,11 +614,11 @@ const FLAT: &[(&str, Build)] = &[
         each(n, |_, owner| waits(fixture, owner, "mine", MUTEX));
         ("owner", "other", MUTEX, false)
     }),
-    ("the owner has n requests for keys of their own, and somebody waits behind one of them", |fixture, n| {
+    ("the owner has n requests for keys of their own, and another owner waits behind one of them", |fixture, n| {
         holds(fixture, "holder", "one", MUTEX);
         each(n, |own, _| holds(fixture, "holder", own, MUTEX));
         each(n, |own, _| waits(fixture, "owner", own, MUTEX));
-        waits(fixture, "somebody", "own 0", MUTEX);
+        waits(fixture, "another", "own 0", MUTEX);
         ("owner", "one", MUTEX, false)
     }),
     ("n readers wait for a mutex each", |fixture, n| {
