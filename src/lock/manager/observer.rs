@@ -349,6 +349,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_end_of_a_hold_is_counted_by_its_reason() {
+        use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Removed, Undelivered};
+        let mut statistics = Statistics::default();
+        for by in [Released, Released, Disconnected, LeaseEnd, LeaseEnd, Expired, Broken, Broken, Undelivered, Removed]
+        {
+            statistics.count_end(by);
+        }
+        let found = (statistics.releases(), statistics.leases_expired, statistics.broken);
+        assert_eq!(found, (3, 3, 2));
+
+        *statistics.uncontended.of_mut(Family::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
+        assert_eq!((statistics.releases(), statistics.grants_immediate()), (9, 7));
+    }
+
+    #[test]
     fn records_that_are_not_taken_are_bounded() {
         let mut occurrences = Occurrences::default();
         for _ in 0..MOST + 3 {
