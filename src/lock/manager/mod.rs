@@ -12,6 +12,8 @@ mod fixture;
 mod grace;
 mod grant;
 mod handoff;
+#[cfg(any(test, feature = "testing"))]
+mod inspection;
 mod keyspace_changes;
 pub mod lock_manager;
 pub mod observer;

@@ -91,44 +91,6 @@ impl LockManager {
         NextTimer { instant: instants.min(), timestamp: earliest(self.lease_ends.next(), self.shared_leases.next()) }
     }
 
-    /// True if leases have ended that stay for now, because the server refused writes.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn ends_are_put_off(&self, now: Instant) -> bool {
-        self.shared_leases.put_off_until().is_some_and(|until| until > now)
-    }
-
-    /// The ends that a refusal of writes has put off are due again.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn resume_ends(&mut self) {
-        self.shared_leases.resume();
-    }
-
-    /// Drops the timers of renewals that would find nothing to do.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn forget_idle_timers(&mut self) {
-        self.bindings.forget_idle_timers();
-    }
-
-    /// True if requests that have ended are still to be answered.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn has_endings(&self) -> bool {
-        !self.endings.is_empty()
-    }
-
-    /// True if new owners may be granted locks.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn grace_is_over(&mut self, now: &Now) -> bool {
-        !self.grace.is_running(now)
-    }
-
-    /// The milliseconds from `now` to each timer that has something to do.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
-        let timers = self.timers.all().chain(self.bindings.renewals()).map(|when| when.ms_since(now.instant()));
-        let lease_ends = self.lease_ends.all().chain(self.shared_leases.all());
-        timers.chain(lease_ends.map(|when| when.ms_since(now.timestamp()))).collect()
-    }
-
     /// The wall clock was set. Leases run by it, and may end much sooner or later than they should: the leases of
     /// living sessions start again at once. Nothing is written: [`LockManager::tick`] follows.
     pub fn clock_was_set(&mut self, now: &Now) {
