@@ -55,7 +55,8 @@ pub(super) struct GrantedBy {
 
 /// Attempts to serve a waiter: its request is granted, ended without a grant, or left waiting.
 impl LockManager {
-    /// Grants an open key to one of its waiters, if the lock admits it.
+    /// Grants an open key to one of its waiters, if the lock admits it. The wait queue learns of the new holder by
+    /// [`LockManager::watch_open`], which follows.
     #[allow(clippy::too_many_arguments)] // While a key is open, the host is borrowed in parts.
     pub(super) fn try_grant<E: Entry, C: Clients>(
         &mut self,
@@ -74,7 +75,6 @@ impl LockManager {
             return Attempt::Stuck;
         }
         let (owner, lease, session) = (queued.owner.clone(), queued.lease, queued.session);
-        let is_only_request = wait_queue.has_one_request();
         let waited = Waited { request: id, ms: now.instant().ms_since(queued.since) };
         let request = LockRequest { owner: owner.as_ref(), claim: queued.claim.under_limit(wait_queue.limit), lease };
         match self.admission(now, key, entry, &request) {
@@ -89,10 +89,6 @@ impl LockManager {
         match self.grant_one(now, key, entry, &request, GrantedBy { session, waited: Some(waited) }) {
             Err(error) => self.dismiss_as(clients, id, WaitOutcome::Impossible(error)),
             Ok(grant) => {
-                // The queue goes with its last waiter: no request is left to wait for the new holder.
-                if !is_only_request {
-                    self.note_new_holder(key, entry);
-                }
                 let claim = request.claim;
                 if self.remove(id) == Others::Some {
                     self.gained(key, owner.as_bytes());
@@ -268,8 +264,7 @@ impl LockManager {
         Ok(grants)
     }
 
-    /// As `grant`, for one key that is open. The wait queue learns of the new holder by
-    /// [`LockManager::note_new_holder`].
+    /// As `grant`, for one key that is open. The wait queue does not learn of the new holder.
     pub(super) fn grant_one<E: Entry>(
         &mut self,
         now: &Now,
@@ -407,6 +402,7 @@ mod tests {
     use crate::host::simulated::Told;
     use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{owner, Fixture};
+    use crate::manager::lock_manager::LockError;
     use crate::value::claim::{Claim, Count, Mode};
     use crate::value::time::Lease;
 
@@ -441,6 +437,20 @@ mod tests {
             assert!(before.fence <= after.fence, "{row}");
             assert_eq!(fixture.effects(), std::slice::from_ref(sent), "{row}");
         }
+    }
+
+    /// The queue is not served in between: the owner of the grant had a request there too.
+    #[test]
+    fn a_new_holder_is_waited_for_before_the_queue_is_served() {
+        let (read, write) =
+            (Claim::ReadWrite(Mode::Read, Count::Step(1)), Claim::ReadWrite(Mode::Write, Count::Step(1)));
+        let mut fixture = Fixture::of(&[("z", write), ("a", read), ("a", write), ("x", write)]);
+        fixture.acquire_all("x", &[b"l"], Claim::Mutex, None, Lease::Persist);
+        fixture.server.keyspace.delete(&crate::manager::fixture::key());
+        acquire(&mut fixture, &[b"k"], read);
+        fixture.cancel("a").unwrap();
+        let refused = fixture.try_acquire("a", &[b"l"], Claim::Mutex);
+        assert!(matches!(refused, Err(LockError::Deadlock(_))), "x waits for a: {refused:?}");
     }
 
     #[test]

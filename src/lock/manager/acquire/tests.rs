@@ -2,11 +2,13 @@ use super::*;
 use crate::host::simulated::Told;
 use crate::host::Gate;
 use crate::manager::fixture::{owner, Fixture};
-use crate::value::claim::{Claim, Count, Portion};
+use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
 
 const MUTEX: Claim = Claim::Mutex;
+const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
+const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
 
 fn permits(limit: u32, permits: u32) -> Claim {
     Claim::Permits { limit, count: Count::Step(permits) }
@@ -108,5 +110,41 @@ fn only_a_changed_limit_serves_the_queue() {
             assert!(matches!(ask(&mut fixture, "c", &[b"k"], permits(limit, 1)), Ok(Acquired::Queued(_))), "{row}");
             assert_eq!(fixture.manager.has_due(), is_other, "{row}");
         }
+    }
+}
+
+/// Rows: the rank of the earlier request, whether its client is still there, the rank of the new one, and the place.
+#[test]
+fn a_retry_keeps_its_place_and_a_kept_place_of_the_other_rank_counts_as_the_new_rank_does() {
+    let (upgrade, normal) = (Rank::Upgrade, Rank::Normal);
+    let place = |rank, arrival| Place { rank, arrival };
+    for (before, is_present, rank, expected) in [
+        (normal, true, normal, "the same"),
+        (normal, true, upgrade, "the same"),
+        (upgrade, true, normal, "the same"),
+        (upgrade, false, upgrade, "the same"),
+        (normal, false, normal, "the same"),
+        (upgrade, false, normal, "by its arrival"),
+        (normal, false, upgrade, "a new one"),
+    ] {
+        let mut fixture = Fixture::of(&[("b", READ), ("a", READ), ("c", WRITE)]);
+        let names = &[b"k".as_slice()][..];
+        let by = if before == upgrade { "a" } else { "x" };
+        let Ok(Acquired::Queued(id)) = ask(&mut fixture, by, names, WRITE) else { panic!("it waits") };
+        let queues = &mut fixture.manager.queues;
+        let first = queues.request(id).unwrap().place;
+        assert_eq!(first.rank, before);
+        if !is_present {
+            queues.keep_place(id);
+        }
+        let newest = queues.new_place(rank);
+        let found = fixture.manager.place_of(Some(id), rank);
+        let row = format!("{before:?}, present: {is_present}, {rank:?}");
+        match expected {
+            "the same" => assert_eq!(found, first, "{row}"),
+            "by its arrival" => assert_eq!(found, place(rank, first.arrival), "{row}"),
+            _ => assert!(found.rank == rank && found.arrival >= newest.arrival, "{row}"),
+        }
+        assert!(fixture.manager.place_of(None, rank).arrival > first.arrival, "{row}");
     }
 }

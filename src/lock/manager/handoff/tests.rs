@@ -1,4 +1,4 @@
-use crate::host::simulated::{Keyspace, OpenKey, Told};
+use crate::host::simulated::{Keyspace, OpenKey, Told, Turns};
 use crate::host::{Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef};
 use crate::manager::acquire::Acquired;
@@ -202,5 +202,38 @@ fn several_keys_are_granted_if_the_gate_is_open_for_all() {
         assert_eq!(fixture.manager.has_due(), gate == Gate::Closed, "{gate:?}: later");
         let asks_again = matches!(fixture.server.inbox.answers[..], [(_, WaitOutcome::TryAgain)]);
         assert_eq!(asks_again, gate == Gate::Elsewhere, "{gate:?}");
+    }
+}
+
+/// A place that is kept is no waiter: nothing is opened for it, put off, or left to a later turn.
+#[test]
+fn a_queue_without_waiters_is_not_served() {
+    let mut fixture = Fixture::of(&[("a", Claim::Mutex), ("b", Claim::Mutex)]);
+    let queue = fixture.manager.queues().id_of(key().as_ref()).unwrap();
+    let (id, _) = fixture.manager.queues().requests().next().unwrap();
+    fixture.manager.queues.keep_place(id);
+    fixture.manager.go_on_later(queue);
+    for gate in [Gate::Open, Gate::Closed] {
+        fixture.server.keyspace.gate = gate;
+        let (now, opened) = (fixture.server.now(), fixture.server.keyspace.opened);
+        assert_eq!(fixture.manager.serve(&mut fixture.server.host(&now), queue), Gate::Open);
+        assert_eq!(fixture.server.keyspace.opened, opened);
+        assert!(!fixture.manager.has_due());
+    }
+}
+
+#[test]
+fn requests_for_several_keys_that_are_not_permitted_are_answered_over_turns() {
+    let mut fixture = Fixture::of(&[("d", Claim::Mutex)]);
+    for name in ["a", "b", "c"] {
+        fixture.acquire_all(name, &[b"k", b"l"], Claim::Mutex, None, Lease::Persist);
+        fixture.server.inbox.unpermitted.extend(fixture.server.inbox.parked);
+    }
+    fixture.server.turns = Turns::Of(1);
+    assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
+    for answered in 1..=3 {
+        assert_eq!(fixture.server.inbox.answers.len(), answered);
+        assert_eq!(fixture.manager.has_due(), answered < 3, "the rest is left to the next turn");
+        fixture.drain();
     }
 }
