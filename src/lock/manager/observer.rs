@@ -347,6 +347,7 @@ fn push(list: &mut Vec<u64>, ms: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::fence::Fence;
 
     #[test]
     fn every_end_of_a_hold_is_counted_by_its_reason() {
@@ -369,6 +370,7 @@ mod tests {
         for _ in 0..MOST + 3 {
             occurrences.note(Occurrence::GraceEnded);
         }
+        assert!(!occurrences.is_empty());
         assert_eq!((occurrences.take().len(), occurrences.is_empty()), (MOST, true));
     }
 
@@ -380,6 +382,56 @@ mod tests {
             assert_eq!(taken, MOST_UNASKED);
             occurrences.take();
         }
+    }
+
+    #[test]
+    fn keys_that_hold_a_lock_are_counted_by_family_whoever_stored_it() {
+        let mut statistics = Statistics::default();
+        *statistics.uncontended.of_mut(Family::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
+        for (before, after) in [
+            (None, Some(Family::Mutex)),
+            (None, Some(Family::Mutex)),
+            (Some(Family::Mutex), None),
+            (Some(Family::Semaphore), Some(Family::Reentrant)),
+        ] {
+            statistics.count_stored(before, after);
+        }
+        let stored = statistics.stored();
+        let of = |family| *stored.of(family);
+        assert_eq!((of(Family::Mutex), of(Family::Semaphore), of(Family::Reentrant)), (4, -1, 1));
+    }
+
+    #[test]
+    fn every_outcome_of_a_wait_has_a_counter_of_its_own() {
+        let fence = Fence::new(5).unwrap();
+        let mut statistics = Statistics::default();
+        for (times, outcome) in [
+            (2, WaitOutcome::Granted { fence, holds: 1, slot: None }),
+            (3, WaitOutcome::Done { fence }),
+            (4, WaitOutcome::TimedOut),
+            (5, WaitOutcome::Cancelled),
+            (6, WaitOutcome::Superseded),
+            (7, WaitOutcome::TryAgain),
+        ] {
+            (0..times).for_each(|_| statistics.count_outcome(outcome));
+        }
+        let Statistics { grants_after_wait, coalesced, wait_timeouts, cancelled, superseded, .. } = statistics;
+        assert_eq!((grants_after_wait, coalesced, wait_timeouts, cancelled, superseded), (2, 3, 4, 5, 6));
+    }
+
+    #[test]
+    fn uncontended_requests_take_the_slow_path_if_every_change_is_recorded() {
+        let observe = |changes| Observe { changes, holds_ms: Some(5), waits_ms: Some(5) };
+        assert!(observe(true).needs_slow_path() && !observe(false).needs_slow_path());
+    }
+
+    #[test]
+    fn samples_of_waits_alone_or_of_holds_alone_are_taken() {
+        let (mut waits, mut holds) = (Samples::default(), Samples::default());
+        assert!(waits.is_empty());
+        waits.waited(1);
+        holds.held(1);
+        assert!(!waits.is_empty() && !holds.is_empty());
     }
 
     #[test]

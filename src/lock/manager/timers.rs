@@ -310,6 +310,49 @@ mod tests {
     }
 
     #[test]
+    fn the_host_is_told_once_of_timers_of_several_kinds() {
+        let short = Lease::from_ms(300).unwrap();
+        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        // A grace, a session, a watched lease and several holders: every set of them.
+        for set in 1..16_u32 {
+            let has = |kind: u32| set & 1 << kind != 0;
+            let mut fixture = Fixture::default();
+            let owners = if has(3) { &["a", "b"][..] } else { &["a"] };
+            for name in owners {
+                fixture.acquire(name, read, None, short);
+            }
+            fixture.manager.take_sooner();
+            if has(3) {
+                fixture.manager.shared_leases.resume();
+                fixture.acquire("c", read, None, Lease::from_ms(100).unwrap());
+            }
+            if has(0) {
+                fixture.manager.begin_grace(fixture.server.now().instant(), 1);
+            }
+            if has(1) {
+                fixture.acquire_all("a", &[b"l"], MUTEX, Some(ClientId(7)), short);
+            }
+            if has(2) {
+                let queue = fixture.manager.queues.id_of(crate::manager::fixture::key().as_ref()).unwrap_or_default();
+                fixture.manager.lease_ends.set_no_later(queue, Timestamp::from_ms(1_001));
+            }
+            assert!(fixture.manager.take_sooner(), "{set:04b}");
+            assert!(!fixture.manager.take_sooner(), "{set:04b}: the host was told");
+        }
+    }
+
+    #[test]
+    fn a_grace_of_no_time_is_not_reported() {
+        for grace_ms in [0, 5] {
+            let mut fixture = Fixture::default();
+            let now = fixture.server.now().instant();
+            fixture.manager.begin_grace(now, grace_ms);
+            assert_eq!(fixture.manager.grace_ends().map(|ends| ends.ms_since(now)), (grace_ms > 0).then_some(grace_ms));
+            assert_eq!(fixture.manager.occurrences.is_empty(), grace_ms == 0);
+        }
+    }
+
+    #[test]
     fn waits_and_leases_are_due_each_by_its_own_clock() {
         let [one, two] = [1_000, 2_000];
         let due = |instant: Option<u64>, timestamp: Option<u64>| {

@@ -62,3 +62,50 @@ impl ToTry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::request::Rank;
+
+    fn queue(number: u64) -> QueueId {
+        QueueId::numbered(number)
+    }
+
+    #[test]
+    fn requests_that_are_stuck_or_may_pass_are_dropped_when_they_leave() {
+        let (place, id) = (Place { rank: Rank::Normal, arrival: 3 }, RequestId(3));
+        for fill in [
+            |to_try: &mut ToTry, place, id| _ = to_try.stuck.insert((place, id)),
+            |to_try: &mut ToTry, place, id| _ = to_try.passing.insert((Reach::Holders, place, id)),
+            |to_try: &mut ToTry, place, id| _ = to_try.passing.insert((Reach::Everything, place, id)),
+        ] {
+            let mut to_try = ToTry::default();
+            assert!(to_try.is_empty() && !to_try.may_any_pass());
+            fill(&mut to_try, place, id);
+            assert!(to_try.may_any_pass() && !to_try.is_empty());
+            to_try.remove(place, id);
+            assert!(to_try.is_empty());
+        }
+    }
+
+    #[test]
+    fn requests_of_an_owner_that_gained_a_key_are_tried_until_it_loses_the_key() {
+        let owner = |number| OwnerId::numbered(number);
+        let trying = |to_try: &mut ToTry| {
+            to_try.trying = Some(Trying { queue: queue(1), owner: owner(1), requests: VecDeque::new() });
+        };
+        let gained = |to_try: &mut ToTry| to_try.gained.insert((queue(1), owner(1)));
+        for fill in [&trying as &dyn Fn(&mut ToTry), &gained] {
+            let mut to_try = ToTry::default();
+            fill(&mut to_try);
+            assert!(to_try.has_gained(queue(1)) && !to_try.has_gained(queue(2)));
+            for (other_queue, other_owner) in [(1, 2), (2, 1)] {
+                to_try.lost(queue(other_queue), owner(other_owner));
+                assert!(to_try.has_gained(queue(1)), "{other_queue}, {other_owner}");
+            }
+            to_try.lost(queue(1), owner(1));
+            assert!(to_try.is_empty() && !to_try.has_gained(queue(1)));
+        }
+    }
+}

@@ -11,6 +11,11 @@ use crate::value::time::{Instant, Lease};
 pub struct QueueId(pub(super) u64);
 
 impl QueueId {
+    #[cfg(test)]
+    pub(crate) fn numbered(number: u64) -> QueueId {
+        QueueId(number)
+    }
+
     pub(super) const FIRST: QueueId = QueueId(0);
     pub(super) const LAST: QueueId = QueueId(u64::MAX);
 }
@@ -20,6 +25,11 @@ impl QueueId {
 pub struct OwnerId(pub(super) u64);
 
 impl OwnerId {
+    #[cfg(test)]
+    pub(crate) fn numbered(number: u64) -> OwnerId {
+        OwnerId(number)
+    }
+
     /// Less than every id in use.
     pub const FIRST: OwnerId = OwnerId(0);
     /// Greater than every id in use.

@@ -216,3 +216,170 @@ fn every_place_but_the_last_has_a_waiter_behind_it() {
     fixture.queues.keep_place(ids[2]);
     assert_eq!(behind(&fixture.queues), [true, false, false], "a kept place is no waiter");
 }
+
+#[test]
+fn a_name_without_a_queue_is_not_looked_up_and_every_queue_is_counted() {
+    let mut fixture = Fixture::default();
+    assert!(!fixture.queues.may_have(b"k"));
+    fixture.wait("a", "kl", MUTEX);
+    assert!(fixture.queues.may_have(b"k") && !fixture.queues.may_have(b"another"));
+    assert_eq!(fixture.queues.len(), 2);
+}
+
+#[test]
+fn an_owner_may_pass_only_if_requests_for_several_keys_wait_and_holders_are_unknown_or_wait_too() {
+    let mut fixture = Fixture::default();
+    fixture.hold("z", "kl", MUTEX);
+    let id = fixture.wait("b", "k", MUTEX);
+    fixture.queues.holders_may_differ(fixture.queues.id_of(key("k").as_ref()).unwrap());
+    assert!(!fixture.queues.may_any_pass(), "no request waits for several keys");
+    fixture.queues.leave(id);
+    fixture.wait("b", "kl", MUTEX);
+    assert!(!fixture.queues.may_any_pass(), "z does not wait, and b holds nothing");
+    let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
+    for db in [None, Some(0), Some(1)] {
+        fixture.queues.holders_of_db_may_differ(db);
+        let is_unknown = db != Some(1);
+        assert_eq!(fixture.queues.may_any_pass(), is_unknown, "{db:?}");
+        assert_eq!(fixture.queues.may_be_waited_for(0, b"anybody"), is_unknown, "{db:?}");
+        for queue in ["k", "l"].map(|name| fixture.queues.id_of(key(name).as_ref()).unwrap()) {
+            fixture.queues.note_holders(queue, None);
+        }
+        assert!(!fixture.queues.may_any_pass());
+    }
+    fixture.queues.holders_may_differ(queue);
+    assert!(fixture.queues.may_any_pass());
+    fixture.queues.note_holders(queue, None);
+    let one = fixture.wait("b", "m", MUTEX);
+    assert!(fixture.queues.may_any_pass(), "b has two requests");
+    fixture.queues.leave(one);
+    assert!(!fixture.queues.may_any_pass());
+}
+
+#[test]
+fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
+    let mut fixture = Fixture::default();
+    fixture.hold("z", "k", MUTEX);
+    fixture.wait("b", "k", MUTEX);
+    let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
+    for (seen, is_unknown) in [(Fence::new(7), false), (None, true)] {
+        fixture.queues.set_seen(queue, seen);
+        fixture.queues.lock_may_have_moved();
+        let unknown = [(); 3].map(|()| {
+            let is_unknown = fixture.queues.may_be_waited_for(0, b"anybody");
+            fixture.queues.end_round();
+            is_unknown
+        });
+        assert_eq!(unknown, [is_unknown, is_unknown, false], "{seen:?}");
+    }
+}
+
+#[test]
+fn an_earlier_request_of_the_owner_for_the_key_alone_covers_a_later_one() {
+    let (read, write) = (Claim::ReadWrite(Mode::Read, Count::Step(1)), Claim::ReadWrite(Mode::Write, Count::Step(1)));
+    let mut fixture = Fixture::default();
+    fixture.wait("c", "kl", MUTEX);
+    let earlier = fixture.wait("a", "k", MUTEX);
+    fixture.wait("b", "w", read);
+    let place = fixture.queues.request(earlier).unwrap().place;
+    let behind = fixture.queues.new_place(Rank::Normal);
+    let ahead = Place { arrival: 0, ..place };
+    for (row, name, owner, place, claim, is_covered) in [
+        ("behind its own request", "k", "a", behind, MUTEX, true),
+        ("at the place of its own request", "k", "a", place, MUTEX, false),
+        ("ahead of its own request", "k", "a", ahead, MUTEX, false),
+        ("behind another owner's request", "k", "b", behind, MUTEX, false),
+        ("the earlier one is for several keys", "k", "c", behind, MUTEX, false),
+        ("a read does not cover a write", "w", "b", behind, write, false),
+        ("a read covers a read", "w", "b", behind, read, true),
+    ] {
+        let queue = fixture.queues.id_of(key(name).as_ref()).unwrap();
+        assert_eq!(fixture.queues.is_covered_by_earlier(queue, owner.as_bytes(), place, &claim), is_covered, "{row}");
+    }
+    let ends_with_another =
+        |name, owner: &str| fixture.queues.ends_with_another_owner(key(name).as_ref(), owner.as_bytes());
+    assert!(!ends_with_another("k", "a") && ends_with_another("k", "c") && !ends_with_another("m", "a"));
+}
+
+#[test]
+fn only_waiters_count_as_requests_for_several_keys_or_with_other_requests() {
+    let counts = |fixture: &Fixture| {
+        let queue = fixture.queues.of_key(key("l").as_ref()).unwrap();
+        (fixture.queues.has_requests_for_several(), queue.several, queue.elsewhere)
+    };
+    let mut fixture = Fixture::default();
+    fixture.wait("b", "l", MUTEX);
+    let both = [fixture.wait("a", "kl", MUTEX), fixture.wait("a", "l", MUTEX)];
+    assert_eq!(counts(&fixture), (true, 1, 2));
+    fixture.queues.keep_place(both[0]);
+    assert_eq!(counts(&fixture), (false, 0, 1));
+    let third = fixture.wait("a", "l", MUTEX);
+    assert_eq!(counts(&fixture), (false, 0, 2));
+    fixture.queues.leave(both[0]);
+    assert_eq!(counts(&fixture), (false, 0, 2), "a kept place was counted no more");
+    fixture.queues.leave(both[1]);
+    fixture.queues.leave(third);
+    assert_eq!(counts(&fixture), (false, 0, 0));
+    // A kept place that gets company is no waiter either.
+    let kept = fixture.wait("c", "l", MUTEX);
+    fixture.queues.keep_place(kept);
+    fixture.wait("c", "l", MUTEX);
+    assert_eq!(counts(&fixture), (false, 0, 1));
+    let several = fixture.wait("d", "kl", MUTEX);
+    fixture.queues.leave(several);
+    assert_eq!(counts(&fixture), (false, 0, 1));
+}
+
+#[test]
+fn a_key_without_waiters_takes_over_the_family_but_not_a_limit_of_its_own_family() {
+    for (present, claim, limit) in [(true, MUTEX, Some(3)), (false, MUTEX, None), (false, permits(5, 1), Some(5))] {
+        let mut fixture = Fixture::default();
+        let first = fixture.wait("a", "k", permits(3, 1));
+        if !present {
+            fixture.queues.keep_place(first);
+        }
+        fixture.wait("b", "k", claim);
+        assert_eq!(fixture.queues.of_key(key("k").as_ref()).unwrap().limit, limit, "{present} {claim:?}");
+    }
+}
+
+#[test]
+fn a_request_remembers_the_queue_that_blocks_it() {
+    let mut fixture = Fixture::default();
+    let id = fixture.wait("a", "kl", MUTEX);
+    let queue = fixture.queues.id_of(key("l").as_ref());
+    fixture.queues.set_blocked_on(id, queue);
+    assert_eq!(fixture.queues.request(id).unwrap().blocked_on, queue);
+}
+
+/// One table at a time has an entry.
+#[test]
+fn a_table_with_an_entry_is_not_clean() {
+    let empty = WaitQueues::default;
+    assert!(empty().is_clean());
+    let of_one = || {
+        let mut fixture = Fixture::default();
+        let id = fixture.wait("a", "k", MUTEX);
+        fixture.queues.keep_place(id);
+        fixture.queues
+    };
+    let mut names = NameFilter::default();
+    names.insert(b"k");
+    let mut waited_for = WaitedFor::default();
+    waited_for.becomes_opaque(QueueId(1), 0);
+    let requests = Standing::default();
+    let done = [((QueueId(1), RequestId(1)), Done { fence: Fence::new(1).unwrap(), requests })].into();
+    for (row, queues) in [
+        ("by_key", WaitQueues { by_key: of_one().by_key, ..empty() }),
+        ("requests", WaitQueues { requests: of_one().requests, ..empty() }),
+        ("owners", WaitQueues { owners: of_one().owners, ..empty() }),
+        ("away", WaitQueues { away: of_one().away, ..empty() }),
+        ("done", WaitQueues { done, ..empty() }),
+        ("done_waiters", WaitQueues { done_waiters: 1, ..empty() }),
+        ("waited_for", WaitQueues { waited_for, ..empty() }),
+        ("unheld", WaitQueues { unheld: 1, ..empty() }),
+        ("names", WaitQueues { names, ..empty() }),
+    ] {
+        assert!(!queues.is_clean(), "{row}");
+    }
+}
