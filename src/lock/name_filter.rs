@@ -88,7 +88,7 @@ mod tests {
             assert!(filter.may_contain(name), "{name:?}");
         }
         filter.remove(b"k");
-        assert!(!filter.may_contain(b"k") && filter.may_contain(b""));
+        assert!(!filter.may_contain(b"k") && filter.may_contain(b"") && !filter.may_contain(b"another"));
     }
 
     #[test]
@@ -103,8 +103,19 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_is_empty_without_names_and_without_counts() {
+        let of = |names, counts| NameFilter { names, counts, ..NameFilter::default() };
+        assert!(of(0, vec![]).is_empty() && of(0, vec![0, 0]).is_empty());
+        assert!(!of(1, vec![]).is_empty() && !of(0, vec![0, 1]).is_empty());
+    }
+
+    const AROUND: &str = "twenty-letters-here:";
+
+    #[test]
     fn usual_names_have_distinct_buckets_wherever_they_differ() {
-        for (before, after) in [("", ""), ("lock:order:", ""), ("", ":of-the-order"), ("lock:{", "}:of-the-order")] {
+        for (before, after) in
+            [("", ""), ("lock:order:", ""), ("", ":of-the-order"), ("lock:{", "}:of-the-order"), (AROUND, AROUND)]
+        {
             let buckets: HashSet<_> = (0..1_000).map(|n| bucket(format!("{before}{n}{after}").as_bytes())).collect();
             assert!(buckets.len() > 600, "{before}N{after}: {} of 1000", buckets.len());
         }

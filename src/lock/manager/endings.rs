@@ -63,3 +63,31 @@ impl Endings {
         self.0.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_replaces_a_departure_and_no_other_outcome() {
+        let (left, timed_out) = (Ending::Left, Ending::Told(WaitOutcome::TimedOut));
+        let cancelled = Ending::Told(WaitOutcome::Cancelled);
+        for (first, second, expected) in
+            [(left, timed_out, timed_out), (timed_out, left, timed_out), (timed_out, cancelled, timed_out)]
+        {
+            let mut endings = Endings::default();
+            endings.extend([RequestId(2)], first);
+            endings.extend([RequestId(2)], second);
+            assert_eq!(endings.take_next(), Some((RequestId(2), expected)));
+        }
+    }
+
+    #[test]
+    fn a_request_that_left_its_queues_ends_no_more() {
+        let mut endings = Endings::default();
+        endings.remove(RequestId(1));
+        endings.extend([1, 2].map(RequestId), Ending::Left);
+        endings.remove(RequestId(1));
+        assert!(!endings.contains(RequestId(1)) && endings.contains(RequestId(2)) && !endings.is_empty());
+    }
+}

@@ -162,8 +162,9 @@ mod tests {
     use crate::host::simulated::{KeyEvent, Stored};
     use crate::host::WaitOutcome;
     use crate::key::{ClientId, Key, KeyRef};
-    use crate::manager::fixture::{key, Fixture};
+    use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::lock_manager::LockError;
+    use crate::manager::observer::{EndedBy, Occurrence};
     use crate::value::claim::{Claim, Count, Mode};
     use crate::value::fence::Fence;
     use crate::value::lock::SeveralEnds;
@@ -332,5 +333,54 @@ mod tests {
             fixture.manager.inspect_some(&mut fixture.server.host(&now), 2);
             assert_eq!(fixture.manager.due.len(), due);
         }
+    }
+
+    /// Rows: whether b waits for the key, the time, and why the hold ended. The lease ends at 1,100.
+    #[test]
+    fn a_removed_hold_has_expired_if_a_request_waits_and_its_lease_is_over() {
+        for (is_waited_for, now_ms, expected) in [
+            (false, 1_050, EndedBy::Broken),
+            (false, 1_200, EndedBy::Broken),
+            (true, 1_050, EndedBy::Removed),
+            (true, 1_100, EndedBy::Removed),
+            (true, 1_101, EndedBy::Expired),
+            (true, 1_200, EndedBy::Expired),
+        ] {
+            let mut fixture = Fixture::default();
+            fixture.acquire("a", MUTEX, None, Lease::from_ms(100).unwrap());
+            if is_waited_for {
+                fixture.acquire("b", MUTEX, None, Lease::Persist);
+            }
+            let fence = fixture.stored().0.fence().unwrap();
+            fixture.server.keyspace.now_ms = now_ms;
+            let now = fixture.server.now();
+            fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, EndedBy::Broken);
+            let found = fixture.manager.occurrences.take();
+            let [Occurrence::Ended { by, held_ms, .. }] = &found[..] else { panic!("{found:?}") };
+            assert_eq!((*by, *held_ms), (expected, now_ms - 1_000), "{is_waited_for}, at {now_ms}");
+        }
+    }
+
+    #[test]
+    fn an_expired_or_evicted_hold_is_recorded_with_how_long_it_lasted() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+        let fence = fixture.stored().0.fence().unwrap();
+        fixture.server.keyspace.now_ms = 4_500;
+        let now = fixture.server.now();
+        fixture.manager.hold_expired(&now, key().as_ref(), &owner("a"), fence);
+        fixture.manager.evicted(&now, key().as_ref(), owner("a"), fence);
+        let found = fixture.manager.occurrences.take();
+        let expected = [
+            Occurrence::Ended {
+                key: key(),
+                owner: owner("a"),
+                by: EndedBy::Expired,
+                held_ms: 3_500,
+                waiters: 1,
+                session: None,
+            },
+            Occurrence::Evicted { key: key(), owner: owner("a"), held_ms: 3_500, waiters: 1, session: None },
+        ];
+        assert_eq!(found, expected);
     }
 }

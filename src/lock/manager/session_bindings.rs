@@ -505,4 +505,29 @@ mod tests {
         bindings.unbind_db(None);
         assert_eq!((bindings.slots.capacity(), bindings.vacant.capacity()), (0, 0));
     }
+
+    #[test]
+    fn bound_holds_are_counted_and_the_others_stay_bound_when_one_of_many_ends() {
+        let mut bindings = Bindings::default();
+        (0..2_000).for_each(|n| _ = bind(&mut bindings, n % 7, 0, &format!("k{n}"), "a", 1));
+        assert_eq!((bindings.len(), bindings.is_empty()), (2_000, false));
+        bindings.unbind(Key::new(0, b"k0").as_ref(), b"a");
+        assert_eq!(bindings.len(), 1_999);
+        for n in 1..2_000 {
+            let key = Key::new(0, format!("k{n}").as_bytes());
+            assert_eq!(bindings.client_of(key.as_ref(), b"a"), Some(ClientId(n % 7)));
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_short_name_is_used_again_and_that_of_a_long_one_is_freed() {
+        for (length, is_kept) in [(1, true), (LONGEST_KEPT_NAME, true), (LONGEST_KEPT_NAME + 1, false)] {
+            let mut bindings = Bindings::default();
+            let name = "k".repeat(length);
+            bind(&mut bindings, 1, 0, &name, "a", 1);
+            bindings.unbind(Key::new(0, name.as_bytes()).as_ref(), b"a");
+            let [Content::Vacant(memory)] = &bindings.slots[..] else { panic!("{length}") };
+            assert_eq!(memory.capacity() > 0, is_kept, "{length}");
+        }
+    }
 }

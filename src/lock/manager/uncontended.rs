@@ -260,4 +260,25 @@ mod tests {
             assert_eq!(fixture.effects(), [], "{row}");
         }
     }
+
+    #[test]
+    fn releases_in_part_and_in_full_are_counted() {
+        let mut fixture = Fixture::default();
+        acquire(&mut fixture, "a", TWICE);
+        for counted in 1..=2 {
+            release(&mut fixture, "a", Portion::Reentrant(Count::Step(1)));
+            assert_eq!(fixture.manager.statistics.releases(), counted);
+        }
+    }
+
+    #[test]
+    fn a_hold_of_the_observed_length_takes_the_slow_path() {
+        for (long_ms, held_ms, is_slow) in [(100, 99, false), (100, 100, true), (100, 150, true), (100, 1_050, true)] {
+            let mut fixture = Fixture::default();
+            fixture.manager.limits.observe.holds_ms = Some(long_ms);
+            acquire(&mut fixture, "a", MUTEX);
+            fixture.server.keyspace.now_ms += held_ms;
+            assert_eq!(release(&mut fixture, "a", Portion::Mutex).is_none(), is_slow, "{held_ms}");
+        }
+    }
 }

@@ -213,3 +213,40 @@ impl WaitedFor {
         gone.for_each(|id| owners.loses(id, queue));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Fixture;
+    use super::*;
+    use crate::value::claim::{Claim, Count};
+
+    /// One table at a time has an entry.
+    #[test]
+    fn owners_with_an_entry_in_any_table_are_not_empty() {
+        let of_one = || {
+            let mut owners = Owners::default();
+            owners.enlist(0, &Owner::new(b"a").unwrap(), QueueId(1), RequestId(1));
+            owners
+        };
+        let empty = Owners::default;
+        assert!(empty().is_empty() && WaitedFor::default().is_empty());
+        assert!(!Owners { ids: of_one().ids, ..empty() }.is_empty());
+        assert!(!Owners { known: of_one().known, ..empty() }.is_empty());
+        assert!(!Owners { entangled: 1, ..empty() }.is_empty());
+        let by_queue = [(QueueId(1), OneOrMany::One(OwnerId(1)))].into();
+        assert!(!WaitedFor { by_queue, ..WaitedFor::default() }.is_empty());
+        assert!(!WaitedFor { opaque: [(QueueId(1), 0)].into(), ..WaitedFor::default() }.is_empty());
+    }
+
+    #[test]
+    fn the_holders_of_a_key_are_listed_by_name_if_they_are_few() {
+        let permit = Claim::Permits { limit: 9, count: Count::Step(1) };
+        for number in 1..=FEW_HOLDERS + 1 {
+            let mut fixture = Fixture::default();
+            (0..number).for_each(|number| fixture.hold(&format!("holder {number}"), "s", permit));
+            fixture.wait("b", "s", permit);
+            assert_eq!(fixture.queues.may_be_waited_for(0, b"anybody"), number > FEW_HOLDERS, "{number}");
+            assert!(fixture.queues.may_be_waited_for(0, b"holder 0"), "{number}");
+        }
+    }
+}

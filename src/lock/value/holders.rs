@@ -477,4 +477,38 @@ mod tests {
             }
         }
     }
+
+    /// The removals before pay for each reallocation: it halves at most, and comes when seven of eight are gone.
+    #[test]
+    fn memory_is_given_back_in_few_steps_with_room_for_as_many_again() {
+        let mut holders = Holders::default();
+        (0..10_000u16)
+            .for_each(|n| holders.push(Holder { owner: Owner::new(&n.to_be_bytes()).unwrap(), ..holder(0, 1) }));
+        while !holders.is_empty() {
+            let before = holders.all.capacity();
+            holders.remove(holders.len() - 1);
+            let expected = match before > SMALL && holders.len() < before / 8 {
+                true => (holders.len() * 2).max(holders.all.len()),
+                false => before,
+            };
+            assert_eq!(holders.all.capacity(), expected, "with {} holders", holders.len());
+        }
+    }
+
+    #[test]
+    fn the_memory_of_slots_is_counted_by_slots_and_runs_of_free_ones() {
+        let mut holders = Holders::default();
+        for name in 0..9 {
+            holders.push(Holder { slot: holders.free_slot(), ..holder(name, 1) });
+        }
+        [6, 3, 1].into_iter().for_each(|position| drop(holders.remove(position)));
+        let before = holders.heap_bytes();
+        let slots = holders.slots().unwrap();
+        let (used, runs) = (slots.by_position.len(), slots.free.len());
+        assert_eq!((used, runs > 1), (6, true));
+        let bytes = used * size_of::<(usize, Slot)>() + runs * size_of::<(u32, u32)>();
+        assert_eq!(slots.heap_bytes(), bytes);
+        let entry = size_of::<(Owner, usize)>() + size_of::<(Deadline, usize)>() + 16;
+        assert_eq!(before, holders.all.capacity() * size_of::<Record>() + used * entry + bytes);
+    }
 }

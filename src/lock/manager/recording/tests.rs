@@ -3,6 +3,7 @@ use crate::host::simulated::Stored;
 use crate::key::ClientId;
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::observer::{Observe, Statistics};
+use crate::manager::release::HoldsOf;
 use crate::manager::session::{RenewRequest, Renewed};
 use crate::value::claim::{Claim, Count, Mode, Portion};
 use crate::value::time::{Deadline, Lease, Timestamp};
@@ -209,4 +210,12 @@ fn at(ms: u64) -> Now {
     thread_local!(static MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
     MS.set(ms);
     Now::by(|| MS.get() * 1_000, || 0)
+}
+
+#[test]
+fn every_hold_that_is_broken_is_recorded() {
+    let mut fixture = Fixture::of(&[("a", READ), ("b", READ)]);
+    assert_eq!(fixture.break_holds(HoldsOf::AllOwners), Ok(2));
+    assert_eq!(told(&mut fixture), ["a Broken after 0, 0 wait", "b Broken after 0, 0 wait"]);
+    assert_eq!(fixture.manager.statistics.broken, 2);
 }
