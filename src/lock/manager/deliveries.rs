@@ -239,6 +239,27 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_is_for_its_owner_and_keys_and_is_found_by_the_hash_of_each() {
+        let (deliveries, grant) = (Deliveries::default(), delivery(1, "a", "kl"));
+        let hash = |db, name: &[u8], owner: &[u8]| deliveries.hash_of(KeyRef { db, name }, owner);
+        let rows: [(i32, &[u8], &[u8], bool); 6] = [
+            (0, b"k", b"a", true),
+            (0, b"l", b"a", true),
+            (0, b"m", b"a", false),
+            (1, b"k", b"a", false),
+            (0, b"k", b"b", false),
+            (0, b"m", b"b", false),
+        ];
+        for (db, name, owner, expected) in rows {
+            let row = format!("{db} {} {}", name.escape_ascii(), owner.escape_ascii());
+            assert_eq!(grant.is_for(KeyRef { db, name }, owner), expected, "{row}");
+            let is_one_of_its_hashes = [hash(0, b"k", b"a"), hash(0, b"l", b"a")].contains(&hash(db, name, owner));
+            assert_eq!(is_one_of_its_hashes, expected, "{row}");
+        }
+        assert_ne!(hash(0, b"k", b"a"), hash(0, b"l", b"a"));
+    }
+
+    #[test]
     fn lost_grants_of_one_hold_are_taken_back_latest_first_and_not_while_a_later_one_is_in_flight() {
         let two = || {
             let mut deliveries = Deliveries::default();
@@ -262,6 +283,12 @@ mod tests {
         let mut deliveries = two();
         deliveries.delivered(RequestId(2));
         assert!(deliveries.is_empty() && deliveries.by_hold.is_empty(), "a was told of both");
+        // The order is that of the grants: an older request may have waited longer.
+        deliveries = Deliveries::default();
+        deliveries.sent(delivery(9, "a", "k"));
+        deliveries.not_sent(delivery(1, "a", "k"));
+        deliveries.undelivered(RequestId(9));
+        assert_eq!(requests(&mut deliveries), [1, 9]);
     }
 
     #[test]

@@ -164,6 +164,15 @@ mod tests {
         assert_eq!(due.take_next(), None);
     }
 
+    #[test]
+    fn a_range_has_the_items_from_its_first_to_its_last() {
+        let mut due = Due::default();
+        due.extend([3, 7]);
+        for (range, expected) in [(1..=2, false), (1..=3, true), (4..=6, false), (4..=9, true), (7..=7, true)] {
+            assert_eq!(due.contains_any(range.clone()), expected, "{range:?}");
+        }
+    }
+
     /// Queues of the keys k, l and m in database 0.
     fn queues() -> (Fixture, Vec<QueueId>) {
         let mut fixture = Fixture::default();

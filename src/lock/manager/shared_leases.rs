@@ -71,7 +71,7 @@ impl SharedLeases {
             return;
         }
         let known = names.get_key_value(key.name).map(|(name, known)| (name.clone(), *known));
-        let (name, known) = known.unwrap_or_else(|| (key.name.into(), SharedLease { due: Deadline::Never, ..new }));
+        let (name, known) = known.unwrap_or_else(|| (key.name.into(), new));
         self.by_time.remove(&(known.due, key.db, name.clone()));
         self.by_time.insert((new.due, key.db, name.clone()));
         self.sooner = true;
@@ -224,6 +224,7 @@ mod tests {
         }
         leases.watch(L, fence(7), Deadline::Never);
         leases.watch(ELSEWHERE, fence(7), Deadline::At(at(24)));
+        assert_eq!(leases.all().collect::<Vec<_>>(), [at(20), at(25)]);
         assert_eq!((due(&mut leases, 19), due(&mut leases, 20)), (None, Some(K.to_key())));
         leases.forget(K);
         assert_eq!((leases.contains(K), leases.contains(L)), (false, true));
@@ -282,6 +283,26 @@ mod tests {
         assert_eq!(due(&mut leases, 20), Some(K.to_key()), "a client wrote: writes are accepted");
         leases.put_off(K, at(70));
         assert_eq!(due(&mut leases, 20), Some(L.to_key()));
+    }
+
+    #[test]
+    fn what_is_due_sooner_is_reported_once() {
+        let mut leases = SharedLeases::default();
+        type Change = fn(&mut SharedLeases);
+        let rows: [(&str, Change, bool); 8] = [
+            ("nothing is put off", SharedLeases::resume, false),
+            ("the first", |leases| leases.watch(K, fence(7), Deadline::At(at(20))), true),
+            ("a later end", |leases| leases.watch(K, fence(7), Deadline::At(at(30))), false),
+            ("an earlier end", |leases| leases.watch(K, fence(7), Deadline::At(at(10))), true),
+            ("put off", |leases| leases.put_off_all(Instant::from_ms(50)), true),
+            ("no longer put off", SharedLeases::resume, true),
+            ("nothing is put off any more", SharedLeases::resume, false),
+            ("due now", |leases| leases.settle_now(K), true),
+        ];
+        for (row, change, is_sooner) in rows {
+            change(&mut leases);
+            assert_eq!((leases.take_sooner(), leases.take_sooner()), (is_sooner, false), "{row}");
+        }
     }
 
     #[test]

@@ -133,8 +133,8 @@ mod tests {
         timers.set_no_later(1, timestamp(25));
         assert_eq!(timers.next(), Some(timestamp(20)), "the earlier time stays");
         timers.set_no_later(1, timestamp(15));
-        assert_eq!(timers.next(), Some(timestamp(15)));
-        assert_eq!(fired(&mut timers, 99), [1]);
+        assert_eq!((timers.next(), timers.of(1), timers.of(2)), (Some(timestamp(15)), Some(timestamp(15)), None));
+        assert_eq!((fired(&mut timers, 99), timers.of(1)), (vec![1], None));
         timers.set_no_later(1, timestamp(40));
         assert_eq!(timers.next(), Some(timestamp(40)), "the fired timer is forgotten");
     }
