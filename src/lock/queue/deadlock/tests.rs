@@ -546,7 +546,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
     }
     println!("{cycles} deadlocks, {none} none, {parallel} by parallel waits");
     assert!(parallel <= 2 + (cycles + none) / 2_500, "{parallel}");
-    assert!([cycles, none].iter().all(|found| *found + 5 > worlds / 20), "{cycles} {none}");
+    assert!([cycles, none].iter().all(|found| *found > worlds / 20), "{cycles} {none}");
 }
 
 /// The cost of one search: keys opened, owners and requests looked up.
