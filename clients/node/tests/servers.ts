@@ -197,7 +197,7 @@ export class Cluster {
   private constructor(readonly nodes: [Server, Server]) {}
 
   static async start(): Promise<Cluster> {
-    const options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"];
+    const options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000"];
     const [first, second] = [await Server.start(options), await Server.start(options)];
     await first.ask("CLUSTER", "ADDSLOTSRANGE", 0, 8191);
     await second.ask("CLUSTER", "ADDSLOTSRANGE", 8192, 16383);

@@ -124,7 +124,7 @@ class Node(Server):
 
     def __init__(self) -> None:
         # A node that gives its last slot away stays a primary.
-        options = ("--cluster-node-timeout", "5000", "--cluster-allow-replica-migration", "no")
+        options = ("--cluster-node-timeout", "60000", "--cluster-allow-replica-migration", "no")
         super().__init__("--cluster-enabled", "yes", *options)
 
     def ask(self, *command: Any) -> Any:

@@ -11,7 +11,7 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start() -> Cluster {
-        let nodes = [0, 1].map(|_| Server::builder().cluster().config("cluster-node-timeout 5000").start());
+        let nodes = [0, 1].map(|_| Server::builder().cluster().config("cluster-node-timeout 60000").start());
         for (node, slots) in nodes.iter().zip(["0 8191", "8192 16383"]) {
             expect_ok(node, &format!("CLUSTER ADDSLOTSRANGE {slots}"));
         }

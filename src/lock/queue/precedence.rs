@@ -153,18 +153,17 @@ impl<'q, 'h, 'k, K: Keys> Search<'q, 'h, 'k, K> {
     }
 
     fn visit_ahead(&mut self, queue: &WaitQueue, from: Place, to: Place) -> Place {
-        if from < to {
-            for (_, id) in queue.range(from..to) {
-                if self.steps > MOST_STEPS {
-                    break;
-                }
-                self.reach(id);
-                let Some(ahead) = self.queues.request(id).filter(|_| self.reach == Reach::Everything) else { continue };
-                self.is_found |= self.wanted == Some(ahead.owner.as_bytes());
-                self.reach_owner(ahead.owner_id);
+        let to = from.max(to);
+        for (_, id) in queue.range(from..to) {
+            if self.steps > MOST_STEPS {
+                break;
             }
+            self.reach(id);
+            let Some(ahead) = self.queues.request(id).filter(|_| self.reach == Reach::Everything) else { continue };
+            self.is_found |= self.wanted == Some(ahead.owner.as_bytes());
+            self.reach_owner(ahead.owner_id);
         }
-        from.max(to)
+        to
     }
 
     fn visit_holders(&mut self, queue: &WaitQueue) -> Option<OnlyHolder> {

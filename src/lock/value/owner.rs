@@ -136,6 +136,7 @@ mod tests {
                 let order = Owner::new(other).map(|other| owner.cmp(&other));
                 let expected = (!other.is_empty()).then(|| bytes.cmp(other));
                 assert_eq!(order, expected, "a table of owners is searched by bytes");
+                assert_eq!(Owner::new(other).and_then(|other| owner.partial_cmp(&other)), expected);
             }
             assert_ne!(owner, Owner::new(&bytes[1..]).unwrap());
             let heap_bytes = if bytes.len() > INLINE { bytes.len() } else { 0 };

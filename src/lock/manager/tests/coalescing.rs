@@ -361,3 +361,20 @@ fn the_release_of_another_family_under_the_key_is_no_release_of_the_mutex() {
     drain_all(&mut fixture);
     assert!(matches!(told(&mut fixture)[..], [(id, WaitOutcome::Granted { .. })] if id == ids[0]));
 }
+
+#[test]
+fn one_turn_ends_requests_of_both_kinds_as_far_as_it_goes() {
+    let (mut fixture, _) = waiting("BCDE");
+    ask_for(&mut fixture, b"l", "a", false);
+    let left = ["f", "g", "h"].map(|token| match ask_for(&mut fixture, b"l", token, false) {
+        Acquired::Queued(id) => id,
+        other => panic!("{token} does not wait: {other:?}"),
+    });
+    fixture.server.turns = Turns::Of(1);
+    release(&mut fixture, "a");
+    fixture.manager.leave_all(left);
+    assert!(fixture.manager.queues().has_done());
+    fixture.server.turns = Turns::Endless;
+    fixture.drain();
+    assert_eq!((told(&mut fixture).len(), fixture.manager.queues().waiters()), (4, 0));
+}

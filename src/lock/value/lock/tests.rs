@@ -430,3 +430,15 @@ fn the_owners_of_a_lock_are_listed_and_counted() {
     let readers = lock(&[("a", read(Step(1))), ("b", read(Step(1)))]);
     assert_eq!((owners(&readers), owners(&lock(&[("a", MUTEX)])), owners(&Lock::Vacant)), ((2, 2), (1, 1), (0, 0)));
 }
+
+#[test]
+fn the_first_live_holder_is_that_of_the_smallest_fence_wherever_it_stands() {
+    for (released, expected) in [("a", ("b", 3)), ("b", ("a", 3)), ("d", ("a", 3)), ("", ("a", 4))] {
+        let mut lock = lock(&["a", "b", "c", "d"].map(|name| (name, permits(9, Step(1)))));
+        _ = lock.release(released.as_bytes(), &Portion::Permits(Step(1)));
+        let live = lock.live(Deadline::Never, |_| true).unwrap();
+        assert_eq!((format!("{:?}", live.first.owner).as_str(), live.number), expected, "without {released}");
+    }
+    let semaphore = lock(&[("a", permits(9, Step(1)))]);
+    assert!(semaphore.live(Deadline::Never, |_| false).is_none());
+}
