@@ -309,6 +309,21 @@ mod tests {
     }
 
     #[test]
+    fn kept_places_and_requests_that_are_ending_do_not_wait_for_the_key() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let waiters = |fixture: &Fixture| fixture.manager.waiters_for(key().as_ref());
+        assert_eq!(waiters(&fixture), 0);
+        let ids = ["b", "c", "d", "e"].map(|name| queue(&mut fixture, name, true));
+        assert_eq!(waiters(&fixture), 4);
+        leave(&mut fixture, ids[0], Departure::MayComeBack);
+        assert_eq!(waiters(&fixture), 3);
+        fixture.manager.leave_all([ids[1]]);
+        assert_eq!(waiters(&fixture), 2);
+        fixture.drain();
+        assert_eq!(waiters(&fixture), 2);
+    }
+
+    #[test]
     fn no_more_places_are_kept_than_requests_may_wait() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         let ids = ["b", "c", "d"].map(|name| queue(&mut fixture, name, true));

@@ -85,6 +85,9 @@ impl LockManager {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::simulated::Turns;
+    use crate::key::RequestId;
+    use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{key, Fixture};
     use crate::value::claim::{Claim, Portion};
     use crate::value::time::Lease;
@@ -102,6 +105,38 @@ mod tests {
             fixture.drain();
             assert!(fixture.server.keyspace.primary.is_empty(), "{names:?}");
             assert!(!fixture.manager.has_due() && !fixture.manager.has_waiters_or_sessions(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_passes_a_request_only_when_nothing_else_is_left_to_do() {
+        type Work = fn(&mut Fixture, RequestId);
+        let rows: [(&str, Work); 3] = [
+            ("nothing", |_, _| {}),
+            ("a request that ends", |fixture, last| fixture.manager.leave_all([last])),
+            ("a walk", |fixture, _| fixture.manager.sweeps.begin(Some(1))),
+        ];
+        for (row, work) in rows {
+            let mut fixture = Fixture::of(&[("d", MUTEX)]);
+            fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
+            fixture.acquire_all("b", &[b"k", b"l"], MUTEX, None, Lease::Persist);
+            fixture.acquire("a", MUTEX, None, Lease::Persist);
+            let last = fixture.acquire_all("e", &[b"l"], MUTEX, None, Lease::Persist);
+            let Acquired::Queued(last) = last else { panic!("{last:?}") };
+            fixture.release("d", Portion::Mutex).unwrap();
+            assert_eq!(fixture.holders(), "", "b waits for a");
+            work(&mut fixture, last);
+            fixture.server.turns = Turns::Of(1);
+            let mut is_work_left = false;
+            for _ in 0..20 {
+                if fixture.holders() == "a" {
+                    break;
+                }
+                let manager = &fixture.manager;
+                is_work_left = !manager.endings.is_empty() || !manager.due.is_empty() || !manager.sweeps.is_empty();
+                fixture.drain();
+            }
+            assert_eq!((fixture.holders(), is_work_left), ("a".into(), false), "{row}");
         }
     }
 

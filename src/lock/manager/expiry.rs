@@ -134,6 +134,19 @@ mod tests {
     }
 
     #[test]
+    fn one_of_several_holders_ends_with_its_lease_though_no_request_waits() {
+        let mut fixture = Fixture::default();
+        for (name, lease_ms) in [("a", 100), ("b", 900)] {
+            fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
+        }
+        for (now_ms, holders) in [(1_100, "a b"), (1_101, "b")] {
+            fixture.server.keyspace.now_ms = now_ms;
+            fixture.tick();
+            assert_eq!(fixture.holders(), holders, "{now_ms}");
+        }
+    }
+
+    #[test]
     fn replicas_get_a_drop_for_each_holder_that_ends() {
         let mut fixture = Fixture::default();
         for (name, lease_ms) in [("a", 100), ("b", 200), ("c", 900)] {

@@ -240,7 +240,7 @@ mod tests {
     use crate::key::{ClientId, Key};
     use crate::manager::acquire::Acquired;
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{Claim, Count, InvalidClaim, Portion};
+    use crate::value::claim::{Claim, Count, InvalidClaim, Mode, Portion};
     use crate::value::outcome::Released;
     use crate::value::time::{Deadline, Lease, Timestamp};
 
@@ -411,6 +411,36 @@ mod tests {
         fixture.server.keyspace.gate = Gate::Open;
         fixture.drain();
         assert_eq!((fixture.holders(), fixture.manager.has_due()), ("".into(), false));
+    }
+
+    #[test]
+    fn the_holds_of_a_connection_end_in_the_order_of_their_grants_though_a_closed_gate_delays_them() {
+        let mut fixture = Fixture::default();
+        let names: [&[u8]; 3] = [b"m", b"k", b"l"];
+        for name in names {
+            fixture.acquire_all("a", &[name], MUTEX, Some(CLIENT), Lease::Persist);
+        }
+        fixture.manager.end_session(CLIENT);
+        fixture.server.keyspace.gate = Gate::Closed;
+        fixture.drain();
+        fixture.server.keyspace.gate = Gate::Open;
+        fixture.server.keyspace.modified = Some(Vec::new());
+        fixture.drain();
+        assert_eq!(fixture.server.keyspace.modified, Some(names.map(|name| Key::new(0, name)).to_vec()));
+    }
+
+    #[test]
+    fn only_the_holds_of_a_connection_that_has_ended_have_ended() {
+        let mut fixture = Fixture::default();
+        let read = Claim::ReadWrite(Mode::Read, Count::Step(1));
+        for (name, session) in [("a", Some(CLIENT)), ("b", Some(ClientId(8))), ("c", None)] {
+            fixture.acquire(name, read, session, Lease::Persist);
+        }
+        for expected in [[false, false, false], [true, false, false]] {
+            let found = [b"a", b"b", b"c"].map(|owner| fixture.manager.has_ended(key().as_ref(), owner));
+            assert_eq!(found, expected);
+            fixture.manager.end_session(CLIENT);
+        }
     }
 
     #[test]

@@ -183,6 +183,37 @@ fn several_keys_are_checked_before_any_is_released() {
 }
 
 #[test]
+fn several_mutexes_are_released_or_none() {
+    let wrong_family = Err(KeyError::Invalid(InvalidClaim::WrongFamily(Family::Reentrant)));
+    let rows: [(&[&[u8]], _, _); 4] = [
+        (&[b"k", b"r"], wrong_family, "a"),
+        (&[b"r"], wrong_family, "a"),
+        (&[b"k", b"free"], Ok(1), ""),
+        (&[b"k", b"l"], Ok(2), ""),
+    ];
+    for (names, released, holders) in rows {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);
+        fixture.acquire_all("a", &[b"r"], REENTRANT, None, Lease::Persist);
+        let now = fixture.server.now();
+        let found = fixture.manager.release_several(&mut fixture.server.host(&now), 0, names, b"a");
+        assert_eq!((found, fixture.holders()), (released, holders.into()), "{names:?}");
+    }
+}
+
+#[test]
+fn the_others_of_several_holders_still_end_with_their_leases_after_a_release() {
+    let mut fixture = Fixture::default();
+    for (name, lease_ms) in [("a", 100), ("b", 200), ("c", 900)] {
+        fixture.acquire(name, READ, None, Lease::from_ms(lease_ms).unwrap());
+    }
+    assert_eq!(fixture.release("a", Portion::ReadWrite(Mode::Read, Count::Step(1))), Ok(Released::Gone));
+    fixture.server.keyspace.now_ms += 201;
+    fixture.tick();
+    assert_eq!(fixture.holders(), "c");
+}
+
+#[test]
 fn a_kept_place_keeps_no_family() {
     let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
@@ -219,6 +250,7 @@ fn a_break_ends_all_holds_of_its_target_and_hands_over_once() {
         let row = format!("{requests:?}, {holds_of:?}");
         let mut fixture = Fixture::of(&requests);
         assert_eq!(fixture.break_holds(holds_of), Ok(broken), "{row}");
+        assert_eq!(fixture.manager.statistics.broken, broken as u64, "{row}");
         assert_eq!(fixture.holders(), holders, "{row}");
         assert_eq!(fixture.effects(), effects, "{row}");
         assert!(!fixture.manager.has_due(), "{row}");
