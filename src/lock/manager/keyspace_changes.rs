@@ -159,7 +159,7 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
-    use crate::host::simulated::{KeyEvent, Stored};
+    use crate::host::simulated::{KeyEvent, Stored, Told};
     use crate::host::WaitOutcome;
     use crate::key::{ClientId, Key, KeyRef};
     use crate::manager::fixture::{key, owner, Fixture};
@@ -169,7 +169,7 @@ mod tests {
     use crate::value::fence::Fence;
     use crate::value::lock::SeveralEnds;
     use crate::value::outcome::KeyError;
-    use crate::value::time::{Deadline, Lease, Timestamp};
+    use crate::value::time::{Deadline, Instant, Lease, Timestamp};
 
     const MUTEX: Claim = Claim::Mutex;
 
@@ -205,6 +205,49 @@ mod tests {
         assert_eq!(fixture.next_timer(), None, "nothing is to be renewed");
     }
 
+    /// Rows: what is in the queue of the key, the lease of its holder, when the key is removed, why as far as the host
+    /// knows, and how the hold has ended.
+    #[test]
+    fn a_hold_that_goes_with_its_key_has_expired_if_a_request_waits_and_its_lease_is_over() {
+        use EndedBy::{Expired, Removed};
+        let lease = Lease::from_ms(100).unwrap();
+        for (waiter, lease, at_ms, by, expected) in [
+            ("", lease, 1_101, Removed, Removed),
+            ("", lease, 1_100, Expired, Expired),
+            ("a kept place", lease, 1_101, Removed, Removed),
+            ("a kept place", lease, 1_100, Expired, Expired),
+            ("b", lease, 1_100, Expired, Removed),
+            ("b", lease, 1_101, Removed, Expired),
+            ("b", lease, 1_102, Removed, Expired),
+            ("b", Lease::Persist, 9_999, Expired, Removed),
+        ] {
+            let mut fixture = Fixture::default();
+            fixture.manager.limits.observe.changes = true;
+            fixture.acquire("a", MUTEX, None, lease);
+            let fence = fixture.stored().0.fence().unwrap();
+            if !waiter.is_empty() {
+                fixture.acquire("b", MUTEX, None, Lease::Persist);
+            }
+            if waiter == "a kept place" {
+                keep_places(&mut fixture);
+            }
+            fixture.server.keyspace.now_ms = at_ms;
+            let now = fixture.server.now();
+            fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, by);
+            let last = fixture.manager.occurrences.take().pop();
+            assert!(
+                matches!(last, Some(Occurrence::Ended { by, .. }) if by == expected),
+                "{waiter}, {lease:?}, {at_ms}, {by:?}: {last:?}"
+            );
+        }
+    }
+
+    /// All requests keep their places while their clients are away.
+    fn keep_places(fixture: &mut Fixture) {
+        let ids: Vec<_> = fixture.manager.queues().requests().map(|(id, _)| id).collect();
+        ids.into_iter().for_each(|id| fixture.manager.queues.keep_place(id));
+    }
+
     /// The key k has the readers a and b; the lease of a ends after 100 ms.
     fn two_readers() -> Fixture {
         let mut fixture = Fixture::default();
@@ -230,6 +273,38 @@ mod tests {
         fixture.manager.db_flushed(Some(1));
         assert!(!fixture.manager.knows_several_holders());
         assert_eq!(fixture.next_timer(), None);
+    }
+
+    #[test]
+    fn a_lock_that_comes_with_several_holders_is_due_when_the_first_lease_ends() {
+        let mut fixture = Fixture::default();
+        let first = Deadline::At(Timestamp::from_ms(1_400));
+        fixture.manager.shared_leases.put_off_all(Instant::from_ms(9_000));
+        fixture.manager.several_hold(key().as_ref(), SeveralEnds { fence: Fence::new(1).unwrap(), first });
+        assert!(fixture.manager.knows_several_holders());
+        assert_eq!(fixture.next_timer(), Some(1_401), "writes are accepted again");
+    }
+
+    #[test]
+    fn a_holder_of_several_ends_no_later_than_the_key_would_have_whatever_deadline_follows() {
+        let mut fixture = two_readers();
+        let soon = Deadline::At(Timestamp::from_ms(1_050));
+        fixture.effects();
+        for (until, effects, last) in [
+            (Deadline::At(Timestamp::from_ms(1_900)), vec![], 1_900),
+            (soon, vec![Told::Clamp], 1_050),
+            (Deadline::Never, vec![], 1_050),
+        ] {
+            match fixture.server.keyspace.primary.get_mut(&key()) {
+                Some(Stored::Lock(_, deadline)) => *deadline = until,
+                other => panic!("{other:?}"),
+            }
+            let now = fixture.server.now();
+            fixture.manager.inspect_some(&mut fixture.server.host(&now), 2);
+            fixture.tick();
+            let last_deadline = fixture.stored().0.last_deadline();
+            assert_eq!((fixture.effects(), last_deadline), (effects, Some(Deadline::At(Timestamp::from_ms(last)))));
+        }
     }
 
     #[test]
@@ -307,6 +382,18 @@ mod tests {
     }
 
     #[test]
+    fn a_round_leaves_a_key_alone_that_only_kept_places_stand_for() {
+        for (is_away, changed) in [(false, 1), (true, 0)] {
+            let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+            if is_away {
+                keep_places(&mut fixture);
+            }
+            fixture.server.keyspace.primary.insert(key(), Stored::Foreign);
+            assert_eq!(inspect(&mut fixture), changed, "{is_away}");
+        }
+    }
+
+    #[test]
     fn a_lock_renamed_to_a_free_key_closes_a_deadlock_before_a_round_finds_it() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("b", &[b"held by b"], MUTEX, None, Lease::Persist);
@@ -333,54 +420,5 @@ mod tests {
             fixture.manager.inspect_some(&mut fixture.server.host(&now), 2);
             assert_eq!(fixture.manager.due.len(), due);
         }
-    }
-
-    /// Rows: whether b waits for the key, the time, and why the hold ended. The lease ends at 1,100.
-    #[test]
-    fn a_removed_hold_has_expired_if_a_request_waits_and_its_lease_is_over() {
-        for (is_waited_for, now_ms, expected) in [
-            (false, 1_050, EndedBy::Broken),
-            (false, 1_200, EndedBy::Broken),
-            (true, 1_050, EndedBy::Removed),
-            (true, 1_100, EndedBy::Removed),
-            (true, 1_101, EndedBy::Expired),
-            (true, 1_200, EndedBy::Expired),
-        ] {
-            let mut fixture = Fixture::default();
-            fixture.acquire("a", MUTEX, None, Lease::from_ms(100).unwrap());
-            if is_waited_for {
-                fixture.acquire("b", MUTEX, None, Lease::Persist);
-            }
-            let fence = fixture.stored().0.fence().unwrap();
-            fixture.server.keyspace.now_ms = now_ms;
-            let now = fixture.server.now();
-            fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, EndedBy::Broken);
-            let found = fixture.manager.occurrences.take();
-            let [Occurrence::Ended { by, held_ms, .. }] = &found[..] else { panic!("{found:?}") };
-            assert_eq!((*by, *held_ms), (expected, now_ms - 1_000), "{is_waited_for}, at {now_ms}");
-        }
-    }
-
-    #[test]
-    fn an_expired_or_evicted_hold_is_recorded_with_how_long_it_lasted() {
-        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
-        let fence = fixture.stored().0.fence().unwrap();
-        fixture.server.keyspace.now_ms = 4_500;
-        let now = fixture.server.now();
-        fixture.manager.hold_expired(&now, key().as_ref(), &owner("a"), fence);
-        fixture.manager.evicted(&now, key().as_ref(), owner("a"), fence);
-        let found = fixture.manager.occurrences.take();
-        let expected = [
-            Occurrence::Ended {
-                key: key(),
-                owner: owner("a"),
-                by: EndedBy::Expired,
-                held_ms: 3_500,
-                waiters: 1,
-                session: None,
-            },
-            Occurrence::Evicted { key: key(), owner: owner("a"), held_ms: 3_500, waiters: 1, session: None },
-        ];
-        assert_eq!(found, expected);
     }
 }

@@ -1,11 +1,13 @@
 use super::*;
 use crate::host::simulated::Stored;
-use crate::key::ClientId;
+use crate::key::{ClientId, RequestId};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::observer::{Observe, Statistics};
 use crate::manager::release::HoldsOf;
 use crate::manager::session::{RenewRequest, Renewed};
+use crate::queue::wait_queue::WaiterLimit;
 use crate::value::claim::{Claim, Count, Mode, Portion};
+use crate::value::outcome::KeyError;
 use crate::value::time::{Deadline, Lease, Timestamp};
 
 const MUTEX: Claim = Claim::Mutex;
@@ -55,6 +57,42 @@ fn a_hand_off_is_the_end_and_then_the_grant() {
     let (mut waits, mut holds) = (Vec::new(), Vec::new());
     fixture.manager.samples.take(|ms| waits.push(ms), |ms| holds.push(ms));
     assert_eq!((waits, holds), (vec![70], vec![70]));
+}
+
+#[test]
+fn every_answer_to_a_request_is_counted_by_its_kind() {
+    let mut fixture = Fixture::default();
+    let grant = Grant { fence: Fence::new(1).unwrap(), holds_before: 0, holds: 1, slot: None };
+    let error = KeyError::WrongType;
+    for (answer, times) in [
+        (Ok(Acquired::Granted(grant)), 1),
+        (Ok(Acquired::NotGranted), 2),
+        (Err(LockError::Deadlock(Vec::new())), 3),
+        (Err(LockError::MaxWaiters(WaiterLimit::Server)), 4),
+        (Err(LockError::Grace), 5),
+        (Ok(Acquired::Queued(RequestId(1))), 1),
+        (Err(LockError::Key(error)), 1),
+    ] {
+        (0..times).for_each(|_| fixture.manager.count_answer(&answer));
+    }
+    let Statistics { granted_at_once, not_granted, deadlocks, max_waiters_refusals, grace_refusals, .. } =
+        fixture.manager.statistics;
+    assert_eq!([granted_at_once, not_granted, deadlocks, max_waiters_refusals, grace_refusals], [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_grant_tells_how_many_other_requests_wait_for_the_key() {
+    let mut fixture = observed();
+    for name in ["a", "b", "c"] {
+        fixture.acquire(name, MUTEX, None, Lease::Persist);
+    }
+    fixture.release("a", Portion::Mutex).unwrap();
+    let granted = |occurrence| match occurrence {
+        Occurrence::Granted { owner, waiters, .. } => Some(format!("{owner:?} {waiters}")),
+        _ => None,
+    };
+    let granted: Vec<_> = fixture.manager.occurrences.take().into_iter().filter_map(granted).collect();
+    assert_eq!(granted, ["a 0", "b 1"]);
 }
 
 #[test]
@@ -125,6 +163,39 @@ fn the_end_of_a_lease_is_recorded_if_a_request_waits_for_a_mutex_or_shared_lock(
             "the host counts the ends of mutexes"
         );
     }
+}
+
+/// Rows: how a hold ends, and whether that is recorded if no request waits for the key, and if one does.
+#[test]
+fn an_unasked_end_is_recorded_if_a_request_waits_or_the_owner_still_needs_the_lock() {
+    use EndedBy::{Broken, Disconnected, Expired, LeaseEnd, Released, Removed, Undelivered};
+    for (by, alone, waited_for) in [
+        (Released, false, false),
+        (Disconnected, false, false),
+        (LeaseEnd, false, true),
+        (Expired, false, true),
+        (Removed, false, true),
+        (Broken, true, true),
+        (Undelivered, true, true),
+    ] {
+        for (requests, expected) in [(&[("a", MUTEX)][..], alone), (&[("a", MUTEX), ("b", MUTEX)], waited_for)] {
+            let mut fixture = Fixture::of(requests);
+            let (now, fence) = (fixture.server.now(), fixture.stored().0.fence().unwrap());
+            fixture.manager.record_end(&now, key().as_ref(), b"a", fence, by);
+            assert_eq!(!fixture.manager.occurrences.is_empty(), expected, "{by:?} {requests:?}");
+        }
+    }
+}
+
+#[test]
+fn an_eviction_and_the_end_of_a_lease_with_its_key_tell_how_long_the_hold_lasted() {
+    let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+    let fence = fixture.stored().0.fence().unwrap();
+    fixture.server.keyspace.now_ms += 70;
+    let now = fixture.server.now();
+    fixture.manager.evicted(&now, key().as_ref(), owner("a"), fence);
+    fixture.manager.hold_expired(&now, key().as_ref(), &owner("a"), fence);
+    assert_eq!(told(&mut fixture), ["a evicted after 70, 1 wait", "a Expired after 70, 1 wait"]);
 }
 
 #[test]
