@@ -498,36 +498,68 @@ mod tests {
         assert!(bindings.slots.len() <= 12, "slots are used again");
     }
 
+    /// Binds the holds of this many keys, each to a connection of its own. Only each eighth id is a client's.
+    fn many(count: usize) -> Bindings {
+        let mut bindings = Bindings::default();
+        (0..count as u64).for_each(|n| _ = bind(&mut bindings, 8 * n, 0, &format!("k{n}"), "a", 1));
+        bindings
+    }
+
     #[test]
     fn memory_for_thousands_of_bindings_is_freed_when_no_hold_is_bound() {
-        let mut bindings = Bindings::default();
-        (0..5_000).for_each(|n| _ = bind(&mut bindings, n % 7, 0, &format!("k{n}"), "a", 1));
-        bindings.unbind_db(None);
-        assert_eq!((bindings.slots.capacity(), bindings.vacant.capacity()), (0, 0));
-    }
-
-    #[test]
-    fn bound_holds_are_counted_and_the_others_stay_bound_when_one_of_many_ends() {
-        let mut bindings = Bindings::default();
-        (0..2_000).for_each(|n| _ = bind(&mut bindings, n % 7, 0, &format!("k{n}"), "a", 1));
-        assert_eq!((bindings.len(), bindings.is_empty()), (2_000, false));
-        bindings.unbind(Key::new(0, b"k0").as_ref(), b"a");
-        assert_eq!(bindings.len(), 1_999);
-        for n in 1..2_000 {
-            let key = Key::new(0, format!("k{n}").as_bytes());
-            assert_eq!(bindings.client_of(key.as_ref(), b"a"), Some(ClientId(n % 7)));
+        for (count, is_kept) in [(MOST_KEPT, true), (MOST_KEPT + 1, false), (5_000, false)] {
+            let mut bindings = many(count);
+            bindings.unbind(Key::new(0, b"k7").as_ref(), b"a");
+            assert_eq!((bindings.len(), bindings.ids().count()), (count - 1, count - 1), "the others stay");
+            bindings.unbind_db(None);
+            assert_eq!((bindings.slots.capacity() > 0, bindings.vacant.capacity() > 0), (is_kept, is_kept), "{count}");
+            assert_eq!((bindings.len(), bindings.is_empty()), (0, true));
         }
     }
 
     #[test]
-    fn the_memory_of_a_short_name_is_used_again_and_that_of_a_long_one_is_freed() {
-        for (length, is_kept) in [(1, true), (LONGEST_KEPT_NAME, true), (LONGEST_KEPT_NAME + 1, false)] {
-            let mut bindings = Bindings::default();
-            let name = "k".repeat(length);
-            bind(&mut bindings, 1, 0, &name, "a", 1);
-            bindings.unbind(Key::new(0, name.as_bytes()).as_ref(), b"a");
-            let [Content::Vacant(memory)] = &bindings.slots[..] else { panic!("{length}") };
-            assert_eq!(memory.capacity() > 0, is_kept, "{length}");
+    fn a_vacant_slot_keeps_the_memory_of_a_name_that_is_not_long() {
+        for (len, is_kept) in [(1, true), (LONGEST_KEPT_NAME, true), (LONGEST_KEPT_NAME + 1, false)] {
+            let (mut bindings, key) = (Bindings::default(), Key::new(0, &vec![b'k'; len]));
+            bindings.bind(ClientId(1), key.as_ref(), owner("a").as_ref(), fence(1), None);
+            bindings.unbind(key.as_ref(), b"a");
+            let Content::Vacant(name) = &bindings.slots[0] else { panic!("the slot is bound") };
+            assert_eq!((name.len(), name.capacity() > 0), (0, is_kept), "{len}");
         }
+    }
+
+    /// A perfect hash of 1,024 connections, keys or holds begins about 647 chains.
+    #[test]
+    fn a_chain_links_few_bindings() {
+        let bindings = many(1_024);
+        for chain in CHAINS {
+            let begun = bindings.first.iter().filter(|first| first[chain as usize].is_some()).count();
+            assert!(begun > 500, "{chain:?}: {begun} chains");
+        }
+    }
+
+    #[test]
+    fn holds_with_the_same_hash_are_told_apart() {
+        let (mut bindings, k, l) = (Bindings::default(), Key::new(0, b"k"), Key::new(0, b"l"));
+        let id = bind(&mut bindings, 1, 0, "k", "a", 1);
+        let hash = bindings.secret.hash_hold(k.as_ref(), b"a");
+        for (key, holder, expected) in [(&k, "a", Some(id)), (&k, "b", None), (&l, "a", None)] {
+            assert_eq!(bindings.find(hash, key.as_ref(), holder.as_bytes()), expected, "{key:?} {holder}");
+        }
+    }
+
+    #[test]
+    fn no_lease_is_renewed_while_renewals_are_put_off() {
+        let at = Instant::from_ms;
+        let mut bindings = Bindings::default();
+        let id = bind(&mut bindings, 1, 0, "k", "a", 1);
+        let other = bind(&mut bindings, 1, 0, "l", "a", 1);
+        bindings.renew_at(id, Some(at(10)));
+        bindings.renew_at(other, Some(at(90)));
+        bindings.put_off_renewals(at(50));
+        assert_eq!(bindings.renewals().collect::<Vec<_>>(), [at(50), at(90)]);
+        assert_eq!((bindings.next_renewal(), bindings.take_renewal(at(49))), (Some(at(50)), None));
+        assert_eq!(bindings.renewals_are_put_off(), Some(at(50)));
+        assert_eq!((bindings.take_renewal(at(50)), bindings.renewals_are_put_off()), (Some(id), None));
     }
 }

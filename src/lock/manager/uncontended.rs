@@ -116,11 +116,14 @@ impl LockManager {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use super::LateKey;
     use crate::host::simulated::{Stored, Told};
     use crate::host::Keys;
-    use crate::key::ClientId;
+    use crate::key::{ClientId, KeyRef};
     use crate::manager::fixture::{key, owner, Fixture};
-    use crate::value::claim::{Claim, Count, InvalidClaim, LockRequest, Mode, Portion};
+    use crate::value::claim::{ByFamily, Claim, Count, InvalidClaim, LockRequest, Mode, Portion};
     use crate::value::outcome::{Grant, KeyError, Released};
     use crate::value::time::{Instant, Lease};
 
@@ -175,6 +178,54 @@ mod tests {
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Fewer(1))));
         assert_eq!(release(&mut fixture, "a", one), Some(Ok(Released::Gone)));
         assert_eq!(fixture.effects(), [Told::Hold(owner("a")), Told::Delete]);
+        let statistics = fixture.manager.statistics;
+        assert_eq!((statistics.grants_immediate(), statistics.releases()), (1, 2));
+        assert_eq!(statistics.stored(), ByFamily::default());
+    }
+
+    /// The end of a hold of 50 ms or longer is observed.
+    #[test]
+    fn a_long_hold_takes_the_slow_path() {
+        for (held_ms, released) in
+            [(0, Some(Ok(Released::Gone))), (49, Some(Ok(Released::Gone))), (50, None), (51, None)]
+        {
+            let mut fixture = Fixture::of(&[("a", MUTEX)]);
+            fixture.manager.limits.observe.holds_ms = Some(50);
+            fixture.server.keyspace.now_ms += held_ms;
+            assert_eq!(release(&mut fixture, "a", Portion::Mutex), released, "{held_ms}");
+        }
+    }
+
+    /// The key k of a database, with the number of times that its name alone, and its database too, was read.
+    #[derive(Clone, Copy)]
+    struct Counted<'a>(i32, &'a Cell<(u32, u32)>);
+
+    impl LateKey<'static> for Counted<'_> {
+        fn name(self) -> &'static [u8] {
+            let (names, keys) = self.1.get();
+            self.1.set((names + 1, keys));
+            b"k"
+        }
+
+        fn key(self) -> KeyRef<'static> {
+            let (names, keys) = self.1.get();
+            self.1.set((names, keys + 1));
+            KeyRef { db: self.0, name: b"k" }
+        }
+    }
+
+    /// Rows: who has sent requests for the key k of database 0, the database of the key k that is asked about, whether
+    /// no request waits for that, and what was read to know it.
+    #[test]
+    fn a_key_is_read_only_as_far_as_it_may_be_waited_for() {
+        let waited_for = [("a", MUTEX), ("b", MUTEX)];
+        for (requests, db, is_uncontended, reads) in
+            [(&waited_for[..1], 0, true, (0, 0)), (&waited_for, 0, false, (1, 1)), (&waited_for, 1, true, (1, 1))]
+        {
+            let (fixture, read) = (Fixture::of(requests), Cell::default());
+            assert_eq!(fixture.manager.is_uncontended(Counted(db, &read)), is_uncontended, "{requests:?} {db}");
+            assert_eq!(read.get(), reads, "{requests:?} {db}");
+        }
     }
 
     #[test]
@@ -258,27 +309,6 @@ mod tests {
             fixture.effects();
             assert_eq!(release(&mut fixture, "a", Portion::Mutex), None, "{row}");
             assert_eq!(fixture.effects(), [], "{row}");
-        }
-    }
-
-    #[test]
-    fn releases_in_part_and_in_full_are_counted() {
-        let mut fixture = Fixture::default();
-        acquire(&mut fixture, "a", TWICE);
-        for counted in 1..=2 {
-            release(&mut fixture, "a", Portion::Reentrant(Count::Step(1)));
-            assert_eq!(fixture.manager.statistics.releases(), counted);
-        }
-    }
-
-    #[test]
-    fn a_hold_of_the_observed_length_takes_the_slow_path() {
-        for (long_ms, held_ms, is_slow) in [(100, 99, false), (100, 100, true), (100, 150, true), (100, 1_050, true)] {
-            let mut fixture = Fixture::default();
-            fixture.manager.limits.observe.holds_ms = Some(long_ms);
-            acquire(&mut fixture, "a", MUTEX);
-            fixture.server.keyspace.now_ms += held_ms;
-            assert_eq!(release(&mut fixture, "a", Portion::Mutex).is_none(), is_slow, "{held_ms}");
         }
     }
 }
