@@ -29,7 +29,7 @@ export async function eventually<T>(state: () => T | Promise<T>, what: string): 
   }
 }
 
-/** A port whose cluster bus port (10,000 above) is a valid port too. */
+/** A free port. The cluster bus takes the port 10,000 above, which has to be valid too. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const listening = net.createServer().listen(0, "127.0.0.1");

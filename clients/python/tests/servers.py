@@ -24,7 +24,7 @@ PATIENCE_S = 60.0
 
 
 def free_port() -> int:
-    """A port whose cluster bus port (10,000 above) is a valid port too."""
+    """A free port. The cluster bus takes the port 10,000 above, which has to be valid too."""
     while True:
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))

@@ -9,11 +9,11 @@ mod endings;
 mod expiry;
 #[cfg(test)]
 mod fixture;
+#[cfg(any(test, feature = "testing"))]
+mod for_simulator;
 mod grace;
 mod grant;
 mod handoff;
-#[cfg(any(test, feature = "testing"))]
-mod inspection;
 mod keyspace_changes;
 pub mod lock_manager;
 pub mod observer;

@@ -323,7 +323,6 @@ mod tests {
             }
             fixture.manager.take_sooner();
             if has(3) {
-                fixture.manager.shared_leases.resume();
                 fixture.acquire("c", read, None, Lease::from_ms(100).unwrap());
             }
             if has(0) {
@@ -333,8 +332,7 @@ mod tests {
                 fixture.acquire_all("a", &[b"l"], MUTEX, Some(ClientId(7)), short);
             }
             if has(2) {
-                let queue = fixture.manager.queues.id_of(crate::manager::fixture::key().as_ref()).unwrap_or_default();
-                fixture.manager.lease_ends.set_no_later(queue, Timestamp::from_ms(1_001));
+                fixture.manager.lease_ends.set_no_later(QueueId::numbered(1), Timestamp::from_ms(1_001));
             }
             assert!(fixture.manager.take_sooner(), "{set:04b}");
             assert!(!fixture.manager.take_sooner(), "{set:04b}: the host was told");

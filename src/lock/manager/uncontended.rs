@@ -214,8 +214,8 @@ mod tests {
         }
     }
 
-    /// Rows: who has sent requests for the key k of database 0, the database of the key k that is asked about, whether
-    /// no request waits for that, and what was read to know it.
+    /// Rows: the requests for the key k of database 0, a database, whether the key k of this database is
+    /// uncontended, and how often its name and its database were read.
     #[test]
     fn a_key_is_read_only_as_far_as_it_may_be_waited_for() {
         let waited_for = [("a", MUTEX), ("b", MUTEX)];

@@ -169,7 +169,7 @@ impl Holders {
         }
     }
 
-    /// The holder whose lease ends first.
+    /// The position of a holder with the earliest deadline.
     pub(super) fn first_to_end(&self) -> Option<usize> {
         match &self.index {
             Some(index) => index.by_until.first().map(|(_, position)| *position),
@@ -177,7 +177,7 @@ impl Holders {
         }
     }
 
-    /// The holder whose lease ends last.
+    /// The position of a holder with the latest deadline.
     pub(super) fn last_to_end(&self) -> Option<usize> {
         match &self.index {
             Some(index) => index.by_until.last().map(|(_, position)| *position),
@@ -478,7 +478,7 @@ mod tests {
         }
     }
 
-    /// The removals before pay for each reallocation: it halves at most, and comes when seven of eight are gone.
+    /// A reallocation comes when more than seven of eight places are free, and leaves room for as many holders again.
     #[test]
     fn memory_is_given_back_in_few_steps_with_room_for_as_many_again() {
         let mut holders = Holders::default();
@@ -488,7 +488,7 @@ mod tests {
             let before = holders.all.capacity();
             holders.remove(holders.len() - 1);
             let expected = match before > SMALL && holders.len() < before / 8 {
-                true => (holders.len() * 2).max(holders.all.len()),
+                true => holders.len() * 2,
                 false => before,
             };
             assert_eq!(holders.all.capacity(), expected, "with {} holders", holders.len());
