@@ -107,6 +107,8 @@ pub struct Turn {
 pub struct Timer {
     pub setup: Cell<Option<TimerSetup>>,
     pub armed: Cell<Option<ArmedTimer>>,
+    /// The last timer fired early: none is armed before the next round of the event loop.
+    pub is_held_back: Cell<bool>,
 }
 
 /// What the timer works with, from the module's start to its end.
@@ -267,7 +269,7 @@ impl MainState {
                 turn: Cell::new(Turn { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0 }),
                 ahead_ms: Cell::new(None),
             },
-            timer: Timer { setup: Cell::new(None), armed: Cell::new(None) },
+            timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_held_back: Cell::new(false) },
             inspections: Inspections { due: Cell::new(None), were_needed: Cell::new(false) },
             turn_end: Cell::new(Listening::No),
             gate: Gate { is_probing: Cell::new(false), is_in_cluster: Cell::new(false) },

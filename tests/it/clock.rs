@@ -223,3 +223,24 @@ fn set_beyond_its_lease_it_ends_also_a_session() {
     next.granted("b");
     assert!(server.client().run("LOCK.HELD k a").is_nil());
 }
+
+/// The server reads the clock once for all timers that are due. If it is set back before the module arms its next timer,
+/// that one is due by the old reading, again and again. The steps come at every phase of the rounds of inspections.
+#[test]
+fn set_back_while_the_timer_runs_it_stops_no_server() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let mut server = clocked().config("hz 500").start();
+    let mut client = server.client();
+    for key in 0..64 {
+        client.run(&format!("LOCK.ACQUIRE {key} a EX 1000000"));
+        client.run(&format!("LOCK.ACQUIRE {key} b BLOCK 0 NOTIFY granted"));
+    }
+    for step in 0..300 {
+        set_clock(&mut server, 3_600);
+        let_pass(Duration::from_micros(10_000 + step * 1_370 % 10_000));
+        set_clock(&mut server, 0);
+        assert_eq!(client.run("PING"), Reply::Status("PONG".into()), "step {step}");
+    }
+}

@@ -3,12 +3,18 @@
 //! The server measures a timer by its event loop's monotonic clock, but compares by the wall clock whether it is due: a
 //! timer that is armed when the wall clock is set back fires late by as much. So the server's cron checks for a set
 //! clock, and then the timer is armed anew.
+//!
+//! The server reads the wall clock once, and then calls all timers that are due by this reading, also timers that these
+//! calls arm. If the clock is set back in between, each new timer is due at once, and the server would call them for as
+//! long as the clock was set back. So a timer that fires early arms no other: the event loop does, in its next round.
+
+use std::ffi::c_void;
 
 use lock::manager::timers::NextTimer;
 use lock::value::time::Instant;
 
 use crate::shell::clock;
-use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::context::{guard, Ctx};
 use crate::shell::ffi::time::{self as ffi, TimerCallback};
 use crate::shell::main_state::{ArmedTimer, TimerSetup, MAIN};
 
@@ -17,6 +23,10 @@ use crate::shell::main_state::{ArmedTimer, TimerSetup, MAIN};
 const LONGEST_WAIT_MS: u64 = 1_800_000;
 
 const _: () = assert!(LONGEST_WAIT_MS * 1000 <= i32::MAX as u64);
+
+/// A timer that fires so many milliseconds before its time fires early. Clocks that run at slightly different speeds
+/// may make a long wait early too, which does no harm.
+const EARLY_MS: u64 = 2;
 
 /// As soon as this turn is over: the clock's start is over at any time.
 const NOW: NextTimer = NextTimer { instant: Some(Instant::START), timestamp: None };
@@ -52,12 +62,25 @@ pub fn own_context() -> Option<Ctx<'static>> {
 
 /// The timer has fired: the server frees it after its callback.
 pub fn fired() {
-    MAIN.timer.armed.set(None);
+    let armed = MAIN.timer.armed.take();
+    if armed.is_some_and(|armed| armed.fires.ms_since(clock::instant()) >= EARLY_MS) {
+        MAIN.timer.is_held_back.set(true);
+        ffi::call_in_next_round(arm_again);
+    }
+}
+
+extern "C" fn arm_again(_: *mut c_void) {
+    guard("event loop", || {
+        MAIN.timer.is_held_back.set(false);
+        arm_now();
+    });
 }
 
 /// Arms the timer to fire for `next` at the latest. The clocks are read only if it may not do so already.
 pub fn arm(next: NextTimer) -> Arming {
-    let Some(setup) = MAIN.timer.setup.get() else { return Arming::Unchanged };
+    let Some(setup) = MAIN.timer.setup.get().filter(|_| !MAIN.timer.is_held_back.get()) else {
+        return Arming::Unchanged;
+    };
     let armed = MAIN.timer.armed.get();
     if armed.is_some_and(|armed| next.is_covered_by(&armed.next)) {
         return Arming::Unchanged;

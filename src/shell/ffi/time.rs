@@ -66,8 +66,13 @@ pub fn disarm(ctx: Ctx<'_>, timer: TimerId) {
 /// 7.0.15, and so would a timer that another thread makes while it sleeps, on every server.
 pub fn poke_event_loop() {
     extern "C" fn nothing(_: *mut c_void) {}
-    // SAFETY: the callback does nothing.
-    unsafe { api!(RedisModule_EventLoopAddOneShot(Some(nothing), null_mut())) };
+    call_in_next_round(nothing);
+}
+
+/// Has the event loop call this function, which gets no data, in its next round. The function must not write keys.
+pub fn call_in_next_round(callback: extern "C" fn(*mut c_void)) {
+    // SAFETY: the callback is a function of this module, which is never unloaded: it has a data type.
+    unsafe { api!(RedisModule_EventLoopAddOneShot(Some(callback), null_mut())) };
 }
 
 /// Whether the server decides how long it sleeps before it runs the queued commands of clients that were unblocked in
