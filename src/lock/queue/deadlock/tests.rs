@@ -13,7 +13,7 @@ use crate::testing::schedule::Rng;
 use crate::value::claim::{LockRequest, Mode};
 use crate::value::outcome::Admission;
 use crate::value::owner::Owner;
-use crate::value::time::Lease;
+use crate::value::time::{Deadline, Lease};
 
 const MUTEX: Claim = Claim::Mutex;
 const RLOCK: Claim = Claim::Reentrant(Count::Step(1));
@@ -321,6 +321,7 @@ impl World {
         (0..world.rng.below(12)).for_each(|_| world.hold());
         (0..world.rng.below(14)).for_each(|_| world.wait());
         (0..world.rng.below(3)).for_each(|_| world.hold());
+        ["s", "t"].into_iter().for_each(|semaphore| world.turn_out_over_limit(semaphore));
         (0..world.rng.below(3)).for_each(|_| world.change());
         world.fixture.server.keyspace.now_ms += 10;
         world
@@ -387,12 +388,24 @@ impl World {
         }
     }
 
-    /// As the rules do when a request with another LIMIT is queued.
+    /// As the rules do when a request with another LIMIT is queued. What an owner holds counts too.
     fn turn_out_over_limit(&mut self, name: &str) {
-        let queues = &mut self.fixture.queues;
-        let Some(queue) = queues.of_key(KeyRef { db: 0, name: name.as_bytes() }) else { return };
+        let Fixture { queues, server, .. } = &mut self.fixture;
+        let key = KeyRef { db: 0, name: name.as_bytes() };
+        let Some(queue) = queues.of_key(key) else { return };
         let Some(limit) = queue.limit else { return };
-        let is_over = |id: &RequestId| queues.request(*id).is_some_and(|queued| queued.claim.count().number() > limit);
+        let mut keys = &mut server.keyspace;
+        let mut entry = keys.open(key);
+        let mut held = |owner: &Owner| match entry.content() {
+            Content::Lock(lock) => lock.hold(owner.as_bytes(), Deadline::Never).map_or(0, |hold| hold.holds),
+            _ => 0,
+        };
+        let is_over = |id: &RequestId| {
+            queues.request(*id).is_some_and(|queued| match queued.claim.count() {
+                Count::Step(more) => held(&queued.owner) + more > limit,
+                Count::Exactly(exactly) => exactly > limit,
+            })
+        };
         let over: Vec<_> = queue.present().map(|(_, id)| id).filter(is_over).collect();
         over.into_iter().for_each(|id| _ = queues.leave(id));
     }
