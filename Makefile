@@ -19,18 +19,14 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 # Tests are built in a profile of their own (Cargo.toml), and load the module of the release.
 QUICK = --profile quick
 RELEASED = REDIS_LOCK_MODULE=$${REDIS_LOCK_MODULE:-$(abspath $(MODULE))}
-# Without the job server of the `make` that called: this one does not pass it on.
-ALONE = env -u MAKEFLAGS -u MFLAGS
-# They are tested apart from the module.
-NO_CLIENTS = --exclude redis-lock-client --exclude redis-lock-client-tests --exclude redis-lock-cli
 # Where they cannot be had, their tests say so and are skipped.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
 # What bash 3.2 does not know.
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
-.PHONY: help setup build run test test-module test-clients module-built tests-built clients-built clients-installed \
-	test-clients-faults test-all test-newest check check-long test-platforms test-arm64 test-musl cross \
+.PHONY: help setup build run test test-module test-clients module-built tests-built module-tested clients-built \
+	clients-installed test-clients-faults test-all test-newest check check-long test-platforms test-arm64 test-musl cross \
 	check-servers faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb \
 	test-deb dist test-dist notes release glibc images test-images demo bench bench-quick bench-clients bench-peers \
 	book
@@ -48,17 +44,21 @@ build: ## the release module
 run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER=redis-server)
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
 
-# While the module's tests wait for their servers, what the clients' tests need is compiled and installed.
+# Where the time goes (scripts/test-module, scripts/test-clients): the builds of module and tests need both cores. While
+# the module's tests wait for their servers, what the clients' tests need is compiled and installed.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node openssl
-	@$(MAKE) --no-print-directory -j 2 test-module clients-built clients-installed
+	@$(MAKE) --no-print-directory -j 2 module-built tests-built
+	@$(MAKE) --no-print-directory -j 2 module-tested clients-built clients-installed
 	@$(MAKE) --no-print-directory test-clients
 
 test-module: module-built tests-built ## the tests of the module and of the tools beside it
+	@$(MAKE) --no-print-directory module-tested
+
+module-tested:
 	@$(METRICS_TOOLS)
 	@! command -v dpkg-deb >/dev/null || scripts/deb module
-	@$(MANY_FILES); echo cargo test $(QUICK) --workspace $(NO_CLIENTS); \
-		$(ALONE) $(RELEASED) cargo test $(QUICK) --workspace $(NO_CLIENTS)
+	@$(MANY_FILES); scripts/test-module
 
 test-clients: module-built clients-built ## the clients (Python, Node, Rust) and the command line; needs PyPI and npm
 	@$(MANY_FILES); scripts/test-clients
@@ -69,7 +69,7 @@ module-built:
 
 tests-built:
 	@scripts/setup compiler libclang
-	$(ALONE) cargo build $(QUICK) --workspace $(NO_CLIENTS) --lib --bins --tests
+	scripts/test-module build
 
 # Only the release of the module is under test: the command line is packed as the tests have it.
 clients-built:

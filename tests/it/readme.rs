@@ -209,7 +209,7 @@ fn the_changelogs_begin_with_this_version() {
     let version = env!("CARGO_PKG_VERSION");
     let newest = include_str!("../../CHANGELOG.md").lines().find(|line| line.starts_with("## "));
     assert!(newest.is_some_and(|line| line.starts_with(&format!("## [{version}] - "))), "{newest:?}");
-    let debian = include_str!("../../packaging/debian/changelog");
+    let debian = include_str!("../../packaging/debian/redis-lock-module.changelog");
     assert!(debian.starts_with(&format!("redis-lock-module ({version}-1) ")), "{debian}");
 }
 
