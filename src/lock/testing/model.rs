@@ -20,7 +20,8 @@
 //! - if the server refuses writes when a session's renewal is due, it is tried again after 10 ms, and no other before;
 //! - when the wall clock is set, a lease that is over by the new time has ended, even a session's; then every other
 //!   lease of a living session starts again at once, if it has an end, and its next renewal is due a third of it later;
-//!   if a turn ends before all of them are renewed, a grant may come first.
+//! - if several leases are to be renewed at one time and a turn ends before all of them are, a grant may come first;
+//!   then the later of the old deadline and that of the grant counts (the simulator plays such renewals in one turn).
 //!
 //! For tests on a server also:
 //! - more permits than the request's own LIMIT are an error, whatever is under the key;

@@ -160,7 +160,11 @@ impl Simulation {
         self.rules.set_clock(by_ms);
         self.model.renewals_put_off = self.rules.manager.bindings().renewals_are_put_off().map(|until| until.ms());
         self.model.set_clock(self.rules.clocks().wall);
-        // The model renews sessions before it grants anything. With short turns the rules would mix both.
+        self.play_one_turn();
+    }
+
+    /// The model renews sessions before it grants anything. With short turns the rules would mix both.
+    fn play_one_turn(&mut self) {
         let turns = std::mem::replace(&mut self.rules.server.turns, Turns::Endless);
         self.play_turns();
         self.rules.server.turns = turns;
@@ -240,8 +244,13 @@ impl Simulation {
             self.rules.server.keyspace.now_ms = next;
             // The rules may also have tried to remove an expired hold, which is a write: adopt when they try again.
             self.model.renewals_put_off = self.rules.manager.bindings().renewals_are_put_off().map(|until| until.ms());
+            self.model.now = self.rules.clocks();
+            let renews_several = self.model.renewals_due().len() > 1;
             self.model.pass_to(self.rules.clocks());
-            self.play_turns();
+            match renews_several {
+                true => self.play_one_turn(),
+                false => self.play_turns(),
+            }
             self.compare();
             if next == end {
                 return;

@@ -130,7 +130,8 @@ impl Model {
         self.settle();
     }
 
-    fn renewals_due(&self) -> Vec<(Word, Word)> {
+    /// The leases of sessions that are to be renewed now: keys and owners.
+    pub fn renewals_due(&self) -> Vec<(Word, Word)> {
         let locks = self.values.iter().filter_map(|(key, value)| match value {
             Value::Lock(lock) => Some((*key, lock)),
             Value::Foreign => None,

@@ -157,26 +157,27 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
         keys.iter().any(gets_error)
     }
 
-    /// Whether the LIMIT of the new request is too small for this one, with what its owner holds already: it gets an
-    /// error.
+    /// Whether the LIMIT of the new request, if it is another one, is too small for this request with what its owner
+    /// holds already: it gets an error.
     fn never_fits(&self, key: KeyId, request: &Standing<'_>) -> bool {
         let Some((_, queued)) = request.queued.filter(|_| request.claim.family() == Family::Semaphore) else {
             return false;
         };
-        let count = request.claim.count();
-        if !self.question.is_queued || !self.new_keys.contains(&key) {
-            return count.number() > self.states[key].limit;
+        let (count, state) = (request.claim.count(), &self.states[key]);
+        let is_new_limit = state.queue.is_some_and(|(_, queue)| queue.limit != Some(state.limit));
+        if !is_new_limit || !self.question.is_queued || !self.new_keys.contains(&key) {
+            return count.number() > state.limit;
         }
         let node = match Some(queued.owner_id) == self.nodes.new_id {
             true => Some(NEW),
             false => self.nodes.by_owner.get(&queued.owner_id).copied(),
         };
-        let share = node.map(|node| self.states[key].held_by(node)).unwrap_or_default();
+        let share = node.map(|node| state.held_by(node)).unwrap_or_default();
         let wanted = match count {
             Count::Step(n) => share.holds.saturating_add(n),
             Count::Exactly(n) => n,
         };
-        wanted > self.states[key].limit
+        wanted > state.limit
     }
 
     /// Whether no request in this queue ahead of the place waits elsewhere, and no holder waits: served one after the

@@ -257,6 +257,13 @@ const CASES: &[Case] = &[
         new: ("a", "l", MUTEX),
         cycle: None,
     },
+    Case {
+        title: "b waits for itself, also without a: the LIMIT of a, which is no new one, turns nothing out",
+        held: &[("a", "k", MUTEX), ("b", "s", permits(1, 1))],
+        waiting: &[("b", "s", permits(1, 1)), ("b", "k", MUTEX)],
+        new: ("a", "s", Claim::Slot { limit: 1 }),
+        cycle: None,
+    },
 ];
 
 #[test]
