@@ -244,3 +244,22 @@ fn set_back_while_the_timer_runs_it_stops_no_server() {
         assert_eq!(client.run("PING"), Reply::Status("PONG".into()), "step {step}");
     }
 }
+
+/// The server's cron sees nothing of it, but the timer that was armed in that moment fires an hour late.
+#[test]
+fn ahead_for_a_moment_it_delays_no_request() {
+    if skips_shifted_clock() {
+        return;
+    }
+    let mut server = clocked().start();
+    let mut client = server.client();
+    client.run("LOCK.ACQUIRE k a PERSIST");
+    for _ in 0..3 {
+        set_clock(&mut server, 3_600);
+        let start = Instant::now();
+        let mut waits = Waiter::ask(&server, "LOCK.ACQUIRE k b BLOCK 300");
+        client.run("PING");
+        set_clock(&mut server, 0);
+        assert_times_out(&mut waits, start, 300);
+    }
+}

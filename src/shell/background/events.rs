@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use lock::key::KeyRef;
+
 pub use crate::shell::event::Event;
 use crate::shell::main_state::MAIN;
 
@@ -58,6 +60,19 @@ pub fn is_sampling() -> bool {
 pub fn note(event: Event) {
     MAIN.noted.events.borrow_mut().push_back(event);
     set_unrest(ANY, true);
+}
+
+/// Takes out what was noted last, if it is that a lock came to this key: RESTORE … REPLACE loads the new lock before the
+/// server removes the old one. The caller notes it again, after the removal.
+pub fn take_arrivals(key: KeyRef<'_>) -> Vec<Event> {
+    let mut events = MAIN.noted.events.borrow_mut();
+    let is_arrival = |event: &Event| match event {
+        Event::SeveralHold(other, _) | Event::KeyTouched(other) => other.as_ref() == key,
+        _ => false,
+    };
+    let arrivals = events.iter().rev().take_while(|event| is_arrival(event)).count();
+    let first = events.len() - arrivals;
+    events.drain(first..).collect()
 }
 
 /// Whether events wait to be applied.

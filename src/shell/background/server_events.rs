@@ -151,6 +151,8 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
             events::note(Event::ClockSet);
         }
         timer::arm_anew();
+    } else if timer::is_overdue() {
+        timer::arm_anew();
     }
 }
 

@@ -28,6 +28,10 @@ const _: () = assert!(LONGEST_WAIT_MS * 1000 <= i32::MAX as u64);
 /// may make a long wait early too, which does no harm.
 const EARLY_MS: u64 = 2;
 
+/// A timer that is late by so many milliseconds is armed anew: a wall clock that was ahead for a moment when it was armed
+/// has put it off by as much, and no later timer replaces one that should have fired before.
+const OVERDUE_MS: u64 = 50;
+
 /// As soon as this turn is over: the clock's start is over at any time.
 const NOW: NextTimer = NextTimer { instant: Some(Instant::START), timestamp: None };
 
@@ -124,6 +128,11 @@ fn poke_if(arming: Arming) {
     if arming == Arming::Anew {
         ffi::poke_event_loop();
     }
+}
+
+/// Whether the armed timer should have fired before.
+pub fn is_overdue() -> bool {
+    MAIN.timer.armed.get().is_some_and(|armed| clock::instant().ms_since(armed.fires) >= OVERDUE_MS)
 }
 
 /// The wall clock was set: it is unknown when an armed timer would fire. Never to be called out of the timer's own

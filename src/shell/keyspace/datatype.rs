@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void, CStr};
 use std::ptr::{null_mut, NonNull};
 
 use command::rdb_codec;
-use lock::key::Key;
+use lock::key::{Key, KeyRef};
 use lock::value::fence::Fence;
 use lock::value::lock::Lock;
 use redis_module::raw;
@@ -158,21 +158,25 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
                 value.cast::<Lock>().as_ref(),
             )
         };
-        if let (Some(name), Some(lock)) = (name, lock) {
-            removals::note(db, name, lock);
+        let (Some(name), Some(lock)) = (name, lock) else { return };
+        let arrivals = events::take_arrivals(KeyRef { db, name: name.bytes() });
+        removals::note(db, name, lock);
+        if events::has_waiters_or_sessions() || events::has_shared_locks() || !arrivals.is_empty() {
+            note_unlinked(db, name, lock);
         }
-        if !(events::has_waiters_or_sessions() || events::has_shared_locks()) {
-            return;
-        }
-        if lock.is_some_and(may_come_to_another_key) {
-            removals::follow_moves();
-        }
-        let concerns = |lock: &&Lock| events::has_waiters_or_sessions() || lock.is_shared();
-        if let (Some(name), Some(last)) = (name, lock.filter(concerns).and_then(Lock::fence)) {
-            events::note(Event::KeyRemoved(Key::new(db, name.bytes()), last));
-            timer::wake();
-        }
+        arrivals.into_iter().for_each(events::note);
     });
+}
+
+fn note_unlinked(db: i32, name: Str<'_>, lock: &Lock) {
+    if may_come_to_another_key(lock) {
+        removals::follow_moves();
+    }
+    let concerns = events::has_waiters_or_sessions() || lock.is_shared();
+    if let Some(last) = lock.fence().filter(|_| concerns) {
+        events::note(Event::KeyRemoved(Key::new(db, name.bytes()), last));
+        timer::wake();
+    }
 }
 
 /// Whether a lock that leaves its key may come to another one, by RENAME or MOVE, with leases that have to end there.

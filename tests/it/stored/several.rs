@@ -128,6 +128,21 @@ fn a_restored_lock_with_expired_holders_goes_at_once() {
     assert!(client.pttl("k") > 0, "the key ends with it");
 }
 
+/// The server loads the new lock before it removes the old one.
+#[test]
+fn a_lock_restored_over_another_one_goes_with_the_last_of_its_holders() {
+    for between in ["PING", "SEM.ACQUIRE k c LIMIT 3 PX 60000", "DEL k"] {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("SEM.ACQUIRE k a LIMIT 3 PX 200");
+        client.run("SEM.ACQUIRE k b LIMIT 3 PX 300");
+        let payload = client.cmd(&["DUMP", "k"]).bytes().to_vec();
+        client.run(between);
+        assert_eq!(client.cmd(&[&b"RESTORE"[..], b"k", b"0", &payload, b"REPLACE"]), Reply::ok());
+        until_gone(&mut client, between);
+    }
+}
+
 /// The module did not know the lock before the transaction, in which it comes and goes on.
 #[test]
 fn a_restored_lock_goes_wherever_the_same_transaction_has_brought_it() {
