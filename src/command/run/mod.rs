@@ -76,7 +76,11 @@ fn apply<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argumen
     if !host.is_replicated() {
         return Err(errors::APPLY_IS_INTERNAL);
     }
-    host.receive(args.strings[1], effect::decode(&args.bytes[2..]).ok_or(errors::SYNTAX)?);
+    let Some(effect) = effect::decode(&args.bytes[2..]) else {
+        host.note(|manager| manager.statistics.effects_not_applied += 1);
+        return Err(errors::SYNTAX);
+    };
+    host.receive(args.strings[1], effect);
     host.status("OK");
     Ok(())
 }

@@ -50,6 +50,8 @@ pub struct Statistics {
     pub broken: u64,
     /// Grants taken back because they were not received.
     pub undelivered_grants: u64,
+    /// Effects of a primary or an append-only file that this version could not read.
+    pub effects_not_applied: u64,
     /// Commands that LOCK.EXEC ran.
     pub execs: u64,
     /// LOCK.EXEC by an owner that did not hold the lock.

@@ -68,6 +68,7 @@ fn write(section: &Section, state: &State) {
         ("leases_expired", statistics.leases_expired + removals::expired()),
         ("broken", statistics.broken),
         ("undelivered_grants", statistics.undelivered_grants),
+        ("effects_not_applied", statistics.effects_not_applied),
         ("execs", statistics.execs),
         ("execs_not_held", statistics.execs_not_held),
     ] {

@@ -118,6 +118,7 @@ fn an_aof_brings_what_a_lock_can_be_and_nothing_else() {
     for (number, effect) in UNSOUND.iter().enumerate() {
         assert_eq!(client.run(&format!("EXISTS unsound:{number}")).int(), 0, "{effect:?}");
     }
+    assert_eq!(server.info("lock").number("lock_effects_not_applied"), UNSOUND.len() as i64);
     assert_can_be_stored(&mut client, "sound ones");
 }
 

@@ -28,7 +28,7 @@ const STATE: [&str; 11] = [
 ];
 
 /// Everything that is counted since the start.
-const COUNTERS: [&str; 17] = [
+const COUNTERS: [&str; 18] = [
     "grants_immediate",
     "grants_after_wait",
     "not_granted",
@@ -44,6 +44,7 @@ const COUNTERS: [&str; 17] = [
     "leases_expired",
     "broken",
     "undelivered_grants",
+    "effects_not_applied",
     "execs",
     "execs_not_held",
 ];
