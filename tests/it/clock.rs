@@ -224,8 +224,9 @@ fn set_beyond_its_lease_it_ends_also_a_session() {
     assert!(server.client().run("LOCK.HELD k a").is_nil());
 }
 
-/// The server reads the clock once for all timers that are due. If it is set back before the module arms its next timer,
-/// that one is due by the old reading, again and again. The steps come at every phase of the rounds of inspections.
+/// The server reads the clock once for all timers that are due. If it is set back before the module arms its next
+/// timer, that one is due by the old reading, again and again. The steps come at every phase of the rounds of
+/// inspections.
 #[test]
 fn set_back_while_the_timer_runs_it_stops_no_server() {
     if skips_shifted_clock() {

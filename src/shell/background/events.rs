@@ -62,8 +62,8 @@ pub fn note(event: Event) {
     set_unrest(ANY, true);
 }
 
-/// Takes out what was noted last, if it is that a lock came to this key: RESTORE … REPLACE loads the new lock before the
-/// server removes the old one. The caller notes it again, after the removal.
+/// Takes out what was noted last, if it is that a lock came to this key: RESTORE … REPLACE loads the new lock before
+/// the server removes the old one. The caller notes it again, after the removal.
 pub fn take_arrivals(key: KeyRef<'_>) -> Vec<Event> {
     let mut events = MAIN.noted.events.borrow_mut();
     let is_arrival = |event: &Event| match event {

@@ -28,8 +28,8 @@ const _: () = assert!(LONGEST_WAIT_MS * 1000 <= i32::MAX as u64);
 /// may make a long wait early too, which does no harm.
 const EARLY_MS: u64 = 2;
 
-/// A timer that is late by so many milliseconds is armed anew: a wall clock that was ahead for a moment when it was armed
-/// has put it off by as much, and no later timer replaces one that should have fired before.
+/// A timer that is late by so many milliseconds is armed anew: a wall clock that was ahead for a moment when it was
+/// armed has put it off by as much, and no later timer replaces one that should have fired before.
 const OVERDUE_MS: u64 = 50;
 
 /// As soon as this turn is over: the clock's start is over at any time.
