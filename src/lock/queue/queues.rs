@@ -540,9 +540,10 @@ impl WaitQueues {
         self.rounds_to_know = self.rounds_to_know.saturating_sub(1);
     }
 
-    /// Sets the limit of a semaphore's queue. Returns whether it changed.
+    /// Sets the limit of a semaphore's queue. Returns whether it changed. A queue of another family, with kept places
+    /// only, has none: requests for its family may follow.
     pub fn set_limit(&mut self, id: QueueId, limit: u32) -> bool {
-        let queue = self.queues.get_mut(&id);
+        let queue = self.queues.get_mut(&id).filter(|queue| queue.family == Family::Semaphore);
         queue.is_some_and(|queue| queue.limit.replace(limit) != Some(limit))
     }
 

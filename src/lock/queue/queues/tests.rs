@@ -257,6 +257,18 @@ fn an_owner_may_pass_only_if_requests_for_several_keys_wait_and_holders_are_unkn
 }
 
 #[test]
+fn only_a_queue_for_a_semaphore_gets_a_limit() {
+    let mut fixture = Fixture::default();
+    fixture.wait("a", "s", Claim::Permits { limit: 1, count: Count::Step(1) });
+    fixture.wait("a", "w", Claim::ReadWrite(Mode::Write, Count::Step(1)));
+    for (name, is_set, limit) in [("s", true, Some(2)), ("w", false, None)] {
+        let queue = fixture.queues.id_of(key(name).as_ref()).unwrap();
+        assert_eq!(fixture.queues.set_limit(queue, 2), is_set, "{name}");
+        assert_eq!(fixture.queues.get(queue).unwrap().limit, limit, "{name}");
+    }
+}
+
+#[test]
 fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
     let mut fixture = Fixture::default();
     fixture.hold("z", "k", MUTEX);
