@@ -44,8 +44,8 @@ build: ## the release module
 run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER=redis-server)
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
 
-# The builds of module and tests need both cores each: side by side they take longer than one after the other. While the
-# module's tests wait for their servers, what the clients' tests need is compiled and installed.
+# The builds of module and tests need both cores each: side by side they are no quicker. While the module's tests wait
+# for their servers, what the clients' tests need is compiled and installed.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node openssl
 	@$(MAKE) --no-print-directory module-built tests-built

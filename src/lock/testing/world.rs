@@ -86,7 +86,7 @@ impl Model {
         leases.chain(waits).chain([self.grace.and_then(|(_, until)| at(Until::At(until)))]).flatten().min()
     }
 
-    /// The wall clock was set: leases go on by it, and those of living sessions start again.
+    /// The wall clock was set: leases go on by it, and the leases of living sessions start again.
     pub fn set_clock(&mut self, wall: Ms) {
         let Clocks { monotonic, .. } = self.now;
         self.now.wall = wall;
