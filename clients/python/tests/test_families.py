@@ -63,6 +63,54 @@ async def test_readers_share_and_a_writer_does_not(api: Any, server: Server) -> 
     assert server.info("rw") is None
 
 
+async def test_a_reader_that_waits_for_write_keeps_read_or_is_told(api: Any, server: Server) -> None:
+    client, actor, rival = api.client(server.port), api.actor(), api.actor()
+    told: Any = []
+
+    async def upgraded(timeout: float, end: Any, on_lost: Any = None) -> Any:
+        """A reader waits for WRITE behind another reader; `end` ends READ, and a writer comes in between."""
+        lock = api.locks.RWLock(client, "rw", timeout=timeout, on_lost=on_lost)
+        between = api.locks.RWLock(client, "rw", timeout=60)
+        server.ask("RWLOCK.ACQUIRE", "rw", "other", "READ", "PX", 60_000)
+        await actor.do(lock.read().acquire)
+        token = (await actor.do(lambda: lock.read().grant)).token
+        turn = rival.start(between.write().acquire)
+        await eventually(lambda: len(server.waiters("rw")) == 1, "a writer")
+        waiting = actor.start(lock.write().acquire)
+        await eventually(lambda: len(server.waiters("rw")) == 2, "the upgrade")
+        end(token)
+        await eventually(lambda: [each["owner"] for each in server.holders("rw")] == ["other"], "the end of READ")
+        server.ask("RWLOCK.RELEASE", "rw", "other", "READ")
+        assert await turn
+        await rival.do(between.write().release)
+        with pytest.raises(LockNotOwnedError):
+            await waiting
+        # WRITE was given back, and READ is lost.
+        assert server.info("rw") is None and await actor.do(lambda: lock.read().lost)
+        for view in (lock.read(), lock.write()):
+            with pytest.raises(LockNotOwnedError):
+                await actor.do(view.acquire)
+        with pytest.raises(LockNotOwnedError):
+            await actor.do(lock.read().release)
+        return lock
+
+    await upgraded(0.8, lambda token: None)
+    lock = await upgraded(60, lambda token: server.ask("LOCK.BREAK", "rw", "OWNER", token), told.append)
+    await upgraded(60, lambda token: server.ask("RWLOCK.RELEASE", "rw", token, "READ"), told.append)
+    assert len(told) == 2
+    # What is kept is no loss.
+    server.ask("RWLOCK.ACQUIRE", "rw", "other", "READ", "PX", 60_000)
+    for _ in range(2):
+        await actor.do(lock.read().acquire)
+    waiting = actor.start(lock.write().acquire)
+    await eventually(lambda: server.waiters("rw"), "the upgrade")
+    server.ask("RWLOCK.RELEASE", "rw", "other", "READ")
+    assert await waiting and (await actor.do(lambda: lock.read().grant)).holds == 2
+    for view in (lock.write(), lock.read(), lock.read()):
+        await actor.do(view.release)
+    assert server.info("rw") is None and len(told) == 2
+
+
 async def test_a_semaphore_counts_permits(api: Any, server: Server) -> None:
     client, one, two = api.client(server.port), api.actor(), api.actor()
     semaphore = api.locks.Semaphore(client, "s", limit=3, timeout=30)

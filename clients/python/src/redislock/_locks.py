@@ -254,7 +254,7 @@ class LockBase:
     ) -> Steps[None]:
         """Makes the grant the hold of this line of execution, or gives it back."""
         try:
-            if request.before and granted.fence != hold.fence:
+            if (yield from self._lost_before(hold, request, granted)):
                 given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
                 yield Cleanup(given_back, protocol.CLEANUP_S)
                 yield from protocol.lose(hold, self.on_lost)
@@ -281,6 +281,18 @@ class LockBase:
             if not request.before and self.local.hold is hold:
                 yield from self._forget(hold)
             raise
+
+    def _lost_before(self, hold: Hold, request: protocol.Request, granted: Granted) -> Steps[bool]:
+        """True if what the owner held already was lost before the grant."""
+        if hold.told:
+            return True
+        if granted.fence == hold.fence or not any(hold.holds.values()):
+            return False
+        if request.before:
+            return True
+        # An upgrade to WRITE has a new fence in any case. LOCK.HELD counts the holds of both modes.
+        held = yield from self._asked(hold)
+        return held is None or held.holds <= granted.holds
 
     def _start_background(self, hold: Hold) -> Steps[None]:
         kept = weakref.ref(hold)

@@ -363,9 +363,10 @@ def query(transport: Any, command: Command, name: str) -> Steps[Any]:
 
 
 class Held(NamedTuple):
-    """The server's view of a hold. `left_ms`: -1: no deadline."""
+    """The server's view of a hold. `holds`: in all modes together. `left_ms`: -1: no deadline."""
 
     fence: int
+    holds: int
     left_ms: int
     deadline: Optional[float]
 
@@ -382,7 +383,7 @@ def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optio
     if reply is None:
         return None
     left_ms = int(reply[2])
-    return Held(int(reply[0]), left_ms, None if left_ms < 0 else asked + left_ms / 1000)
+    return Held(int(reply[0]), int(reply[1]), left_ms, None if left_ms < 0 else asked + left_ms / 1000)
 
 
 def execute(transport: Any, family: Family, token: bytes, name: str, command: Command) -> Steps[Any]:
