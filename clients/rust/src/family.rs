@@ -60,6 +60,15 @@ pub(crate) enum Mode {
     Read,
 }
 
+impl Mode {
+    pub(crate) fn other(self) -> Mode {
+        match self {
+            Mode::Exclusive => Mode::Read,
+            Mode::Read => Mode::Exclusive,
+        }
+    }
+}
+
 /// What a release reports about the work under the lock, to the requests that wait with COALESCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {

@@ -217,6 +217,7 @@ async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work) -> Resu
     let is_last = left == 0 && hold.holds_only(mode);
     let kept_until = hold.kept_until().filter(|_| is_last && work == Work::Done);
     let release = Release { holds: left, kept_until, work, was_lost: hold.is_lost() };
+    hold.giving_back(mode, left);
     if is_last {
         // A renewal after the release would find no hold, and report a loss.
         hold.end();

@@ -24,6 +24,8 @@ pub(crate) struct Granted {
     pub(crate) deadline: Option<Instant>,
     /// When the reply arrived: the grant is not later.
     pub(crate) received: Instant,
+    /// The owner's holds in both modes after the grant; None: not asked.
+    pub(crate) holds: Option<u32>,
 }
 
 /// One owner's holds on one lock.
@@ -58,6 +60,8 @@ struct Renewal {
 struct Holds {
     turn: Mutex<()>,
     held: AtomicU32,
+    /// The holds for which no release was sent: the server has at least these, or they were lost.
+    kept: AtomicU32,
 }
 
 #[derive(Clone, Copy)]
@@ -121,6 +125,11 @@ impl Hold {
         self.of(mode).held.load(Ordering::SeqCst)
     }
 
+    /// The holds in this mode that the server has at least, unless they were lost.
+    pub(crate) fn kept(&self, mode: Mode) -> u32 {
+        self.of(mode).kept.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn fence(&self) -> u64 {
         self.fence.load(Ordering::SeqCst)
     }
@@ -128,6 +137,7 @@ impl Hold {
     /// `at_least` is counted from a new grant, not from a repeated acquire of its owner.
     pub(crate) fn granted(&self, mode: Mode, holds: u32, granted: Granted, at_least: Option<Duration>) {
         self.of(mode).held.store(holds, Ordering::SeqCst);
+        self.of(mode).kept.store(holds, Ordering::SeqCst);
         let is_new_grant = self.fence.swap(granted.fence, Ordering::SeqCst) != granted.fence;
         let kept = at_least.filter(|_| is_new_grant).and_then(|at_least| granted.received.checked_add(at_least));
         self.status.send_modify(|status| {
@@ -141,6 +151,11 @@ impl Hold {
         self.status.borrow().kept_until
     }
 
+    /// A release is about to be sent.
+    pub(crate) fn giving_back(&self, mode: Mode, left: u32) {
+        self.of(mode).kept.store(left, Ordering::SeqCst);
+    }
+
     /// A release succeeded.
     pub(crate) fn given_back(&self, mode: Mode, left: u32) {
         self.of(mode).held.store(left, Ordering::SeqCst);
@@ -148,11 +163,7 @@ impl Hold {
 
     /// True if nothing is held except in `mode`.
     pub(crate) fn holds_only(&self, mode: Mode) -> bool {
-        let other = match mode {
-            Mode::Exclusive => Mode::Read,
-            Mode::Read => Mode::Exclusive,
-        };
-        self.held(other) == 0
+        self.held(mode.other()) == 0
     }
 
     pub(crate) fn extend(&self, deadline: Option<Instant>) {

@@ -188,8 +188,8 @@ impl Lock {
     /// # Errors
     /// [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or [`Error::MaxWaiters`] if waiting cannot help;
     /// [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
-    /// [`Error::LockLost`] if the owner acquires again after a loss; [`Error::Redis`] for other errors that are not
-    /// transient.
+    /// [`Error::LockLost`] if the owner acquires again after a loss, also of its holds in the other mode of a read/write
+    /// lock; [`Error::Redis`] for other errors that are not transient.
     pub async fn acquire(&self) -> Result<Guard> {
         match self.take(Wait::ForEver, Coalesce::Off).await? {
             Taken::Granted(guard) => Ok(guard),
@@ -264,11 +264,13 @@ impl Lock {
         }
         let before = hold.held(mode);
         let is_new = before == 0 && hold.holds_only(mode);
+        let beside = hold.kept(mode.other());
         let request = Request {
             family: self.family.clone(),
             token: hold.token.clone(),
             before,
             holds: before + self.family.step(),
+            beside: (beside > 0).then(|| hold.fence()),
             lease: self.lease,
             session: if is_new && self.renewal == Renewal::Server { Session::Bound } else { Session::None },
             coalesce,
@@ -288,7 +290,10 @@ impl Lock {
                 return Err(error);
             }
         };
-        if before > 0 && hold.fence() != granted.fence {
+        // Those in the other mode may have been released meanwhile.
+        let kept = beside.min(hold.kept(mode.other()));
+        let is_short = kept > 0 && granted.holds.is_some_and(|holds| holds < request.holds.saturating_add(kept));
+        if is_short || (before > 0 && hold.fence() != granted.fence) {
             // A new grant: the earlier holds are lost, and the new grant is given back.
             hold.lose();
             cleanup.run(0).await;
@@ -417,7 +422,7 @@ impl Guard {
             Family::Slot { .. } => protocol::ask_slot(&transport, family, &hold.token).await?,
             _ => None,
         };
-        let granted = Granted { fence: held.fence, slot, deadline, received: Instant::now() };
+        let granted = Granted { fence: held.fence, slot, deadline, received: Instant::now(), holds: Some(held.holds) };
         hold.granted(family.mode(), held.holds, granted, None);
         if lock.renewal == Renewal::Client {
             // Less than the third of the lease may be left after which the first renewal is due.

@@ -65,6 +65,9 @@ pub(crate) struct Request {
     /// The owner's count in this mode before the request, and after the grant.
     pub(crate) before: u32,
     pub(crate) holds: u32,
+    /// The fence of the owner's holds in the other mode; None: it has none. Another fence is a new grant, which also
+    /// follows the loss of those holds.
+    pub(crate) beside: Option<u64>,
     pub(crate) lease: Lease,
     pub(crate) session: Session,
     pub(crate) coalesce: Coalesce,
@@ -262,17 +265,22 @@ async fn ask_once(
         Answer::Done { fence } => return Ok(Acquired::Done { fence }),
         Answer::NotGranted => return Ok(Acquired::NotGranted),
     };
-    let granted = Granted { fence, slot, deadline: request.lease.map(|lease| sent + lease), received };
-    let Some(lease) = request.lease else { return Ok(Acquired::Granted(granted)) };
+    let granted = Granted { fence, slot, deadline: request.lease.map(|lease| sent + lease), received, holds: None };
     // The lease began with the grant, which may be a slice later than the request: if that matters, the server is asked
     // how much is left.
-    if received.duration_since(sent) < lease / 10 {
+    let is_lease_whole = request.lease.is_none_or(|lease| received.duration_since(sent) < lease / 10);
+    // The local clock cannot tell whether the holds in the other mode lasted until the grant.
+    let is_new_beside = request.beside.is_some_and(|known| known != fence);
+    if is_lease_whole && !is_new_beside {
         return Ok(Acquired::Granted(granted));
     }
     let asked = Instant::now();
     let reply = transport.send(&request.family.held(&request.token), ReplyTime::Immediate, Some(LATE)).await?;
     Ok(match held(&reply).map_err(Failure::sent)? {
-        Some(held) => Acquired::Granted(Granted { deadline: held.left.map(|left| asked + left), ..granted }),
+        Some(held) => {
+            let deadline = held.left.map(|left| asked + left);
+            Acquired::Granted(Granted { deadline, holds: Some(held.holds), ..granted })
+        }
         None => Acquired::NotGranted,
     })
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use redis_lock_client::{Client, Error, Guard};
 use support::{Reply, Server};
 
-use crate::servers::{client_of, eventually, tasks, Observed, LONG};
+use crate::proxy::Proxy;
+use crate::servers::{client_of, eventually, tasks, until_lost, Observed, LONG};
 
 #[tokio::test]
 async fn a_reentrant_lock_is_free_when_it_was_released_as_often() {
@@ -105,6 +106,65 @@ async fn a_reader_may_be_released_while_its_owner_waits_to_write() {
     assert!(matches!(writer.renew(LONG).await, Err(Error::LockLost)));
     assert!(writer.is_lost());
     drop(writer);
+}
+
+#[tokio::test]
+async fn a_reader_that_is_lost_while_its_owner_waits_to_write_is_a_loss_of_both() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let (read, write) = (client.read_lock("rw").lease(LONG), client.write_lock("rw").lease(LONG));
+    for (is_broken, has_rival) in [(false, true), (false, false), (true, true), (true, false)] {
+        let (mine, other) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
+        let rival = has_rival.then(|| write.clone());
+        let rival = tokio::spawn(async move { rival?.acquire().await.ok() });
+        eventually("a rival that waits", || server.waiters("rw").len() == usize::from(has_rival)).await;
+        let upgrade = write.clone().as_owner_of(&mine);
+        let upgrade = tokio::spawn(async move { upgrade.acquire().await });
+        let token = String::from_utf8(mine.token().to_vec()).unwrap();
+        eventually("an upgrade, the next in the queue", || server.waiters("rw").first() == Some(&token)).await;
+        match is_broken {
+            true => assert_eq!(server.client().run(&format!("LOCK.BREAK rw OWNER {token}")).int(), 1),
+            false => mine.renew(Duration::from_millis(100)).await.unwrap(),
+        }
+        eventually("one reader", || server.holders("rw").len() == 1).await;
+        other.release().await.unwrap();
+        if let Some(rival) = rival.await.unwrap() {
+            rival.release().await.unwrap();
+        }
+        let end = upgrade.await.unwrap();
+        assert!(matches!(end, Err(Error::LockLost)), "{end:?}, broken: {is_broken}, rival: {has_rival}");
+        assert!(mine.is_lost() && server.is_free("rw"));
+        assert!(matches!(mine.release().await, Err(Error::LockLost)));
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_asks_the_server_whether_the_reader_was_kept() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    let (read, write) = (client.read_lock("rw").lease(LONG), client.write_lock("rw").lease(LONG));
+    let (mine, other) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
+    mine.renew(Duration::from_millis(100)).await.unwrap();
+    let token = String::from_utf8(mine.token().to_vec()).unwrap();
+    assert_eq!(server.client().run(&format!("RWLOCK.RENEW rw {token} PX 120000")).int(), 1);
+    let upgrade = write.as_owner_of(&mine);
+    let upgrade = tokio::spawn(async move { upgrade.acquire().await });
+    eventually("an upgrade that waits", || server.waiters("rw").len() == 1).await;
+    // By the local clock, which has not heard of the renewal.
+    until_lost(&mine).await;
+    proxy.cut_reply("LOCK.HELD", 0);
+    other.release().await.unwrap();
+    let writer = upgrade.await.unwrap().unwrap();
+    assert_eq!((proxy.done(), server.calls("lock.held")), (1, 2));
+    assert!(!mine.is_lost() && !writer.is_lost() && writer.fence() > mine.fence());
+    // The writer reads under the same grant: there is nothing to ask.
+    let again = read.as_owner_of(&writer).acquire().await.unwrap();
+    assert_eq!((again.holds(), again.fence(), server.calls("lock.held")), (2, writer.fence(), 2));
+    for guard in [writer, again, mine] {
+        guard.release().await.unwrap();
+    }
+    assert!(server.is_free("rw"));
 }
 
 #[tokio::test]
