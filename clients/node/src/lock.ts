@@ -221,8 +221,8 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const session = settings.session && !nested;
     const { lock, token } = owned;
     const { lease } = settings;
-    const holds = before + add;
-    const request: Request = { family, lock, token, tokenUsedBefore, before, holds, lease, session, coalesce };
+    const count = { before, holds: before + add, fence: owned.fence, otherMode: owned.holdsBeside(family.mode) };
+    const request: Request = { family, lock, token, tokenUsedBefore, ...count, lease, session, coalesce };
     const own = session || settings.replicas > 0 ? new OwnTransport(connections, family.key) : undefined;
     try {
       const granted = await protocol.acquire(connections, own, request, patience);
@@ -237,15 +237,13 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
 
   /** Completes a grant: confirmed by replicas if requested, or given back. */
   private async accept(owned: Owned, request: Request, granted: Granted, own: OwnTransport | undefined): Promise<void> {
-    const { connections, family, settings } = this;
-    if (granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
-    // An upgrade to WRITE is a new grant; any other grant with a new fence means that the old one was lost.
-    const isUpgrade = family.mode === "WRITE" && request.before === 0;
-    if (owned.fence > 0 && granted.fence !== owned.fence && !isUpgrade) {
+    const { connections, settings } = this;
+    if (granted.wasLost || owned.told) {
       await protocol.releaseAll(connections, request);
       owned.lose();
       throw new LockLostError("the lock was lost before it was acquired again: given back", this.name);
     }
+    if (granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
     if (own !== undefined && settings.replicas > 0) {
       try {
         await protocol.replicated(own, this.name, settings.replicas, settings.replicaTimeout);
@@ -303,8 +301,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private async releaseOf(owned: Owned, drop: number, work: Work): Promise<void> {
     const { connections, family } = this;
     const left = Math.max(0, owned.of(family.mode) - drop);
-    const others = [...owned.holds].some(([mode, holds]) => mode !== family.mode && holds > 0);
-    const isLast = left === 0 && !others;
+    const isLast = left === 0 && !owned.holdsBeside(family.mode);
     // From here on the lock is not renewed, even if the release fails.
     if (isLast) owned.stopKeepers();
     let wasHeld: boolean;

@@ -12,6 +12,8 @@ export interface Granted {
   holds: number;
   deadline: number;
   slot: number | undefined;
+  /** What the owner held before, and was to hold together with this, was lost. */
+  wasLost?: boolean;
 }
 
 /** The answer to an acquire with `coalesce`, without a hold: the hold with this fence did the work. */
@@ -60,6 +62,11 @@ export class Owned {
     return this.isLost || (!this.over && this.connection === undefined && now() >= this.deadline);
   }
 
+  /** True if the loss was told: it is final, even if the server still has the hold. */
+  get told(): boolean {
+    return this.isLost;
+  }
+
   /** Marks it as lost and emits the loss, unless the loss is already known or all holds were released. */
   lose(): void {
     if (this.isLost || this.over) return;
@@ -104,6 +111,11 @@ export class Owned {
 
   of(mode: string): number {
     return this.holds.get(mode) ?? 0;
+  }
+
+  /** True if it is held in another mode. */
+  holdsBeside(mode: string): boolean {
+    return [...this.holds].some(([other, holds]) => other !== mode && holds > 0);
   }
 
   /** Released or given up: no loss is reported from here on. */

@@ -47,6 +47,10 @@ export interface Request {
   tokenUsedBefore: boolean;
   before: number;
   holds: number;
+  /** The fence of what the owner holds in any mode; 0: it holds nothing. */
+  fence: number;
+  /** True if the owner holds it in another mode, too. */
+  otherMode: boolean;
   lease: Lease;
   session: boolean;
   /** A release by the holder answers this request too: the shared work was done. */
@@ -99,7 +103,7 @@ interface Asking {
   /** The time is over. */
   end(ends: number): Promise<Granted | Done | undefined>;
   /** True if the outcome of a request is unknown: it may be queued or granted. */
-  readonly open: boolean;
+  open: boolean;
 }
 
 /**
@@ -120,6 +124,14 @@ export async function acquire(
       : waits
         ? new AskingByMessage(connections, request, signal)
         : new AskingOnce(connections, request, signal);
+  const checked = async (answered: Granted | Done | undefined): Promise<Granted | Done | undefined> => {
+    if (answered === undefined || answered.done) return answered;
+    // Without an answer about the owner's other mode, the grant is asked for again or withdrawn.
+    asking.open = true;
+    const wasLost = await abortable(lostBefore(connections, request, answered, ends), signal);
+    asking.open = false;
+    return wasLost ? { ...answered, wasLost } : answered;
+  };
   const resend = new Resend(RESEND_MS);
   let backoff = new Backoff();
   try {
@@ -128,7 +140,7 @@ export async function acquire(
       let answered: Granted | Done | undefined;
       try {
         // A caller that does not wait has the time that its attempts take.
-        answered = await asking.slice(waitMs === 0 ? Infinity : ends);
+        answered = await checked(await asking.slice(waitMs === 0 ? Infinity : ends));
         backoff = new Backoff();
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
@@ -149,7 +161,7 @@ export async function acquire(
         if (now() + ms > ends) return undefined;
         await pause(ms, signal);
       } else if (now() >= ends) {
-        return await asking.end(ends);
+        return await checked(await asking.end(ends));
       }
     }
   } catch (error) {
@@ -158,6 +170,23 @@ export async function acquire(
     if (asking.open) await withdraw(connections, request, own, keptMs);
     throw translated(error, request.lock);
   }
+}
+
+/** True if what the owner held before this grant was lost. */
+async function lostBefore(
+  connections: Connections,
+  { family, token, fence, otherMode }: Request,
+  granted: Granted,
+  ends: number,
+): Promise<boolean> {
+  if (fence === 0 || granted.fence === fence) return false;
+  // A new fence is a loss, except after an upgrade to WRITE. Only the server knows whether READ lasted until then.
+  if (!otherMode) return true;
+  const reply = await connections.send(family.key, family.held(token), within(ends));
+  if (reply === null || reply === undefined) return true;
+  // The holds of both modes together: no more than those of the grant if the other mode was lost.
+  const [heldFence, holds] = (reply as unknown[]).map(Number) as [number, number];
+  return heldFence !== granted.fence || holds <= granted.holds;
 }
 
 /** Tracks whether a request with an unknown outcome was sent. */

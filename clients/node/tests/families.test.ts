@@ -135,6 +135,88 @@ suite("families", (each) => {
     assert.equal(await server.info("rw"), null);
   });
 
+  each("an upgrade that is granted after READ was lost is given back, and the loss is told", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RWLock(client, "rw", { lease: 60_000 });
+    const holders = async (): Promise<string[]> => (await server.holders("rw")).map(({ owner }) => owner);
+    for (const { writer, isKnown } of [
+      { writer: true, isKnown: true },
+      { writer: true, isKnown: false },
+      { writer: false, isKnown: false },
+    ]) {
+      await server.ask("RWLOCK.ACQUIRE", "rw", "reader", "READ", "PX", 600_000);
+      const reading = await lock.read.acquire();
+      const told: Error[] = [];
+      reading.on("lost", (error) => told.push(error));
+      const asked = ["RWLOCK.ACQUIRE", "rw", "writer", "WRITE", "PX", 600_000, "BLOCK", 60_000, "NOTIFY", "x"] as const;
+      if (writer) assert.equal((await server.ask(...asked))[1], 0);
+      const upgrading = lock.write.acquire({ within: reading });
+      upgrading.catch(() => undefined);
+      await eventually(async () => (await server.waiters("rw")).includes(reading.token as string), "the upgrade");
+      // The end of the lease of READ, which only the server knows, or this owner too.
+      if (isKnown) await reading.extend(100);
+      else await server.ask("RWLOCK.RENEW", "rw", reading.token, "PX", 1);
+      await eventually(async () => (await holders()).join() === "reader", "the end of READ");
+      await server.ask("RWLOCK.RELEASE", "rw", "reader", "READ");
+      if (writer) {
+        await eventually(async () => (await holders()).join() === "writer", "the writer in between");
+        await server.ask("RWLOCK.RELEASE", "rw", "writer", "WRITE");
+      }
+      await assert.rejects(upgrading, LockLostError);
+      assert.deepEqual([await server.info("rw"), told.length, reading.lost], [null, 1, true]);
+      await assert.rejects(lock.write.acquire({ within: reading }), LockLostError);
+      await assert.rejects(reading.release(), LockLostError);
+    }
+    await (await lock.write.acquire()).release();
+  });
+
+  each("what was told to be lost is not upgraded, even if the server still has it", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RWLock(client, "rw", { lease: 60_000 });
+    await server.ask("RWLOCK.ACQUIRE", "rw", "reader", "READ", "PX", 600_000);
+    const reading = await lock.read.acquire();
+    const told: Error[] = [];
+    reading.on("lost", (error) => told.push(error));
+    await reading.extend(1000);
+    const upgrading = lock.write.acquire({ within: reading });
+    upgrading.catch(() => undefined);
+    await eventually(async () => (await server.waiters("rw")).length, "the upgrade");
+    await server.ask("RWLOCK.RENEW", "rw", reading.token, "PX", 600_000);
+    await eventually(() => told.length, "the loss, by the local clock");
+    await server.ask("RWLOCK.RELEASE", "rw", "reader", "READ");
+    await assert.rejects(upgrading, LockLostError);
+    assert.deepEqual(
+      (await server.holders("rw")).map(({ mode }) => mode),
+      ["read"],
+    );
+    await reading.release();
+    assert.equal(await server.info("rw"), null);
+  });
+
+  each("an upgrade whose READ cannot be asked for at once is asked again, or given up whole", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const lock = new RWLock(client, "rw", { lease: 60_000 });
+    const reading = await lock.read.acquire();
+    proxy.cutReply("LOCK.HELD");
+    const writing = await lock.write.acquire({ within: reading });
+    assert.deepEqual([proxy.cuts, writing.holds, reading.lost], [1, 1, false]);
+    await writing.release();
+    proxy.holdReply("LOCK.HELD");
+    const giveUp = new AbortController();
+    const upgrading = lock.write.acquire({ within: reading, signal: giveUp.signal });
+    await eventually(() => proxy.held > 0, "the question");
+    giveUp.abort();
+    await assert.rejects(upgrading, { name: "AbortError" });
+    proxy.disconnect();
+    await eventually(async () => (await server.holders("rw"))[0]?.["mode"] === "read", "READ alone");
+    await reading.release();
+    assert.equal(await server.info("rw"), null);
+  });
+
   each("a semaphore counts permits", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
