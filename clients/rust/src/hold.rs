@@ -6,12 +6,13 @@ use std::sync::{Mutex as StdMutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::{watch, Mutex, MutexGuard};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::connector::Connector;
 use crate::family::Mode;
 use crate::transport::Transport;
+use crate::turn::Turn;
 
 const UNPOISONED: &str = "nothing panics while it is locked";
 
@@ -58,7 +59,7 @@ struct Renewal {
 /// The holds of one mode. One acquire or release at a time: each states the count after it.
 #[derive(Default)]
 struct Holds {
-    turn: Mutex<()>,
+    turn: Turn<()>,
     held: AtomicU32,
     /// The holds for which no release was sent: the server has at least these, or they were lost.
     kept: AtomicU32,
@@ -116,9 +117,9 @@ impl Hold {
         }
     }
 
-    /// Waits until no other acquire or release in this mode is running.
-    pub(crate) async fn turn(&self, mode: Mode) -> MutexGuard<'_, ()> {
-        self.of(mode).turn.lock().await
+    /// Belongs to the acquire or release that is running in this mode.
+    pub(crate) fn turn(&self, mode: Mode) -> &Turn<()> {
+        &self.of(mode).turn
     }
 
     pub(crate) fn held(&self, mode: Mode) -> u32 {

@@ -18,6 +18,7 @@ mod renewal;
 mod servers;
 mod token;
 mod transport;
+mod turn;
 
 pub use client::Client;
 pub use error::{Error, Result};

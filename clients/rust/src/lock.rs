@@ -3,17 +3,19 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{watch, Mutex};
+use tokio::sync::watch;
 
 use crate::connector::Connector;
 use crate::error::{Error, Result};
 use crate::family::{integer, Family, Lease, Work};
 use crate::guard::Guard;
 use crate::hold::{Granted, Hold};
-use crate::protocol::{self, Acquired, Cleanup, Coalesce, Ownership, Request, Session, Wait};
+use crate::pause::Wait;
+use crate::protocol::{self, Acquired, Cleanup, Coalesce, Ownership, Request, Session};
 use crate::renewal::{renewal_loop, session_loop};
 use crate::token::make_token;
 use crate::transport::Transport;
+use crate::turn::Turn;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
@@ -30,7 +32,7 @@ pub struct Lock {
     poll: Option<Duration>,
     owner: Owner,
     /// If the holds of one owner add up: the hold of this value.
-    held: Mutex<Weak<Hold>>,
+    held: Turn<Weak<Hold>>,
 }
 
 /// What keeps the lease from running out.
@@ -74,7 +76,7 @@ impl Clone for Lock {
             connector: self.connector.clone(),
             family: self.family.clone(),
             owner: self.owner.clone(),
-            held: Mutex::default(),
+            held: Turn::default(),
             ..*self
         }
     }
@@ -91,7 +93,7 @@ impl Lock {
             replicas: None,
             poll: None,
             owner: Owner::New,
-            held: Mutex::default(),
+            held: Turn::default(),
         }
     }
 
@@ -206,7 +208,8 @@ impl Lock {
         Ok(self.take(Wait::within(wait), Coalesce::Off).await?.guard())
     }
 
-    /// Acquires the lock if that is possible at once; None: another owner holds it.
+    /// Acquires the lock if that is possible at once; None: another owner holds it, or an acquire of this owner is
+    /// waiting for it.
     ///
     /// # Errors
     /// As [`Lock::acquire`], and [`Error::Redis`] if the server could not be asked for a second.
@@ -243,7 +246,7 @@ impl Lock {
     /// Acquires as the owner that already holds it, or as a new one with this token.
     async fn take_again(&self, wait: Wait, token: Vec<u8>) -> Result<Taken> {
         // One at a time: the count of holds must be known before the next request.
-        let Some(mut held) = within(wait, self.held.lock()).await else { return Ok(Taken::NotGranted) };
+        let Some(mut held) = self.held.take_to_acquire(wait).await? else { return Ok(Taken::NotGranted) };
         if let Some(hold) = held.upgrade() {
             match self.take_as(&hold, wait, Coalesce::Off).await {
                 // The last guard was released meanwhile.
@@ -258,7 +261,7 @@ impl Lock {
 
     async fn take_as(&self, hold: &Arc<Hold>, wait: Wait, coalesce: Coalesce) -> Result<Taken> {
         let mode = self.family.mode();
-        let Some(_turn) = within(wait, hold.turn(mode)).await else { return Ok(Taken::NotGranted) };
+        let Some(_turn) = hold.turn(mode).take_to_acquire(wait).await? else { return Ok(Taken::NotGranted) };
         if hold.is_lost() || hold.is_over() {
             return Err(Error::LockLost);
         }
@@ -432,13 +435,5 @@ impl Guard {
             lock.start_renewal(&hold, transport).await;
         }
         Ok(Guard::new(hold, family.clone(), granted, held.holds, Work::Done))
-    }
-}
-
-/// None: the time was over first.
-async fn within<T>(wait: Wait, future: impl std::future::Future<Output = T>) -> Option<T> {
-    match wait.ends() {
-        Some(ends) => tokio::time::timeout_at(ends.into(), future).await.ok(),
-        None => Some(future.await),
     }
 }

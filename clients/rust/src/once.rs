@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::family::Work;
 use crate::guard::Guard;
 use crate::lock::{Lock, Taken};
-use crate::protocol::{Coalesce, Wait};
+use crate::pause::Wait;
+use crate::protocol::Coalesce;
 
 /// How an acquire with COALESCE ended.
 #[derive(Debug)]

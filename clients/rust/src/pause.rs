@@ -1,4 +1,4 @@
-//! Pauses before a request is resent, their number, and the length of one wait.
+//! How long an acquire goes on, the length of one wait, and the pauses before a request is resent.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +6,33 @@ use crate::token::random_between;
 
 /// BLOCK without a reply time-out.
 const SLICE: Duration = Duration::from_secs(5);
+
+/// How long an acquire goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// Without waiting.
+    Not,
+    Until(Instant),
+    ForEver,
+}
+
+impl Wait {
+    pub(crate) fn within(time: Duration) -> Wait {
+        // A wait beyond the clock's range is one without end.
+        Instant::now().checked_add(time).map_or(Wait::ForEver, Wait::Until)
+    }
+
+    pub(crate) fn ends(self) -> Option<Instant> {
+        match self {
+            Wait::Until(ends) => Some(ends),
+            Wait::Not | Wait::ForEver => None,
+        }
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.ends().is_some_and(|ends| Instant::now() >= ends)
+    }
+}
 
 /// The length of BLOCK, with room for the reply before the time-out.
 pub(crate) fn slice_of(reply_timeout: Option<Duration>) -> Duration {

@@ -13,7 +13,7 @@ use crate::connector::Connector;
 use crate::error::{is_unknown_command, Error, Failure, Result};
 use crate::family::{answer, held, integer, milliseconds, slot_of, Answer, Family, Held, Lease, Work};
 use crate::hold::{Granted, Hold};
-use crate::pause::{slice_of, Backoff, Resend};
+use crate::pause::{slice_of, Backoff, Resend, Wait};
 use crate::token::random_between;
 use crate::transport::{ReplyTime, Transport};
 
@@ -29,33 +29,6 @@ const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 const KEPT: Duration = Duration::from_secs(1);
 /// The time limit of one cleanup attempt.
 const CLEANUP: Duration = Duration::from_secs(2);
-
-/// How long an acquire goes on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
-    /// Without waiting.
-    Not,
-    Until(Instant),
-    ForEver,
-}
-
-impl Wait {
-    pub(crate) fn within(time: Duration) -> Wait {
-        // A wait beyond the clock's range is one without end.
-        Instant::now().checked_add(time).map_or(Wait::ForEver, Wait::Until)
-    }
-
-    pub(crate) fn ends(self) -> Option<Instant> {
-        match self {
-            Wait::Until(ends) => Some(ends),
-            Wait::Not | Wait::ForEver => None,
-        }
-    }
-
-    pub(crate) fn is_over(self) -> bool {
-        self.ends().is_some_and(|ends| Instant::now() >= ends)
-    }
-}
 
 /// One acquire; retries repeat the same bytes.
 #[derive(Clone, Debug)]

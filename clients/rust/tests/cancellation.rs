@@ -6,7 +6,7 @@ use redis_lock_client::Error;
 use support::Server;
 
 use crate::proxy::Proxy;
-use crate::servers::{client_of, eventually, tasks, Observed, LONG};
+use crate::servers::{client_of, eventually, tasks, Observed, BUSY, LONG};
 
 #[tokio::test]
 async fn cancellation_leaves_nothing() {
@@ -117,9 +117,6 @@ async fn a_program_can_wait_for_what_goes_on_behind_it() {
     client.settled().await;
     assert!(server.is_free("k") && server.calls("lock.cancel") == 1 && server.calls("lock.release") == 2);
 }
-
-/// The allowance for a busy machine, beside the two seconds that the README promises.
-const BUSY: Duration = Duration::from_millis(500);
 
 #[tokio::test]
 async fn an_acquire_answers_within_two_seconds_of_its_time_whatever_the_network_does() {

@@ -1,12 +1,13 @@
 //! The tests of each family.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use redis_lock_client::{Client, Error, Guard};
 use support::{Reply, Server};
 
 use crate::proxy::Proxy;
-use crate::servers::{client_of, eventually, tasks, until_lost, Observed, LONG};
+use crate::servers::{client_of, eventually, tasks, until_lost, Observed, BUSY, LONG};
 
 #[tokio::test]
 async fn a_reentrant_lock_is_free_when_it_was_released_as_often() {
@@ -63,6 +64,67 @@ async fn a_reentrant_lock_that_was_lost_is_not_taken_again() {
     assert_eq!(server.calls("rlock.acquire"), 2, "known to be lost without asking");
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
     lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquire_behind_one_of_its_owner_that_waits_ends_in_its_own_time() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let locks = [client.reentrant("r"), client.semaphore("s", 2), client.write_lock("w")];
+    for (key, lock) in ["r", "s", "w"].into_iter().zip(locks) {
+        let lock = lock.lease(LONG);
+        let holder = lock.clone().permits(2).acquire().await.unwrap();
+        let mine = Arc::new(lock.token("mine"));
+        let first = mine.clone();
+        let first = tokio::spawn(async move { first.acquire().await });
+        eventually("a waiter", || server.waits(key, &["mine"])).await;
+        let second = tokio::time::timeout(BUSY, mine.try_acquire()).await.expect("an answer at once");
+        assert!(second.unwrap().is_none());
+        let (wait, began) = (Duration::from_millis(200), Instant::now());
+        let second = tokio::time::timeout(wait + BUSY, mine.acquire_within(wait)).await.expect("an answer in time");
+        assert!(second.unwrap().is_none() && began.elapsed() >= wait);
+        // One that is dropped leaves nothing, and takes nothing from the first one.
+        assert!(tokio::time::timeout(wait, mine.acquire()).await.is_err());
+        client.settled().await;
+        assert!(server.waits(key, &["mine"]) && server.calls("lock.cancel") == 0);
+        holder.release().await.unwrap();
+        let first = first.await.unwrap().unwrap();
+        let again = mine.try_acquire().await.unwrap().expect("it holds the lock");
+        assert_eq!((again.holds(), server.holds(key)), (2, 2));
+        for guard in [first, again] {
+            guard.release().await.unwrap();
+        }
+        assert!(server.is_free(key));
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_without_waiting_comes_after_a_release_of_its_owner() {
+    let server = Server::start();
+    let lock = client_of(server.port()).reentrant("r").lease(LONG);
+    let guard = lock.acquire().await.unwrap();
+    let (released, taken) = tokio::join!(guard.release(), lock.try_acquire());
+    released.unwrap();
+    taken.unwrap().expect("no other owner holds it").release().await.unwrap();
+    assert!(server.is_free("r"));
+}
+
+#[tokio::test]
+async fn an_acquire_without_waiting_does_not_wait_for_a_silent_server_behind_its_owner() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let lock = client_of(proxy.port).reentrant("r").lease(LONG);
+    let guard = lock.acquire().await.unwrap();
+    proxy.silence();
+    let second = async { tokio::time::timeout(Duration::from_secs(1) + BUSY, lock.try_acquire()).await };
+    tokio::select! {
+        biased;
+        _ = guard.release() => panic!("nothing is answered"),
+        second = second => {
+            let error = second.expect("an answer in time").unwrap_err();
+            assert!(matches!(error, Error::Redis(_)), "{error}");
+        }
+    }
 }
 
 #[tokio::test]

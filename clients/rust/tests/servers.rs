@@ -8,6 +8,9 @@ use support::{Info, Reply, Server, LIMIT};
 /// A time that never runs out in a test.
 pub const LONG: Duration = Duration::from_secs(120);
 
+/// The allowance for a busy machine, beside the times that the README promises.
+pub const BUSY: Duration = Duration::from_millis(500);
+
 /// Waits for a state; fails the test when it does not come.
 #[track_caller]
 pub fn eventually(what: &str, mut state: impl FnMut() -> bool) -> impl std::future::Future<Output = ()> {

@@ -1,0 +1,82 @@
+//! The turn of one owner: one request of it at a time, since each states the owner's count after it.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use tokio::sync::{watch, Mutex, MutexGuard};
+
+use crate::error::{Error, Result};
+use crate::pause::Wait;
+
+/// How long an acquire without waiting waits for the replies to earlier requests of its owner.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A value that belongs to one request at a time.
+#[derive(Default)]
+pub(crate) struct Turn<T> {
+    value: Mutex<T>,
+    /// True while it belongs to a request that may wait in the server's queue.
+    is_waiting: watch::Sender<bool>,
+}
+
+pub(crate) struct TurnGuard<'a, T> {
+    value: MutexGuard<'a, T>,
+    is_waiting: &'a watch::Sender<bool>,
+}
+
+impl<T> Turn<T> {
+    /// For a request that is answered at once.
+    pub(crate) async fn take(&self) -> TurnGuard<'_, T> {
+        TurnGuard { value: self.value.lock().await, is_waiting: &self.is_waiting }
+    }
+
+    /// For an acquire; None: its time is over. Without waiting: a request that may wait in the queue comes first.
+    ///
+    /// # Errors
+    /// [`Error::Redis`], without waiting, if the requests that come first are not answered.
+    pub(crate) async fn take_to_acquire(&self, wait: Wait) -> Result<Option<TurnGuard<'_, T>>> {
+        let taken = match wait {
+            Wait::Not => return self.take_soon().await,
+            Wait::Until(ends) => tokio::time::timeout_at(ends.into(), self.take()).await.ok(),
+            Wait::ForEver => Some(self.take().await),
+        };
+        if let Some(taken) = &taken {
+            taken.is_waiting.send_replace(true);
+        }
+        Ok(taken)
+    }
+
+    async fn take_soon(&self) -> Result<Option<TurnGuard<'_, T>>> {
+        let mut is_waiting = self.is_waiting.subscribe();
+        tokio::select! {
+            biased;
+            taken = self.take() => Ok(Some(taken)),
+            _ = is_waiting.wait_for(|is_waiting| *is_waiting) => Ok(None),
+            () = tokio::time::sleep(SOON) => {
+                let error = io::Error::new(io::ErrorKind::TimedOut, "no reply to an earlier request of this owner");
+                Err(Error::Redis(error.into()))
+            }
+        }
+    }
+}
+
+impl<T> Drop for TurnGuard<'_, T> {
+    fn drop(&mut self) {
+        self.is_waiting.send_if_modified(std::mem::take);
+    }
+}
+
+impl<T> Deref for TurnGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for TurnGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
