@@ -1,5 +1,6 @@
 //! The options and arguments of the command line. Parsing only: nothing in here connects or prints.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -332,8 +333,14 @@ fn contradiction(line: &CommandLine) -> Option<&'static str> {
             Some("several keys are locked as mutexes: neither --shared, --exclusive nor --limit goes with them")
         }
         Command::Run(run) if run.keys.len() > 1 && run.once => Some("--once goes with one key"),
+        Command::Run(run) if has_one_twice(&run.keys) => Some("a key is named twice"),
         _ => None,
     }
+}
+
+fn has_one_twice(keys: &[OsString]) -> bool {
+    let mut seen = HashSet::new();
+    !keys.iter().all(|key| seen.insert(key))
 }
 
 fn parse_wait_limit(text: &str) -> Result<WaitLimit, humantime::DurationError> {

@@ -21,6 +21,8 @@ fn what_makes_no_sense_is_status_64_and_says_why() {
         ("run a --once --limit 2 -- true", "cannot be used with"),
         ("run a --once --shared -- true", "cannot be used with"),
         ("run a b --once -- true", "--once goes with one key"),
+        ("run a b a -- true", "a key is named twice"),
+        ("run a a --once -- true", "--once goes with one key"),
         ("run a --wait 30 -- true", "time unit needed"),
         ("run a --lease 0s -- true", "at least 1ms"),
         ("-h x -u redis://y ls", "give one of them"),
