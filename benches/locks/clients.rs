@@ -22,26 +22,14 @@ pub struct Contention {
     pub clients: usize,
     /// How long each holds the lock. Zero: released at once.
     pub hold: Duration,
-    /// Counted time.
+    /// Counted time; a fifth of it comes before, as a warm-up.
     pub time: Duration,
-    pub warm_up: WarmUp,
-    /// Whether each client also holds another of the module's locks, which has no waiters.
-    pub nested: bool,
 }
 
 impl Contention {
     pub fn new(clients: usize, hold: Duration, time: Duration) -> Contention {
-        Contention { clients, hold, time, warm_up: WarmUp::Time, nested: false }
+        Contention { clients, hold, time }
     }
-}
-
-/// How the run is warmed up before counting begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum WarmUp {
-    /// A fifth of the counted time.
-    Time,
-    /// Every client has held the lock once, so that all are in the queue: for ways that are fair.
-    Lap,
 }
 
 /// What the clients did in the counted time.
@@ -142,11 +130,6 @@ pub fn contend(
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let key = format!("lock:contended:{run}");
     let names = |client: usize| Names::new(key.clone(), run * 100_000 + client, LEASE_MS, scripts);
-    if contention.nested {
-        for client in 0..contention.clients {
-            server.must(&["LOCK.ACQUIRE", &format!("{key}:own:{client}"), &names(client).token, "PX", "600000"])?;
-        }
-    }
     let others = server.info_number("clients", "connected_clients")?;
     let open = rival.open.expect("only locks are contended");
     let counters = Rc::new(Counters::new(contention.clients));
@@ -197,12 +180,6 @@ async fn compete(client: usize, mut locker: Box<dyn Locker>, hold: Duration, cou
 
 async fn count(server: &mut Server, contention: Contention, counters: &Counters) -> io::Result<Outcome> {
     Timer::after(contention.time / 5).await;
-    while contention.warm_up == WarmUp::Lap
-        && counters.grants.borrow().contains(&0)
-        && counters.error.borrow().is_none()
-    {
-        Timer::after(Duration::from_millis(10)).await;
-    }
     counters.clear();
     let sent_before = counters.sent.get();
     let start = Instant::now();

@@ -26,49 +26,37 @@ use scale::Scale;
 use section::Section;
 use server::{stock, Server};
 use workloads::plan::Plan;
-use workloads::{
-    base, bytes, contended, exec, floor, growth, instructions, latency, memory, ordinary_keys, pair, taxes, turns,
-    wakeup,
-};
+use workloads::{base, callgrind, contended, exec, instructions, memory, pair, turns, wakeup};
 
 const USAGE: &str = "\
 cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DIRECTORY]
 
   --quick            everything in small
   --only WORD        the workloads whose name contains the word
-  --instructions     the workload of this name too: it counts by valgrind; the full run has it where valgrind is there
+  --instructions     `instructions` and `exec` too: they count by valgrind; the full run has them where valgrind is there
   --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
   REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; the rivals run alone without
   REDIS_LOCK_FLOOR=path       the floor (benches/floor), instead of the one built beside this program
-  REDIS_LOCK_BASE=path        another build of the module: `turns`, `taxes` and the hand-offs of `instructions` show
-                              what it did before, and the workload `base` runs the pair and the hand-off of both in turn
-                              and shows the ratios; add --only base for nothing else
+  REDIS_LOCK_BASE=path        another build of the module: the workload `base` runs the pair and the hand-off of both
+                              in turn and shows the ratios; add --only base for nothing else
 
 Workloads:";
 
 type Workload = fn(&Plan) -> io::Result<Section>;
 
 const WORKLOADS: &[(&str, Workload)] = &[
-    ("floor", floor::beside_floor),
     ("instructions", instructions::per_pair),
-    ("turns", turns::longest),
-    ("taxes", taxes::of_one_waiter),
     ("exec", exec::only_while_holding),
+    ("turns", turns::longest),
     ("pair", pair::pipelined),
-    ("latency", latency::one_at_a_time),
     ("contended", contended::no_hold),
     ("contended-10ms", contended::short_hold),
     ("fairness", contended::fairness),
-    ("growth", growth::waiters),
-    ("growth-locks", growth::locks),
     ("wakeup", wakeup::lease_end),
     ("memory", memory::locks),
     ("memory-waiters", memory::waiters),
-    ("bytes", bytes::per_pair),
-    ("families", pair::families),
-    ("ordinary-keys", ordinary_keys::beside_locks),
     ("base", base::beside_base),
 ];
 
@@ -146,7 +134,9 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
         let is_wanted = options.only.as_ref().is_none_or(|word| name.contains(word.as_str()));
         let is_possible = match *name {
             "base" => plan.base.is_some(),
-            "instructions" => options.instructions || (options.scale == Scale::Full && instructions::has_valgrind()),
+            "instructions" | "exec" => {
+                options.instructions || (options.scale == Scale::Full && callgrind::has_valgrind())
+            }
             _ => true,
         };
         if !is_wanted || !is_possible {

@@ -89,25 +89,16 @@ impl Section {
 /// A target and whether it was met. Nothing fails here: a timing is a measurement, not a test.
 pub struct Verdict {
     pub what: String,
+    /// At most this.
     limit: f64,
-    bound: Bound,
     /// None where a side of the comparison is not there.
     measured: Option<Figure>,
     unit: &'static str,
 }
 
-enum Bound {
-    AtMost,
-    AtLeast,
-}
-
 impl Verdict {
     pub fn at_most(what: &str, limit: f64, measured: Option<Figure>) -> Verdict {
-        Verdict { what: what.to_owned(), limit, bound: Bound::AtMost, measured, unit: "" }
-    }
-
-    pub fn at_least(what: &str, limit: f64, measured: Option<Figure>) -> Verdict {
-        Verdict { what: what.to_owned(), limit, bound: Bound::AtLeast, measured, unit: "" }
+        Verdict { what: what.to_owned(), limit, measured, unit: "" }
     }
 
     pub fn unit(mut self, unit: &'static str) -> Verdict {
@@ -127,20 +118,13 @@ impl Verdict {
     fn word(&self) -> &'static str {
         match self.measured {
             None => "absent",
-            Some(figure) => match self.bound {
-                Bound::AtMost if figure.median <= self.limit => "reached",
-                Bound::AtLeast if figure.median >= self.limit => "reached",
-                _ => "MISSED",
-            },
+            Some(figure) if figure.median <= self.limit => "reached",
+            Some(_) => "MISSED",
         }
     }
 
     pub fn target(&self) -> String {
-        let sign = match self.bound {
-            Bound::AtMost => '≤',
-            Bound::AtLeast => '≥',
-        };
-        format!("{sign} {}{}", self.limit, self.unit)
+        format!("≤ {}{}", self.limit, self.unit)
     }
 
     fn result(&self) -> String {

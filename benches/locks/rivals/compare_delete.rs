@@ -12,12 +12,11 @@ use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
 use super::names::Names;
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 pub const DELIFEQ: Rival = Rival {
     name: "SET NX PX, DELIFEQ (1 ms)",
     how: "SET NX PX, retried every millisecond; released by DELIFEQ",
-    order: Order::Luck,
     probe: &["DELIFEQ", "probe", "nobody"],
     scripts: &[],
     pair: |pair, names| {
@@ -31,7 +30,6 @@ pub const DELIFEQ: Rival = Rival {
 pub const DELEX: Rival = Rival {
     name: "SET NX PX, DELEX (1 ms)",
     how: "SET NX PX, retried every millisecond; released by DELEX … IFEQ",
-    order: Order::Luck,
     probe: &["DELEX", "probe", "IFEQ", "nobody"],
     scripts: &[],
     pair: |pair, names| {
@@ -45,7 +43,6 @@ pub const DELEX: Rival = Rival {
 pub const SET_IFEQ: Rival = Rival {
     name: "SET NX PX, SET IFEQ (1 ms)",
     how: "SET NX PX, retried every millisecond; released by SET … IFEQ … PX 1",
-    order: Order::Luck,
     probe: &["SET", "probe", "nobody", "IFEQ", "nobody", "PX", "1"],
     scripts: &[],
     pair: |pair, names| {

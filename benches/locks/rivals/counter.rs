@@ -10,13 +10,12 @@ use async_io::Timer;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 pub const COUNTER: Rival = Rival {
     name: "counter lock (1 ms)",
     how: "SET NX PX for the owner and INCR for its holds, retried every millisecond with a GET; \
           released by GET, DECR and DEL of both",
-    order: Order::Luck,
     probe: &[],
     scripts: &[],
     pair: |pair, names| {

@@ -3,12 +3,11 @@
 use support::Reply;
 
 use super::names::Names;
-use super::rival::{Order, Pair, Rival};
+use super::rival::{Pair, Rival};
 
 pub const FLOOR: Rival = Rival {
     name: "floor",
     how: "BARE.ACQUIRE, BARE.RELEASE: the least that a fenced lock costs a module; it has no waiting",
-    order: Order::Luck,
     probe: &["BARE.RELEASE", "probe", "nobody"],
     scripts: &[],
     pair: |pair: &mut Pair, names: &Names| {
@@ -25,27 +24,6 @@ pub const RFLOOR: Rival = Rival {
     pair: |pair: &mut Pair, names: &Names| {
         pair.acquire.push(&["REPL.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms]);
         pair.release.push(&["REPL.RELEASE", &names.key, &names.token]);
-    },
-    ..FLOOR
-};
-
-/// The same with the arguments of a request that may wait: what the server takes to read two more.
-pub const FLOOR_BLOCK: Rival = Rival {
-    name: "floor, BLOCK 5000",
-    how: "BARE.ACQUIRE … BLOCK 5000, which it ignores; BARE.RELEASE: what the server takes to read two more arguments",
-    pair: |pair: &mut Pair, names: &Names| {
-        pair.acquire.push(&["BARE.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms, "BLOCK", "5000"]);
-        pair.release.push(&["BARE.RELEASE", &names.key, &names.token]);
-    },
-    ..FLOOR
-};
-
-pub const FLOOR_SESSION: Rival = Rival {
-    name: "floor, SESSION",
-    how: "BARE.ACQUIRE … SESSION, which it ignores; BARE.RELEASE: what the server takes to read one more argument",
-    pair: |pair: &mut Pair, names: &Names| {
-        pair.acquire.push(&["BARE.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms, "SESSION"]);
-        pair.release.push(&["BARE.RELEASE", &names.key, &names.token]);
     },
     ..FLOOR
 };

@@ -8,7 +8,7 @@ use async_io::Timer;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 const ACQUIRE: &str = "\
 if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
@@ -28,7 +28,6 @@ pub const LUA_HASH: Rival = Rival {
     name: "Lua reentrant hash (1 ms)",
     how: "a script of EXISTS, HEXISTS, HINCRBY and PEXPIRE, retried every millisecond; \
           released by one of HEXISTS, HINCRBY and DEL",
-    order: Order::Luck,
     probe: &[],
     scripts: &[ACQUIRE, RELEASE],
     pair: |pair, names| {

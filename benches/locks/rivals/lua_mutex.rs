@@ -8,7 +8,7 @@ use async_io::Timer;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 const ACQUIRE: &str = "\
 if redis.call('exists', KEYS[1]) == 1 then return 0 end
@@ -26,7 +26,6 @@ return 1";
 pub const LUA_MUTEX: Rival = Rival {
     name: "Lua mutex (1 ms)",
     how: "a script of EXISTS and PSETEX, retried every millisecond; released by a script of GET and DEL",
-    order: Order::Luck,
     probe: &[],
     scripts: &[ACQUIRE, RELEASE],
     pair: |pair, names| {

@@ -24,14 +24,14 @@ mod two_keys;
 
 pub use locker::{ClientConfig, Locker, Threading};
 pub use names::{Names, LEASE_MS};
-pub use rival::{prepare, Order, Pair, Ready, Rival};
+pub use rival::{prepare, Pair, Ready, Rival};
 
 /// The module's own, by the name of their acquiring command.
-pub use module::{LOCK, LOCK_BLOCK, LOCK_SESSION, MLOCK, RLOCK, RWLOCK_READ, RWLOCK_WRITE, SEM};
+pub use module::{LOCK, LOCK_SESSION, MLOCK, RLOCK, RWLOCK_READ, RWLOCK_WRITE, SEM};
 
 pub use compare_delete::{DELEX, DELIFEQ, SET_IFEQ};
 pub use counter::COUNTER;
-pub use floor::{FLOOR, FLOOR_BLOCK, FLOOR_SESSION, RFLOOR};
+pub use floor::{FLOOR, RFLOOR};
 pub use lua_hash::LUA_HASH;
 pub use lua_mutex::LUA_MUTEX;
 pub use no_lock::{PING, SET_DEL};
@@ -83,10 +83,7 @@ pub const ALL: &[&Rival] = &[
     &REDISSON_FAIR,
     &FLOOR,
     &RFLOOR,
-    &FLOOR_BLOCK,
-    &FLOOR_SESSION,
     &LOCK,
-    &LOCK_BLOCK,
     &LOCK_SESSION,
     &RLOCK,
     &RWLOCK_READ,

@@ -6,7 +6,7 @@ use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
 use super::names::Names;
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 pub const LOCK: Rival = rival::<Mutex>();
 pub const RLOCK: Rival = rival::<Reentrant>();
@@ -14,18 +14,6 @@ pub const RWLOCK_READ: Rival = rival::<Read>();
 pub const RWLOCK_WRITE: Rival = rival::<Write>();
 pub const SEM: Rival = rival::<Semaphore>();
 pub const MLOCK: Rival = rival::<Several>();
-
-/// A request that may wait, and need not.
-pub const LOCK_BLOCK: Rival = Rival {
-    name: "LOCK, BLOCK 5000",
-    how: "LOCK.ACQUIRE … BLOCK 5000 of a free lock; LOCK.RELEASE",
-    pair: |pair, names| {
-        pair.acquire.push(&["LOCK.ACQUIRE", &names.key, &names.token, "PX", &names.lease_ms, "BLOCK", "5000"]);
-        pair.release.push(&Mutex::release(names));
-    },
-    open: None,
-    ..LOCK
-};
 
 pub const LOCK_SESSION: Rival = Rival {
     name: "LOCK, SESSION",
@@ -157,7 +145,6 @@ const fn rival<F: Family>() -> Rival {
     Rival {
         name: F::NAME,
         how: F::HOW,
-        order: Order::Queue,
         probe: F::PROBE,
         scripts: &[],
         pair: |pair, names| {

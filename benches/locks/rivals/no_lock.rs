@@ -3,12 +3,11 @@
 use support::Reply;
 
 use super::names::Names;
-use super::rival::{Order, Pair, Rival};
+use super::rival::{Pair, Rival};
 
 pub const PING: Rival = Rival {
     name: "PING, PING",
     how: "two commands that do nothing: the cost of asking",
-    order: Order::Luck,
     probe: &[],
     scripts: &[],
     pair: |pair: &mut Pair, _: &Names| {
@@ -22,7 +21,6 @@ pub const PING: Rival = Rival {
 pub const SET_DEL: Rival = Rival {
     name: "SET NX PX, DEL",
     how: "no lock: the DEL also frees a later holder",
-    order: Order::Luck,
     probe: &[],
     scripts: &[],
     pair: |pair: &mut Pair, names: &Names| {

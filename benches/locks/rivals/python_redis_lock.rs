@@ -8,7 +8,7 @@ use std::io;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 /// 0 released, 1 not the owner.
 const RELEASE: &str = "\
@@ -22,7 +22,6 @@ pub const PYTHON_REDIS_LOCK: Rival = Rival {
     name: "python-redis-lock (BLPOP)",
     how: "GET, SET NX EX, BLPOP of a signal, SET NX EX again; \
           released by a script of GET, DEL, LPUSH, DEL, and a DEL of the signal",
-    order: Order::Queue,
     probe: &[],
     scripts: &[RELEASE],
     pair: |pair, names| {

@@ -8,13 +8,12 @@ use async_io::Timer;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 use super::set_lua;
 
 pub const REDIS_PY: Rival = Rival {
     name: "redis-py Lock (100 ms)",
     how: "SET NX PX, retried every 100 ms; released by a script that compares the token and deletes",
-    order: Order::Luck,
     probe: &[],
     scripts: &[set_lua::RELEASE],
     pair: |pair, names| {

@@ -13,7 +13,7 @@ use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
 use super::names::Names;
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 /// Nil where the caller holds the lock now, else the milliseconds that the holder has left.
 const ACQUIRE: &str = "\
@@ -37,7 +37,6 @@ pub const REDISSON: Rival = Rival {
     name: "Redisson (pub/sub)",
     how: "a script on a hash, SUBSCRIBE, the script again after each message, UNSUBSCRIBE; \
           released by a script that publishes",
-    order: Order::Luck,
     probe: &[],
     scripts: &[ACQUIRE, RELEASE],
     pair: |pair, names| {

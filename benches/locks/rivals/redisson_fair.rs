@@ -11,7 +11,7 @@ use support::{Connection, Reply};
 use super::locker::{lost, ClientConfig, Locker, Step};
 use super::names::Names;
 use super::redisson::{await_message, unsubscribe};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 const WAIT_MS: &str = "300000";
 
@@ -81,7 +81,6 @@ pub const REDISSON_FAIR: Rival = Rival {
     name: "Redisson fair (list, zset)",
     how: "a script on a hash, a list and a sorted set, SUBSCRIBE to one's own channel, the script again, UNSUBSCRIBE; \
           released by a script that publishes to the first",
-    order: Order::Queue,
     probe: &[],
     scripts: &[ACQUIRE, RELEASE],
     pair: |pair, names| {

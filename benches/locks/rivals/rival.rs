@@ -9,21 +9,11 @@ use super::locker::{ClientConfig, Opening};
 use super::names::Names;
 use crate::server::Server;
 
-/// The order in which a free lock is granted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// The earliest request is granted.
-    Queue,
-    /// Any request at the right moment is granted.
-    Luck,
-}
-
 pub struct Rival {
     /// Short, for tables and plots.
     pub name: &'static str,
     /// The commands that its users send, for the report.
     pub how: &'static str,
-    pub order: Order,
     /// A command with an error as reply if the server lacks what this rival needs; empty where every server has it.
     pub probe: &'static [&'static str],
     pub scripts: &'static [&'static str],

@@ -8,7 +8,7 @@ use async_io::Timer;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 pub const RELEASE: &str =
     "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('del', KEYS[1])";
@@ -16,7 +16,6 @@ pub const RELEASE: &str =
 pub const SET_LUA: Rival = Rival {
     name: "SET NX EX, Lua release (1 ms)",
     how: "SET NX EX, retried every millisecond; released by a script that compares the identifier and deletes",
-    order: Order::Luck,
     probe: &[],
     scripts: &[RELEASE],
     pair: |pair, names| {

@@ -11,12 +11,11 @@ use async_io::Timer;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 pub const SETNX_WATCH: Rival = Rival {
     name: "SETNX, EXPIRE, WATCH (1 ms)",
     how: "SETNX, EXPIRE; retried every millisecond with a look at TTL; released by WATCH, GET, MULTI, DEL, EXEC",
-    order: Order::Luck,
     probe: &[],
     scripts: &[],
     pair: |pair, names| {

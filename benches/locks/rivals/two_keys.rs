@@ -10,13 +10,12 @@ use async_io::Timer;
 use support::{Connection, Reply};
 
 use super::locker::{lost, ClientConfig, Locker, Step};
-use super::rival::{Order, Rival};
+use super::rival::Rival;
 
 pub const TWO_KEYS: Rival = Rival {
     name: "two keys with GET checks (1 ms)",
     how: "GET, SET NX PX of the lock, SET PX of the owner, retried every millisecond; \
           released by GET of the owner and DEL of both",
-    order: Order::Luck,
     probe: &[],
     scripts: &[],
     pair: |pair, names| {

@@ -10,7 +10,6 @@ use crate::server::Server;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Consumer {
-    Nobody,
     AppendOnlyFile,
     Replica,
 }
@@ -18,7 +17,6 @@ pub enum Consumer {
 impl Consumer {
     pub fn name(self) -> &'static str {
         match self {
-            Consumer::Nobody => "none",
             Consumer::AppendOnlyFile => "AOF, everysec",
             Consumer::Replica => "a replica",
         }
@@ -31,7 +29,7 @@ impl Consumer {
             Consumer::AppendOnlyFile => {
                 builder.config("appendonly yes").config("appendfsync everysec").config("auto-aof-rewrite-percentage 0")
             }
-            Consumer::Nobody | Consumer::Replica => builder,
+            Consumer::Replica => builder,
         }
     }
 

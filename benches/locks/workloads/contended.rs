@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::plan::Plan;
 use crate::clients::{contend, Contention, Outcome};
 use crate::plots::{Bar, Plot};
-use crate::rivals::{self, prepare, Order, Ready, Rival};
-use crate::section::{Section, Verdict};
+use crate::rivals::{self, prepare, Ready, Rival};
+use crate::section::Section;
 use crate::server::Server;
 use crate::stats::{digits, Figure};
 
@@ -15,7 +15,8 @@ const CLIENTS: usize = 48;
 
 const COLUMNS: &[&str] = &[
     "way",
-    "hand-offs/s to LOCK",
+    "LOCK to it, hand-offs/s",
+    "LOCK to it, CPU per hand-off",
     "hand-offs/s",
     "grants/s",
     "commands per hand-off",
@@ -51,37 +52,12 @@ impl Rounds {
 
 pub fn no_hold(plan: &Plan) -> io::Result<Section> {
     let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(1000, 300));
-    let (mut section, all) = run(plan, contention, "Contended, 48 clients, no hold", "contended-0")?;
-    let Some(ours) = find(&all, &rivals::LOCK) else { return Ok(section) };
-    let rate = ours.each(Outcome::per_second);
-    let fair: Vec<&Rounds> = all.iter().filter(|way| way.rival.order == Order::Queue && !module(way.rival)).collect();
-    let best_fair: Vec<f64> = (0..rate.len())
-        .map(|round| fair.iter().map(|way| way.outcomes[round].per_second()).fold(0.0, f64::max))
-        .collect();
-    let ratio_to =
-        |rival: &Rival| find(&all, rival).map(|way| Figure::of_ratios(&rate, &way.each(Outcome::per_second)));
-    section.verdicts = vec![
-        Verdict::at_least(
-            "hand-offs per second, hold 0, to the best fair alternative",
-            1.5,
-            Some(Figure::of_ratios(&rate, &best_fair)),
-        ),
-        Verdict::at_least("the same to the BLPOP-signalled lock", 1.0, ratio_to(&rivals::PYTHON_REDIS_LOCK)),
-        Verdict::at_least("the same to SET NX polled at 1 ms", 3.0, ratio_to(&rivals::SET_LUA)),
-        Verdict::at_most("commands per hand-off", 2.01, Some(ours.figure(Outcome::commands_per_handoff))),
-    ];
-    Ok(section)
+    run(plan, contention, "Contended, 48 clients, no hold", "contended-0")
 }
 
 pub fn short_hold(plan: &Plan) -> io::Result<Section> {
     let contention = Contention::new(CLIENTS, Duration::from_millis(10), plan.time(1000, 500));
-    let (mut section, all) = run(plan, contention, "Contended, 48 clients, held for 10 ms", "contended-10")?;
-    let pair = find(&all, &rivals::LOCK).zip(find(&all, &rivals::SET_LUA));
-    let ratio = pair.map(|(ours, poller)| {
-        Figure::of_ratios(&ours.each(Outcome::cpu_us_per_handoff), &poller.each(Outcome::cpu_us_per_handoff))
-    });
-    section.verdicts = vec![Verdict::at_most("server CPU per hand-off, to the 1 ms poller at hold 10 ms", 0.02, ratio)];
-    Ok(section)
+    run(plan, contention, "Contended, 48 clients, held for 10 ms", "contended-10")
 }
 
 /// How evenly the grants fall over some seconds.
@@ -103,29 +79,24 @@ pub fn fairness(plan: &Plan) -> io::Result<Section> {
         let spread = outcome.spread() * 100.0;
         let shown = if outcome.fewest == 0 { "somebody got none".to_owned() } else { format!("+{} %", digits(spread)) };
         section.row([rival.name.to_owned(), shown, outcome.fewest.to_string(), outcome.most.to_string()]);
-        if rival.name == rivals::LOCK.name {
-            section.verdicts = vec![Verdict::at_most(
-                "most over fewest grants of a client, in %",
-                2.0,
-                Some(Figure::of(vec![spread])),
-            )];
-        }
     }
     section.missing(&missing);
     Ok(section)
 }
 
-fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> io::Result<(Section, Vec<Rounds>)> {
+fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> io::Result<Section> {
     let mut server = Server::start(&plan.builder)?;
     let (here, missing) = prepare(&mut server, rivals::LOCKS)?;
     let all = take_turns(&mut server, &here, contention, plan.scale.pick(2, 1))?;
 
     let mut section = Section::new(title, METHOD, COLUMNS);
-    let ours = find(&all, &rivals::LOCK).map(|way| way.each(Outcome::per_second));
+    let ours = all.iter().find(|way| way.rival.name == rivals::LOCK.name);
     let mut bars = Vec::new();
     for way in &all {
         let rate = way.figure(Outcome::per_second);
-        let ratio = ours.as_ref().map(|ours| Figure::of_ratios(&way.each(Outcome::per_second), ours).show());
+        let ours_to_it = |value: fn(&Outcome) -> f64| {
+            ours.map_or(String::new(), |ours| Figure::of_ratios(&ours.each(value), &way.each(value)).show())
+        };
         let wait =
             |quantile| digits(way.figure(|outcome| outcome.waits.value_at_quantile(quantile) as f64 / 1e6).median);
         let grants = way.figure(|outcome| outcome.grants as f64 / outcome.seconds);
@@ -133,7 +104,8 @@ fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> 
         let most = way.outcomes.iter().map(|outcome| outcome.most).max().unwrap_or(0);
         section.row([
             way.rival.name.to_owned(),
-            ratio.unwrap_or_default(),
+            ours_to_it(Outcome::per_second),
+            ours_to_it(Outcome::cpu_us_per_handoff),
             digits(rate.median),
             digits(grants.median),
             digits(way.figure(Outcome::commands_per_handoff).median),
@@ -152,7 +124,7 @@ fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> 
     }
     section.missing(&missing);
     section.plot = Some(Plot::Bars { file, title: "Hand-offs per second, 48 clients", unit: "per second", bars });
-    Ok((section, all))
+    Ok(section)
 }
 
 fn take_turns(server: &mut Server, ways: &[Ready], contention: Contention, rounds: usize) -> io::Result<Vec<Rounds>> {
@@ -163,12 +135,4 @@ fn take_turns(server: &mut Server, ways: &[Ready], contention: Contention, round
         }
     }
     Ok(all)
-}
-
-fn find<'a>(all: &'a [Rounds], rival: &Rival) -> Option<&'a Rounds> {
-    all.iter().find(|way| way.rival.name == rival.name)
-}
-
-fn module(rival: &Rival) -> bool {
-    [&rivals::LOCK, &rivals::RLOCK, &rivals::RWLOCK_WRITE, &rivals::SEM].iter().any(|ours| ours.name == rival.name)
 }

@@ -1,8 +1,6 @@
-//! (12) Instructions of the server's main thread for one pair, counted by valgrind: differences of a few hundredths are
-//! below the noise of CPU time.
+//! (12) Instructions of the server's main thread for a pair, beside a waiter, and for a hand-off.
 
 use std::io;
-use std::process::Command;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
@@ -10,20 +8,16 @@ use std::time::Duration;
 use futures_lite::future::block_on;
 use support::{Builder, Connection, Pipeline, Reply};
 
+use super::beside_waiter::{hold, push_pair, Task, Waiter, TASKS};
+use super::callgrind::{Counter, COUNTS};
 use super::consumer::Consumer;
 use super::plan::Plan;
-use super::taxes::{hold, push_pair, Task, Waiter, GOAL, TASKS};
 use crate::rivals::{self, prepare, Rival};
 use crate::section::{Section, Verdict};
-use crate::server::Server;
 use crate::stats::Figure;
 
 /// Pairs of one count.
 const PAIRS: usize = 500;
-
-/// Counts of the same, after one that warms up. The least of them is taken: what the server does on its own, once a
-/// second, only adds.
-const COUNTS: usize = 3;
 
 /// Pairs of one pipeline: the server reads it at once.
 const SLICE: usize = 50;
@@ -34,41 +28,39 @@ const HAND_OFFS: usize = 50;
 /// Long enough for the server to read a request, and so that it wakes up equally often for each.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The server's function that runs the timers of modules. Their work in a second is not part of a pair, and under
-/// valgrind a second is some fifty times as long.
-const TIMERS: &str = "moduleTimerHandler";
-
 const WAYS: &[&Rival] = &[
     &rivals::LOCK,
     &rivals::FLOOR,
     &rivals::SET_DEL,
-    &rivals::LOCK_BLOCK,
-    &rivals::FLOOR_BLOCK,
     &rivals::LOCK_SESSION,
-    &rivals::FLOOR_SESSION,
     &rivals::RLOCK,
     &rivals::RWLOCK_READ,
     &rivals::RWLOCK_WRITE,
     &rivals::SEM,
-    &rivals::MLOCK,
-    &rivals::DELIFEQ,
     &rivals::LUA_MUTEX,
+    &rivals::SET_LUA,
 ];
 
 const WAYS_WITH_EFFECTS: &[&Rival] = &[&rivals::LOCK, &rivals::RFLOOR, &rivals::SET_DEL, &rivals::SET_LUA];
 
 /// Two ways and a bound on the ratio of their instructions.
 const TARGETS: &[(&Rival, &Rival, f64)] = &[
-    (&rivals::LOCK, &rivals::FLOOR, 1.04),
-    (&rivals::LOCK, &rivals::DELIFEQ, 1.04),
+    (&rivals::LOCK, &rivals::FLOOR, TO_FLOOR),
     (&rivals::RLOCK, &rivals::LOCK, 1.02),
-    (&rivals::LOCK_BLOCK, &rivals::LOCK, 1.01),
     (&rivals::LOCK_SESSION, &rivals::LOCK, 1.15),
+    (&rivals::RWLOCK_READ, &rivals::LOCK, 1.3),
+    (&rivals::RWLOCK_WRITE, &rivals::LOCK, 1.3),
+    (&rivals::SEM, &rivals::LOCK, 1.3),
 ];
 
-/// Locks that two clients hand to each other: the prefix, and the rest of its acquire and of its release.
-const HAND_OFF_WAYS: &[(&str, &[&str], &[&str])] =
-    &[("LOCK", &[], &[]), ("RLOCK", &[], &[]), ("RWLOCK", &["WRITE"], &["WRITE"]), ("SEM", &["LIMIT", "1"], &[])];
+/// A pair of LOCK to one of the floor, or of the replicating floor where there is a consumer of effects.
+const TO_FLOOR: f64 = 1.06;
+
+/// The commands of others beside one waiter, and after it, to before it came.
+const BESIDE_WAITER: f64 = 1.02;
+
+/// Instructions of a hand-off.
+const HAND_OFF: f64 = 40_000.0;
 
 pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     let servers = plan.scale.pick(3, 1);
@@ -80,11 +72,11 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
              An acquire and its release, one after the other, {SLICE} pairs in a pipeline: with one key at a time the \
              server's hash tables are always the same. The least of {COUNTS} counts of {PAIRS} pairs each and of \
              {servers} servers: each has a hash seed of its own, by which a command is found in one step or in two, \
-             which is some thousandths of a pair. A hand-off is one between two clients; how often the server wakes \
-             up for it is in it, so that it moves by some hundredths. What the module's timer does is left out, \
-             because under valgrind a second is fifty times as long: it is in the CPU time of the other tables. \
-             Before is, where one waits or has waited, the same server before it came; \
-             at a hand-off, another build of the module, where one was given."
+             which is some thousandths of a pair. Beside one waiter, and after it has left, the same server is \
+             compared with before it came: nothing of a waiter is left, and what such a row differs from 1 is noise, \
+             for which the target leaves two hundredths. A hand-off is one between two clients; how often the server \
+             wakes up for it is in it, so that it moves by some hundredths. What the module's timer does is left out, \
+             because under valgrind a second is fifty times as long: the table of long turns has it in CPU time."
         ),
         &["what", "to LOCK", "to the floor", "to SET NX PX + DEL", "to before", "instructions", "before"],
     );
@@ -94,24 +86,26 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     }
     let quiet = plan.with_floor().config("save \"\"");
 
-    let pairs = least_of(servers, || Counter::start(&quiet)?.pairs(WAYS))?;
+    let pairs = least_of(servers, || count_pairs(&mut Counter::start(&quiet)?, WAYS))?;
     pairs.add_rows(&mut section, "", &rivals::FLOOR);
     for (ours, theirs, limit) in TARGETS {
-        let what = format!("{} to {}, instructions", ours.name, theirs.name);
+        let what = format!("{} to {}", ours.name, theirs.name);
         section.verdicts.push(Verdict::at_most(&what, *limit, pairs.ratio(ours, theirs)));
     }
     for consumer in [Consumer::AppendOnlyFile, Consumer::Replica] {
         let pairs = least_of(servers, || {
             let mut counter = Counter::start(&consumer.config(quiet.clone()))?;
             let _replica = consumer.attach(plan, &mut counter.server)?;
-            counter.pairs(WAYS_WITH_EFFECTS)
+            count_pairs(&mut counter, WAYS_WITH_EFFECTS)
         })?;
         pairs.add_rows(&mut section, &format!(", effects to {}", consumer.name()), &rivals::RFLOOR);
-        let what = format!("LOCK to replicating floor, effects to {}, instructions", consumer.name());
-        section.verdicts.push(Verdict::at_most(&what, 1.05, pairs.ratio(&rivals::LOCK, &rivals::RFLOOR)));
+        let what = format!("LOCK to replicating floor, effects to {}", consumer.name());
+        section.verdicts.push(Verdict::at_most(&what, TO_FLOOR, pairs.ratio(&rivals::LOCK, &rivals::RFLOOR)));
     }
-    taxes(&quiet, &mut section)?;
-    hand_offs(plan, &quiet, &mut section)?;
+    add_tasks(&quiet, &mut section)?;
+    let count = count_hand_offs(&mut Counter::start(&quiet)?)?;
+    add_row_beside(&mut section, "LOCK hand-off", count, None);
+    section.verdicts.push(Verdict::at_most("LOCK hand-off", HAND_OFF, Some(Figure::of(vec![count]))));
     Ok(section)
 }
 
@@ -128,42 +122,24 @@ fn least_of(servers: usize, count: impl Fn() -> io::Result<Pairs> + Sync) -> io:
 }
 
 /// The cost of one waiter to all other clients, while it is there and after that.
-fn taxes(quiet: &Builder, section: &mut Section) -> io::Result<()> {
+fn add_tasks(quiet: &Builder, section: &mut Section) -> io::Result<()> {
     let mut counter = Counter::start(quiet)?;
+    let count_all = |counter: &mut Counter| -> io::Result<Vec<f64>> {
+        TASKS.iter().map(|task| count_task(counter, task)).collect()
+    };
     hold(&mut counter.server)?;
-    let without = counter.tasks()?;
+    let without = count_all(&mut counter)?;
     let waiter = Waiter::start(&mut counter.server)?;
-    let beside = counter.tasks()?;
+    let beside = count_all(&mut counter)?;
     waiter.leave(&mut counter.server)?;
-    let after = counter.tasks()?;
+    let after = count_all(&mut counter)?;
     for (place, task) in TASKS.iter().enumerate() {
         for (when, counts) in [("beside one waiter", &beside), ("after the waiter has left", &after)] {
             let name = format!("{} {when}", task.name);
             let (count, before) = (counts[place], without[place]);
             add_row_beside(section, &name, count, Some(before));
-            if task.has_goal {
-                let what = format!("{name}, instructions, to before it came");
-                section.verdicts.push(Verdict::at_most(&what, GOAL, Some(Figure::of(vec![count / before]))));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Hand-offs of each family, and where there is a base the same with that: a hand-off is to cost no more than before.
-fn hand_offs(plan: &Plan, quiet: &Builder, section: &mut Section) -> io::Result<()> {
-    let mut counter = Counter::start(quiet)?;
-    let base = plan.base.as_ref().map(|base| Counter::start(&quiet.clone().module(base)));
-    let mut base = base.transpose()?;
-    for way in HAND_OFF_WAYS {
-        let name = format!("{} hand-off", way.0);
-        let count = counter.hand_offs(way)?;
-        let before = base.as_mut().map(|base| base.hand_offs(way)).transpose()?;
-        add_row_beside(section, &name, count, before);
-        if let Some(before) = before {
-            // Differences below hundredths are noise.
-            let ratio = Figure::of(vec![(count / before * 100.0).round() / 100.0]);
-            section.verdicts.push(Verdict::at_most(&format!("{name}, instructions, to before"), 1.0, Some(ratio)));
+            let what = format!("{name}, to before it came");
+            section.verdicts.push(Verdict::at_most(&what, BESIDE_WAITER, Some(Figure::of(vec![count / before]))));
         }
     }
     Ok(())
@@ -210,7 +186,7 @@ impl Pairs {
     }
 }
 
-fn quotient(count: Option<f64>, to: Option<f64>) -> String {
+pub fn quotient(count: Option<f64>, to: Option<f64>) -> String {
     count.zip(to).map_or(String::new(), |(count, to)| format!("{:.3}", count / to))
 }
 
@@ -222,174 +198,71 @@ pub fn thousands(count: f64) -> String {
     }
 }
 
-/// Whether callgrind can count here.
-pub fn has_valgrind() -> bool {
-    Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
-}
-
-/// A server that runs under callgrind.
-pub struct Counter {
-    pub server: Server,
-    pub client: Connection,
-    dumps: usize,
-}
-
-impl Counter {
-    pub fn start(builder: &Builder) -> io::Result<Counter> {
-        // Threads apart, because the main thread's alone count. Counting begins when it is asked for: a start is long.
-        let callgrind = [
-            "valgrind",
-            "--tool=callgrind",
-            "--separate-threads=yes",
-            "--instr-atstart=no",
-            "--callgrind-out-file=callgrind",
-        ];
-        // The server's own clockwork is no part of a pair: once a second is as rare as it gets.
-        let builder = builder.clone().config("hz 1").config("dynamic-hz no").run_by(&callgrind);
-        let server = Server::start(&builder)
-            .map_err(|error| io::Error::other(format!("{error}; is valgrind there? (apt install valgrind)")))?;
-        let client = Connection::connect(server.port())?;
-        let counter = Counter { server, client, dumps: 0 };
-        counter.tell(&["instrumentation", "on"])?;
-        Ok(counter)
-    }
-
-    fn pairs(&mut self, rivals: &[&'static Rival]) -> io::Result<Pairs> {
-        let (here, _) = prepare(&mut self.server, rivals)?;
-        let mut pairs = Vec::new();
-        for rival in rivals {
-            let count = match here.iter().find(|(other, _)| other.name == rival.name) {
-                Some((_, scripts)) => Some(self.pair(rival, scripts)?),
-                None => None,
-            };
-            pairs.push((*rival, count));
-        }
-        Ok(Pairs(pairs))
-    }
-
-    fn pair(&mut self, rival: &Rival, scripts: &Rc<[String]>) -> io::Result<f64> {
-        let mut pipeline = Pipeline::default();
-        (0..SLICE).for_each(|index| push_pair(&mut pipeline, rival, index, scripts));
-        let replies = pipeline.commands / SLICE;
-        self.count(PAIRS, |client| {
-            for _ in 0..PAIRS / SLICE {
-                let mut wrong = None;
-                client.pipeline(&pipeline, |index, reply| {
-                    let is_last = (index + 1) % replies == 0;
-                    if reply.is_error() || (is_last && !(rival.freed)(&reply)) {
-                        wrong.get_or_insert(reply);
-                    }
-                })?;
-                if let Some(reply) = wrong {
-                    return Err(io::Error::other(format!("{}: {reply:?}", rival.name)));
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Of each task.
-    fn tasks(&mut self) -> io::Result<Vec<f64>> {
-        TASKS.iter().map(|task| self.task(task)).collect()
-    }
-
-    fn task(&mut self, task: &Task) -> io::Result<f64> {
-        let (mut prepare, mut pipeline) = (Pipeline::default(), Pipeline::default());
-        for index in 0..SLICE {
-            (task.prepare)(&mut prepare, index);
-            (task.push)(&mut pipeline, index);
-        }
-        self.client.run(&prepare)?;
-        self.count(PAIRS, |client| (0..PAIRS / SLICE).try_for_each(|_| client.run(&pipeline)))
-    }
-
-    /// Two clients hand a lock to each other.
-    fn hand_offs(&mut self, (family, acquire, release): &(&str, &[&str], &[&str])) -> io::Result<f64> {
-        let key = format!("handed-over:{family}");
-        let command = |action: &str, owner: usize, rest: &[&str]| {
-            let mut words = vec![format!("{family}.{action}"), key.clone(), format!("{owner:036}")];
-            words.extend(rest.iter().map(|word| word.to_string()));
-            words
+fn count_pairs(counter: &mut Counter, rivals: &[&'static Rival]) -> io::Result<Pairs> {
+    let (here, _) = prepare(&mut counter.server, rivals)?;
+    let mut pairs = Vec::new();
+    for rival in rivals {
+        let count = match here.iter().find(|(other, _)| other.name == rival.name) {
+            Some((_, scripts)) => Some(count_pair(counter, rival, scripts)?),
+            None => None,
         };
-        let mut clients = [Connection::connect(self.server.port())?, Connection::connect(self.server.port())?];
-        let waiting = [acquire, &["PX", "30000", "BLOCK", "0"][..]].concat();
-        let first = command("ACQUIRE", 0, &waiting);
-        granted(block_on(clients[0].call(&words(&first)))?)?;
-        let mut holder = 0;
-        self.count(HAND_OFFS, |_| {
-            for _ in 0..HAND_OFFS {
-                let next = 1 - holder;
-                block_on(clients[next].send(&words(&command("ACQUIRE", next, &waiting))))?;
-                std::thread::sleep(PAUSE);
-                block_on(clients[holder].call(&words(&command("RELEASE", holder, release))))?;
-                granted(block_on(clients[next].receive())?)?;
-                std::thread::sleep(PAUSE);
-                holder = next;
-            }
-            Ok(())
-        })
+        pairs.push((*rival, count));
     }
-
-    /// Instructions of the main thread for each of `units`.
-    pub fn count(&mut self, units: usize, mut work: impl FnMut(&mut Connection) -> io::Result<()>) -> io::Result<f64> {
-        work(&mut self.client)?;
-        self.tell(&["zero"])?;
-        let mut least = f64::INFINITY;
-        for _ in 0..COUNTS {
-            work(&mut self.client)?;
-            least = least.min(self.counted()? / units as f64);
-        }
-        Ok(least)
-    }
-
-    /// The count since the last call, without the timers of modules. It begins at zero again.
-    fn counted(&mut self) -> io::Result<f64> {
-        self.tell(&["dump"])?;
-        self.dumps += 1;
-        let file = self.server.dir().join(format!("callgrind.{}-01", self.dumps));
-        let text = std::fs::read_to_string(&file)?;
-        std::fs::remove_file(&file)?;
-        let total = total(&text).ok_or_else(|| io::Error::other(format!("{} has no total", file.display())))?;
-        Ok(total - inclusive(&text, TIMERS))
-    }
-
-    /// Sends callgrind a command, and waits until it has run.
-    fn tell(&self, command: &[&str]) -> io::Result<()> {
-        let output = Command::new("vgdb").arg(format!("--pid={}", self.server.pid())).args(command).output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("vgdb: {}", String::from_utf8_lossy(&output.stderr)))),
-        }
-    }
+    Ok(Pairs(pairs))
 }
 
-/// The count of callgrind in all.
-fn total(text: &str) -> Option<f64> {
-    text.lines().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()
+fn count_pair(counter: &mut Counter, rival: &Rival, scripts: &Rc<[String]>) -> io::Result<f64> {
+    let mut pipeline = Pipeline::default();
+    (0..SLICE).for_each(|index| push_pair(&mut pipeline, rival, index, scripts));
+    let replies = pipeline.commands / SLICE;
+    counter.count(PAIRS, |client| {
+        for _ in 0..PAIRS / SLICE {
+            let mut wrong = None;
+            client.pipeline(&pipeline, |index, reply| {
+                let is_last = (index + 1) % replies == 0;
+                if reply.is_error() || (is_last && !(rival.freed)(&reply)) {
+                    wrong.get_or_insert(reply);
+                }
+            })?;
+            if let Some(reply) = wrong {
+                return Err(io::Error::other(format!("{}: {reply:?}", rival.name)));
+            }
+        }
+        Ok(())
+    })
 }
 
-/// The count of calls of this function, with all that they call. A name is written out where it occurs first, and a
-/// number stands for it after that.
-fn inclusive(text: &str, function: &str) -> f64 {
-    let mut number = None;
-    let mut is_called = false;
-    let mut counted = 0.0;
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        if let Some((which, name)) = line.split_once("fn=").and_then(|(_, rest)| rest.split_once(')')) {
-            if name.trim() == function {
-                number = Some(which);
-            }
-            if line.starts_with("cfn=") {
-                is_called = number == Some(which);
-            }
-        } else if line.starts_with("calls=") {
-            // The next line has the cost of the calls, behind where they are.
-            let cost = lines.next().and_then(|line| line.split(' ').nth(1)?.parse::<f64>().ok());
-            counted += cost.filter(|_| is_called).unwrap_or_default();
-        }
+fn count_task(counter: &mut Counter, task: &Task) -> io::Result<f64> {
+    let (mut prepare, mut pipeline) = (Pipeline::default(), Pipeline::default());
+    for index in 0..SLICE {
+        (task.prepare)(&mut prepare, index);
+        (task.push)(&mut pipeline, index);
     }
-    counted
+    counter.client.run(&prepare)?;
+    counter.count(PAIRS, |client| (0..PAIRS / SLICE).try_for_each(|_| client.run(&pipeline)))
+}
+
+/// Two clients hand a lock to each other.
+fn count_hand_offs(counter: &mut Counter) -> io::Result<f64> {
+    const KEY: &str = "handed-over";
+    let owners = [0, 1].map(|owner| format!("{owner:036}"));
+    let acquire = |owner: usize| ["LOCK.ACQUIRE", KEY, &owners[owner], "PX", "30000", "BLOCK", "0"];
+    let port = counter.server.port();
+    let mut clients = [Connection::connect(port)?, Connection::connect(port)?];
+    granted(clients[0].command(&acquire(0))?)?;
+    let mut holder = 0;
+    counter.count(HAND_OFFS, |_| {
+        for _ in 0..HAND_OFFS {
+            let next = 1 - holder;
+            block_on(clients[next].send(&acquire(next)))?;
+            thread::sleep(PAUSE);
+            clients[holder].command(&["LOCK.RELEASE", KEY, &owners[holder]])?;
+            granted(block_on(clients[next].receive())?)?;
+            thread::sleep(PAUSE);
+            holder = next;
+        }
+        Ok(())
+    })
 }
 
 fn granted(reply: Reply) -> io::Result<()> {
@@ -397,8 +270,4 @@ fn granted(reply: Reply) -> io::Result<()> {
         Reply::Array(_) => Ok(()),
         other => Err(io::Error::other(format!("no grant but {other:?}"))),
     }
-}
-
-fn words(words: &[String]) -> Vec<&str> {
-    words.iter().map(String::as_str).collect()
 }

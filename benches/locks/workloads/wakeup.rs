@@ -12,9 +12,9 @@ use hdrhistogram::Histogram;
 use super::plan::Plan;
 use crate::plots::{Bar, Plot};
 use crate::rivals::{self, prepare, ClientConfig, Names, Rival, Threading};
-use crate::section::{Section, Verdict};
+use crate::section::Section;
 use crate::server::Server;
-use crate::stats::{digits, Figure};
+use crate::stats::digits;
 
 const LEASE: Duration = Duration::from_millis(1000);
 
@@ -76,11 +76,6 @@ pub fn lease_end(plan: &Plan) -> io::Result<Section> {
     }
     section.missing(&missing);
     section.plot = Some(Plot::Bars { file: "wakeup", title: "Late after a lease end, p50", unit: "ms", bars });
-    let quantile = |quantile| ours.map(|late| Figure::of(vec![ms(late, quantile)]));
-    section.verdicts = vec![
-        Verdict::at_most("wake-up after a lease end, p50", 2.0, quantile(0.5)).unit(" ms"),
-        Verdict::at_most("wake-up after a lease end, p99", 10.0, quantile(0.99)).unit(" ms"),
-    ];
     Ok(section)
 }
 
