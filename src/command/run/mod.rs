@@ -26,6 +26,10 @@ const FEW: usize = 16;
 /// Runs a command. `strings` are its arguments, its name the first. Inlined: each entry of the server has a copy of its
 /// own, which knows its command.
 ///
+/// Acquiring and releasing one key reads the arguments where the server has them, all others collect their bytes first:
+/// collected, a pair would take 1.08 of what the module API costs instead of 1.05 (480 of 14,000 instructions,
+/// callgrind, Redis 7.0.15, 2026-11-25).
+///
 /// # Errors
 /// The error reply, where nothing else was written. Nothing was changed.
 #[inline(always)]

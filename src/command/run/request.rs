@@ -138,8 +138,11 @@ pub(super) fn release<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     let command = ReleaseCommand::parse(prefix, args, host.leases())?;
     let (portion, owner) = (&command.portion, command.owner.as_bytes());
     let keys = key_arguments(host, prefix, strings, command.keys.len())?;
-    let released = match (prefix.takes_several_keys(), keys) {
-        (false, &[key]) => host.release_uncontended(key, owner, portion),
+    let released = match keys {
+        // The fast path of a shared lock would only open the key a second time.
+        &[key] if prefix.family().is_exclusive() && !prefix.takes_several_keys() => {
+            host.release_uncontended(key, owner, portion)
+        }
         _ => None,
     };
     if let Some(released) = released {

@@ -32,6 +32,11 @@ impl Family {
             Family::Semaphore => "semaphore",
         }
     }
+
+    /// Whether a lock of the family has one holder at a time.
+    pub const fn is_exclusive(self) -> bool {
+        matches!(self, Family::Mutex | Family::Reentrant)
+    }
 }
 
 /// One `T` for each family.

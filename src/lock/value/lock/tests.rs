@@ -408,7 +408,7 @@ fn a_lock_reports_family_limit_fence_owner_and_memory() {
         (lock(&[("a", permits(3, Step(2)))]), Some(Family::Semaphore), Some(3), Some(1), "", shared),
     ];
     for (mut lock, family, limit, fence, only_owner, memory_bytes) in rows {
-        let is_shared = matches!(family, Some(Family::ReadWrite | Family::Semaphore));
+        let is_shared = family.is_some_and(|family| !family.is_exclusive());
         assert_eq!((lock.family(), lock.is_shared(), lock.semaphore_limit()), (family, is_shared, limit));
         assert_eq!((lock.is_vacant(), lock.fence().map(Fence::get)), (family.is_none(), fence), "{family:?}");
         let owner = lock.exclusive_owner().map(|owner| format!("{owner:?}")).unwrap_or_default();
