@@ -1,4 +1,4 @@
-"""The Python programs of README.md, docs/start.md and the client's own README run as they are printed, on a server's port."""
+"""The Python programs of README.md, docs/start.md and the client's own README run as printed, on a server's port."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.exceptions import AskError
 
+from ._steps import CONNECT_S
+
 _VERSION = tuple(int(part) for part in redis.__version__.split(".")[:2] if part.isdigit())
 
 # Before 5.3 get_connection requires the command's name; since then it warns if there is one.
@@ -26,11 +28,19 @@ class PoolState:
 
     def __init__(self, pool: Any) -> None:
         # Read from a connection that never connects: the default differs between versions and classes.
-        self.socket_timeout_s: Optional[float] = new_connection(pool).socket_timeout
+        self.socket_timeout_s: Optional[float] = pool.connection_class(**pool.connection_kwargs).socket_timeout
+        # A connection failed, and no request has succeeded since. Until then none is taken from the pool, which
+        # connects by the client's own `retry`: on a silent network that may take minutes.
+        self.failing = False
         # At most half of the connections wait: a release always finds a free one.
         self._most_waiting: int = pool.max_connections // 2
         self._waiting = 0
         self._mutex = threading.Lock()
+
+    def reply_s(self, within_s: Optional[float]) -> Optional[float]:
+        """Seconds for a reply: `within_s`, or the sockets' own time-out if that is shorter; None: no limit."""
+        limits = [limit_s for limit_s in (within_s, self.socket_timeout_s) if limit_s is not None]
+        return min(limits) if limits else None
 
     def begin_wait(self) -> bool:
         """False: so many connections wait already that this wait needs one outside of the pool."""
@@ -57,9 +67,9 @@ def pool_state(pool: Any) -> PoolState:
     return state
 
 
-def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: Optional[float] = None) -> Any:
+def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: float = CONNECT_S) -> Any:
     """Makes a connection with the pool's parameters, outside of the pool, not connected yet. `ask`: to the node that it
-    names. `connect_s`: a single attempt to connect, with this limit for each of its parts.
+    names. `connect_s`: the limit for each part of its single attempt to connect; it is the socket's time-out then.
 
     redis-py may not list that node: the first slots of a new node are still being moved to it.
     """
@@ -67,19 +77,12 @@ def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: Optiona
     if ask is not None:
         kwargs = {**kwargs, "host": ask.host or kwargs["host"], "port": ask.port}
     connection = pool.connection_class(**kwargs)
-    if connect_s is not None:
-        timeout_s: Optional[float] = connection.socket_timeout
-        connection.socket_connect_timeout = connect_s
-        connection.socket_timeout = connect_s if timeout_s is None else min(connect_s, timeout_s)
-        # redis-py has two classes of that name, one for asyncio.
-        connection.retry = type(connection.retry)(NoBackoff(), 0)
-    return connection
-
-
-def times_out_within(connection: Any, seconds: float) -> bool:
-    """True if the socket's own time-out is no longer than this."""
     timeout_s: Optional[float] = connection.socket_timeout
-    return timeout_s is not None and timeout_s <= seconds
+    connection.socket_connect_timeout = connect_s
+    connection.socket_timeout = connect_s if timeout_s is None else min(connect_s, timeout_s)
+    # redis-py has two classes of that name, one for asyncio.
+    connection.retry = type(connection.retry)(NoBackoff(), 0)
+    return connection
 
 
 _cluster_classes: Dict[type, bool] = {}

@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 from ._families import Family, Lease
 from ._hold import Done, Grant, Granted, Hold, clock
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
-from ._steps import Background, Cleanup, Command, Join, Notify, Pause, Send, Steps
+from ._steps import CONNECT_S, Background, Cleanup, Command, Join, Notify, Pause, Send, Steps
 from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
@@ -27,8 +27,6 @@ SLICE_S = 5.0
 REPLY_MARGIN_S = 5.0
 # How late an attempt may end, counted from the end of the caller's time.
 LATE_S = 1.0
-# The limit for connecting, in a retry after a failure.
-CONNECT_S = 2.0
 # How long a request without BLOCK, or a release, is resent: long enough for a reconnect and a slot's move.
 RESEND_S = 1.0
 RELEASE_S = 10.0
@@ -139,21 +137,19 @@ def acquire(
 
     `wait_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: poll at this interval and do not queue, beside
     clients that hold the key as a string. `pooled`: the transport for the cleanup."""
-    ends = None if wait_s is None else clock() + wait_s
+    ends = clock() + wait_s if wait_s else None
     waits = wait_s != 0 and poll_s is None
     resend = Resend(RESEND_S)
     backoff = Backoff()
     # A request was sent and not answered: it may be queued, or granted.
     unanswered = False
-    has_failed = False
     try:
         while True:
             try:
-                answer = yield from _ask(transport, request, ends, waits, has_failed)
-                unanswered = has_failed = False
+                answer = yield from _ask(transport, request, ends, waits)
+                unanswered = False
             except REDIS_ERRORS as error:
                 unanswered = unanswered or may_have_run(error)
-                has_failed = True
                 if code(error) == "WRONGTYPE" and poll_s is None:
                     raise (yield from _wrong_type(transport, request)) from error
                 if code(error) in ("WRONGTYPE", "GRACE") and not waits:
@@ -185,37 +181,39 @@ def acquire(
         raise
 
 
-def _ask(
-    transport: Any, request: Request, ends: Optional[float], waits: bool, has_failed: bool
-) -> Steps[Answer]:
+def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Answer]:
     """One request, or one slice of a wait."""
-    if not waits:
-        sent = clock()
-        return request.answer((yield Send(transport, request.command(None), REPLY_MARGIN_S)), sent)
-    left_s = None if ends is None else max(0.0, ends - clock())
-    timeout_s = transport.socket_timeout()
-    connect_s = None
-    if has_failed:
-        connect_s = CONNECT_S if left_s is None else min(CONNECT_S, left_s + LATE_S)
-        timeout_s = connect_s if timeout_s is None else min(timeout_s, connect_s)
-    block_s = slice_of(timeout_s) if left_s is None else min(slice_of(timeout_s), left_s)
-    within_s = block_s + REPLY_MARGIN_S if left_s is None else min(block_s + REPLY_MARGIN_S, left_s + LATE_S)
     sent = clock()
-    command = request.command(max(1, round(block_s * 1000)))
-    reply = yield Send(transport, command, within_s, waits=True, connect_s=connect_s)
+    attempt_s = _attempt_s(ends)
+    within_s = min(REPLY_MARGIN_S, attempt_s)
+    block_ms = None
+    if waits:
+        slice_s = slice_of(transport.socket_timeout())
+        block_s = slice_s if ends is None else min(slice_s, max(0.0, ends - sent))
+        block_ms = max(1, round(block_s * 1000))
+        within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
+    command = request.command(block_ms)
+    reply = yield Send(transport, command, within_s, waits=waits, connect_s=min(CONNECT_S, attempt_s))
     answer = request.answer(reply, sent)
-    if isinstance(answer, Granted):
-        return (yield from _with_deadline(transport, request, answer, sent))
+    if waits and isinstance(answer, Granted):
+        return (yield from _with_deadline(transport, request, answer, sent, ends))
     return answer
 
 
-def _with_deadline(transport: Any, request: Request, granted: Granted, sent: float) -> Steps[Optional[Granted]]:
+def _attempt_s(ends: Optional[float]) -> float:
+    """How long an attempt that begins now may last."""
+    return math.inf if ends is None else max(0.0, ends - clock()) + LATE_S
+
+
+def _with_deadline(
+    transport: Any, request: Request, granted: Granted, sent: float, ends: Optional[float]
+) -> Steps[Optional[Granted]]:
     """The grant with its deadline. The lease began with the grant, which may be a slice later than the request: if that
     matters, asks the server how much is left."""
     if request.lease.ms is None or clock() - sent < request.lease.ms / 10_000:
         return granted
     asked = clock()
-    held = yield Send(transport, request.family.held(request.token), REPLY_MARGIN_S)
+    held = yield Send(transport, request.family.held(request.token), min(REPLY_MARGIN_S, _attempt_s(ends)))
     if held is None:
         return None
     left_ms = int(held[2])
@@ -270,7 +268,7 @@ def _sent(transport: Any, command: Callable[[], Command], lease: Lease) -> Steps
     resend = Resend(math.inf if lease.ms is None else lease.ms / 1000, last_s=1.0)
     while True:
         try:
-            yield Send(transport, command(), CONNECT_S, connect_s=CONNECT_S)
+            yield Send(transport, command(), CONNECT_S)
             return
         except REDIS_ERRORS as error:
             if not is_transient(error) or resend.expired():

@@ -16,6 +16,9 @@ Argument = Union[bytes, str, int, float, memoryview]
 Command = Tuple[Argument, ...]
 T = TypeVar("T")
 
+# The limit for connecting.
+CONNECT_S = 2.0
+
 
 @dataclass
 class Send:
@@ -23,8 +26,7 @@ class Send:
 
     `within_s`: after this many seconds without a reply the connection counts as lost; None: the socket's own time-out.
     `waits`: the server may delay the reply, so that the connection is busy for long.
-    `connect_s`: make a connection for it, outside of the pool, in one attempt of this many seconds; None: use the pool.
-    The pool connects by the client's own `retry`, which may take minutes.
+    `connect_s`: a connection that is made for it, outside of the pool, is made in one attempt of this many seconds.
     `reply_to`: decode the reply as the client does for the command of that name.
     """
 
@@ -32,7 +34,7 @@ class Send:
     command: Command
     within_s: Optional[float] = None
     waits: bool = False
-    connect_s: Optional[float] = None
+    connect_s: float = CONNECT_S
     reply_to: Optional[str] = None
 
 

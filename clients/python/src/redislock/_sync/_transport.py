@@ -10,7 +10,7 @@ from typing import Any, Optional
 import redis
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
 
-from .._connections import GET_CONNECTION_ARGS, is_cluster, new_connection, pool_state, times_out_within
+from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
 from .._replies import REDIS_ERRORS, mark_unsent
 from .._steps import Argument, Send
 
@@ -55,13 +55,14 @@ class Transport:
 
     def send(self, step: Send) -> Any:
         if self._own:
-            return self._send_over(self._own_connection(step), step, self._asking)
+            connection = self._own_connection(step)
+            return self._send_over(connection, pool_state(self._connection_pool), step, self._asking)
         pool = self._pool()
-        if self._ask is not None or step.connect_s is not None:
+        state = pool_state(pool)
+        if self._ask is not None or state.failing:
             return self._send_on_new_connection(pool, step)
         if not step.waits:
             return self._send_pooled(pool, step)
-        state = pool_state(pool)
         if not state.begin_wait():
             return self._send_on_new_connection(pool, step)
         try:
@@ -70,16 +71,18 @@ class Transport:
             state.end_wait()
 
     def _send_pooled(self, pool: Any, step: Send) -> Any:
+        state = pool_state(pool)
         try:
             connection = pool.get_connection(*GET_CONNECTION_ARGS)
-        except REDIS_ERRORS as error:
+        except BaseException as error:
             mark_unsent(error)
             self._stale = True
             if "Too many connections" in str(error):
                 return self._send_on_new_connection(pool, step)
+            state.failing = True
             raise
         try:
-            return self._exchange(connection, step)
+            return self._exchange(connection, state, step)
         finally:
             pool.release(connection)
 
@@ -87,11 +90,11 @@ class Transport:
         ask, self._ask = self._ask, None
         connection = new_connection(pool, ask, step.connect_s)
         try:
-            return self._send_over(connection, step, asking=ask is not None)
+            return self._send_over(connection, pool_state(pool), step, asking=ask is not None)
         finally:
             connection.disconnect()
 
-    def _send_over(self, connection: Any, step: Send, asking: bool) -> Any:
+    def _send_over(self, connection: Any, state: PoolState, step: Send, asking: bool) -> Any:
         """Over a connection outside of the pool, which may not be connected yet."""
         try:
             connection.connect()
@@ -100,17 +103,18 @@ class Transport:
                 connection.read_response()
         except BaseException as error:
             mark_unsent(error)
-            self._discard(connection)
+            self._discard(connection, state)
             raise
-        # A health check must not reconnect a session's connection.
-        return self._exchange(connection, step, check_health=False)
+        return self._exchange(connection, state, step)
 
-    def _exchange(self, connection: Any, step: Send, check_health: bool = True) -> Any:
+    def _exchange(self, connection: Any, state: PoolState, step: Send) -> Any:
         try:
-            connection.send_command(*step.command, check_health=check_health)
-            if step.within_s is not None and not times_out_within(connection, step.within_s):
-                if not connection.can_read(timeout=step.within_s):
-                    raise TimeoutError(f"No reply within {step.within_s:.3f} s")
+            # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
+            connection.send_command(*step.command, check_health=step.within_s is None)
+            reply_s = state.reply_s(step.within_s)
+            # Not the socket's own time-out, which may still be the limit for connecting.
+            if not connection.can_read(timeout=reply_s):
+                raise TimeoutError(f"No reply within {reply_s:.3f} s")
             reply = connection.read_response(disable_decoding=step.reply_to is None)
         except MovedError:
             self._stale = True
@@ -124,12 +128,13 @@ class Transport:
             raise
         except BaseException:
             # A reply may still arrive, or was read in part: the connection must not be used again.
-            self._discard(connection)
+            self._discard(connection, state)
             raise
+        state.failing = False
         return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
 
-    def _discard(self, connection: Any) -> None:
-        self._stale = True
+    def _discard(self, connection: Any, state: PoolState) -> None:
+        self._stale = state.failing = True
         connection.disconnect()
         if connection is self._connection:
             self._connection = None

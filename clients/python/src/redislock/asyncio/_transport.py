@@ -11,7 +11,7 @@ from typing import Any, Callable, Coroutine, Dict, Optional, Set, Tuple
 
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
 
-from .._connections import GET_CONNECTION_ARGS, is_cluster, new_connection, pool_state, times_out_within
+from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
 from .._replies import REDIS_ERRORS, mark_unsent
 from .._steps import Argument, Send
 
@@ -40,7 +40,8 @@ class Transport:
         if known is None:
             # Known before the client has loaded the other nodes; all have the same options.
             node = next(iter(self._client.nodes_manager.startup_nodes.values()))
-            known = _cluster_socket_timeouts[self._client] = (new_connection(node).socket_timeout,)
+            timeout_s = node.connection_class(**node.connection_kwargs).socket_timeout
+            known = _cluster_socket_timeouts[self._client] = (timeout_s,)
         return known[0]
 
     def pin(self) -> None:
@@ -71,13 +72,14 @@ class Transport:
 
     async def send(self, step: Send) -> Any:
         if self._own:
-            return await self._send_over(await self._own_connection(step), step, self._asking)
+            connection = await self._own_connection(step)
+            return await self._send_over(connection, pool_state(self._connection_pool), step, self._asking)
         pool = await self._node_pool() if self._cluster else self._client.connection_pool
-        if self._ask is not None or step.connect_s is not None:
+        state = pool_state(pool)
+        if self._ask is not None or state.failing:
             return await self._send_on_new_connection(pool, step)
         if not step.waits:
             return await self._send_pooled(pool, step)
-        state = pool_state(pool)
         if not state.begin_wait():
             return await self._send_on_new_connection(pool, step)
         try:
@@ -86,16 +88,18 @@ class Transport:
             state.end_wait()
 
     async def _send_pooled(self, pool: Any, step: Send) -> Any:
+        state = pool_state(pool)
         try:
             connection = await _connection_of(pool)
-        except REDIS_ERRORS as error:
+        except BaseException as error:
             mark_unsent(error)
             self._stale = True
             if isinstance(error, MaxConnectionsError) or "Too many connections" in str(error):
                 return await self._send_on_new_connection(pool, step)
+            state.failing = True
             raise
         try:
-            return await self._exchange(connection, step)
+            return await self._exchange(connection, state, step)
         finally:
             await pool.release(connection)
 
@@ -103,36 +107,39 @@ class Transport:
         ask, self._ask = self._ask, None
         connection = new_connection(pool, ask, step.connect_s)
         try:
-            return await self._send_over(connection, step, asking=ask is not None)
+            return await self._send_over(connection, pool_state(pool), step, asking=ask is not None)
         finally:
             await connection.disconnect(nowait=True)
 
-    async def _send_over(self, connection: Any, step: Send, asking: bool) -> Any:
+    async def _send_over(self, connection: Any, state: PoolState, step: Send, asking: bool) -> Any:
         """Over a connection outside of the pool, which may not be connected yet."""
         try:
             await _io(connection.connect())
             if asking:
                 await _io(connection.send_command("ASKING", check_health=False))
                 await _io(connection.read_response())
+            # Until here it was the limit for connecting.
+            connection.socket_timeout = state.socket_timeout_s
         except BaseException as error:
             mark_unsent(error)
-            await self._discard(connection)
+            await self._discard(connection, state)
             raise
-        # A health check must not reconnect a session's connection.
-        return await self._exchange(connection, step, check_health=False)
+        return await self._exchange(connection, state, step)
 
-    async def _exchange(self, connection: Any, step: Send, check_health: bool = True) -> Any:
+    async def _exchange(self, connection: Any, state: PoolState, step: Send) -> Any:
         try:
             try:
-                await _io(connection.send_command(*step.command, check_health=check_health))
+                # A health check may reconnect, by the client's own `retry`: only for EXEC, which has no limit.
+                await _io(connection.send_command(*step.command, check_health=step.within_s is None))
             except AttributeError as error:
                 # In Python 3.12 and 3.13 this shows that the connection was reset before: their writelines() does not
                 # check.
                 raise ConnectionError("The connection has ended") from error
-            if step.within_s is None or times_out_within(connection, step.within_s):
+            reply_s = state.reply_s(step.within_s)
+            if reply_s is None or reply_s == state.socket_timeout_s:
                 reply = await _io(connection.read_response(disable_decoding=step.reply_to is None))
             else:
-                reply = await self._read_within(connection, step, step.within_s)
+                reply = await self._read_within(connection, step, reply_s)
         except MovedError:
             self._stale = True
             if self._own and not self._pinned:
@@ -145,8 +152,9 @@ class Transport:
             raise
         except BaseException:
             # A reply may still arrive, or was read in part: the connection must not be used again.
-            await self._discard(connection)
+            await self._discard(connection, state)
             raise
+        state.failing = False
         return reply if step.reply_to is None else self._decoded(step.reply_to, reply)
 
     @staticmethod
@@ -166,8 +174,8 @@ class Transport:
             raise TimeoutError(f"No reply within {within_s:.3f} s")
         return task.result()
 
-    async def _discard(self, connection: Any) -> None:
-        self._stale = True
+    async def _discard(self, connection: Any, state: PoolState) -> None:
+        self._stale = state.failing = True
         await connection.disconnect(nowait=True)
         if connection is self._connection:
             self._connection = None
