@@ -51,7 +51,6 @@ export class Context {
 interface Asked {
   /** The number of holds that it adds to its owner's. */
   add: number;
-  tokenUsedBefore: boolean;
   coalesce: boolean;
   autoRenew: boolean;
 }
@@ -175,21 +174,31 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     options: Options | undefined,
     how: "exclusive" | "coalesce" | "once" = "exclusive",
   ): Promise<Hold | Done | undefined> {
-    const { signal, within, token } = options ?? {};
-    const { settings, family } = this;
-    checkedOwner(settings.atLeast, token);
-    const patience = { waitMs, pollMs: settings.pollMs, signal };
-    const add = this.perHold(options);
-    const coalesce = how !== "exclusive";
+    const { settings } = this;
+    checkedOwner(settings.atLeast, options?.token);
+    const patience = { waitMs, ends: now() + waitMs, pollMs: settings.pollMs, signal: options?.signal };
     const autoRenew = settings.autoRenew ?? (how === "once" && !settings.session);
-    const outer = family.reentrant ? this.outer(within) : undefined;
-    const given = token ?? settings.token;
-    const asked = { add, coalesce, autoRenew, tokenUsedBefore: outer !== undefined || given !== undefined };
-    if (outer !== undefined) return outer.serially(() => this.takeAs(outer, patience, asked));
-    if (given === undefined) return this.takeAs(this.owned(makeToken()), patience, asked);
-    if (!family.counts) return this.takeAs(this.owned(given), patience, asked);
-    const owner = this.context.owner(given, () => this.owned(given));
-    return owner.serially(() => this.takeAs(owner, patience, asked));
+    return this.take(options, patience, { add: this.perHold(options), coalesce: how !== "exclusive", autoRenew });
+  }
+
+  private async take(
+    options: Options | undefined,
+    patience: protocol.Patience,
+    asked: Asked,
+  ): Promise<Hold | Done | undefined> {
+    const { family } = this;
+    const outer = family.reentrant ? this.outer(options?.within) : undefined;
+    const token = options?.token ?? this.settings.token;
+    if (outer === undefined && (token === undefined || !family.counts)) {
+      return this.takeAs(this.owned(token ?? makeToken()), patience, asked, token !== undefined);
+    }
+    const owned = outer ?? this.context.owner(token as Word, () => this.owned(token as string | Buffer));
+    // The holder of a mode is granted it again at once.
+    const mayBeQueued = patience.waitMs > 0 && !(family.reentrant && owned.of(family.mode) > 0);
+    const work = (): Promise<Hold | Done | undefined> =>
+      // The owner's last release may have come first.
+      owned.over ? this.take(options, patience, asked) : this.takeAs(owned, patience, asked, true);
+    return owned.inTurn(work, { ...patience, mayBeQueued });
   }
 
   private owned(token: string | Buffer): Owned {
@@ -209,7 +218,8 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private async takeAs(
     owned: Owned,
     patience: protocol.Patience,
-    { add, tokenUsedBefore, coalesce, autoRenew }: Asked,
+    { add, coalesce, autoRenew }: Asked,
+    tokenUsedBefore: boolean,
   ): Promise<Hold | Done | undefined> {
     const { connections, family, settings } = this;
     const nested = owned.keepers.length > 0 || owned.fence > 0;

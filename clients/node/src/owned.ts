@@ -1,6 +1,6 @@
 /** The holds of one owner on one lock: until when they are sure to last, and whether they are lost. */
 
-import { now } from "./clock.js";
+import { now, outOfTime } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import { LockLostError } from "./errors.js";
 import type { Lease } from "./families.js";
@@ -29,6 +29,19 @@ export interface Keeper {
   again(): void;
 }
 
+/** How long an acquire that does not wait stays behind requests of its owner that do not wait either. */
+const TURN_MS = 1000;
+
+/** How long an acquire waits for its turn behind other requests of its owner. */
+export interface Turn {
+  /** Its time to wait, and when that is over. */
+  waitMs: number;
+  ends: number;
+  signal: AbortSignal | undefined;
+  /** True if the server may queue it. */
+  mayBeQueued: boolean;
+}
+
 /**
  *     open ──release──▶ over
  *       └──lose──▶ lost (told once) ──release──▶ over
@@ -50,6 +63,8 @@ export class Owned {
   private watch: ((owned: Owned) => Keeper) | undefined;
   private readonly tells = new Set<(error: LockLostError) => void>();
   private last: Promise<unknown> = Promise.resolve();
+  /** The acquires under way, or before their turn, that the server may queue. */
+  private queued = 0;
 
   constructor(
     readonly lock: string,
@@ -134,5 +149,47 @@ export class Owned {
     const done = this.last.then(work, work);
     this.last = done.catch(() => undefined);
     return done;
+  }
+
+  /**
+   * Runs an acquire in its turn. undefined: its time was over before. Rejects with the signal's reason if the signal is
+   * aborted before. In both cases the acquire never runs.
+   */
+  async inTurn<T>(work: () => Promise<T>, { waitMs, ends, signal, mayBeQueued }: Turn): Promise<T | undefined> {
+    signal?.throwIfAborted();
+    const until = waitMs > 0 ? ends : now() + (this.queued > 0 ? 0 : TURN_MS);
+    if (mayBeQueued) this.queued += 1;
+    try {
+      return await new Promise((resolve, reject) => {
+        let hasLeft = false;
+        let timer: { stop(): void } | undefined;
+        const settle = (): void => {
+          timer?.stop();
+          signal?.removeEventListener("abort", aborted);
+        };
+        const leave = (): void => {
+          hasLeft = true;
+          settle();
+          resolve(undefined);
+        };
+        const aborted = (): void => {
+          reject(signal?.reason);
+          leave();
+        };
+        // A timer may fire a moment too early.
+        const watch = (): void => {
+          if (until < Infinity) timer = outOfTime(until - now(), () => (now() < until ? watch() : leave()));
+        };
+        watch();
+        signal?.addEventListener("abort", aborted, { once: true });
+        this.serially(async () => {
+          if (hasLeft) return undefined;
+          settle();
+          return work();
+        }).then(resolve, reject);
+      });
+    } finally {
+      if (mayBeQueued) this.queued -= 1;
+    }
   }
 }

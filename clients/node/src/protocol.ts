@@ -60,6 +60,8 @@ export interface Request {
 export interface Patience {
   /** How long to wait; 0: not at all, Infinity: for ever. */
   waitMs: number;
+  /** When that time is over. It counts from the caller's call. */
+  ends: number;
   /** Beside clients that hold the key as a string: the poll interval, in place of waiting in the queue. */
   pollMs: number | undefined;
   signal: AbortSignal | undefined;
@@ -115,8 +117,7 @@ export async function acquire(
   request: Request,
   patience: Patience,
 ): Promise<Granted | Done | undefined> {
-  const { waitMs, pollMs, signal } = patience;
-  const ends = now() + waitMs;
+  const { waitMs, ends, pollMs, signal } = patience;
   const waits = waitMs > 0 && pollMs === undefined;
   const asking: Asking =
     own !== undefined

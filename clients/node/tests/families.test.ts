@@ -19,7 +19,7 @@ import {
   type Hold,
   type RedisClient,
 } from "redis-lock-client";
-import { eventually } from "./servers.js";
+import { eventually, sleep } from "./servers.js";
 import { isPending, suite } from "./world.js";
 
 suite("families", (each) => {
@@ -413,6 +413,110 @@ suite("families", (each) => {
     await same.release();
     assert.equal(await server.info("k"), null);
     await assert.rejects(hold.release(), LockLostError);
+  });
+
+  each("an acquire has its own limits while another one of its owner waits", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    await server.ask("RLOCK.ACQUIRE", "r", "other", "PX", 600_000);
+    await server.ask("SEM.ACQUIRE", "s", "other", "LIMIT", 2, "HOLDS", 2, "PX", 600_000);
+    const locks = {
+      r: { lock: new RLock(client, "r", { token: "me" }), command: "rlock" },
+      s: { lock: new Semaphore(client, "s", 2, { token: "me" }), command: "sem" },
+    };
+    for (const [key, { lock, command }] of Object.entries(locks)) {
+      const requests = (): Promise<number> => server.calls(`${command}.acquire`);
+      const first = lock.acquire();
+      await eventually(async () => (await server.waiters(key)).length, "a waiter");
+      const [began, asked] = [performance.now(), await requests()];
+      assert.equal(await lock.tryAcquire(), null);
+      const giveUp = new AbortController();
+      const aborted = lock.acquire({ signal: giveUp.signal });
+      giveUp.abort();
+      await assert.rejects(aborted, { name: "AbortError" });
+      await assert.rejects(lock.acquire({ signal: giveUp.signal }), { name: "AbortError" });
+      assert.ok(performance.now() - began < 2000);
+      for (const limited of [() => lock.tryAcquire({ wait: 200 }), () => lock.acquire({ wait: 200 })]) {
+        const since = performance.now();
+        const hold = await limited().catch((error: unknown) => assert.ok(error instanceof NotAcquiredError));
+        assert.ok(hold === null || hold === undefined);
+        const took = performance.now() - since;
+        assert.ok(took >= 199 && took < 2200, `${took} ms`);
+      }
+      // The first one is queued, and resent once in a slice; the others have sent nothing, then and later.
+      assert.deepEqual(await server.waiters(key), ["me"]);
+      assert.ok((await requests()) - asked <= Math.ceil((performance.now() - began) / 4000));
+      await server.ask(`${command}.RELEASE`, key, "other", "HOLDS", 0);
+      const hold = await first;
+      const again = await lock.acquire();
+      assert.deepEqual([hold.holds, again.holds], [1, 2]);
+      for (const held of [again, hold]) await held.release();
+      assert.equal(await server.info(key), null);
+    }
+  });
+
+  each("an acquire takes its turn after another one of its owner, within the same time", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    await server.ask("SEM.ACQUIRE", "s", "other", "LIMIT", 2, "HOLDS", 2, "PX", 600_000);
+    const semaphore = new Semaphore(client, "s", 2, { token: "me" });
+    // The error of the first one is its own.
+    let first = semaphore.acquire();
+    first.catch(() => undefined);
+    await eventually(async () => (await server.waiters("s")).length, "a waiter");
+    let second = semaphore.acquire();
+    assert.equal(await server.ask("LOCK.CANCEL", "s", "me"), 1);
+    await assert.rejects(first, WaitCancelledError);
+    await eventually(async () => (await server.waiters("s")).length, "the second one");
+    await server.ask("SEM.RELEASE", "s", "other", "HOLDS", 1);
+    await (await second).release();
+    // The time counts from the call, not from the turn.
+    await server.ask("SEM.ACQUIRE", "s", "other", "LIMIT", 2, "HOLDS", 2, "PX", 600_000);
+    first = semaphore.acquire();
+    await eventually(async () => (await server.waiters("s")).length, "a waiter");
+    const giveUp = new AbortController();
+    second = semaphore.acquire({ wait: 9000, signal: giveUp.signal });
+    second.catch(() => undefined);
+    await sleep(1000);
+    await server.ask("SEM.RELEASE", "s", "other", "HOLDS", 1);
+    const hold = await first;
+    const waiters = async (): Promise<unknown[][]> => server.ask("LOCK.WAITERS", "s");
+    const waiter = await eventually(async () => (await waiters())[0], "its turn");
+    const remaining = Number(waiter[(waiter.indexOf("remaining") as number) + 1]);
+    assert.ok(remaining <= 8010, `${remaining} ms`);
+    giveUp.abort();
+    await assert.rejects(second, { name: "AbortError" });
+    await hold.release();
+    await server.ask("SEM.RELEASE", "s", "other", "HOLDS", 0);
+    assert.equal(await server.info("s"), null);
+  });
+
+  each("a holder that does not wait is granted beside an acquire of its own", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RLock(client, "r");
+    await lock.using(async () => {
+      const inner = await Promise.all([lock.acquire(), lock.tryAcquire(), lock.tryAcquire()]);
+      for (const hold of inner) await (hold as Hold).release();
+    });
+    assert.equal(await server.info("r"), null);
+  });
+
+  each("an acquire behind the last release of its owner is a new hold", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    for (const lock of [new RLock(client, "r", { token: "me" }), new Semaphore(client, "s", 3, { token: "me" })]) {
+      const hold = await lock.acquire();
+      const [, next] = await Promise.all([hold.release(), lock.tryAcquire()]);
+      assert.deepEqual([next?.holds, next?.lost], [1, false]);
+      await next?.release();
+    }
+    const lock = new RLock(client, "r");
+    const hold = await lock.acquire();
+    const releasing = hold.release();
+    await assert.rejects(lock.acquire({ within: hold }), { name: "LockError" });
+    await releasing;
+    assert.equal(await server.ask("DBSIZE"), 0);
   });
 
   each("a hold of any family is handed on whole by its token", async (world) => {
