@@ -305,6 +305,28 @@ async def test_a_lock_from_a_token_is_renewed_from_the_first_reacquire_on(api: A
         await there.do(lock.release)
 
 
+async def test_a_lease_is_added_to_only_where_there_is_one(api: Any, server: Server) -> None:
+    client, here, there = api.client(server.port), api.actor(), api.actor()
+    first = api.locks.Lock(client, "k")
+    assert await here.do(first.acquire)
+    token = (await here.do(lambda: first.grant)).token
+    lock = api.locks.Lock.from_token(client, "k", token, timeout=30)
+    # It is held, for ever: nothing can be added to that.
+    with pytest.raises(LockError, match="no timeout") as raised:
+        await there.do(lock.extend, 1)
+    assert not isinstance(raised.value, LockNotOwnedError) and not lock.lost
+    assert await there.do(lock.extend, 20, replace_ttl=True) and 10 < lock.grant.remaining <= 20
+    assert await there.do(lock.extend, 20) and 30 < lock.grant.remaining <= 40
+    await there.do(lock.release)
+    # No lease ends before it begins; one of 0 is none, as in redis-py.
+    for timeout in (-1, -0.001):
+        with pytest.raises(ValueError, match="timeout"):
+            api.locks.Lock(client, "k", timeout=timeout)
+    zero = api.locks.Lock(client, "k", timeout=0)
+    assert await here.do(zero.acquire) and server.info("k")["ttl"] == -1
+    await here.do(zero.release)
+
+
 @pytest.mark.parametrize("became", ["a", "b"])
 async def test_several_locks_of_which_one_became_something_else(api: Any, server: Server, became: str) -> None:
     client, actor = api.client(server.port), api.actor()

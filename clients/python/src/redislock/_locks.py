@@ -110,6 +110,8 @@ class LockBase:
         token: Optional[Token] = None,
         at_least: Optional[Number] = None,
     ) -> None:
+        if timeout is not None and timeout < 0:
+            raise ValueError("timeout must not be negative")
         # As in redis-py, a lease of 0 is none.
         if not timeout and (session or auto_renew):
             raise ValueError("session and auto_renew need a timeout: it is the lease that is renewed")
@@ -399,8 +401,10 @@ class LockBase:
         ms = int(additional_time * 1000)
         if not replace_ttl:
             held = yield from self._asked(hold)
-            if held is None or held.left_ms < 0:
+            if held is None:
                 yield from self._lost_while(hold, "extend")
+            elif held.left_ms < 0:
+                raise self._error(LockError, "Cannot extend a lock with no timeout")
             else:
                 ms += held.left_ms
         yield from self._renewing(hold, Lease(ms), "extend")
