@@ -15,12 +15,17 @@ use tokio::sync::{watch, Mutex};
 const IDLE: usize = 128;
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
+const UNPOISONED: &str = "nothing panics while it is locked";
+
 /// Host and port.
 pub(crate) type Address = (String, u16);
 
 pub(crate) struct Node {
     client: redis::Client,
-    shared: Mutex<Shared>,
+    /// Never locked during I/O.
+    shared: StdMutex<Shared>,
+    /// Belongs to the caller that makes the shared connection.
+    connecting: Mutex<()>,
     idle: StdMutex<Vec<(Instant, MultiplexedConnection)>>,
 }
 
@@ -33,7 +38,12 @@ struct Shared {
 
 impl Node {
     pub(crate) fn new(info: ConnectionInfo) -> RedisResult<Node> {
-        Ok(Node { client: redis::Client::open(info)?, shared: Mutex::default(), idle: StdMutex::default() })
+        Ok(Node {
+            client: redis::Client::open(info)?,
+            shared: StdMutex::default(),
+            connecting: Mutex::default(),
+            idle: StdMutex::default(),
+        })
     }
 
     /// Host and port; None for a Unix socket.
@@ -74,22 +84,32 @@ impl Node {
 
     /// The shared connection for requests that are answered at once, and its generation.
     pub(crate) async fn shared(&self, limit: Duration) -> RedisResult<(u64, MultiplexedConnection)> {
-        // Other callers may be connecting: the limit includes the wait for them.
-        let Ok(mut shared) = tokio::time::timeout(limit, self.shared.lock()).await else {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time").into());
-        };
-        if let Some(connection) = &shared.connection {
-            return Ok((shared.generation, connection.clone()));
+        if let Some(known) = self.known() {
+            return Ok(known);
         }
-        let connection = self.connect(limit).await?;
-        shared.generation += 1;
-        shared.connection = Some(connection.clone());
-        Ok((shared.generation, connection))
+        let connected = tokio::time::timeout(limit, async {
+            let _connecting = self.connecting.lock().await;
+            if let Some(known) = self.known() {
+                return Ok(known);
+            }
+            let connection = self.connect(limit).await?;
+            let mut shared = self.shared.lock().expect(UNPOISONED);
+            shared.generation += 1;
+            shared.connection = Some(connection.clone());
+            Ok((shared.generation, connection))
+        });
+        // Other callers may be connecting: the limit includes the wait for them.
+        connected.await.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time").into()))
+    }
+
+    fn known(&self) -> Option<(u64, MultiplexedConnection)> {
+        let shared = self.shared.lock().expect(UNPOISONED);
+        Some((shared.generation, shared.connection.clone()?))
     }
 
     /// Marks the shared connection of that generation as broken.
-    pub(crate) async fn forget(&self, generation: u64) {
-        let mut shared = self.shared.lock().await;
+    pub(crate) fn forget(&self, generation: u64) {
+        let mut shared = self.shared.lock().expect(UNPOISONED);
         if shared.generation == generation {
             shared.connection = None;
         }
@@ -113,7 +133,7 @@ impl Node {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, MultiplexedConnection)>> {
-        let mut idle = self.idle.lock().expect("nothing panics while it is locked");
+        let mut idle = self.idle.lock().expect(UNPOISONED);
         // The newest are used first, so the oldest are in front.
         let fresh = idle.iter().position(|(since, _)| since.elapsed() < IDLE_FOR).unwrap_or(idle.len());
         idle.drain(..fresh);

@@ -3,13 +3,18 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard as StdMutexGuard};
 use std::time::Duration;
 
-use redis::{cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
+use redis::{cmd, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::node::{moved_to, Address, Node};
+
+/// A node that has not answered within this time is asked beside the next one.
+const SOON: Duration = Duration::from_millis(100);
 
 pub(crate) enum Servers {
     Single(Arc<Node>),
@@ -36,41 +41,44 @@ impl Servers {
     }
 
     /// The node at an address that another node of the cluster named.
-    pub(crate) async fn named(&self, address: Address) -> RedisResult<Arc<Node>> {
+    pub(crate) fn named(&self, address: Address) -> RedisResult<Arc<Node>> {
         match self {
-            Servers::Cluster(cluster) => cluster.map.lock().await.node(&cluster.node, address),
+            Servers::Cluster(cluster) => cluster.map().node(&cluster.node, address),
             _ => Err(RedisError::from((ErrorKind::InvalidClientConfig, "the server is a cluster's node"))),
         }
     }
 
     /// Notes that this node could not act as a primary: the primary is looked up again before the next command.
-    pub(crate) async fn suspect(&self, node: &Arc<Node>) {
+    pub(crate) fn suspect(&self, node: &Arc<Node>) {
         match self {
             Servers::Single(_) => {}
             Servers::Sentinel(sentinel) => {
-                let mut found = sentinel.found.lock().await;
+                let mut found = sentinel.found();
                 if Arc::ptr_eq(&found.node, node) {
                     found.is_stale = true;
                 }
             }
-            Servers::Cluster(cluster) => cluster.map.lock().await.is_stale = true,
+            Servers::Cluster(cluster) => cluster.map().is_stale = true,
         }
     }
 
     /// Notes the new address of a slot, which a node reported.
-    pub(crate) async fn moved(&self, slot: u16, address: Address) {
+    pub(crate) fn moved(&self, slot: u16, address: Address) {
         if let Servers::Cluster(cluster) = self {
-            cluster.map.lock().await.assign(slot, slot, address);
+            cluster.map().assign(slot, slot, address);
         }
     }
 }
 
 /// The primary that sentinels watch under a name.
 pub(crate) struct Sentinel {
-    sentinels: Vec<Node>,
+    sentinels: Vec<Arc<Node>>,
     name: String,
     node: ConnectionInfo,
-    found: Mutex<Found>,
+    /// Never locked during I/O.
+    found: StdMutex<Found>,
+    /// Belongs to the caller that asks the sentinels.
+    asking: Mutex<()>,
 }
 
 struct Found {
@@ -84,37 +92,36 @@ impl Sentinel {
         if sentinels.is_empty() {
             return Err(RedisError::from((ErrorKind::EmptySentinelList, "at least one sentinel is needed")));
         }
-        let sentinels = sentinels.into_iter().map(Node::new).collect::<RedisResult<_>>()?;
-        let found = Mutex::new(Found { node: Arc::new(Node::new(node.clone())?), is_stale: true });
-        Ok(Sentinel { sentinels, name, node, found })
+        let sentinels = connected(sentinels)?;
+        let found = StdMutex::new(Found { node: Arc::new(Node::new(node.clone())?), is_stale: true });
+        Ok(Sentinel { sentinels, name, node, found, asking: Mutex::default() })
     }
 
     async fn primary(&self, limit: Duration) -> RedisResult<Arc<Node>> {
-        let mut found = self.found.lock().await;
-        if found.is_stale {
-            let address = self.ask(limit).await?;
-            if found.node.address().as_ref() != Some(&address) {
-                found.node = Arc::new(Node::new(moved_to(&self.node, address))?);
+        if self.found().is_stale {
+            let _asking = only_one(&self.asking, limit).await?;
+            // Another caller may have asked meanwhile.
+            if self.found().is_stale {
+                let address = self.ask(limit).await?;
+                let mut found = self.found();
+                if found.node.address().as_ref() != Some(&address) {
+                    found.node = Arc::new(Node::new(moved_to(&self.node, address))?);
+                }
+                found.is_stale = false;
             }
-            found.is_stale = false;
         }
-        Ok(found.node.clone())
+        Ok(self.found().node.clone())
     }
 
     async fn ask(&self, limit: Duration) -> RedisResult<Address> {
         let mut command = cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let mut failed = None;
-        for sentinel in &self.sentinels {
-            match ask(sentinel, &command, limit).await {
-                Ok(reply) => match redis::from_redis_value::<Option<Address>>(reply)? {
-                    Some(address) => return Ok(address),
-                    None => failed = failed.or_else(|| Some(self.unknown())),
-                },
-                Err(error) => failed = Some(error),
-            }
-        }
-        Err(failed.unwrap_or_else(|| self.unknown()))
+        let known = |_: &Node, reply| redis::from_redis_value::<Option<Address>>(reply).ok().flatten();
+        first_answer(self.sentinels.clone(), command, limit, known).await?.ok_or_else(|| self.unknown())
+    }
+
+    fn found(&self) -> StdMutexGuard<'_, Found> {
+        self.found.lock().expect(UNPOISONED)
     }
 
     fn unknown(&self) -> RedisError {
@@ -126,7 +133,10 @@ impl Sentinel {
 pub(crate) struct Cluster {
     seeds: Vec<Arc<Node>>,
     node: ConnectionInfo,
-    map: Mutex<Map>,
+    /// Never locked during I/O: a node that does not answer holds up no caller of another one.
+    map: StdMutex<Map>,
+    /// Belongs to the caller that asks for the map.
+    asking: Mutex<()>,
 }
 
 const SLOTS: usize = 16_384;
@@ -145,9 +155,9 @@ impl Cluster {
         let Some(node) = seeds.first().cloned() else {
             return Err(RedisError::from((ErrorKind::InvalidClientConfig, "at least one node is needed")));
         };
-        let seeds = seeds.into_iter().map(|info| Ok(Arc::new(Node::new(info)?))).collect::<RedisResult<_>>()?;
+        let seeds = connected(seeds)?;
         let map = Map { is_stale: true, nodes: HashMap::new(), owners: vec![None; SLOTS], addresses: Vec::new() };
-        Ok(Cluster { seeds, node, map: Mutex::new(map) })
+        Ok(Cluster { seeds, node, map: StdMutex::new(map), asking: Mutex::default() })
     }
 
     async fn node_of(&self, key: &[u8], limit: Duration) -> RedisResult<Arc<Node>> {
@@ -170,43 +180,48 @@ impl Cluster {
         addresses.into_iter().map(|address| map.node(&self.node, address)).collect()
     }
 
-    async fn fresh_map(&self, limit: Duration) -> RedisResult<tokio::sync::MutexGuard<'_, Map>> {
-        let mut map = self.map.lock().await;
-        if map.is_stale {
-            self.refresh(&mut map, limit).await?;
+    /// The map, after a look at the cluster if it is stale.
+    async fn fresh_map(&self, limit: Duration) -> RedisResult<StdMutexGuard<'_, Map>> {
+        if self.map().is_stale {
+            let _asking = only_one(&self.asking, limit).await?;
+            // Another caller may have asked meanwhile.
+            if self.map().is_stale {
+                self.refresh(limit).await?;
+            }
         }
-        Ok(map)
+        Ok(self.map())
     }
 
-    /// Asks the known nodes, then the seeds, until one answers.
-    async fn refresh(&self, map: &mut Map, limit: Duration) -> RedisResult<()> {
-        let known: Vec<Arc<Node>> = map.nodes.values().chain(&self.seeds).cloned().collect();
+    /// Asks the known nodes and the seeds, until one answers.
+    async fn refresh(&self, limit: Duration) -> RedisResult<()> {
+        let known: Vec<Arc<Node>> = self.map().nodes.values().chain(&self.seeds).cloned().collect();
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");
-        let mut failed = None;
-        for node in known {
-            let ranges = match ask(&node, &command, limit).await {
-                Ok(Value::Array(ranges)) if !ranges.is_empty() => ranges,
-                Ok(_) => continue,
-                Err(error) => {
-                    failed = Some(error);
-                    continue;
-                }
-            };
-            let host = node.address().map(|(host, _)| host).unwrap_or_default();
-            map.owners.fill(None);
-            map.addresses.clear();
-            for (first, last, address) in ranges.iter().filter_map(|range| slot_range(range, &host)) {
-                map.assign(first, last, address);
+        let ranges = |node: &Node, reply| match reply {
+            Value::Array(ranges) if !ranges.is_empty() => {
+                let host = node.address().map(|(host, _)| host).unwrap_or_default();
+                Some(ranges.iter().filter_map(|range| slot_range(range, &host)).collect::<Vec<_>>())
             }
-            let Map { nodes, addresses, .. } = map;
-            nodes.retain(|address, _| addresses.contains(address));
-            map.is_stale = false;
-            return Ok(());
+            _ => None,
+        };
+        let Some(ranges) = first_answer(known, command, limit, ranges).await? else {
+            let error = io::Error::new(io::ErrorKind::NotConnected, "no node of the cluster knows of slots");
+            return Err(error.into());
+        };
+        let mut map = self.map();
+        map.owners.fill(None);
+        map.addresses.clear();
+        for (first, last, address) in ranges {
+            map.assign(first, last, address);
         }
-        Err(failed.unwrap_or_else(|| {
-            io::Error::new(io::ErrorKind::NotConnected, "no node of the cluster knows of slots").into()
-        }))
+        let Map { nodes, addresses, .. } = &mut *map;
+        nodes.retain(|address, _| addresses.contains(address));
+        map.is_stale = false;
+        Ok(())
+    }
+
+    fn map(&self) -> StdMutexGuard<'_, Map> {
+        self.map.lock().expect(UNPOISONED)
     }
 }
 
@@ -232,12 +247,57 @@ impl Map {
     }
 }
 
-async fn ask(node: &Node, command: &redis::Cmd, limit: Duration) -> RedisResult<Value> {
+const UNPOISONED: &str = "nothing panics while it is locked";
+
+fn connected(servers: Vec<ConnectionInfo>) -> RedisResult<Vec<Arc<Node>>> {
+    servers.into_iter().map(|info| Ok(Arc::new(Node::new(info)?))).collect()
+}
+
+/// Waits until no other caller asks. The limit includes that: the other caller's node may not answer.
+async fn only_one(asking: &Mutex<()>, limit: Duration) -> RedisResult<tokio::sync::MutexGuard<'_, ()>> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no server has told in time which one has the key").into();
+    tokio::time::timeout(limit, asking.lock()).await.map_err(late)
+}
+
+/// The first useful answer of these servers; None: none has one. One that is silent holds up the others for [`SOON`].
+async fn first_answer<T>(
+    servers: Vec<Arc<Node>>,
+    command: Cmd,
+    limit: Duration,
+    useful: impl Fn(&Node, Value) -> Option<T>,
+) -> RedisResult<Option<T>> {
+    let mut failed = None;
+    let mut servers = servers.into_iter();
+    let mut asked = JoinSet::new();
+    loop {
+        let next = servers.next();
+        let soon = if next.is_some() { SOON } else { Duration::MAX };
+        if let Some(server) = next {
+            let command = command.clone();
+            asked.spawn(async move { ask(&server, &command, limit).await.map(|reply| (server, reply)) });
+        }
+        match tokio::time::timeout(soon, asked.join_next()).await {
+            Ok(Some(Ok(Ok((server, reply))))) => {
+                if let Some(answer) = useful(&server, reply) {
+                    return Ok(Some(answer));
+                }
+            }
+            Ok(Some(Ok(Err(error)))) => failed = Some(error),
+            Ok(Some(Err(aborted))) => failed = Some(io::Error::other(aborted).into()),
+            Ok(None) => return failed.map_or(Ok(None), Err),
+            Err(_silent_so_far) => {}
+        }
+    }
+}
+
+/// Connects and asks, within `limit`.
+async fn ask(node: &Node, command: &Cmd, limit: Duration) -> RedisResult<Value> {
+    let until = Instant::now() + limit;
     let (generation, mut connection) = node.shared(limit).await?;
-    let asked = tokio::time::timeout(limit, command.query_async(&mut connection)).await;
+    let asked = tokio::time::timeout_at(until, command.query_async(&mut connection)).await;
     let reply = asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
     if reply.is_err() {
-        node.forget(generation).await;
+        node.forget(generation);
     }
     reply
 }

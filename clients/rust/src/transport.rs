@@ -110,7 +110,7 @@ impl Transport {
             // No command of another caller may come between ASKING and this one.
             _ => self.send_alone(&node, &asked, command, limit).await,
         };
-        self.note(&node, &reply).await;
+        self.note(&node, &reply);
         reply
     }
 
@@ -119,7 +119,7 @@ impl Transport {
             node.shared(self.connector.timeouts.connect).await.map_err(Failure::unsent)?;
         let reply = exchange(&mut connection, &None, command, limit).await;
         if !is_answered(&reply) {
-            node.forget(generation).await;
+            node.forget(generation);
         }
         reply
     }
@@ -166,7 +166,7 @@ impl Transport {
         if !is_answered(&reply) {
             own.connection = None;
         }
-        self.note(&node, &reply).await;
+        self.note(&node, &reply);
         reply
     }
 
@@ -187,13 +187,13 @@ impl Transport {
 
     async fn node(&self, asked: &Option<Address>) -> RedisResult<Arc<Node>> {
         match asked {
-            Some(address) => self.connector.servers.named(address.clone()).await,
+            Some(address) => self.connector.servers.named(address.clone()),
             None => self.connector.servers.node_of(&self.key, self.connector.timeouts.connect).await,
         }
     }
 
     /// Learns from an error where to send the next request.
-    async fn note(&self, node: &Arc<Node>, reply: &Result<Value, Failure>) {
+    fn note(&self, node: &Arc<Node>, reply: &Result<Value, Failure>) {
         let Err(failure) = reply else { return };
         let redirection = || {
             let (target, slot) = failure.error.redirect_node()?;
@@ -201,10 +201,10 @@ impl Transport {
             Some((slot, redirected(target, &host)?))
         };
         match (failure.code(), redirection()) {
-            ("MOVED", Some((slot, address))) => self.connector.servers.moved(slot, address).await,
+            ("MOVED", Some((slot, address))) => self.connector.servers.moved(slot, address),
             ("ASK", Some((_, address))) => *self.asked.lock().expect(UNPOISONED) = Some(address),
             ("GRACE" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF" | "BUSY", _) => {}
-            _ if failure.is_transient() => self.connector.servers.suspect(node).await,
+            _ if failure.is_transient() => self.connector.servers.suspect(node),
             _ => {}
         }
     }

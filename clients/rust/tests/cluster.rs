@@ -1,9 +1,12 @@
 //! Two primaries that share the slots; and the case cluster-redirect-while-waiting.
 
+use std::time::{Duration, Instant};
+
 use redis_lock_client::Client;
 use support::{until, Info, Reply, Server};
 
-use crate::servers::{eventually, Observed, LONG};
+use crate::proxy::Proxy;
+use crate::servers::{eventually, Observed, BUSY, LONG};
 
 pub struct Cluster {
     pub nodes: [Server; 2],
@@ -108,4 +111,39 @@ async fn keys_of_both_nodes_are_found() {
         assert_eq!(other.calls("lock.acquire"), i64::from(key != "k"));
     }
     assert_eq!(client.connections().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_silent_node_holds_up_no_caller_of_another_one() {
+    let cluster = Cluster::start();
+    let [near, far] = &cluster.nodes;
+    let proxy = Proxy::to(far.port()).await;
+    expect_ok(far, &format!("CONFIG SET cluster-announce-port {}", proxy.port));
+    let is_announced = |node: &Server| {
+        let ranges = node.client().run("CLUSTER SLOTS");
+        ranges.items().iter().any(|range| range.items()[2].items()[1].int() == i64::from(proxy.port))
+    };
+    eventually("the address of the proxy", || is_announced(near) && is_announced(far)).await;
+    let nodes = [("127.0.0.1", proxy.port), ("127.0.0.1", near.port())];
+    let client = || Client::cluster(nodes).unwrap().reply_timeout(Duration::from_millis(300));
+    let warm = client();
+    for key in ["k", "foo"] {
+        warm.mutex(key).acquire().await.unwrap().release().await.unwrap();
+    }
+    proxy.silence();
+    // The first look at the map, and those after each failure.
+    for client in [client(), warm] {
+        let lock = client.mutex("foo");
+        let failing = tokio::spawn(async move { lock.acquire().await });
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(1500) {
+            let asked = Instant::now();
+            client.mutex("k").lease(LONG).acquire().await.unwrap().release().await.unwrap();
+            // It would take two seconds, the limit for a connection.
+            assert!(asked.elapsed() < Duration::from_secs(1) + BUSY, "{:?}", asked.elapsed());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!failing.is_finished());
+        failing.abort();
+    }
 }
