@@ -1,88 +1,139 @@
-//! How long the server was held: a connection of its own sends PING without a pause, and notes how long each takes, and
-//! how much CPU time the server spends from one to the next.
+//! What an event costs the other clients of the server. One connection sends PING without a pause, and notes how much
+//! CPU time the server spends from one to the next: that is a turn. Two clients hand a lock of their own to each other
+//! without a pause, and note how long each hand-off takes.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use support::cpu_time;
+use async_io::block_on;
+use futures_lite::future::try_zip;
+use support::{cpu_time, Connection, Reply};
 
 use crate::server::Server;
 
 pub struct Watch {
     stop: Arc<AtomicBool>,
-    pings: JoinHandle<io::Result<Held>>,
+    /// One thread for all three connections: the machine may have two cores, and the server needs one.
+    watcher: JoinHandle<io::Result<Longest>>,
 }
 
-/// The longest between two PINGs, each by its own measure.
-#[derive(Clone, Copy, Default)]
-pub struct Held {
+#[derive(Clone, Copy)]
+pub struct Longest {
     /// CPU time of the server, where the system tells: what others run on the machine is not in it.
-    pub cpu: Option<Duration>,
-    /// From a PING to its reply.
-    pub clock: Duration,
+    pub turn: Duration,
+    /// From a RELEASE that is sent until the grant that the other client reads, by the clock.
+    pub hand_off: Duration,
 }
 
 impl Watch {
     /// Returns when the watch is under way.
     pub fn start(server: &Server) -> io::Result<Watch> {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port()))?;
-        stream.set_nodelay(true)?;
-        let pid = server.pid();
+        let (port, pid) = (server.port(), server.pid());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let (ready, is_ready) = channel();
-        let pings = thread::spawn(move || {
-            ping(&mut stream)?;
-            let mut spent = cpu_time(pid);
-            let _ = ready.send(());
-            let mut longest = Held { cpu: spent.map(|_| Duration::ZERO), clock: Duration::ZERO };
-            // What happened since the last PING belongs to a turn too, so there is one more.
-            let mut is_last = false;
-            while !is_last {
-                is_last = stopped.load(Ordering::Relaxed);
-                let asked = Instant::now();
-                ping(&mut stream)?;
-                longest.clock = longest.clock.max(asked.elapsed());
-                let now = cpu_time(pid);
-                let more = now.zip(spent).map(|(now, before)| now.saturating_sub(before));
-                longest.cpu = longest.cpu.max(more);
-                spent = now;
-            }
-            Ok(longest)
-        });
+        let watcher = thread::spawn(move || block_on(observe(port, pid, &stopped, ready)));
         // An error of the thread is found when it is joined.
         let _ = is_ready.recv();
-        Ok(Watch { stop, pings })
+        Ok(Watch { stop, watcher })
     }
 
-    pub fn longest(self) -> io::Result<Held> {
+    pub fn longest(self) -> io::Result<Longest> {
         self.stop.store(true, Ordering::Relaxed);
-        self.pings.join().map_err(|_| io::Error::other("the watch ended early"))?
+        self.watcher.join().map_err(|_| io::Error::other("the watch ended early"))?
     }
 }
 
-impl Held {
-    /// CPU time where it is known, or the clock's, in ms.
-    pub fn ms(&self) -> f64 {
-        self.cpu.unwrap_or(self.clock).as_secs_f64() * 1e3
-    }
+async fn observe(port: u16, pid: u32, stop: &AtomicBool, ready: Sender<()>) -> io::Result<Longest> {
+    let mut client = Connection::connect_shared(port).await?;
+    let mut pair = Pair::start(port).await?;
+    ping(&mut client).await?;
+    // A caller that does not wait any more has an error of its own.
+    let _ = ready.send(());
+    let (turn, hand_off) = try_zip(longest_turn(&mut client, pid, stop), pair.longest(stop)).await?;
+    Ok(Longest { turn, hand_off })
+}
 
-    pub fn clock_ms(&self) -> f64 {
-        self.clock.as_secs_f64() * 1e3
+async fn longest_turn(client: &mut Connection, pid: u32, stop: &AtomicBool) -> io::Result<Duration> {
+    let mut longest = Duration::ZERO;
+    let mut spent = cpu_time(pid);
+    // What happened since the last PING belongs to a turn too, so there is one more.
+    let mut is_last = false;
+    while !is_last {
+        is_last = stop.load(Ordering::Relaxed);
+        let asked = Instant::now();
+        ping(client).await?;
+        let now = cpu_time(pid);
+        let turn = now.zip(spent).map_or_else(|| asked.elapsed(), |(now, before)| now.saturating_sub(before));
+        longest = longest.max(turn);
+        spent = now;
+    }
+    Ok(longest)
+}
+
+async fn ping(client: &mut Connection) -> io::Result<()> {
+    match client.call(&["PING"]).await? {
+        Reply::Status(_) => Ok(()),
+        other => Err(io::Error::other(format!("PING answered {other:?}"))),
     }
 }
 
-fn ping(stream: &mut TcpStream) -> io::Result<()> {
-    stream.write_all(b"PING\r\n")?;
-    let mut reply = *b"+PONG\r\n";
-    stream.read_exact(&mut reply)?;
-    match &reply {
-        b"+PONG\r\n" => Ok(()),
-        _ => Err(io::Error::other("PING was answered otherwise")),
+/// Two clients, one of which holds the lock while the other waits for it.
+struct Pair {
+    clients: [Connection; 2],
+    holder: usize,
+}
+
+const KEY: &str = "handed-over";
+const OWNERS: [&str; 2] = ["left", "right"];
+
+impl Pair {
+    async fn start(port: u16) -> io::Result<Pair> {
+        let clients = [Connection::connect_shared(port).await?, Connection::connect_shared(port).await?];
+        let mut pair = Pair { clients, holder: 0 };
+        pair.request(0).await?;
+        pair.granted(0).await?;
+        pair.request(1).await?;
+        Ok(pair)
+    }
+
+    async fn longest(&mut self, stop: &AtomicBool) -> io::Result<Duration> {
+        let mut longest = Duration::ZERO;
+        while !stop.load(Ordering::Relaxed) {
+            longest = longest.max(self.hand_off().await?);
+        }
+        Ok(longest)
+    }
+
+    /// The holder releases the lock and queues again.
+    async fn hand_off(&mut self) -> io::Result<Duration> {
+        let (holder, next) = (self.holder, 1 - self.holder);
+        let start = Instant::now();
+        self.clients[holder].send(&["LOCK.RELEASE", KEY, OWNERS[holder]]).await?;
+        self.request(holder).await?;
+        self.granted(next).await?;
+        let took = start.elapsed();
+        // Nothing was released where the event has taken the lock, as a flush does: then the other one has it by that.
+        match self.clients[holder].receive().await? {
+            Reply::Int(_) => self.holder = next,
+            other => return Err(io::Error::other(format!("the release of a hand-off answered {other:?}"))),
+        }
+        Ok(took)
+    }
+
+    async fn request(&mut self, client: usize) -> io::Result<()> {
+        let request = ["LOCK.ACQUIRE", KEY, OWNERS[client], "PX", "600000", "BLOCK", "0"];
+        self.clients[client].send(&request).await
+    }
+
+    async fn granted(&mut self, client: usize) -> io::Result<()> {
+        match self.clients[client].receive().await? {
+            Reply::Array(_) => Ok(()),
+            other => Err(io::Error::other(format!("the request of a hand-off answered {other:?}"))),
+        }
     }
 }
