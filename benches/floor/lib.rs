@@ -1,14 +1,13 @@
 //! The least that a fenced lock costs through the module API: the benchmark measures redis-lock against it. It is no
 //! product: it has no waiting, no renewal and no retry.
 //!
-//! | command                          | reply                             |
-//! | -------------------------------- | --------------------------------- |
-//! | `BARE.ACQUIRE key token PX ms …` | `[token, fence]`, nil: it is held |
-//! | `BARE.RELEASE key token`         | 1, 0: this token does not hold it |
+//! | command                        | reply                             |
+//! | ------------------------------ | --------------------------------- |
+//! | `BARE.ACQUIRE key token PX ms` | `[token, fence]`, nil: it is held |
+//! | `BARE.RELEASE key token`       | 1, 0: this token does not hold it |
 //!
-//! More arguments of an acquire are ignored: they cost only the server's reading of them. The commands above send
-//! nothing to replicas and the append-only file. `REPL.ACQUIRE` and `REPL.RELEASE` are the same with the effects that
-//! they need: `BARE.APPLY key payload` for a grant, the server's `DEL` for the end.
+//! These send nothing to replicas and the append-only file. `REPL.ACQUIRE` and `REPL.RELEASE` are the same with the
+//! effects that they need: `BARE.APPLY key payload` for a grant, the server's `DEL` for the end.
 //!
 //! It makes the few calls that a lock needs, in the cheapest form that the server has. Counted, in instructions per
 //! pair of some 13,600 (Redis 7.0.15):
@@ -117,7 +116,7 @@ unsafe extern "C" fn acquire<E: Effects>(
 ) -> c_int {
     // SAFETY: context and arguments of the command that is running; the key is closed before the end.
     unsafe {
-        let &[_, name, token, px, ms, ..] = arguments(argv, argc) else { return api!(RedisModule_WrongArity(ctx)) };
+        let &[_, name, token, px, ms] = arguments(argv, argc) else { return api!(RedisModule_WrongArity(ctx)) };
         let mut lease: c_longlong = 0;
         let is_number = api!(RedisModule_StringToLongLong(ms, &mut lease)) == OK;
         // Short enough for the sum with any clock.
