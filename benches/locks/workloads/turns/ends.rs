@@ -22,7 +22,7 @@ pub fn one_for_all(_: usize) -> String {
 pub fn flush(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<Longest> {
     let _holders = held(server, n)?;
     let _waiters = waited_for(server, n, waiter)?;
-    watch(server, |server| server.must(&["FLUSHALL"]).map(drop), |server| all_handed_over(server, n, waiter))
+    watch(server, |server| server.must(&["FLUSHDB"]).map(drop), |server| all_handed_over(server, n, waiter))
 }
 
 /// The leases of all the locks end in one millisecond.

@@ -91,12 +91,12 @@ pub fn now_ms(server: &mut Server) -> io::Result<u64> {
     Ok(number(0) * 1000 + number(1) / 1000)
 }
 
-/// Sleeps until shortly before this time.
+/// Sleeps until shortly before this time: to sleep may take longer than it should.
 pub fn sleep_until(server: &mut Server, end_ms: u64) -> io::Result<()> {
-    const BEFORE_MS: u64 = 20;
+    const BEFORE_MS: u64 = 200;
     match end_ms.checked_sub(now_ms(server)? + BEFORE_MS) {
         Some(ms) => thread::sleep(Duration::from_millis(ms)),
-        None => return Err(io::Error::other("to prepare it took longer than it lasts")),
+        None => return Err(io::Error::other("the leases or waits had ended before all were set")),
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub fn release(server: &mut Server, n: usize, name: Name) -> io::Result<Longest>
 
 pub fn flush(server: &mut Server, n: usize, name: Name) -> io::Result<Longest> {
     let _waiters = queue_all(server, n, name)?;
-    watch(server, |server| server.must(&["FLUSHALL"]).map(drop), first_holds)
+    watch(server, |server| server.must(&["FLUSHDB"]).map(drop), first_holds)
 }
 
 /// The first of the requests is taken out.
