@@ -220,15 +220,17 @@ impl LockManager {
     /// it holds, and requests for a slot beside permits or permits beside a slot, which are refused. All others are
     /// served in the order of the queue.
     fn requests_to_try<K: Keys, C>(
-        &self,
+        &mut self,
         host: &mut Host<'_, K, C>,
         queue: QueueId,
         owner: OwnerId,
     ) -> VecDeque<RequestId> {
-        let (Some(wait_queue), Some(name)) = (self.queues.get(queue), self.queues.owner(owner)) else {
-            return VecDeque::new();
-        };
-        let held = match host.keys.open(wait_queue.key.as_ref()).lock_and_until() {
+        let Some(key) = self.queues.get(queue).map(|waiting| waiting.key.clone()) else { return VecDeque::new() };
+        let mut entry = host.keys.open(key.as_ref());
+        // The owner may have become the writer.
+        self.end_upgrades(&mut entry, queue);
+        let Some(name) = self.queues.owner(owner) else { return VecDeque::new() };
+        let held = match entry.lock_and_until() {
             Some((lock, until)) => lock.hold(name.as_bytes(), until).map(|hold| hold.share()),
             None => None,
         };

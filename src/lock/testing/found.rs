@@ -415,6 +415,28 @@ fn a_request_for_what_its_owner_holds_is_granted_before_one_for_more() {
     assert!(world.told().iter().all(|told| matches!(told, Answer::Granted(..))));
 }
 
+/// The owner of two upgrades becomes the writer by the first: the second one waits in the order of its arrival then,
+/// behind a request that the owner sent before it read.
+#[test]
+fn an_upgrade_that_is_granted_ends_the_other_upgrades_of_its_owner() {
+    let (read, write) = (Claim::Read(Holds::By(1)), |holds| Claim::Write(holds));
+    let mut world = World::new();
+    for (key, owner) in [("v", "q"), ("w", "o"), ("w", "r")] {
+        assert!(matches!(world.ask(&[key], owner, read, None), Outcome::Granted(..)));
+    }
+    assert_eq!(world.ask(&["v"], "r", write(Holds::Exactly(1)), Some(0)), Outcome::Queued);
+    world.happen(Event::Renamed("w", "v"));
+    for holds in [Holds::By(1), Holds::By(2)] {
+        assert_eq!(world.ask(&["v"], "r", write(holds), Some(0)), Outcome::Queued);
+    }
+    world.send(Command::Release { keys: vec!["v"], owner: "o", claim: read, failed: false });
+    let holds = world.told().iter().map(|told| match told {
+        Answer::Granted(_, holds) => *holds,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(holds.collect::<Vec<_>>(), [1, 1, 3]);
+}
+
 #[test]
 fn a_set_clock_moves_leases_and_nothing_else() {
     let mut world = World::new();
