@@ -1,6 +1,7 @@
 /** One connection for all callers, one for messages, and what happens when they break. */
 
 import assert from "node:assert/strict";
+import net from "node:net";
 
 import { Redis } from "ioredis";
 import { createClientPool } from "redis";
@@ -249,6 +250,40 @@ suite("connections", (each) => {
       proxy.accept();
       await eventually(async () => (await server.waiters("k")).length === 0, "an empty queue");
     }
+  });
+
+  each("where connects hang and nothing is answered, every request ends in time", async (world) => {
+    const server = await world.server(["--tcp-backlog", "1"]);
+    const { client } = await world.connect(server, { reconnectMs: 1000 });
+    const hold = await new Lock(client, "k", { lease: 600_000 }).acquire();
+    assert.equal(await new Lock(client, "k").tryAcquire({ wait: 10 }), null);
+    await server.ask("CLIENT", "KILL", "TYPE", "normal");
+    server.pause();
+    // Fills the backlog of a server that accepts nothing: from then on connects hang.
+    const fillers: net.Socket[] = [];
+    const connected = (socket: net.Socket): Promise<boolean> =>
+      new Promise((done) => socket.once("connect", () => done(false)));
+    for (let hangs = false; !hangs && fillers.length < 20;) {
+      const filler = net.connect(server.port, "127.0.0.1").on("error", () => undefined);
+      fillers.push(filler);
+      hangs = await Promise.race([connected(filler), sleep(300).then(() => true)]);
+    }
+    const inTime = async (ms: number, work: () => Promise<unknown>): Promise<void> => {
+      const began = performance.now();
+      await assert.rejects(work());
+      const took = performance.now() - began;
+      assert.ok(took < ms + 500, `${work}: ${took} ms`);
+    };
+    const ways = [{}, { session: true }, { replicas: 1 }];
+    await Promise.all([
+      ...ways.map((options) => inTime(500 + 2000, () => new Lock(client, "a", options).acquire({ wait: 500 }))),
+      ...ways.map((options) =>
+        inTime(200 + 1000, () => new Lock(client, "b", options).acquire({ signal: AbortSignal.timeout(200) })),
+      ),
+      ...ways.map((options) => inTime(12_000, () => new Lock(client, "c", options).tryAcquire())),
+      inTime(12_000, () => hold.extend()),
+    ]);
+    for (const filler of fillers) filler.destroy();
   });
 
   each("a caller that gives up on a silent network is let go after a second, and its request goes", async (world) => {
