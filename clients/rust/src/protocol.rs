@@ -295,7 +295,8 @@ pub(crate) async fn replicated(transport: &Transport, replicas: u32, within: Dur
         let wait = slice_of(transport.reply_timeout()).min(until.saturating_duration_since(Instant::now()));
         let mut command = redis::cmd("WAIT");
         command.arg(replicas).arg(milliseconds(wait));
-        let reply = transport.send(&command, ReplyTime::Blocking, Some(wait + LATE)).await?;
+        // The cleanup after a reply that does not come is part of the time.
+        let reply = transport.send(&command, ReplyTime::Blocking, Some(wait + LATE - KEPT)).await?;
         let confirmed = integer(&reply)?;
         if confirmed >= i64::from(replicas) {
             return Ok(());

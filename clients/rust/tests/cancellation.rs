@@ -1,5 +1,6 @@
 //! A future or a guard that is dropped leaves nothing behind: the case cancellation-leaves-nothing.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis_lock_client::Error;
@@ -148,6 +149,62 @@ async fn an_acquire_answers_within_two_seconds_of_its_time_whatever_the_network_
             client.settled().await;
         }
     }
+}
+
+#[tokio::test]
+async fn what_does_not_wait_ends_in_time_too_on_a_silent_network() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let limit = Duration::from_millis(500);
+    let client = client_of(proxy.port).reply_timeout(limit).connect_timeout(limit);
+    let guard = Arc::new(client.mutex("held").lease(LONG).acquire().await.unwrap());
+    proxy.silence();
+    let callers: Vec<_> = (0..30)
+        .map(|number| {
+            let (guard, lock) = (guard.clone(), client.mutex(format!("k{number}")).lease(LONG));
+            tokio::spawn(async move {
+                // While others connect.
+                tokio::time::sleep(Duration::from_millis(number * 50)).await;
+                let began = Instant::now();
+                let answer = match number % 3 {
+                    0 => lock.try_acquire().await.map(drop),
+                    1 => lock.session().try_acquire().await.map(drop),
+                    _ => guard.extend(LONG).await,
+                };
+                (answer, began.elapsed())
+            })
+        })
+        .collect();
+    for caller in callers {
+        let (answer, took) = caller.await.unwrap();
+        // The first attempt, a second for others, the last one, and a second to clear up.
+        assert!(matches!(answer, Err(Error::Redis(_))) && took < limit * 2 + Duration::from_secs(2) + BUSY, "{took:?}");
+    }
+    proxy.speak();
+    client.settled().await;
+}
+
+#[tokio::test]
+async fn replicas_that_are_not_told_of_in_time_end_the_acquire() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let client = client_of(proxy.port);
+    let wait = Duration::from_millis(100);
+    let lock = client.mutex("k").lease(LONG).replicas(1, wait);
+    client.mutex("warm").acquire().await.unwrap().release().await.unwrap();
+    proxy.hold_reply("WAIT");
+    let began = Instant::now();
+    let asking = lock.acquire();
+    let trouble = async {
+        eventually("a reply that is held back", || proxy.done() == 1).await;
+        proxy.silence();
+    };
+    let (end, ()) = tokio::join!(asking, trouble);
+    assert!(matches!(end, Err(Error::Redis(_))), "{end:?}");
+    assert!(began.elapsed() < wait + Duration::from_secs(5) + BUSY, "{:?}", began.elapsed());
+    proxy.speak();
+    client.settled().await;
+    assert!(server.is_free("k"));
 }
 
 #[tokio::test]
