@@ -1,4 +1,4 @@
-//! (9) The cost of this build of the module beside another one, the base: whether a change made the pair or the
+//! The cost of this build of the module beside another one, the base: whether a change made the pair or the
 //! hand-off slower.
 
 use std::io;

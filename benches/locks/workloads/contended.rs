@@ -1,4 +1,4 @@
-//! (2) 48 connections that want one lock, with and without holding it for a while.
+//! 48 connections that want one lock, with and without holding it for a while.
 
 use std::io;
 use std::time::Duration;

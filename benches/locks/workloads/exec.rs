@@ -1,4 +1,4 @@
-//! (13) The cost of a command that runs only while a lock is held: LOCK.EXEC, a script that compares, WATCH. In
+//! The cost of a command that runs only while a lock is held: LOCK.EXEC, a script that compares, WATCH. In
 //! instructions of the server's main thread, counted by valgrind.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! (12) Instructions of the server's main thread for a pair, beside a waiter, and for a hand-off.
+//! Instructions of the server's main thread for a pair, beside a waiter, and for a hand-off.
 
 use std::io;
 use std::rc::Rc;

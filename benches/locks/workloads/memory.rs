@@ -1,4 +1,4 @@
-//! (5) Memory: per lock, per blocked client, per request that waits with NOTIFY.
+//! Memory: per lock, per blocked client, per request that waits with NOTIFY.
 
 use std::io;
 use std::time::Duration;

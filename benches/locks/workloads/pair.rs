@@ -1,4 +1,4 @@
-//! (1) The cost of one uncontended acquire and release to the server, in pipelines over 1,000 keys on one connection.
+//! The cost of one uncontended acquire and release to the server, in pipelines over 1,000 keys on one connection.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! (14) For how long one event holds the server, and what it costs the hand-offs of other locks: the worst that is known
+//! For how long one event holds the server, and what it costs the hand-offs of other locks: the worst that is known
 //! of each kind.
 
 mod admission;

@@ -1,4 +1,4 @@
-//! (4) How long after a dead holder's lease has ended the next one has the lock.
+//! How long after a dead holder's lease has ended the next one has the lock.
 
 use std::cell::RefCell;
 use std::io;
