@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue};
 
+use crate::background::LockOwner;
 use crate::error::{Error, Result};
 use crate::family::{Family, Work};
 use crate::hold::{Granted, Hold};
@@ -194,7 +195,14 @@ impl Drop for Guard {
         if let End::Release(work) = *self.end.lock().expect("nothing panics while it is locked") {
             let (hold, family, holds) = (self.hold.clone(), self.family.clone(), self.holds);
             let release = async move { drop(give_back(&hold, &family, holds, work).await) };
-            self.hold.connector.background.spawn(&self.hold.runtime, release);
+            let background = &self.hold.connector.background;
+            if self.family.counts() {
+                // Its turn keeps the release and the owner's next request apart.
+                background.spawn(&self.hold.runtime, release);
+            } else {
+                let owner = LockOwner { key: self.family.key().to_vec(), token: self.hold.token.clone() };
+                background.spawn_for(&self.hold.runtime, owner, release);
+            }
         }
     }
 }

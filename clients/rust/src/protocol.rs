@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
+use crate::background::LockOwner;
 use crate::connector::Connector;
 use crate::error::{is_unknown_command, Error, Failure, Result};
 use crate::family::{answer, held, integer, milliseconds, slot_of, Answer, Family, Held, Lease, Work};
@@ -79,6 +81,10 @@ pub(crate) enum Acquired {
 }
 
 impl Request {
+    fn owner(&self) -> LockOwner {
+        LockOwner { key: self.family.key().to_vec(), token: self.token.clone() }
+    }
+
     fn command(&self, block: Option<Duration>) -> Cmd {
         let mut command = self.family.acquire(&self.token, self.holds, self.lease);
         if let Some(block) = block {
@@ -125,17 +131,21 @@ impl Cleanup {
         if let (true, Some(mut request)) = (self.is_uncertain, self.request.take()) {
             request.before = before;
             // In a task of its own: the caller may be dropped meanwhile.
-            let work = withdraw(self.connector.clone(), request);
-            let working = self.connector.background.spawn(&self.runtime, work);
+            let working = self.start(request);
             let _done_or_late = tokio::time::timeout(KEPT, working).await;
         }
+    }
+
+    fn start(&self, request: Request) -> JoinHandle<()> {
+        let (owner, work) = (request.owner(), withdraw(self.connector.clone(), request));
+        self.connector.background.spawn_for(&self.runtime, owner, work)
     }
 }
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
         if let (true, Some(request)) = (self.is_uncertain, self.request.take()) {
-            self.connector.background.spawn(&self.runtime, withdraw(self.connector.clone(), request));
+            self.start(request);
         }
     }
 }
@@ -148,13 +158,23 @@ pub(crate) async fn acquire(
     poll: Option<Duration>,
     cleanup: &mut Cleanup,
 ) -> Result<Acquired> {
-    let asking = ask(transport, request, wait, poll, cleanup);
+    let background = cleanup.connector.background.clone();
+    let asking = async {
+        let owner = request.owner();
+        let settled = background.settled_for(&owner);
+        match wait {
+            Wait::Not => tokio::time::timeout(RESEND, settled).await.map_err(|_| late())?,
+            Wait::Until(_) | Wait::ForEver => settled.await,
+        }
+        ask(transport, request, wait, poll, cleanup).await
+    };
     let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
     // The limit covers the whole last attempt: connecting, the reply, the nodes of a cluster.
-    tokio::time::timeout_at(last.into(), asking).await.unwrap_or_else(|_| {
-        let error = io::Error::new(io::ErrorKind::TimedOut, "no reply within the time to wait");
-        Err(Error::Redis(error.into()))
-    })
+    tokio::time::timeout_at(last.into(), asking).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn late() -> Error {
+    Error::Redis(io::Error::new(io::ErrorKind::TimedOut, "no reply within the time to wait").into())
 }
 
 async fn ask(

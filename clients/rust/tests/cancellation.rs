@@ -63,6 +63,39 @@ async fn an_owner_that_holds_keeps_what_it_held_before() {
 }
 
 #[tokio::test]
+async fn what_is_dropped_takes_nothing_from_the_next_request_of_its_owner() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let locks = [client.mutex("m"), client.semaphore("s", 2), client.reentrant("r")];
+    for (key, lock) in ["m", "s", "r"].into_iter().zip(locks) {
+        let lock = lock.lease(LONG).permits(2);
+        let mine = lock.clone().permits(1).token("mine");
+        for _ in 0..10 {
+            let holder = lock.acquire().await.unwrap();
+            {
+                let waiting = mine.acquire();
+                tokio::pin!(waiting);
+                tokio::select! {
+                    _ = &mut waiting => panic!("it is held"),
+                    () = eventually("a waiter", || server.waits(key, &["mine"])) => {}
+                }
+            }
+            // Asked for and granted while the earlier request is withdrawn.
+            let (next, released) = tokio::join!(mine.acquire(), holder.release());
+            released.unwrap();
+            client.settled().await;
+            assert_eq!(server.holds(key), 1, "{key}");
+            // The same for a guard that is dropped.
+            drop(next.unwrap());
+            let next = mine.try_acquire().await.unwrap().unwrap();
+            client.settled().await;
+            assert_eq!(server.holds(key), 1, "{key}");
+            next.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_future_dropped_outside_of_the_runtime_clears_up_too() {
     let server = Server::start();
     let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
