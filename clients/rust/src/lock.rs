@@ -190,8 +190,8 @@ impl Lock {
     /// # Errors
     /// [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or [`Error::MaxWaiters`] if waiting cannot help;
     /// [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
-    /// [`Error::LockLost`] if the owner acquires again after a loss, also of its holds in the other mode of a read/write
-    /// lock; [`Error::Redis`] for other errors that are not transient.
+    /// [`Error::LockLost`] if the owner acquires again after a loss, also one of its holds in the other mode of a
+    /// read/write lock; [`Error::Redis`] for other errors that are not transient.
     pub async fn acquire(&self) -> Result<Guard> {
         match self.take(Wait::ForEver, Coalesce::Off).await? {
             Taken::Granted(guard) => Ok(guard),
