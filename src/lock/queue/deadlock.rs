@@ -32,16 +32,18 @@ pub struct Edge {
 /// Whether other requests may wait for the owner of this one, or the request may block its own, judged without opening
 /// a key. False is certain, and the common case.
 pub fn may_be_waited_for(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    changes_permits(queues, new) || queues.may_be_waited_for(new.db, new.owner())
+    changes_waits(queues, new) || takes_more(new) || queues.may_be_waited_for(new.db, new.owner())
 }
 
 /// The cycle that the request would close, beginning with its own owner; `None` if it may wait.
 pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> Option<Vec<Edge>> {
-    let changes_permits = changes_permits(queues, new);
-    if waits_for_nothing_new(queues, new) || !changes_permits && dependents::cannot_block(queues, holders, new) {
+    let (changes_waits, takes_more) = (changes_waits(queues, new), takes_more(new));
+    let may_block_itself = takes_more && (waits_here(queues, new) || holds_here(holders, new));
+    let is_ordinary = !changes_waits && !may_block_itself;
+    if waits_for_nothing_new(queues, new) || is_ordinary && dependents::cannot_block(queues, holders, new) {
         return None;
     }
-    let blocks_others = changes_permits || queues.has_requests_for_several();
+    let blocks_others = changes_waits || takes_more || queues.has_requests_for_several();
     let free = BTreeSet::default();
     let question = Question { new, is_queued: true, blocks_others, free: &free };
     let mut queued = WaitForGraph::new(queues, holders, question);
@@ -95,11 +97,26 @@ fn queues_of<'q>(queues: &'q WaitQueues, new: &'q NewRequest<'_>) -> impl Iterat
     new.names.iter().filter_map(|name| queues.id_of(new.key(name)))
 }
 
-/// The request is ahead of others, takes more permits than its owner has already, or lowers LIMIT.
-fn changes_permits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    let takes_more = matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. });
+/// The request changes what other requests wait for: it is ahead of others, or lowers LIMIT.
+fn changes_waits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let mut here = queues_of(queues, new).filter_map(|id| queues.get(id));
-    takes_more || here.any(|queue| queue.has_requests_behind(new.place) || new.request.claim.limit() < queue.limit)
+    here.any(|queue| queue.has_requests_behind(new.place) || new.request.claim.limit() < queue.limit)
+}
+
+/// The request takes more permits than its owner will have then.
+fn takes_more(new: &NewRequest<'_>) -> bool {
+    matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. })
+}
+
+/// The owner holds a key of the request: its permits may leave too few.
+fn holds_here<K: Keys>(holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bool {
+    new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner()))
+}
+
+/// The owner waits for a key of the request: the permits that it will be granted may leave too few.
+fn waits_here(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
+    let Some(owner) = queues.owner_id(new.db, new.owner()) else { return false };
+    queues_of(queues, new).any(|queue| queues.waiting_in(queue, owner).next().is_some())
 }
 
 impl<'k, K: Keys> WaitForGraph<'_, 'k, K> {
