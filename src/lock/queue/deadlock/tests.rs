@@ -642,6 +642,12 @@ const FLAT: &[(&str, Build)] = &[
         waits(fixture, "another", "own 0", MUTEX);
         ("owner", "one", MUTEX, false)
     }),
+    ("an owner that holds nothing asks for one of n permits, as n others do", |fixture, n| {
+        let claim = permits(n as u32, 1);
+        each(n, |_, owner| holds(fixture, owner, "sem", claim));
+        each(n, |own, _| waits(fixture, own, "sem", claim));
+        ("newcomer", "sem", claim, false)
+    }),
     ("n readers wait for a mutex each", |fixture, n| {
         each(n, |own, _| holds(fixture, "other", own, MUTEX));
         upgrade(fixture, n, |fixture, own, owner| waits(fixture, owner, own, MUTEX))
