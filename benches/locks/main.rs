@@ -33,7 +33,7 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DI
 
   --quick            everything in small
   --only WORD        the workloads whose name contains the word
-  --instructions     `instructions` and `exec` too: they count by valgrind; the full run has them where valgrind is there
+  --instructions     `instructions` and `exec` too: they count by valgrind; the full run has them where it is there
   --docs DIRECTORY   where benchmarks.md is written; the full run writes docs/benchmarks.md, others nothing
 
   SERVERS=path,path           each of these servers; redis-server from the PATH without it
