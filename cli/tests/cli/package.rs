@@ -59,7 +59,8 @@ fn it_is_installed_runs_and_is_removed() {
         Err(reason) => return skip(&reason),
     };
     let server = Server::start();
-    server.client().run("LOCK.ACQUIRE k w").fence();
+    // Installing may take as long as another installation goes on.
+    server.client().run("LOCK.ACQUIRE k w PERSIST").fence();
     let installed = package.install();
     let files: Vec<String> = package.files().into_iter().filter(|file| Path::new(file).exists()).collect();
     assert!(files.iter().any(|file| file == "/usr/bin/redis-lock"), "{files:?}");
