@@ -482,6 +482,8 @@ pub struct Inbox {
     pub is_deserted: bool,
     /// Requests that may not be granted any more.
     pub unpermitted: BTreeSet<RequestId>,
+    /// Requests with NOTIFY: a grant counts as received.
+    pub notified: BTreeSet<RequestId>,
 }
 
 impl Clients for &mut Inbox {
@@ -495,7 +497,7 @@ impl Clients for &mut Inbox {
         }
         self.answers.push((request, outcome));
         match outcome {
-            WaitOutcome::Granted { .. } => Delivery::Pending,
+            WaitOutcome::Granted { .. } if !self.notified.contains(&request) => Delivery::Pending,
             _ => Delivery::Done,
         }
     }

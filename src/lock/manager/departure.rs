@@ -431,6 +431,27 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_grant_stays_if_a_message_told_its_owner_of_a_later_one() {
+        let once = Claim::Reentrant(Count::Step(1));
+        for is_notified in [true, false] {
+            let mut fixture = Fixture::of(&[("a", once), ("b", once)]);
+            let covered = Claim::Reentrant(Count::Exactly(1));
+            let Acquired::Queued(later) = fixture.acquire("b", covered, None, Lease::Persist) else {
+                panic!("a holds it")
+            };
+            if is_notified {
+                fixture.server.inbox.notified.insert(later);
+            }
+            fixture.release("a", Portion::Reentrant(Count::Exactly(0))).unwrap();
+            fixture.drain();
+            let granted: Vec<_> = fixture.server.inbox.answers.iter().map(|(request, _)| *request).collect();
+            granted.into_iter().for_each(|request| fixture.manager.undelivered(request));
+            fixture.drain();
+            assert_eq!(fixture.holders(), if is_notified { "b" } else { "" });
+        }
+    }
+
+    #[test]
     fn only_requests_for_a_slot_that_left_are_answered() {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire_all("a", &[b"l"], MUTEX, None, Lease::Persist);

@@ -168,11 +168,8 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
         if !is_new_limit || !self.question.is_queued || !self.new_keys.contains(&key) {
             return count.number() > state.limit;
         }
-        let node = match Some(queued.owner_id) == self.nodes.new_id {
-            true => Some(NEW),
-            false => self.nodes.by_owner.get(&queued.owner_id).copied(),
-        };
-        let share = node.map(|node| state.held_by(node)).unwrap_or_default();
+        let node = self.nodes.by_owner.get(&queued.owner_id);
+        let share = node.map(|node| state.held_by(*node)).unwrap_or_default();
         let wanted = match count {
             Count::Step(n) => share.holds.saturating_add(n),
             Count::Exactly(n) => n,
@@ -262,7 +259,6 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
     fn blocker(&mut self, ahead: &Standing<'a>) -> Option<Blocker> {
         let owner = match ahead.queued {
             None => BlockingOwner::Node(NEW),
-            Some((_, queued)) if Some(queued.owner_id) == self.nodes.new_id => BlockingOwner::Node(NEW),
             Some((_, queued)) => BlockingOwner::Owner(queued.owner_id),
         };
         if let Some((id, _)) = ahead.queued.filter(|(_, queued)| queued.has_several_keys()) {
@@ -424,7 +420,6 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
         let known = match next.queued {
             _ if gets_error => None,
             None => Some(NEW),
-            Some((_, queued)) if Some(queued.owner_id) == self.nodes.new_id => Some(NEW),
             Some((_, queued)) if queued.may_wait_elsewhere => self.nodes.reach(queued.owner_id),
             Some((_, queued)) => self.nodes.by_owner.get(&queued.owner_id).copied(),
         };

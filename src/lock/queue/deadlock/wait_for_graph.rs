@@ -87,7 +87,6 @@ pub(super) enum BlockingOwner {
 pub(super) struct Nodes<'a> {
     pub queues: &'a WaitQueues,
     pub question: Question<'a>,
-    pub new_id: Option<OwnerId>,
     pub all: Vec<Node>,
     pub by_owner: BTreeMap<OwnerId, NodeId>,
     pub unexplored: Vec<NodeId>,
@@ -166,9 +165,6 @@ impl<'a> Nodes<'a> {
 
     /// The node of an owner that is not free.
     pub fn reach(&mut self, id: OwnerId) -> Option<NodeId> {
-        if Some(id) == self.new_id {
-            return Some(NEW).filter(|new| !self.is_free(*new));
-        }
         if let Some(node) = self.by_owner.get(&id) {
             return Some(*node).filter(|node| !self.is_free(*node));
         }
@@ -236,8 +232,9 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     ) -> WaitForGraph<'a, 'k, K> {
         let new = question.new;
         let new_id = queues.owner_id(new.db, new.owner());
-        let (by_owner, unexplored, freed) = (BTreeMap::default(), vec![NEW], Vec::new());
-        let mut nodes = Nodes { queues, question, new_id, all: Vec::new(), by_owner, unexplored, freed };
+        let by_owner = new_id.into_iter().map(|id| (id, NEW)).collect();
+        let (unexplored, freed) = (vec![NEW], Vec::new());
+        let mut nodes = Nodes { queues, question, all: Vec::new(), by_owner, unexplored, freed };
         nodes.add(StandsFor::Owner(new_id), 1);
         let (by_queue, gets_error, by_place) = (BTreeMap::default(), BTreeMap::default(), BTreeMap::default());
         let (states, new_keys) = (Vec::new(), Vec::new());
