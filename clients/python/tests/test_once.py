@@ -169,7 +169,7 @@ async def test_no_caller_goes_on_after_its_cancellation(server: Server) -> None:
     assert len(ended) == len(callers) and cancelled and not after_it
     assert all(caller.cancelled() for caller in cancelled)
     await eventually(lambda: not server.admin.keys("fill:*"), "no holder and no waiter left")
-    assert not client.connection_pool._in_use_connections
+    await eventually(lambda: not client.connection_pool._in_use_connections, "every connection is given back")
     await client.aclose() if hasattr(client, "aclose") else await client.close()
 
 
