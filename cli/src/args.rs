@@ -43,10 +43,10 @@ pub enum Command {
     /// List the locks of this database
     #[command(override_usage = "redis-lock ls [OPTIONS] [PATTERN]")]
     Ls(LsArgs),
-    /// Show who holds a lock
+    /// Show the holders of a lock
     #[command(override_usage = "redis-lock info [OPTIONS] KEY")]
     Info(InfoArgs),
-    /// Show who waits for a lock, the next one first
+    /// Show the waiters of a lock, the next one first
     #[command(override_usage = "redis-lock waiters [OPTIONS] KEY")]
     Waiters(WaitersArgs),
     /// Take a lock away from its holders; the next waiter gets its turn

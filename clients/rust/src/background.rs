@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 pub(crate) struct Background {
     /// The number of running tasks.
     running: watch::Sender<usize>,
-    /// The owners of those that have to be over before the owner's next request.
+    /// The owners of running tasks that must end before the next request of the same owner.
     owners: watch::Sender<Vec<LockOwner>>,
 }
 

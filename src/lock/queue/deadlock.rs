@@ -103,7 +103,7 @@ fn changes_waits(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     here.any(|queue| queue.has_requests_behind(new.place) || new.request.claim.limit() < queue.limit)
 }
 
-/// The request takes more permits than its owner will have then.
+/// The request asks for permits in addition to the permits of its owner.
 fn takes_more(new: &NewRequest<'_>) -> bool {
     matches!(new.request.claim, Claim::Permits { count: Count::Step(_), .. })
 }

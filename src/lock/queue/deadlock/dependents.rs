@@ -14,7 +14,8 @@ use crate::queue::request::{NewRequest, OwnerId, Place, QueueId};
 /// The search gives up after so many requests, and after so many keys of one owner: the reduction may be cheaper then.
 const MOST: usize = 16;
 
-/// Whether no dependent can block the new request: true is certain. The request must not change permits.
+/// Whether no dependent can block the new request: true is certain. The request must not change what other requests
+/// wait for, nor block itself.
 pub(super) fn cannot_block<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bool {
     let Some(dependents) = Search::new(queues, holders, new).and_then(Search::finish) else { return false };
     let waits_here = |id: OwnerId| {
