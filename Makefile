@@ -25,11 +25,11 @@ METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 # What bash 3.2 does not know.
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
-.PHONY: help setup build run test test-module test-clients module-built tests-built module-tested clients-built \
-	clients-installed test-clients-faults test-all test-newest check check-long test-platforms test-arm64 test-musl cross \
-	check-servers faults soak servers metrics-tools mutants mutants-shell fuzz memcheck upgrade lint install deb \
-	test-deb dist test-dist notes release glibc images test-images demo bench bench-quick bench-clients bench-peers \
-	book
+.PHONY: help setup build run test test-module test-clients module-built tests-built module-tested rules-tested \
+	clients-built pages-tested test-clients-faults test-all test-newest check check-long test-platforms \
+	test-arm64 test-musl cross check-servers faults soak servers metrics-tools mutants mutants-shell fuzz \
+	memcheck upgrade lint install deb test-deb dist test-dist notes release glibc images test-images demo bench \
+	bench-quick bench-clients bench-peers book
 
 help: ## what this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
@@ -44,15 +44,20 @@ build: ## the release module
 run: ## redis-server with the module, in the foreground (PORT=6379, REDIS_SERVER=redis-server)
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
 
-# The builds of module and tests need both cores each: side by side they are no quicker. While the module's tests wait
-# for their servers, what the clients' tests need is compiled and installed.
+# The release build of the module keeps one core busy for a minute: beside it all else is compiled and installed, and
+# the rules are tested. Then come suites that wait for servers: as many beside each other as keep both cores busy.
 test: ## every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node openssl
-	@$(MAKE) --no-print-directory module-built tests-built
-	@$(MAKE) --no-print-directory -j 2 module-tested clients-built clients-installed
-	@$(MAKE) --no-print-directory test-clients
+	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
+	@$(MAKE) --no-print-directory -j 2 module-tested pages-tested
+	@$(MANY_FILES); scripts/test-clients
+
+rules-tested: tests-built clients-built
+	scripts/test-clients install
+	scripts/test-module rules
 
 test-module: module-built tests-built ## the tests of the module and of the tools beside it
+	@scripts/test-module rules
 	@$(MAKE) --no-print-directory module-tested
 
 module-tested:
@@ -61,7 +66,7 @@ module-tested:
 	@$(MANY_FILES); scripts/test-module
 
 test-clients: module-built clients-built ## the clients (Python, Node, Rust) and the command line; needs PyPI and npm
-	@$(MANY_FILES); scripts/test-clients
+	@$(MANY_FILES); scripts/test-clients install && scripts/test-clients pages && scripts/test-clients
 
 module-built:
 	@scripts/setup compiler libclang redis cli faketime deb
@@ -78,9 +83,8 @@ clients-built:
 	@! command -v dpkg-deb >/dev/null || scripts/deb cli
 	scripts/test-crates --quiet --no-run
 
-clients-installed: module-built
-	@scripts/setup python node
-	scripts/test-clients install
+pages-tested:
+	@$(MANY_FILES); scripts/test-clients pages
 
 test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS), into docs/clients-faults.md
 	@scripts/setup compiler libclang redis cli python node

@@ -1,6 +1,6 @@
-"""Ten tickets, 500 buyers at once, under the lock of one of the programs beside this file.
+"""Ten tickets and many buyers at once, under the lock of one of the programs beside this file.
 
-    python sale.py PROGRAM [--port 6379]        as: python sale.py set_nx_lua_ported
+    python sale.py PROGRAM [--port 6379] [--buyers 500]        as: python sale.py set_nx_lua_ported
 
 It prints what was sold and exits with 1 unless that were exactly the ten tickets. It deletes the keys `sold` and
 `lock:tickets` first, so do not point it at a server where these mean something.
@@ -19,7 +19,6 @@ from typing import Any, Callable, List
 import redis
 
 TICKETS = 10
-BUYERS = 500
 # Threads of one interpreter take turns; two processes really run at once.
 PROCESSES = 2
 SOLD = "sold"
@@ -35,14 +34,14 @@ def pay(buyer: str) -> None:
     time.sleep(0.001)
 
 
-def sell(program: str, port: int) -> List[str]:
+def sell(program: str, port: int, buyers: int) -> List[str]:
     """Run the sale; returns the buyers with a ticket, by the replies that they read."""
     client = redis.Redis(port=port)
     client.delete(SOLD, LOCK)
     client.close()
     context = multiprocessing.get_context("spawn")
     start, results = context.Barrier(PROCESSES), context.SimpleQueue()
-    groups = [[f"buyer-{number}" for number in range(BUYERS) if number % PROCESSES == k] for k in range(PROCESSES)]
+    groups = [[f"buyer-{number}" for number in range(buyers) if number % PROCESSES == k] for k in range(PROCESSES)]
     processes = [
         context.Process(target=_buy_all, args=(program, port, group, start, results), daemon=True) for group in groups
     ]
@@ -82,15 +81,16 @@ def _buy_all(program: str, port: int, buyers: List[str], start: Any, results: An
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Ten tickets, 500 buyers.")
+    parser = argparse.ArgumentParser(description="Ten tickets, many buyers at once.")
     parser.add_argument("program")
     parser.add_argument("--port", type=int, default=6379)
+    parser.add_argument("--buyers", type=int, default=500)
     options = parser.parse_args()
     began = time.monotonic()
-    happy = sell(options.program, options.port)
+    happy = sell(options.program, options.port, options.buyers)
     seconds = time.monotonic() - began
     sold = redis.Redis(port=options.port, decode_responses=True).lrange(SOLD, 0, -1)
-    count = f"{len(sold)} of {TICKETS} tickets sold to {len(happy)} of {BUYERS} buyers"
+    count = f"{len(sold)} of {TICKETS} tickets sold to {len(happy)} of {options.buyers} buyers"
     print(f"{options.program}: {count}, {seconds:.1f} s")
     return 0 if len(sold) == TICKETS and sorted(sold) == sorted(happy) else 1
 

@@ -1,4 +1,4 @@
-"""The programs of examples/predecessors: each sells ten tickets to 500 buyers, the old ones until their known failure
+"""The programs of examples/predecessors: each sells ten tickets to 100 buyers, the old ones until their known failure
 is provoked. The ported ones meet the same fault and sell ten.
 
 No fault depends on luck: a slow buyer is stopped until the other buyers have reached the intended state.
@@ -27,11 +27,11 @@ LOCK, SOLD, TICKETS = "lock:tickets", "sold", 10
 # One after another: each sale is as many processes as there may be cores.
 @pytest.mark.xdist_group("sale")
 @pytest.mark.parametrize("program", [name + suffix for name in PROGRAMS for suffix in ("", "_ported")])
-def test_sells_ten_tickets_to_500_buyers(server: Server, program: str) -> None:
-    sale = [sys.executable, str(HERE / "sale.py"), program, "--port", str(server.port)]
+def test_sells_ten_tickets_to_100_buyers(server: Server, program: str) -> None:
+    sale = [sys.executable, str(HERE / "sale.py"), program, "--port", str(server.port), "--buyers", "100"]
     found = subprocess.run(sale, capture_output=True, text=True)
     assert found.returncode == 0 and found.stderr == "", found
-    assert found.stdout.startswith(f"{program}: 10 of 10 tickets sold to 10 of 500 buyers"), found
+    assert found.stdout.startswith(f"{program}: 10 of 10 tickets sold to 10 of 100 buyers"), found
 
 
 @pytest.fixture()

@@ -3,6 +3,8 @@
 //! This is `src/command/rdb_codec.rs` written a second time, apart from it: postcard's variable-length integers
 //! inside the string of a module's value, inside a DUMP with its footer.
 
+use crc::{Crc, CRC_64_REDIS};
+
 use super::{Client, Reply};
 
 /// A DUMP of a module's value begins with one byte for that and nine for the type's name and encoding version.
@@ -136,10 +138,8 @@ pub fn reseal(mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
-/// The checksum of Redis, CRC-64/Jones, reflected: <https://github.com/redis/redis/blob/7.0/src/crc64.c>.
+/// The checksum of Redis: <https://github.com/redis/redis/blob/7.0/src/crc64.c>.
 fn crc64(bytes: &[u8]) -> u64 {
-    const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ u64::from(*byte), |crc, _| if crc & 1 == 1 { (crc >> 1) ^ POLYNOMIAL } else { crc >> 1 })
-    })
+    static REDIS: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
+    REDIS.checksum(bytes)
 }

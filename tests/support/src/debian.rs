@@ -69,14 +69,15 @@ impl Package {
     }
 
     pub fn install(&self) -> Installed<'_> {
-        dpkg(&["--install", as_str(&self.path)]);
+        // man-db's trigger reads every page of the system again, for seconds: the next run of dpkg does it.
+        dpkg(&["--no-triggers", "--install", as_str(&self.path)]);
         Installed(self)
     }
 }
 
 impl Drop for Installed<'_> {
     fn drop(&mut self) {
-        dpkg(&["--purge", &self.0.name]);
+        dpkg(&["--no-triggers", "--purge", &self.0.name]);
     }
 }
 
