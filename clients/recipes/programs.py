@@ -100,7 +100,7 @@ class Folder:
             file.write_text(here)
             return [NODE, str(file)]
         if language == "rust":
-            return [str(TARGET / "quick/recipes")]
+            return [str(TARGET / "quick/examples/recipes")]
         assert language == "sh"
         return ["sh", "-c", program, "sh"]
 
@@ -121,13 +121,9 @@ def kill(running: subprocess.Popen[str]) -> None:
         pass
 
 
-def build_rust() -> None:
-    """All programs in Rust as one, which runs the one that RECIPE names: linking takes longer than compiling. The
-    client is that of scripts/test-crates."""
-    crate = TARGET / "recipes-crate"
-    (crate / "src").mkdir(parents=True, exist_ok=True)
-    shutil.copy(ROOT / "Cargo.lock", crate / "Cargo.lock")
-    shutil.copy(STANDINS / "tokio_postgres.rs", crate / "src/tokio_postgres.rs")
+def write_rust(folder: Path) -> None:
+    """All programs in Rust as one, which runs the one that RECIPE names: linking takes longer than compiling.
+    scripts/test-crates compiles it."""
     parts: List[str] = ["mod tokio_postgres;"]
     arms: List[str] = []
     for number, ((title, language), program) in enumerate(PROGRAMS.items()):
@@ -147,17 +143,13 @@ def build_rust() -> None:
         '    if let Err(error) = done { eprintln!("{error}"); std::process::exit(1) }\n'
         "}\n"
     )
-    (crate / "src/main.rs").write_text("\n".join(parts))
-    profile = re.search(r"^\[profile\.quick\]\n(?:.+\n)*", (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
-    (crate / "Cargo.toml").write_text(
-        "[package]\nname = \"recipes\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n"
-        f"[dependencies]\nredis-lock-client = {{ path = \"{TARGET / 'test-crates/client'}\" }}\n"
-        'redis = { version = "1", default-features = false, features = ["tokio-comp"] }\n'
-        'tokio = { version = "1", features = ["macros", "process", "rt-multi-thread", "time"] }\n'
-        f"{profile[0] if profile else ''}"
-    )
-    words = ["cargo", "build", "--quiet", "--profile", "quick", "--manifest-path", str(crate / "Cargo.toml")]
-    subprocess.run(words, check=True, env={**os.environ, "CARGO_TARGET_DIR": str(TARGET)})
+    texts = {"main.rs": "\n".join(parts), "tokio_postgres.rs": (STANDINS / "tokio_postgres.rs").read_text()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        file = folder / name
+        # With its old time it is not compiled again.
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
 
 
 def script(path: Path, text: str) -> None:
@@ -177,3 +169,7 @@ def sql(folder: Folder, statement: str, *values: Any) -> Any:
 
     with sqlite3.connect(folder.environment["STANDIN_DATABASE"]) as database:
         return database.execute(statement, values).fetchall()
+
+
+if __name__ == "__main__":
+    write_rust(Path(sys.argv[1]))
