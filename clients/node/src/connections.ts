@@ -5,6 +5,7 @@
 import { randomBytes } from "node:crypto";
 
 import type { Node, OwnConnection, Route, Word } from "./connection.js";
+import { Endings } from "./endings.js";
 import { Inbox } from "./inbox.js";
 import { Trouble } from "./replies.js";
 import { slotOf, tagOf } from "./slots.js";
@@ -16,6 +17,7 @@ export interface Listening {
 }
 
 export class Connections {
+  readonly endings = new Endings();
   private readonly inboxes = new WeakMap<Node, Inbox>();
   private readonly id = randomBytes(8).toString("hex");
   /** Slots that are being moved, each with its new address. */

@@ -282,7 +282,12 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
   private actions(owned: Owned, add: number): ConstructorParameters<typeof Hold>[2] {
     const { connections, family } = this;
     return {
-      release: (work) => owned.serially(() => this.releaseOf(owned, add, work)),
+      release: (work) => {
+        const releasing = owned.serially(() => this.releaseOf(owned, add, work));
+        // Of the families that count, the turn keeps it and the owner's next acquire apart.
+        if (!family.counts) connections.endings.add(family.keys, owned.token, releasing);
+        return releasing;
+      },
       extend: async (leaseMs) => {
         if (leaseMs !== undefined) checkedMs("lease", leaseMs, 1);
         const lease = leaseMs ?? this.settings.lease;

@@ -8,7 +8,7 @@
 import { abortable, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import type { Connections, Listening } from "./connections.js";
-import { LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
+import { LockError, LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
 import type { Family, Lease, Work } from "./families.js";
 import type { Notice, Waiter } from "./inbox.js";
 import type { Done, Granted, Owned } from "./owned.js";
@@ -112,6 +112,39 @@ interface Asking {
  * Acquires the lock; undefined: not granted in time. `own`: the dedicated connection to use, if any.
  */
 export async function acquire(
+  connections: Connections,
+  own: OwnTransport | undefined,
+  request: Request,
+  patience: Patience,
+): Promise<Granted | Done | undefined> {
+  const { family, token } = request;
+  await afterEndings(connections, request, patience);
+  const asking = ask(connections, own, request, patience);
+  const { signal } = patience;
+  // From the abort on, before the withdrawal begins.
+  if (signal !== undefined) connections.endings.add(family.keys, token, asking, () => signal.aborted);
+  return asking;
+}
+
+/** Waits until no earlier request of the owner can end this one. Rejects with the signal's reason. */
+async function afterEndings(connections: Connections, request: Request, patience: Patience): Promise<void> {
+  const settled = connections.endings.settled(request.family.keys, request.token);
+  if (settled === undefined) return;
+  const { waitMs, ends, signal } = patience;
+  const limitMs = waitMs === 0 ? RESEND_MS : ends - now();
+  const over = new AbortController();
+  const late = (): void => {
+    over.abort(new LockError("no reply yet to the release of an earlier request with this token", request.lock));
+  };
+  const timer = limitMs === Infinity ? undefined : outOfTime(limitMs, late);
+  try {
+    await abortable(abortable(settled, over.signal), signal);
+  } finally {
+    timer?.stop();
+  }
+}
+
+async function ask(
   connections: Connections,
   own: OwnTransport | undefined,
   request: Request,
@@ -489,12 +522,24 @@ export function withdraw(
     const work = request.coalesce ? "failed" : "done";
     await undone(connections, family.key, family.release(token, before, work), lease);
   };
-  return aside(withdrawing(), keptMs);
+  return ending(connections, request, withdrawing(), keptMs);
 }
 
 /** Releases every hold of the request's owner and mode. */
-export function releaseAll(connections: Connections, { family, token, lease }: Request): Promise<void> {
-  return aside(undone(connections, family.key, family.release(token, 0, "done"), lease));
+export function releaseAll(connections: Connections, request: Request): Promise<void> {
+  const { family, token, lease } = request;
+  return ending(connections, request, undone(connections, family.key, family.release(token, 0, "done"), lease));
+}
+
+/** As `aside`, for work that the owner's next acquire has to wait for. */
+function ending(
+  connections: Connections,
+  { family, token }: { family: Family; token: Word },
+  work: Promise<unknown>,
+  keptMs?: number,
+): Promise<void> {
+  connections.endings.add(family.keys, token, work);
+  return aside(work, keptMs);
 }
 
 /** Waits for the work for a limited time; it goes on in the background. */
@@ -563,7 +608,7 @@ export async function release(
         const each = family
           .releaseEach(owned.token)
           .map((words) => undone(connections, family.key, words, owned.lease));
-        await aside(Promise.all(each));
+        await ending(connections, { family, token: owned.token }, Promise.all(each));
         return false;
       }
       if (!error.heals || resend.over()) throw translated(error, owned.lock);

@@ -1,0 +1,93 @@
+/** Callers that give up, and acquire again with the same token at once. */
+
+import assert from "node:assert/strict";
+
+import { Lock, MultiLock, RLock, RWLock, Semaphore, type RedisClient } from "redis-lock-client";
+import { eventually, type Server } from "./servers.js";
+import { suite } from "./world.js";
+
+const options = { lease: 600_000, token: "mine" };
+
+type AnyLock = Lock | RLock | Semaphore | MultiLock;
+
+interface Case {
+  key: string;
+  /** The lock whose acquire is given up, and the one that is acquired then. */
+  given: AnyLock;
+  giveUp: AbortController;
+  next: AnyLock;
+  other: AnyLock;
+}
+
+function cases(client: RedisClient, beside: RedisClient): Case[] {
+  const families: ((client: RedisClient, key: string, options: object) => AnyLock)[] = [
+    (client, key, options) => new Lock(client, key, options),
+    (client, key, options) => new RLock(client, key, options),
+    (client, key, options) => new RWLock(client, key, options).write,
+    (client, key, options) => new Semaphore(client, key, 1, options),
+    (client, key, options) => new MultiLock(client, [key, `${key}:too`], options),
+  ];
+  return families.flatMap((family, number) =>
+    ["same", "new"].map((object) => {
+      const key = `${number}:${object}`;
+      const given = family(client, key, options);
+      const next = object === "same" ? given : family(client, key, options);
+      const other = family(beside, key, { lease: 600_000 });
+      return { key, given, giveUp: new AbortController(), next, other };
+    }),
+  );
+}
+
+/** The number of releases that the server has run. */
+async function releases(server: Server): Promise<number> {
+  const names = ["lock", "rlock", "rwlock", "sem", "mlock"];
+  const counts = await Promise.all(names.map((name) => server.calls(`${name}.release`)));
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+suite("giving up", (each) => {
+  for (const how of ["aborted", "aborted on a silent network", "out of time on a silent network"]) {
+    each(`an acquire that was ${how} takes nothing from the next one of its token`, async (world) => {
+      const server = await world.server();
+      const proxy = await world.proxy(server);
+      const [{ client }, { client: beside }] = [await world.connect(proxy), await world.connect(server)];
+      const all = cases(client, beside);
+      const others = await Promise.all(all.map(({ other }) => other.acquire()));
+      const wait = how.startsWith("out of time") ? 2000 : Infinity;
+      const waiting = all.map(({ given, giveUp }) => given.acquire({ wait, signal: giveUp.signal }));
+      const rejected = Promise.all(waiting.map((acquiring) => assert.rejects(acquiring)));
+      for (const { key } of all) await eventually(async () => (await server.waiters(key)).length, "a waiter");
+      if (how === "aborted") proxy.keepMessages();
+      else proxy.silence();
+      // The grants are on their way.
+      for (const other of others) await other.release();
+      if (wait === Infinity) for (const { giveUp } of all) giveUp.abort();
+      if (how !== "aborted") await rejected;
+      const acquiring = all.map(({ next }) => next.acquire());
+      proxy.letMessagesGo();
+      proxy.speak();
+      const holds = await Promise.all(acquiring);
+      await rejected;
+      await eventually(async () => (await releases(server)) === 2 * all.length, "the withdrawals");
+      for (const [number, { key }] of all.entries()) {
+        assert.equal((await server.holders(key))[0]?.["holds"], 1, key);
+        await holds[number]?.release();
+      }
+      assert.equal(await server.ask("DBSIZE"), 0);
+    });
+  }
+
+  each("a release that is sent again takes nothing from the next acquire of its token", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const lock = new Lock(client, "k", options);
+    for (let times = 0; times < 10; times++) {
+      const hold = await lock.acquire();
+      proxy.cutReply("LOCK.RELEASE");
+      const [, next] = await Promise.all([hold.release(), lock.acquire()]);
+      assert.equal(await next.owned(), true);
+      await next.release();
+    }
+  });
+});
