@@ -15,7 +15,7 @@ import redislock
 import redislock.asyncio
 from apis import AsyncioApi
 from redis.exceptions import RedisError
-from redislock._steps import CONNECT_S, Cleanup, Pause
+from redislock._steps import CONNECT_S, Join, Pause, Spawn
 from redislock._sync._driver import run
 from test_conformance import background
 from servers import Proxy, Server, eventually
@@ -118,6 +118,78 @@ async def test_a_cancelled_task_is_let_go_on_a_silent_network(server: Server) ->
             await eventually(lambda: server.info("k") is None, "the release")
     finally:
         await api.end()
+
+
+async def granted_meanwhile(server: Server, proxy: Proxy, acquiring: Any) -> None:
+    """Acquired while the cleanup behind the caller is at the proxy, and still held after it."""
+    assert proxy.delays == 1
+    released = server.calls("lock.release")
+    await asyncio.wait([acquiring], timeout=0.3)
+    proxy.deliver()
+    assert await acquiring
+    await eventually(lambda: server.calls("lock.release") > released, "the cleanup")
+    assert [holder["owner"] for holder in server.holders("k")] == ["mine"]
+
+
+@pytest.mark.parametrize("object", ["same", "new"])
+@pytest.mark.parametrize("what", ["cancel", "cancel twice", "wait_for", "cancel a release", "cancel the end of with"])
+async def test_what_was_cancelled_takes_nothing_from_the_next_acquire_of_its_token(
+    server: Server, monkeypatch: Any, what: str, object: str
+) -> None:
+    monkeypatch.setattr("redislock._protocol.CLEANUP_S", 0.1)
+    api = AsyncioApi()
+    try:
+        async with Proxy(server.port) as proxy:
+            client = api.client(proxy.port)
+            lock = redislock.asyncio.Lock(client, "k", timeout=60, token="mine")
+            again = lock if object == "same" else redislock.asyncio.Lock(client, "k", timeout=60, token="mine")
+            if what in ("cancel a release", "cancel the end of with"):
+                assert await lock.acquire()
+                # The server runs it, and what clears up behind it is late.
+                proxy.hold_reply(b"LOCK.RELEASE")
+                ends = lock.release() if what == "cancel a release" else lock.__aexit__(None, None, None)
+                ending = asyncio.ensure_future(ends)
+                await eventually(lambda: server.info("k") is None, "the release")
+                proxy.delay_request(b"LOCK.RELEASE")
+                ending.cancel()
+            else:
+                server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+                waits = lock.acquire() if what != "wait_for" else asyncio.wait_for(lock.acquire(), 0.5)
+                ending = asyncio.ensure_future(waits)
+                await eventually(lambda: server.waiters("k"), "a waiter")
+                proxy.delay_request(b"LOCK.RELEASE" if what != "cancel twice" else b"LOCK.CANCEL")
+                if what != "wait_for":
+                    ending.cancel()
+            if what == "cancel twice":
+                await eventually(lambda: proxy.delays, "the cleanup")
+                ending.cancel()
+            with pytest.raises((asyncio.CancelledError, asyncio.TimeoutError)):
+                await ending
+            server.ask("LOCK.RELEASE", "k", "somebody")
+            await granted_meanwhile(server, proxy, asyncio.ensure_future(again.acquire()))
+    finally:
+        await api.end()
+
+
+@pytest.mark.parametrize("object", ["same", "new"])
+async def test_what_ran_out_of_time_takes_nothing_from_the_next_acquire_of_its_token(
+    api: Any, server: Server, monkeypatch: Any, object: str
+) -> None:
+    monkeypatch.setattr("redislock._protocol.CLEANUP_S", 0.1)
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=60, token="mine")
+        again = lock if object == "same" else api.locks.Lock(client, "k", timeout=60, token="mine")
+        proxy.hold_reply(b"LOCK.ACQUIRE")
+        proxy.delay_request(b"LOCK.RELEASE")
+        with pytest.raises(RedisError):
+            await actor.do(lock.acquire, blocking_timeout=0.2)
+        # Without waiting, "not granted" would be no answer.
+        if object == "new":
+            monkeypatch.setattr("redislock._protocol.RESEND_S", 0.1)
+            with pytest.raises(RedisError):
+                await actor.do(again.acquire, blocking=False)
+        await granted_meanwhile(server, proxy, actor.start(again.acquire))
 
 
 @pytest.mark.parametrize("silent", ["before", "while it waits"])
@@ -229,7 +301,7 @@ def test_an_interrupt_between_two_steps_is_an_interrupt_of_the_steps() -> None:
             while True:
                 yield Pause(0)
         except KeyboardInterrupt:
-            yield Cleanup(cleaning(), 60)
+            yield Join((yield Spawn(cleaning(), "cleanup")), 60)
             raise
 
     def local(frame: Any, event: str, argument: Any) -> Any:

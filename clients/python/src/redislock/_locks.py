@@ -15,7 +15,7 @@ from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Ree
 from ._hold import Done, Grant, Granted, Hold
 from ._protocol import Release
 from ._replies import REDIS_ERRORS
-from ._steps import Background, Cleanup, Close, Command, Notify, Spawn, Steps
+from ._steps import Background, Close, Command, Notify, Spawn, Steps
 from ._tokens import make_token
 from .errors import LockError, LockNotOwnedError, named
 
@@ -258,7 +258,7 @@ class LockBase:
         try:
             if (yield from self._lost_before(hold, request, granted)):
                 given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
-                yield Cleanup(given_back, protocol.CLEANUP_S)
+                yield from protocol.cleanup(pooled, self.family, request.token, given_back)
                 yield from protocol.lose(hold, self.on_lost)
                 raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
             if self.replicas:
@@ -279,7 +279,7 @@ class LockBase:
         except LockNotOwnedError:
             raise
         except BaseException:
-            yield Cleanup(protocol.withdraw(pooled, request), protocol.CLEANUP_S)
+            yield from protocol.cleanup(pooled, self.family, request.token, protocol.withdraw(pooled, request))
             if not request.before and self.local.hold is hold:
                 yield from self._forget(hold)
             raise
@@ -351,8 +351,9 @@ class LockBase:
             raise
         except BaseException:
             yield from self._released(hold, left, last)
-            given_back = protocol.give_back(self._transport(), ending, hold.lease, renewals)
-            yield Cleanup(given_back, protocol.CLEANUP_S)
+            transport = self._transport()
+            given_back = protocol.give_back(transport, ending, hold.lease, renewals)
+            yield from protocol.cleanup(transport, self.family, token, given_back)
             raise
         yield from self._released(hold, left, last or not was_held)
         if not was_held:
@@ -391,8 +392,9 @@ class LockBase:
         """A release after an error: the caller gets that error, whatever the release does."""
         hold: Hold = self.local.hold
         yield from self._forget(hold)
-        given_back = protocol.give_back(self._transport(), Release(self.family, hold.token, 0, failed=True), hold.lease)
-        yield Cleanup(given_back, protocol.CLEANUP_S)
+        transport = self._transport()
+        given_back = protocol.give_back(transport, Release(self.family, hold.token, 0, failed=True), hold.lease)
+        yield from protocol.cleanup(transport, self.family, hold.token, given_back)
 
     def _extending(self, additional_time: Number, replace_ttl: bool) -> Steps[bool]:
         token, hold = self._held("Cannot extend an unlocked lock")

@@ -13,10 +13,12 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 
+from redis.exceptions import TimeoutError
+
 from ._families import Family, Lease
 from ._hold import Done, Grant, Granted, Hold, clock
 from ._replies import REDIS_ERRORS, code, is_transient, may_have_run, means_lost, translated
-from ._steps import CONNECT_S, Background, Cleanup, Command, Join, Notify, Pause, Send, Steps
+from ._steps import CONNECT_S, Background, Command, Join, Notify, Pause, Send, Spawn, Steps
 from .errors import LockNotOwnedError, NotReplicatedError, WrongTypeError, named
 
 logger = logging.getLogger("redislock")
@@ -138,6 +140,7 @@ def acquire(
     `wait_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: poll at this interval and do not queue, beside
     clients that hold the key as a string. `pooled`: the transport for the cleanup."""
     ends = clock() + wait_s if wait_s else None
+    yield from _after_cleanups(pooled, request, clock() + RESEND_S if wait_s == 0 else ends)
     waits = wait_s != 0 and poll_s is None
     resend = Resend(RESEND_S)
     backoff = Backoff()
@@ -177,8 +180,16 @@ def acquire(
         raise
     except BaseException as error:
         if unanswered or not isinstance(error, Exception):
-            yield Cleanup(withdraw(pooled, request), CLEANUP_S)
+            yield from cleanup(pooled, request.family, request.token, withdraw(pooled, request))
         raise
+
+
+def _after_cleanups(transport: Any, request: Request, until: Optional[float]) -> Steps[None]:
+    """Waits until no earlier request of the owner can end this one."""
+    for background in transport.cleanups().of(request.family.names, request.token):
+        yield Join(background, None if until is None else max(0.0, until - clock()))
+        if not background.is_over():
+            raise TimeoutError("No reply yet to the release of an earlier request with this token")
 
 
 def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -> Steps[Answer]:
@@ -237,6 +248,14 @@ def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
 
 
 # Cleanup after a caller that has gone. It goes on until it succeeds, or until the lease is over.
+
+
+def cleanup(transport: Any, family: Family, token: bytes, steps: Steps[None]) -> Steps[None]:
+    """Runs these steps to their end in the background, even if the caller is cancelled: they end something of the
+    owner. Waits for them for a limited time; the owner's next acquire waits for their end."""
+    background = yield Spawn(steps, "redislock cleanup")
+    transport.cleanups().add(family.names, token, background)
+    yield Join(background, CLEANUP_S)
 
 
 def withdraw(transport: Any, request: Request) -> Steps[None]:
@@ -312,7 +331,8 @@ def release(transport: Any, ending: Release, hold: Hold) -> Steps[bool]:
         except REDIS_ERRORS as error:
             if means_lost(error):
                 if ending.family.release_each(ending.token):
-                    yield Cleanup(_give_back_each(transport, ending, hold.lease), CLEANUP_S)
+                    each = _give_back_each(transport, ending, hold.lease)
+                    yield from cleanup(transport, ending.family, ending.token, each)
                 return False
             if not is_transient(error) or resend.expired():
                 raise translated(error, "") from error

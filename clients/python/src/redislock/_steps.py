@@ -54,17 +54,8 @@ class Pause:
 
 
 @dataclass
-class Cleanup:
-    """Runs these steps to their end in the background, even if the caller is cancelled; the caller waits this many
-    seconds at most."""
-
-    steps: "Steps[None]"
-    longest_s: float
-
-
-@dataclass
 class Spawn:
-    """Runs these steps in the background; returns a `Background`."""
+    """Runs these steps in the background, also after the caller has gone; returns a `Background`."""
 
     steps: "Steps[None]"
     name: str
@@ -72,10 +63,10 @@ class Spawn:
 
 @dataclass
 class Join:
-    """Waits until the background steps have ended, at most this many seconds."""
+    """Waits until the background steps have ended, at most this many seconds; None: without a limit."""
 
     background: "Background"
-    longest_s: float
+    longest_s: Optional[float]
 
 
 @dataclass
@@ -93,7 +84,7 @@ class Call:
     call: Callable[[], Any]
 
 
-Step = Union[Send, Close, Pause, Cleanup, Spawn, Join, Notify, Call]
+Step = Union[Send, Close, Pause, Spawn, Join, Notify, Call]
 Steps = Generator[Step, Any, T]
 
 
@@ -102,4 +93,7 @@ class Background:
 
     def stop(self) -> None:
         """Ends them at their next pause; does not wait for it."""
+        raise NotImplementedError
+
+    def is_over(self) -> bool:
         raise NotImplementedError

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Callable, Optional, TypeVar, Union
 
-from .._steps import Background, Call, Cleanup, Close, Join, Notify, Pause, Send, Spawn, Steps
+from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, Steps
 
 logger = logging.getLogger("redislock")
 
@@ -42,13 +42,11 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
             outcome, error = None, caught
 
 
-def _do(step: Union[Close, Pause, Cleanup, Spawn, Join, Notify, Call], sleep: Callable[[float], None]) -> Any:
+def _do(step: Union[Close, Pause, Spawn, Join, Notify, Call], sleep: Callable[[float], None]) -> Any:
     if isinstance(step, Close):
         return step.transport.close()
     if isinstance(step, Pause):
         return _pause(step, sleep)
-    if isinstance(step, Cleanup):
-        return BackgroundThread(step.steps, "redislock cleanup").join(step.longest_s)
     if isinstance(step, Spawn):
         return BackgroundThread(step.steps, step.name)
     if isinstance(step, Join):
@@ -102,5 +100,8 @@ class BackgroundThread(Background):
     def stop(self) -> None:
         self._stop.set()
 
-    def join(self, longest_s: float) -> None:
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def join(self, longest_s: Optional[float]) -> None:
         self._thread.join(longest_s)

@@ -10,6 +10,7 @@ from typing import Any, Optional
 import redis
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
 
+from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
 from .._replies import REDIS_ERRORS, mark_unsent
 from .._steps import Argument, Send
@@ -34,6 +35,9 @@ class Transport:
     def socket_timeout(self) -> Optional[float]:
         """The sockets' time-out in seconds, None: no time-out. No I/O."""
         return pool_state(self._a_client().connection_pool).socket_timeout_s
+
+    def cleanups(self) -> Cleanups:
+        return cleanups_of(self._client)
 
     def pin(self) -> None:
         """From here on the connection is never replaced: a session ends with it, and WAIT covers what it was sent."""

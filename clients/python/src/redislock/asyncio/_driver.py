@@ -7,7 +7,7 @@ import inspect
 import logging
 from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, TypeVar, Union
 
-from .._steps import Background, Call, Cleanup, Close, Join, Notify, Pause, Send, Spawn, Steps
+from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, Steps
 
 logger = logging.getLogger("redislock")
 
@@ -44,15 +44,11 @@ async def run(steps: Steps[T], sleep: Sleep = asyncio.sleep) -> T:
             outcome, error = None, caught
 
 
-async def _do(step: Union[Close, Pause, Cleanup, Spawn, Join, Notify, Call], sleep: Sleep) -> Any:
+async def _do(step: Union[Close, Pause, Spawn, Join, Notify, Call], sleep: Sleep) -> Any:
     if isinstance(step, Close):
         return await step.transport.close()
     if isinstance(step, Pause):
         return await _pause(step, sleep)
-    if isinstance(step, Cleanup):
-        # A second cancellation ends the caller, not the cleanup.
-        await asyncio.wait([BackgroundTask(step.steps, "redislock cleanup").task], timeout=step.longest_s)
-        return None
     if isinstance(step, Spawn):
         return BackgroundTask(step.steps, step.name)
     if isinstance(step, Join):
@@ -103,9 +99,13 @@ class BackgroundTask(Background):
         if self._pausing and not self.task.get_loop().is_closed():
             self.task.cancel()
 
-    async def join(self, longest_s: float) -> None:
+    def is_over(self) -> bool:
         # A task of another event loop cannot be waited for here: a loop that has ended runs it no more.
-        if self.task.get_loop() is asyncio.get_running_loop():
+        return self.task.done() or self.task.get_loop() is not asyncio.get_running_loop()
+
+    async def join(self, longest_s: Optional[float]) -> None:
+        # A cancellation ends the caller, not the task.
+        if not self.is_over():
             await asyncio.wait([self.task], timeout=longest_s)
 
     async def _work(self, steps: Steps[None], name: str) -> None:

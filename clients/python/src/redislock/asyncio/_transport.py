@@ -11,6 +11,7 @@ from typing import Any, Callable, Coroutine, Dict, Optional, Set, Tuple
 
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError, TimeoutError
 
+from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
 from .._replies import REDIS_ERRORS, mark_unsent
 from .._steps import Argument, Send
@@ -43,6 +44,9 @@ class Transport:
             timeout_s = node.connection_class(**node.connection_kwargs).socket_timeout
             known = _cluster_socket_timeouts[self._client] = (timeout_s,)
         return known[0]
+
+    def cleanups(self) -> Cleanups:
+        return cleanups_of(self._client)
 
     def pin(self) -> None:
         """From here on the connection is never replaced: a session ends with it, and WAIT covers what it was sent."""
