@@ -1,6 +1,6 @@
 /**
- * The withdrawals and releases under way, by owner: its next acquire waits for them. Otherwise one that arrives late, or
- * is sent again, would end that acquire's grant. No I/O.
+ * The withdrawals and releases under way, by owner: the owner's next acquire waits for them. Otherwise one that arrives
+ * late, or is sent again, would end that acquire's grant. No I/O.
  */
 
 import type { Word } from "./connection.js";

@@ -128,7 +128,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     checkedOwner(settings.atLeast, token);
     if (settings.session) throw new RangeError("a session moves with an acquire by its token: leave session out");
     const owned = family.counts ? this.context.owner(token, () => this.owned(token)) : this.owned(token);
-    return owned.serially(async () => {
+    return owned.first(async () => {
       const found = await protocol.held(connections, family, token, this.name);
       if (found === undefined) throw new LockLostError(`the token does not hold the lock "${this.name}"`, this.name);
       this.keep(owned, found, settings.autoRenew === true);
@@ -195,9 +195,9 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const owned = outer ?? this.context.owner(token as Word, () => this.owned(token as string | Buffer));
     // The holder of a mode is granted it again at once.
     const mayBeQueued = patience.waitMs > 0 && !(family.reentrant && owned.of(family.mode) > 0);
-    const work = (): Promise<Hold | Done | undefined> =>
+    const work = (signal: AbortSignal | undefined): Promise<Hold | Done | undefined> =>
       // The owner's last release may have come first.
-      owned.over ? this.take(options, patience, asked) : this.takeAs(owned, patience, asked, true);
+      owned.over ? this.take(options, patience, asked) : this.takeAs(owned, { ...patience, signal }, asked, true);
     return owned.inTurn(work, { ...patience, mayBeQueued });
   }
 
@@ -283,7 +283,7 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const { connections, family } = this;
     return {
       release: (work) => {
-        const releasing = owned.serially(() => this.releaseOf(owned, add, work));
+        const releasing = owned.first(() => this.releaseOf(owned, add, work));
         // Of the families that count, the turn keeps it and the owner's next acquire apart.
         if (!family.counts) connections.endings.add(family.keys, owned.token, releasing);
         return releasing;

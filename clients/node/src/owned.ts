@@ -32,6 +32,9 @@ export interface Keeper {
 /** How long an acquire that does not wait stays behind requests of its owner that do not wait either. */
 const TURN_MS = 1000;
 
+/** The reason for which an acquire ends its turn, to ask again in a later one. */
+const MAKE_WAY = Symbol("a request of the same owner comes first");
+
 /** How long an acquire waits for its turn behind other requests of its owner. */
 export interface Turn {
   /** Its time to wait, and when that is over. */
@@ -65,6 +68,10 @@ export class Owned {
   private last: Promise<unknown> = Promise.resolve();
   /** The acquires under way, or before their turn, that the server may queue. */
   private queued = 0;
+  /** Ends the one of them that has its turn. */
+  private acquiring: AbortController | undefined;
+  /** The requests before their turn that an acquire makes way for. */
+  private prompt = 0;
 
   constructor(
     readonly lock: string,
@@ -152,44 +159,88 @@ export class Owned {
   }
 
   /**
-   * Runs an acquire in its turn. undefined: its time was over before. Rejects with the signal's reason if the signal is
-   * aborted before. In both cases the acquire never runs.
+   * Runs a request that the server answers at once in its turn. A queued acquire of the owner makes way, and asks again
+   * afterwards: it would keep its turn for as long as it waits, maybe for what this request releases.
    */
-  async inTurn<T>(work: () => Promise<T>, { waitMs, ends, signal, mayBeQueued }: Turn): Promise<T | undefined> {
-    signal?.throwIfAborted();
+  first<T>(work: () => Promise<T>): Promise<T> {
+    this.prompt += 1;
+    this.acquiring?.abort(MAKE_WAY);
+    return this.serially(() => {
+      this.prompt -= 1;
+      return work();
+    });
+  }
+
+  /**
+   * Runs an acquire in its turn, with the signal that ends it. undefined: its time was over before. Rejects with the
+   * signal's reason if the signal is aborted before. In both cases the acquire never runs.
+   */
+  async inTurn<T>(work: (signal: AbortSignal | undefined) => Promise<T>, turn: Turn): Promise<T | undefined> {
+    const { waitMs, ends, mayBeQueued } = turn;
     const until = waitMs > 0 ? ends : now() + (this.queued > 0 ? 0 : TURN_MS);
     if (mayBeQueued) this.queued += 1;
     try {
-      return await new Promise((resolve, reject) => {
-        let hasLeft = false;
-        let timer: { stop(): void } | undefined;
-        const settle = (): void => {
-          timer?.stop();
-          signal?.removeEventListener("abort", aborted);
-        };
-        const leave = (): void => {
-          hasLeft = true;
-          settle();
-          resolve(undefined);
-        };
-        const aborted = (): void => {
-          reject(signal?.reason);
-          leave();
-        };
-        // A timer may fire a moment too early.
-        const watch = (): void => {
-          if (until < Infinity) timer = outOfTime(until - now(), () => (now() < until ? watch() : leave()));
-        };
-        watch();
-        signal?.addEventListener("abort", aborted, { once: true });
-        this.serially(async () => {
-          if (hasLeft) return undefined;
-          settle();
-          return work();
-        }).then(resolve, reject);
-      });
+      for (;;) {
+        const result = await this.oneTurn(work, turn, until);
+        if (result !== MAKE_WAY) return result;
+      }
     } finally {
       if (mayBeQueued) this.queued -= 1;
+    }
+  }
+
+  private async oneTurn<T>(
+    work: (signal: AbortSignal | undefined) => Promise<T>,
+    { signal, mayBeQueued }: Turn,
+    until: number,
+  ): Promise<T | typeof MAKE_WAY | undefined> {
+    signal?.throwIfAborted();
+    return await new Promise((resolve, reject) => {
+      let hasLeft = false;
+      let timer: { stop(): void } | undefined;
+      const settle = (): void => {
+        timer?.stop();
+        signal?.removeEventListener("abort", aborted);
+      };
+      const leave = (): void => {
+        hasLeft = true;
+        settle();
+        resolve(undefined);
+      };
+      const aborted = (): void => {
+        reject(signal?.reason);
+        leave();
+      };
+      // A timer may fire a moment too early.
+      const watch = (): void => {
+        if (until < Infinity) timer = outOfTime(until - now(), () => (now() < until ? watch() : leave()));
+      };
+      watch();
+      signal?.addEventListener("abort", aborted, { once: true });
+      this.serially(async () => {
+        if (hasLeft) return undefined;
+        settle();
+        return mayBeQueued ? this.makingWay(work, signal) : work(signal);
+      }).then(resolve, reject);
+    });
+  }
+
+  private async makingWay<T>(
+    work: (signal: AbortSignal) => Promise<T>,
+    signal: AbortSignal | undefined,
+  ): Promise<T | typeof MAKE_WAY> {
+    if (this.prompt > 0) return MAKE_WAY;
+    const acquiring = (this.acquiring = new AbortController());
+    const aborted = (): void => acquiring.abort(signal?.reason);
+    signal?.addEventListener("abort", aborted, { once: true });
+    try {
+      return await work(acquiring.signal);
+    } catch (error) {
+      if (error === MAKE_WAY) return MAKE_WAY;
+      throw error;
+    } finally {
+      this.acquiring = undefined;
+      signal?.removeEventListener("abort", aborted);
     }
   }
 }

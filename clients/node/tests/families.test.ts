@@ -491,6 +491,60 @@ suite("families", (each) => {
     assert.equal(await server.info("s"), null);
   });
 
+  each("a release does not wait for a queued acquire of its owner", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const isQueued = (key: string): Promise<unknown> =>
+      eventually(async () => (await server.waiters(key)).includes("me"), "a waiter");
+    const inTime = async (work: Promise<unknown>): Promise<void> => {
+      await eventually(async () => !(await isPending(work)), "an end beside the queued acquire");
+      await work;
+    };
+    const holds = async (key: string): Promise<unknown[]> =>
+      (await server.holders(key)).map(({ owner, mode, holds }) => [owner, mode, holds]);
+
+    // The acquires wait for what is released.
+    const semaphore = new Semaphore(client, "s", 3, { token: "me" });
+    await server.ask("SEM.ACQUIRE", "s", "other", "LIMIT", 3, "HOLDS", 1, "PX", 600_000);
+    const held = await semaphore.acquire({ permits: 2 });
+    const waiting = [semaphore.acquire({ wait: 60_000 }), semaphore.acquire()];
+    await isQueued("s");
+    assert.equal(await semaphore.tryAcquire(), null);
+    await inTime(held.release());
+    const next = await Promise.all(waiting);
+    assert.deepEqual(await holds("s"), [
+      ["other", "permits", 1],
+      ["me", "permits", 2],
+    ]);
+    for (const hold of next) await hold.release();
+    assert.deepEqual(await holds("s"), [["other", "permits", 1]]);
+
+    // An upgrade goes on without READ.
+    const lock = new RWLock(client, "w", { token: "me" });
+    await server.ask("RWLOCK.ACQUIRE", "w", "other", "READ", "HOLDS", 1, "PX", 600_000);
+    const reader = await lock.read.acquire();
+    const writing = lock.write.acquire();
+    await isQueued("w");
+    await inTime(reader.release());
+    await isQueued("w");
+    await server.ask("RWLOCK.RELEASE", "w", "other", "READ", "HOLDS", 0);
+    const writer = await writing;
+    assert.deepEqual(await holds("w"), [["me", "write", 1]]);
+    await writer.release();
+
+    // Nor do fromToken, and the signal of the acquire ends it still.
+    await server.ask("RLOCK.ACQUIRE", "r", "other", "HOLDS", 1, "PX", 600_000);
+    const reentrant = new RLock(client, "r", { token: "me" });
+    const giveUp = new AbortController();
+    const aborted = assert.rejects(reentrant.acquire({ signal: giveUp.signal }), { name: "AbortError" });
+    await isQueued("r");
+    await inTime(assert.rejects(reentrant.fromToken("me"), LockLostError));
+    await isQueued("r");
+    giveUp.abort();
+    await aborted;
+    assert.deepEqual(await server.waiters("r"), []);
+  });
+
   each("a holder that does not wait is granted beside an acquire of its own", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
