@@ -29,6 +29,7 @@ export class Endings {
 
   /** Resolves when all of the owner's are over; undefined: there are none. Never rejects. */
   settled(keys: readonly Word[], token: Word): Promise<unknown> | undefined {
+    if (this.byOwner.size === 0) return undefined;
     const endings = keys.flatMap((key) => [...(this.byOwner.get(ownerOf(key, token)) ?? [])]);
     const begun = endings.filter((ending) => ending.hasBegun());
     if (begun.length === 0) return undefined;
