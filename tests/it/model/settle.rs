@@ -106,10 +106,11 @@ impl Play<'_> {
     pub(super) fn compare(&mut self, answers: &[(u64, Told<i64>)], told: &[(u64, Told<Grant>)], late: Ms) -> Result {
         let mut answers = answers.to_vec();
         answers.sort_by_key(|(number, _)| *number);
-        let is_same = |((number, (words, _)), (of, (expected, _))): (&(u64, Told<i64>), &(u64, Told<Grant>))| {
+        let mut both = answers.iter().zip(told);
+        let is_same = both.all(|((number, (words, _)), (of, (expected, _)))| {
             number == of && (words == expected || self.has_run_out(*number, words, expected))
-        };
-        if answers.len() != told.len() || !answers.iter().zip(told).all(is_same) {
+        });
+        if answers.len() != told.len() || !is_same {
             return Err(format!("told {answers:?}, but the contract says {told:?}"));
         }
         let (mut model, mut fences) = (self.model.clone(), self.fences.clone());
