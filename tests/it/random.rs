@@ -5,7 +5,7 @@ use crate::support::{Client, Reply, Rng, Server};
 use std::thread;
 
 const CLIENTS: usize = 12;
-const ROUNDS: usize = 400;
+const ROUNDS: usize = 800;
 
 /// Twelve clients take locks of all families at random and count themselves in and out, in the server, where all can
 /// see it. A failure names the seed; `LOCK_TEST_SEED` repeats it as far as the order of arrival allows.

@@ -12,10 +12,12 @@ type AnyLock = Lock | RLock | Semaphore | MultiLock;
 
 interface Case {
   key: string;
-  /** The lock whose acquire is given up, and the one that is acquired then. */
+  /** Its acquire is given up. */
   given: AnyLock;
   giveUp: AbortController;
+  /** Is acquired afterwards with the same token. */
   next: AnyLock;
+  /** Holds the key first. */
   other: AnyLock;
 }
 

@@ -15,7 +15,8 @@ import redislock
 import redislock.asyncio
 from apis import AsyncioApi
 from redis.exceptions import RedisError
-from redislock._steps import CONNECT_S, Join, Pause, Spawn
+from redislock._cleanups import FEW, Cleanups
+from redislock._steps import CONNECT_S, Background, Join, Pause, Spawn
 from redislock._sync._driver import run
 from test_conformance import background
 from servers import Proxy, Server, eventually
@@ -325,3 +326,21 @@ def test_an_interrupt_between_two_steps_is_an_interrupt_of_the_steps() -> None:
     finally:
         sys.settrace(None)
     assert seen == ["slept", "interrupted", "cleaned up"]
+
+
+def test_ended_cleanups_are_forgotten() -> None:
+    class Cleanup(Background):
+        over = False
+
+        def is_over(self) -> bool:
+            return self.over
+
+    cleanups, lasting = Cleanups(), Cleanup()
+    cleanups.add(["k"], b"lasting", lasting)
+    for number in range(1000):
+        for token in (b"same", b"%d" % number):
+            ended = Cleanup()
+            ended.over = True
+            cleanups.add(["k"], token, ended)
+    assert sum(len(each) for each in cleanups._running.values()) <= FEW + 1
+    assert cleanups.of(["k"], b"lasting") == [lasting] and cleanups.of(["other"], b"lasting") == []

@@ -7,7 +7,7 @@ use crate::support::cluster::single_node_of;
 use crate::support::{Rng, Server, LIMIT};
 
 /// So many requests, all commands in turn.
-const EXECS: usize = 1_500;
+const EXECS: usize = 3_000;
 
 /// What lets the commands run. Only now and then is its name among their arguments.
 const LOCK: &str = "{t}the-lock";

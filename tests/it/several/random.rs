@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn random_pairs_and_triples_never_overlap_and_never_stand_still() {
     const CLIENTS: usize = 12;
-    const TAKEN: usize = 5_000;
+    const TAKEN: usize = 10_000;
     const KEYS: usize = 10;
 
     let server = Server::start();

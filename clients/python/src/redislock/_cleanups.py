@@ -4,46 +4,51 @@ arrives late would end that acquire's grant."""
 from __future__ import annotations
 
 import threading
-import weakref
-from typing import Any, FrozenSet, List, NamedTuple, Sequence
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Sequence
 
+from ._by_object import ByObject
 from ._steps import Argument, Background
+
+# Ended cleanups are removed when so many tokens are listed, and then when there are twice as many.
+FEW = 64
 
 
 class Running(NamedTuple):
     keys: FrozenSet[bytes]
-    token: bytes
     background: Background
 
 
 class Cleanups:
-    """Those of one client."""
+    """The cleanups of one client, by token."""
 
     def __init__(self) -> None:
-        self._running: List[Running] = []
+        self._running: Dict[bytes, List[Running]] = {}
+        self._most = FEW
         self._mutex = threading.Lock()
 
     def add(self, keys: Sequence[Argument], token: bytes, background: Background) -> None:
         with self._mutex:
-            self._running = [each for each in self._running if not each.background.is_over()]
-            self._running.append(Running(_encoded(keys), token, background))
+            if len(self._running) >= self._most:
+                self._running = {other: left for other, each in self._running.items() if (left := _unfinished(each))}
+                self._most = max(FEW, 2 * len(self._running))
+            mine = _unfinished(self._running.get(token, []))
+            self._running[token] = [*mine, Running(_encoded(keys), background)]
 
     def of(self, keys: Sequence[Argument], token: bytes) -> List[Background]:
-        mine = [each for each in self._running if each.token == token and not each.background.is_over()]
+        mine = _unfinished(self._running.get(token, []))
         return [each.background for each in mine if not each.keys.isdisjoint(_encoded(keys))]
+
+
+def _unfinished(cleanups: List[Running]) -> List[Running]:
+    return [each for each in cleanups if not each.background.is_over()]
 
 
 def _encoded(keys: Sequence[Argument]) -> FrozenSet[bytes]:
     return frozenset(bytes(key) if isinstance(key, (bytes, memoryview)) else str(key).encode() for key in keys)
 
 
-_by_client: "weakref.WeakKeyDictionary[Any, Cleanups]" = weakref.WeakKeyDictionary()
-_by_client_mutex = threading.Lock()
+_by_client: ByObject[Cleanups] = ByObject(lambda _: Cleanups())
 
 
 def cleanups_of(client: Any) -> Cleanups:
-    found = _by_client.get(client)
-    if found is None:
-        with _by_client_mutex:
-            found = _by_client.get(client) or _by_client.setdefault(client, Cleanups())
-    return found
+    return _by_client.of(client)

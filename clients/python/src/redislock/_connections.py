@@ -7,7 +7,6 @@ itself when a reply is lost, and a release sent twice answers that the lock was 
 from __future__ import annotations
 
 import threading
-import weakref
 from typing import Any, Dict, Optional, Tuple
 
 import redis
@@ -15,6 +14,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.exceptions import AskError
 
+from ._by_object import ByObject
 from ._steps import CONNECT_S
 
 _VERSION = tuple(int(part) for part in redis.__version__.split(".")[:2] if part.isdigit())
@@ -55,16 +55,11 @@ class PoolState:
             self._waiting -= 1
 
 
-_pool_states: "weakref.WeakKeyDictionary[Any, PoolState]" = weakref.WeakKeyDictionary()
-_pool_states_mutex = threading.Lock()
+_pool_states: ByObject[PoolState] = ByObject(PoolState)
 
 
 def pool_state(pool: Any) -> PoolState:
-    state = _pool_states.get(pool)
-    if state is None:
-        with _pool_states_mutex:
-            state = _pool_states.get(pool) or _pool_states.setdefault(pool, PoolState(pool))
-    return state
+    return _pool_states.of(pool)
 
 
 def new_connection(pool: Any, ask: Optional[AskError] = None, connect_s: float = CONNECT_S) -> Any:

@@ -1,0 +1,25 @@
+"""State that belongs to an object of redis-py: a client, a pool."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, Callable, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ByObject(Generic[T]):
+    """One state for each object, made at the first use. It lasts as long as the object."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._states: "weakref.WeakKeyDictionary[Any, T]" = weakref.WeakKeyDictionary()
+        self._mutex = threading.Lock()
+
+    def of(self, key: Any) -> T:
+        state = self._states.get(key)
+        if state is None:
+            with self._mutex:
+                state = self._states.get(key) or self._states.setdefault(key, self._make(key))
+        return state
