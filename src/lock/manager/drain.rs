@@ -53,10 +53,15 @@ impl LockManager {
         if self.sweeps.is_empty() {
             return None;
         }
-        match self.sweeps.step(&self.queues) {
-            Some(queue) => Some(self.serve(host, queue)),
-            None => Some(Gate::Open),
-        }
+        let Some(queue) = self.sweeps.step(&self.queues) else {
+            if self.sweeps.is_empty() {
+                self.queues.end_walk();
+            }
+            return Some(Gate::Open);
+        };
+        // Until its key is open: it may have to wait for that, because the gate is closed.
+        self.queues.holders_may_differ(queue);
+        Some(self.serve(host, queue))
     }
 
     /// Takes back the next grant that was not received, and serves the next waiter. `None`: there is none. While the

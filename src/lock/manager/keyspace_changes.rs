@@ -91,7 +91,7 @@ impl LockManager {
     /// Every key of the database, or of all databases, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
         self.bindings.unbind_db(db);
-        self.queues.holders_of_db_may_differ(db);
+        self.queues.await_walk();
         self.sweeps.begin(db);
     }
 }
@@ -160,7 +160,7 @@ impl LockManager {
 #[cfg(test)]
 mod tests {
     use crate::host::simulated::{KeyEvent, Stored, Told};
-    use crate::host::WaitOutcome;
+    use crate::host::{Gate, WaitOutcome};
     use crate::key::{ClientId, Key, KeyRef};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::lock_manager::LockError;
@@ -394,17 +394,43 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_renamed_to_a_free_key_closes_a_deadlock_before_a_round_finds_it() {
-        let mut fixture = Fixture::of(&[("a", MUTEX)]);
-        fixture.acquire_all("b", &[b"held by b"], MUTEX, None, Lease::Persist);
-        fixture.acquire_all("c", &[b"held by c"], MUTEX, None, Lease::Persist);
-        fixture.acquire_all("b", &[b"free", b"held by c"], MUTEX, None, Lease::Persist);
-        // RENAME k free
-        let lock = fixture.server.keyspace.primary.remove(&key()).unwrap();
-        fixture.server.keyspace.primary.insert(Key::new(0, b"free"), lock);
-        fixture.manager.key_removed(key().as_ref(), Fence::new(u64::MAX >> 11).unwrap());
-        let asked = fixture.try_acquire("a", &[b"held by b"], MUTEX);
-        assert!(matches!(asked, Err(LockError::Deadlock(_))), "{asked:?}");
+    fn a_lock_that_comes_to_a_free_key_closes_a_deadlock_before_its_waiters_are_served() {
+        type Event = fn(&mut Fixture);
+        let rows: [(&str, Event); 3] = [
+            ("RENAME", |fixture| {
+                fixture.manager.key_removed(key().as_ref(), Fence::new(u64::MAX >> 11).unwrap());
+            }),
+            ("SWAPDB", |fixture| fixture.manager.dbs_swapped(0, 1)),
+            ("SWAPDB while writes are refused", |fixture| {
+                fixture.manager.dbs_swapped(0, 1);
+                fixture.server.keyspace.gate = Gate::Closed;
+                while !fixture.manager.sweeps.is_empty() {
+                    fixture.drain();
+                }
+                fixture.server.keyspace.gate = Gate::Open;
+            }),
+        ];
+        for (row, event) in rows {
+            let mut fixture = Fixture::of(&[("a", MUTEX)]);
+            fixture.acquire_all("b", &[b"held by b"], MUTEX, None, Lease::Persist);
+            fixture.acquire_all("c", &[b"held by c"], MUTEX, None, Lease::Persist);
+            fixture.acquire_all("b", &[b"free", b"held by c"], MUTEX, None, Lease::Persist);
+            let lock = fixture.server.keyspace.primary.remove(&key()).unwrap();
+            fixture.server.keyspace.primary.insert(Key::new(0, b"free"), lock);
+            event(&mut fixture);
+            let asked = fixture.try_acquire("a", &[b"held by b"], MUTEX);
+            assert!(matches!(asked, Err(LockError::Deadlock(_))), "{row}: {asked:?}");
+        }
+    }
+
+    #[test]
+    fn holders_are_known_again_when_all_queues_have_been_visited() {
+        let mut fixture = Fixture::of(&[("a", MUTEX), ("b", MUTEX)]);
+        let is_unknown = |fixture: &Fixture| fixture.manager.queues().may_be_waited_for(0, b"anybody");
+        fixture.manager.db_changed(None);
+        assert!(is_unknown(&fixture));
+        fixture.drain();
+        assert!(!is_unknown(&fixture));
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct WaitQueues {
     unheld: usize,
     /// The inspection rounds that must end before all holders are known: a lock may have come to a key that held none.
     rounds_to_know: u8,
+    /// All keys of a database may have changed, and the walk that opens them has not ended.
+    is_walk_awaited: bool,
     /// How many of the waiters want several keys.
     several: usize,
     last_number: u64,
@@ -94,8 +96,13 @@ impl WaitQueues {
     /// itself, and has another request or holds a waited-for key. False saves the searches that would find this out:
     /// with a thousand requests for 128 keys each of them takes milliseconds.
     pub fn may_any_pass(&self) -> bool {
-        let is_known = self.rounds_to_know == 0 && !self.waited_for.has_opaque();
+        let is_known = self.are_changes_marked() && !self.waited_for.has_opaque();
         self.has_requests_for_several() && (self.owners.are_entangled() || !is_known)
+    }
+
+    /// Whether each key whose holders may have changed is marked as such.
+    fn are_changes_marked(&self) -> bool {
+        self.rounds_to_know == 0 && !self.is_walk_awaited
     }
 
     /// Whether a key of this name may have a wait queue: false is certain.
@@ -274,10 +281,10 @@ impl WaitQueues {
         self.owners.get(id).into_iter().flat_map(|known| &known.holds).copied()
     }
 
-    /// The queues of the keys that have to be opened to learn their holders. `None`: after a RENAME or MOVE this is
-    /// true of every key, until a round of inspections has ended.
+    /// The queues of the keys that have to be opened to learn their holders. `None`: this is true of every key, after a
+    /// RENAME or MOVE until a round of inspections has ended, after a flush until all queues have been visited.
     pub(super) fn held_by_any(&self, db: i32) -> Option<impl Iterator<Item = QueueId> + '_> {
-        (self.rounds_to_know == 0).then(|| self.waited_for.opaque(db))
+        self.are_changes_marked().then(|| self.waited_for.opaque(db))
     }
 
     /// Whether an earlier request of this owner in the same queue covers the claim once it is served: then the later
@@ -352,6 +359,7 @@ impl WaitQueues {
             && self.done_waiters == 0
             && self.waited_for.is_empty()
             && self.unheld == 0
+            && !self.is_walk_awaited
             && self.names.is_empty()
     }
 }
@@ -506,11 +514,15 @@ impl WaitQueues {
         }
     }
 
-    /// As `holders_may_differ`, for all queues of a database, or for all. Each costs an entry in a table by id.
-    pub fn holders_of_db_may_differ(&mut self, db: Option<i32>) {
-        for (id, queue) in self.queues.iter().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db)) {
-            self.waited_for.becomes_opaque(*id, queue.key.db);
-        }
+    /// All keys of a database may have changed. A walk over the queues follows, which marks each before it opens the key:
+    /// marked here, 126,000 of them take 20 ms.
+    pub fn await_walk(&mut self) {
+        self.is_walk_awaited = !self.is_empty();
+    }
+
+    /// The walk over the queues has ended.
+    pub fn end_walk(&mut self) {
+        self.is_walk_awaited = false;
     }
 
     /// Records which of its queues blocks the request; `None` if unknown.
@@ -567,6 +579,7 @@ impl WaitQueues {
 
     fn close(&mut self, id: QueueId) {
         let Some(queue) = self.queues.remove(&id) else { return };
+        self.is_walk_awaited &= !self.queues.is_empty();
         self.unheld -= usize::from(queue.seen.is_none());
         self.waited_for.forget(&mut self.owners, id);
         self.names.remove(&queue.key.name);

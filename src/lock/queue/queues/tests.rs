@@ -237,16 +237,6 @@ fn an_owner_may_pass_only_if_requests_for_several_keys_wait_and_holders_are_unkn
     fixture.wait("b", "kl", MUTEX);
     assert!(!fixture.queues.may_any_pass(), "z does not wait, and b holds nothing");
     let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
-    for db in [None, Some(0), Some(1)] {
-        fixture.queues.holders_of_db_may_differ(db);
-        let is_unknown = db != Some(1);
-        assert_eq!(fixture.queues.may_any_pass(), is_unknown, "{db:?}");
-        assert_eq!(fixture.queues.may_be_waited_for(0, b"anybody"), is_unknown, "{db:?}");
-        for queue in ["k", "l"].map(|name| fixture.queues.id_of(key(name).as_ref()).unwrap()) {
-            fixture.queues.note_holders(queue, None);
-        }
-        assert!(!fixture.queues.may_any_pass());
-    }
     fixture.queues.holders_may_differ(queue);
     assert!(fixture.queues.may_any_pass());
     fixture.queues.note_holders(queue, None);
@@ -284,6 +274,28 @@ fn after_a_move_of_a_lock_holders_are_unknown_until_two_rounds_have_ended() {
         });
         assert_eq!(unknown, [is_unknown, is_unknown, false], "{seen:?}");
     }
+}
+
+#[test]
+fn after_a_flush_holders_are_unknown_until_the_walk_has_ended_or_no_queue_is_left() {
+    let mut fixture = Fixture::default();
+    fixture.hold("z", "kl", MUTEX);
+    let is_unknown = |fixture: &Fixture| {
+        let is_unknown = fixture.queues.may_be_waited_for(0, b"anybody");
+        assert_eq!(fixture.queues.may_any_pass(), is_unknown);
+        is_unknown
+    };
+    fixture.queues.await_walk();
+    let id = fixture.wait("b", "kl", MUTEX);
+    assert!(!is_unknown(&fixture), "no request waited");
+    fixture.queues.await_walk();
+    assert!(is_unknown(&fixture));
+    fixture.queues.end_walk();
+    assert!(!is_unknown(&fixture));
+    fixture.queues.await_walk();
+    fixture.queues.leave(id);
+    fixture.wait("b", "kl", MUTEX);
+    assert!(!is_unknown(&fixture), "no queue was left");
 }
 
 #[test]
@@ -390,6 +402,7 @@ fn a_table_with_an_entry_is_not_clean() {
         ("done_waiters", WaitQueues { done_waiters: 1, ..empty() }),
         ("waited_for", WaitQueues { waited_for, ..empty() }),
         ("unheld", WaitQueues { unheld: 1, ..empty() }),
+        ("is_walk_awaited", WaitQueues { is_walk_awaited: true, ..empty() }),
         ("names", WaitQueues { names, ..empty() }),
     ] {
         assert!(!queues.is_clean(), "{row}");
