@@ -69,10 +69,11 @@ impl<'a, K: Keys> WaitForGraph<'a, '_, K> {
     /// The reached owners that are stuck even if the new request gives up. Only for a request that is its owner's only
     /// one and does not change LIMIT.
     pub fn stuck_without_new(&mut self) -> BTreeSet<OwnerId> {
+        let reached = self.reached();
         self.nodes.all[NEW].needs = 0;
         self.nodes.freed.push(NEW);
         self.spread();
-        self.stuck(&[])
+        self.stuck(&reached)
     }
 
     /// The stuck owners among these and all that they wait for.

@@ -230,6 +230,14 @@ const CASES: &[Case] = &[
         cycle: Some("a@s"),
     },
     Case {
+        title:
+            "a request behind a deadlock of others does not count against the new one, though its owner holds nothing",
+        held: &[("a", "s", permits(3, 1)), ("b", "s", permits(3, 1)), ("n", "s", permits(3, 1))],
+        waiting: &[("a", "s", permits(3, 2)), ("b", "s", permits(3, 2)), ("p", "s", permits(3, 3))],
+        new: ("n", "s", permits(3, 1)),
+        cycle: None,
+    },
+    Case {
         title: "a deadlock of others does not count against the request",
         held: &[("a", "k", MUTEX), ("b", "l", MUTEX), ("c", "m", MUTEX)],
         waiting: &[("a", "l", MUTEX), ("b", "k", MUTEX), ("d", "m", MUTEX)],
