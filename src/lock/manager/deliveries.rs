@@ -52,15 +52,11 @@ impl Deliveries {
     /// The reply to the request is on its way.
     pub fn sent(&mut self, delivery: GrantInFlight) {
         self.last += 1;
-        self.insert(self.last, delivery);
-    }
-
-    fn insert(&mut self, number: GrantNumber, delivery: GrantInFlight) {
         let request = delivery.request;
         for (key, _) in &delivery.grants {
-            self.by_hold.insert((self.hash_of(key.as_ref(), delivery.owner.as_bytes()), number, request));
+            self.by_hold.insert((self.hash_of(key.as_ref(), delivery.owner.as_bytes()), self.last, request));
         }
-        self.all.insert(request, (number, delivery));
+        self.all.insert(request, (self.last, delivery));
     }
 
     fn hash_of(&self, key: KeyRef<'_>, owner: &[u8]) -> u64 {
@@ -89,14 +85,9 @@ impl Deliveries {
 
     /// The reply could not be sent: the next drain takes the grant back.
     pub fn not_sent(&mut self, delivery: GrantInFlight) {
-        self.last += 1;
-        self.put_back(self.last, delivery);
-    }
-
-    /// The grant could not be taken back yet: a later drain does it.
-    pub fn put_back(&mut self, number: GrantNumber, delivery: GrantInFlight) {
-        self.lost.insert((number, delivery.request));
-        self.insert(number, delivery);
+        let request = delivery.request;
+        self.sent(delivery);
+        self.undelivered(request);
     }
 
     /// Another reply told the owner that it holds the keys: the earlier grants count as received.
@@ -149,15 +140,20 @@ impl Deliveries {
         !self.lost.is_empty()
     }
 
-    /// Takes out the latest lost grant that no later grant of the same hold follows.
-    pub fn take_lost(&mut self) -> Option<(GrantNumber, GrantInFlight)> {
+    /// The latest lost grant that no later grant of the same hold follows.
+    pub fn next_lost(&self) -> Option<&GrantInFlight> {
         let is_last = |(number, request): &(GrantNumber, RequestId)| {
             let Some((_, delivery)) = self.all.get(request) else { return true };
             let mut keys = delivery.grants.iter().map(|(key, _)| key.as_ref());
             keys.all(|key| self.of_hold(key, delivery.owner.as_bytes()).next().is_none_or(|(last, _)| last == *number))
         };
-        let (_, request) = self.lost.iter().rev().copied().find(is_last)?;
-        self.take(request)
+        let (_, request) = self.lost.iter().rev().find(|lost| is_last(lost))?;
+        self.all.get(request).map(|(_, delivery)| delivery)
+    }
+
+    /// The lost grant has been taken back.
+    pub fn forget(&mut self, request: RequestId) {
+        _ = self.take(request);
     }
 
     /// Forgets all grants: this server is no primary any more.
@@ -191,7 +187,12 @@ mod tests {
     }
 
     fn lost(deliveries: &mut Deliveries) -> Vec<String> {
-        std::iter::from_fn(|| deliveries.take_lost()).map(|(_, delivery)| format!("{:?}", delivery.owner)).collect()
+        let mut owners = Vec::new();
+        while let Some(GrantInFlight { request, owner, .. }) = deliveries.next_lost().cloned() {
+            deliveries.forget(request);
+            owners.push(format!("{owner:?} {}", request.0));
+        }
+        owners
     }
 
     #[test]
@@ -206,10 +207,8 @@ mod tests {
         deliveries.undelivered(RequestId(2));
         deliveries.undelivered(RequestId(2));
         assert!(deliveries.has_lost());
-        assert_eq!(lost(&mut deliveries), ["b"], "once, and no other");
+        assert_eq!(lost(&mut deliveries), ["b 2"], "once, and no other");
         assert!(!deliveries.has_lost());
-        deliveries.put_back(2, delivery(2, "b", "k"));
-        assert_eq!(lost(&mut deliveries), ["b"], "it is tried again");
         assert!(!deliveries.is_empty(), "c is on its way");
         deliveries.delivered(RequestId(3));
         assert!(deliveries.is_empty() && deliveries.by_hold.is_empty());
@@ -270,16 +269,13 @@ mod tests {
             deliveries.undelivered(RequestId(1));
             deliveries
         };
-        let requests = |deliveries: &mut Deliveries| -> Vec<_> {
-            std::iter::from_fn(|| deliveries.take_lost()).map(|(_, delivery)| delivery.request.0).collect()
-        };
         let (k, l) = (KeyRef { db: 0, name: b"k" }, KeyRef { db: 0, name: b"l" });
         let mut deliveries = two();
-        assert_eq!((requests(&mut deliveries), deliveries.is_lost(k, b"a")), (vec![], false));
+        assert_eq!((lost(&mut deliveries).len(), deliveries.is_lost(k, b"a")), (0, false));
         deliveries.undelivered(RequestId(2));
         let is_lost = [(k, "a"), (l, "a"), (k, "b")].map(|(key, owner)| deliveries.is_lost(key, owner.as_bytes()));
         assert_eq!(is_lost, [true, false, false], "a held l before");
-        assert_eq!(requests(&mut deliveries), [2, 1]);
+        assert_eq!(lost(&mut deliveries), ["a 2", "a 1"]);
         let mut deliveries = two();
         deliveries.delivered(RequestId(2));
         assert!(deliveries.is_empty() && deliveries.by_hold.is_empty(), "a was told of both");
@@ -288,7 +284,7 @@ mod tests {
         deliveries.sent(delivery(9, "a", "k"));
         deliveries.not_sent(delivery(1, "a", "k"));
         deliveries.undelivered(RequestId(9));
-        assert_eq!(requests(&mut deliveries), [1, 9]);
+        assert_eq!(lost(&mut deliveries), ["a 1", "a 9"]);
     }
 
     #[test]

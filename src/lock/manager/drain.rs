@@ -67,10 +67,9 @@ impl LockManager {
     /// Takes back the next grant that was not received, and serves the next waiter. `None`: there is none. While the
     /// gate is closed, the grant stays.
     fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        let (number, delivery) = self.deliveries.take_lost()?;
+        let delivery = self.deliveries.next_lost()?.clone();
         let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| host.keys.gate(key.as_ref())).collect();
         if gates.contains(&Gate::Closed) {
-            self.deliveries.put_back(number, delivery);
             return Some(Gate::Closed);
         }
         self.statistics.undelivered_grants += 1;
@@ -83,6 +82,7 @@ impl LockManager {
             // A key that no longer holds such a lock has ended the hold itself.
             _ = self.end_hold(host, key.as_ref(), End::Undelivered { owner, claim, grant });
         }
+        self.deliveries.forget(delivery.request);
         Some(Gate::Open)
     }
 }

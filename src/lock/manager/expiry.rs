@@ -42,7 +42,8 @@ impl LockManager {
             for (owner, client) in self.bindings.owners_of(key) {
                 let Some(fence) = lock.fence_of(owner.as_bytes()) else { continue };
                 if self.ended.contains_key(&client) && lock.evict(owner.as_bytes()) == Released::Gone {
-                    gone.push((owner, fence, EndedBy::Disconnected));
+                    let is_lost = self.deliveries.is_lost(key, owner.as_bytes());
+                    gone.push((owner, fence, if is_lost { EndedBy::Undelivered } else { EndedBy::Disconnected }));
                 }
             }
         }

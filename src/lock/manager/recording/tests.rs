@@ -239,6 +239,26 @@ fn rare_occurrences_are_always_recorded() {
 }
 
 #[test]
+fn a_lost_grant_is_recorded_as_such_whatever_ends_it_first() {
+    for (session, is_opened_before) in [(None, false), (Some(ClientId(7)), false), (Some(ClientId(7)), true)] {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        fixture.acquire("b", MUTEX, session, Lease::Persist);
+        fixture.release("a", Portion::Mutex).unwrap();
+        fixture.manager.undelivered(fixture.server.inbox.answers[0].0);
+        session.into_iter().for_each(|client| fixture.manager.end_session(client));
+        if is_opened_before {
+            fixture.acquire("c", MUTEX, None, Lease::Persist);
+        }
+        fixture.drain();
+        let row = format!("{session:?} {is_opened_before}");
+        let told = told(&mut fixture);
+        assert!(told.iter().any(|line| line.starts_with("b Undelivered")), "{row}: {told:?}");
+        let statistics = &fixture.manager.statistics;
+        assert_eq!((statistics.releases(), statistics.undelivered_grants), (1, 1), "{row}");
+    }
+}
+
+#[test]
 fn renewals_are_counted_and_recorded_unless_a_session_made_them() {
     for claim in [MUTEX, READ] {
         let mut fixture = observed();
