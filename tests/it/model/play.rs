@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock::testing::contract::*;
 use lock::testing::fences::Fences;
-use lock::testing::model::{Holder, Lock, Model, Until, Value};
+use lock::testing::model::{Holder, Lock, Model, Request, Until, Value};
 use lock::testing::schedule::{Cast, Step};
 use lock::testing::world::Saved;
 
@@ -21,7 +21,7 @@ pub(super) const KEEP_PLACE: Ms = 60 * stretch::TIMES;
 pub(super) const LATE: Ms = 2;
 
 /// How late the module may notice what other commands do to a key: it is inspected that often.
-const INSPECTED: Ms = 10 + LATE;
+pub(super) const INSPECTED: Ms = 10 + LATE;
 
 /// How late the module may notice that the clock was set: 2 ms until the server's cron.
 const NOTICED: Ms = 2 + LATE;
@@ -323,8 +323,7 @@ impl<'s> Play<'s> {
                 break;
             }
         }
-        let may_happen = |event: &Event| !matches!(event, Event::Expire(key, _) if !self.may_expire(key));
-        let events: Vec<Event> = events.iter().copied().filter(may_happen).collect();
+        let events: Vec<Event> = events.iter().copied().filter(|event| self.may_happen(event)).collect();
         lines.extend(events.iter().filter_map(|event| wire::native(*event)));
         events.iter().for_each(|event| self.note_expire(event));
         self.model.happen_together(&events);
@@ -364,11 +363,16 @@ impl<'s> Play<'s> {
     }
 
     /// A waiter's connection ends in the turn of a command. Only for an owner with no other request: another one might
-    /// be granted in between or not.
+    /// be granted in between or not. Nor for a request that may have to pass one for several keys: that comes in a later
+    /// turn, without a grant to take back.
     pub(super) fn deafen(&mut self, which: usize, command: &Command) -> Result {
         let Some(number) = self.blocked(which).filter(|_| !self.refuses_writes) else { return self.send(command) };
-        let owner = self.clients.requests[&number].asked.owner;
-        if self.model.requests().iter().filter(|request| request.asked.owner == owner).count() > 1 {
+        let asked = &self.clients.requests[&number].asked;
+        let is_its_owners = |other: &&Request| other.asked.owner == asked.owner;
+        let mut ahead = self.model.requests().iter().take_while(|other| other.asked.number != number);
+        let may_be_passed =
+            |other: &Request| other.asked.keys.len() > 1 && other.asked.keys.iter().any(|key| asked.keys.contains(key));
+        if self.model.requests().iter().filter(is_its_owners).count() > 1 || ahead.any(may_be_passed) {
             return Ok(());
         }
         let command = wire::sayable(command);
