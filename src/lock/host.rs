@@ -109,7 +109,8 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Whether a waiter may be granted a key now, when no client's command asks for it.
+/// Whether a waiter may be granted a key now: no command of its client is running, which the server would have accepted
+/// or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// It may.

@@ -41,7 +41,7 @@ pub struct WaitingClients {
     last_gone: Option<ClientId>,
     /// Clients to which grants were sent in this turn of the server.
     told: BTreeMap<ClientId, RequestId>,
-    /// Requests that were granted in this turn, and their clients.
+    /// Requests that were granted in this turn of the rules, and their clients.
     granted: Vec<(RequestId, ClientId)>,
 }
 
@@ -94,7 +94,7 @@ impl WaitingClients {
         }
     }
 
-    /// The turn that sent grants to clients is over: clients that are still connected have them.
+    /// The turn of the server that sent grants to clients is over: clients that are still connected have them.
     pub fn turn_over(&mut self, manager: &mut LockManager) {
         while let Some((_, request)) = self.told.pop_first() {
             manager.delivered(request);
@@ -141,12 +141,12 @@ impl WaitingClients {
         Some((request, waiting.client))
     }
 
-    /// The connection that was granted this request in this turn.
+    /// The connection that was granted this request in this turn of the rules.
     pub fn granted_client(&self, request: RequestId) -> Option<ClientId> {
         self.granted.iter().find(|(granted, _)| *granted == request).map(|(_, client)| *client)
     }
 
-    /// The turn is over: forgets its grants.
+    /// The turn of the rules is over: forgets its grants.
     pub fn forget_granted(&mut self) {
         self.granted.clear();
     }
@@ -290,7 +290,7 @@ fn may_acquire(user: &User<'_>, prefix: Prefix, names: &[&[u8]]) -> bool {
 /// After a client was unblocked with a [`Ready`], the server calls, on its way back to sleep, either the reply callback
 /// and then `free`, or `free` alone when the client has gone; an undelivered grant then passes on. The reply callback
 /// is also called for a client that the server is going to close in this turn: its user was deleted, its output buffer
-/// is too long, its socket breaks. So the reply is written here, and counts as delivered when the turn is over.
+/// is too long, its socket breaks. So a written reply counts as delivered only when the turn of the server is over.
 struct Ready {
     /// Its connection.
     client: ClientId,

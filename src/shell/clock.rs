@@ -33,7 +33,7 @@ pub fn start() {
 /// The time of a decision, read when it is first needed.
 #[inline]
 pub fn now() -> Now {
-    Now::by(wall_us, ffi::monotonic_us).within(is_turn_over)
+    Now::by(wall_us, ffi::monotonic_us).within(spends_turn)
 }
 
 /// For a key that is removed without a turn: a lock with an earlier deadline has expired. The server's own expiry does
@@ -70,7 +70,7 @@ impl Turn {
 }
 
 /// Whether a turn is over in which so many units of work were done. The first of them begins one if none has begun.
-fn is_turn_over(units: u32) -> bool {
+fn spends_turn(units: u32) -> bool {
     let turn = MAIN.clock.turn.get();
     if units == 1 {
         if turn.began_us.is_none() {

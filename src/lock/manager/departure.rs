@@ -188,7 +188,7 @@ impl LockManager {
         outcome: WaitOutcome,
     ) {
         self.endings.extend(ids, Ending::Told(outcome));
-        while self.end_next_request(clients, now) && !now.is_turn_over() {}
+        while self.end_next_request(clients, now) && !now.spends_turn() {}
     }
 
     /// Ends the next of the requests in `endings`. False: there is none.

@@ -42,7 +42,7 @@ impl LockManager {
             }
             // A closed gate is closed for every key.
             is_closed |= gates.contains(&Gate::Closed);
-            if !has_ended && (is_closed || gates.is_empty()) || host.now.is_turn_over() {
+            if !has_ended && (is_closed || gates.is_empty()) || host.now.spends_turn() {
                 return;
             }
         }

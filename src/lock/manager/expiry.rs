@@ -101,7 +101,7 @@ impl LockManager {
                 }
                 Gate::Elsewhere => self.shared_leases.put_off(key, host.now.timestamp().plus_ms(ELSEWHERE_RETRY_MS)),
             }
-            if host.now.is_turn_over() {
+            if host.now.spends_turn() {
                 return;
             }
         }

@@ -22,7 +22,8 @@ pub(super) enum Attempt {
     Granted,
     /// The request was answered without a grant.
     Dismissed,
-    /// The request has to wait, and so has every request behind it.
+    /// The request is not served now, and so is no request behind it: it has to wait, or its time is over and it will
+    /// leave, or writes are refused, or a grace runs.
     Stuck,
 }
 

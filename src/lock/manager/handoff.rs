@@ -4,7 +4,7 @@
 //! so the first key is closed before it.
 //!
 //! A turn may end after each waiter. The queue stays due then, and the next turn goes on. No newcomer is granted the
-//! key in between: a request that is still queued comes before it, whether a holder blocks it or not.
+//! key in between: all requests that are still queued come before it.
 
 use std::collections::VecDeque;
 
@@ -296,11 +296,11 @@ impl LockManager {
         queue: QueueId,
     ) -> Next {
         self.end_upgrades(entry, queue);
-        // An earlier turn left the rest of the queue to the timer: commands in between need not do its work.
+        // An earlier turn left the rest of the queue to the timer: a command in between serves one waiter.
         let goes_on_later = self.due.contains(queue);
         while let Some((_, id)) = self.queues.get(queue).and_then(WaitQueue::head) {
             if self.leave_if_left(now, id) {
-                if now.is_turn_over() {
+                if now.spends_turn() {
                     self.go_on_later(queue);
                     break;
                 }
@@ -320,7 +320,7 @@ impl LockManager {
                 Attempt::Granted | Attempt::Dismissed => {}
                 Attempt::Stuck => break,
             }
-            if now.is_turn_over() || goes_on_later {
+            if now.spends_turn() || goes_on_later {
                 self.go_on_later(queue);
                 break;
             }
@@ -348,7 +348,7 @@ impl LockManager {
                     self.note_stuck(id);
                     break;
                 }
-                Attempt::Dismissed if host.now.is_turn_over() => {
+                Attempt::Dismissed if host.now.spends_turn() => {
                     self.go_on_later(queue);
                     break;
                 }
@@ -357,6 +357,7 @@ impl LockManager {
             let mut entry = host.keys.open(key.as_ref());
             next = self.serve_open(&mut entry, &mut host.clients, host.now, key.as_ref(), queue);
         }
+        // As `serve_open` does where it does not return the head. After a grant no lock is vacant.
         if let Next::Head(_) = next {
             let mut entry = host.keys.open(key.as_ref());
             remove_if_vacant(&mut entry);

@@ -5,8 +5,8 @@
 //! | -------------------------------------- | --------------------------- | ------------------------------------ |
 //! | fewer holds or permits                 | the hold                    | the smaller hold                     |
 //! | one of several holders goes            | the lock                    | the drop                             |
-//! | the last holder goes, a request waits  | the same value, handed over | a shared lock's drop, the next grant |
-//! | the last holder goes, no request waits | nothing                     | DEL                                  |
+//! | the last holder goes, a waiter is next | the same value, handed over | a shared lock's drop, the next grant |
+//! | the last holder goes, none is served   | nothing                     | DEL                                  |
 //! | several go at once, a request waits    | the key, handed over        | DEL, the next grant                  |
 
 use super::lock_manager::LockManager;
@@ -150,14 +150,15 @@ impl LockManager {
         })
     }
 
-    /// The one path of every end: takes the hold out, replicates that, and hands the key over to its waiters.
+    /// The path of each [`End`]: takes the hold out, replicates that, and hands the key over to its waiters. What it
+    /// finds ended is taken out by [`LockManager::settle`] before; a mutex without waiters is released on the fast path.
     pub(super) fn end_hold<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,
         key: KeyRef<'_>,
         end: End<'_>,
     ) -> Result<Released, KeyError> {
-        // Asked before the key is open: for a key of another slot the server answers by running a command.
+        // Asked before the key is open: to answer, the server may run a command.
         let waited_for = self.queue_and_gate(host, key);
         let is_handed_over = matches!(waited_for, Some((_, Gate::Open)));
         let mut entry = host.keys.open(key);
@@ -239,8 +240,8 @@ impl LockManager {
                 drop(entry);
             }
         }
-        // Reply to the first of the answered requests now, to the others in the next turns.
-        while self.end_next_done(&mut host.clients) && !host.now.is_turn_over() {}
+        // Reply to answered requests as far as the turn goes, to the others in the next turns.
+        while self.end_next_done(&mut host.clients) && !host.now.spends_turn() {}
         Ok(released)
     }
 

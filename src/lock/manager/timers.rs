@@ -123,13 +123,13 @@ impl LockManager {
                 None if renewal.is_none() => break,
                 None => {}
             }
-            if host.now.is_turn_over() {
+            if host.now.spends_turn() {
                 break;
             }
         }
         while let Some(queue) = self.lease_ends.pop_due(host.now.timestamp()) {
             self.due.insert(queue);
-            if host.now.is_turn_over() {
+            if host.now.spends_turn() {
                 break;
             }
         }

@@ -99,12 +99,13 @@ impl Now {
 
     /// Begins the turn, before any unit of work is done.
     pub fn begin_turn(&self) {
-        _ = self.is_turn_over();
+        _ = self.spends_turn();
     }
 
-    /// Counts a unit of work (a waiter served or replied to, a hold ended, a timer handled). Returns whether the rest
-    /// is left for the next turn, so that the server is not blocked. A turn that is over stays over.
-    pub fn is_turn_over(&self) -> bool {
+    /// Counts a unit of work (a waiter served or replied to, a hold ended, a timer handled). Returns whether it was the
+    /// last of this turn: then the rest is left for the next one, so that the server is not blocked. A turn that is over
+    /// stays over.
+    pub fn spends_turn(&self) -> bool {
         let units = self.units.get().and_then(|units| units.checked_add(1));
         let left = units.filter(|units| !(self.is_over)(*units));
         self.units.set(left);
@@ -311,9 +312,9 @@ mod tests {
     fn a_turn_is_over_when_the_host_says_so() {
         // The short turn ends as if its host read the clock after every third unit only.
         let (endless, short) = (Now::by(|| 0, || 0), Now::by(|| 0, || 0).within(|units| units % 3 == 0));
-        assert!((0..9).all(|_| !endless.is_turn_over()));
+        assert!((0..9).all(|_| !endless.spends_turn()));
         short.begin_turn();
-        assert_eq!([0; 3].map(|_| short.is_turn_over()), [false, true, true]);
+        assert_eq!([0; 3].map(|_| short.spends_turn()), [false, true, true]);
     }
 
     #[test]
