@@ -350,7 +350,7 @@ impl LockManager {
     /// After a grant: the requests that wait for the key, if any, wait for its new holder.
     fn note_new_holder<E: Entry>(&mut self, key: KeyRef<'_>, entry: &mut E) {
         if let (Some(queue), Some(lock)) = (self.queues.id_of(key), entry.content().lock()) {
-            self.queues.note_holders(queue, Some(lock));
+            self.note_holders(queue, Some(lock));
         }
     }
 

@@ -20,6 +20,7 @@ use crate::queue::precedence::{is_first, is_head, requests_waited_for, Reach};
 use crate::queue::request::{OwnerId, QueueId};
 use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Family, InvalidClaim, LockRequest};
+use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, KeyError};
 use crate::value::owner::Owner;
 use crate::value::time::{Lease, Now};
@@ -177,6 +178,12 @@ impl LockManager {
         if let Some(queued) = self.queues.request(id).filter(|_| self.queues.has_requests_for_several()) {
             self.to_try.stuck.insert((queued.place, id));
         }
+    }
+
+    /// Records the holders of the key of a queue. A former one may have to wait here now, behind other requests.
+    pub(super) fn note_holders(&mut self, queue: QueueId, lock: Option<&Lock>) {
+        let former = self.queues.note_holders(queue, lock);
+        former.into_iter().for_each(|waiting| self.note_stuck(waiting));
     }
 
     /// Tries the next request that may pass others. `None`: there is none. Otherwise the state of the gate.

@@ -143,14 +143,14 @@ impl LockManager {
         }
         match entry.lock_and_until() {
             Some((lock, until)) => {
-                self.queues.note_holders(queue, Some(lock));
+                self.note_holders(queue, Some(lock));
                 if let Some(end) = lock.first_deadline(until).timestamp() {
                     self.lease_ends.set_no_later(queue, end.plus_ms(1));
                 }
             }
             None => {
                 self.queues.set_seen(queue, None);
-                self.queues.note_holders(queue, None);
+                self.note_holders(queue, None);
             }
         }
     }

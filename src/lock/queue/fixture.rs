@@ -96,8 +96,8 @@ impl Fixture {
         for key in names.iter().map(|name| KeyRef { db: 0, name }) {
             let Some(id) = self.queues.id_of(key) else { continue };
             match (&mut self.server.keyspace).open(key).content() {
-                Content::Lock(lock) => self.queues.note_holders(id, Some(lock)),
-                _ => self.queues.note_holders(id, None),
+                Content::Lock(lock) => _ = self.queues.note_holders(id, Some(lock)),
+                _ => _ = self.queues.note_holders(id, None),
             }
         }
     }

@@ -143,8 +143,9 @@ pub(super) struct WaitedFor {
 }
 
 impl WaitedFor {
-    /// Records the current holders of the queue's key; `None` if it has no lock.
-    pub fn note(&mut self, owners: &mut Owners, queue: QueueId, db: i32, lock: Option<&Lock>) {
+    /// Records the current holders of the queue's key; `None` if it has no lock. Returns the only holder before, if it
+    /// holds the key no more.
+    pub fn note(&mut self, owners: &mut Owners, queue: QueueId, db: i32, lock: Option<&Lock>) -> Option<OwnerId> {
         if let Some(owner) = lock.and_then(Lock::exclusive_owner) {
             return self.note_one(owners, queue, db, owner);
         }
@@ -154,21 +155,22 @@ impl WaitedFor {
         }
         self.becomes_known(queue);
         let ids = lock.into_iter().flat_map(Lock::owners).map(|owner| owners.gains(db, owner, queue)).collect();
-        self.replace(owners, queue, ids);
+        self.replace(owners, queue, ids)
     }
 
     /// A hand-off of an exclusive lock: replaces one owner by another without a new list.
-    fn note_one(&mut self, owners: &mut Owners, queue: QueueId, db: i32, owner: &Owner) {
+    fn note_one(&mut self, owners: &mut Owners, queue: QueueId, db: i32, owner: &Owner) -> Option<OwnerId> {
         self.becomes_known(queue);
         match self.by_queue.get_mut(&queue) {
-            Some(OneOrMany::One(noted)) if owners.get(*noted).is_some_and(|noted| noted.owner == *owner) => {}
+            Some(OneOrMany::One(noted)) if owners.get(*noted).is_some_and(|noted| noted.owner == *owner) => None,
             Some(OneOrMany::One(noted)) => {
                 let before = std::mem::replace(noted, owners.gains(db, owner, queue));
                 owners.loses(before, queue);
+                Some(before)
             }
             _ => {
                 let id = owners.gains(db, owner, queue);
-                self.replace(owners, queue, OneOrMany::One(id));
+                self.replace(owners, queue, OneOrMany::One(id))
             }
         }
     }
@@ -181,7 +183,7 @@ impl WaitedFor {
     /// The queue is removed.
     pub fn forget(&mut self, owners: &mut Owners, queue: QueueId) {
         self.becomes_known(queue);
-        self.replace(owners, queue, OneOrMany::Many(Vec::new()));
+        _ = self.replace(owners, queue, OneOrMany::Many(Vec::new()));
     }
 
     /// Whether any key has to be opened.
@@ -203,14 +205,19 @@ impl WaitedFor {
         self.opaque.remove(&queue);
     }
 
-    fn replace(&mut self, owners: &mut Owners, queue: QueueId, holders: OneOrMany<OwnerId>) {
+    fn replace(&mut self, owners: &mut Owners, queue: QueueId, holders: OneOrMany<OwnerId>) -> Option<OwnerId> {
         let before = match holders.is_empty() {
             true => self.by_queue.remove(&queue),
             false => self.by_queue.insert(queue, holders),
         };
         let now = self.by_queue.get(&queue).map_or(&[][..], |now| now);
+        let only = match &before {
+            Some(OneOrMany::One(only)) if !now.contains(only) => Some(*only),
+            _ => None,
+        };
         let gone = before.into_iter().flatten().filter(|id| !now.contains(id));
         gone.for_each(|id| owners.loses(id, queue));
+        only
     }
 }
 

@@ -500,11 +500,11 @@ impl WaitQueues {
     }
 
     /// Records the holders of a queue's key; `None` if there is no lock. Call it after each grant; after the end of a
-    /// hold it may be called later.
-    pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) {
-        if let Some(queue) = self.queues.get(&id) {
-            self.waited_for.note(&mut self.owners, id, queue.key.db, lock);
-        }
+    /// hold it may be called later. Returns a request of the only holder before, if it holds the key no more and waits.
+    pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Option<RequestId> {
+        let db = self.queues.get(&id)?.key.db;
+        let former = self.waited_for.note(&mut self.owners, id, db, lock)?;
+        self.waiting(former).next().map(|(id, _)| id)
     }
 
     /// The key of a queue was changed by another command: its holders are unknown until it is opened.

@@ -175,6 +175,31 @@ fn requests_for_several_keys_wait_for_an_owner_through_another_that_waits_for_it
     assert!(world.holds("a", "c"));
 }
 
+/// p waits for b, and holds c, which q and r wait for. When it loses c, it waits behind r there: r passes it on a.
+#[test]
+fn an_owner_that_loses_a_key_may_be_passed_by_those_that_waited_for_it_there() {
+    type Loses = fn(&mut World);
+    let rows: [(&str, Loses); 5] = [
+        ("release", |world| world.release("x", "p")),
+        ("LOCK.BREAK … OWNER", |world| _ = world.send(Command::Break { key: "x", owner: Some("p") })),
+        ("LOCK.BREAK", |world| _ = world.send(Command::Break { key: "x", owner: None })),
+        ("DEL", |world| world.happen(Event::Deleted("x"))),
+        ("the end of its lease", |world| world.pass(1_501)),
+    ];
+    for (row, loses) in rows {
+        let mut world = World::new();
+        world.hold("b", "o");
+        world.hold_for("x", "p", 1_500);
+        world.wait(&["x"], "q");
+        world.wait(&["x"], "r");
+        world.wait(&["a", "b", "x"], "p");
+        world.wait(&["a"], "r");
+        assert!(!world.holds("a", "r"), "p is ahead of it");
+        loses(&mut world);
+        assert!(world.holds("x", "q") && world.holds("a", "r"), "{row}");
+    }
+}
+
 #[test]
 fn a_request_does_not_wait_for_a_key_that_its_owner_holds_already() {
     let mut world = World::new();
