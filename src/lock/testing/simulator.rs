@@ -438,10 +438,10 @@ impl Simulation {
         if self.is_over {
             return;
         }
-        self.happen(Event::Writes(Writes::Accepted));
+        self.play(&Step::Happen(Event::Writes(Writes::Accepted)));
         for _ in 0..4 {
-            (0..16).for_each(|client| self.happen(Event::ClientGone(client)));
-            self.happen(Event::Flushed);
+            (0..16).for_each(|client| self.play(&Step::Happen(Event::ClientGone(client))));
+            self.play(&Step::Happen(Event::Flushed));
             self.pass(1_000);
         }
         self.rules.manager.forget_idle_timers();
