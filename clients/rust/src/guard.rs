@@ -220,7 +220,7 @@ impl fmt::Debug for Guard {
 /// Releases the holds of one guard.
 async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work) -> Result<()> {
     let mode = family.mode();
-    let _turn = hold.turn(mode).take().await;
+    let _turn = hold.turn(mode).take_first().await;
     let left = hold.held(mode).saturating_sub(holds);
     let is_last = left == 0 && hold.holds_only(mode);
     let kept_until = hold.kept_until().filter(|_| is_last && work == Work::Done);

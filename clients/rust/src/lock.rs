@@ -260,8 +260,17 @@ impl Lock {
     }
 
     async fn take_as(&self, hold: &Arc<Hold>, wait: Wait, coalesce: Coalesce) -> Result<Taken> {
+        loop {
+            if let Some(taken) = self.take_in_turn(hold, wait, coalesce).await? {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// None: the request has left the queue for a release of its owner, and is to be made again.
+    async fn take_in_turn(&self, hold: &Arc<Hold>, wait: Wait, coalesce: Coalesce) -> Result<Option<Taken>> {
         let mode = self.family.mode();
-        let Some(_turn) = hold.turn(mode).take_to_acquire(wait).await? else { return Ok(Taken::NotGranted) };
+        let Some(turn) = hold.turn(mode).take_to_acquire(wait).await? else { return Ok(Some(Taken::NotGranted)) };
         if hold.is_lost() || hold.is_over() {
             return Err(Error::LockLost);
         }
@@ -284,10 +293,18 @@ impl Lock {
             (Session::None, None) => Transport::pooled(&self.connector, self.family.key()),
         };
         let mut cleanup = Cleanup::of(&self.connector, &request);
-        let granted = match protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup).await {
+        let acquired = tokio::select! {
+            biased;
+            acquired = protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup) => acquired,
+            () = turn.makes_way(), if !matches!(wait, Wait::Not) => {
+                cleanup.run(before).await;
+                return Ok(None);
+            }
+        };
+        let granted = match acquired {
             Ok(Acquired::Granted(granted)) => granted,
-            Ok(Acquired::Done { fence }) => return Ok(Taken::Done { fence }),
-            Ok(Acquired::NotGranted) => return Ok(Taken::NotGranted),
+            Ok(Acquired::Done { fence }) => return Ok(Some(Taken::Done { fence })),
+            Ok(Acquired::NotGranted) => return Ok(Some(Taken::NotGranted)),
             Err(error) => {
                 cleanup.run(before).await;
                 return Err(error);
@@ -322,7 +339,7 @@ impl Lock {
         }
         cleanup.disarm();
         let guard = Guard::new(hold, self.family.clone(), granted, self.family.step(), coalesce.work_of_none());
-        Ok(Taken::Granted(guard))
+        Ok(Some(Taken::Granted(guard)))
     }
 
     async fn start_renewal(&self, hold: &Arc<Hold>, transport: Transport) {

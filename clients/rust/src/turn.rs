@@ -18,17 +18,25 @@ pub(crate) struct Turn<T> {
     value: Mutex<T>,
     /// True while it belongs to a request that may wait in the server's queue.
     is_waiting: watch::Sender<bool>,
+    /// The requests before their turn that such a request makes way for.
+    prompt: watch::Sender<usize>,
 }
 
 pub(crate) struct TurnGuard<'a, T> {
     value: MutexGuard<'a, T>,
-    is_waiting: &'a watch::Sender<bool>,
+    of: &'a Turn<T>,
 }
 
 impl<T> Turn<T> {
-    /// For a request that is answered at once.
-    pub(crate) async fn take(&self) -> TurnGuard<'_, T> {
-        TurnGuard { value: self.value.lock().await, is_waiting: &self.is_waiting }
+    /// For a release: an acquire that waits in the queue makes way ([`TurnGuard::makes_way`]). It would keep its turn for
+    /// as long as it waits, maybe for what is released.
+    pub(crate) async fn take_first(&self) -> TurnGuard<'_, T> {
+        let _prompt = Prompt::among(&self.prompt);
+        self.take().await
+    }
+
+    async fn take(&self) -> TurnGuard<'_, T> {
+        TurnGuard { value: self.value.lock().await, of: self }
     }
 
     /// For an acquire; None: its time is over. Without waiting: a request that may wait in the queue comes first.
@@ -42,7 +50,7 @@ impl<T> Turn<T> {
             Wait::ForEver => Some(self.take().await),
         };
         if let Some(taken) = &taken {
-            taken.is_waiting.send_replace(true);
+            taken.of.is_waiting.send_replace(true);
         }
         Ok(taken)
     }
@@ -61,9 +69,34 @@ impl<T> Turn<T> {
     }
 }
 
+impl<T> TurnGuard<'_, T> {
+    /// Returns when a release comes first. An acquire that waits in the queue leaves it then, ends its turn, and asks
+    /// again in a later one.
+    pub(crate) async fn makes_way(&self) {
+        // An error would mean that the sender is gone, but the turn holds it.
+        let _ = self.of.prompt.subscribe().wait_for(|prompt| *prompt > 0).await;
+    }
+}
+
 impl<T> Drop for TurnGuard<'_, T> {
     fn drop(&mut self) {
-        self.is_waiting.send_if_modified(std::mem::take);
+        self.of.is_waiting.send_if_modified(std::mem::take);
+    }
+}
+
+/// Counts a request until it has its turn, or is dropped before.
+struct Prompt<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Prompt<'a> {
+    fn among(prompt: &'a watch::Sender<usize>) -> Prompt<'a> {
+        prompt.send_modify(|prompt| *prompt += 1);
+        Prompt(prompt)
+    }
+}
+
+impl Drop for Prompt<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|prompt| *prompt -= 1);
     }
 }
 

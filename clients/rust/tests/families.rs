@@ -99,6 +99,30 @@ async fn an_acquire_behind_one_of_its_owner_that_waits_ends_in_its_own_time() {
 }
 
 #[tokio::test]
+async fn a_release_does_not_wait_for_a_queued_acquire_of_its_owner() {
+    let server = Server::start();
+    let lock = client_of(server.port()).semaphore("s", 4).lease(LONG).permits(2);
+    let other = lock.acquire().await.unwrap();
+    let mine = Arc::new(lock.token("mine"));
+    for is_dropped in [false, true] {
+        let held = mine.acquire().await.unwrap();
+        let first = mine.clone();
+        let first = tokio::spawn(async move { first.acquire().await });
+        eventually("a waiter", || server.waits("s", &["mine"])).await;
+        match is_dropped {
+            true => drop(held),
+            false => tokio::time::timeout(BUSY, held.release()).await.expect("an answer beside the queue").unwrap(),
+        }
+        // It waited for what is released.
+        let first = tokio::time::timeout(BUSY, first).await.expect("a grant").unwrap().unwrap();
+        assert_eq!((first.holds(), server.holders("s").len()), (2, 2));
+        first.release().await.unwrap();
+    }
+    other.release().await.unwrap();
+    assert!(server.is_free("s"));
+}
+
+#[tokio::test]
 async fn an_acquire_without_waiting_comes_after_a_release_of_its_owner() {
     let server = Server::start();
     let lock = client_of(server.port()).reentrant("r").lease(LONG);
