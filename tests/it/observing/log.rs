@@ -246,16 +246,18 @@ fn a_refused_deadlock_is_logged() {
 
 #[test]
 fn an_undelivered_grant_is_logged() {
-    let server = quiet().start();
-    let mut client = server.client();
-    hold(&mut client, "k", "a");
-    let [b] = line_up(&server, "k", ["b"]);
-    multi(&mut client, &["LOCK.RELEASE k a", &format!("CLIENT KILL ID {}", b.id)]);
-    let entry = newest(&mut client, "undelivered");
-    assert_is_about(&entry, "k", "b", 0);
-    assert_is_by(&entry, None);
-    client.run("CONFIG SET lock.log-hold 1");
-    assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(1));
+    for more in ["", "SESSION"] {
+        let server = quiet().start();
+        let mut client = server.client();
+        hold(&mut client, "k", "a");
+        let b = Waiter::park(&server, &format!("LOCK.ACQUIRE k b {LONG} BLOCK 0 {more}"));
+        multi(&mut client, &["LOCK.RELEASE k a", &format!("CLIENT KILL ID {}", b.id)]);
+        let entry = newest(&mut client, "undelivered");
+        assert_is_about(&entry, "k", "b", 0);
+        assert_is_by(&entry, None);
+        client.run("CONFIG SET lock.log-hold 1");
+        assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(1), "{more}");
+    }
 }
 
 #[test]
