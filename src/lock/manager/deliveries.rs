@@ -112,21 +112,26 @@ impl Deliveries {
 
     /// True if the owner's whole hold of this key came from grants that were not received.
     pub fn is_lost(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        !self.lost.is_empty() && self.is_whole_hold(key, owner, |grant| self.lost.contains(&grant))
+    }
+
+    /// True if the owner's whole hold of this key came from grants that are on their way or lost.
+    pub fn is_untold(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        !self.is_empty() && self.is_whole_hold(key, owner, |_| true)
+    }
+
+    /// True if the hold came from grants in this table, and all of them are `such`.
+    fn is_whole_hold(&self, key: KeyRef<'_>, owner: &[u8], such: impl Fn((GrantNumber, RequestId)) -> bool) -> bool {
         let is_first = |request: &RequestId| {
             let granted = self.all.get(request).into_iter().flat_map(|(_, it)| &it.grants);
             granted.filter(|(granted, _)| granted.as_ref() == key).any(|(_, grant)| grant.holds_before == 0)
         };
-        if self.lost.is_empty() {
-            return false;
-        }
-        let mut grants = self.of_hold(key, owner).peekable();
-        let is_any_lost = grants.peek().is_some();
-        let (mut are_all_lost, mut has_first) = (true, false);
-        for (number, request) in grants {
-            are_all_lost &= self.lost.contains(&(number, request));
+        let (mut are_all_such, mut has_first) = (true, false);
+        for (number, request) in self.of_hold(key, owner) {
+            are_all_such &= such((number, request));
             has_first |= is_first(&request);
         }
-        is_any_lost && are_all_lost && has_first
+        are_all_such && has_first
     }
 
     /// True if no grant is on its way or lost.

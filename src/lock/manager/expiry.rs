@@ -42,8 +42,8 @@ impl LockManager {
             for (owner, client) in self.bindings.owners_of(key) {
                 let Some(fence) = lock.fence_of(owner.as_bytes()) else { continue };
                 if self.ended.contains_key(&client) && lock.evict(owner.as_bytes()) == Released::Gone {
-                    let is_lost = self.deliveries.is_lost(key, owner.as_bytes());
-                    gone.push((owner, fence, if is_lost { EndedBy::Undelivered } else { EndedBy::Disconnected }));
+                    let by = self.end_with_connection(key, owner.as_bytes());
+                    gone.push((owner, fence, by));
                 }
             }
         }

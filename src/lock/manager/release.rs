@@ -24,8 +24,8 @@ use crate::value::owner::Owner;
 pub(super) enum End<'a> {
     /// Its owner releases it.
     Released { owner: &'a [u8], portion: &'a Portion, work: Work },
-    /// The connection that it was bound to has ended.
-    Disconnected { owner: &'a [u8] },
+    /// The connection that it was bound to has ended; `by` tells whether its client had learned of it.
+    Disconnected { owner: &'a [u8], by: EndedBy },
     /// Its client disconnected before the grant counted as received.
     Undelivered { owner: &'a [u8], claim: &'a Claim, grant: &'a Grant },
     /// LOCK.BREAK ends it, with all other holds that its owner has of the lock.
@@ -55,7 +55,7 @@ impl<'a> End<'a> {
     fn by(&self) -> EndedBy {
         match self {
             End::Released { .. } => EndedBy::Released,
-            End::Disconnected { .. } => EndedBy::Disconnected,
+            End::Disconnected { by, .. } => *by,
             End::Undelivered { .. } => EndedBy::Undelivered,
             End::Broken(_) => EndedBy::Broken,
         }
@@ -63,7 +63,7 @@ impl<'a> End<'a> {
 
     fn holds_of(&self) -> HoldsOf<'a> {
         match self {
-            End::Released { owner, .. } | End::Disconnected { owner } | End::Undelivered { owner, .. } => {
+            End::Released { owner, .. } | End::Disconnected { owner, .. } | End::Undelivered { owner, .. } => {
                 HoldsOf::Owner(owner)
             }
             End::Broken(holds_of) => *holds_of,
@@ -73,7 +73,7 @@ impl<'a> End<'a> {
     fn apply(&self, lock: &mut Lock) -> Result<Released, InvalidClaim> {
         match self {
             End::Released { owner, portion, .. } => lock.release(owner, portion),
-            End::Disconnected { owner } => Ok(lock.evict(owner)),
+            End::Disconnected { owner, .. } => Ok(lock.evict(owner)),
             End::Undelivered { owner, claim, grant } => lock.take_back(owner, claim, grant),
             End::Broken(HoldsOf::Owner(owner)) => Ok(lock.evict(owner)),
             End::Broken(HoldsOf::AllOwners) => Ok(lock.evict_all()),

@@ -2,6 +2,7 @@
 //! connection that lives. The holds of a connection end with it.
 
 use super::lock_manager::LockManager;
+use super::observer::EndedBy;
 use super::release::End;
 use super::session_bindings::{Binding, BindingId};
 use super::timers::{ELSEWHERE_RETRY_MS, GATE_RETRY_MS};
@@ -226,10 +227,19 @@ impl LockManager {
             self.bindings.unbind(key, owner);
         }
         if gate == Gate::Open {
+            let by = self.end_with_connection(key, owner);
             // A key that no longer holds a lock has ended the hold itself.
-            _ = self.end_hold(host, key, End::Disconnected { owner });
+            _ = self.end_hold(host, key, End::Disconnected { owner, by });
         }
         gate
+    }
+
+    /// How a hold has ended whose connection has. The server may tell later that the reply to its client was not sent.
+    pub(super) fn end_with_connection(&self, key: KeyRef<'_>, owner: &[u8]) -> EndedBy {
+        match self.deliveries.is_untold(key, owner) {
+            true => EndedBy::Undelivered,
+            false => EndedBy::Disconnected,
+        }
     }
 }
 

@@ -240,17 +240,31 @@ fn rare_occurrences_are_always_recorded() {
 
 #[test]
 fn a_lost_grant_is_recorded_as_such_whatever_ends_it_first() {
-    for (session, is_opened_before) in [(None, false), (Some(ClientId(7)), false), (Some(ClientId(7)), true)] {
+    type Lost = fn(&mut Fixture, RequestId);
+    let rows: [(&str, Option<ClientId>, Lost); 4] = [
+        ("no session", None, |fixture, request| fixture.manager.undelivered(request)),
+        ("known to be lost when its connection ends", Some(ClientId(7)), |fixture, request| {
+            fixture.manager.undelivered(request);
+            fixture.manager.end_session(ClientId(7));
+        }),
+        ("opened before the drain", Some(ClientId(7)), |fixture, request| {
+            fixture.manager.undelivered(request);
+            fixture.manager.end_session(ClientId(7));
+            fixture.acquire("c", MUTEX, None, Lease::Persist);
+        }),
+        ("known to be lost later", Some(ClientId(7)), |fixture, request| {
+            fixture.manager.end_session(ClientId(7));
+            fixture.drain();
+            fixture.manager.undelivered(request);
+        }),
+    ];
+    for (row, session, lost) in rows {
         let mut fixture = Fixture::of(&[("a", MUTEX)]);
         fixture.acquire("b", MUTEX, session, Lease::Persist);
         fixture.release("a", Portion::Mutex).unwrap();
-        fixture.manager.undelivered(fixture.server.inbox.answers[0].0);
-        session.into_iter().for_each(|client| fixture.manager.end_session(client));
-        if is_opened_before {
-            fixture.acquire("c", MUTEX, None, Lease::Persist);
-        }
+        let (granted, _) = fixture.server.inbox.answers[0];
+        lost(&mut fixture, granted);
         fixture.drain();
-        let row = format!("{session:?} {is_opened_before}");
         let told = told(&mut fixture);
         assert!(told.iter().any(|line| line.starts_with("b Undelivered")), "{row}: {told:?}");
         let statistics = &fixture.manager.statistics;
