@@ -200,6 +200,21 @@ fn an_owner_that_loses_a_key_may_be_passed_by_those_that_waited_for_it_there() {
     }
 }
 
+/// As above, with a request for several keys ahead of p: x is free when p has lost it.
+#[test]
+fn an_owner_that_loses_a_key_may_be_passed_there_even_if_the_key_stays_free() {
+    let mut world = World::new();
+    for (key, owner) in [("b", "o"), ("k", "d"), ("x", "p")] {
+        world.hold(key, owner);
+    }
+    world.wait(&["x", "k"], "r");
+    world.wait(&["a", "b", "x"], "p");
+    world.wait(&["a"], "r");
+    assert!(!world.holds("a", "r"), "p is ahead of it");
+    world.release("x", "p");
+    assert!(world.holds("a", "r") && !world.holds("x", "r"));
+}
+
 #[test]
 fn a_request_does_not_wait_for_a_key_that_its_owner_holds_already() {
     let mut world = World::new();

@@ -1,12 +1,14 @@
+use std::num::NonZeroU64;
+
 use crate::host::simulated::{Keyspace, OpenKey, Told, Turns};
 use crate::host::{Gate, Host, Keys, WaitOutcome};
 use crate::key::{Key, KeyRef};
-use crate::manager::acquire::Acquired;
+use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
 use crate::manager::fixture::{key, owner, Fixture};
 use crate::manager::release::Work;
-use crate::value::claim::{Claim, Count, Mode, Portion};
+use crate::value::claim::{Claim, Count, LockRequest, Mode, Portion};
 use crate::value::outcome::Released;
-use crate::value::time::{Deadline, Lease};
+use crate::value::time::{Deadline, Lease, WaitLimit};
 
 const READ: Claim = Claim::ReadWrite(Mode::Read, Count::Step(1));
 const WRITE: Claim = Claim::ReadWrite(Mode::Write, Count::Step(1));
@@ -22,6 +24,31 @@ fn an_owner_passes_the_request_for_several_keys_that_waits_for_it() {
     assert_eq!(fixture.release("d", Portion::Mutex), Ok(Released::Gone));
     fixture.drain();
     assert_eq!(fixture.holders(), "a", "b waits for a");
+}
+
+/// p waits for l and holds k. The wait of q for k has timed out when p releases k, so k is free for a moment. Then p waits
+/// behind r on k, and r passes it on m.
+#[test]
+fn an_owner_that_has_lost_a_key_is_passed_though_the_head_of_its_queue_has_timed_out() {
+    let mut fixture = Fixture::of(&[("p", Claim::Mutex)]);
+    fixture.acquire_all("o", &[b"l"], Claim::Mutex, None, Lease::Persist);
+    let (q, now) = (owner("q"), fixture.server.now());
+    let request = LockRequest { owner: q.as_ref(), claim: Claim::Mutex, lease: Lease::Persist };
+    let limit = WaitLimit::Ms(NonZeroU64::new(10).unwrap());
+    let wait = Some(Wait { limit, may_come_back: false, coalesces: false });
+    let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
+    fixture.manager.acquire(&mut fixture.server.host(&now), request).unwrap();
+    for (name, names) in [("s", &[b"k"][..]), ("r", &[b"k"]), ("p", &[b"m", b"l", b"k"]), ("r", &[b"m"])] {
+        let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
+        fixture.acquire_all(name, &names, Claim::Mutex, None, Lease::Persist);
+    }
+    fixture.drain();
+    fixture.server.keyspace.now_ms += 10;
+    assert_eq!(fixture.release("p", Portion::Mutex), Ok(Released::Gone));
+    fixture.tick();
+    fixture.drain();
+    let (lock, _) = fixture.stored_under(&Key::new(0, b"m")).expect("it is held");
+    assert_eq!((fixture.holders(), lock.is_held_by(b"r")), ("s".into(), true));
 }
 
 #[test]
