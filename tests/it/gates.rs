@@ -58,6 +58,23 @@ impl Setup {
 mod client_pause {
     use super::*;
 
+    /// An expired key is not deleted during a pause, and Redis would end itself where one is overwritten.
+    #[test]
+    fn a_transaction_that_has_paused_writes_itself_is_granted_nothing() {
+        let server = quiet().start();
+        let mut client = server.client();
+        client.run("LOCK.ACQUIRE k a PX 1");
+        until("the lease has ended", || client.run("LOCK.HELD k a").is_nil());
+        let lines = ["CLIENT PAUSE 60000 WRITE", "LOCK.ACQUIRE k b", "LOCK.RELEASE k a", "LOCK.CANCEL k b"];
+        let replies = multi(&mut client, &lines);
+        for refused in [&replies[1], &replies[3]] {
+            assert!(refused.error().starts_with("ERR nothing is granted while"), "{replies:?}");
+        }
+        assert_eq!(replies[2], Reply::Int(0));
+        client.run("CLIENT UNPAUSE");
+        client.run("LOCK.ACQUIRE k b").fence();
+    }
+
     #[test]
     fn client_pause_write_stops_grants_until_client_unpause() {
         let server = Server::start();
