@@ -28,8 +28,8 @@ pub(crate) struct TurnGuard<'a, T> {
 }
 
 impl<T> Turn<T> {
-    /// For a release: an acquire that waits in the queue makes way ([`TurnGuard::makes_way`]). It would keep its turn for
-    /// as long as it waits, maybe for what is released.
+    /// For a release: an acquire that waits in the queue makes way ([`TurnGuard::makes_way`]). It would keep its turn
+    /// for as long as it waits, maybe for what is released.
     pub(crate) async fn take_first(&self) -> TurnGuard<'_, T> {
         let _prompt = Prompt::among(&self.prompt);
         self.take().await

@@ -151,7 +151,8 @@ impl LockManager {
     }
 
     /// The path of each [`End`]: takes the hold out, replicates that, and hands the key over to its waiters. What it
-    /// finds ended is taken out by [`LockManager::settle`] before; a mutex without waiters is released on the fast path.
+    /// finds ended is taken out by [`LockManager::settle`] before; a mutex without waiters is released on the fast
+    /// path.
     pub(super) fn end_hold<K: Keys, C: Clients>(
         &mut self,
         host: &mut Host<'_, K, C>,

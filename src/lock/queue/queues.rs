@@ -514,8 +514,8 @@ impl WaitQueues {
         }
     }
 
-    /// All keys of a database may have changed. A walk over the queues follows, which marks each before it opens the key:
-    /// marked here, 126,000 of them take 20 ms.
+    /// All keys of a database may have changed. A walk over the queues follows, which marks each before it opens the
+    /// key: marked here, 126,000 of them take 20 ms.
     pub fn await_walk(&mut self) {
         self.is_walk_awaited = !self.is_empty();
     }

@@ -103,8 +103,8 @@ impl Now {
     }
 
     /// Counts a unit of work (a waiter served or replied to, a hold ended, a timer handled). Returns whether it was the
-    /// last of this turn: then the rest is left for the next one, so that the server is not blocked. A turn that is over
-    /// stays over.
+    /// last of this turn: then the rest is left for the next one, so that the server is not blocked. A turn that is
+    /// over stays over.
     pub fn spends_turn(&self) -> bool {
         let units = self.units.get().and_then(|units| units.checked_add(1));
         let left = units.filter(|units| !(self.is_over)(*units));

@@ -99,7 +99,7 @@ impl Keys for Store<'_> {
     }
 
     fn gate(&mut self, key: KeyRef<'_>) -> Gate {
-        // The server has accepted the command that runs: in a cluster for the command's own keys, otherwise for any key.
+        // The server has accepted the command that runs: in a cluster for its own keys, otherwise for any key.
         if self.scope == Scope::Command && (!gate::is_in_cluster() || self.arguments.names.contains(&key.name)) {
             // Only a transaction that paused the server itself comes here during a pause.
             return if self.ctx.avoids_replica_traffic() { Gate::Closed } else { Gate::Open };

@@ -363,8 +363,8 @@ impl<'s> Play<'s> {
     }
 
     /// A waiter's connection ends in the turn of a command. Only for an owner with no other request: another one might
-    /// be granted in between or not. Nor for a request that may have to pass one for several keys: that comes in a later
-    /// turn, without a grant to take back.
+    /// be granted in between or not. Nor for a request that may have to pass one for several keys: that comes in a
+    /// later turn, without a grant to take back.
     pub(super) fn deafen(&mut self, which: usize, command: &Command) -> Result {
         let Some(number) = self.blocked(which).filter(|_| !self.refuses_writes) else { return self.send(command) };
         let asked = &self.clients.requests[&number].asked;

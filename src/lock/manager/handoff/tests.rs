@@ -26,8 +26,8 @@ fn an_owner_passes_the_request_for_several_keys_that_waits_for_it() {
     assert_eq!(fixture.holders(), "a", "b waits for a");
 }
 
-/// p waits for l and holds k. The wait of q for k has timed out when p releases k, so k is free for a moment. Then p waits
-/// behind r on k, and r passes it on m.
+/// p waits for l and holds k. The wait of q for k has timed out when p releases k, so k is free for a moment. Then p
+/// waits behind r on k, and r passes it on m.
 #[test]
 fn an_owner_that_has_lost_a_key_is_passed_though_the_head_of_its_queue_has_timed_out() {
     let mut fixture = Fixture::of(&[("p", Claim::Mutex)]);
