@@ -310,7 +310,7 @@ impl Lock {
                 return Err(error);
             }
         };
-        // Those in the other mode may have been released meanwhile.
+        // Holds in the other mode may have been released meanwhile.
         let kept = beside.min(hold.kept(mode.other()));
         let is_short = kept > 0 && granted.holds.is_some_and(|holds| holds < request.holds.saturating_add(kept));
         if is_short || (before > 0 && hold.fence() != granted.fence) {

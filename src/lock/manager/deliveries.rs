@@ -145,15 +145,17 @@ impl Deliveries {
         !self.lost.is_empty()
     }
 
-    /// The latest lost grant that no later grant of the same hold follows.
-    pub fn next_lost(&self) -> Option<&GrantInFlight> {
+    /// The latest lost grant that no later grant of the same hold follows. The caller takes it back, then forgets it.
+    /// In between the hold counts as untold. A grant is returned once, so that a panic in between does not come again.
+    pub fn begin_to_take_back(&mut self) -> Option<GrantInFlight> {
         let is_last = |(number, request): &(GrantNumber, RequestId)| {
             let Some((_, delivery)) = self.all.get(request) else { return true };
             let mut keys = delivery.grants.iter().map(|(key, _)| key.as_ref());
             keys.all(|key| self.of_hold(key, delivery.owner.as_bytes()).next().is_none_or(|(last, _)| last == *number))
         };
-        let (_, request) = self.lost.iter().rev().find(|lost| is_last(lost))?;
-        self.all.get(request).map(|(_, delivery)| delivery)
+        let lost = self.lost.iter().rev().copied().find(is_last)?;
+        self.lost.remove(&lost);
+        self.all.get(&lost.1).map(|(_, delivery)| delivery.clone())
     }
 
     /// The lost grant has been taken back.
@@ -193,7 +195,7 @@ mod tests {
 
     fn lost(deliveries: &mut Deliveries) -> Vec<String> {
         let mut owners = Vec::new();
-        while let Some(GrantInFlight { request, owner, .. }) = deliveries.next_lost().cloned() {
+        while let Some(GrantInFlight { request, owner, .. }) = deliveries.begin_to_take_back() {
             deliveries.forget(request);
             owners.push(format!("{owner:?} {}", request.0));
         }

@@ -67,9 +67,10 @@ impl LockManager {
     /// Takes back the next grant that was not received, and serves the next waiter. `None`: there is none. While the
     /// gate is closed, the grant stays.
     fn take_back<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) -> Option<Gate> {
-        let delivery = self.deliveries.next_lost()?.clone();
+        let delivery = self.deliveries.begin_to_take_back()?;
         let gates: Vec<_> = delivery.grants.iter().map(|(key, _)| host.keys.gate(key.as_ref())).collect();
         if gates.contains(&Gate::Closed) {
+            self.deliveries.undelivered(delivery.request);
             return Some(Gate::Closed);
         }
         self.statistics.undelivered_grants += 1;

@@ -24,7 +24,7 @@ use crate::value::owner::Owner;
 pub(super) enum End<'a> {
     /// Its owner releases it.
     Released { owner: &'a [u8], portion: &'a Portion, work: Work },
-    /// The connection that it was bound to has ended; `by` tells whether its client had learned of it.
+    /// The connection that it was bound to has ended; `by` tells a lost grant from others.
     Disconnected { owner: &'a [u8], by: EndedBy },
     /// Its client disconnected before the grant counted as received.
     Undelivered { owner: &'a [u8], claim: &'a Claim, grant: &'a Grant },

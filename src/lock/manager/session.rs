@@ -234,7 +234,7 @@ impl LockManager {
         gate
     }
 
-    /// How a hold has ended whose connection has. The server may tell later that the reply to its client was not sent.
+    /// How a hold ends with its connection. A grant without a reply so far is lost; the server may report that later.
     pub(super) fn end_with_connection(&self, key: KeyRef<'_>, owner: &[u8]) -> EndedBy {
         match self.deliveries.is_untold(key, owner) {
             true => EndedBy::Undelivered,

@@ -100,7 +100,7 @@ impl WaitQueues {
         self.has_requests_for_several() && (self.owners.are_entangled() || !is_known)
     }
 
-    /// Whether each key whose holders may have changed is marked as such.
+    /// Whether all keys with changed holders are marked: false after a RENAME, a MOVE or a flush, for a while.
     fn are_changes_marked(&self) -> bool {
         self.rounds_to_know == 0 && !self.is_walk_awaited
     }
@@ -500,10 +500,12 @@ impl WaitQueues {
     }
 
     /// Records the holders of a queue's key; `None` if there is no lock. Call it after each grant; after the end of a
-    /// hold it may be called later. Returns a request of the only holder before, if it holds the key no more and waits.
+    /// hold it may be called later. While requests wait for several keys: returns a request of the only holder before,
+    /// if it holds the key no more and waits.
     pub fn note_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Option<RequestId> {
         let db = self.queues.get(&id)?.key.db;
-        let former = self.waited_for.note(&mut self.owners, id, db, lock)?;
+        let former =
+            self.waited_for.note(&mut self.owners, id, db, lock).filter(|_| self.has_requests_for_several())?;
         self.waiting(former).next().map(|(id, _)| id)
     }
 

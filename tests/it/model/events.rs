@@ -43,8 +43,8 @@ impl Play<'_> {
         }
     }
 
-    /// The contract says nothing of a time to live of other values. And what comes to a waited-for key is noticed a
-    /// little later: whether its waiters are told of a lock of another family that ends before is open.
+    /// The contract says nothing of a time to live of other values. It leaves open whether waiters are told of a lock
+    /// of another family that comes to their key and ends before the next inspection.
     pub(super) fn may_happen(&self, event: &Event) -> bool {
         match event {
             Event::Expire(key, _) => matches!(self.model.value(key), Some(Value::Lock(_))),
