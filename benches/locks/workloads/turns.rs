@@ -44,6 +44,8 @@ const SEVERAL: &[usize] = &[1000];
 
 const CASES: &[Case] = &[
     ("SEM.ACQUIRE … BLOCK by one of n holders, n waiters", MANY, search::semaphore),
+    ("LOCK by the last of n owners that wait for each other", MANY, search::cycle),
+    ("SEM by an owner that all n holders of the semaphore wait for", MANY, search::all_permits),
     ("RWLOCK WRITE by a waited-for owner, n readers wait for a mutex each", MANY, search::upgrade_apart),
     ("RWLOCK WRITE by a waited-for owner, n readers wait to read elsewhere", MANY, search::upgrade_to_read),
     ("RWLOCK WRITE by a waited-for owner, n readers wait to write elsewhere", MANY, search::upgrade_to_write),

@@ -5,29 +5,20 @@
 //! The reduction of the wait-for graph computes that. It is skipped where the few owners that wait for the new one
 //! cannot block its request.
 
+mod cycle;
 mod dependents;
 mod reduction;
 mod wait_for_graph;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::collections::BTreeSet;
 
-use self::wait_for_graph::{KeyId, KeyState, Node, NodeId, Question, StandsFor, WaitForGraph, NEW};
+pub use self::cycle::Edge;
+use self::wait_for_graph::{Question, WaitForGraph};
 use super::holders::Holders;
 use super::queues::WaitQueues;
 use super::request::{NewRequest, QueueId};
 use crate::host::Keys;
 use crate::value::claim::{Claim, Count, Family};
-use crate::value::owner::Owner;
-
-/// One edge of a cycle: `owner` waits on `key` for the owner of the next edge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edge {
-    /// The owner that waits.
-    pub owner: Owner,
-    /// The key that it waits for.
-    pub key: Rc<[u8]>,
-}
 
 /// Whether other requests may wait for the owner of this one, or the request may block its own, judged without opening
 /// a key. False is certain, and the common case.
@@ -43,21 +34,22 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     if waits_for_nothing_new(queues, new) || is_ordinary && dependents::cannot_block(queues, holders, new) {
         return None;
     }
-    let blocks_others = changes_waits || takes_more || queues.has_requests_for_several();
+    let may_block_own = changes_waits || takes_more || queues.has_requests_for_several();
     let free = BTreeSet::default();
-    let question = Question { new, is_queued: true, blocks_others, free: &free };
-    let mut queued = WaitForGraph::new(queues, holders, question);
-    if queued.frees_new_owner() {
+    let question = Question { new, is_queued: true, may_block_own, free: &free };
+    let mut graph = WaitForGraph::new(queues, holders, question, &[]);
+    if graph.reduce() {
         return None;
     }
     // Owners that are stuck even without the new request do not count against it.
-    let cycle = queued.cycle();
+    let cycle = graph.cycle();
     let free = match is_only_wait(queues, new) {
-        true => queued.stuck_without_new(),
+        true => graph.stuck_without_new(),
         false => {
-            let reached = queued.reached();
-            let question = Question { is_queued: false, ..question };
-            WaitForGraph::new(queues, holders, question).stuck(&reached)
+            let owners: Vec<_> = graph.owners.iter().filter_map(|owner| owner.id).collect();
+            let mut without = WaitForGraph::new(queues, holders, Question { is_queued: false, ..question }, &owners);
+            without.reduce();
+            without.stuck()
         }
     };
     if free.is_empty() {
@@ -66,9 +58,8 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     if queues.owner_id(new.db, new.owner()).is_some_and(|id| free.contains(&id)) {
         return None;
     }
-    let question = Question { free: &free, ..question };
-    let mut queued = WaitForGraph::new(queues, holders, question);
-    (!queued.frees_new_owner()).then(|| queued.cycle())
+    let mut graph = WaitForGraph::new(queues, holders, Question { free: &free, ..question }, &[]);
+    (!graph.reduce()).then(|| graph.cycle())
 }
 
 /// The owner of the request waits for nothing else, and the request does not change LIMIT.
@@ -117,81 +108,6 @@ fn holds_here<K: Keys>(holders: &mut Holders<'_, K>, new: &NewRequest<'_>) -> bo
 fn waits_here(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
     let Some(owner) = queues.owner_id(new.db, new.owner()) else { return false };
     queues_of(queues, new).any(|queue| queues.waiting_in(queue, owner).next().is_some())
-}
-
-impl<'k, K: Keys> WaitForGraph<'_, 'k, K> {
-    /// A cycle of stuck owners: the shortest one from the new owner back to it, if there is one.
-    pub fn cycle(&self) -> Vec<Edge> {
-        let mut waits: BTreeMap<NodeId, (NodeId, KeyId)> = BTreeMap::default();
-        let mut found = vec![NEW];
-        let mut next = 0;
-        while let Some(node) = found.get(next).copied() {
-            next += 1;
-            for (waiter, key) in self.waiting_for(node) {
-                if !waits.contains_key(&waiter) && waiter != node {
-                    waits.insert(waiter, (node, key));
-                    found.push(waiter);
-                }
-            }
-            if waits.contains_key(&NEW) {
-                return self.edges(NEW, &waits);
-            }
-        }
-        // Otherwise it asks for more permits than its own holds leave, or its LIMIT makes others stuck, which block it.
-        for (node, _) in self.nodes.all.iter().enumerate().filter(|(node, _)| !self.nodes.is_free(*node)) {
-            for (waiter, key) in self.waiting_for(node) {
-                if waiter != node || !waits.contains_key(&waiter) {
-                    waits.insert(waiter, (node, key));
-                }
-            }
-        }
-        let mut seen = BTreeSet::default();
-        let mut node = NEW;
-        while seen.insert(node) {
-            node = waits.get(&node).map_or(NEW, |(blocker, _)| *blocker);
-        }
-        self.edges(node, &waits)
-    }
-
-    /// The edges from a node over the nodes that it waits for back to it.
-    fn edges(&self, from: NodeId, waits: &BTreeMap<NodeId, (NodeId, KeyId)>) -> Vec<Edge> {
-        let mut edges = Vec::new();
-        let mut node = from;
-        while let Some((blocker, key)) = waits.get(&node) {
-            // For an owner with several requests, the edge is that of the request that waits for another owner.
-            let owner = match (self.nodes.all[node].stands_for, self.nodes.all[*blocker].stands_for) {
-                (StandsFor::Place, _) | (_, StandsFor::Request(_)) => None,
-                (StandsFor::Owner(_), _) => Some(node),
-                (StandsFor::Request(owner), _) => Some(owner),
-            };
-            if let Some(owner) = owner {
-                let known = self.nodes.owner_of(owner).and_then(|id| self.queues.owner(id));
-                let owner = known.cloned().unwrap_or_else(|| self.question.new.request.owner.to_owner());
-                edges.push(edge(owner, &self.states[*key]));
-            }
-            node = *blocker;
-            if node == from {
-                break;
-            }
-        }
-        edges
-    }
-
-    /// The nodes that are stuck behind this node, and on which key.
-    fn waiting_for(&self, node: NodeId) -> impl Iterator<Item = (NodeId, KeyId)> + use<'_, 'k, K> {
-        let Node { dependents, semaphores, .. } = &self.nodes.all[node];
-        let by_permits = semaphores.iter().flat_map(move |key| {
-            let permits = self.states[*key].permits.as_ref();
-            permits.into_iter().flat_map(|permits| permits.waiting.values()).map(move |waiter| (*waiter, *key))
-        });
-        let all = dependents.iter().copied().chain(by_permits);
-        all.filter(|(waiter, _)| !self.nodes.is_free(*waiter))
-    }
-}
-
-fn edge(owner: Owner, state: &KeyState<'_>) -> Edge {
-    let key = state.queue.map_or_else(|| state.name.into(), |(_, queue)| queue.key.name.clone());
-    Edge { owner, key }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io;
 
 use support::Pipeline;
 
-use super::setup::{each, hold, queue, watch_command, NOTIFIED};
+use super::setup::{each, hold, queue, watch, watch_command, NOTIFIED};
 use crate::server::Server;
 use crate::watch::Longest;
 
@@ -18,6 +18,30 @@ pub fn semaphore(server: &mut Server, n: usize) -> io::Result<Longest> {
         queue(pipeline, &["SEM.ACQUIRE", "sem", &format!("queued:{index}"), "LIMIT", &limit]);
     })?;
     watch_command(server, &[&["SEM.ACQUIRE", "sem", "holder:0", "LIMIT", &limit], &NOTIFIED[..]].concat())
+}
+
+/// Each of n owners waits for the next; the last one asks for the lock of the first.
+pub fn cycle(server: &mut Server, n: usize) -> io::Result<Longest> {
+    let _holders =
+        each(server, n, |pipeline, index| hold(pipeline, &format!("own:{index}"), &format!("owner:{index}")))?;
+    let _waiters = each(server, n - 1, |pipeline, index| {
+        queue(pipeline, &["LOCK.ACQUIRE", &format!("own:{}", index + 1), &format!("owner:{index}")]);
+    })?;
+    let command = ["LOCK.ACQUIRE", "own:0", &format!("owner:{}", n - 1)];
+    watch(server, |server| server.command(&[&command[..], &NOTIFIED].concat()).map(drop), |_| Ok(true))
+}
+
+/// The n holders of a semaphore wait for an owner, which asks for a permit.
+pub fn all_permits(server: &mut Server, n: usize) -> io::Result<Longest> {
+    let limit = n.to_string();
+    server.must(&["LOCK.ACQUIRE", "mine", "owner", "PX", "600000"])?;
+    let _holders = each(server, n, |pipeline, index| {
+        pipeline.push(&["SEM.ACQUIRE", "sem", &format!("holder:{index}"), "LIMIT", &limit, "PX", "600000"]);
+    })?;
+    let _waiters =
+        each(server, n, |pipeline, index| queue(pipeline, &["LOCK.ACQUIRE", "mine", &format!("holder:{index}")]))?;
+    let command = ["SEM.ACQUIRE", "sem", "owner", "LIMIT", &limit];
+    watch(server, |server| server.command(&[&command[..], &NOTIFIED].concat()).map(drop), |_| Ok(true))
 }
 
 /// A waited-for owner with n requests sends one more.

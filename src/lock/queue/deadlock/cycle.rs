@@ -1,0 +1,90 @@
+//! The cycle that an error names.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::wait_for_graph::{KeyIndex, OwnerIndex, Request, WaitForGraph, WaitedFor, NEW};
+use crate::host::Keys;
+use crate::queue::request::Place;
+use crate::value::owner::Owner;
+
+/// One edge of a cycle: `owner` waits on `key` for the owner of the next edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The owner that waits.
+    pub owner: Owner,
+    /// The key that it waits for.
+    pub key: Rc<[u8]>,
+}
+
+impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
+    /// The shortest cycle of stuck owners from the new owner back to it. If there is none, its LIMIT makes others
+    /// stuck, and the cycle is theirs.
+    pub fn cycle(&self) -> Vec<Edge> {
+        let mut waits: Vec<Vec<&Request>> = vec![Vec::new(); self.owners.len()];
+        for request in self.requests.iter().filter(|request| !request.is_served) {
+            waits[request.owner].push(request);
+        }
+        // An owner that asks for more permits than its own leave blocks itself.
+        let shortest = |owners: Range<OwnerIndex>| {
+            let of = |itself| owners.clone().find_map(|owner| self.shortest_cycle(&waits, owner, itself));
+            of(false).or_else(|| of(true))
+        };
+        shortest(NEW..NEW + 1).or_else(|| shortest(0..self.owners.len())).unwrap_or_default()
+    }
+
+    fn shortest_cycle(&self, waits: &[Vec<&Request>], from: OwnerIndex, through_itself: bool) -> Option<Vec<Edge>> {
+        // By owner: another one that waits for it, and on which key.
+        let mut found: Vec<Option<(OwnerIndex, KeyIndex)>> = vec![None; self.owners.len()];
+        let mut visited: BTreeMap<(KeyIndex, bool), Place> = BTreeMap::new();
+        let mut to_visit = VecDeque::from([from]);
+        while let Some(owner) = to_visit.pop_front().filter(|_| found[from].is_none()) {
+            for (request, key) in waits[owner].iter().flat_map(|it| it.keys.iter().map(|key| (*it, *key))) {
+                let visited = visited.entry((key, request.claim.is_read())).or_insert(Place::FIRST);
+                let blockers = self.blockers(request, key, *visited);
+                for blocker in blockers.filter(|blocker| through_itself || *blocker != owner) {
+                    found[blocker].get_or_insert_with(|| {
+                        to_visit.push_back(blocker);
+                        (owner, key)
+                    });
+                }
+                // What blocks the first owner may wait for it on the same key.
+                if owner != from {
+                    *visited = request.place.max(*visited);
+                }
+            }
+        }
+        let mut edges = Vec::new();
+        let mut next = found[from];
+        while let Some((waiter, key)) = next {
+            edges.push(self.edge(waiter, key));
+            next = found[waiter].filter(|_| waiter != from);
+        }
+        edges.reverse();
+        Some(edges).filter(|edges| !edges.is_empty())
+    }
+
+    /// The owners that block a request on a key, from this place on: the holders, and the requests ahead. A request for
+    /// several keys is passed by those that it waits for.
+    fn blockers<'r>(
+        &'r self,
+        request: &'r Request,
+        key: KeyIndex,
+        from: Place,
+    ) -> impl Iterator<Item = OwnerIndex> + use<'r, 'a, 'k, K> {
+        let WaitedFor { shares, waiting, .. } = &self.keys[key];
+        let is_read = request.claim.is_read();
+        let holders = shares.iter().filter(move |(_, share)| from == Place::FIRST && (!is_read || share.holds > 0));
+        let ahead = waiting.range(from..request.place.max(from)).map(|(_, ahead)| &self.requests[*ahead]);
+        let ahead = ahead.filter(move |ahead| ahead.keys.len() == 1 && !(is_read && ahead.claim.is_read()));
+        holders.map(|(owner, _)| *owner).chain(ahead.map(|ahead| ahead.owner))
+    }
+
+    fn edge(&self, owner: OwnerIndex, key: KeyIndex) -> Edge {
+        let known = self.owners[owner].id.and_then(|id| self.queues.owner(id)).cloned();
+        let WaitedFor { name, queue, .. } = &self.keys[key];
+        let key = queue.map_or_else(|| (*name).into(), |(_, queue)| queue.key.name.clone());
+        Edge { owner: known.unwrap_or_else(|| self.question.new.request.owner.to_owner()), key }
+    }
+}
