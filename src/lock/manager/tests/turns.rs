@@ -370,31 +370,27 @@ fn no_kind_of_work_waits_for_ever_behind_another() {
 
 #[test]
 fn a_request_that_has_timed_out_is_not_granted() {
-    let mut fixture = Fixture::of(&[("h", MUTEX)]);
-    let now = fixture.server.now();
-    for name in ["a", "b", "c"] {
-        let owner = owner(name);
-        let request = AcquireRequest {
-            db: 0,
-            names: &[b"k"],
-            request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait {
-                limit: WaitLimit::Ms(NonZeroU64::new(500).unwrap()),
-                may_come_back: false,
-                coalesces: false,
-            }),
-            session: None,
-        };
-        assert!(matches!(fixture.manager.acquire(&mut fixture.server.host(&now), request), Ok(Acquired::Queued(_))));
+    for names in [&[&b"k"[..]][..], &[b"k", b"l"]] {
+        let mut fixture = Fixture::of(&[("h", MUTEX)]);
+        let now = fixture.server.now();
+        for name in ["a", "b", "c"] {
+            let owner = owner(name);
+            let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
+            let limit = WaitLimit::Ms(NonZeroU64::new(500).unwrap());
+            let wait = Some(Wait { limit, may_come_back: false, coalesces: false });
+            let request = AcquireRequest { db: 0, names, request, wait, session: None };
+            let acquired = fixture.manager.acquire(&mut fixture.server.host(&now), request);
+            assert!(matches!(acquired, Ok(Acquired::Queued(_))));
+        }
+        fixture.server.turns = Turns::Of(1);
+        fixture.server.keyspace.now_ms += 500;
+        fixture.server.keyspace.delete(&key());
+        fixture.manager.key_touched(key().as_ref());
+        for _ in 0..3 {
+            fixture.tick();
+            fixture.drain();
+        }
+        assert_eq!(fixture.holders(), "", "{names:?}");
+        assert!(fixture.server.inbox.answers.iter().all(|(_, outcome)| *outcome == WaitOutcome::TimedOut));
     }
-    fixture.server.turns = Turns::Of(1);
-    fixture.server.keyspace.now_ms += 500;
-    fixture.server.keyspace.delete(&key());
-    fixture.manager.key_touched(key().as_ref());
-    for _ in 0..3 {
-        fixture.tick();
-        fixture.drain();
-    }
-    assert_eq!(fixture.holders(), "");
-    assert!(fixture.server.inbox.answers.iter().all(|(_, outcome)| *outcome == WaitOutcome::TimedOut));
 }

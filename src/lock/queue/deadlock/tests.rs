@@ -795,7 +795,7 @@ fn a_search_ends_after_a_number_of_steps() {
         (work, found.map(|cycle| cycle.len()))
     });
     assert_eq!((small.1, large, large.1), (Some(1_000), larger, None));
-    assert!(large.0 < 5_000, "{large:?}");
+    assert!((1_800..5_000).contains(&large.0), "{large:?}");
 }
 
 /// With 10,000 owners that depend on each other: `cargo test --release -p lock how_long -- --ignored --nocapture`.

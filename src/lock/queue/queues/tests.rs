@@ -408,3 +408,29 @@ fn a_table_with_an_entry_is_not_clean() {
         assert!(!queues.is_clean(), "{row}");
     }
 }
+
+fn wait_with_coalesce(fixture: &mut Fixture, owner: &str, key: &str) -> RequestId {
+    let owner = Owner::new(owner.as_bytes()).unwrap();
+    let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
+    let place = fixture.queues.new_place(Rank::Normal);
+    let new = NewRequest { db: 0, names: &names(key), request, place };
+    let since = fixture.server.now().instant();
+    let arrival = Arrival { new, since, until: None, session: None, may_come_back: false, coalesces: true };
+    fixture.queues.enter(arrival)
+}
+
+#[test]
+fn answered_requests_of_several_keys_are_replied_to_in_turn_and_others_wait_on() {
+    let mut fixture = Fixture::default();
+    let of_k = ["a", "b"].map(|owner| wait_with_coalesce(&mut fixture, owner, "k"));
+    let of_l = ["c", "d"].map(|owner| wait_with_coalesce(&mut fixture, owner, "l"));
+    let other = fixture.wait("e", "m", MUTEX);
+    for name in ["k", "l"] {
+        let queue = fixture.queues.id_of(key(name).as_ref()).unwrap();
+        fixture.queues.end_coalescing(queue, Fence::new(1).unwrap());
+    }
+    let of = |owner: &[u8]| fixture.queues.requests_of(0, owner).collect::<Vec<_>>();
+    assert_eq!((of(b"a"), of(b"e")), (vec![], vec![other]));
+    let replied = std::iter::from_fn(|| fixture.queues.next_done().inspect(|id| _ = fixture.queues.leave(*id)));
+    assert_eq!(replied.collect::<Vec<_>>(), [of_l[0], of_k[0], of_l[1], of_k[1]]);
+}
