@@ -34,24 +34,19 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     if waits_for_nothing_new(queues, new) || is_ordinary && dependents::cannot_block(queues, holders, new) {
         return None;
     }
-    let may_block_own = changes_waits || takes_more || queues.has_requests_for_several();
+    let may_block_own = changes_waits || queues.has_requests_for_several();
     let free = BTreeSet::default();
     let question = Question { new, is_queued: true, may_block_own, free: &free };
     let mut graph = WaitForGraph::new(queues, holders, question, &[]);
     if graph.reduce() {
         return None;
     }
-    // Owners that are stuck even without the new request do not count against it.
     let cycle = graph.cycle();
-    let free = match is_only_wait(queues, new) {
-        true => graph.stuck_without_new(),
-        false => {
-            let owners: Vec<_> = graph.owners.iter().filter_map(|owner| owner.id).collect();
-            let mut without = WaitForGraph::new(queues, holders, Question { is_queued: false, ..question }, &owners);
-            without.reduce();
-            without.stuck()
-        }
-    };
+    // Owners that are stuck even without the new request do not count against it.
+    let owners: Vec<_> = graph.owners.iter().filter_map(|owner| owner.id).collect();
+    let mut without = WaitForGraph::new(queues, holders, Question { is_queued: false, ..question }, &owners);
+    without.reduce();
+    let free = without.stuck();
     if free.is_empty() {
         return Some(cycle);
     }
@@ -60,15 +55,6 @@ pub fn find<K: Keys>(queues: &WaitQueues, holders: &mut Holders<'_, K>, new: &Ne
     }
     let mut graph = WaitForGraph::new(queues, holders, Question { free: &free, ..question }, &[]);
     (!graph.reduce()).then(|| graph.cycle())
-}
-
-/// The owner of the request waits for nothing else, and the request does not change LIMIT.
-fn is_only_wait(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
-    let owner = queues.owner_id(new.db, new.owner());
-    let mut others = owner.into_iter().flat_map(|id| queues.waiting(id)).filter(|(_, other)| other.place != new.place);
-    let mut here = queues_of(queues, new).filter_map(|id| queues.get(id));
-    let is_same = |limit: Option<u32>| limit.is_none() || limit == new.request.claim.limit();
-    others.next().is_none() && here.all(|queue| is_same(queue.limit))
 }
 
 /// The request is the last in the queue, and an earlier request of its owner covers what it asks for. Without this

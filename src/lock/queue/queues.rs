@@ -212,7 +212,7 @@ impl WaitQueues {
 
     /// An owner that has requests in this database, queued or with a kept place.
     pub fn owner_with_requests(&self, db: i32, owner: &[u8]) -> Option<OwnerId> {
-        let id = self.owners.id_of(db, owner)?;
+        let id = self.owner_id(db, owner)?;
         self.owners.get(id).is_some_and(|known| !known.listed.is_empty()).then_some(id)
     }
 

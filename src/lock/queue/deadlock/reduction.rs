@@ -41,14 +41,6 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         }
     }
 
-    /// Reduces the graph again without the new request. Returns the owners that are stuck even so.
-    pub fn stuck_without_new(&mut self) -> BTreeSet<OwnerId> {
-        let new = self.requests.iter().position(|request| request.place == self.question.new.place);
-        new.into_iter().for_each(|new| _ = self.end(new));
-        self.reduce();
-        self.stuck()
-    }
-
     /// The owners that are not free, in the graph or not.
     pub fn stuck(&mut self) -> BTreeSet<OwnerId> {
         let unserved = self.owners.iter().filter(|owner| owner.unserved > 0);
