@@ -16,9 +16,9 @@ use crate::queue::wait_queue::WaitQueue;
 use crate::value::claim::{Claim, Count, Family, Share};
 
 /// After so many steps the graph grows no more, and its reduction ends after as many. A search reduces up to three
-/// graphs, which takes 3 to 5 ms (Redis 7.0.15, AMD EPYC). The nearest owners are in the graph by then; the others count
-/// as free, so a deadlock of more than some hundreds of owners may not be found. The visit of a holder or of a queued request
-/// is a step.
+/// graphs, which takes 3 to 5 ms (Redis 7.0.15, AMD EPYC). The nearest owners are in the graph by then. The others
+/// count as free, so a deadlock of thousands of owners is not found. The visit of a holder or of a queued request is a
+/// step.
 pub(super) const MOST_STEPS: usize = 13_000;
 
 /// To open a key takes as long as so many visits.
