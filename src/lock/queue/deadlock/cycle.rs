@@ -1,10 +1,9 @@
 //! The cycle that an error names.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::rc::Rc;
 
-use super::wait_for_graph::{KeyIndex, OwnerIndex, Request, WaitForGraph, WaitedFor, NEW};
+use super::wait_for_graph::{KeyIndex, OwnerIndex, Request, WaitForGraph, WaitedFor};
 use crate::host::Keys;
 use crate::queue::request::Place;
 use crate::value::owner::Owner;
@@ -26,12 +25,13 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         for request in self.requests.iter().filter(|request| !request.is_served) {
             waits[request.owner].push(request);
         }
+        let owners: Vec<OwnerIndex> = (0..self.owners.len()).collect();
         // An owner that asks for more permits than its own leave blocks itself.
-        let shortest = |owners: Range<OwnerIndex>| {
-            let of = |itself| owners.clone().find_map(|owner| self.shortest_cycle(&waits, owner, itself));
+        let shortest = |owners: &[OwnerIndex]| {
+            let of = |itself| owners.iter().find_map(|owner| self.shortest_cycle(&waits, *owner, itself));
             of(false).or_else(|| of(true))
         };
-        shortest(NEW..NEW + 1).or_else(|| shortest(0..self.owners.len())).unwrap_or_default()
+        shortest(&owners[..1]).or_else(|| shortest(&owners)).unwrap_or_default()
     }
 
     fn shortest_cycle(&self, waits: &[Vec<&Request>], from: OwnerIndex, through_itself: bool) -> Option<Vec<Edge>> {

@@ -93,6 +93,27 @@ const CASES: &[Case] = &[
         cycle: Some("a@w b@k"),
     },
     Case {
+        title: "the cycle names the writer between two readers",
+        held: &[("a", "w", READ), ("x", "k", MUTEX)],
+        waiting: &[("b", "w", WRITE), ("a", "k", MUTEX)],
+        new: ("x", "w", READ),
+        cycle: Some("x@w b@w a@k"),
+    },
+    Case {
+        title: "the cycle names no reader as what a reader waits for",
+        held: &[("h", "w", WRITE), ("c", "j", MUTEX), ("x", "km", MUTEX)],
+        waiting: &[("r", "w", READ), ("r", "k", MUTEX), ("h", "j", MUTEX), ("c", "m", MUTEX)],
+        new: ("x", "w", READ),
+        cycle: Some("x@w h@j c@m"),
+    },
+    Case {
+        title: "the cycle names no request for several keys that is passed",
+        held: &[("h", "l", MUTEX), ("c", "j", MUTEX), ("x", "km", MUTEX)],
+        waiting: &[("b", "kl", MUTEX), ("b", "k", MUTEX), ("h", "j", MUTEX), ("c", "m", MUTEX)],
+        new: ("x", "l", MUTEX),
+        cycle: Some("x@l h@j c@m"),
+    },
+    Case {
         title: "every holder of the semaphore is stuck",
         held: &[("a", "s", permits(2, 1)), ("b", "s", permits(2, 1)), ("c", "k", MUTEX)],
         waiting: &[("a", "k", MUTEX), ("b", "k", MUTEX)],
@@ -796,6 +817,24 @@ fn a_search_ends_after_a_number_of_steps() {
     });
     assert_eq!((small.1, large, large.1), (Some(800), larger, None));
     assert!((1_500..5_000).contains(&large.0), "{large:?}");
+}
+
+/// `x` and `h` wait for each other. Ahead of `x` are n owners that pass n requests for several keys, one after another.
+#[test]
+fn a_reduction_with_many_requests_for_several_keys_ends_after_a_number_of_steps() {
+    for (n, is_found) in [(20, true), (100, false)] {
+        let mut fixture = Fixture::default();
+        fixture.hold("h", "t", MUTEX);
+        fixture.hold("x", "z", MUTEX);
+        fixture.wait("h", "z", MUTEX);
+        each(n, |own, owner| {
+            let (several, passed) = (format!("several {own}"), [own.as_bytes(), b"z"]);
+            let place = fixture.queues.new_place(Rank::Normal);
+            fixture.wait_at(&several, &passed, MUTEX, place);
+            [(own, owner), ("t", owner), ("t", &several)].map(|(key, owner)| waits(&mut fixture, owner, key, MUTEX));
+        });
+        assert_eq!(fixture.deadlock("x", "t", MUTEX).is_some(), is_found, "{n}");
+    }
 }
 
 /// With 10,000 owners that depend on each other: `cargo test --release -p lock how_long -- --ignored --nocapture`.
