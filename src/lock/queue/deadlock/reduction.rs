@@ -16,9 +16,9 @@
 
 use std::collections::BTreeSet;
 
-use super::wait_for_graph::{KeyIndex, Question, Request, RequestIndex, WaitForGraph, WaitedFor, MOST_STEPS, NEW};
+use super::wait_for_graph::{KeyIndex, Request, RequestIndex, WaitForGraph, WaitedFor, MOST_STEPS, NEW};
 use crate::host::Keys;
-use crate::queue::request::{OwnerId, Place, QueuedRequest};
+use crate::queue::request::OwnerId;
 use crate::value::claim::{Claim, Share};
 
 impl<K: Keys> WaitForGraph<'_, '_, K> {
@@ -41,20 +41,10 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         }
     }
 
-    /// The owners that are not free, in the graph or not.
-    pub fn stuck(&mut self) -> BTreeSet<OwnerId> {
-        let unserved = self.owners.iter().filter(|owner| owner.unserved > 0);
-        let mut stuck: BTreeSet<_> = unserved.filter_map(|owner| owner.id).collect();
-        for key in 0..self.keys.len() {
-            let WaitedFor { queue, reached, .. } = self.keys[key];
-            let first = self.keys[key].waiting.first_key_value().map_or(reached, |(place, _)| *place);
-            self.serve_others(key, first);
-            let from = self.keys[key].passed;
-            let behind = queue.into_iter().flat_map(|(_, queue)| queue.range(from..from.max(reached)));
-            let owners = behind.filter_map(|(_, id)| Some(self.queues.request(id)?.owner_id));
-            stuck.extend(owners.filter(|id| !self.has(*id)));
-        }
-        stuck
+    /// The owners that are not free.
+    pub fn stuck(&self) -> BTreeSet<OwnerId> {
+        let stuck = self.owners.iter().filter(|owner| owner.unserved > 0);
+        stuck.filter_map(|owner| owner.id).collect()
     }
 
     /// The first request for a key that is not served.
@@ -68,7 +58,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     }
 
     /// Whether all of its keys admit the request, and it passes all requests ahead of it.
-    fn may_be_served(&mut self, request: RequestIndex, passes: impl Fn(&Request, &Request) -> bool) -> bool {
+    fn may_be_served(&self, request: RequestIndex, passes: impl Fn(&Request, &Request) -> bool) -> bool {
         let Request { owner, claim, place, .. } = self.requests[request];
         (0..self.requests[request].keys.len()).all(|index| {
             let asked = &self.requests[request];
@@ -76,9 +66,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
             let share = self.share(key, owner);
             let mut ahead = self.keys[key].waiting.range(..place);
             share.covers(&claim)
-                || ahead.all(|(_, ahead)| passes(asked, &self.requests[*ahead]))
-                    && self.serve_others(key, place)
-                    && self.keys[key].admits(share, &claim)
+                || ahead.all(|(_, ahead)| passes(asked, &self.requests[*ahead])) && self.keys[key].admits(share, &claim)
         })
     }
 
@@ -95,35 +83,6 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         self.steps += unserved.len();
         let passes = |asked: &Request, ahead: &Request| ahead.keys.len() > 1 && ahead.owner != asked.owner;
         unserved.into_iter().map(|(_, request)| request).find(|request| self.may_be_served(*request, passes))
-    }
-
-    /// Serves the requests up to a place whose owners are not in the graph: each releases the key at once. Returns
-    /// whether all could be served.
-    fn serve_others(&mut self, key: KeyIndex, to: Place) -> bool {
-        let Question { new, free, .. } = self.question;
-        let state = &self.keys[key];
-        if state.passed >= to {
-            return true;
-        }
-        let is_other = |queued: &QueuedRequest| {
-            let is_simple = !queued.may_wait_elsewhere && !queued.has_several_keys();
-            is_simple && queued.place != new.place && !free.contains(&queued.owner_id) && !self.has(queued.owner_id)
-        };
-        let blocks = |queued: &QueuedRequest| {
-            let fits = queued.claim.limit().is_none() || queued.claim.count().number() <= state.limit;
-            fits && !state.admits(Share::default(), &queued.claim) && is_other(queued)
-        };
-        let mut visited = 0;
-        // Without holders, each of them is served.
-        let queue = state.queue.filter(|_| !state.shares.is_empty());
-        let mut ahead = queue.into_iter().flat_map(|(_, queue)| queue.range(state.passed..to));
-        let blocked = ahead.find(|(_, id)| {
-            visited += 1;
-            self.queues.request(*id).is_some_and(blocks)
-        });
-        self.steps += visited;
-        self.keys[key].passed = blocked.map_or(to, |(place, _)| place);
-        blocked.is_none()
     }
 
     /// The owner holds what the request asks for, and what this covers, until all its requests are served. Adds the

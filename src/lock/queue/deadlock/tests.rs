@@ -831,7 +831,9 @@ fn a_reduction_with_many_requests_for_several_keys_ends_after_a_number_of_steps(
             let (several, passed) = (format!("several {own}"), [own.as_bytes(), b"z"]);
             let place = fixture.queues.new_place(Rank::Normal);
             fixture.wait_at(&several, &passed, MUTEX, place);
-            [(own, owner), ("t", owner), ("t", &several)].map(|(key, owner)| waits(&mut fixture, owner, key, MUTEX));
+            for (key, owner) in [(own, owner), ("t", owner), ("t", &several)] {
+                waits(&mut fixture, owner, key, MUTEX);
+            }
         });
         assert_eq!(fixture.deadlock("x", "t", MUTEX).is_some(), is_found, "{n}");
     }

@@ -1,8 +1,8 @@
 //! The wait-for graph of a new request: the owners that it waits for, directly or through others, with their requests
 //! and the keys that these wait for. Each key is opened once.
 //!
-//! An owner whose only request is ahead of another one is usually left out, unless it holds a key of the graph: once
-//! the request is served, the owner waits for nothing.
+//! Left out are owners whose only request is ahead of another one for a mutex: once it is served, they wait for
+//! nothing. Holders of a key in the graph are in it in any case.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -89,9 +89,7 @@ pub(super) struct WaitedFor<'a> {
     /// The requests that are not served.
     pub waiting: BTreeMap<Place, RequestIndex>,
     /// The owners of the requests ahead of this place have been reached.
-    pub reached: Place,
-    /// The requests ahead of this place whose owners are not in the graph have been served.
-    pub passed: Place,
+    reached: Place,
 }
 
 /// A request of an owner in the graph.
@@ -243,7 +241,6 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             out: 0,
             waiting: BTreeMap::new(),
             reached: Place::FIRST,
-            passed: Place::FIRST,
         });
         if self.keys[key].is_another {
             holds.clear();
@@ -256,8 +253,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         key
     }
 
-    /// Reaches the owners of the requests ahead that may wait elsewhere too. Of a read/write lock all: a cycle is to
-    /// name the writer between a reader and the readers ahead.
+    /// Reaches the owners of the requests ahead that may wait elsewhere too. Of a shared lock all: they may wait for
+    /// more holders than the request does.
     fn reach_ahead(&mut self, key: KeyIndex, place: Place) {
         let (queues, Question { is_queued, .. }) = (self.queues, self.question);
         let from = self.keys[key].reached;
@@ -266,15 +263,15 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         // By the new request, its owner waits elsewhere too.
         let new = self.owners[NEW].id.filter(|_| is_queued);
         let is_new_here = new.is_some_and(|new| queues.waiting_in(id, new).next().is_some());
-        let names_all = queue.family == Family::ReadWrite;
-        if queue.elsewhere == 0 && !is_new_here && (!names_all || self.keys[key].shares.is_empty()) {
+        let reaches_all = !queue.family.is_exclusive();
+        if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
             return;
         }
         for queued in queue.range(from..place).filter_map(|(_, id)| queues.request(id)) {
             self.steps += 1;
             if Some(queued.owner_id) == new {
                 self.own_ahead.push(queued);
-            } else if queued.may_wait_elsewhere || names_all {
+            } else if queued.may_wait_elsewhere || reaches_all {
                 self.steps += STEPS_OF_A_NODE;
                 self.reach(queued.owner_id);
             }
@@ -324,10 +321,5 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     pub fn is_free(&self, owner: OwnerIndex) -> bool {
         self.owners[owner].unserved == 0
-    }
-
-    /// Whether the owner is in the graph.
-    pub fn has(&self, id: OwnerId) -> bool {
-        self.by_owner.contains_key(&id)
     }
 }
