@@ -213,8 +213,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         }
         let (queues, family, Question { new, is_queued, .. }) = (self.queues, claim.family(), self.question);
         let (mut holds, mut steps) = (Vec::new(), self.steps + STEPS_OF_A_KEY);
-        // The other half is for the requests of its holders.
-        let most = steps + MOST_STEPS.saturating_sub(steps) / 2;
+        let most = self.most_steps_here();
         let under = self.holders.visit(KeyRef { db: new.db, name }, |hold| {
             if steps > most {
                 return;
@@ -267,7 +266,11 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
             return;
         }
+        let most = self.most_steps_here();
         for queued in queue.range(from..place).filter_map(|(_, id)| queues.request(id)) {
+            if self.steps > most {
+                return;
+            }
             self.steps += 1;
             if Some(queued.owner_id) == new {
                 self.own_ahead.push(queued);
@@ -276,6 +279,11 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
                 self.reach(queued.owner_id);
             }
         }
+    }
+
+    /// Half of what is left may be spent on one key; the rest is for the requests of the owners found there.
+    fn most_steps_here(&self) -> usize {
+        self.steps + MOST_STEPS.saturating_sub(self.steps) / 2
     }
 
     /// Whether the request gets an error because LIMIT is too small for it. If LIMIT is a new one, what its owner holds
