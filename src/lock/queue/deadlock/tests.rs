@@ -817,6 +817,17 @@ fn a_search_ends_after_a_number_of_steps() {
     });
     assert_eq!((small.1, large, large.1), (Some(800), larger, None));
     assert!((1_500..5_000).contains(&large.0), "{large:?}");
+    // One owner that waits for thousands of keys.
+    let [large, larger] = [2_000, 4_000].map(|n| {
+        let mut fixture = Fixture::default();
+        holds(&mut fixture, "owner", "mine", MUTEX);
+        (0..20).for_each(|number| waits(&mut fixture, &format!("waiter {number}"), "mine", MUTEX));
+        holds(&mut fixture, "holder", "one", MUTEX);
+        each(n, |own, _| holds(&mut fixture, "other", own, MUTEX));
+        each(n, |own, _| waits(&mut fixture, "holder", own, MUTEX));
+        work(&mut fixture, "owner", b"one", MUTEX).0
+    });
+    assert!(large == larger && large < 5_000, "{large} {larger}");
 }
 
 /// `x` and `h` wait for each other. Ahead of `x` are n owners that pass n requests for several keys, one after another.

@@ -24,7 +24,7 @@ pub(super) const MOST_STEPS: usize = 13_000;
 /// To open a key takes as long as so many visits.
 const STEPS_OF_A_KEY: usize = 8;
 
-/// To add an owner or a request takes as long as so many visits.
+/// To add an owner, or a request for one key, takes as long as so many visits.
 const STEPS_OF_A_NODE: usize = 3;
 
 /// The assumptions of a graph.
@@ -179,7 +179,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     fn add_queued(&mut self, owner: OwnerIndex, queued: &'a QueuedRequest) {
         let QueuedRequest { claim, place, .. } = *queued;
         // The new request takes its place over.
-        if place == self.question.new.place {
+        if place == self.question.new.place || self.steps > MOST_STEPS {
             return;
         }
         let queues = queued.queues.iter().filter_map(|id| Some((*id, self.queues.get(*id)?)));
@@ -195,7 +195,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         if request.keys.iter().any(|key| self.keys[*key].is_another) {
             return;
         }
-        self.steps += STEPS_OF_A_NODE;
+        self.steps += STEPS_OF_A_NODE * request.keys.len();
         self.owners[request.owner].unserved += 1;
         let index = self.requests.len();
         for key in &request.keys {
