@@ -830,6 +830,23 @@ fn a_search_ends_after_a_number_of_steps() {
     assert!(large == larger && large < 5_000, "{large} {larger}");
 }
 
+/// A key with thousands of holders or waiters takes half of the steps; the others are for what these wait for.
+#[test]
+fn a_search_ends_on_a_key_with_thousands_of_holders_or_waiters() {
+    let rows = [("one of n holders of a semaphore with n waiters", None), ("n readers wait to write", Some(2))];
+    for (title, found_expected) in rows {
+        let (_, build) = LINEAR.iter().find(|(other, _)| other.starts_with(title)).unwrap();
+        let [large, larger] = [8_000, 16_000].map(|n| {
+            let mut fixture = Fixture::default();
+            let (owner, name, claim, _) = build(&mut fixture, n);
+            let (work, found) = work(&mut fixture, owner, name.as_bytes(), claim);
+            assert_eq!(found.map(|cycle| cycle.len()), found_expected, "{title}");
+            work
+        });
+        assert!(large.abs_diff(larger) < 100, "{title}: {large} {larger}");
+    }
+}
+
 /// `x` and `h` wait for each other. Ahead of `x` are n owners that pass n requests for several keys, one after another.
 #[test]
 fn a_reduction_with_many_requests_for_several_keys_ends_after_a_number_of_steps() {
