@@ -1,9 +1,9 @@
 //! The cycle that an error names.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use super::wait_for_graph::{KeyIndex, OwnerIndex, Request, WaitForGraph, WaitedFor};
+use super::wait_for_graph::{KeyIndex, OwnerIndex, Request, WaitForGraph, WaitedFor, NEW};
 use crate::host::Keys;
 use crate::queue::request::Place;
 use crate::value::owner::Owner;
@@ -25,23 +25,34 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         for request in self.requests.iter().filter(|request| !request.is_served) {
             waits[request.owner].push(request);
         }
-        let owners: Vec<OwnerIndex> = (0..self.owners.len()).collect();
         // An owner that asks for more permits than its own leave blocks itself.
-        let shortest = |owners: &[OwnerIndex]| {
-            let of = |itself| owners.iter().find_map(|owner| self.shortest_cycle(&waits, *owner, itself));
+        let shortest = |owner| {
+            let of = |itself| self.shortest_cycle(&waits, owner, itself);
             of(false).or_else(|| of(true))
         };
-        shortest(&owners[..1]).or_else(|| shortest(&owners)).unwrap_or_default()
+        shortest(NEW).or_else(|| shortest(self.one_on_a_cycle(&waits))).unwrap_or_default()
+    }
+
+    /// From the new owner on, a blocker of each owner, until one comes up again.
+    fn one_on_a_cycle(&self, waits: &[Vec<&Request>]) -> OwnerIndex {
+        let (mut seen, mut owner) = (BTreeSet::new(), NEW);
+        while seen.insert(owner) {
+            let asked = waits[owner].iter().flat_map(|request| request.keys.iter().map(move |key| (*request, *key)));
+            let mut blockers = asked.flat_map(|(request, key)| self.blockers(request, key, Place::FIRST));
+            owner = blockers.find(|blocker| *blocker != owner).unwrap_or(owner);
+        }
+        owner
     }
 
     fn shortest_cycle(&self, waits: &[Vec<&Request>], from: OwnerIndex, through_itself: bool) -> Option<Vec<Edge>> {
         // By owner: another one that waits for it, and on which key.
         let mut found: Vec<Option<(OwnerIndex, KeyIndex)>> = vec![None; self.owners.len()];
-        let mut visited: BTreeMap<(KeyIndex, bool), Place> = BTreeMap::new();
+        // What blocks the first owner may wait for it on the same key: its own requests are visited apart.
+        let mut visited: BTreeMap<(KeyIndex, bool, bool), Place> = BTreeMap::new();
         let mut to_visit = VecDeque::from([from]);
         while let Some(owner) = to_visit.pop_front().filter(|_| found[from].is_none()) {
             for (request, key) in waits[owner].iter().flat_map(|it| it.keys.iter().map(|key| (*it, *key))) {
-                let visited = visited.entry((key, request.claim.is_read())).or_insert(Place::FIRST);
+                let visited = visited.entry((key, request.claim.is_read(), owner == from)).or_insert(Place::FIRST);
                 let blockers = self.blockers(request, key, *visited);
                 for blocker in blockers.filter(|blocker| through_itself || *blocker != owner) {
                     found[blocker].get_or_insert_with(|| {
@@ -49,10 +60,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
                         (owner, key)
                     });
                 }
-                // What blocks the first owner may wait for it on the same key.
-                if owner != from {
-                    *visited = request.place.max(*visited);
-                }
+                *visited = request.place.max(*visited);
             }
         }
         let mut edges = Vec::new();
@@ -65,8 +73,8 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         Some(edges).filter(|edges| !edges.is_empty())
     }
 
-    /// The owners that block a request on a key, from this place on: the holders, and the requests ahead. A request for
-    /// several keys is passed by those that it waits for.
+    /// The owners that block a request on a key, from this place on: the holders, and the owners of the requests ahead.
+    /// Requests for several keys are left out: an owner that they wait for passes them.
     fn blockers<'r>(
         &'r self,
         request: &'r Request,

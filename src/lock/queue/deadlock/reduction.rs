@@ -26,11 +26,15 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     /// was given up.
     pub fn reduce(&mut self) -> bool {
         let mut keys: Vec<_> = (0..self.keys.len()).collect();
-        let covered: Vec<_> = (0..self.requests.len()).filter(|request| self.is_covered(*request)).collect();
-        covered.into_iter().for_each(|request| self.grant(request, &mut keys));
+        // Those that their owners' holds cover need not be first.
+        for request in 0..self.requests.len() {
+            if self.is_next(request) {
+                self.grant(request, &mut keys);
+            }
+        }
         loop {
             while let Some(key) = keys.pop() {
-                while let Some(request) = self.first(key).filter(|request| self.may_be_served(*request, |_, _| false)) {
+                while let Some(request) = self.first(key).filter(|request| self.is_next(*request)) {
                     self.grant(request, &mut keys);
                 }
             }
@@ -52,26 +56,25 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         self.keys[key].waiting.first_key_value().map(|(_, request)| *request)
     }
 
-    fn is_covered(&self, request: RequestIndex) -> bool {
-        let Request { owner, claim, keys, is_served, .. } = &self.requests[request];
-        !is_served && keys.iter().all(|key| self.share(*key, *owner).covers(claim))
+    /// Whether the request can be served now.
+    fn is_next(&self, request: RequestIndex) -> bool {
+        !self.requests[request].is_served && self.may_be_served(request, |_, _| false)
     }
 
     /// Whether all of its keys admit the request, and it passes all requests ahead of it.
     fn may_be_served(&self, request: RequestIndex, passes: impl Fn(&Request, &Request) -> bool) -> bool {
-        let Request { owner, claim, place, .. } = self.requests[request];
-        (0..self.requests[request].keys.len()).all(|index| {
-            let asked = &self.requests[request];
-            let key = asked.keys[index];
-            let share = self.share(key, owner);
-            let mut ahead = self.keys[key].waiting.range(..place);
-            share.covers(&claim)
-                || ahead.all(|(_, ahead)| passes(asked, &self.requests[*ahead])) && self.keys[key].admits(share, &claim)
-        })
+        let asked = &self.requests[request];
+        let shares = || asked.keys.iter().map(|key| (&self.keys[*key], self.share(*key, asked.owner)));
+        let mut uncovered = shares().filter(|(_, share)| !share.covers(&asked.claim));
+        let is_first = |key: &WaitedFor<'_>| {
+            let mut ahead = key.waiting.range(..asked.place);
+            ahead.all(|(_, ahead)| passes(asked, &self.requests[*ahead]))
+        };
+        uncovered.clone().all(|(key, share)| key.admits(share, &asked.claim)) && uncovered.all(|(key, _)| is_first(key))
     }
 
-    /// If nothing else can be served: the first request that passes requests for several keys. Those of holders come
-    /// before others, as in a hand-off.
+    /// The next request that passes requests for several keys, if no other can be served. Requests of holders pass
+    /// first, as in a hand-off.
     fn next_to_pass(&mut self) -> Option<RequestIndex> {
         if !self.requests.iter().any(|request| request.keys.len() > 1) || self.steps > MOST_STEPS {
             return None;
@@ -89,14 +92,17 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     /// keys that have changed.
     fn grant(&mut self, request: RequestIndex, changed: &mut Vec<KeyIndex>) {
         let mut to_grant = vec![request];
-        while let Some(request) = to_grant.pop().filter(|request| !self.requests[*request].is_served) {
+        while let Some(request) = to_grant.pop() {
+            if self.requests[request].is_served {
+                continue;
+            }
             let Request { owner, claim, .. } = self.requests[request];
             if self.owners[owner].unserved > 1 {
                 for key in self.requests[request].keys.clone() {
                     let share = self.share(key, owner).with(&claim);
                     self.give(key, owner, share);
                     let own = self.own.range((owner, key, 0)..(owner, key + 1, 0)).map(|(_, _, request)| *request);
-                    to_grant.extend(own.filter(|other| *other != request && self.is_covered(*other)));
+                    to_grant.extend(own.filter(|other| *other != request && self.is_next(*other)));
                 }
             }
             changed.extend(self.end(request));

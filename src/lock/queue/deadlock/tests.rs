@@ -817,6 +817,13 @@ fn a_search_ends_after_a_number_of_steps() {
     });
     assert_eq!((small.1, large, large.1), (Some(800), larger, None));
     assert!((1_500..5_000).contains(&large.0), "{large:?}");
+    let (_, all_permits) = LINEAR.iter().find(|(title, _)| title.contains("semaphore wait for the owner")).unwrap();
+    let found = [1_600, 4_000].map(|n| {
+        let mut fixture = Fixture::default();
+        let (owner, name, claim, _) = all_permits(&mut fixture, n);
+        work(&mut fixture, owner, name.as_bytes(), claim).1.is_some()
+    });
+    assert_eq!(found, [true, false], "all holders of a semaphore wait for the owner");
     // One owner that waits for thousands of keys.
     let [large, larger] = [2_000, 4_000].map(|n| {
         let mut fixture = Fixture::default();
@@ -828,6 +835,21 @@ fn a_search_ends_after_a_number_of_steps() {
         work(&mut fixture, "owner", b"one", MUTEX).0
     });
     assert!(large == larger && large < 5_000, "{large} {larger}");
+}
+
+/// `a` and `b` wait for each other already. The requests of the new owner would use the budget up.
+#[test]
+fn a_deadlock_of_others_does_not_count_though_the_owner_has_thousands_of_requests() {
+    let mut fixture = Fixture::default();
+    fixture.hold("a", "k", MUTEX);
+    fixture.hold("b", "l", MUTEX);
+    fixture.wait("a", "l", MUTEX);
+    fixture.wait("b", "k", MUTEX);
+    fixture.hold("owner", "m", MUTEX);
+    (0..20).for_each(|number| waits(&mut fixture, &format!("waiter {number}"), "m", MUTEX));
+    each(2_000, |own, _| holds(&mut fixture, "other", own, MUTEX));
+    each(2_000, |own, _| waits(&mut fixture, "owner", own, MUTEX));
+    assert_eq!(fixture.deadlock("owner", "k", MUTEX), None);
 }
 
 /// A key with thousands of holders or waiters takes half of the steps; the others are for what these wait for.

@@ -1,8 +1,8 @@
 //! The wait-for graph of a new request: the owners that it waits for, directly or through others, with their requests
 //! and the keys that these wait for. Each key is opened once.
 //!
-//! Left out are owners whose only request is ahead of another one for a mutex: once it is served, they wait for
-//! nothing. Holders of a key in the graph are in it in any case.
+//! The graph leaves out an owner whose only request is ahead of another one for a mutex: once it is served, its owner
+//! waits for nothing. It has each holder of its keys that waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -120,11 +120,12 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             by_queue: BTreeMap::new(),
             requests: Vec::new(),
             own: BTreeSet::new(),
-            to_explore: VecDeque::from([NEW]),
+            to_explore: VecDeque::new(),
             own_ahead: Vec::new(),
             steps: 0,
         };
         others.iter().for_each(|id| _ = graph.reach(*id));
+        graph.to_explore.push_back(NEW);
         while let Some(owner) = graph.to_explore.pop_front() {
             if graph.steps < MOST_STEPS {
                 graph.explore(owner);
