@@ -13,6 +13,7 @@ use crate::family::{Family, Work};
 use crate::hold::{Granted, Hold};
 use crate::protocol::{self, Ownership, Release};
 use crate::transport::Transport;
+use crate::turn::Prompt;
 
 /// A lock that is held. [`Guard::release`] releases it and says whether it was still held; a dropped guard releases it
 /// in the background, and reports no error.
@@ -116,7 +117,8 @@ impl Guard {
     /// If it is dropped early, or fails, the release is retried in the background.
     pub(crate) async fn end(&self, work: Work) -> Result<()> {
         self.set_end(End::Release(work));
-        let released = give_back(&self.hold, &self.family, self.holds, work).await;
+        let prompt = self.hold.turn(self.family.mode()).comes_first();
+        let released = give_back(&self.hold, &self.family, self.holds, work, prompt).await;
         if let Ok(()) | Err(Error::LockLost) = released {
             self.set_end(End::Nothing);
         }
@@ -194,7 +196,8 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if let End::Release(work) = *self.end.lock().expect("nothing panics while it is locked") {
             let (hold, family, holds) = (self.hold.clone(), self.family.clone(), self.holds);
-            let release = async move { drop(give_back(&hold, &family, holds, work).await) };
+            let prompt = hold.turn(family.mode()).comes_first();
+            let release = async move { drop(give_back(&hold, &family, holds, work, prompt).await) };
             let background = &self.hold.connector.background;
             if self.family.counts() {
                 // Its turn keeps the release and the owner's next request apart.
@@ -218,9 +221,9 @@ impl fmt::Debug for Guard {
 }
 
 /// Releases the holds of one guard.
-async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work) -> Result<()> {
+async fn give_back(hold: &Hold, family: &Family, holds: u32, work: Work, prompt: Prompt) -> Result<()> {
     let mode = family.mode();
-    let _turn = hold.turn(mode).take_first().await;
+    let _turn = hold.turn(mode).take_first(prompt).await;
     let left = hold.held(mode).saturating_sub(holds);
     let is_last = left == 0 && hold.holds_only(mode);
     let kept_until = hold.kept_until().filter(|_| is_last && work == Work::Done);

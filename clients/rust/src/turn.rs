@@ -28,10 +28,15 @@ pub(crate) struct TurnGuard<'a, T> {
 }
 
 impl<T> Turn<T> {
-    /// For a release: an acquire that waits in the queue makes way ([`TurnGuard::makes_way`]). It would keep its turn
-    /// for as long as it waits, maybe for what is released.
-    pub(crate) async fn take_first(&self) -> TurnGuard<'_, T> {
-        let _prompt = Prompt::among(&self.prompt);
+    /// For a release: an acquire that begins from here on comes after it, and one that waits in the queue makes way
+    /// ([`TurnGuard::makes_way`]). It would keep its turn for as long as it waits, maybe for what is released.
+    pub(crate) fn comes_first(&self) -> Prompt {
+        self.prompt.send_modify(|prompt| *prompt += 1);
+        Prompt(self.prompt.clone())
+    }
+
+    /// For a release that [comes first](Turn::comes_first).
+    pub(crate) async fn take_first(&self, _prompt: Prompt) -> TurnGuard<'_, T> {
         self.take().await
     }
 
@@ -46,8 +51,8 @@ impl<T> Turn<T> {
     pub(crate) async fn take_to_acquire(&self, wait: Wait) -> Result<Option<TurnGuard<'_, T>>> {
         let taken = match wait {
             Wait::Not => return self.take_soon().await,
-            Wait::Until(ends) => tokio::time::timeout_at(ends.into(), self.take()).await.ok(),
-            Wait::ForEver => Some(self.take().await),
+            Wait::Until(ends) => tokio::time::timeout_at(ends.into(), self.take_last()).await.ok(),
+            Wait::ForEver => Some(self.take_last().await),
         };
         if let Some(taken) = &taken {
             taken.of.is_waiting.send_replace(true);
@@ -55,11 +60,18 @@ impl<T> Turn<T> {
         Ok(taken)
     }
 
+    /// After the releases that come first.
+    async fn take_last(&self) -> TurnGuard<'_, T> {
+        // An error would mean that the sender is gone, but `self` holds it.
+        let _ = self.prompt.subscribe().wait_for(|prompt| *prompt == 0).await;
+        self.take().await
+    }
+
     async fn take_soon(&self) -> Result<Option<TurnGuard<'_, T>>> {
         let mut is_waiting = self.is_waiting.subscribe();
         tokio::select! {
             biased;
-            taken = self.take() => Ok(Some(taken)),
+            taken = self.take_last() => Ok(Some(taken)),
             _ = is_waiting.wait_for(|is_waiting| *is_waiting) => Ok(None),
             () = tokio::time::sleep(SOON) => {
                 let error = io::Error::new(io::ErrorKind::TimedOut, "no reply to an earlier request of this owner");
@@ -84,17 +96,10 @@ impl<T> Drop for TurnGuard<'_, T> {
     }
 }
 
-/// Counts a request until it has its turn, or is dropped before.
-struct Prompt<'a>(&'a watch::Sender<usize>);
+/// Counts a release until it has its turn, or is dropped before.
+pub(crate) struct Prompt(watch::Sender<usize>);
 
-impl<'a> Prompt<'a> {
-    fn among(prompt: &'a watch::Sender<usize>) -> Prompt<'a> {
-        prompt.send_modify(|prompt| *prompt += 1);
-        Prompt(prompt)
-    }
-}
-
-impl Drop for Prompt<'_> {
+impl Drop for Prompt {
     fn drop(&mut self) {
         self.0.send_modify(|prompt| *prompt -= 1);
     }

@@ -123,6 +123,22 @@ async fn a_release_does_not_wait_for_a_queued_acquire_of_its_owner() {
 }
 
 #[tokio::test]
+async fn an_acquire_comes_after_the_release_of_a_guard_that_was_dropped_before_it() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let locks = [client.semaphore("k", 1), client.reentrant("k"), client.read_lock("k"), client.write_lock("k")];
+    for lock in locks {
+        let lock = lock.lease(LONG).token("me");
+        drop(lock.acquire().await.unwrap());
+        let guard = lock.acquire().await.unwrap();
+        drop(guard);
+        let guard = lock.try_acquire().await.unwrap().unwrap();
+        assert_eq!((guard.holds(), server.holds("k")), (1, 1), "{:?}", lock.family());
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn an_acquire_without_waiting_comes_after_a_release_of_its_owner() {
     let server = Server::start();
     let lock = client_of(server.port()).reentrant("r").lease(LONG);
