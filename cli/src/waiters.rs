@@ -24,8 +24,6 @@ pub struct Waiter {
     pub addr: Text,
     pub waited: u64,
     pub remaining: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub coalesce: Option<i64>,
 }
 
 pub async fn waiters(args: WaitersArgs, server: &ConnectionArgs) -> Result<(), Error> {
@@ -50,7 +48,6 @@ impl Waiter {
             addr: fields.text("addr")?,
             waited: fields.count("waited")?,
             remaining: fields.int("remaining")?,
-            coalesce: fields.optional_int("coalesce")?,
         })
     }
 

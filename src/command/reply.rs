@@ -36,9 +36,6 @@ pub trait ReplyWriter {
     /// Writes nil: in RESP2 a null array, in RESP3 `_`.
     fn null(&mut self);
 
-    /// Writes nil in the place of a string: in RESP2 a null bulk string, in RESP3 `_`.
-    fn null_bulk(&mut self);
-
     /// Writes an error.
     fn error(&mut self, error: &ErrorReply);
 }
@@ -64,7 +61,7 @@ pub fn queued(out: &mut impl ReplyWriter, claim: &Claim, owner: OwnerRef<'_>) {
 /// The work was done, with COALESCE: nil for the token, and the fence of the hold that did it.
 fn done(out: &mut impl ReplyWriter, fence: Fence) {
     out.array(2);
-    out.null_bulk();
+    out.null();
     out.integer(fence.signed());
 }
 
@@ -222,7 +219,7 @@ mod tests {
     #[test]
     fn a_wait_that_a_release_answers_is_nil_with_the_fence_of_the_hold() {
         let written = record(|out| wait_outcome(out, Family::Mutex, owner(), WaitOutcome::Done { fence: fence() }));
-        assert_eq!(written, [Written::Array(2), Written::NullBulk, 7.into()]);
+        assert_eq!(written, [Written::Array(2), Written::Null, 7.into()]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub enum Scope {
 /// Sends how this owner holds the lock now; `key_until` is the key's own deadline.
 #[inline]
 pub fn send_hold(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock, owner: &[u8], key_until: Deadline) {
-    if is_consumed(ctx, scope) {
+    if must_send_or_count(ctx, scope) {
         encode_and_send(ctx, key, lock, owner, key_until);
     }
 }
@@ -51,7 +51,7 @@ fn encode_and_send(ctx: Ctx<'_>, key: Str<'_>, lock: &Lock, owner: &[u8], key_un
 
 /// Sends that this owner holds the lock no more.
 pub fn send_drop(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, owner: &[u8]) {
-    if is_consumed(ctx, scope) {
+    if must_send_or_count(ctx, scope) {
         ctx.replicate(APPLY, key, Rest::WordAndBytes(c"DROP", owner));
     }
 }
@@ -59,14 +59,14 @@ pub fn send_drop(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, owner: &[u8]) {
 /// Sends the limit of a semaphore.
 pub fn send_limit(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock) {
     let Some(limit) = lock.semaphore_limit() else { return };
-    if is_consumed(ctx, scope) {
+    if must_send_or_count(ctx, scope) {
         ctx.replicate(APPLY, key, Rest::WordAndInteger(c"LIMIT", i64::from(limit)));
     }
 }
 
 /// Sends that no holder ends later than the key, as clients have set its deadline.
 pub fn send_clamp(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
-    if is_consumed(ctx, scope) {
+    if must_send_or_count(ctx, scope) {
         ctx.replicate(APPLY, key, Rest::Word(c"CLAMP"));
     }
 }
@@ -74,7 +74,7 @@ pub fn send_clamp(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
 /// Sends that the key is gone.
 #[inline]
 pub fn send_removal(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
-    if is_consumed(ctx, scope) {
+    if must_send_or_count(ctx, scope) {
         ctx.replicate(c"DEL", key, Rest::Nothing);
     }
 }
@@ -92,21 +92,15 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
     }
 }
 
-/// Whether an effect has to be sent. Without a consumer none is built: the server only counts the change, for its save
-/// points. For a timer's change it has no call that only counts: there the effect is what is counted.
+/// Whether an effect has to be sent. If nothing consumes effects, none is built, and this counts the change for the
+/// server's save points. For a timer's change there is no call that only counts: there the effect is what is counted.
 #[inline]
-fn is_consumed(ctx: Ctx<'_>, scope: Scope) -> bool {
-    if scope == Scope::Timer || is_consumed_at_all() {
+fn must_send_or_count(ctx: Ctx<'_>, scope: Scope) -> bool {
+    if scope == Scope::Timer || MAIN.consumers.is_any.get() {
         return true;
     }
     ctx.replicate_verbatim();
     false
-}
-
-/// Whether anything consumes effects.
-#[inline]
-fn is_consumed_at_all() -> bool {
-    MAIN.consumers.is_any.get()
 }
 
 /// Counts again. To be called at each of the events above.

@@ -30,14 +30,14 @@ fn json_has_the_fields_of_lock_waiters() {
     server.client().run("LOCK.ACQUIRE k holder PERSIST").fence();
     let mut waiter = server.client();
     let id = waiter.id();
-    waiter.send_line("LOCK.ACQUIRE k w BLOCK 0 COALESCE");
+    waiter.send_line("LOCK.ACQUIRE k w BLOCK 0");
     server.wait_blocked(1);
     let mut waiters = at(&server, "waiters k --json").json();
     let waited = waiters[0]["waited"].take();
     assert!(waited.as_i64().is_some_and(|waited| waited >= 0), "{waited}");
     let expected = json!([{
         "owner": "w", "mode": "exclusive", "permits": 1, "client": id, "addr": waiter.address(), "waited": null,
-        "remaining": -1, "coalesce": 1,
+        "remaining": -1,
     }]);
     assert_eq!(waiters, expected);
 }

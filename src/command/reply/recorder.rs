@@ -12,7 +12,6 @@ pub(crate) enum Written {
     Bytes(Vec<u8>),
     Status(String),
     Null,
-    NullBulk,
     Error(String),
 }
 
@@ -61,10 +60,6 @@ impl ReplyWriter for Recorder {
 
     fn null(&mut self) {
         self.0.push(Written::Null);
-    }
-
-    fn null_bulk(&mut self) {
-        self.0.push(Written::NullBulk);
     }
 
     fn error(&mut self, error: &ErrorReply) {

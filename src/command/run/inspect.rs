@@ -188,14 +188,13 @@ fn write_waiter(out: &mut impl ReplyWriter, request: &QueuedRequest, client: Opt
         Claim::Permits { count, .. } => count.number(),
         Claim::Mutex | Claim::Reentrant(_) | Claim::ReadWrite(..) | Claim::Slot { .. } => 1,
     };
-    out.map(8);
+    out.map(7);
     text_field(out, "owner", request.owner.as_bytes());
     text_field(out, "mode", request.claim.mode_word().as_bytes());
     integer_field(out, "permits", i64::from(permits));
     write_client(out, client.as_ref());
     integer_field(out, "waited", signed(now.ms_since(request.since)));
     integer_field(out, "remaining", request.until.map_or(-1, |until| signed(until.ms_since(now))));
-    integer_field(out, "coalesce", request.coalesces.into());
 }
 
 /// `LOCK.SCAN cursor [MATCH pattern] [COUNT n]`: the next cursor, and a map for each of some locks of the database.

@@ -70,10 +70,6 @@ impl ReplyWriter for Call<'_> {
         self.reply.borrow_mut().null();
     }
 
-    fn null_bulk(&mut self) {
-        self.reply.borrow_mut().null_bulk();
-    }
-
     fn error(&mut self, error: &ErrorReply) {
         self.reply.borrow_mut().error(error);
     }

@@ -73,7 +73,7 @@ impl LockManager {
         if !self.endings.is_empty() {
             // The client of the request that this one retries has disconnected: its place is kept from now on.
             let same = self.queues.find_retried(request.db, request.names, &request.request);
-            same.into_iter().for_each(|same| _ = self.leave_if_left(host.now, same));
+            same.into_iter().for_each(|same| self.leave_if_left(host.now, same));
         }
         let answer = match request.names {
             [name] => self.acquire_one(host, &request, KeyRef { db: request.db, name }),

@@ -194,11 +194,36 @@ impl LockManager {
     /// Ends the next of the requests in `endings`. False: there is none.
     pub(super) fn end_next_request<C: Clients>(&mut self, clients: &mut C, now: &Now) -> bool {
         let Some((id, ending)) = self.endings.take_next() else { return false };
+        self.end_request(clients, now, id, ending);
+        true
+    }
+
+    fn end_request<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId, ending: Ending) {
         match ending {
             Ending::Told(outcome) => self.dismiss(clients, id, outcome),
             Ending::Left => self.leave(now, id, Departure::MayComeBack),
         }
-        true
+    }
+
+    /// Ends a request that waits no more: it is among the endings, or its wait has timed out, which the timer has not
+    /// noticed yet. At the head of a queue it would keep the next one from the lock. False: it waits.
+    pub(super) fn end_if_over<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) -> bool {
+        if let Some(ending) = self.endings.take(id) {
+            self.end_request(clients, now, id, ending);
+            return true;
+        }
+        let until = self.queues.request(id).and_then(|request| request.until);
+        let is_over = until.is_some_and(|until| until <= now.instant());
+        if is_over {
+            self.time_out(clients, now, id);
+        }
+        is_over
+    }
+
+    /// The wait of a request has timed out.
+    pub(super) fn time_out<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) {
+        self.answer_waiter(clients, id, WaitOutcome::TimedOut);
+        self.leave(now, id, Departure::MayComeBack);
     }
 
     /// Replies to the next request with COALESCE that a release has answered. False: there is none.
@@ -213,13 +238,11 @@ impl LockManager {
         true
     }
 
-    /// Makes the request leave now if its connection has ended: it must not block the head of a queue. False: it stays.
-    pub(super) fn leave_if_left(&mut self, now: &Now, id: RequestId) -> bool {
-        let has_left = self.endings.take_if_left(id);
-        if has_left {
+    /// Makes the request leave now if its connection has ended.
+    pub(super) fn leave_if_left(&mut self, now: &Now, id: RequestId) {
+        if self.endings.take_if_left(id) {
             self.leave(now, id, Departure::MayComeBack);
         }
-        has_left
     }
 
     /// Takes a request out of its queues, with its timers and the timers of queues that are empty now.
@@ -246,10 +269,12 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
+    use crate::host::simulated::Told;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{key, owner, Fixture};
     use crate::manager::session::{RenewRequest, Renewed};
     use crate::value::claim::{Claim, Count, Family, LockRequest, Mode, Portion};
+    use crate::value::outcome::Released;
     use crate::value::time::{Lease, WaitLimit};
 
     const MUTEX: Claim = Claim::Mutex;
@@ -306,6 +331,22 @@ mod tests {
             assert!(fixture.manager.queues().is_empty(), "{row}");
             assert!(fixture.server.inbox.answers.is_empty(), "{row}: no client is left to reply to");
         }
+    }
+
+    /// The timer of the first has not fired yet, and the second is to be answered in a later turn.
+    #[test]
+    fn a_release_hands_over_in_one_step_past_requests_that_wait_no_more() {
+        let mut fixture = Fixture::of(&[("a", MUTEX)]);
+        let [timed_out, cancelled] = ["b", "c"].map(|name| queue(&mut fixture, name, true));
+        fixture.acquire("d", MUTEX, None, Lease::Persist);
+        fixture.manager.endings.extend([cancelled], Ending::Told(WaitOutcome::Cancelled));
+        fixture.server.keyspace.now_ms = 1_500;
+        fixture.effects();
+        assert_eq!(fixture.release("a", Portion::Mutex), Ok(Released::Gone));
+        assert_eq!((fixture.holders(), fixture.effects()), ("d".into(), vec![Told::Hold(owner("d"))]));
+        let outcomes = [(timed_out, WaitOutcome::TimedOut), (cancelled, WaitOutcome::Cancelled)];
+        assert_eq!(fixture.server.inbox.answers[..2], outcomes);
+        assert_eq!(fixture.manager.queues().kept_places(), 1);
     }
 
     #[test]

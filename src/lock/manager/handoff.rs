@@ -306,7 +306,7 @@ impl LockManager {
         // An earlier turn left the rest of the queue to the timer: a command in between serves one waiter.
         let goes_on_later = self.due.contains(queue);
         while let Some((_, id)) = self.queues.get(queue).and_then(WaitQueue::head) {
-            if self.leave_if_left(now, id) {
+            if self.end_if_over(clients, now, id) {
                 if now.spends_turn() {
                     self.go_on_later(queue);
                     break;

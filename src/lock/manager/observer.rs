@@ -252,7 +252,7 @@ pub enum EndedBy {
     Released,
     /// The connection that it was bound to has ended.
     Disconnected,
-    /// Its lease has ended: the lock manager took the hold out.
+    /// Its lease in a shared lock has ended: the lock manager took the hold out.
     LeaseEnd,
     /// Its lease has ended, and with it the key, which the server removed.
     Expired,

@@ -7,7 +7,7 @@
 //! | one of several holders goes            | the lock                    | the drop                             |
 //! | the last holder goes, a waiter is next | the same value, handed over | a shared lock's drop, the next grant |
 //! | the last holder goes, none is served   | nothing                     | DEL                                  |
-//! | several go at once, a request waits    | the key, handed over        | DEL, the next grant                  |
+//! | several go at once, a request waits    | a new value, for the waiter | DEL, the next grant                  |
 
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;

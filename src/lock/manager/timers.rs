@@ -1,10 +1,9 @@
 //! Timers: what has to be done at a time. One timer of the host serves all of them.
 
-use super::departure::Departure;
 use super::lock_manager::LockManager;
 use super::observer::Occurrence;
 use super::timer_set::Timer;
-use crate::host::{Clients, Entry, Host, Keys, WaitOutcome};
+use crate::host::{Clients, Entry, Host, Keys};
 use crate::queue::request::QueueId;
 use crate::value::time::{Instant, Now, Timestamp};
 
@@ -111,10 +110,7 @@ impl LockManager {
             match timer {
                 // A release has answered the request before its wait timed out.
                 Some(Timer::WaitEnds(id)) if self.end_if_done(&mut host.clients, id) => {}
-                Some(Timer::WaitEnds(id)) => {
-                    self.answer_waiter(&mut host.clients, id, WaitOutcome::TimedOut);
-                    self.leave(host.now, id, Departure::MayComeBack);
-                }
+                Some(Timer::WaitEnds(id)) => self.time_out(&mut host.clients, host.now, id),
                 Some(Timer::PlaceEnds(id)) => _ = self.remove(id),
                 Some(Timer::GraceIsOver) => {
                     self.occurrences.note(Occurrence::GraceEnded);
@@ -162,6 +158,7 @@ mod tests {
 
     use super::*;
     use crate::host::simulated::{Told, Turns};
+    use crate::host::WaitOutcome;
     use crate::key::ClientId;
     use crate::manager::acquire::{AcquireRequest, Acquired, Wait};
     use crate::manager::fixture::{owner, Fixture};

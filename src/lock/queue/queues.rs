@@ -65,7 +65,7 @@ struct Done {
 
 /// Queries.
 impl WaitQueues {
-    /// Whether there are no waiters and no kept places. Answered requests without a reply: [`WaitQueues::has_done`].
+    /// True if no key has a waiter, a kept place or an answered request without a reply.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()

@@ -29,7 +29,8 @@ pub enum Lock {
     Exclusive(Exclusive),
     /// A read/write lock or semaphore.
     Shared(Box<Shared>),
-    /// Between a release and the hand-off or removal of the key in the same step. Never left in a key.
+    /// A mutex or reentrant mutex between its release and the hand-off or removal of the key in the same step. Never
+    /// left in a key. A `Shared` lock without holders, which is vacant too, is in no key either.
     Vacant,
 }
 
@@ -106,7 +107,7 @@ impl<'a> FirstGrant<'a> {
 
 /// Family and holders.
 impl Lock {
-    /// The family; `None` while vacant.
+    /// The family; `None` for [`Lock::Vacant`].
     pub fn family(&self) -> Option<Family> {
         match self {
             Lock::Exclusive(exclusive) => Some(exclusive.family()),
@@ -158,7 +159,7 @@ impl Lock {
         }
     }
 
-    /// The fence of the latest grant; `None` while vacant.
+    /// The fence of the latest grant; `None` for [`Lock::Vacant`].
     pub fn fence(&self) -> Option<Fence> {
         match self {
             Lock::Exclusive(exclusive) => Some(exclusive.fence),

@@ -70,7 +70,6 @@ table! {
         RedisModule_ModuleTypeGetType RedisModule_ModuleTypeGetValue RedisModule_ModuleTypeSetValue
         RedisModule_OpenKey RedisModule_Replicate RedisModule_ReplicateVerbatim RedisModule_ReplyWithArray
         RedisModule_ReplyWithCallReply RedisModule_ReplyWithError RedisModule_ReplyWithLongLong
-        RedisModule_ReplyWithNull
         RedisModule_ReplyWithSimpleString RedisModule_ReplyWithStringBuffer RedisModule_SaveStringBuffer
         RedisModule_SaveUnsigned RedisModule_SelectDb RedisModule_SetModuleAttribs RedisModule_StringPtrLen
         RedisModule_UnblockClient;
