@@ -9,7 +9,7 @@ use crate::queue::deadlock;
 use crate::queue::precedence::{is_first, Reach};
 use crate::queue::request::{Arrival, NewRequest, Place, QueueId, Rank};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
-use crate::value::claim::{Count, InvalidClaim, LockRequest};
+use crate::value::claim::{InvalidClaim, LockRequest};
 use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::Owner;
@@ -411,10 +411,7 @@ impl LockManager {
             lock.and_then(|lock| lock.live_hold(owner.as_bytes(), now.timestamp())).map_or(0, |hold| hold.holds)
         };
         let mut never_fits = |id: &RequestId| {
-            self.queues.request(*id).is_some_and(|queued| match queued.claim.count() {
-                Count::Step(more) => held(&queued.owner).saturating_add(more) > limit,
-                Count::Exactly(permits) => permits > limit,
-            })
+            self.queues.request(*id).is_some_and(|queued| queued.claim.never_fits(held(&queued.owner), limit))
         };
         queue.present().map(|(_, id)| id).filter(|id| never_fits(id)).collect()
     }

@@ -1,5 +1,6 @@
 //! Grants: an attempt to serve one waiter, and what a grant does to stored locks.
 
+use super::acquire::OVER_LIMIT;
 use super::deliveries::GrantInFlight;
 use super::lock_manager::LockManager;
 use super::observer::{GrantChange, Waited};
@@ -81,6 +82,10 @@ impl LockManager {
         match self.admission(now, key, entry, &request) {
             Ok(Admission::AlreadyHeld) => {}
             Ok(Admission::Admit) if precedence == Precedence::First && !self.is_kept_by_grace(now, entry, &owner) => {}
+            // The owner has got permits meanwhile: at the head the request would keep all others from theirs.
+            Ok(Admission::Wait) if precedence == Precedence::First && never_fits(entry, &request) => {
+                return self.dismiss_as(clients, id, OVER_LIMIT);
+            }
             Ok(Admission::Admit | Admission::Wait) => return Attempt::Stuck,
             Err(error) => return self.dismiss_as(clients, id, WaitOutcome::Impossible(error)),
         }
@@ -379,6 +384,13 @@ fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockR
 /// The fence that the owner has on the key already, if the grant is not a new one.
 fn kept_fence<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Option<Fence> {
     entry.content().lock()?.kept_fence(request.owner.as_bytes(), &request.claim)
+}
+
+/// Whether a waiting request is for more permits than LIMIT lets out beside those that its owner holds.
+fn never_fits<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> bool {
+    let hold = entry.content().lock().and_then(|lock| lock.hold(request.owner.as_bytes(), Deadline::Never));
+    let held = hold.map_or(0, |hold| hold.holds);
+    request.claim.limit().is_some_and(|limit| request.claim.never_fits(held, limit))
 }
 
 /// The family of the lock that is held under the key, and the latest fence of the lock.

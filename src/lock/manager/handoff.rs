@@ -141,7 +141,7 @@ impl LockManager {
     /// tries its other requests again, in whatever queue they are.
     pub(super) fn gained(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if let Some(queue) = self.queues.id_of(key) {
-            let waiting = self.queues.owner_with_requests(key.db, owner);
+            let waiting = self.queues.owner_around(queue, key.db, owner);
             self.to_try.gained.extend(waiting.map(|owner| (queue, owner)));
         }
     }

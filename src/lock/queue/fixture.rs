@@ -79,9 +79,14 @@ impl Fixture {
 
     /// The deadlock that a request would close, as "a@k b@l": a waits on k for b, and b waits on l for a.
     pub fn deadlock(&mut self, owner: &str, keys: &str, claim: Claim) -> Option<String> {
+        let place = self.queues.new_place(Rank::Normal);
+        self.deadlock_at(owner, keys, claim, place)
+    }
+
+    /// As `deadlock`, for a request at this place.
+    pub fn deadlock_at(&mut self, owner: &str, keys: &str, claim: Claim, place: Place) -> Option<String> {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-        let place = self.queues.new_place(Rank::Normal);
         let new = NewRequest { db: 0, names: &names(keys), request, place };
         let now = self.server.now().timestamp();
         let mut keys = &mut self.server.keyspace;

@@ -220,18 +220,22 @@ impl WaitQueues {
     /// requests in the queue, or all of its requests if any request waits for several keys. A request for several keys
     /// is listed under one of its queues only, and may be passed in each.
     pub fn requests_around(&self, id: QueueId, owner: OwnerId, is_wanted: impl Fn(&Claim) -> bool) -> Vec<RequestId> {
-        let known = self.owners.get(owner);
-        let (from, to) = match self.has_requests_for_several() {
-            true => (QueueId::FIRST, QueueId::LAST),
-            false => (id, id),
-        };
-        let range = (from, RequestId::FIRST)..=(to, RequestId::LAST);
-        let listed = known.into_iter().flat_map(|known| known.listed.range(range.clone())).map(|(_, id)| *id);
-        let queued = listed.filter_map(|id| Some((id, self.requests.get(&id)?)));
-        let waiting = queued.filter(|(id, request)| self.waits(*id, request) && is_wanted(&request.claim));
-        let mut waiting: Vec<_> = waiting.map(|(id, request)| (request.place, id)).collect();
-        waiting.sort_unstable();
-        waiting.into_iter().map(|(_, id)| id).collect()
+        let wanted = self.waiting_around(id, owner).filter(|(_, request)| is_wanted(&request.claim));
+        let mut wanted: Vec<_> = wanted.map(|(id, request)| (request.place, id)).collect();
+        wanted.sort_unstable();
+        wanted.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The owner, if it has requests that a change of the queue may affect.
+    pub fn owner_around(&self, id: QueueId, db: i32, owner: &[u8]) -> Option<OwnerId> {
+        self.owner_id(db, owner).filter(|owner| self.waiting_around(id, *owner).next().is_some())
+    }
+
+    fn waiting_around(&self, id: QueueId, owner: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> + '_ {
+        match self.has_requests_for_several() {
+            true => self.waiting_listed(QueueId::FIRST, QueueId::LAST, owner),
+            false => self.waiting_listed(id, id, owner),
+        }
     }
 
     /// The queued request that this one repeats: same owner, keys, mode and number.
@@ -321,7 +325,17 @@ impl WaitQueues {
 
     /// The waiting requests of an owner that are listed under this queue: all of its requests for this key alone.
     pub(super) fn waiting_in(&self, queue: QueueId, id: OwnerId) -> impl Iterator<Item = (RequestId, &QueuedRequest)> {
-        let range = (queue, RequestId::FIRST)..=(queue, RequestId::LAST);
+        self.waiting_listed(queue, queue, id)
+    }
+
+    /// The waiting requests of an owner that are listed under these queues.
+    fn waiting_listed(
+        &self,
+        from: QueueId,
+        to: QueueId,
+        id: OwnerId,
+    ) -> impl Iterator<Item = (RequestId, &QueuedRequest)> {
+        let range = (from, RequestId::FIRST)..=(to, RequestId::LAST);
         let listed = self.owners.get(id).into_iter().flat_map(move |known| known.listed.range(range.clone()));
         let queued = listed.filter_map(|(_, id)| Some((*id, self.requests.get(id)?)));
         queued.filter(|(id, request)| self.waits(*id, request))

@@ -693,8 +693,21 @@ fn a_limit_outlives_a_failover() {
     }
     world.simulation.play(&Step::Failover(50));
     let one_more = Claim::Permits(3, Holds::By(1));
-    assert_eq!(world.ask(&["s"], "p", one_more, Some(0)), Outcome::Queued, "the grace period makes it wait");
+    assert_eq!(world.ask(&["s"], "q", one_more, Some(0)), Outcome::Queued, "the grace period makes it wait");
     world.happen(Event::Restored("t", "s"));
-    // The owner can be granted nothing more, with or without this request.
-    assert_eq!(world.ask(&["t"], "p", one_more, Some(0)), Outcome::Queued);
+    assert_eq!(world.ask(&["t"], "q", one_more, Some(0)), Outcome::Queued);
+}
+
+/// Its owner has come to hold as much as LIMIT lets out: the request at the head gets an error, and the next one is
+/// served when a permit is free.
+#[test]
+fn a_head_that_can_never_fit_keeps_no_other_from_its_permit() {
+    let permits = |count| Claim::Permits(3, Holds::By(count));
+    let mut world = World::new();
+    world.ask(&["s"], "z", permits(2), None);
+    world.ask(&["o"], "a", permits(2), None);
+    assert_eq!(world.ask(&["s"], "a", permits(2), Some(0)), Outcome::Queued);
+    assert_eq!(world.ask(&["s"], "c", permits(1), Some(0)), Outcome::Queued);
+    world.happen(Event::Renamed("o", "s"));
+    assert!(world.simulation.model.holds("s", "c"));
 }

@@ -12,7 +12,7 @@ impl Model {
     pub(super) fn would_deadlock(&self, requests: &[Request], new: usize) -> bool {
         let Acquire { owner, keys, claim, .. } = &requests[new].asked;
         let mut without = self.with_requests(requests.iter().enumerate().filter(|(place, _)| *place != new));
-        without.drain();
+        without.drain(None);
         let is_stuck = |owner: Word| without.requests.iter().any(|request| request.asked.owner == owner);
         if is_stuck(owner) {
             return false;
@@ -24,7 +24,7 @@ impl Model {
             with.turn_out(keys[0], limit, &requests[new]);
         }
         with.requests.retain(|request| !is_stuck(request.asked.owner));
-        with.drain();
+        with.drain(Some(requests[new].asked.number));
         with.requests.iter().any(|request| request.asked.owner == *owner)
     }
 
@@ -55,9 +55,9 @@ impl Model {
     }
 
     /// Repeats releases and grants until nothing changes.
-    fn drain(&mut self) {
+    fn drain(&mut self, new: Option<u64>) {
         loop {
-            if let Some((index, _)) = self.first_impossible() {
+            if let Some((index, _)) = self.first_impossible(new) {
                 self.requests.remove(index);
                 continue;
             }

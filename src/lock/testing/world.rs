@@ -284,7 +284,7 @@ impl Model {
         self.take_out(|holder| holder.session.is_some_and(|(client, _)| gone.contains(&client)));
         loop {
             self.end_upgrades();
-            if let Some((index, refusal)) = self.first_impossible() {
+            if let Some((index, refusal)) = self.first_impossible(None) {
                 let request = self.requests.remove(index);
                 self.answers.push((request.asked.number, Answer::Refused(refusal)));
             } else if let Some(index) = self.next_to_be_served() {
@@ -323,17 +323,26 @@ impl Model {
         self.requests.insert(place, request);
     }
 
-    /// A waiter that can never be granted in the current state, and its error.
-    pub(super) fn first_impossible(&self) -> Option<(usize, Refusal)> {
+    /// A waiter that can never be granted in the current state, and its error. `new`: the number of a request that is
+    /// refused in place of waiting for its own owner.
+    pub(super) fn first_impossible(&self, new: Option<u64>) -> Option<(usize, Refusal)> {
         let present = self.requests.iter().enumerate().filter(|(_, request)| request.away.is_none());
         let mut refused = present.filter_map(|(index, Request { asked, .. })| {
-            if self.turned_out.contains(&asked.number) {
-                return Some((index, Refusal::Invalid));
-            }
+            let is_over_limit = self.turned_out.contains(&asked.number);
             let mut says = asked.keys.iter().map(|key| self.say(key, asked.owner, asked.claim, self.limit(key)));
-            says.find_map(Result::err).map(|refusal| (index, refusal))
+            let refusal = is_over_limit.then_some(Refusal::Invalid).or_else(|| says.find_map(Result::err));
+            let blocks = || (new != Some(asked.number) && self.blocks_for_ever(index)).then_some(Refusal::Invalid);
+            refusal.or_else(blocks).map(|refusal| (index, refusal))
         });
         refused.next()
+    }
+
+    /// The head of a queue, for more than LIMIT with what its owner holds.
+    fn blocks_for_ever(&self, index: usize) -> bool {
+        let Acquire { keys, owner, claim, .. } = &self.requests[index].asked;
+        let Claim::Permits(_, Holds::By(more)) = claim else { return false };
+        let held = self.value(keys[0]).and_then(|value| value.holder(owner)).map_or(0, |holder| holder.holds);
+        held + more > self.limit(keys[0]) && self.is_first(keys[0], index)
     }
 
     /// The next request to serve. A request that asks only for what its owner holds already comes first, whatever is

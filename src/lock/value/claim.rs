@@ -171,6 +171,15 @@ impl Claim {
         }
     }
 
+    /// Whether an owner that holds `held` permits can never have this claim under this LIMIT. Nobody else matters.
+    pub(crate) fn never_fits(&self, held: u32, limit: u32) -> bool {
+        let Claim::Permits { count, .. } = self else { return false };
+        match count {
+            Count::Step(more) => held.saturating_add(*more) > limit,
+            Count::Exactly(permits) => *permits > limit,
+        }
+    }
+
     /// The same claim under another LIMIT.
     pub fn under_limit(self, limit: Option<u32>) -> Claim {
         match (self, limit) {

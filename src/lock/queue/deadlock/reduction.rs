@@ -9,6 +9,8 @@
 //! | for one key                              | once it is first there, and the other holders admit it     |
 //! | for several keys                         | once that is true of all of them                           |
 //! | behind requests for several keys only    | as if these were not there, if nothing else can be served  |
+//! | first, for more than LIMIT with what its | never: it gets an error                                    |
+//! | owner holds, but not the new request     |                                                            |
 //! | for a key that has become something else | never: it gets an error                                    |
 //!
 //! A request for several keys is passed because it blocks no other for ever: an owner that it waits for passes it (see
@@ -34,8 +36,12 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         }
         loop {
             while let Some(key) = keys.pop() {
-                while let Some(request) = self.first(key).filter(|request| self.is_next(*request)) {
-                    self.grant(request, &mut keys);
+                while let Some(request) = self.first(key) {
+                    match () {
+                        () if self.is_next(request) => self.grant(request, &mut keys),
+                        () if self.blocks_for_ever(request, key) => keys.extend(self.end(request)),
+                        () => break,
+                    }
                 }
             }
             match self.next_to_pass() {
@@ -59,6 +65,13 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     /// Whether the request can be served now.
     fn is_next(&self, request: RequestIndex) -> bool {
         !self.requests[request].is_served && self.may_be_served(request, |_, _| false)
+    }
+
+    /// Whether the first request for a key gets an error. The new request is refused in place of it.
+    fn blocks_for_ever(&self, request: RequestIndex, key: KeyIndex) -> bool {
+        let asked = &self.requests[request];
+        let held = self.share(key, asked.owner).holds;
+        asked.place != self.question.new.place && asked.claim.never_fits(held, self.keys[key].limit)
     }
 
     /// Whether all of its keys admit the request, and it passes all requests ahead of it.

@@ -287,11 +287,11 @@ const CASES: &[Case] = &[
         cycle: None,
     },
     Case {
-        title: "b waits for itself, also without a: the LIMIT of a, which is no new one, turns nothing out",
+        title: "b, which can never have more of s, waits for a only",
         held: &[("a", "k", MUTEX), ("b", "s", permits(1, 1))],
         waiting: &[("b", "s", permits(1, 1)), ("b", "k", MUTEX)],
         new: ("a", "s", Claim::Slot { limit: 1 }),
-        cycle: None,
+        cycle: Some("a@s b@k"),
     },
 ];
 
@@ -318,6 +318,21 @@ fn a_kept_place_waits_for_no_owner() {
     let id = fixture.wait("a", "l", MUTEX);
     fixture.queues.keep_place(id);
     assert_eq!(fixture.deadlock("b", "k", MUTEX), None);
+}
+
+/// o has to wait until p has read, and r until o has written: p waits for r on v.
+#[test]
+fn a_request_at_a_kept_place_blocks_the_requests_behind_it() {
+    let mut fixture = Fixture::default();
+    fixture.hold("q", "w", WRITE);
+    fixture.hold("r", "v", WRITE);
+    let kept = fixture.queues.new_place(Rank::Normal);
+    let id = fixture.wait_at("p", &names("w"), READ, kept);
+    fixture.queues.keep_place(id);
+    fixture.wait("p", "v", READ);
+    fixture.wait("o", "w", WRITE);
+    fixture.wait("r", "w", READ);
+    assert_eq!(fixture.deadlock_at("p", "w", READ, kept).as_deref(), Some("p@v r@w o@w"));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::queue::holders::{Holders, Under};
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::{NewRequest, OwnerId, Place, QueueId, QueuedRequest};
 use crate::queue::wait_queue::WaitQueue;
-use crate::value::claim::{Claim, Count, Family, Share};
+use crate::value::claim::{Claim, Share};
 
 /// After so many steps the graph grows no more, and its reduction ends after as many. A search reduces up to three
 /// graphs, which takes 3 to 5 ms (Redis 7.0.15, AMD EPYC). The nearest owners are in the graph by then. The others
@@ -187,7 +187,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         let keys: OneOrMany<_> =
             queues.map(|(id, queue)| self.open(&queue.key.name, Some((id, queue)), claim)).collect();
         let is_added = keys.iter().any(|key| self.keys[*key].waiting.contains_key(&place));
-        if !is_added && !keys.iter().any(|key| self.never_fits(*key, owner, &claim)) {
+        if !is_added && !keys.iter().any(|key| self.is_turned_out(*key, owner, &claim)) {
             self.add(Request { owner, claim, place, keys, is_served: false });
         }
     }
@@ -256,13 +256,14 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
     /// Reaches the owners of the requests ahead that may wait elsewhere too. Of a shared lock all: they may wait for
     /// more holders than the request does.
     fn reach_ahead(&mut self, key: KeyIndex, place: Place) {
-        let (queues, Question { is_queued, .. }) = (self.queues, self.question);
+        let (queues, Question { new: asked, is_queued, .. }) = (self.queues, self.question);
         let from = self.keys[key].reached;
         let Some((id, queue)) = self.keys[key].queue.filter(|_| from < place) else { return };
         self.keys[key].reached = place;
         // By the new request, its owner waits elsewhere too.
         let new = self.owners[NEW].id.filter(|_| is_queued);
-        let is_new_here = new.is_some_and(|new| queues.waiting_in(id, new).next().is_some());
+        let is_ahead = is_queued && asked.place < place && asked.names.contains(&self.keys[key].name);
+        let is_new_here = is_ahead || new.is_some_and(|new| queues.waiting_in(id, new).next().is_some());
         let reaches_all = !queue.family.is_exclusive();
         if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
             return;
@@ -289,15 +290,11 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
 
     /// Whether the request gets an error because LIMIT is too small for it. If LIMIT is a new one, what its owner holds
     /// counts too.
-    fn never_fits(&self, key: KeyIndex, owner: OwnerIndex, claim: &Claim) -> bool {
+    fn is_turned_out(&self, key: KeyIndex, owner: OwnerIndex, claim: &Claim) -> bool {
         let WaitedFor { queue, limit, .. } = &self.keys[key];
         let is_new_limit = queue.is_some_and(|(_, queue)| queue.limit != Some(*limit));
         let held = if is_new_limit { self.share(key, owner).holds } else { 0 };
-        let wanted = match claim.count() {
-            Count::Step(n) => held.saturating_add(n),
-            Count::Exactly(n) => n,
-        };
-        claim.family() == Family::Semaphore && wanted > *limit
+        claim.never_fits(held, *limit)
     }
 
     /// The owner has this share of the key.

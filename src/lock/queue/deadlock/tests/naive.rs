@@ -52,7 +52,7 @@ pub(super) fn closes_cycle(fixture: &mut Fixture, new: &NewRequest<'_>) -> bool 
         place: new.place,
         names: new.names.iter().map(|name| name.to_vec()).collect(),
     };
-    let stuck = without.clone().drained();
+    let stuck = without.clone().drained(asked.place);
     if stuck.contains(&asked.owner) {
         return false;
     }
@@ -72,7 +72,7 @@ pub(super) fn closes_cycle(fixture: &mut Fixture, new: &NewRequest<'_>) -> bool 
     with.waiting.push(asked.clone());
     with.waiting.sort_by_key(|waits| waits.place);
     with.waiting.retain(|waits| !stuck.contains(&waits.owner));
-    with.drained().contains(&asked.owner)
+    with.drained(asked.place).contains(&asked.owner)
 }
 
 impl World {
@@ -108,9 +108,12 @@ impl World {
     }
 
     /// The owners that still wait when all others have released.
-    fn drained(mut self) -> Vec<Name> {
+    fn drained(mut self, new: Place) -> Vec<Name> {
         loop {
-            let is_impossible = |waits: &Waits| waits.names.iter().any(|name| self.is_impossible(waits, name));
+            let is_impossible = |waits: &Waits| {
+                waits.names.iter().any(|name| self.is_impossible(waits, name))
+                    || waits.place != new && self.never_fits(waits)
+            };
             if let Some(index) = self.waiting.iter().position(is_impossible) {
                 self.waiting.remove(index);
                 continue;
@@ -133,6 +136,15 @@ impl World {
                 shares.insert(owner.clone(), share);
             }
         }
+    }
+
+    /// The first in its queue, with what its owner holds for more than LIMIT.
+    fn never_fits(&self, waits: &Waits) -> bool {
+        let [name] = &waits.names[..] else { return false };
+        let Claim::Permits { count: Count::Step(more), .. } = waits.claim else { return false };
+        let first = self.waiting.iter().find(|other| other.names.contains(name));
+        first.is_some_and(|first| first.place == waits.place)
+            && self.limits.get(name).is_some_and(|limit| self.share(name, &waits.owner).holds + more > *limit)
     }
 
     fn is_impossible(&self, Waits { claim, owner, .. }: &Waits, name: &Name) -> bool {
