@@ -288,8 +288,11 @@ fn after_a_flush_holders_are_unknown_until_the_walk_has_ended_or_no_queue_is_lef
     fixture.queues.await_walk();
     let id = fixture.wait("b", "kl", MUTEX);
     assert!(!is_unknown(&fixture), "no request waited");
+    let other = fixture.wait("c", "m", MUTEX);
     fixture.queues.await_walk();
     assert!(is_unknown(&fixture));
+    fixture.queues.leave(other);
+    assert!(is_unknown(&fixture), "another queue is left");
     fixture.queues.end_walk();
     assert!(!is_unknown(&fixture));
     fixture.queues.await_walk();
