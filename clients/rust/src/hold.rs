@@ -147,6 +147,11 @@ impl Hold {
         });
     }
 
+    /// The server holds it under this fence now.
+    pub(crate) fn adopt(&self, fence: u64) {
+        self.fence.store(fence, Ordering::SeqCst);
+    }
+
     /// Until when a release leaves the lock to its lease; None: a release frees it.
     pub(crate) fn kept_until(&self) -> Option<Instant> {
         self.status.borrow().kept_until

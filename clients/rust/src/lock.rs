@@ -292,7 +292,7 @@ impl Lock {
             (Session::None, Some(_)) => Transport::own(&self.connector, self.family.key()),
             (Session::None, None) => Transport::pooled(&self.connector, self.family.key()),
         };
-        let mut cleanup = Cleanup::of(&self.connector, &request);
+        let mut cleanup = Cleanup::of(&self.connector, &request, hold);
         let acquired = tokio::select! {
             biased;
             acquired = protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup) => acquired,

@@ -4,6 +4,7 @@
 //! loss.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -105,6 +106,8 @@ impl Request {
 pub(crate) struct Cleanup {
     connector: Connector,
     request: Option<Request>,
+    /// The owner's hold.
+    hold: Arc<Hold>,
     /// The future may be dropped on any thread.
     runtime: Handle,
     /// The outcome of a request is unknown: it may be queued or granted.
@@ -112,10 +115,11 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    pub(crate) fn of(connector: &Connector, request: &Request) -> Cleanup {
+    pub(crate) fn of(connector: &Connector, request: &Request, hold: &Arc<Hold>) -> Cleanup {
         Cleanup {
             connector: connector.clone(),
             request: Some(request.clone()),
+            hold: hold.clone(),
             runtime: Handle::current(),
             is_uncertain: false,
         }
@@ -137,7 +141,7 @@ impl Cleanup {
     }
 
     fn start(&self, request: Request) -> JoinHandle<()> {
-        let (owner, work) = (request.owner(), withdraw(self.connector.clone(), request));
+        let (owner, work) = (request.owner(), withdraw(self.connector.clone(), request, self.hold.clone()));
         self.connector.background.spawn_for(&self.runtime, owner, work)
     }
 }
@@ -268,7 +272,9 @@ async fn ask_once(
         return Ok(Acquired::Granted(granted));
     }
     let asked = Instant::now();
-    let reply = transport.send(&request.family.held(&request.token), ReplyTime::Immediate, Some(LATE)).await?;
+    let asking = transport.send(&request.family.held(&request.token), ReplyTime::Immediate, Some(LATE)).await;
+    // Whatever became of this question, the lock was granted.
+    let reply = asking.map_err(|failure| Failure { may_have_run: true, ..failure })?;
     Ok(match held(&reply).map_err(Failure::sent)? {
         Some(held) => {
             let deadline = held.left.map(|left| asked + left);
@@ -293,7 +299,7 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
 }
 
 /// Leaves neither a queued request nor a hold of it behind, as soon as the server can be reached within the lease.
-async fn withdraw(connector: Connector, request: Request) {
+async fn withdraw(connector: Connector, request: Request, hold: Arc<Hold>) {
     let transport = Transport::pooled(&connector, request.family.key());
     let release = request.family.release(&request.token, request.before, request.coalesce.work_of_none());
     // In this order: a release alone could arrive just before the grant.
@@ -304,6 +310,13 @@ async fn withdraw(connector: Connector, request: Request) {
                 break;
             }
             resend.pause().await;
+        }
+    }
+    // What the owner still holds is in the other mode. If the request was an upgrade that was granted meanwhile, it
+    // has the fence of that grant now.
+    if request.beside.is_some() {
+        if let Ok(Some(held)) = ask_held(&transport, &request.family, &request.token).await {
+            hold.adopt(held.fence);
         }
     }
 }

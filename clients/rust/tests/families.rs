@@ -269,6 +269,39 @@ async fn an_upgrade_asks_the_server_whether_the_reader_was_kept() {
     assert!(server.is_free("rw"));
 }
 
+/// The upgrade was granted, with a fence of its own, and given back: the reader keeps that fence.
+#[tokio::test]
+async fn an_upgrade_that_is_given_back_leaves_the_reader() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let (read, write) = (client.read_lock("rw").lease(LONG), client.write_lock("rw").lease(LONG));
+    let mine = read.acquire().await.unwrap();
+    let upgrade = write.as_owner_of(&mine).replicas(1, Duration::from_millis(20));
+    assert!(matches!(upgrade.acquire().await, Err(Error::NotReplicated { .. })));
+    let again = read.as_owner_of(&mine).acquire().await.unwrap();
+    assert_eq!((again.holds(), server.holds("rw"), mine.is_lost()), (2, 2, false));
+    again.release().await.unwrap();
+    mine.release().await.unwrap();
+    assert!(server.is_free("rw"));
+}
+
+/// A user who may not ask how much of the lease is left.
+#[tokio::test]
+async fn a_grant_with_a_lease_that_cannot_be_asked_for_is_given_back() {
+    let server = Server::start();
+    let mut admin = server.client();
+    admin.run("ACL SETUSER worker on nopass ~* &* +@all -lock.held");
+    let client = Client::open(format!("redis://worker:any@127.0.0.1:{}/", server.port())).unwrap();
+    let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
+    let waiting = client.mutex("k").lease(Duration::from_secs(2));
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    eventually("a waiter", || server.waiters("k").len() == 1).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    holder.release().await.unwrap();
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Redis(_))));
+    assert!(server.is_free("k"));
+}
+
 #[tokio::test]
 async fn a_semaphore_counts_permits() {
     let server = Server::start();
