@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 import pytest
+from apis import AsyncioApi
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from servers import Server, eventually, fields
 
@@ -109,6 +111,23 @@ async def test_a_reader_that_waits_for_write_keeps_read_or_is_told(api: Any, ser
     for view in (lock.write(), lock.read(), lock.read()):
         await actor.do(view.release)
     assert server.info("rw") is None and len(told) == 2
+
+
+async def test_a_reader_keeps_read_when_its_upgrade_fails(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.RWLock(client, "rw", timeout=30)
+    assert await actor.do(lock.read().acquire)
+    lock.write().replicas, lock.write().replica_timeout = 1, 50
+    with pytest.raises(api.locks.NotReplicatedError):
+        await actor.do(lock.write().acquire)
+    grant = await actor.do(lambda: lock.read().grant)
+    # The fence of the upgrade stays.
+    assert [(each["mode"], each["fence"]) for each in server.holders("rw")] == [("read", grant.fence)]
+    assert await actor.do(lambda: lock.write().grant) is None and await actor.do(lock.read().owned)
+    assert await actor.do(lock.read().acquire, blocking=False)
+    for _ in range(2):
+        await actor.do(lock.read().release)
+    assert server.info("rw") is None
 
 
 async def test_a_semaphore_counts_permits(api: Any, server: Server) -> None:
@@ -288,6 +307,44 @@ async def test_from_token_of_each_family(api: Any, server: Server) -> None:
         assert server.info("rw") is None
 
 
+async def test_a_lock_from_a_token_is_acquired_again_however_often_it_is_held(api: Any, server: Server) -> None:
+    client, here, there = api.client(server.port), api.actor(), api.actor()
+    locks = api.locks
+    reentrant, semaphore = locks.RLock(client, "r"), locks.Semaphore(client, "s", 6)
+    for lock in (reentrant, semaphore):
+        for _ in range(3):
+            assert await here.do(lock.acquire)
+    r, s = [(await here.do(lambda lock=lock: lock.grant)).token for lock in (reentrant, semaphore)]
+    for asks_first in (False, True):
+        for lock in (locks.RLock.from_token(client, "r", r), locks.Semaphore.from_token(client, "s", s, 6, permits=2)):
+            if asks_first:
+                assert await there.do(lock.owned)
+            before = server.holders(lock.name)[0]["holds"]
+            for _ in range(2):
+                assert await there.do(lock.acquire, blocking=False)
+                await there.do(lock.release)
+            assert lock.grant.holds == server.holders(lock.name)[0]["holds"] == before == 3
+    # From then on this object counts the holds of each mode: the server tells their sum.
+    writing = locks.RWLock(client, "rw")
+    assert await here.do(writing.write().acquire)
+    w = (await here.do(lambda: writing.write().grant)).token
+    other = locks.RWLock.from_token(client, "rw", w, "WRITE")
+    for holds in (1, 2):
+        assert await there.do(other.read().acquire) and other.read().grant.holds == holds
+    assert other.write().grant.holds == 1
+
+
+async def test_a_callback_of_the_event_loop_holds_nothing(server: Server) -> None:
+    api = AsyncioApi()
+    lock = api.locks.Semaphore(api.client(server.port), "s", 1)
+    assert await lock.acquire()
+    seen: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(lambda: seen.set_result((lock.lost, lock.grant)))
+    assert await asyncio.wait_for(seen, 10) == (False, None)
+    await lock.release()
+    await api.end()
+
+
 async def test_a_lock_from_a_token_is_renewed_from_the_first_reacquire_on(api: Any, server: Server) -> None:
     client, here, there = api.client(server.port), api.actor(), api.actor()
     told: Any = []
@@ -317,6 +374,10 @@ async def test_a_lease_is_added_to_only_where_there_is_one(api: Any, server: Ser
     assert not isinstance(raised.value, LockNotOwnedError) and not lock.lost
     assert await there.do(lock.extend, 20, replace_ttl=True) and 10 < lock.grant.remaining <= 20
     assert await there.do(lock.extend, 20) and 30 < lock.grant.remaining <= 40
+    for words in ((0, True), (-1, True), (-60,)):
+        with pytest.raises(LockError, match="release"):
+            await there.do(lock.extend, *words)
+    assert await there.do(lock.extend, -10) and 20 < lock.grant.remaining <= 30
     await there.do(lock.release)
     # No lease ends before it begins; one of 0 is none, as in redis-py.
     for timeout in (-1, -0.001):

@@ -14,12 +14,12 @@ import pytest
 import redislock
 import redislock.asyncio
 from apis import AsyncioApi
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 from redislock._cleanups import FEW, Cleanups
 from redislock._steps import CONNECT_S, Background, Join, Pause, Spawn
 from redislock._sync._driver import run
 from test_conformance import background
-from servers import Proxy, Server, eventually
+from servers import Proxy, Server, eventually, fields
 
 # What the README promises: a caller that gives up is kept for a second at most. Beside that, what a busy machine takes.
 KEPT_S = 1.0 + 1.0
@@ -30,6 +30,10 @@ WORKER = """
 import signal, sys, redis, redislock
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+# As celery's SoftTimeLimitExceeded: an ordinary exception, which comes from no call of the client.
+class TimeLimit(Exception): pass
+def exceeded(*_): raise TimeLimit
+signal.signal(signal.SIGUSR1, exceeded)
 lock = redislock.Lock(redis.Redis(port=int(sys.argv[1])), "k", timeout=60)
 try:
     if sys.argv[2] == "release":
@@ -56,7 +60,7 @@ async def worker(port: int, doing: str) -> AsyncIterator[Any]:
         await process.wait()
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 async def test_a_signal_ends_a_wait_on_a_silent_network(server: Server, signal_number: int) -> None:
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     async with Proxy(server.port) as proxy, worker(proxy.port, "acquire") as process:
@@ -65,7 +69,8 @@ async def test_a_signal_ends_a_wait_on_a_silent_network(server: Server, signal_n
         began = time.monotonic()
         process.send_signal(signal_number)
         said = await process.stdout.readline()
-        assert said.strip() in (b"KeyboardInterrupt", b"SystemExit") and time.monotonic() - began < KEPT_S
+        raised = {signal.SIGINT: b"KeyboardInterrupt", signal.SIGTERM: b"SystemExit", signal.SIGUSR1: b"TimeLimit"}
+        assert said.strip() == raised[signal_number] and time.monotonic() - began < KEPT_S
         # The process lives on, and so does its withdrawal: it arrives when the network is back.
         assert server.waiters("k")
         proxy.speak()
@@ -73,7 +78,8 @@ async def test_a_signal_ends_a_wait_on_a_silent_network(server: Server, signal_n
         assert server.calls("lock.cancel") == 1
 
 
-async def test_a_signal_ends_a_release_on_a_silent_network(server: Server) -> None:
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGUSR1])
+async def test_a_signal_ends_a_release_on_a_silent_network(server: Server, signal_number: int) -> None:
     async with Proxy(server.port) as proxy, worker(proxy.port, "release") as process:
         assert await process.stdout.readline() == b"holds\n"
         proxy.silence()
@@ -81,11 +87,13 @@ async def test_a_signal_ends_a_release_on_a_silent_network(server: Server) -> No
         # Nothing tells that the release is on its way: no signal that comes before it does any harm.
         await asyncio.sleep(0.3)
         began = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        assert await process.stdout.readline() == b"KeyboardInterrupt\n" and time.monotonic() - began < KEPT_S
+        process.send_signal(signal_number)
+        said = await process.stdout.readline()
+        assert said.strip() in (b"KeyboardInterrupt", b"TimeLimit") and time.monotonic() - began < KEPT_S
         assert server.info("k")
         proxy.speak()
         await eventually(lambda: server.info("k") is None, "the release")
+        await eventually(lambda: server.calls("lock.release") >= 2, "the release behind the caller")
 
 
 async def test_a_cancelled_task_is_let_go_on_a_silent_network(server: Server) -> None:
@@ -119,6 +127,73 @@ async def test_a_cancelled_task_is_let_go_on_a_silent_network(server: Server) ->
             await eventually(lambda: server.info("k") is None, "the release")
     finally:
         await api.end()
+
+
+@pytest.mark.parametrize("cancelled", ["before the grant arrives", "after the grant"])
+async def test_a_reader_keeps_read_when_its_upgrade_is_cancelled(server: Server, cancelled: str) -> None:
+    api = AsyncioApi()
+    told: Any = []
+    try:
+        async with Proxy(server.port) as proxy:
+            lock = redislock.asyncio.RWLock(api.client(proxy.port), "rw", timeout=60, on_lost=told.append)
+
+            async def upgrading() -> None:
+                async with lock.read():
+                    fence = lock.read().fence
+                    with pytest.raises(asyncio.CancelledError):
+                        await lock.write().acquire()
+                    # The fence of the upgrade stays.
+                    [holder] = server.holders("rw")
+                    assert holder["mode"] == "read" and holder["fence"] == lock.read().fence > fence
+                    assert lock.write().grant is None and await lock.read().owned()
+                    assert await lock.read().acquire(blocking=False) and lock.read().grant.holds == 2
+                    await lock.read().release()
+
+            if cancelled == "before the grant arrives":
+                proxy.hold_reply(b"WRITE")
+            else:
+                lock.write().replicas, lock.write().replica_timeout = 1, 60_000
+            task = asyncio.ensure_future(upgrading())
+            await eventually(lambda: proxy.held or server.admin.info("clients")["blocked_clients"], "the grant")
+            task.cancel()
+            await task
+            assert server.info("rw") is None and not told
+
+            # READ that is lost is not kept.
+            async def losing() -> None:
+                await lock.read().acquire()
+                with pytest.raises(asyncio.CancelledError):
+                    await lock.write().acquire()
+                assert lock.read().lost and len(told) == 1
+                with pytest.raises(redislock.LockNotOwnedError):
+                    await lock.read().release()
+
+            held = proxy.held
+            proxy.hold_reply(b"WRITE")
+            task = asyncio.ensure_future(losing())
+            await eventually(lambda: proxy.held > held, "the grant")
+            server.ask("LOCK.BREAK", "rw")
+            task.cancel()
+            await task
+    finally:
+        await api.end()
+
+
+async def test_a_grant_without_its_deadline_is_given_back(api: Any, server: Server) -> None:
+    server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all", "-lock.held")
+    try:
+        client, actor = api.client(server.port, username="clerk", password="any"), api.actor()
+        server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+        lock = api.locks.Lock(client, "k", timeout=10)
+        waiting = actor.start(lock.acquire)
+        await eventually(lambda: server.waiters("k"), "a waiter")
+        await eventually(lambda: fields(server.ask("LOCK.WAITERS", "k")[0])["waited"] > 1100, "a tenth of the lease")
+        server.ask("LOCK.RELEASE", "k", "somebody")
+        with pytest.raises(NoPermissionError):
+            await waiting
+        assert server.info("k") is None and await actor.do(lambda: lock.grant) is None
+    finally:
+        server.ask("ACL", "DELUSER", "clerk")
 
 
 async def granted_meanwhile(server: Server, proxy: Proxy, acquiring: Any) -> None:

@@ -116,7 +116,7 @@ class Hold:
                 self._event.set()
 
     def granted(self, granted: Granted, mode: str) -> None:
-        if self.fence != granted.fence:
+        if self.fence != granted.fence or self.granted_at is None:
             self.fence, self.granted_at = granted.fence, granted.granted_at
         self.holds[mode] = granted.holds
         self.slot = granted.slot

@@ -149,7 +149,8 @@ class LockBase:
         `args` and `options` are those of the class, without `session` and `at_least`; the hold belongs to the object,
         unless `thread_local` says otherwise. Nothing is sent, so the lease is unknown: until `owned`, `extend` or
         `reacquire` have asked the server, `grant` is None and `lost` false. `auto_renew` and `on_lost` begin with the
-        first `extend` or `reacquire`. The first `release` gives back all that the token holds here."""
+        first `extend` or `reacquire`. The first `release` gives back all that the token holds here; after an `acquire`
+        each gives back one."""
         lock = cls(redis, name, *args, **{"thread_local": False, **options})
         lock._take_over(token)
         return lock
@@ -217,8 +218,13 @@ class LockBase:
         hold: Optional[Hold] = self.local.hold if self.family.counts else None
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: what is held was lost, release it first")
-        if hold is not None and not hold.fence and (yield from self._asked(hold)) is None:
-            yield from self._lost_while(hold, "acquire")
+        if hold is not None and hold.granted_at is None:
+            # Of a token from elsewhere: only the server knows how often it holds the lock.
+            held = yield from self._asked(hold)
+            if held is None:
+                yield from self._lost_while(hold, "acquire")
+            else:
+                hold.holds = {mode: held.holds for mode, holds in hold.holds.items() if holds}
         nested = hold is not None
         if hold is None:
             given = token if token is not None else self.owner
@@ -244,6 +250,8 @@ class LockBase:
         except GeneratorExit:
             raise
         except BaseException:
+            if request.open:
+                yield from self._withdrawing(hold, request, pooled)
             if own:
                 yield Close(transport)
             raise
@@ -255,34 +263,49 @@ class LockBase:
         self, hold: Hold, request: protocol.Request, granted: Granted, transport: Any, pooled: Any
     ) -> Steps[None]:
         """Makes the grant the hold of this line of execution, or gives it back."""
-        try:
-            if (yield from self._lost_before(hold, request, granted)):
-                given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
-                yield from protocol.cleanup(pooled, self.family, request.token, given_back)
-                yield from protocol.lose(hold, self.on_lost)
-                raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
-            if self.replicas:
+        if (yield from self._lost_before(hold, request, granted)):
+            given_back = protocol.give_back(pooled, Release(self.family, request.token, 0), request.lease)
+            yield from protocol.cleanup(pooled, self.family, request.token, given_back)
+            request.open = False
+            yield from protocol.lose(hold, self.on_lost)
+            raise self._error(LockNotOwnedError, "The lock was lost before it was acquired again: given back")
+        if self.replicas:
+            transport.pin()
+            yield from protocol.replicated(transport, request.name, self.replicas, self.replica_timeout)
+        old: Optional[Hold] = self.local.hold
+        if old is not None and old is not hold:
+            yield from self._forget(old)
+        hold.granted(granted, self.family.mode)
+        self.local.hold, self.local.token = hold, hold.token
+        if not hold.background:
+            if request.session:
+                hold.session_transport = transport
                 transport.pin()
-                yield from protocol.replicated(transport, request.name, self.replicas, self.replica_timeout)
-            old: Optional[Hold] = self.local.hold
-            if old is not None and old is not hold:
-                yield from self._forget(old)
-            hold.granted(granted, self.family.mode)
-            self.local.hold, self.local.token = hold, hold.token
-            if not hold.background:
-                if request.session:
-                    hold.session_transport = transport
-                    transport.pin()
-                yield from self._start_background(hold)
-        except GeneratorExit:
-            raise
-        except LockNotOwnedError:
-            raise
-        except BaseException:
-            yield from protocol.cleanup(pooled, self.family, request.token, protocol.withdraw(pooled, request))
-            if not request.before and self.local.hold is hold:
-                yield from self._forget(hold)
-            raise
+            yield from self._start_background(hold)
+
+    def _withdrawing(self, hold: Hold, request: protocol.Request, pooled: Any) -> Steps[None]:
+        """Takes the request and its grant back; what the owner held before stays."""
+        hold.holds[self.family.mode] = request.before
+        steps = self._withdrawn(hold, request, pooled)
+        yield from protocol.cleanup(pooled, self.family, request.token, steps)
+        if self.local.hold is hold and not any(hold.holds.values()):
+            yield from self._forget(hold)
+
+    def _withdrawn(self, hold: Hold, request: protocol.Request, pooled: Any) -> Steps[None]:
+        yield from protocol.withdraw(pooled, request)
+        if request.before or not any(hold.holds.values()):
+            return
+        # The other mode is held, if the token still holds the lock: it keeps the fence of a withdrawn upgrade.
+        try:
+            held = yield from protocol.held(pooled, self.family, hold.token, str(self.name))
+        except REDIS_ERRORS as error:
+            logger.debug("%s: the fence after a withdrawn upgrade is unknown: %r", self.name, error)
+            return
+        if held is None:
+            yield from protocol.lose(hold, self.on_lost)
+        else:
+            hold.fence = held.fence
+            hold.extend(held.deadline)
 
     def _lost_before(self, hold: Hold, request: protocol.Request, granted: Granted) -> Steps[bool]:
         """True if what the owner held already was lost before the grant."""
@@ -344,7 +367,7 @@ class LockBase:
             was_held = yield from protocol.release(self._transport(), ending, hold)
         except GeneratorExit:
             raise
-        except Exception:
+        except REDIS_ERRORS:
             # The token stays: the caller may try again. The lock is no longer renewed, and a session ends here.
             if last and hold.session_transport is not None:
                 yield Close(hold.session_transport)
@@ -409,6 +432,8 @@ class LockBase:
                 raise self._error(LockError, "Cannot extend a lock with no timeout")
             else:
                 ms += held.left_ms
+        if ms < 1:
+            raise self._error(LockError, "Cannot extend a lock by so little that its lease would be over: release it")
         yield from self._renewing(hold, Lease(ms), "extend")
         return True
 

@@ -42,7 +42,8 @@ Answer = Union[Granted, Done, None]
 
 @dataclass
 class Request:
-    """One acquire; retries repeat the same bytes. `holds`: the owner's count in this mode after the grant."""
+    """One acquire; retries repeat the same bytes. `holds`: the owner's count in this mode after the grant. `open`: the
+    request may be queued or granted, so it is withdrawn if the acquire fails."""
 
     family: Family
     name: str
@@ -52,6 +53,7 @@ class Request:
     lease: Lease
     session: bool
     coalesce: bool = False
+    open: bool = False
 
     def command(self, block_ms: Optional[int]) -> Command:
         command = self.family.acquire(self.token, self.holds, self.lease)
@@ -138,19 +140,25 @@ def acquire(
     """Acquires the lock; None: not granted in time.
 
     `wait_s`: how long to wait, 0: not at all, None: for ever. `poll_s`: poll at this interval and do not queue, beside
-    clients that hold the key as a string. `pooled`: the transport for the cleanup."""
+    clients that hold the key as a string. `pooled`: the transport of the cleanups. After an error the caller withdraws
+    the request if it is open: any error may come here, a signal handler's too, and only Redis errors can tell that
+    nothing was sent."""
     ends = clock() + wait_s if wait_s else None
     yield from _after_cleanups(pooled, request, clock() + RESEND_S if wait_s == 0 else ends)
     waits = wait_s != 0 and poll_s is None
     resend = Resend(RESEND_S)
     backoff = Backoff()
-    # A request was sent and not answered: it may be queued, or granted.
+    # A request was sent and not answered, so it may be queued or granted; or it was granted without a deadline yet.
     unanswered = False
+    request.open = True
     try:
         while True:
             try:
+                sent = clock()
                 answer = yield from _ask(transport, request, ends, waits)
-                unanswered = False
+                unanswered = isinstance(answer, Granted)
+                if waits and isinstance(answer, Granted):
+                    answer = yield from _with_deadline(transport, request, answer, sent, ends)
             except REDIS_ERRORS as error:
                 unanswered = unanswered or may_have_run(error)
                 if code(error) == "WRONGTYPE" and poll_s is None:
@@ -176,11 +184,8 @@ def acquire(
                 yield Pause(pause)
             elif ends is not None and clock() >= ends:
                 return None
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        if unanswered or not isinstance(error, Exception):
-            yield from cleanup(pooled, request.family, request.token, withdraw(pooled, request))
+    except REDIS_ERRORS:
+        request.open = unanswered
         raise
 
 
@@ -205,10 +210,7 @@ def _ask(transport: Any, request: Request, ends: Optional[float], waits: bool) -
         within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
     command = request.command(block_ms)
     reply = yield Send(transport, command, within_s, waits=waits, connect_s=min(CONNECT_S, attempt_s))
-    answer = request.answer(reply, sent)
-    if waits and isinstance(answer, Granted):
-        return (yield from _with_deadline(transport, request, answer, sent, ends))
-    return answer
+    return request.answer(reply, sent)
 
 
 def _attempt_s(ends: Optional[float]) -> float:

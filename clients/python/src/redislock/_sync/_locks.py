@@ -54,7 +54,8 @@ class SyncLock(LockBase):
     def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
         """Adds seconds to the rest of the lease; `replace_ttl`: restarts it with that length.
 
-        Raises LockNotOwnedError if the lock was lost, LockError if nothing is held or it has no timeout.
+        Raises LockNotOwnedError if the lock was lost, LockError if nothing is held, if it has no timeout, or if no
+        lease would be left.
         """
         return run(self._extending(additional_time, replace_ttl))
 

@@ -33,13 +33,16 @@ A = TypeVar("A", bound="AsyncLock")
 
 
 class TaskLocal:
-    """The hold of the running task: the tasks of one thread are several lines of execution."""
+    """The hold of the running task: the tasks of one thread are several lines of execution. A callback of the event
+    loop has no task, and holds nothing."""
 
     def __init__(self) -> None:
         self._by_task: "weakref.WeakKeyDictionary[Any, ThreadLocal]" = weakref.WeakKeyDictionary()
 
     def _mine(self) -> ThreadLocal:
         task = asyncio.current_task()
+        if task is None:
+            return ThreadLocal()
         mine = self._by_task.get(task)
         if mine is None:
             mine = self._by_task[task] = ThreadLocal()
@@ -85,7 +88,8 @@ class AsyncLock(LockBase):
     async def extend(self, additional_time: Number, replace_ttl: bool = False) -> bool:
         """Adds seconds to the rest of the lease; `replace_ttl`: restarts it with that length.
 
-        Raises LockNotOwnedError if the lock was lost, LockError if nothing is held or it has no timeout.
+        Raises LockNotOwnedError if the lock was lost, LockError if nothing is held, if it has no timeout, or if no
+        lease would be left.
         """
         return await run(self._extending(additional_time, replace_ttl))
 
