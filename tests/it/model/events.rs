@@ -144,6 +144,7 @@ impl Play<'_> {
         // A lease that has ended since counts as held until a command or the module inspects it.
         self.sweep();
         self.model.happen(Event::Writes(Writes::Accepted));
+        self.writes_noticed = self.now.monotonic + GATE_RETRY + LATE;
         self.settle_within(GATE_RETRY + LATE, Vec::new(), Vec::new())
     }
 }

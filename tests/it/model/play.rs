@@ -44,6 +44,8 @@ pub(super) struct Play<'s> {
     pub(super) now: Clocks,
     pub(super) last_command: Option<Command>,
     pub(super) refuses_writes: bool,
+    /// From then on the module knows that writes are accepted again.
+    pub(super) writes_noticed: Ms,
     pub(super) was_set_back: bool,
     pub(super) unnoticed: Ms,
     /// Waited-for locks with a changed end (PEXPIRE): the end by the wall clock, and the latest time at which it is
@@ -70,6 +72,7 @@ impl<'s> Play<'s> {
             now,
             last_command: None,
             refuses_writes: false,
+            writes_noticed: 0,
             was_set_back: false,
             unnoticed: 0,
             shortened: BTreeMap::new(),
@@ -266,9 +269,9 @@ impl<'s> Play<'s> {
         Ok(())
     }
 
-    /// Sets the wall clock. Not back after lost data: fences survive only one of the two. Not while writes are refused:
-    /// the next try of a renewal then depends on when the module notices. And not if another event would happen before
-    /// it notices, or a session's lease end before.
+    /// Sets the wall clock. Not back after lost data: fences survive only one of the two. Not while the module takes
+    /// writes for refused: the next try of a renewal then depends on when it notices. And not if another event would
+    /// happen before it notices, or a session's lease end before.
     pub(super) fn set_clock(&mut self, by_ms: i64) -> Result {
         let wall = self.now.wall.saturating_add_signed(by_ms);
         let ends = |holder: &Holder| matches!(holder.until, Until::At(last) if (wall..=wall + NOTICED).contains(&last));
@@ -277,7 +280,8 @@ impl<'s> Play<'s> {
             _ => false,
         };
         let is_near = self.model.next_event().is_some_and(|ms| ms <= NOTICED) || self.keys.iter().any(ends_unnoticed);
-        if by_ms < 0 && self.has_lost || self.refuses_writes || is_near {
+        let refuses_writes = self.refuses_writes || self.now.monotonic < self.writes_noticed;
+        if by_ms < 0 && self.has_lost || refuses_writes || is_near {
             return Ok(());
         }
         self.was_set_back |= by_ms < 0;

@@ -203,7 +203,7 @@ pub fn told_by_reply(asked: &Acquire, reply: &Reply) -> Told<i64> {
         Some((fence, holds)) => (format!("granted {holds}"), Some(fence)),
         None if reply.is_nil() => ("nil".into(), None),
         None => match reply {
-            Reply::Array(items) if matches!(items[..], [Reply::Null | Reply::NullBulk, Reply::Int(_)]) => {
+            Reply::Array(items) if matches!(items[..], [Reply::Null | Reply::NullArray, Reply::Int(_)]) => {
                 ("done".into(), Some(items[1].int()))
             }
             Reply::Error(text) if text.starts_with("UNBLOCKED") => (text.clone(), None),
