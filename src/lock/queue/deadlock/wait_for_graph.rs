@@ -288,13 +288,10 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.steps + MOST_STEPS.saturating_sub(self.steps) / 2
     }
 
-    /// Whether the request gets an error because LIMIT is too small for it. If LIMIT is a new one, what its owner holds
-    /// counts too.
+    /// Whether the request gets an error, at once or as the head of its queue: LIMIT is too small for it, or for it and
+    /// what its owner holds.
     fn is_turned_out(&self, key: KeyIndex, owner: OwnerIndex, claim: &Claim) -> bool {
-        let WaitedFor { queue, limit, .. } = &self.keys[key];
-        let is_new_limit = queue.is_some_and(|(_, queue)| queue.limit != Some(*limit));
-        let held = if is_new_limit { self.share(key, owner).holds } else { 0 };
-        claim.never_fits(held, *limit)
+        claim.never_fits(self.share(key, owner).holds, self.keys[key].limit)
     }
 
     /// The owner has this share of the key.
