@@ -51,6 +51,12 @@ export function abortableWithin<T>(ms: number, promise: Promise<T>, signal: Abor
   return Promise.race([promise, aborted]).finally(() => over.abort());
 }
 
+/** Waits for the work for a limited time; it goes on in the background. */
+export async function aside(work: Promise<unknown>, ms: number): Promise<void> {
+  const over = new AbortController();
+  await Promise.race([work.finally(() => over.abort()), pause(ms, over.signal).catch(() => undefined)]);
+}
+
 /** Jittered pauses, far below lock.keep-place (1 s): the waiter keeps its place in the queue. */
 export class Backoff {
   private longest = 10;

@@ -58,6 +58,8 @@ export interface Route {
   readonly clustered: boolean;
   /** The prefix that the library puts before every key. */
   readonly keyPrefix: string;
+  /** Called when the client has ended: it connects no more. */
+  onEnd(tell: () => void): void;
   /** The node of a slot; outside a cluster, the only node. Rejects with `Trouble`. */
   node(slot: number): Promise<Node>;
   /** The node at this address, if it is known. */

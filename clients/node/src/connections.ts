@@ -22,8 +22,14 @@ export class Connections {
   private readonly id = randomBytes(8).toString("hex");
   /** Slots that are being moved, each with its new address. */
   private readonly asks = new Map<number, string>();
+  /** The dedicated connections that are open. They end with the client. */
+  private readonly owns = new Set<OwnConnection>();
 
-  constructor(private readonly route: Route) {}
+  constructor(private readonly route: Route) {
+    route.onEnd(() => {
+      for (const own of [...this.owns]) own.close();
+    });
+  }
 
   key(name: string | Buffer): Word {
     const { keyPrefix } = this.route;
@@ -56,7 +62,17 @@ export class Connections {
 
   /** A dedicated connection to the node of the key. */
   async own(key: Word): Promise<OwnConnection> {
-    return (await this.route.node(this.slot(key))).own();
+    const own = (await this.open(key)).own();
+    this.owns.add(own);
+    own.onEnd(() => this.owns.delete(own));
+    return own;
+  }
+
+  /** The node of the key, unless it has ended. */
+  private async open(key: Word): Promise<Node> {
+    const node = await this.route.node(this.slot(key));
+    if (!node.ended) return node;
+    throw new Trouble(new Error("The connection has ended"), node.replaceable ? "unsent" : "closed");
   }
 
   /**
@@ -95,10 +111,7 @@ export class Connections {
   /** Subscribes to the messages about the key. Rejects with `Trouble`. */
   async listen(key: Word): Promise<Listening> {
     const slot = this.slot(key);
-    const node = await this.route.node(slot);
-    if (node.ended) {
-      throw new Trouble(new Error("The connection has ended"), node.replaceable ? "unsent" : "closed");
-    }
+    const node = await this.open(key);
     let inbox = this.inboxes.get(node);
     if (inbox === undefined || inbox.ended) {
       inbox = new Inbox(node, this.route.clustered);

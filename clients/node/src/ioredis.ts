@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { abortable, outOfPatience, pause } from "./clock.js";
+import { abortable, aside, outOfPatience } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** The parts of an ioredis client that are used: ioredis is no dependency of this package. */
@@ -30,6 +30,8 @@ interface Redis extends IoredisClient {
 }
 
 interface Cluster extends IoredisClient {
+  /** True after `quit` or `disconnect`. */
+  readonly manuallyClosing?: boolean;
   readonly slots: string[][];
   readonly options: { keyPrefix?: string; redisOptions?: { keyPrefix?: string } };
   on: Redis["on"];
@@ -205,7 +207,8 @@ class IoredisNode implements Node {
       },
       send: (words, withinMs) => node.send(words, withinMs),
       onEnd: (tell) => void redis.on("end", tell),
-      close: () => redis.disconnect(),
+      // Of a connection that has ended, ioredis (5.11) would await the end again, for two seconds.
+      close: () => node.ended || redis.disconnect(),
     };
   }
 
@@ -282,6 +285,7 @@ class IoredisSubscriber implements Subscriber {
   }
 
   close(): void {
+    if (this.ended) return;
     this.closed = true;
     this.redis.disconnect();
   }
@@ -292,9 +296,13 @@ class Single implements Route {
   readonly keyPrefix: string;
   private readonly only: Node;
 
-  constructor(redis: Redis) {
+  constructor(private readonly redis: Redis) {
     this.keyPrefix = String(redis.options.keyPrefix ?? "");
     this.only = new IoredisNode(redis, false);
+  }
+
+  onEnd(tell: () => void): void {
+    this.redis.on("end", tell);
   }
 
   async node(): Promise<Node> {
@@ -317,8 +325,16 @@ class Clustered implements Route {
     this.keyPrefix = String(cluster.options.keyPrefix ?? cluster.options.redisOptions?.keyPrefix ?? "");
   }
 
+  onEnd(tell: () => void): void {
+    this.cluster.on("end", tell);
+  }
+
   async node(slot: number): Promise<Node> {
-    if (this.cluster.status === "end") throw new Trouble(new Error("Connection is closed."), "closed");
+    // After a disconnect the last status is "close" (5.11).
+    const { status, manuallyClosing } = this.cluster;
+    if (status === "end" || (status === "close" && manuallyClosing)) {
+      throw new Trouble(new Error("Connection is closed."), "closed");
+    }
     if (this.cluster.slots[slot] === undefined) await this.ready();
     const found = await this.nodeAt(this.cluster.slots[slot]?.[0] ?? "");
     if (found !== undefined && !found.ended) return found;
@@ -338,8 +354,7 @@ class Clustered implements Route {
     const done = new Promise<void>((resolve, reject) =>
       this.cluster.refreshSlotsCache((error) => (error ? reject(new Trouble(error, "unsent")) : resolve())),
     );
-    await Promise.race([done, pause(UNSENT_MS)]);
-    done.catch(() => undefined);
+    await aside(done, UNSENT_MS);
   }
 
   private async ready(): Promise<void> {

@@ -33,8 +33,11 @@ export function keepSession(owned: Owned, family: Family, connection: OwnConnect
   connection.onEnd(() => ref.deref()?.lose());
   dropped.register(owned, connection);
   return keepChecked(owned, async (kept) => {
+    const sent = now();
     const reply = await connection.send(family.held(kept.token), LATE_MS);
-    return reply !== null && reply !== undefined;
+    const isHeld = reply !== null && reply !== undefined;
+    if (isHeld && kept.lease !== null) kept.deadline = sent + kept.lease;
+    return isHeld;
   });
 }
 

@@ -23,7 +23,6 @@ import {
 import { Owned, type Done, type Granted } from "./owned.js";
 import * as protocol from "./protocol.js";
 import { OwnTransport, type Request } from "./protocol.js";
-import { translated } from "./replies.js";
 import { makeToken } from "./tokens.js";
 
 /** The owner of the holds that are taken inside of `using`. The views of a read/write lock share one. */
@@ -231,13 +230,16 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     const session = settings.session && !nested;
     const { lock, token } = owned;
     const { lease } = settings;
-    const count = { before, holds: before + add, fence: owned.fence, otherMode: owned.holdsBeside(family.mode) };
-    const request: Request = { family, lock, token, tokenUsedBefore, ...count, lease, session, coalesce };
+    const count = { before, holds: before + add, otherMode: owned.holdsBeside(family.mode) };
+    const request: Request = { family, lock, token, owned, tokenUsedBefore, ...count, lease, session, coalesce };
     const own = session || settings.replicas > 0 ? new OwnTransport(connections, family.key) : undefined;
     try {
       const granted = await protocol.acquire(connections, own, request, patience);
       if (granted === undefined || granted.done) return granted;
-      await this.accept(owned, request, granted, own);
+      await this.accept(owned, request, granted);
+      if (own !== undefined && settings.replicas > 0) {
+        await protocol.replicated(connections, own, request, settings, patience.signal);
+      }
       this.keep(owned, granted, autoRenew, session ? own?.keep() : undefined);
       return new Hold(owned, family.mode, this.actions(owned, add));
     } finally {
@@ -245,8 +247,8 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
     }
   }
 
-  /** Completes a grant: confirmed by replicas if requested, or given back. */
-  private async accept(owned: Owned, request: Request, granted: Granted, own: OwnTransport | undefined): Promise<void> {
+  /** Gives a grant back if what was held before it is lost. */
+  private async accept(owned: Owned, request: Request, granted: Granted): Promise<void> {
     const { connections, settings } = this;
     if (granted.wasLost || owned.told) {
       await protocol.releaseAll(connections, request);
@@ -254,14 +256,6 @@ export abstract class LockBase<Options extends AcquireOptions & { within?: Hold 
       throw new LockLostError("the lock was lost before it was acquired again: given back", this.name);
     }
     if (granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
-    if (own !== undefined && settings.replicas > 0) {
-      try {
-        await protocol.replicated(own, this.name, settings.replicas, settings.replicaTimeout);
-      } catch (error) {
-        await protocol.withdraw(connections, request);
-        throw translated(error, this.name);
-      }
-    }
   }
 
   /** Registers the grant, and starts its keeper. `session`: the connection that it is bound to. */

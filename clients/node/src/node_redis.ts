@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { outOfPatience, pause } from "./clock.js";
+import { outOfPatience } from "./clock.js";
 import { isReply, Trouble } from "./replies.js";
 
 /** The parts of a node-redis client that are used: node-redis is no dependency of this package. */
@@ -29,6 +29,7 @@ interface ClusterNode {
 }
 
 interface Cluster extends NodeRedisClient {
+  on: Client["on"];
   readonly slots: ({ master: ClusterNode } | undefined)[];
   readonly nodeByAddress: Map<string, ClusterNode>;
   readonly _slots: { rediscover(startWith: Client): Promise<void> };
@@ -36,6 +37,7 @@ interface Cluster extends NodeRedisClient {
 }
 
 interface Sentinel extends NodeRedisClient {
+  readonly isReady: boolean;
   _execute<T>(isReadonly: boolean, use: (client: Client) => Promise<T>): Promise<T>;
 }
 
@@ -147,8 +149,8 @@ class ClientNode implements Node {
   }
 
   subscriber(events: SubscriberEvents): Subscriber {
-    const reconnectStrategy = (retries: number): number =>
-      Math.min(20 * 2 ** Math.min(retries, 6), 500) * (0.5 + Math.random() / 2);
+    const reconnectStrategy = (retries: number): number | false =>
+      !this.ended && Math.min(20 * 2 ** Math.min(retries, 6), 500) * (0.5 + Math.random() / 2);
     return new ClientSubscriber(this.plain(reconnectStrategy), events);
   }
 
@@ -164,8 +166,8 @@ class ClientNode implements Node {
       ended = true;
       for (const tell of tells) tell();
     };
-    client.on("end", end);
-    client.on("error", () => client.isOpen || end());
+    onEnd(client, end);
+    const close = closing(client);
     client.connect().catch(end);
     return {
       get ended() {
@@ -174,14 +176,14 @@ class ClientNode implements Node {
       send: (words, withinMs) => node.send(words, withinMs),
       onEnd: (tell) => void tells.push(tell),
       close: () => {
-        if (client.isOpen) client.destroy();
+        close();
         end();
       },
     };
   }
 
   /** A connection with the same options, except the time-outs that would end it while it waits. */
-  private plain(reconnectStrategy: false | ((retries: number) => number)): Client {
+  private plain(reconnectStrategy: false | ((retries: number) => number | false)): Client {
     const socket = { ...this.client.options?.socket, socketTimeout: undefined, reconnectStrategy };
     return this.client.duplicate({ socket, disableOfflineQueue: false, clientSideCache: undefined, readonly: false });
   }
@@ -192,10 +194,28 @@ class ClientNode implements Node {
   }
 }
 
+/** Also without the event "end": a client that gives up connecting has only an error. */
+function onEnd(client: Client, tell: () => void): void {
+  client.on("end", tell);
+  client.on("error", () => client.isOpen || tell());
+}
+
+/** The way to close a client: one that is destroyed while it connects stays connected (5.12). */
+function closing(client: Client): () => void {
+  let isConnecting = true;
+  client.on("connect", () => (isConnecting = false));
+  client.on("reconnecting", () => (isConnecting = true));
+  const destroy = (): void => {
+    if (client.isOpen) client.destroy();
+  };
+  return () => void (isConnecting ? client.once("connect", destroy) : destroy());
+}
+
 class ClientSubscriber implements Subscriber {
   private closed = false;
   private readonly connecting: Promise<unknown>;
   private readonly message: (text: string) => void;
+  private readonly destroy: () => void;
 
   constructor(
     private readonly client: Client,
@@ -205,6 +225,7 @@ class ClientSubscriber implements Subscriber {
     client.on("error", () => undefined);
     client.on("reconnecting", events.interrupted);
     client.on("end", events.interrupted);
+    this.destroy = closing(client);
     this.connecting = client.connect();
     this.connecting.catch(() => undefined);
   }
@@ -214,19 +235,10 @@ class ClientSubscriber implements Subscriber {
   }
 
   async subscribe(channel: string, sharded: boolean): Promise<void> {
-    const late = pause(UNSENT_MS).then(() => {
-      throw new Error("Not subscribed in time");
-    });
     const subscribing = this.ready().then(() =>
       sharded ? this.client.sSubscribe(channel, this.message) : this.client.subscribe(channel, this.message),
     );
-    late.catch(() => undefined);
-    subscribing.catch(() => undefined);
-    try {
-      await Promise.race([subscribing, late]);
-    } catch (error) {
-      throw new Trouble(error, isReply(error) ? "refused" : "unsent");
-    }
+    await inTime(subscribing);
   }
 
   /** While it reconnects, node-redis treats a channel of the old connection as subscribed. */
@@ -237,7 +249,7 @@ class ClientSubscriber implements Subscriber {
 
   close(): void {
     this.closed = true;
-    if (this.client.isOpen) this.client.destroy();
+    this.destroy();
   }
 }
 
@@ -245,11 +257,17 @@ class ClientSubscriber implements Subscriber {
 class Nodes {
   private readonly known = new WeakMap<Client, Node>();
 
-  constructor(private readonly replaceable: boolean) {}
+  constructor(
+    private readonly replaceable: boolean,
+    private readonly ended?: () => void,
+  ) {}
 
   of(client: Client): Node {
     let node = this.known.get(client);
-    if (node === undefined) this.known.set(client, (node = new ClientNode(client, this.replaceable)));
+    if (node === undefined) {
+      this.known.set(client, (node = new ClientNode(client, this.replaceable)));
+      if (this.ended !== undefined) client.on("end", this.ended);
+    }
     return node;
   }
 }
@@ -259,8 +277,12 @@ class Single implements Route {
   readonly keyPrefix = "";
   private readonly only: Node;
 
-  constructor(client: Client) {
+  constructor(private readonly client: Client) {
     this.only = new Nodes(false).of(client);
+  }
+
+  onEnd(tell: () => void): void {
+    onEnd(this.client, tell);
   }
 
   async node(): Promise<Node> {
@@ -277,9 +299,17 @@ class Single implements Route {
 class BySentinel implements Route {
   readonly clustered = false;
   readonly keyPrefix = "";
-  private readonly nodes = new Nodes(true);
+  private readonly tells: (() => void)[] = [];
+  /** A sentinel client has no event for its end, but its connections have; it is not ready any more by then. */
+  private readonly nodes = new Nodes(true, () => {
+    if (!this.sentinel.isReady) for (const tell of this.tells) tell();
+  });
 
   constructor(private readonly sentinel: Sentinel) {}
+
+  onEnd(tell: () => void): void {
+    this.tells.push(tell);
+  }
 
   async node(): Promise<Node> {
     if (!this.sentinel.isOpen) throw new Trouble(new Error("The client is closed"), "closed");
@@ -300,6 +330,10 @@ class Clustered implements Route {
   private readonly nodes = new Nodes(true);
 
   constructor(private readonly cluster: Cluster) {}
+
+  onEnd(tell: () => void): void {
+    this.cluster.on("disconnect", tell);
+  }
 
   async node(slot: number): Promise<Node> {
     if (!this.cluster.isOpen) throw new Trouble(new Error("The client is closed"), "closed");
@@ -334,7 +368,7 @@ async function inTime<T>(promise: Promise<T>): Promise<T> {
   try {
     return await Promise.race([promise, late]);
   } catch (error) {
-    throw new Trouble(error, "unsent");
+    throw new Trouble(error, isReply(error) ? "refused" : "unsent");
   } finally {
     clearTimeout(timer);
   }

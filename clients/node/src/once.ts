@@ -5,11 +5,11 @@
  * value is there.
  */
 
-import { abortable, abortableWithin, now } from "./clock.js";
+import { abortable, abortableWithin, aside, now } from "./clock.js";
 import { LockLostError, NotMadeError } from "./errors.js";
 import type { Hold } from "./hold.js";
 import type { Done } from "./owned.js";
-import { aside, KEPT_MS } from "./protocol.js";
+import { KEPT_MS } from "./protocol.js";
 
 /** The parameters of `once`. */
 export interface Making<T> {
@@ -53,7 +53,8 @@ async function made<T>(hold: Hold, { read, make, signal }: Making<T>): Promise<T
     value = found ?? (await make(hold));
   } catch (error) {
     // Beside the caller: the error must not wait for a server that is gone.
-    await aside(hold.release({ failed: true }).catch(() => undefined));
+    const releasing = hold.release({ failed: true }).catch(() => undefined);
+    await aside(releasing, KEPT_MS);
     // Refused by `exec`: another caller makes the value.
     const found = error instanceof LockLostError && hold.lost ? await read() : undefined;
     if (found === null || found === undefined) throw error;

@@ -122,6 +122,13 @@ export class Owned {
     this.deadline = granted.deadline;
   }
 
+  /** What LOCK.HELD answered; undefined: nothing is held. */
+  found(held: Granted | undefined): void {
+    if (held === undefined) return this.lose();
+    this.fence = held.fence;
+    this.deadline = held.deadline;
+  }
+
   /**
    * A manual renewal: later renewals use this length, and their interval restarts. A shorter lease cannot wait for the
    * next one.

@@ -5,7 +5,7 @@
  * loss.
  */
 
-import { abortable, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
+import { abortable, aside, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import type { Connections, Listening } from "./connections.js";
 import { LockError, LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
@@ -47,8 +47,8 @@ export interface Request {
   tokenUsedBefore: boolean;
   before: number;
   holds: number;
-  /** The fence of what the owner holds in any mode; 0: it holds nothing. */
-  fence: number;
+  /** What the owner holds in any mode. */
+  owned: Owned;
   /** True if the owner holds it in another mode, too. */
   otherMode: boolean;
   lease: Lease;
@@ -117,13 +117,19 @@ export async function acquire(
   request: Request,
   patience: Patience,
 ): Promise<Granted | Done | undefined> {
-  const { family, token } = request;
   await afterEndings(connections, request, patience);
-  const asking = ask(connections, own, request, patience);
-  const { signal } = patience;
-  // From the abort on, before the withdrawal begins.
-  if (signal !== undefined) connections.endings.add(family.keys, token, asking, () => signal.aborted);
-  return asking;
+  return withdrawing(connections, request, patience.signal, ask(connections, own, request, patience));
+}
+
+/** Work that withdraws the request after an abort. The owner's next acquire waits for it from the abort on. */
+function withdrawing<T>(
+  connections: Connections,
+  { family, token }: Request,
+  signal: AbortSignal | undefined,
+  work: Promise<T>,
+): Promise<T> {
+  if (signal !== undefined) connections.endings.add(family.keys, token, work, () => signal.aborted);
+  return work;
 }
 
 /** Waits until no earlier request of the owner can end this one. Rejects with the signal's reason. */
@@ -209,11 +215,11 @@ async function ask(
 /** True if what the owner held before this grant was lost. */
 async function lostBefore(
   connections: Connections,
-  { family, token, fence, otherMode }: Request,
+  { family, token, owned, otherMode }: Request,
   granted: Granted,
   ends: number,
 ): Promise<boolean> {
-  if (fence === 0 || granted.fence === fence) return false;
+  if (owned.fence === 0 || granted.fence === owned.fence) return false;
   // A new fence is a loss, except after an upgrade to WRITE. Only the server knows whether READ lasted until then.
   if (!otherMode) return true;
   const reply = await connections.send(family.key, family.held(token), within(ends));
@@ -467,7 +473,7 @@ export class OwnTransport {
 
   /** Waits for the reply to an abandoned request: over two connections, the order of arrival would be undefined. */
   async settled(longestMs: number): Promise<void> {
-    await Promise.race([this.last, pause(longestMs)]);
+    await aside(this.last, longestMs);
     this.close();
   }
 
@@ -511,18 +517,25 @@ export function withdraw(
   connections: Connections,
   request: Request,
   own?: OwnTransport,
-  keptMs = KEPT_MS,
+  keptMs?: number,
 ): Promise<void> {
-  const { family, token, before, lease } = request;
-  const withdrawing = async (): Promise<void> => {
+  const { family, lock, token, owned, before, lease } = request;
+  const work = async (): Promise<void> => {
     // In this order: a release alone could arrive just before the grant.
     await undone(connections, family.key, family.cancel(token), lease);
     await own?.settled(UNDO_MS / 4);
     // A report of done work would keep the waiting callers from doing it.
-    const work = request.coalesce ? "failed" : "done";
-    await undone(connections, family.key, family.release(token, before, work), lease);
+    const how = request.coalesce ? "failed" : "done";
+    await undone(connections, family.key, family.release(token, before, how), lease);
+    // The grant of an upgrade gives READ a new fence, and the release of WRITE does not take that back.
+    if (request.otherMode) {
+      await held(connections, family, token, lock).then(
+        (found) => owned.found(found),
+        () => undefined,
+      );
+    }
   };
-  return ending(connections, request, withdrawing(), keptMs);
+  return ending(connections, request, work(), keptMs);
 }
 
 /** Releases every hold of the request's owner and mode. */
@@ -536,16 +549,10 @@ function ending(
   connections: Connections,
   { family, token }: { family: Family; token: Word },
   work: Promise<unknown>,
-  keptMs?: number,
+  keptMs = KEPT_MS,
 ): Promise<void> {
   connections.endings.add(family.keys, token, work);
   return aside(work, keptMs);
-}
-
-/** Waits for the work for a limited time; it goes on in the background. */
-export async function aside(work: Promise<unknown>, keptMs = KEPT_MS): Promise<void> {
-  const over = new AbortController();
-  await Promise.race([work.finally(() => over.abort()), pause(keptMs, over.signal).catch(() => undefined)]);
 }
 
 /** Resends the command until it has run, or the lease is over. */
@@ -562,12 +569,30 @@ async function undone(connections: Connections, key: Word, command: Word[], leas
   }
 }
 
-/** Waits until this many replicas have received the grant, which was made on this same connection. */
-export async function replicated(own: OwnTransport, lock: string, replicas: number, timeoutMs: number): Promise<void> {
-  const confirmed = Number(await own.send(["WAIT", replicas, timeoutMs], timeoutMs + LATE_MS));
-  if (confirmed >= replicas) return;
-  const message = `${confirmed} of ${replicas} replicas confirmed the grant within ${timeoutMs} ms: given back`;
-  throw new NotReplicatedError(message, lock);
+/**
+ * Waits until enough replicas have received the grant, which was made on this same connection. Withdraws it if too few
+ * have it in time, or if the signal is aborted.
+ */
+export function replicated(
+  connections: Connections,
+  own: OwnTransport,
+  request: Request,
+  { replicas, replicaTimeout }: { replicas: number; replicaTimeout: number },
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const confirming = async (): Promise<void> => {
+    try {
+      const reply = own.send(["WAIT", replicas, replicaTimeout], replicaTimeout + LATE_MS);
+      const confirmed = Number(await abortable(reply, signal));
+      if (confirmed >= replicas) return;
+      const message = `${confirmed} of ${replicas} replicas confirmed the grant within ${replicaTimeout} ms`;
+      throw new NotReplicatedError(`${message}: given back`, request.lock);
+    } catch (error) {
+      await withdraw(connections, request);
+      throw translated(error, request.lock);
+    }
+  };
+  return withdrawing(connections, request, signal, confirming());
 }
 
 /** The count of holds afterwards, and until when the server should keep the lock, by the monotonic clock. */

@@ -314,7 +314,9 @@ suite("conformance", (each) => {
     const [holder] = await server.holders("k");
     assert.ok(holder?.["session"]);
     await eventually(async () => (await server.holders("k"))[0]?.["age"] > 1500, "a hold that outlives its lease");
-    assert.ok(!hold.lost);
+    // Not at once where a test beside this one has blocked the event loop.
+    await eventually(() => hold.remaining() > 0, "the server's renewal of the lease");
+    assert.ok(!hold.lost && hold.remaining() <= 600);
     assert.equal(await server.calls("lock.renew"), 0);
     // A client that is stopped for longer than the lease has not lost the lock: the server renews it.
     for (const until = performance.now() + 1000; performance.now() < until;);

@@ -1,13 +1,18 @@
 /** One connection for all callers, one for messages, and what happens when they break. */
 
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import net from "node:net";
+import { resolve } from "node:path";
+import { promisify } from "node:util";
 
 import { Redis } from "ioredis";
 import { createClientPool } from "redis";
 import { Lock, RLock, type RedisClient } from "redis-lock-client";
 import { eventually, sleep } from "./servers.js";
 import { isPending, suite } from "./world.js";
+
+const run = promisify(execFile);
 
 suite("connections", (each) => {
   each("a thousand callers share one connection, and get their turn in order", async (world) => {
@@ -347,14 +352,61 @@ suite("connections", (each) => {
     const { client, end } = await world.connect(server);
     const other = await world.connect(server);
     const hold = await new Lock(other.client, "k").acquire();
-    const waiting = new Lock(client, "k").acquire();
-    waiting.catch(() => undefined);
-    await eventually(async () => (await server.waiters("k")).length, "a waiter");
+    const ways = [{}, { session: true }, { replicas: 1 }];
+    const waiting = ways.map((options) => assert.rejects(new Lock(client, "k", options).acquire()));
+    await eventually(async () => (await server.waiters("k")).length === ways.length, "the waiters");
+    const session = await new Lock(client, "session", { session: true }).acquire();
+    const replicated = assert.rejects(new Lock(client, "r", { replicas: 1, replicaTimeout: 60_000 }).acquire());
+    const blocked = async (): Promise<string> => server.admin.info("clients");
+    await eventually(async () => /^blocked_clients:3\r?$/m.test(await blocked()), "WAIT, beside two waiters");
+    const closed = performance.now();
     await end();
-    await assert.rejects(waiting);
+    await Promise.all([...waiting, replicated]);
+    await eventually(() => session.lost, "the end of the session");
     await eventually(async () => (await server.connections()) === 1, "no connection for messages either");
+    assert.ok(performance.now() - closed < 4000);
+    assert.equal(await server.info("session"), null);
     await hold.release();
-    await assert.rejects(new Lock(client, "k").acquire());
+    for (const options of ways) await assert.rejects(new Lock(client, "k", options).acquire());
+  });
+
+  each("a process ends when it closes its client, after a wait or with a session", async (world) => {
+    const server = await world.server();
+    const worker = resolve(__dirname, "closing_worker.js");
+    for (const what of ["waited", "waiting", "session"]) {
+      const words = [worker, world.library.name, String(server.port), what];
+      const { stdout } = await run(process.execPath, words, { timeout: 20_000 });
+      assert.ok(stdout !== "" && Number(stdout) < 1000, `${what}: ${stdout} ms`);
+      await server.ask("DEL", "k");
+    }
+  });
+
+  each("a client of a cluster, or by sentinels, that its owner closes ends the waits", async (world) => {
+    const cluster = await world.cluster();
+    const [primary, sentinel] = [await world.server(), await world.server([], { sentinel: true })];
+    await sentinel.ask("SENTINEL", "MONITOR", "main", "127.0.0.1", primary.port, 1);
+    const { source } = await cluster.of("k");
+    for (const [server, connect] of [
+      [source, () => world.library.cluster(cluster.nodes[0].port)],
+      [primary, () => world.library.sentinel(sentinel.port)],
+    ] as const) {
+      for (const how of ["end", "close"] as const) {
+        const connected = world.ending(await connect());
+        const { client } = connected;
+        await server.ask("LOCK.ACQUIRE", "k", "other", "PX", 600_000);
+        const session = await new Lock(client, "{k}", { session: true }).acquire();
+        const ways = [{}, { session: true }, { replicas: 1 }];
+        const waiting = ways.map((options) => assert.rejects(new Lock(client, "k", options).acquire()));
+        await eventually(async () => (await server.waiters("k")).length === ways.length, "the waiters");
+        const closed = performance.now();
+        await connected[how]();
+        await Promise.all(waiting);
+        await eventually(() => session.lost, "the end of the session");
+        assert.ok(performance.now() - closed < 4000, `${how}: ${performance.now() - closed} ms`);
+        await eventually(async () => (await server.waiters("k")).length === 0, "an empty queue");
+        assert.equal(await server.info("{k}"), null);
+      }
+    }
   });
 
   each(
@@ -379,6 +431,20 @@ suite("connections", (each) => {
       assert.equal(await second.connections(), 0);
     },
   );
+
+  each("a client that is closed while it connects for a session or replicas leaves no connection", async (world) => {
+    const server = await world.server();
+    for (const options of [{ session: true }, { replicas: 1 }]) {
+      const { client, call, end } = await world.connect(server);
+      await call("PING");
+      const rejected = assert.rejects(new Lock(client, "k", options).acquire());
+      await new Promise(setImmediate);
+      await end();
+      await rejected;
+      await eventually(async () => (await server.connections()) === 0, "no connection");
+      assert.equal(await server.info("k"), null);
+    }
+  });
 
   each("giving up while a session waits leaves nothing", async (world) => {
     const server = await world.server();
@@ -514,7 +580,12 @@ suite("connections", (each) => {
     const options = { port: server.port, keyPrefix: "app:", stringNumbers: true, enableOfflineQueue: false };
     const redis = new Redis({ ...options, enableAutoPipelining: true, lazyConnect: true });
     redis.on("error", () => undefined);
-    world.ending({ client: redis, call: async () => undefined, end: async () => redis.disconnect() });
+    world.ending({
+      client: redis,
+      call: async () => undefined,
+      end: async () => redis.disconnect(),
+      close: () => redis.quit(),
+    });
     await redis.connect();
     const lock = new Lock(redis, "k");
     const hold = await lock.acquire();

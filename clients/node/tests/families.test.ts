@@ -217,6 +217,63 @@ suite("families", (each) => {
     assert.equal(await server.info("rw"), null);
   });
 
+  each("an upgrade that is given up after its grant leaves READ as it was", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const lock = new RWLock(client, "rw", { lease: 60_000 });
+    const reading = await lock.read.acquire();
+    const holders = async (): Promise<unknown[]> =>
+      (await server.holders("rw")).map(({ mode, holds }) => [mode, holds]);
+    await server.ask("RWLOCK.ACQUIRE", "rw", "other", "READ", "PX", 600_000);
+    const giveUp = new AbortController();
+    const upgrading = lock.write.acquire({ within: reading, signal: giveUp.signal });
+    await eventually(async () => (await server.waiters("rw")).length, "the upgrade");
+    proxy.holdMessages();
+    await server.ask("RWLOCK.RELEASE", "rw", "other", "READ");
+    await eventually(() => proxy.held > 0, "the grant, which the caller does not know of");
+    giveUp.abort();
+    await assert.rejects(upgrading, { name: "AbortError" });
+    await (await lock.read.acquire({ within: reading })).release();
+
+    // The reply to the withdrawal is late: the next acquire comes after it.
+    proxy.holdReply("RWLOCK.ACQUIRE");
+    const { held } = proxy;
+    const second = new AbortController();
+    const again = lock.write.acquire({ within: reading, signal: second.signal });
+    await eventually(() => proxy.held > held, "the grant, with its reply held back");
+    second.abort();
+    await assert.rejects(again, { name: "AbortError" });
+    const nested = lock.read.acquire({ within: reading });
+    proxy.disconnect();
+    await (await nested).release();
+
+    const strict = new RWLock(client, "rw", { lease: 60_000, replicas: 1, replicaTimeout: 50 });
+    const same = await strict.read.fromToken(reading.token);
+    for (const view of [strict.write, strict.read]) {
+      await assert.rejects(view.acquire({ within: same }), NotReplicatedError);
+    }
+    assert.deepEqual([await holders(), reading.lost, same.lost], [[["read", 1]], false, false]);
+    await same.release();
+    assert.equal(await server.info("rw"), null);
+  });
+
+  each("an upgrade that is given up tells that READ was lost meanwhile", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RWLock(client, "rw", { lease: 60_000 });
+    const reading = await lock.read.acquire();
+    await server.ask("RWLOCK.ACQUIRE", "rw", "other", "READ", "PX", 600_000);
+    const giveUp = new AbortController();
+    const upgrading = lock.write.acquire({ within: reading, signal: giveUp.signal });
+    await eventually(async () => (await server.waiters("rw")).length, "the upgrade");
+    await server.ask("RWLOCK.RELEASE", "rw", reading.token, "READ", "HOLDS", 0);
+    giveUp.abort();
+    await assert.rejects(upgrading, { name: "AbortError" });
+    assert.ok(reading.lost && reading.signal.aborted);
+    assert.deepEqual(await server.waiters("rw"), []);
+  });
+
   each("a semaphore counts permits", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);

@@ -79,6 +79,25 @@ suite("giving up", (each) => {
     });
   }
 
+  each("an acquire that is given up while replicas are awaited leaves nothing", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new Lock(client, "k", { ...options, replicas: 1, replicaTimeout: 10_000 });
+    const giveUp = new AbortController();
+    const acquiring = lock.acquire({ signal: giveUp.signal });
+    await eventually(async () => /^blocked_clients:1\r?$/m.test(await server.admin.info("clients")), "WAIT");
+    const began = performance.now();
+    giveUp.abort();
+    const next = new Lock(client, "k", options).acquire();
+    await assert.rejects(acquiring, { name: "AbortError" });
+    assert.ok(performance.now() - began < 1000 + 500);
+    // The withdrawal takes nothing from the next one of the token.
+    assert.equal(await (await next).owned(), true);
+    await (await next).release();
+    assert.equal(await server.info("k"), null);
+    await eventually(async () => (await server.connections()) === 1, "no connection of its own");
+  });
+
   each("a release that is sent again takes nothing from the next acquire of its token", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);

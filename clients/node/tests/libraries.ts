@@ -9,6 +9,8 @@ export interface Connected {
   /** A command of the library's own. */
   call(...words: string[]): Promise<unknown>;
   end(): Promise<void>;
+  /** The library's graceful end: `quit` or `close`. */
+  close(): Promise<unknown>;
 }
 
 export interface ConnectOptions {
@@ -43,6 +45,7 @@ const ioredis: Library = {
       client,
       call: (command, ...args) => client.call(command as string, ...args),
       end: async () => client.disconnect(),
+      close: () => client.quit(),
     };
   },
   async cluster(port) {
@@ -52,6 +55,7 @@ const ioredis: Library = {
       client,
       call: (command, ...args) => client.call(command as string, ...args),
       end: async () => client.disconnect(),
+      close: () => client.quit(),
     };
   },
   async sentinel(port) {
@@ -61,6 +65,7 @@ const ioredis: Library = {
       client,
       call: (command, ...args) => client.call(command as string, ...args),
       end: async () => client.disconnect(),
+      close: () => client.quit(),
     };
   },
 };
@@ -86,6 +91,7 @@ function nodeRedis(RESP: 2 | 3): Library {
         client,
         call: (...words) => client.sendCommand(words),
         end: async () => (client.isOpen ? client.destroy() : undefined),
+        close: () => client.close(),
       };
     },
     async cluster(port) {
@@ -94,7 +100,8 @@ function nodeRedis(RESP: 2 | 3): Library {
       return {
         client,
         call: (...words) => client.sendCommand(words[1], false, words),
-        end: async () => client.destroy(),
+        end: async () => (client.isOpen ? client.destroy() : undefined),
+        close: () => client.close(),
       };
     },
     async sentinel(port) {
@@ -104,7 +111,8 @@ function nodeRedis(RESP: 2 | 3): Library {
       return {
         client,
         call: (...words) => client.sendCommand(false, words),
-        end: async () => client.destroy(),
+        end: async () => (client.isOpen ? client.destroy() : undefined),
+        close: () => client.close(),
       };
     },
   };
