@@ -43,15 +43,12 @@ impl Endings {
 
     /// Takes the request out. `None`: it is not to end.
     pub fn take(&mut self, id: RequestId) -> Option<Ending> {
-        if self.0.is_empty() {
-            return None;
-        }
         self.0.remove(&id)
     }
 
     /// Takes the request out if its client has disconnected. False: it has not.
     pub fn take_if_left(&mut self, id: RequestId) -> bool {
-        let has_left = !self.0.is_empty() && self.0.get(&id) == Some(&Ending::Left);
+        let has_left = self.0.get(&id) == Some(&Ending::Left);
         if has_left {
             self.0.remove(&id);
         }
