@@ -223,6 +223,21 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_hold_fills_the_room() {
+        let holder = Holder {
+            owner: Owner::new(&[b' '; MAX_OWNER]).unwrap(),
+            fence: Fence::new((1 << 53) - 1).unwrap(),
+            lease: Lease::from_ms(i64::MAX).unwrap(),
+            until: deadline_of(i64::MAX).unwrap(),
+            holds: u32::MAX,
+            reads: u32::MAX,
+            slot: None,
+        };
+        let kind = FamilyAndLimit::new(Family::ReadWrite, 0).unwrap();
+        assert_eq!(encoded(&(kind, holder)).len(), MOST_BYTES);
+    }
+
+    #[test]
     fn a_hold_reads_so() {
         let rows = [
             (Family::Mutex, 1, 1, 0, None, "m 1763778000000000 30000 1763778030000 worker 7"),

@@ -206,6 +206,14 @@ mod tests {
     }
 
     #[test]
+    fn a_deadline_that_the_server_cannot_store_is_refused() {
+        let decoded =
+            |until| decode_holder(&StoredHolder { owner: b"a", fence: 1, lease: 500, until, holds: 1, reads: 0 }, None);
+        assert!(decoded(i64::MAX as u64).is_some());
+        assert!(decoded(i64::MAX as u64 + 1).is_none());
+    }
+
+    #[test]
     fn slots_that_no_semaphore_can_have_are_refused() {
         assert!(with_slots_stored(&[Some(0), None, Some(1)]).is_some());
         assert!(with_slots_stored(&[Some(999_999), None, None]).is_some(), "LIMIT may have been larger");
