@@ -48,6 +48,8 @@ pub struct ClientId(pub u64);
 pub struct RequestId(pub(crate) u64);
 
 impl RequestId {
-    pub(crate) const FIRST: RequestId = RequestId(0);
-    pub(crate) const LAST: RequestId = RequestId(u64::MAX);
+    /// No id is smaller.
+    pub const FIRST: RequestId = RequestId(0);
+    /// No id is greater.
+    pub const LAST: RequestId = RequestId(u64::MAX);
 }

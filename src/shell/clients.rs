@@ -39,10 +39,20 @@ pub struct WaitingClients {
     by_subscriber: BTreeMap<ClientId, BTreeSet<RequestId>>,
     /// The connection that the server last reported as ended. Right after the report the server unblocks that client.
     last_gone: Option<ClientId>,
-    /// Clients to which grants were sent in this turn of the server.
-    told: BTreeMap<ClientId, RequestId>,
+    /// The grants on their way to clients: since the hand-off, until the server's turn is over in which the reply was
+    /// written.
+    on_their_way: BTreeMap<(ClientId, RequestId), Reply>,
     /// Requests that were granted in this turn of the rules, and their clients.
     granted: Vec<(RequestId, ClientId)>,
+}
+
+/// How far the reply with a grant has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    /// The client is unblocked, and gets it before the server sleeps.
+    ToBeWritten,
+    /// Written in this turn of the server.
+    Written,
 }
 
 /// A waiting client.
@@ -88,25 +98,41 @@ impl WaitingClients {
 
     /// The grant was sent to the client: the server has the reply, but may be about to close the connection.
     pub fn grant_sent(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
-        if let Some(earlier) = self.told.insert(client, request) {
-            // The client has waited again since: the earlier grant counts as delivered.
+        // The client has waited again since an earlier grant: that counts as delivered.
+        for earlier in self.on_their_way_to(client).filter(|earlier| *earlier < request).collect::<Vec<_>>() {
+            self.on_their_way.remove(&(client, earlier));
             manager.delivered(earlier);
         }
+        self.on_their_way.insert((client, request), Reply::Written);
+    }
+
+    fn on_their_way_to(&self, client: ClientId) -> impl Iterator<Item = RequestId> + '_ {
+        let all = self.on_their_way.range((client, RequestId::FIRST)..=(client, RequestId::LAST));
+        all.map(|((_, request), _)| *request)
     }
 
     /// The turn of the server that sent grants to clients is over: clients that are still connected have them.
     pub fn turn_over(&mut self, manager: &mut LockManager) {
-        while let Some((_, request)) = self.told.pop_first() {
-            manager.delivered(request);
-        }
+        self.on_their_way.retain(|(_, request), reply| {
+            if *reply == Reply::Written {
+                manager.delivered(*request);
+            }
+            *reply == Reply::ToBeWritten
+        });
     }
 
-    /// A connection has ended: a grant sent to it in this turn is lost, and the requests of a subscriber may keep their
+    /// The client had gone before its grant was written.
+    pub fn undelivered(&mut self, manager: &mut LockManager, client: ClientId, request: RequestId) {
+        self.on_their_way.remove(&(client, request));
+        manager.undelivered(request);
+    }
+
+    /// A connection has ended: a grant on its way to it is lost, and the requests of a subscriber may keep their
     /// places. The request of a blocked client is handled by [`WaitingClients::disconnected`], which follows.
     pub fn client_gone(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_gone = Some(client);
-        if let Some(request) = self.told.remove(&client) {
-            manager.undelivered(request);
+        for request in self.on_their_way_to(client).collect::<Vec<_>>() {
+            self.undelivered(manager, client, request);
         }
         let requests = self.by_subscriber.remove(&client).unwrap_or_default();
         requests.iter().for_each(|request| _ = self.waiting.remove(request));
@@ -238,7 +264,10 @@ impl Clients for TurnClients<'_> {
                 clock::shorten_turn(UNBLOCKING_US);
                 blocked.unblock(Some(Box::new(Ready { client, request, owner, family: prefix.family(), outcome })));
                 match outcome {
-                    WaitOutcome::Granted { .. } => Delivery::Pending,
+                    WaitOutcome::Granted { .. } => {
+                        self.clients.on_their_way.insert((client, request), Reply::ToBeWritten);
+                        Delivery::Pending
+                    }
                     _ => Delivery::Done,
                 }
             }
@@ -355,7 +384,7 @@ unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
         let (ready, ctx) = unsafe { (Box::from_raw(data.cast::<Ready>()), Ctx::new(ctx)) };
         let is_granted = matches!(ready.outcome, WaitOutcome::Granted { .. });
         if is_granted && ctx.is_some_and(Ctx::is_blocked_client_gone) {
-            events::note(Event::GrantUndelivered(ready.request));
+            events::note(Event::GrantUndelivered(ready.client, ready.request));
             timer::wake();
         }
     });

@@ -36,7 +36,7 @@ pub enum Event {
     /// The grant was written as a reply to the client, which may yet be closed in this turn.
     GrantTold(ClientId, RequestId),
     /// The client had gone before its grant was written.
-    GrantUndelivered(RequestId),
+    GrantUndelivered(ClientId, RequestId),
     /// The turn of the server in which grants were sent is over.
     TurnOver,
     /// `CLIENT UNBLOCK` has answered the blocked client.

@@ -115,7 +115,7 @@ impl State {
                 clients.client_gone(manager, client);
             }
             Event::GrantTold(client, request) => clients.grant_sent(manager, client, request),
-            Event::GrantUndelivered(request) => manager.undelivered(request),
+            Event::GrantUndelivered(client, request) => clients.undelivered(manager, client, request),
             Event::TurnOver => clients.turn_over(manager),
             Event::Unblocked(blocked) => clients.unblocked(manager, now, blocked),
             Event::Disconnected(blocked) => clients.disconnected(manager, now, blocked),
