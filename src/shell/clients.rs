@@ -39,7 +39,7 @@ pub struct WaitingClients {
     by_subscriber: BTreeMap<ClientId, BTreeSet<RequestId>>,
     /// The connection that the server last reported as ended. Right after the report the server unblocks that client.
     last_gone: Option<ClientId>,
-    /// The grants on their way to clients: since the hand-off, until the server's turn is over in which the reply was
+    /// The grants on their way to clients: from the hand-off to the end of the server's turn in which the reply is
     /// written.
     on_their_way: BTreeMap<(ClientId, RequestId), Reply>,
     /// Requests that were granted in this turn of the rules, and their clients.

@@ -312,11 +312,12 @@ async fn withdraw(connector: Connector, request: Request, hold: Arc<Hold>) {
             resend.pause().await;
         }
     }
-    // What the owner still holds is in the other mode. If the request was an upgrade that was granted meanwhile, it
-    // has the fence of that grant now.
+    // What the owner still holds is in the other mode. It has the fence of the upgrade if that was granted meanwhile.
     if request.beside.is_some() {
-        if let Ok(Some(held)) = ask_held(&transport, &request.family, &request.token).await {
-            hold.adopt(held.fence);
+        match ask_held(&transport, &request.family, &request.token).await {
+            Ok(Some(held)) => hold.adopt(held.fence),
+            Ok(None) => hold.lose(),
+            Err(_) => {}
         }
     }
 }

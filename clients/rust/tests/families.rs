@@ -285,6 +285,24 @@ async fn an_upgrade_that_is_given_back_leaves_the_reader() {
     assert!(server.is_free("rw"));
 }
 
+#[tokio::test]
+async fn an_upgrade_that_is_given_up_tells_that_the_reader_was_lost_meanwhile() {
+    let server = Server::start();
+    let client = client_of(server.port());
+    let (read, write) = (client.read_lock("rw").lease(LONG), client.write_lock("rw").lease(LONG));
+    let (mine, other) = (read.acquire().await.unwrap(), read.acquire().await.unwrap());
+    let upgrade = write.as_owner_of(&mine);
+    let upgrade = tokio::spawn(async move { upgrade.acquire().await });
+    eventually("an upgrade that waits", || server.waiters("rw").len() == 1).await;
+    let token = String::from_utf8(mine.token().to_vec()).unwrap();
+    assert_eq!(server.client().run(&format!("LOCK.BREAK rw OWNER {token}")).int(), 1);
+    assert!(!mine.is_lost(), "the client was not told");
+    upgrade.abort();
+    eventually("a loss", || mine.is_lost()).await;
+    other.release().await.unwrap();
+    assert!(server.waiters("rw").is_empty() && server.is_free("rw"));
+}
+
 /// A user who may not ask how much of the lease is left.
 #[tokio::test]
 async fn a_grant_with_a_lease_that_cannot_be_asked_for_is_given_back() {

@@ -1,6 +1,6 @@
 //! A request to acquire: granted, queued, or neither.
 
-use super::grant::{first_of, GrantedBy};
+use super::grant::{first_of, GrantedBy, OVER_LIMIT};
 use super::lock_manager::{LockError, LockManager};
 use super::timer_set::Timer;
 use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
@@ -9,7 +9,7 @@ use crate::queue::deadlock;
 use crate::queue::precedence::{is_first, Reach};
 use crate::queue::request::{Arrival, NewRequest, Place, QueueId, Rank};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
-use crate::value::claim::{InvalidClaim, LockRequest};
+use crate::value::claim::LockRequest;
 use crate::value::lock::Lock;
 use crate::value::outcome::{Admission, Grant, KeyError};
 use crate::value::owner::Owner;
@@ -416,9 +416,6 @@ impl LockManager {
         queue.present().map(|(_, id)| id).filter(|id| never_fits(id)).collect()
     }
 }
-
-/// The outcome for a waiter that a smaller LIMIT can never admit.
-pub(super) const OVER_LIMIT: WaitOutcome = WaitOutcome::Impossible(KeyError::Invalid(InvalidClaim::OverLimit));
 
 /// The rank of a request for an open key.
 fn rank_of<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Rank {

@@ -205,8 +205,8 @@ impl LockManager {
         }
     }
 
-    /// Ends a request that waits no more: it is among the endings, or its wait has timed out, which the timer has not
-    /// noticed yet. At the head of a queue it would keep the next one from the lock. False: it waits.
+    /// Ends a request that waits no more: it is among the endings, or its wait has timed out before the timer fired.
+    /// Left at the head of a queue, it would block the requests behind it. False: it waits.
     pub(super) fn end_if_over<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) -> bool {
         if let Some(ending) = self.endings.take(id) {
             self.end_request(clients, now, id, ending);

@@ -21,7 +21,7 @@ impl LockManager {
     /// Does the work that is due, as far as the turn goes: one item of each kind in rotation, so that no kind waits
     /// behind thousands of another. The rest, and all work that a closed gate blocks, stays due.
     pub fn drain<K: Keys, C: Clients>(&mut self, host: &mut Host<'_, K, C>) {
-        // No more than are due now: those that become due meanwhile are for the next turn.
+        // As many queues as are due now are served. A queue that becomes due meanwhile may be one of them.
         let mut queues = self.due.len();
         let mut is_closed = false;
         loop {

@@ -1,6 +1,5 @@
 //! Grants: an attempt to serve one waiter, and what a grant does to stored locks.
 
-use super::acquire::OVER_LIMIT;
 use super::deliveries::GrantInFlight;
 use super::lock_manager::LockManager;
 use super::observer::{GrantChange, Waited};
@@ -9,7 +8,7 @@ use crate::key::{ClientId, Key, KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
 use crate::queue::precedence::{is_first, is_head, Reach};
 use crate::queue::request::{Others, QueueId};
-use crate::value::claim::{Family, LockRequest};
+use crate::value::claim::{Family, InvalidClaim, LockRequest};
 use crate::value::fence::Fence;
 use crate::value::lock::FirstGrant;
 use crate::value::outcome::{Admission, Grant, KeyError};
@@ -82,7 +81,7 @@ impl LockManager {
         match self.admission(now, key, entry, &request) {
             Ok(Admission::AlreadyHeld) => {}
             Ok(Admission::Admit) if precedence == Precedence::First && !self.is_kept_by_grace(now, entry, &owner) => {}
-            // The owner has got permits meanwhile: at the head the request would keep all others from theirs.
+            // The owner has gained permits meanwhile. Left at the head, the request would block the requests behind it.
             Ok(Admission::Wait) if precedence == Precedence::First && never_fits(entry, &request) => {
                 return self.dismiss_as(clients, id, OVER_LIMIT);
             }
@@ -386,7 +385,10 @@ fn kept_fence<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> Option<Fenc
     entry.content().lock()?.kept_fence(request.owner.as_bytes(), &request.claim)
 }
 
-/// Whether a waiting request is for more permits than LIMIT lets out beside those that its owner holds.
+/// The outcome for a request that LIMIT can never admit.
+pub(super) const OVER_LIMIT: WaitOutcome = WaitOutcome::Impossible(KeyError::Invalid(InvalidClaim::OverLimit));
+
+/// True if the permits that the request asks for and those that its owner holds exceed LIMIT together.
 fn never_fits<E: Entry>(entry: &mut E, request: &LockRequest<'_>) -> bool {
     let hold = entry.content().lock().and_then(|lock| lock.hold(request.owner.as_bytes(), Deadline::Never));
     let held = hold.map_or(0, |hold| hold.holds);

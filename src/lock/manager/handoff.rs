@@ -8,9 +8,8 @@
 
 use std::collections::VecDeque;
 
-use super::acquire::OVER_LIMIT;
 use super::endings::Ending;
-use super::grant::{Attempt, Order, Precedence};
+use super::grant::{Attempt, Order, Precedence, OVER_LIMIT};
 use super::lock_manager::LockManager;
 use super::release::remove_if_vacant;
 use super::to_try::Trying;

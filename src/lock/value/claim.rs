@@ -171,7 +171,8 @@ impl Claim {
         }
     }
 
-    /// Whether an owner that holds `held` permits can never have this claim under this LIMIT. Nobody else matters.
+    /// True if the permits that this claim asks for and the `held` permits of its owner exceed LIMIT, whatever other
+    /// owners hold.
     pub(crate) fn never_fits(&self, held: u32, limit: u32) -> bool {
         let Claim::Permits { count, .. } = self else { return false };
         match count {

@@ -345,8 +345,8 @@ def release(transport: Any, ending: Release, hold: Hold) -> Steps[bool]:
             # At least one of the keys was lost: release the others, which the renewal did not change.
             ending.kept_until = None
             continue
-        # An earlier release, whose reply was lost, found the lock, unless the lease was over by then. If this release
-        # finds some of several keys, no earlier one has run.
+        # If this release finds nothing, an earlier one has released the lock, and its reply was lost; unless the lease
+        # was over by then. If this release finds some of several keys, no earlier one has run.
         return was_held(reply) or (may_be_done and not was_lost and int(reply) <= 0)
 
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::host::simulated::Told;
 use crate::host::Gate;
 use crate::manager::fixture::{owner, Fixture};
-use crate::value::claim::{Claim, Count, Mode, Portion};
+use crate::value::claim::{Claim, Count, InvalidClaim, Mode, Portion};
 use crate::value::outcome::Released;
 use crate::value::time::{Lease, WaitLimit};
 

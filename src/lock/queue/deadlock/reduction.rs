@@ -28,7 +28,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     /// was given up.
     pub fn reduce(&mut self) -> bool {
         let mut keys: Vec<_> = (0..self.keys.len()).collect();
-        // Those that their owners' holds cover need not be first.
+        // A request that is covered by what its owner holds need not be the first.
         for request in 0..self.requests.len() {
             if self.is_next(request) {
                 self.grant(request, &mut keys);

@@ -293,6 +293,13 @@ const CASES: &[Case] = &[
         new: ("a", "s", Claim::Slot { limit: 1 }),
         cycle: Some("a@s b@k"),
     },
+    Case {
+        title: "a waits for ever also without the new request: its first one is behind b, which waits for a",
+        held: &[("a", "s", permits(3, 3))],
+        waiting: &[("b", "s", permits(3, 2)), ("a", "s", permits(3, 2))],
+        new: ("a", "s", permits(3, 1)),
+        cycle: None,
+    },
 ];
 
 #[test]

@@ -1,8 +1,8 @@
 //! The wait-for graph of a new request: the owners that it waits for, directly or through others, with their requests
 //! and the keys that these wait for. Each key is opened once.
 //!
-//! The graph leaves out an owner whose only request is ahead of another one for a mutex: once it is served, its owner
-//! waits for nothing. It has each holder of its keys that waits.
+//! The graph leaves out an owner whose only request is for a mutex, ahead of another request: once that request is
+//! served, the owner waits for nothing. It has each holder of its keys that waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -262,7 +262,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.keys[key].reached = place;
         // By the new request, its owner waits elsewhere too.
         let new = self.owners[NEW].id.filter(|_| is_queued);
-        let is_ahead = is_queued && asked.place < place && asked.names.contains(&self.keys[key].name);
+        let is_ahead = asked.place < place && self.keys[key].waiting.contains_key(&asked.place);
         let is_new_here = is_ahead || new.is_some_and(|new| queues.waiting_in(id, new).next().is_some());
         let reaches_all = !queue.family.is_exclusive();
         if queue.elsewhere == 0 && !is_new_here && (!reaches_all || self.keys[key].shares.is_empty()) {
@@ -288,10 +288,13 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.steps + MOST_STEPS.saturating_sub(self.steps) / 2
     }
 
-    /// Whether the request gets an error, at once or as the head of its queue: LIMIT is too small for it, or for it and
-    /// what its owner holds.
+    /// Whether the request gets an error because LIMIT is too small for it. If LIMIT is a new one, what its owner holds
+    /// counts too. If not, that counts at the head of the queue only.
     fn is_turned_out(&self, key: KeyIndex, owner: OwnerIndex, claim: &Claim) -> bool {
-        claim.never_fits(self.share(key, owner).holds, self.keys[key].limit)
+        let WaitedFor { queue, limit, .. } = &self.keys[key];
+        let is_new_limit = queue.is_some_and(|(_, queue)| queue.limit != Some(*limit));
+        let held = if is_new_limit { self.share(key, owner).holds } else { 0 };
+        claim.never_fits(held, *limit)
     }
 
     /// The owner has this share of the key.

@@ -217,7 +217,7 @@ class RWLock:
         timeout: Optional[Number] = DEFAULT_LEASE_S,
         **options: Any,
     ) -> RWLock:
-        """A lock whose token holds that mode: its `read()` or `write()` is as of `Lock.from_token`."""
+        """A read/write lock that the token holds in this mode: what `Lock.from_token` says is true of that mode."""
         lock = cls(redis, name, timeout, **{"thread_local": False, **options})
         (lock._read if mode == "READ" else lock._write)._take_over(token)
         return lock
