@@ -82,16 +82,6 @@ fn spends_turn(units: u32) -> bool {
     units % UNITS_A_READING == 0 && ffi::monotonic_us() >= turn.ends_us
 }
 
-/// Whether so much time has passed since the call; to be asked after each unit of work.
-pub fn over_after(us: u64) -> impl FnMut() -> bool {
-    let ends_us = ffi::monotonic_us() + us;
-    let mut units = 0;
-    move || {
-        units += 1;
-        units % UNITS_A_READING == 0 && ffi::monotonic_us() >= ends_us
-    }
-}
-
 /// Work of this turn costs the server so much more when the turn is over: that counts too.
 pub fn shorten_turn(us: u64) {
     let turn = MAIN.clock.turn.get();

@@ -11,10 +11,14 @@ use super::ffi::blocked::BlockedId;
 use super::slots::Slots;
 
 /// A noted change.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum Event {
     /// The key was removed, replaced or renamed; the latest fence of the lock that it held.
     KeyRemoved(Key, Fence),
+    /// Locks have gone from keys of the database: behind so many events they are not noted one by one.
+    ManyRemoved(i32),
+    /// A lock has gone from a key that no request waits for.
+    LockLeft,
     /// A lock has gone from the key; its latest holder, the fence of that grant, and the reason.
     HoldRemoved(Key, Owner, Fence, EndedBy),
     /// The server has evicted the key; its latest holder, and the fence of that grant.

@@ -44,7 +44,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// A set of slots.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Slots(Box<[u64; COUNT / 64]>);
 
 impl Slots {

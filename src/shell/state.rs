@@ -26,9 +26,6 @@ pub struct State {
     pub log: LockLog,
 }
 
-/// The most time that the timer's turn takes for events. A command applies all that are left.
-const EVENTS_US: u64 = 3_000;
-
 static STATE: MainThread<RefCell<Option<State>>> = MainThread::new(RefCell::new(None));
 
 /// Works with the state, after the events that were noted. `None` when it is in use: a command inside a callback inside
@@ -49,21 +46,6 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     events::set_has_waiters_or_sessions(state.manager.has_waiters_or_sessions());
     events::set_has_shared_locks(state.manager.knows_several_holders());
     Some(result)
-}
-
-/// Applies the events that were noted, as many as there is time for; whether none is left.
-pub fn apply_events() -> bool {
-    let Ok(mut borrowed) = STATE.try_borrow_mut() else { return true };
-    let state = borrowed.get_or_insert_with(begin);
-    let now = &clock::now();
-    let mut is_over = clock::over_after(EVENTS_US);
-    while let Some(event) = events::take_next() {
-        state.apply(event, now);
-        if is_over() {
-            break;
-        }
-    }
-    !events::is_any()
 }
 
 /// The state for the fast path, if it is not borrowed.
@@ -99,6 +81,8 @@ impl State {
         let State { manager, clients, log } = self;
         match event {
             Event::KeyRemoved(key, last) => manager.key_removed(key.as_ref(), last),
+            Event::ManyRemoved(db) => manager.many_removed(db),
+            Event::LockLeft => manager.lock_left(),
             Event::HoldRemoved(key, owner, fence, by) => manager.hold_removed(now, key.as_ref(), &owner, fence, by),
             Event::Evicted(key, owner, fence) => manager.evicted(now, key.as_ref(), owner, fence),
             Event::KeyTouched(key) => manager.key_touched(key.as_ref()),

@@ -198,12 +198,6 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         turn_end::rest_if_idle();
         // SAFETY: the context of this callback.
         let Some(ctx) = (unsafe { Ctx::new(ctx) }) else { return };
-        // There may be thousands of events. Nothing is decided before all are applied, but commands may come in
-        // between.
-        if !state::apply_events() {
-            timer::arm_now();
-            return;
-        }
         state::borrow(|state, now| {
             let State { manager, clients, log } = state;
             // SAFETY: the state is borrowed, so no other turn has a store.

@@ -22,9 +22,21 @@ impl LockManager {
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
         self.bindings.unbind_key(key, last);
         self.shared_leases.leave(key, last);
+        self.lock_left();
+        if let Some(queue) = self.touch(key) {
+            self.queues.set_seen(queue, None);
+        }
+    }
+
+    /// Many locks are gone from keys of the database. None of them had several holders, or a hold that is bound.
+    pub fn many_removed(&mut self, db: i32) {
+        self.lock_left();
+        self.begin_walk(Some(db));
+    }
+
+    /// A lock is gone from a key that no request waits for; it may have come to one that some wait for.
+    pub fn lock_left(&mut self) {
         self.queues.lock_may_have_moved();
-        self.key_touched(key);
-        self.queues.id_of(key).into_iter().for_each(|queue| self.queues.set_seen(queue, None));
     }
 
     /// A held lock is gone from the key. `owner` is its holder, of several the one with the latest grant; `by` is the
@@ -69,10 +81,15 @@ impl LockManager {
 
     /// Something happened to the key.
     pub fn key_touched(&mut self, key: KeyRef<'_>) {
-        if let Some(queue) = self.queues.id_of(key) {
-            self.due.insert(queue);
-            self.queues.holders_may_differ(queue);
-        }
+        self.touch(key);
+    }
+
+    /// Something happened to the key: its wait queue is due, if it has one.
+    fn touch(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
+        let queue = self.queues.id_of(key)?;
+        self.due.insert(queue);
+        self.queues.holders_may_differ(queue);
+        Some(queue)
     }
 
     /// Every key of the database, or of all databases, is gone.
@@ -91,6 +108,10 @@ impl LockManager {
     /// Every key of the database, or of all databases, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
         self.bindings.unbind_db(db);
+        self.begin_walk(db);
+    }
+
+    fn begin_walk(&mut self, db: Option<i32>) {
         self.queues.await_walk();
         self.sweeps.begin(db);
     }
@@ -203,6 +224,22 @@ mod tests {
         fixture.drain();
         assert_eq!(fixture.holders(), "b");
         assert_eq!(fixture.next_timer(), None, "nothing is to be renewed");
+    }
+
+    #[test]
+    fn many_removed_keys_are_handed_over_and_other_holds_stay_bound() {
+        for (db, is_granted) in [(0, true), (1, false)] {
+            let mut fixture = Fixture::default();
+            fixture.acquire_all("s", &[b"bound"], MUTEX, Some(ClientId(7)), Lease::Persist);
+            fixture.acquire("a", MUTEX, None, Lease::Persist);
+            fixture.acquire("b", MUTEX, None, Lease::Persist);
+            fixture.server.keyspace.delete(&key());
+            fixture.manager.many_removed(db);
+            fixture.drain();
+            assert_eq!(fixture.holders(), if is_granted { "b" } else { "" }, "{db}");
+            assert!(fixture.manager.bindings().has_key(Key::new(0, b"bound").as_ref()), "{db}");
+            assert!(!fixture.manager.bindings().has_key(key().as_ref()), "{db}");
+        }
     }
 
     /// Rows: what is in the queue of the key, the lease of its holder, when the key is removed, why as far as the host

@@ -140,6 +140,11 @@ impl Bindings {
         self.find(self.secret.hash_hold(key, owner), key, owner)
     }
 
+    /// Whether a hold of this key is bound.
+    pub fn has_key(&self, key: KeyRef<'_>) -> bool {
+        !self.is_empty() && self.of_key(key).next().is_some()
+    }
+
     /// The bindings of a connection, in no particular order.
     pub fn of_client(&self, client: ClientId) -> impl Iterator<Item = BindingId> + '_ {
         self.chain(Chain::Client, hash_of(client)).map(|(id, _)| id)

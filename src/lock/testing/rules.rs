@@ -298,12 +298,22 @@ impl Rules {
         self.server.keyspace.gate != Gate::Closed || is_due(&self.manager) || self.manager.has_endings()
     }
 
+    /// A host need not tell which keys are concerned if there are many.
+    fn removed(&mut self, key: KeyRef<'_>, fence: Fence) {
+        let is_alone = self.manager.bindings().has_key(key) || self.manager.knows_several_holders();
+        match (self.turns % 3, self.manager.queues().id_of(key)) {
+            (0, Some(_)) if !is_alone => self.manager.many_removed(key.db),
+            (0, None) if !is_alone => self.manager.lock_left(),
+            _ => self.manager.key_removed(key, fence),
+        }
+    }
+
     /// Delivers keyspace events to the manager, and outcomes to clients.
     fn tell(&mut self) {
         let mut events: VecDeque<_> = std::mem::take(&mut self.server.keyspace.events).into();
         while let Some(event) = events.pop_front() {
             match event {
-                KeyEvent::Removed(key, fence) => self.manager.key_removed(key.as_ref(), fence),
+                KeyEvent::Removed(key, fence) => self.removed(key.as_ref(), fence),
                 // An inspection finds a change without an event. RESTORE has an event.
                 KeyEvent::Touched(key) => {
                     if self.turns % 2 == 0 {

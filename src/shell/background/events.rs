@@ -11,8 +11,9 @@ use lock::key::KeyRef;
 pub use crate::shell::event::Event;
 use crate::shell::main_state::MAIN;
 
-/// The memory of at most this many events is kept for the next ones.
-const MOST_KEPT: usize = 1024;
+/// From this number on, removals of locks are not noted one by one: all are applied in one turn. The memory of at most
+/// this many events is kept for the next ones.
+const MANY: usize = 256;
 
 /// Events wait to be applied.
 const ANY: u8 = 1;
@@ -62,6 +63,19 @@ pub fn note(event: Event) {
     set_unrest(ANY, true);
 }
 
+/// Notes an event, unless it is what was noted last.
+pub fn note_once(event: Event) {
+    let is_noted = MAIN.noted.events.borrow().back() == Some(&event);
+    if !is_noted {
+        note(event);
+    }
+}
+
+/// Whether many events wait to be applied.
+pub fn are_many() -> bool {
+    MAIN.noted.events.borrow().len() >= MANY
+}
+
 /// Takes out what was noted last, if it is that a lock came to this key: RESTORE … REPLACE loads the new lock before
 /// the server removes the old one. The caller notes it again, after the removal.
 pub fn take_arrivals(key: KeyRef<'_>) -> Vec<Event> {
@@ -86,7 +100,7 @@ pub fn take_next() -> Option<Event> {
     let mut events = MAIN.noted.events.borrow_mut();
     let next = events.pop_front();
     set_unrest(ANY, !events.is_empty());
-    if next.is_none() && events.capacity() > MOST_KEPT {
+    if next.is_none() && events.capacity() > MANY {
         *events = VecDeque::new();
     }
     next

@@ -162,29 +162,10 @@ unsafe extern "C" fn unlink(ctx: *mut raw::RedisModuleKeyOptCtx, value: *const c
         let arrivals = events::take_arrivals(KeyRef { db, name: name.bytes() });
         removals::note(db, name, lock);
         if events::has_waiters_or_sessions() || events::has_shared_locks() || !arrivals.is_empty() {
-            note_unlinked(db, name, lock);
+            removals::note_departure(db, name, lock);
         }
         arrivals.into_iter().for_each(events::note);
     });
-}
-
-fn note_unlinked(db: i32, name: Str<'_>, lock: &Lock) {
-    if may_come_to_another_key(lock) {
-        removals::follow_moves();
-    }
-    let concerns = events::has_waiters_or_sessions() || lock.is_shared();
-    if let Some(last) = lock.fence().filter(|_| concerns) {
-        events::note(Event::KeyRemoved(Key::new(db, name.bytes()), last));
-        timer::wake();
-    }
-}
-
-/// Whether a lock that leaves its key may come to another one, by RENAME or MOVE, with leases that have to end there.
-/// The server reports the new key only after this.
-fn may_come_to_another_key(lock: &Lock) -> bool {
-    let is_over = |lock: &Lock| lock.last_deadline().is_some_and(|last| last.is_over(clock::now().timestamp()));
-    // The server has removed it when it was over, unless it was restored just before.
-    lock.has_several_holders() && (!is_over(lock) || events::is_any())
 }
 
 unsafe extern "C" fn save_fence(rdb: *mut raw::RedisModuleIO, _: c_int) {

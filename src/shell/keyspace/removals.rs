@@ -60,6 +60,35 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     }
 }
 
+/// The same for those who wait for the key, and for the connection of its hold.
+pub fn note_departure(db: i32, name: Str<'_>, lock: &Lock) {
+    if may_come_to_another_key(lock) {
+        follow_moves();
+    }
+    let concerns = events::has_waiters_or_sessions() || lock.is_shared();
+    let Some(last) = lock.fence().filter(|_| concerns) else { return };
+    let key = KeyRef { db, name: name.bytes() };
+    // During a turn it is unknown; it is one key then.
+    let is_bound = || state::peek(|state| state.manager.bindings().has_key(key)).unwrap_or(true);
+    let may_be_waited_for = || state::peek(|state| state.manager.queues().may_have(key.name)).unwrap_or(true);
+    if !events::are_many() || lock.is_shared() || is_bound() {
+        events::note(Event::KeyRemoved(key.to_key(), last));
+    } else if may_be_waited_for() {
+        events::note_once(Event::ManyRemoved(db));
+    } else {
+        events::note_once(Event::LockLeft);
+    }
+    timer::wake();
+}
+
+/// Whether a lock that leaves its key may come to another one, by RENAME or MOVE, with leases that have to end there.
+/// The server reports the new key only after this.
+fn may_come_to_another_key(lock: &Lock) -> bool {
+    let is_over = |lock: &Lock| lock.last_deadline().is_some_and(|last| last.is_over(clock::now().timestamp()));
+    // The server has removed it when it was over, unless it was restored just before.
+    lock.has_several_holders() && (!is_over(lock) || events::is_any())
+}
+
 /// The lock that expired when this key was opened, if that was not asked yet.
 pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
     let mut expired = MAIN.removals.in_turn.borrow_mut();

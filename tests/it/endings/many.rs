@@ -62,6 +62,71 @@ fn flushall_async_with_a_thousand_waiters_for_one_key_serves_one() {
     assert_eq!(server.blocked_clients(), 999);
 }
 
+/// Behind so many events of one turn removals of locks are not noted one by one. The end of a connection is an event.
+const MANY: usize = 300;
+
+/// Ends so many connections; the lines follow in the same turn. Returns their replies.
+fn behind_many_events<const N: usize>(server: &Server, client: &mut Client, lines: [&str; N]) -> [Reply; N] {
+    let _others: Vec<Client> = (0..MANY).map(|_| server.client()).collect();
+    let all: Vec<&str> = ["CLIENT KILL TYPE normal SKIPME yes"].into_iter().chain(lines).collect();
+    let mut replies = client.pipeline(&all);
+    assert_eq!(replies.remove(0), Reply::Int(MANY as i64));
+    replies.try_into().expect("a reply for each line")
+}
+
+/// A connection that stays then.
+fn subscriber(server: &Server) -> Client {
+    let mut client = server.client().into_resp3();
+    client.send_line("SUBSCRIBE outcomes");
+    assert!(client.next_push(LIMIT).is_some());
+    client
+}
+
+#[test]
+fn a_lock_that_is_removed_behind_many_events_has_no_holder_and_is_handed_over() {
+    let server = quiet().start();
+    let (mut client, mut waiter) = (server.client(), subscriber(&server));
+    [("k", "a"), ("of-b", "b")].into_iter().for_each(|(key, owner)| _ = hold(&mut client, key, owner));
+    waiter.run(&format!("LOCK.ACQUIRE k b {LONG} BLOCK 0 NOTIFY outcomes"));
+    let [deleted, asked] =
+        behind_many_events(&server, &mut client, ["DEL k", &format!("LOCK.ACQUIRE of-b a {LONG} BLOCK 1")]);
+    assert_eq!(deleted, Reply::Int(1));
+    assert!(asked.is_nil(), "a holds nothing that b waits for: {asked:?}");
+    until("b holds it", || holders(&mut client, "k") == ["b"]);
+}
+
+#[test]
+fn a_lock_that_is_removed_behind_many_events_and_restored_is_not_bound_any_more() {
+    let server = quiet().start();
+    let (mut client, mut session) = (server.client(), subscriber(&server));
+    for key in ["restored", "bound"] {
+        assert!(session.run(&format!("LOCK.ACQUIRE {key} s {LONG} SESSION")).fence() > 0);
+    }
+    let script = "local stored = redis.call('DUMP', 'restored')
+        redis.call('DEL', 'restored')
+        return redis.call('RESTORE', 'restored', 60000, stored)";
+    let sha = client.cmd(&["SCRIPT", "LOAD", script]);
+    let [restored] = behind_many_events(&server, &mut client, [&format!("EVALSHA {} 0", sha.text())]);
+    assert_eq!(restored, Reply::ok());
+    drop(session);
+    until("the connection's end has come", || holders(&mut client, "bound").is_empty());
+    assert_eq!(holders(&mut client, "restored"), ["s"]);
+}
+
+#[test]
+fn a_lock_that_moves_behind_many_events_closes_a_deadlock_under_its_new_key() {
+    let server = quiet().start();
+    let (mut client, mut waiter) = (server.client(), subscriber(&server));
+    for (key, owner) in [("moved", "a"), ("of-b", "b"), ("of-c", "c")] {
+        hold(&mut client, key, owner);
+    }
+    waiter.run(&format!("MLOCK.ACQUIRE 2 free of-c b {LONG} BLOCK 0 NOTIFY outcomes"));
+    let asks = format!("LOCK.ACQUIRE of-b a {LONG} BLOCK 1");
+    let [renamed, asked] = behind_many_events(&server, &mut client, ["RENAME moved free", &asks]);
+    assert_eq!(renamed, Reply::ok());
+    assert!(asked.error().starts_with("DEADLOCK "), "{asked:?}");
+}
+
 /// Fences show the order of the grants.
 #[test]
 fn queues_that_are_due_in_one_turn_are_served_in_the_order_of_their_arrival() {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use support::{Connection, Pipeline};
+use support::{Connection, Pipeline, Reply};
 
 use super::setup::{each, hold, holds, none_waits, now_ms, queue, sleep_until, watch, watch_end};
 use crate::server::Server;
@@ -25,14 +25,24 @@ pub fn flush(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<Longes
     watch(server, |server| server.must(&["FLUSHDB"]).map(drop), |server| all_handed_over(server, n, waiter))
 }
 
+/// What the server itself takes for so many keys.
+pub fn flush_strings(server: &mut Server, n: usize) -> io::Result<Longest> {
+    let _strings = strings(server, n)?;
+    watch(server, |server| server.must(&["FLUSHDB"]).map(drop), no_key_is_left)
+}
+
+/// The same, for keys that expire in one millisecond.
+pub fn strings_end(server: &mut Server, n: usize) -> io::Result<Longest> {
+    let _strings = strings(server, n)?;
+    expire_at_once(server, n)?;
+    watch(server, |_| Ok(()), no_key_is_left)
+}
+
 /// The leases of all the locks end in one millisecond.
 pub fn leases_end(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<Longest> {
     let _holders = held(server, n)?;
     let _waiters = waited_for(server, n, waiter)?;
-    let end_ms = now_ms(server)? + 2000;
-    let words = end_ms.to_string();
-    each(server, n, |pipeline, index| pipeline.push(&["PEXPIREAT", &index.to_string(), &words]))?;
-    sleep_until(server, end_ms)?;
+    expire_at_once(server, n)?;
     watch(server, |_| Ok(()), |server| all_handed_over(server, n, waiter))
 }
 
@@ -81,6 +91,22 @@ pub fn waited_session_ends(server: &mut Server, n: usize, waiter: Waiter) -> io:
         Ok(())
     };
     watch(server, end, |server| all_handed_over(server, n, waiter))
+}
+
+/// Returns just before the keys expire.
+fn expire_at_once(server: &mut Server, n: usize) -> io::Result<()> {
+    let end_ms = now_ms(server)? + 2000;
+    let words = end_ms.to_string();
+    each(server, n, |pipeline, index| pipeline.push(&["PEXPIREAT", &index.to_string(), &words]))?;
+    sleep_until(server, end_ms)
+}
+
+fn strings(server: &Server, n: usize) -> io::Result<Connection> {
+    each(server, n, |pipeline, index| pipeline.push(&["SET", &index.to_string(), "holder", "PX", "600000"]))
+}
+
+fn no_key_is_left(server: &mut Server) -> io::Result<bool> {
+    Ok(matches!(server.must(&["DBSIZE"])?, Reply::Int(0)))
 }
 
 /// So many locks of one owner.
