@@ -98,7 +98,10 @@ unsafe extern "C" fn on_event(
                     _ => begin(),
                 }
             }
+            // The next turn is shorter by what the server takes: milliseconds for ten thousand locks.
+            (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_START) => _ = clock::begin_turn(),
             (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
+                clock::end_turn();
                 // SAFETY: with this event comes this structure.
                 let db = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }.map_or(-1, |info| info.dbnum);
                 if db < 0 || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
