@@ -61,6 +61,8 @@ impl LockManager {
         };
         // Until its key is open: it may have to wait for that, because the gate is closed.
         self.queues.holders_may_differ(queue);
+        // Even with the same fence it may be another value: a copy by RESTORE that came with SWAPDB.
+        self.queues.set_seen(queue, None);
         Some(self.serve(host, queue))
     }
 

@@ -355,6 +355,20 @@ mod tests {
         }
     }
 
+    /// RESTORE copies a lock with its fence.
+    #[test]
+    fn a_copy_of_the_lock_that_comes_with_swapdb_brings_its_own_limit() {
+        let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
+        let mut fixture = Fixture::of(&[("a", permits(2))]);
+        let copy = fixture.server.keyspace.primary[&key()].clone();
+        fixture.acquire("b", permits(1), None, Lease::Persist);
+        assert_eq!(fixture.holders(), "a");
+        fixture.server.keyspace.primary.insert(key(), copy);
+        fixture.manager.dbs_swapped(0, 1);
+        fixture.drain();
+        assert_eq!(fixture.holders(), "a b");
+    }
+
     /// The decision of the primary includes all that clients did to the key there before.
     #[test]
     fn a_decision_of_the_primary_replaces_the_known_deadline() {
