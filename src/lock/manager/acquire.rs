@@ -392,10 +392,10 @@ impl LockManager {
         Some(id)
     }
 
-    /// The first request of a queue was decided by the value under the key: the queue has seen that value.
+    /// The only waiter of a queue was decided by the value under the key: the queue has seen that value.
     fn note_value<E: Entry>(&mut self, entry: &mut E, queue: QueueId) {
         let Some(lock) = entry.content().lock() else { return };
-        if self.queues.get(queue).is_some_and(WaitQueue::has_one_request) {
+        if self.queues.get(queue).is_some_and(|queue| queue.waiters() == 1) {
             self.queues.set_seen(queue, lock.fence());
         }
     }

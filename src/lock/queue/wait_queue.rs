@@ -146,11 +146,6 @@ impl WaitQueue {
         self.ordinary.away.first().into_iter().chain(self.coalescing.away.first()).min().copied()
     }
 
-    /// Whether exactly one waiter or kept place is left.
-    pub fn has_one_request(&self) -> bool {
-        self.waiters() + self.kept_places() == 1
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.ordinary.is_empty() && self.coalescing.is_empty()
     }

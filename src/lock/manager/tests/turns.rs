@@ -255,6 +255,22 @@ fn a_smaller_limit_counts_no_hold_that_was_lost() {
     assert!(told(&mut fixture).is_empty() && waiting(&fixture).contains(&second), "it fits the smaller LIMIT");
 }
 
+#[test]
+fn a_larger_limit_is_granted_at_once_to_a_holder_that_waits_beside_a_kept_place() {
+    let permits = |limit| Claim::Permits { limit, count: Count::Step(1) };
+    let mut fixture = Fixture::of(&[("a", permits(2)), ("x", permits(2)), ("away", permits(2))]);
+    fixture.manager.queues.keep_place(waiting(&fixture)[0]);
+    // A lock comes by RENAME while nobody waits.
+    let mut source = Fixture::default();
+    source.server.keyspace.now_ms += 5;
+    source.acquire("a", permits(2), None, Lease::Persist);
+    source.acquire("x", permits(2), None, Lease::Persist);
+    fixture.server.keyspace.primary.extend(source.server.keyspace.primary);
+    assert!(matches!(fixture.acquire("a", permits(2), None, Lease::Persist), Acquired::Queued(_)));
+    fixture.acquire("z", permits(3), None, Lease::Persist);
+    assert_eq!(told(&mut fixture).len(), 1, "a has another permit");
+}
+
 /// A session of client 7 holds k, l and m; b waits for k.
 fn session() -> Fixture {
     let mut fixture = Fixture::default();
