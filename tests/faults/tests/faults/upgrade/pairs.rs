@@ -29,6 +29,9 @@ fn a_replica_on_another_server_follows_where_operations_says_so() {
 fn a_replica_with_this_module_follows_older_ones_and_takes_over() {
     let Some(old) = old_modules() else { return };
     let tested = Program::tested();
+    if ["Redis 8.2", "Redis 8.6"].contains(&tested.line.as_str()) {
+        return skip("older modules end this server as soon as they open a key that is free: docs/upgrade.md");
+    }
     for old in old {
         let back = if effects_are_read_by(&old) { Back::Follows } else { Back::Ends };
         assert!(is_told_to_follow(&old.version, &this_version()));
