@@ -711,3 +711,16 @@ fn a_head_that_can_never_fit_keeps_no_other_from_its_permit() {
     world.happen(Event::Renamed("o", "s"));
     assert!(world.simulation.model.holds("s", "c"));
 }
+
+/// Behind the head such a request waits on, so the head's owner would wait for ever: its retry is refused.
+#[test]
+fn the_same_limit_again_turns_out_no_waiter_that_rename_has_made_too_large() {
+    let one = |limit| Claim::Permits(limit, Holds::By(1));
+    let mut world = World::new();
+    world.ask(&["s"], "o", one(2), None);
+    world.ask(&["t"], "q", one(1), None);
+    assert_eq!(world.ask(&["s"], "p", one(1), Some(0)), Outcome::Queued);
+    assert_eq!(world.ask(&["s"], "q", one(1), Some(0)), Outcome::Queued);
+    world.happen(Event::Renamed("t", "s"));
+    assert_eq!(world.ask(&["s"], "p", one(1), Some(0)), Outcome::Refused(Refusal::Deadlock));
+}
