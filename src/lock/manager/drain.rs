@@ -61,8 +61,11 @@ impl LockManager {
         };
         // Until its key is open: it may have to wait for that, because the gate is closed.
         self.queues.holders_may_differ(queue);
-        // Even with the same fence it may be another value: a copy by RESTORE that came with SWAPDB.
-        self.queues.set_seen(queue, None);
+        // Of a lock with several holders a copy by RESTORE has the same fence, but may have other holders and another
+        // LIMIT. A mutex with the same fence has the same holder: it is not tried again.
+        if self.queues.get(queue).is_some_and(|queue| !queue.family.is_exclusive()) {
+            self.queues.set_seen(queue, None);
+        }
         Some(self.serve(host, queue))
     }
 

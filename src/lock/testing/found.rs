@@ -712,9 +712,9 @@ fn a_head_that_can_never_fit_keeps_no_other_from_its_permit() {
     assert!(world.simulation.model.holds("s", "c"));
 }
 
-/// Behind the head such a request waits on, so the head's owner would wait for ever: its retry is refused.
+/// q's request gets its error at the head of the queue only. Ahead of it p would wait for q for ever.
 #[test]
-fn the_same_limit_again_turns_out_no_waiter_that_rename_has_made_too_large() {
+fn a_retry_with_the_same_limit_refuses_no_waiter_behind_it_and_closes_a_deadlock() {
     let one = |limit| Claim::Permits(limit, Holds::By(1));
     let mut world = World::new();
     world.ask(&["s"], "o", one(2), None);

@@ -18,7 +18,7 @@ impl Model {
             return false;
         }
         let mut with = self.with_requests(requests.iter().enumerate());
-        // The same LIMIT again turns out nobody: a waiter that RENAME has made too large gets its error at the head.
+        // Only a new LIMIT refuses waiters at once. One that RENAME has made too large gets its error at the head.
         if let Some(limit) = claim.limit().filter(|limit| *limit != self.limit(keys[0])) {
             with.set_limit(keys[0], limit);
             with.turned_out.clear();

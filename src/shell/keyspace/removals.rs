@@ -60,7 +60,8 @@ pub fn note(db: i32, name: Str<'_>, lock: &Lock) {
     }
 }
 
-/// The same for those who wait for the key, and for the connection of its hold.
+/// Notes that a lock has left its key, for the requests that wait for the key and the connection that its hold is bound
+/// to.
 pub fn note_departure(db: i32, name: Str<'_>, lock: &Lock) {
     if may_come_to_another_key(lock) {
         follow_moves();

@@ -578,7 +578,7 @@ fn the_search_finds_requests_that_would_wait_for_ever() {
     let (mut cycles, mut none, mut parallel) = (0, 0, 0);
     let from = crate::testing::search::setting("LOCK_SEED").unwrap_or(0);
     let worlds = crate::testing::search::setting("LOCK_WORLDS").unwrap_or(20_000);
-    // A request that another one's smaller LIMIT turns out blocks nobody: of the first worlds none shows that.
+    // In the last world the new request's smaller LIMIT refuses a waiter, which blocks no request any more.
     for seed in (from..from + worlds).chain([161_051]) {
         World::new(seed).ask(|fixture, new| {
             // A request that can never be granted is refused before the search.
