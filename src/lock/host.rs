@@ -85,6 +85,10 @@ pub trait Park: Clients {
 
     /// The client's request was queued: it can be answered from now on. False if this client cannot wait.
     fn park(&mut self, request: RequestId) -> bool;
+
+    /// If the request waits on the connection of this client: takes it out without an answer. False: another
+    /// connection waits for the answer.
+    fn take_over(&mut self, request: RequestId) -> bool;
 }
 
 /// The value under a key.
@@ -157,7 +161,7 @@ pub enum WaitOutcome {
     TimedOut,
     /// LOCK.CANCEL.
     Cancelled,
-    /// The same request was sent again.
+    /// The same request was sent again, on another connection.
     Superseded,
     /// The request can never be granted on what the key has become.
     Impossible(KeyError),

@@ -234,6 +234,12 @@ impl Park for TurnClients<'_> {
         self.has_parked = true;
         true
     }
+
+    /// Only a request with NOTIFY can be sent again on the connection on which it waits.
+    fn take_over(&mut self, request: RequestId) -> bool {
+        let is_same = self.clients.client_of(request) == Some(ClientId(self.ctx.client_id()));
+        is_same && self.clients.take(request).is_some()
+    }
 }
 
 /// The server's work for an unblocked client, when the turn is over: its reply, and its place in lists.

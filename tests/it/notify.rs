@@ -60,8 +60,8 @@ fn assert_outcome(message: &Json, owner: &str, outcome: &str) {
 fn a_user_that_has_lost_a_permission_is_granted_nothing_and_one_that_has_lost_the_channel_is_told_nothing() {
     let rows = [
         ("+get", Some("granted")),
-        ("-lock.acquire", Some("unblocked")),
-        ("resetkeys", Some("unblocked")),
+        ("-lock.acquire", Some("noperm")),
+        ("resetkeys", Some("noperm")),
         ("resetchannels", None),
         ("resetchannels &other", None),
         ("reset on", None),

@@ -285,8 +285,6 @@ class AskingOnce extends Sending {
 
 /** Over the shared connection: queued there, and answered by a message. */
 class AskingByMessage extends Sending {
-  /** True if the next "unblocked" only says that our own retry has taken over the place. */
-  private superseding = false;
   private isFirst = true;
   /** True if an earlier request was queued and its outcome not received: a late message may be about that request. */
   private isUntold = false;
@@ -370,17 +368,11 @@ class AskingByMessage extends Sending {
     if (answered !== "queued") return answered;
     const over = sent + blockMs;
     const askAgain = Math.min(sent + slice, over + LATE_MESSAGE_MS);
-    let superseding = this.superseding;
-    let isLate = this.isUntold;
+    const isLate = this.isUntold;
     this.isUntold = true;
-    // A retry before the end of the request's time at the server takes over its own place.
-    this.superseding = true;
     for (;;) {
       const notice = await waiter.next(askAgain - now(), this.signal);
-      if (notice === undefined) {
-        this.superseding = now() < over;
-        return undefined;
-      }
+      if (notice === undefined) return undefined;
       switch (notice.outcome) {
         case "granted":
           return this.granted(notice, sent);
@@ -389,15 +381,14 @@ class AskingByMessage extends Sending {
         case "timeout":
           // Too early for this request: the message belongs to an earlier one.
           if (now() < over - 5) continue;
-          this.superseding = this.isUntold = this.open = false;
+          this.isUntold = this.open = false;
           return undefined;
         case "cancelled":
           this.open = false;
           throw new Trouble(new Error("UNBLOCKED cancelled"), "refused");
+        case "superseded":
         case "unblocked":
-          if (!superseding) return this.askAgainSoon(ends);
-          superseding = isLate = false;
-          continue;
+          return this.askAgainSoon(ends);
         default:
           // Interrupted, moved, or a key of another type: the reply to the next request says more.
           return undefined;
@@ -424,7 +415,7 @@ class AskingByMessage extends Sending {
     return { done: true, fence };
   }
 
-  /** Another request of this token has taken our place, or the server has become a replica. */
+  /** The same request came on another connection, or the server has become a replica. */
   private async askAgainSoon(ends: number): Promise<undefined> {
     await pause(Math.min(250 * (0.5 + Math.random() / 2), Math.max(0, ends - now())), this.signal);
   }

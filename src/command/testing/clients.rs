@@ -177,4 +177,10 @@ impl Park for Parking<'_> {
         self.clients.waiting.insert(request, WaitingClient { client, owner: owner.to_owner(), prefix, channel });
         true
     }
+
+    fn take_over(&mut self, request: RequestId) -> bool {
+        let asking = self.waiter.map(|(client, _)| client);
+        let is_same = self.clients.waiting.get(&request).is_some_and(|waiting| Some(waiting.client) == asking);
+        is_same && self.clients.waiting.remove(&request).is_some()
+    }
 }

@@ -484,6 +484,8 @@ pub struct Inbox {
     pub unpermitted: BTreeSet<RequestId>,
     /// Requests with NOTIFY: a grant counts as received.
     pub notified: BTreeSet<RequestId>,
+    /// Waiting requests of the connection whose command is decided.
+    pub own: BTreeSet<RequestId>,
 }
 
 impl Clients for &mut Inbox {
@@ -511,6 +513,10 @@ impl Park for &mut Inbox {
     fn park(&mut self, request: RequestId) -> bool {
         self.parked = Some(request);
         true
+    }
+
+    fn take_over(&mut self, request: RequestId) -> bool {
+        self.own.contains(&request)
     }
 }
 

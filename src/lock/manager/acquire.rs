@@ -2,12 +2,13 @@
 
 use super::grant::{first_of, GrantedBy, OVER_LIMIT};
 use super::lock_manager::{LockError, LockManager};
+use super::observer::Waited;
 use super::timer_set::Timer;
-use crate::host::{Clients, Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
+use crate::host::{Content, Effect, Entry, Host, Keys, Park, WaitOutcome};
 use crate::key::{ClientId, KeyRef, RequestId};
 use crate::queue::deadlock;
 use crate::queue::precedence::{is_first, Reach};
-use crate::queue::request::{Arrival, NewRequest, Place, QueueId, Rank};
+use crate::queue::request::{Arrival, NewRequest, Place, QueueId, QueuedRequest, Rank};
 use crate::queue::wait_queue::{WaitQueue, WaiterLimit};
 use crate::value::claim::LockRequest;
 use crate::value::lock::Lock;
@@ -98,6 +99,8 @@ impl LockManager {
         if admission != Admission::Wait && is_quiet {
             let grant =
                 self.grant_one(host.now, key, &mut entry, &lock_request, GrantedBy { session, waited: None })?;
+            self.deliveries.confirm(key.db, request.names, lock_request.owner.as_bytes());
+            self.count_grant(None);
             return Ok(Acquired::Granted(grant));
         }
         let request = &request.if_client_may_wait(&host.clients);
@@ -271,22 +274,26 @@ impl LockManager {
     }
 
     /// Grants the keys where other requests may wait for one of them, and serves their queues afterwards.
-    fn grant_among_waiters<K: Keys, C: Clients>(
+    fn grant_among_waiters<K: Keys, C: Park>(
         &mut self,
         host: &mut Host<'_, K, C>,
         request: &AcquireRequest<'_>,
     ) -> Result<Acquired, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
-        let grants = self.grant(host, db, names, &lock_request, GrantedBy { session, waited: None })?;
+        // Without BLOCK a queued request stays queued, but a kept place ends: its client has come back.
+        let same = self.queues.find_retried(db, names, &lock_request);
+        let same = same.and_then(|id| Some((id, self.queues.request(id)?)));
+        let same = same.filter(|(_, queued)| wait.is_some() || !queued.is_present());
+        let waited = same.map(|(id, queued)| Waited { request: id, ms: host.now.instant().ms_since(queued.since) });
+        let grants = self.grant(host, db, names, &lock_request, GrantedBy { session, waited })?;
+        self.deliveries.confirm(db, names, lock_request.owner.as_bytes());
+        self.count_grant(waited);
         let grant = first_of(&grants);
         if self.queues.is_empty() {
             return Ok(Acquired::Granted(grant));
         }
-        // Without BLOCK a queued request stays queued, but a kept place ends: its client has come back.
-        let same = self.queues.find_retried(db, names, &lock_request);
-        let is_away = |id: &RequestId| self.queues.request(*id).is_some_and(|queued| !queued.is_present());
-        if let Some(same) = same.filter(|same| wait.is_some() || is_away(same)) {
-            self.answer_and_remove(&mut host.clients, same, WaitOutcome::Superseded);
+        if let Some(Waited { request: same, .. }) = waited {
+            self.take_over(&mut host.clients, same);
         }
         names.iter().for_each(|name| self.gained(KeyRef { db, name }, lock_request.owner.as_bytes()));
         for name in names {
@@ -367,13 +374,15 @@ impl LockManager {
         wait: Wait,
         session: Option<ClientId>,
     ) -> Option<RequestId> {
-        if let Some(retried) = self.queues.find_retried(new.db, new.names, &new.request) {
-            self.answer_and_remove(clients, retried, WaitOutcome::Superseded);
+        let retried = self.queues.find_retried(new.db, new.names, &new.request);
+        let since = retried.and_then(|id| self.queues.request(id)).map_or(now.instant(), |queued| queued.since);
+        if let Some(retried) = retried {
+            self.take_over(clients, retried);
         }
         let until = wait.limit.until(now.instant());
         let id = self.queues.enter(Arrival {
             new,
-            since: now.instant(),
+            since,
             until,
             session,
             may_come_back: wait.may_come_back,
@@ -390,6 +399,16 @@ impl LockManager {
             return None;
         }
         Some(id)
+    }
+
+    /// The same request was sent again: the wait goes on with the new one, and the earlier one ends. A client that waits
+    /// for it on another connection is told.
+    fn take_over<C: Park>(&mut self, clients: &mut C, earlier: RequestId) {
+        let is_present = self.queues.request(earlier).is_some_and(QueuedRequest::is_present);
+        if is_present && !clients.take_over(earlier) {
+            self.answer_waiter(clients, earlier, WaitOutcome::Superseded);
+        }
+        self.remove(earlier);
     }
 
     /// The only waiter of a queue was decided by the value under the key: the queue has seen that value.

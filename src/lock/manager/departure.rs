@@ -38,11 +38,9 @@ impl LockManager {
     /// The client of a queued request waits no more. Nothing is written: [`LockManager::drain`] follows.
     pub fn leave(&mut self, now: &Now, id: RequestId, departure: Departure) {
         let Some(request) = self.queues.request(id) else { return };
-        let is_done = self.queues.done_by(id).is_some();
-        let keeps_place = request.may_come_back && self.limits.keep_place_ms > 0 && !is_done;
         // Requests behind it may be admissible without it, for example readers behind a writer.
         self.due.extend(request.queues.iter().copied());
-        if departure == Departure::ForGood || !keeps_place {
+        if departure == Departure::ForGood || !self.may_keep_place(id) {
             _ = self.remove(id);
             return;
         }
@@ -52,18 +50,30 @@ impl LockManager {
         self.limit_kept_places(id);
     }
 
+    /// Whether the request gets a kept place when its client leaves.
+    fn may_keep_place(&self, id: RequestId) -> bool {
+        let may_come_back = self.queues.request(id).is_some_and(|request| request.may_come_back);
+        may_come_back && self.limits.keep_place_ms > 0 && self.queues.done_by(id).is_none()
+    }
+
+    /// A kept place ends before its client has come back: the wait has timed out.
+    pub(super) fn end_kept_place(&mut self, id: RequestId) {
+        self.statistics.count_outcome(WaitOutcome::TimedOut);
+        self.remove(id);
+    }
+
     /// Bounds the kept places of each key of the request, then the kept places of the server, by the number of requests
     /// that may wait: the place that was left first ends first. Only this request has got a place since the last check.
     fn limit_kept_places(&mut self, id: RequestId) {
         let queues = self.queues.request(id).map(|request| request.queues.clone());
         for queue in queues.into_iter().flatten() {
             while let Some(oldest) = self.oldest_in_excess(queue) {
-                self.remove(oldest);
+                self.end_kept_place(oldest);
             }
         }
         while self.queues.kept_places() > self.limits.max_waiters {
             let Some(oldest) = self.queues.longest_away() else { break };
-            self.remove(oldest);
+            self.end_kept_place(oldest);
         }
     }
 
@@ -162,8 +172,11 @@ impl LockManager {
 
     /// Takes a request out of its queues; its client, if it is there, gets the outcome.
     pub(super) fn answer_and_remove<C: Clients>(&mut self, clients: &mut C, id: RequestId, outcome: WaitOutcome) {
-        if self.queues.request(id).is_some_and(QueuedRequest::is_present) {
-            self.answer_waiter(clients, id, outcome);
+        match (self.queues.request(id).is_some_and(QueuedRequest::is_present), outcome) {
+            (true, _) => _ = self.answer_waiter(clients, id, outcome),
+            // No client is told that the work is done: its wait has timed out.
+            (false, WaitOutcome::Done { .. }) => self.statistics.count_outcome(WaitOutcome::TimedOut),
+            (false, _) => self.statistics.count_outcome(outcome),
         }
         self.remove(id);
     }
@@ -220,9 +233,12 @@ impl LockManager {
         is_over
     }
 
-    /// The wait of a request has timed out.
+    /// The BLOCK of a request has run out. The wait has timed out too unless a kept place awaits a retry.
     pub(super) fn time_out<C: Clients>(&mut self, clients: &mut C, now: &Now, id: RequestId) {
-        self.answer_waiter(clients, id, WaitOutcome::TimedOut);
+        match self.may_keep_place(id) {
+            true => _ = clients.answer(id, WaitOutcome::TimedOut),
+            false => _ = self.answer_waiter(clients, id, WaitOutcome::TimedOut),
+        }
         self.leave(now, id, Departure::MayComeBack);
     }
 

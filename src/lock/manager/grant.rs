@@ -50,7 +50,7 @@ pub(super) enum Order {
 pub(super) struct GrantedBy {
     /// The connection that the grant is bound to.
     pub session: Option<ClientId>,
-    /// `None`: granted at once.
+    /// The wait that the grant ends; `None`: the request did not wait.
     pub waited: Option<Waited>,
 }
 
@@ -261,12 +261,7 @@ impl LockManager {
             self.note_new_holder(key, &mut entry);
             Ok(grant)
         });
-        let grants = grants.collect::<Result<_, KeyError>>()?;
-        // The reply to a waiter confirms its grants once it is delivered.
-        if by.waited.is_none() {
-            self.deliveries.confirm(db, names, request.owner.as_bytes());
-        }
-        Ok(grants)
+        grants.collect()
     }
 
     /// As `grant`, for one key that is open. The wait queue does not learn of the new holder.
@@ -282,11 +277,7 @@ impl LockManager {
             Some(fence) => fence,
             None => self.next_fence(now)?,
         };
-        let grant = self.grant_key(now, key, entry, request, fence, by)?;
-        if by.waited.is_none() {
-            self.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());
-        }
-        Ok(grant)
+        self.grant_key(now, key, entry, request, fence, by)
     }
 
     /// The first grant on a free key without waiters: the whole work of an uncontended request.

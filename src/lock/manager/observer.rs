@@ -23,15 +23,15 @@ pub struct Statistics {
     /// How many more keys hold a lock than at the start, by the slow path. The host counts keys that others remove.
     pub(super) stored: ByFamily<i64>,
     pub(super) granted_at_once: u64,
-    /// Requests granted after they had waited.
+    /// Waits that a grant has ended.
     pub grants_after_wait: u64,
     /// Requests that were not granted and did not wait.
     pub not_granted: u64,
-    /// Waits that timed out.
+    /// Waits that timed out: BLOCK ran out, and no retry took the kept place up.
     pub wait_timeouts: u64,
     /// Waits that LOCK.CANCEL ended.
     pub cancelled: u64,
-    /// Waits that the same request, sent again, took over.
+    /// Requests that the same request, sent again on another connection, took over.
     pub superseded: u64,
     /// Waits with COALESCE that a release answered.
     pub coalesced: u64,
@@ -94,7 +94,7 @@ impl Statistics {
         after.into_iter().for_each(|family| *self.stored.of_mut(family) += 1);
     }
 
-    /// Counts the outcome that a waiting client gets.
+    /// Counts the outcome of a wait.
     pub(super) fn count_outcome(&mut self, outcome: WaitOutcome) {
         match outcome {
             WaitOutcome::Granted { .. } => self.grants_after_wait += 1,
@@ -151,7 +151,7 @@ pub enum Occurrence {
         grant: Grant,
         /// What the grant has changed.
         change: GrantChange,
-        /// `None`: granted at once. Otherwise granted by a hand-off, and how long the request had waited.
+        /// The wait that the grant ends; `None`: granted at once.
         waited: Option<Waited>,
         /// The number of other requests that wait for the key.
         waiters: usize,
@@ -241,7 +241,7 @@ pub enum GrantChange {
 pub struct Waited {
     /// The request that waited; the same for all keys.
     pub request: RequestId,
-    /// Milliseconds from its queueing to the grant.
+    /// Milliseconds from the beginning of the wait to the grant.
     pub ms: u64,
 }
 

@@ -4,6 +4,7 @@ use super::acquire::{AcquireRequest, Acquired};
 use super::lock_manager::{LockError, LockManager};
 use super::observer::{EndedBy, GrantChange, Occurrence, Waited};
 use crate::key::{Key, KeyRef};
+use crate::queue::request::QueuedRequest;
 use crate::value::claim::LockRequest;
 use crate::value::fence::Fence;
 use crate::value::outcome::Grant;
@@ -15,12 +16,23 @@ impl LockManager {
     pub(super) fn count_answer(&mut self, answer: &Result<Acquired, LockError>) {
         let counted = &mut self.statistics;
         match answer {
-            Ok(Acquired::Granted(_)) => counted.granted_at_once += 1,
             Ok(Acquired::NotGranted) => counted.not_granted += 1,
             Err(LockError::Deadlock(_)) => counted.deadlocks += 1,
             Err(LockError::MaxWaiters(_)) => counted.max_waiters_refusals += 1,
             Err(LockError::Grace) => counted.grace_refusals += 1,
-            Ok(Acquired::Queued(_)) | Err(LockError::Key(_)) => {}
+            // Grants are counted where they are made.
+            Ok(Acquired::Granted(_) | Acquired::Queued(_)) | Err(LockError::Key(_)) => {}
+        }
+    }
+
+    /// Counts a grant that the reply to a command tells; `waited`: the wait that it ends.
+    pub(super) fn count_grant(&mut self, waited: Option<Waited>) {
+        match waited {
+            None => self.statistics.granted_at_once += 1,
+            Some(waited) => {
+                self.statistics.grants_after_wait += 1;
+                self.samples.waited(waited.ms);
+            }
         }
     }
 
@@ -39,7 +51,9 @@ impl LockManager {
         if observe.changes && change == GrantChange::Anything || is_long {
             let (key, owner) = (key.to_key(), request.owner.to_owner());
             // The granted request leaves the queue after this.
-            let waiters = self.waiters_of(key.as_ref()) - usize::from(waited.is_some());
+            let granted = waited.and_then(|waited| self.queues.request(waited.request));
+            let leaves = granted.is_some_and(QueuedRequest::is_present);
+            let waiters = self.waiters_of(key.as_ref()) - usize::from(leaves);
             self.occurrences.note(Occurrence::Granted { key, owner, grant, change, waited, waiters });
         }
     }

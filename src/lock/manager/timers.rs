@@ -111,7 +111,7 @@ impl LockManager {
                 // A release has answered the request before its wait timed out.
                 Some(Timer::WaitEnds(id)) if self.end_if_done(&mut host.clients, id) => {}
                 Some(Timer::WaitEnds(id)) => self.time_out(&mut host.clients, host.now, id),
-                Some(Timer::PlaceEnds(id)) => _ = self.remove(id),
+                Some(Timer::PlaceEnds(id)) => self.end_kept_place(id),
                 Some(Timer::GraceIsOver) => {
                     self.occurrences.note(Occurrence::GraceEnded);
                     self.sweeps.begin(None);

@@ -101,7 +101,7 @@ impl<'a> NewRequest<'a> {
 pub struct Arrival<'a> {
     /// Owner, claim, lease, keys and place.
     pub new: NewRequest<'a>,
-    /// Now.
+    /// When the wait began: now, or with the first of the requests into which the client has cut its wait.
     pub since: Instant,
     /// When the client stops waiting; `None`: never.
     pub until: Option<Instant>,
@@ -128,7 +128,7 @@ pub struct QueuedRequest {
     pub queues: OneOrMany<QueueId>,
     /// Its place in each of them.
     pub place: Place,
-    /// When it was queued.
+    /// When the wait began: with the first of the requests into which the client has cut it.
     pub since: Instant,
     /// When the client stops waiting; `None`: never.
     pub until: Option<Instant>,

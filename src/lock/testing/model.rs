@@ -17,6 +17,8 @@
 //! - MLOCK.RELEASE releases each of its keys, for requests with COALESCE too; the flag of the newest retry counts;
 //! - in the deadlock search a request with COALESCE waits as any other;
 //! - LOCK.CANCEL counts kept places; more permits of a semaphore keep the owner's fence;
+//! - a kept place that LOCK.CANCEL ends counts as cancelled, one that a release with COALESCE ends as timed out, one that
+//!   ends because the key or the server has become something else not at all;
 //! - if the server refuses writes when a session's renewal is due, it is tried again after 10 ms, and no other before;
 //! - when the wall clock is set, a lease that is over by the new time has ended, even a session's; then every other
 //!   lease of a living session starts again at once, if it has an end, and its next renewal is due a third of it later;
@@ -27,7 +29,6 @@
 //! - more permits than the request's own LIMIT are an error, whatever is under the key;
 //! - two keys of a waiter become something else in one turn of the server: which of two errors it gets stays open;
 //! - consequences of a hand-off in a transaction at other keys of MLOCK may come at the end of the transaction;
-//! - LOCK.WAITERS counts `waited` from the newest retry of a request, and a retry without BLOCK does not change it;
 //! - an immediate effect takes up to 2 ms (a timer created in a timer's callback fires with the next one). Within 10 ms
 //!   the server notices the end of a refusal of writes, and a PEXPIRE that shortens a lease with waiters (a lease that
 //!   is over before that, because the clock was set, ends then). It notices a set wall clock with its next cron: a
@@ -96,6 +97,8 @@ pub struct Request {
     pub asked: Acquire,
     /// When BLOCK runs out.
     pub until: Until,
+    /// When the wait began, by the monotonic clock: "a wait is one wait, however many requests it was cut into".
+    pub since: Ms,
     /// A reader's request to write.
     pub is_upgrade: bool,
     /// A running number: the order in which places were taken.
@@ -112,6 +115,17 @@ pub(super) struct UndeliveredGrant {
     pub grant: Grant,
     /// Holds before and after, by key.
     pub held: Vec<(Word, u32, u32)>,
+}
+
+/// Waits that ended without a reply to the request that waited, or with one that has another name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SilentEnds {
+    /// The kept place ended unused, or there was none.
+    pub timed_out: u64,
+    /// LOCK.CANCEL ended the kept place.
+    pub cancelled: u64,
+    /// The reply to a retry was the grant.
+    pub granted: u64,
 }
 
 /// A server as the contract describes it.
@@ -143,6 +157,7 @@ pub struct Model {
     pub(super) deaf: Vec<u64>,
     pub(super) undelivered: Vec<UndeliveredGrant>,
     pub(super) answers: Vec<(u64, Answer)>,
+    pub(super) silent_ends: SilentEnds,
     pub(super) grants: u64,
     pub(super) departures: u64,
     pub(super) arrivals: u64,
@@ -200,7 +215,8 @@ impl Model {
         if has_all || is_its_turn && self.grace_admits(keys, owner) {
             // "A grant to the same request ends" a kept place, also one without BLOCK.
             if let Some(same) = same.filter(|same| asked.block.is_some() || self.requests[*same].away.is_some()) {
-                self.supersede(same);
+                self.take_over(same, asked.client);
+                self.silent_ends.granted += 1;
             }
             let (grant, counts) = self.grant(asked, limit);
             return Ok(Outcome::Granted(grant, counts[0].2));
@@ -214,7 +230,8 @@ impl Model {
         }
         let until = if block == 0 { Until::Never } else { Until::At(self.now.monotonic + block) };
         self.arrivals += 1;
-        let request = Request { asked: asked.clone(), until, is_upgrade, arrival: self.arrivals, away: None };
+        let since = retried.map_or(self.now.monotonic, |retried| self.requests[retried].since);
+        let request = Request { asked: asked.clone(), until, since, is_upgrade, arrival: self.arrivals, away: None };
         let mut requests = self.requests.clone();
         match (kept, retried) {
             (Some(kept), _) => {
@@ -232,7 +249,7 @@ impl Model {
             return Err(Refusal::Deadlock);
         }
         if let Some(retried) = retried {
-            self.supersede(retried);
+            self.take_over(retried, asked.client);
         }
         self.requests = requests;
         if let Some(limit) = claim.limit() {
@@ -248,9 +265,10 @@ impl Model {
         waiters < self.max_waiters && keys.iter().all(|key| self.waiters(key).count() < most)
     }
 
-    fn supersede(&mut self, retried: usize) {
+    /// "The older one, if its client still waits, gets -UNBLOCKED"; "a retry of the same client supersedes nothing".
+    fn take_over(&mut self, retried: usize, client: u64) {
         let old = self.requests.remove(retried);
-        if old.away.is_none() {
+        if old.away.is_none() && old.asked.client != client {
             self.answers.push((old.asked.number, Answer::Superseded));
         }
     }
@@ -290,6 +308,8 @@ impl Model {
         let meant = self.requests.iter().filter(|request| is_meant(request) && request.away.is_none());
         let answers: Vec<_> = meant.map(|request| (request.asked.number, Answer::Done(grant))).collect();
         self.answers.extend(answers);
+        let kept = self.requests.iter().filter(|request| is_meant(request) && request.away.is_some());
+        self.silent_ends.timed_out += kept.count() as u64;
         self.requests.retain(|request| !is_meant(request));
     }
 
@@ -336,6 +356,7 @@ impl Model {
         for request in cancelled.iter().filter(|request| request.away.is_none()) {
             self.answers.push((request.asked.number, Answer::Cancelled));
         }
+        self.silent_ends.cancelled += cancelled.iter().filter(|request| request.away.is_some()).count() as u64;
         Ok(Outcome::Cancelled(!cancelled.is_empty()))
     }
 

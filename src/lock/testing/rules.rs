@@ -114,6 +114,8 @@ impl Rules {
             wait: limit.map(|limit| Wait { limit, may_come_back: true, coalesces: asked.coalesce }),
             session: asked.session.then_some(ClientId(asked.client)),
         };
+        let is_own = |(id, _): &(RequestId, _)| self.numbers.get(id).is_some_and(|number| number >> 32 == asked.client);
+        self.server.inbox.own = self.manager.queues().requests().filter(is_own).map(|(id, _)| id).collect();
         let acquired = match self.acquire_uncontended(&request) {
             Some(granted) => granted.map(Acquired::Granted).map_err(LockError::Key),
             None => self.manager.acquire(&mut self.server.host(now), request),

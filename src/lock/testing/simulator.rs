@@ -139,7 +139,7 @@ impl Simulation {
         checks::check_locks(&self.rules.server.keyspace);
         checks::check_ended_leases_hold_nothing(&self.rules);
         checks::check_replica(&self.rules.server.keyspace);
-        self.counted.check(&self.rules);
+        self.counted.check(&self.rules, self.model.silent_ends);
         if !self.model.has_grace() {
             checks::check_no_admissible_waiter_is_left(&mut self.rules);
         }
@@ -382,9 +382,10 @@ impl Simulation {
             }
             let queue = self.rules.manager.queues().of_key(to_key(key).as_ref());
             let waiters = queue.into_iter().flat_map(|queue| queue.present());
-            let waiters: Vec<u64> = waiters.map(|(_, id)| self.rules.numbers[&id]).collect();
-            let expected: Vec<u64> = self.model.waiters(key).map(|request| request.asked.number).collect();
-            assert_eq!(waiters, expected, "the queue of {key}");
+            let since = |id| self.rules.manager.queues().request(id).map(|request| request.since.ms());
+            let waiters: Vec<_> = waiters.map(|(_, id)| (self.rules.numbers[&id], since(id))).collect();
+            let expected = self.model.waiters(key).map(|request| (request.asked.number, Some(request.since)));
+            assert_eq!(waiters, expected.collect::<Vec<_>>(), "the queue of {key}, and since when its requests wait");
         }
         let away = self.model.requests().iter().filter(|request| request.away.is_some()).count();
         assert_eq!(self.rules.manager.queues().kept_places(), away, "kept places");

@@ -113,9 +113,10 @@ impl Model {
         };
         while let Some(over) = first_over(&self.requests) {
             self.answers.push((self.requests[over].asked.number, Answer::TimedOut));
+            self.silent_ends.timed_out += u64::from(self.keep_place == 0);
             self.leave(over);
         }
-        self.requests.retain(|request| request.away.is_none_or(|(_, until)| until > now));
+        self.end_kept_places(|request| request.away.is_some_and(|(_, until)| until <= now));
         self.expire();
         self.renewals_put_off = self.renewals_put_off.filter(|until| *until > now);
         if self.renewals_put_off.is_none() {
@@ -251,8 +252,14 @@ impl Model {
         let kept = |request: &&Request| request.away.is_some() && counts(request);
         while self.requests.iter().filter(kept).count() > most {
             let oldest = self.requests.iter().filter(kept).filter_map(|request| request.away).min();
-            self.requests.retain(|request| request.away.is_none() || request.away != oldest);
+            self.end_kept_places(|request| request.away.is_some() && request.away == oldest);
         }
+    }
+
+    /// "It has timed out when its kept place ends unused."
+    fn end_kept_places(&mut self, is_over: impl Fn(&Request) -> bool) {
+        self.silent_ends.timed_out += self.requests.iter().filter(|request| is_over(request)).count() as u64;
+        self.requests.retain(|request| !is_over(request));
     }
 
     /// The state that a crash or a failover may bring back.

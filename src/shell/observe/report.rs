@@ -99,7 +99,8 @@ impl Reporter<'_> {
                 let is_long = |ms| self.observe.waits_ms.is_some_and(|long_ms| ms >= long_ms);
                 if let Some(waited) = waited.filter(|waited| is_long(waited.ms) && self.told != Some(waited.request)) {
                     self.told = Some(waited.request);
-                    let client = self.clients.granted_client(waited.request);
+                    // A retry that is granted at once ends a wait too: its client is the command's.
+                    let client = self.clients.granted_client(waited.request).or_else(|| connection_of(self.ctx));
                     self.add(LogEvent::Wait, &key, &owner, waited.ms, waiters, client);
                 }
                 if change == GrantChange::Anything {

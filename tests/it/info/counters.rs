@@ -102,8 +102,35 @@ fn waits_that_end_otherwise() {
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let before = counts(&server);
-    assert!(server.client().run("LOCK.ACQUIRE k b BLOCK 1").is_nil());
+    assert!(server.client().run("LOCK.ACQUIRE k * BLOCK 1").is_nil());
     assert_counted(&server, &before, &[("wait_timeouts", 1)], "");
+
+    // Three requests of one wait, on two connections: no count until the kept place ends.
+    let before = counts(&server);
+    let mut other = server.client();
+    for number in 0..3 {
+        let client = if number == 1 { &mut other } else { &mut client };
+        assert!(client.run("LOCK.ACQUIRE k b BLOCK 20").is_nil());
+    }
+    assert_counted(&server, &before, &[], "");
+    client.run("CONFIG SET lock.keep-place 1");
+    assert!(client.run("LOCK.ACQUIRE k b BLOCK 20").is_nil());
+    assert_counted(&server, &before, &[("wait_timeouts", 1)], "");
+    client.run("CONFIG SET lock.keep-place 1000");
+
+    // The grant of a retry ends the wait that began before it.
+    hold(&mut client, "n", "a");
+    let before = counts(&server);
+    assert!(other.run("LOCK.ACQUIRE n b BLOCK 20").is_nil());
+    client.run("LOCK.RELEASE n a");
+    assert!(!other.run("LOCK.ACQUIRE n b BLOCK 20").is_nil());
+    assert_counted(&server, &before, &[("releases", 1), ("grants_after_wait", 1)], "");
+
+    // A kept place that LOCK.CANCEL ends.
+    let before = counts(&server);
+    assert!(client.run("LOCK.ACQUIRE k b BLOCK 1").is_nil());
+    client.run("LOCK.CANCEL k b");
+    assert_counted(&server, &before, &[("cancelled", 1)], "");
 
     let before = counts(&server);
     let _cancelled = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");

@@ -225,7 +225,7 @@ impl Shown<'_> {
             check("permits", key, row.get("permits").int(), permits)?;
             check("client", key, row.get("client").int(), sent.id)?;
             check("addr", key, row.get("addr").text(), &sent.address)?;
-            check("waited", key, row.get("waited").int(), (self.now.monotonic - sent.sent) as i64)?;
+            check("waited", key, row.get("waited").int(), (self.now.monotonic - request.since) as i64)?;
             check("remaining", key, row.get("remaining").int(), ttl(request.until, self.now.monotonic))?;
         }
         Ok(())

@@ -239,7 +239,7 @@ pub fn to_be_told(asked: &Acquire, answer: Answer) -> Told<Grant> {
         Answer::Done(grant) => return ("done".into(), Some(grant)),
         Answer::TimedOut => ("nil", "timeout"),
         Answer::Cancelled => ("UNBLOCKED cancelled", "cancelled"),
-        Answer::Superseded => ("UNBLOCKED superseded by a newer request", "unblocked"),
+        Answer::Superseded => ("UNBLOCKED superseded by a newer request", "superseded"),
         Answer::Refused(Refusal::WrongType) => ("WRONGTYPE", "wrongtype"),
         Answer::Refused(Refusal::WrongKind) => ("WRONGKIND", "wrongkind"),
         Answer::Refused(_) => ("ERR", "unblocked"),

@@ -129,6 +129,18 @@ fn what_is_waited_for_longer_than_log_wait_is_logged_once_for_a_request() {
     client.run("LOCK.RELEASE k a");
     both.granted("d");
     assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(1));
+    // One wait of two requests, of which a release between them frees the lock.
+    client.run("LOCK.LOG RESET");
+    client.run("CONFIG SET lock.log-wait 40");
+    hold(&mut client, "m", "a");
+    let mut waiter = server.client();
+    assert!(waiter.run("LOCK.ACQUIRE m e BLOCK 50").is_nil());
+    client.run("LOCK.RELEASE m a");
+    assert!(!waiter.run("LOCK.ACQUIRE m e BLOCK 50").is_nil());
+    let entry = newest(&mut client, "wait");
+    assert_is_about(&entry, "m", "e", 0);
+    assert_is_by(&entry, Some((waiter.id(), waiter.address())));
+    assert!((50..60_000).contains(&entry.get("ms").int()), "{entry:?}");
 }
 
 #[test]
