@@ -107,6 +107,7 @@ pub(crate) const LOG_OPERATION: Arg = parts(
     ],
 );
 pub(crate) const COMMAND: Arg = arg("command", Form::Text);
+pub(crate) const ONLY_COMMAND: Arg = optional(COMMAND);
 pub(crate) const COMMAND_ARGS: Arg = Arg { is_multiple: true, ..optional(arg("arg", Form::Text)) };
 pub(crate) const EFFECT: Arg = arg("effect", Form::Text);
 

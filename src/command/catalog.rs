@@ -2,8 +2,8 @@
 
 use crate::argument_docs::{
     COMMAND, COMMAND_ARGS, COUNT as COUNT_OPTION, CURSOR, EFFECT, FAILED, HOLDS, KEY, KEYS, LEASE, LIMIT,
-    LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_OWNER, OWNER, PATTERN, PERMITS, PERMITS_OR_SLOT, SESSION,
-    TOKEN, WAIT, WAIT_OR_COALESCE,
+    LOG_OPERATION, MODE, NEW_OWNER, NEW_TOKEN, NUMKEYS, ONLY_COMMAND, ONLY_OWNER, OWNER, PATTERN, PERMITS,
+    PERMITS_OR_SLOT, SESSION, TOKEN, WAIT, WAIT_OR_COALESCE,
 };
 use crate::name::Prefix;
 
@@ -261,7 +261,7 @@ pub const CATALOG: &[Command] = &[
         "Takes a lock from its holders, or from one of them; the next waiter has it at once.",
     ),
     command("LOCK.CANCEL", Action::Cancel, 3, &[KEY, TOKEN], "Takes the queued requests of a token out of the queue."),
-    command("LOCK.HELP", Action::Help, 1, &[], "Lists the commands and what each is for."),
+    command("LOCK.HELP", Action::Help, -1, &[ONLY_COMMAND], "Lists the commands and what each is for, or one command."),
     command(
         "LOCK.LOG",
         Action::Log,
@@ -375,7 +375,7 @@ mod tests {
             "LOCK.TOP [COUNT count]".into(),
             "LOCK.BREAK key [OWNER owner]".into(),
             "LOCK.CANCEL key token".into(),
-            "LOCK.HELP".into(),
+            "LOCK.HELP [command]".into(),
             "LOCK.LOG GET [count]|LEN|RESET".into(),
             "LOCK.APPLY key effect".into(),
         ];

@@ -30,21 +30,20 @@ impl ErrorReply {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Redis's words, without the place behind them.
+    #[cfg(test)]
+    pub(crate) fn redis_words(&self) -> &str {
+        let ends = [" at '", ": "].into_iter().filter_map(|end| self.0.find(end));
+        &self.0[..ends.min().unwrap_or(self.0.len())]
+    }
 }
 
-/// An unknown option, an option without its value or given twice, options that exclude each other. In Redis's words.
-pub const SYNTAX: ErrorReply = ErrorReply::of("ERR syntax error");
-/// In Redis's words.
-pub const NOT_AN_INTEGER: ErrorReply = ErrorReply::of("ERR value is not an integer or out of range");
 /// Of LOCK.SCAN; in Redis's words.
 pub const INVALID_CURSOR: ErrorReply = ErrorReply::of("ERR invalid cursor");
 /// The server does not run SCAN: it has another name (rename-command), or none.
 pub const NO_SCAN: ErrorReply =
     ErrorReply::of("ERR LOCK.SCAN needs the server's command SCAN, which this server does not run");
-/// Of BLOCK; in Redis's words.
-pub const NOT_A_TIMEOUT: ErrorReply = ErrorReply::of("ERR timeout is not an integer or out of range");
-/// Of BLOCK; in Redis's words.
-pub const NEGATIVE_TIMEOUT: ErrorReply = ErrorReply::of("ERR timeout is negative");
 /// An owner (token) that is empty or too long.
 pub const BAD_OWNER: ErrorReply = ErrorReply::of("ERR the token must have 1 to 1024 bytes");
 /// `HOLDS 0` to acquire.
@@ -92,6 +91,8 @@ pub const WRONG_TYPE: ErrorReply = ErrorReply::of("WRONGTYPE Operation against a
 pub const CANCELLED: ErrorReply = ErrorReply::of("UNBLOCKED cancelled");
 /// The same request came again, and took the place in the queue over.
 pub const SUPERSEDED: ErrorReply = ErrorReply::of("UNBLOCKED superseded by a newer request");
+/// A command that decides, on a replica. In Redis's words, also where the replica accepts other writes.
+pub const READ_ONLY: ErrorReply = ErrorReply::of("READONLY You can't write against a read only replica.");
 /// The server became a replica. In Redis's words.
 pub const DEMOTED: ErrorReply =
     ErrorReply::of("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)");
@@ -137,10 +138,47 @@ const MAX_QUOTED: usize = 48;
 /// The most edges of a deadlock that an error names.
 const MAX_EDGES: usize = 8;
 
-/// A lease that is not positive or too long: `ERR invalid expire time in 'lock.acquire' command`, as `SET` says it.
+/// A lease that is not positive or too long: `ERR invalid expire time in 'lock.acquire' command`, as `SET` says it, and
+/// the bound.
 #[cold]
-pub(crate) fn invalid_expire(command: CommandName) -> ErrorReply {
-    ErrorReply::made(format!("ERR invalid expire time in '{command}' command"))
+pub(crate) fn invalid_expire(command: CommandName, bound: impl fmt::Display) -> ErrorReply {
+    ErrorReply::made(format!("ERR invalid expire time in '{command}' command: {bound}"))
+}
+
+/// A word that is wrong where it stands. In Redis's words, then the word and what is wrong with it.
+#[cold]
+pub(crate) fn syntax_at(word: &[u8], problem: &str) -> ErrorReply {
+    ErrorReply::made(format!("ERR syntax error at {}: {problem}", Quoted(word)))
+}
+
+/// Words that are missing or exclude each other. In Redis's words, then what is wrong.
+#[cold]
+pub(crate) fn syntax(problem: &str) -> ErrorReply {
+    ErrorReply::made(format!("ERR syntax error: {problem}"))
+}
+
+/// The value of an option is no integer, or out of range. In Redis's words, then the option and the value.
+#[cold]
+pub(crate) fn not_an_integer(option: &str, value: &[u8]) -> ErrorReply {
+    ErrorReply::made(format!("ERR value is not an integer or out of range: {option} {}", Quoted(value)))
+}
+
+/// The value of BLOCK is no integer, or out of range. In Redis's words, then the value.
+#[cold]
+pub(crate) fn not_a_timeout(value: &[u8]) -> ErrorReply {
+    ErrorReply::made(format!("ERR timeout is not an integer or out of range: BLOCK {}", Quoted(value)))
+}
+
+/// The value of BLOCK is below 0. In Redis's words, then the value.
+#[cold]
+pub(crate) fn negative_timeout(value: &[u8]) -> ErrorReply {
+    ErrorReply::made(format!("ERR timeout is negative: BLOCK {}", Quoted(value)))
+}
+
+/// LOCK.HELP about a command that there is not.
+#[cold]
+pub(crate) fn no_help(name: &[u8]) -> ErrorReply {
+    ErrorReply::made(format!("ERR unknown command {}. Try LOCK.HELP.", Quoted(name)))
 }
 
 /// A subcommand that there is not, in Redis's words.
@@ -269,12 +307,8 @@ mod tests {
     #[test]
     fn the_words_are_api() {
         let words = [
-            (SYNTAX, "ERR syntax error"),
-            (NOT_AN_INTEGER, "ERR value is not an integer or out of range"),
             (INVALID_CURSOR, "ERR invalid cursor"),
             (NO_SCAN, "ERR LOCK.SCAN needs the server's command SCAN, which this server does not run"),
-            (NOT_A_TIMEOUT, "ERR timeout is not an integer or out of range"),
-            (NEGATIVE_TIMEOUT, "ERR timeout is negative"),
             (BAD_OWNER, "ERR the token must have 1 to 1024 bytes"),
             (BAD_HOLDS, "ERR HOLDS must be 1 or more to acquire, 0 or more to release"),
             (BAD_PERMITS, "ERR LIMIT and PERMITS must be between 1 and 1000000"),
@@ -294,6 +328,7 @@ mod tests {
             (WRONG_TYPE, "WRONGTYPE Operation against a key holding the wrong kind of value"),
             (CANCELLED, "UNBLOCKED cancelled"),
             (SUPERSEDED, "UNBLOCKED superseded by a newer request"),
+            (READ_ONLY, "READONLY You can't write against a read only replica."),
             (DEMOTED, "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"),
             (
                 NOT_PERMITTED,
@@ -326,8 +361,26 @@ mod tests {
 
     #[test]
     fn a_lease_out_of_bounds_names_the_command_in_lower_case() {
-        let error = invalid_expire(CommandName { prefix: Prefix::Rwlock, verb: Verb::Renew });
-        assert_eq!(error.as_str(), "ERR invalid expire time in 'rwlock.renew' command");
+        let error = invalid_expire(CommandName { prefix: Prefix::Rwlock, verb: Verb::Renew }, "less than 1 ms");
+        assert_eq!(error.as_str(), "ERR invalid expire time in 'rwlock.renew' command: less than 1 ms");
+    }
+
+    #[test]
+    fn an_error_in_redis_words_says_where_it_is() {
+        let long = [b'x'; 49];
+        let cases = [
+            (syntax_at(b"BLOK", "unknown option"), "ERR syntax error at 'BLOK': unknown option".to_string()),
+            (syntax_at(b"\r\n", "unknown option"), r"ERR syntax error at '\r\n': unknown option".into()),
+            (syntax_at(&long, "x"), format!("ERR syntax error at '{}...': x", "x".repeat(48))),
+            (syntax("READ or WRITE is missing"), "ERR syntax error: READ or WRITE is missing".into()),
+            (not_an_integer("PX", b"1x"), "ERR value is not an integer or out of range: PX '1x'".into()),
+            (not_a_timeout(b"1.5"), "ERR timeout is not an integer or out of range: BLOCK '1.5'".into()),
+            (negative_timeout(b"-1"), "ERR timeout is negative: BLOCK '-1'".into()),
+            (no_help(b"x"), "ERR unknown command 'x'. Try LOCK.HELP.".into()),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(error.as_str(), expected);
+        }
     }
 
     #[test]

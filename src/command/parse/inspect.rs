@@ -50,19 +50,26 @@ impl ListLength {
 /// # Errors
 /// Anything but nothing or `COUNT n`; a COUNT out of its bounds.
 pub fn top_length(args: &[&[u8]]) -> Result<usize, ErrorReply> {
-    let count = count_option(args.get(1..))?.unwrap_or(DEFAULT_TOP);
-    Some(count).filter(|count| (1..=MOST_TOP).contains(count)).ok_or(errors::NOT_AN_INTEGER)
+    match count_option(args.get(1..))? {
+        None => Ok(DEFAULT_TOP),
+        Some(count) if (1..=MOST_TOP).contains(&count) => Ok(count),
+        Some(_) => Err(errors::not_an_integer("COUNT", args.last().copied().unwrap_or_default())),
+    }
 }
 
 /// `[COUNT n]`, with nothing behind it.
 fn count_option(options: Option<&[&[u8]]>) -> Result<Option<usize>, ErrorReply> {
     match options {
         None | Some([]) => Ok(None),
-        Some([option, count]) if option.eq_ignore_ascii_case(b"COUNT") => {
-            let count = integer(count).and_then(|count| usize::try_from(count).ok());
-            count.map(Some).ok_or(errors::NOT_AN_INTEGER)
-        }
-        Some(_) => Err(errors::SYNTAX),
+        Some([option, rest @ ..]) if option.eq_ignore_ascii_case(b"COUNT") => match rest {
+            [value] => {
+                let count = integer(value).and_then(|count| usize::try_from(count).ok());
+                count.map(Some).ok_or_else(|| errors::not_an_integer("COUNT", value))
+            }
+            [] => Err(errors::syntax_at(option, "its value is missing")),
+            [_, next, ..] => Err(errors::syntax_at(next, "nothing may follow COUNT n")),
+        },
+        Some([option, ..]) => Err(errors::syntax_at(option, "unknown option")),
     }
 }
 
@@ -89,17 +96,15 @@ impl<'a> ScanCommand<'a> {
         }
         let mut command = ScanCommand { cursor, pattern: None, count: None };
         for option in args.get(2..).unwrap_or_default().chunks(2) {
-            let &[name, value] = option else { return Err(errors::SYNTAX) };
-            let place = match name.to_ascii_uppercase().as_slice() {
-                b"MATCH" => &mut command.pattern,
-                b"COUNT" => {
-                    check_count(value)?;
-                    &mut command.count
-                }
-                _ => return Err(errors::SYNTAX),
+            let (name, value) = (option[0], option.get(1).copied());
+            let value = || value.ok_or_else(|| errors::syntax_at(name, "its value is missing"));
+            let (place, value) = match name.to_ascii_uppercase().as_slice() {
+                b"MATCH" => (&mut command.pattern, value()?),
+                b"COUNT" => (&mut command.count, value().and_then(count)?),
+                _ => return Err(errors::syntax_at(name, "unknown option")),
             };
             if place.replace(value).is_some() {
-                return Err(errors::SYNTAX);
+                return Err(errors::syntax_at(name, "given twice"));
             }
         }
         Ok(command)
@@ -111,11 +116,12 @@ fn is_cursor(bytes: &[u8]) -> bool {
     bytes.iter().all(u8::is_ascii_digit) && std::str::from_utf8(bytes).is_ok_and(|text| text.parse::<u64>().is_ok())
 }
 
-fn check_count(value: &[u8]) -> Result<(), ErrorReply> {
+/// The COUNT of SCAN: below 1 it is a syntax error there.
+fn count(value: &[u8]) -> Result<&[u8], ErrorReply> {
     match integer(value) {
-        None => Err(errors::NOT_AN_INTEGER),
-        Some(..1) => Err(errors::SYNTAX),
-        Some(_) => Ok(()),
+        None => Err(errors::not_an_integer("COUNT", value)),
+        Some(..1) => Err(errors::syntax_at(value, "COUNT is less than 1")),
+        Some(_) => Ok(value),
     }
 }
 
@@ -136,7 +142,9 @@ impl LogCommand {
     /// # Errors
     /// In Redis's words: an unknown subcommand, too many arguments, a number below -1, which means all.
     pub fn parse(args: &[&[u8]]) -> Result<LogCommand, ErrorReply> {
-        let [subcommand, values @ ..] = args.get(1..).unwrap_or_default() else { return Err(errors::SYNTAX) };
+        let [subcommand, values @ ..] = args.get(1..).unwrap_or_default() else {
+            return Err(errors::syntax("GET, LEN or RESET is missing"));
+        };
         let is = |word: &[u8]| subcommand.eq_ignore_ascii_case(word);
         match values {
             [] if is(b"GET") => Ok(LogCommand::Get(ListLength::First(DEFAULT_ENTRIES))),
@@ -175,12 +183,12 @@ mod tests {
             assert_eq!(ListLength::parse(&words(line)), Ok(length), "{line}");
         }
         for line in ["LOCK.INFO k COUNT", "LOCK.INFO k 5", "LOCK.INFO k COUNT 1 COUNT 1", "LOCK.INFO k LIMIT 1"] {
-            assert_eq!(ListLength::parse(&words(line)), Err(errors::SYNTAX), "{line}");
+            assert_eq!(ListLength::parse(&words(line)).unwrap_err().redis_words(), "ERR syntax error", "{line}");
         }
         for count in ["-1", "x", "1.5", "9223372036854775808"] {
             assert_eq!(
-                ListLength::parse(&words(&format!("LOCK.INFO k COUNT {count}"))),
-                Err(errors::NOT_AN_INTEGER),
+                ListLength::parse(&words(&format!("LOCK.INFO k COUNT {count}"))).unwrap_err().redis_words(),
+                "ERR value is not an integer or out of range",
                 "{count}"
             );
         }
@@ -199,10 +207,14 @@ mod tests {
             assert_eq!(top_length(&words(line)), Ok(length), "{line}");
         }
         for count in ["0", "1001", "-1", "x", "1.5", "9223372036854775808"] {
-            assert_eq!(top_length(&words(&format!("LOCK.TOP COUNT {count}"))), Err(errors::NOT_AN_INTEGER), "{count}");
+            assert_eq!(
+                top_length(&words(&format!("LOCK.TOP COUNT {count}"))).unwrap_err().redis_words(),
+                "ERR value is not an integer or out of range",
+                "{count}"
+            );
         }
         for line in ["LOCK.TOP COUNT", "LOCK.TOP 5", "LOCK.TOP COUNT 5 COUNT 5", "LOCK.TOP LIMIT 5"] {
-            assert_eq!(top_length(&words(line)), Err(errors::SYNTAX), "{line}");
+            assert_eq!(top_length(&words(line)).unwrap_err().redis_words(), "ERR syntax error", "{line}");
         }
     }
 
@@ -229,15 +241,19 @@ mod tests {
         }
         for options in ["MATCH", "COUNT", "what", "TYPE string", "COUNT 0", "COUNT -1", "MATCH a COUNT", "COUNT 1 x"] {
             let line = format!("LOCK.SCAN 0 {options}");
-            assert_eq!(ScanCommand::parse(&words(&line)), Err(errors::SYNTAX), "{options}");
+            assert_eq!(ScanCommand::parse(&words(&line)).unwrap_err().redis_words(), "ERR syntax error", "{options}");
         }
         for count in ["x", "1.5", "9223372036854775808"] {
             let line = format!("LOCK.SCAN 0 COUNT {count}");
-            assert_eq!(ScanCommand::parse(&words(&line)), Err(errors::NOT_AN_INTEGER), "{count}");
+            assert_eq!(
+                ScanCommand::parse(&words(&line)).unwrap_err().redis_words(),
+                "ERR value is not an integer or out of range",
+                "{count}"
+            );
         }
         for twice in ["MATCH a MATCH a", "COUNT 5 COUNT 5"] {
             let line = format!("LOCK.SCAN 0 {twice}");
-            assert_eq!(ScanCommand::parse(&words(&line)), Err(errors::SYNTAX), "{twice}");
+            assert_eq!(ScanCommand::parse(&words(&line)).unwrap_err().redis_words(), "ERR syntax error", "{twice}");
         }
     }
 
@@ -271,7 +287,7 @@ mod tests {
             ("LOCK.LOG RESET 1", "ERR wrong number of arguments for 'lock.log|reset' command"),
             ("LOCK.LOG Foo", "ERR unknown subcommand 'Foo'. Try LOCK.HELP."),
             ("LOCK.LOG foo GET", "ERR unknown subcommand 'foo'. Try LOCK.HELP."),
-            ("LOCK.LOG", "ERR syntax error"),
+            ("LOCK.LOG", "ERR syntax error: GET, LEN or RESET is missing"),
         ];
         for (line, error) in rows {
             assert_eq!(LogCommand::parse(&words(line)).unwrap_err().as_str(), error, "{line}");

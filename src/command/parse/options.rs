@@ -21,7 +21,7 @@ use std::num::NonZeroU64;
 use lock::value::claim::{Count, MAX_PERMITS};
 use lock::value::time::{Lease, WaitLimit};
 
-use super::values::{integer, Argument, LeaseSettings};
+use super::values::{integer, Argument, LeaseSettings, LeaseUnit};
 use crate::errors::{self, ErrorReply};
 use crate::name::{CommandName, Prefix, Verb};
 
@@ -152,7 +152,7 @@ impl Options {
         if !is(px, OptionName::Px) {
             return Options::parse_any(args, start, command, settings);
         }
-        let lease = Some(settings.of_units(ms.bytes(), 1, command)?);
+        let lease = Some(settings.of_units(ms.bytes(), LeaseUnit::Milliseconds, command)?);
         let block = match block {
             Some(limit) => Some(block_limit(limit.bytes())?),
             None => None,
@@ -171,9 +171,15 @@ impl Options {
         let mut options = Options::default();
         let mut next = start;
         while let Some(word) = args.get(next).map(|word| word.bytes()) {
-            let name = OptionName::of(word).filter(|name| name.is_taken_by(command)).ok_or(errors::SYNTAX)?;
+            let name = OptionName::of(word).ok_or_else(|| errors::syntax_at(word, "unknown option"))?;
+            if !name.is_taken_by(command) {
+                return Err(errors::syntax_at(word, "no option of this command"));
+            }
             let value_argument = next + 1;
-            let value = || args.get(value_argument).map(|value| value.bytes()).ok_or(errors::SYNTAX);
+            let value = || match args.get(value_argument) {
+                Some(value) => Ok(value.bytes()),
+                None => Err(errors::syntax_at(word, "its value is missing")),
+            };
             next = match name {
                 OptionName::Session
                 | OptionName::Persist
@@ -183,23 +189,36 @@ impl Options {
                 _ => value_argument + 1,
             };
             match name {
-                OptionName::Px => once(&mut options.lease, settings.of_units(value()?, 1, command)?)?,
-                OptionName::Ex => once(&mut options.lease, settings.of_units(value()?, 1_000, command)?)?,
-                OptionName::Block => once(&mut options.wait.block, block_limit(value()?)?)?,
-                OptionName::Notify => once(&mut options.wait.channel_argument, value().map(|_| value_argument)?)?,
-                OptionName::Holds => once(&mut options.holds, holds(value()?)?)?,
-                OptionName::Permits => once(&mut options.permits, permits(value()?)?)?,
-                OptionName::Limit => once(&mut options.limit, permits(value()?)?)?,
-                OptionName::Persist => once(&mut options.lease, settings.persist(command)?)?,
-                OptionName::Session => flag(&mut options.wait.session)?,
-                OptionName::Coalesce => flag(&mut options.wait.coalesce)?,
-                OptionName::Failed => flag(&mut options.failed)?,
-                OptionName::Slot => flag(&mut options.slot)?,
+                OptionName::Px => {
+                    options.set_lease(word, settings.of_units(value()?, LeaseUnit::Milliseconds, command)?)?;
+                }
+                OptionName::Ex => {
+                    options.set_lease(word, settings.of_units(value()?, LeaseUnit::Seconds, command)?)?;
+                }
+                OptionName::Persist => options.set_lease(word, settings.persist(command)?)?,
+                OptionName::Block => once(word, &mut options.wait.block, block_limit(value()?)?)?,
+                OptionName::Notify => once(word, &mut options.wait.channel_argument, value().map(|_| value_argument)?)?,
+                OptionName::Holds => once(word, &mut options.holds, holds(value()?)?)?,
+                OptionName::Permits => once(word, &mut options.permits, permits(name, value()?)?)?,
+                OptionName::Limit => once(word, &mut options.limit, permits(name, value()?)?)?,
+                OptionName::Session => flag(word, &mut options.wait.session)?,
+                OptionName::Coalesce => flag(word, &mut options.wait.coalesce)?,
+                OptionName::Failed => flag(word, &mut options.failed)?,
+                OptionName::Slot => flag(word, &mut options.slot)?,
             }
         }
         match (options.holds, options.permits, options.slot) {
-            (Some(_), Some(_), _) | (Some(_), _, true) | (_, Some(_), true) => Err(errors::SYNTAX),
+            (Some(_), Some(_), _) | (Some(_), _, true) | (_, Some(_), true) => {
+                Err(errors::syntax("HOLDS, PERMITS and SLOT exclude each other"))
+            }
             _ => Ok(options),
+        }
+    }
+
+    fn set_lease(&mut self, word: &[u8], lease: Lease) -> Result<(), ErrorReply> {
+        match self.lease.replace(lease) {
+            None => Ok(()),
+            Some(_) => Err(errors::syntax_at(word, "a second lease")),
         }
     }
 
@@ -215,38 +234,39 @@ impl Options {
 
 /// Sets an option that was not given yet.
 #[inline]
-fn once<T>(option: &mut Option<T>, value: T) -> Result<(), ErrorReply> {
+fn once<T>(word: &[u8], option: &mut Option<T>, value: T) -> Result<(), ErrorReply> {
     match option.replace(value) {
         None => Ok(()),
-        Some(_) => Err(errors::SYNTAX),
+        Some(_) => Err(errors::syntax_at(word, "given twice")),
     }
 }
 
-/// The same of an option without a value.
-fn flag(option: &mut bool) -> Result<(), ErrorReply> {
+/// Sets an option without a value that was not given yet.
+fn flag(word: &[u8], option: &mut bool) -> Result<(), ErrorReply> {
     match std::mem::replace(option, true) {
         false => Ok(()),
-        true => Err(errors::SYNTAX),
+        true => Err(errors::syntax_at(word, "given twice")),
     }
 }
 
 #[inline]
 fn block_limit(value: &[u8]) -> Result<WaitLimit, ErrorReply> {
-    let number = integer(value).ok_or(errors::NOT_A_TIMEOUT)?;
+    let number = integer(value).ok_or_else(|| errors::not_a_timeout(value))?;
     match u64::try_from(number).map(NonZeroU64::new) {
-        Err(_) => Err(errors::NEGATIVE_TIMEOUT),
+        Err(_) => Err(errors::negative_timeout(value)),
         Ok(None) => Ok(WaitLimit::Forever),
-        Ok(Some(ms)) if ms.get() > MAX_BLOCK_MS => Err(errors::NOT_A_TIMEOUT),
+        Ok(Some(ms)) if ms.get() > MAX_BLOCK_MS => Err(errors::not_a_timeout(value)),
         Ok(Some(ms)) => Ok(WaitLimit::Ms(ms)),
     }
 }
 
 fn holds(value: &[u8]) -> Result<u32, ErrorReply> {
-    integer(value).and_then(|number| u32::try_from(number).ok()).ok_or(errors::NOT_AN_INTEGER)
+    let number = integer(value).and_then(|number| u32::try_from(number).ok());
+    number.ok_or_else(|| errors::not_an_integer(OptionName::Holds.word(), value))
 }
 
-fn permits(value: &[u8]) -> Result<u32, ErrorReply> {
-    let number = integer(value).ok_or(errors::NOT_AN_INTEGER)?;
+fn permits(name: OptionName, value: &[u8]) -> Result<u32, ErrorReply> {
+    let number = integer(value).ok_or_else(|| errors::not_an_integer(name.word(), value))?;
     u32::try_from(number).ok().filter(|n| (1..=MAX_PERMITS).contains(n)).ok_or(errors::BAD_PERMITS)
 }
 
@@ -358,10 +378,10 @@ mod tests {
     #[test]
     fn what_is_no_option_or_lacks_its_value_is_a_syntax_error() {
         for line in ["what", "what PX 5", "", "PX", "EX", "BLOCK", "NOTIFY", "HOLDS", "PERMITS", "LIMIT", "PX 5 EX"] {
-            assert_eq!(error(line), errors::SYNTAX, "{line}");
+            assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
         }
         for line in ["PXX 5", "P 5", "PERSIST 5", "SESSION 5", "SLOT 5"] {
-            assert_eq!(error(line), errors::SYNTAX, "{line}");
+            assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
         }
     }
 
@@ -380,35 +400,64 @@ mod tests {
             "LIMIT 5",
             "SLOT",
         ] {
-            assert_eq!(error(&format!("{option} {option}")), errors::SYNTAX, "{option}");
+            assert_eq!(error(&format!("{option} {option}")).redis_words(), "ERR syntax error", "{option}");
         }
         for (option, verb) in [("COALESCE", Verb::Acquire), ("FAILED", Verb::Release)] {
             let command = CommandName { prefix: Prefix::Lock, verb };
             assert!(parse(command, &format!("x k t {option}")).is_ok(), "{option}");
-            assert_eq!(parse(command, &format!("x k t {option} {option}")), Err(errors::SYNTAX), "{option}");
+            assert_eq!(
+                parse(command, &format!("x k t {option} {option}")).unwrap_err().redis_words(),
+                "ERR syntax error",
+                "{option}"
+            );
         }
     }
 
     #[test]
     fn two_leases_or_two_counts_are_a_syntax_error() {
         for line in ["PX 5 EX 5", "EX 5 PX 5", "PX 5 PERSIST", "PERSIST PX 5", "EX 5 PERSIST", "PERSIST EX 5"] {
-            assert_eq!(error(line), errors::SYNTAX, "{line}");
+            assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
         }
         for line in ["HOLDS 5 PERMITS 5", "PERMITS 5 HOLDS 5", "SLOT HOLDS 1", "HOLDS 1 SLOT", "PERMITS 1 SLOT"] {
-            assert_eq!(error(line), errors::SYNTAX, "{line}");
+            assert_eq!(error(line).redis_words(), "ERR syntax error", "{line}");
         }
     }
 
     #[test]
     fn the_first_value_that_is_wrong_is_told() {
-        assert_eq!(error("PX 5 PX x"), errors::NOT_AN_INTEGER);
-        assert_eq!(error("BLOCK -1 what"), errors::NEGATIVE_TIMEOUT);
-        assert_eq!(error("what BLOCK -1"), errors::SYNTAX);
-        assert_eq!(error("EX 0"), errors::invalid_expire(SEM_ACQUIRE));
-        assert_eq!(error("PX 0"), errors::invalid_expire(SEM_ACQUIRE));
+        assert_eq!(error("PX 5 PX x").redis_words(), "ERR value is not an integer or out of range");
+        assert_eq!(error("BLOCK -1 what").redis_words(), "ERR timeout is negative");
+        assert_eq!(error("what BLOCK -1").redis_words(), "ERR syntax error");
+        assert_eq!(error("EX 0").redis_words(), "ERR invalid expire time in \'sem.acquire\' command");
+        assert_eq!(error("PX 0").redis_words(), "ERR invalid expire time in \'sem.acquire\' command");
         let lowered = LeaseSettings { max_ms: 1_000, ..SETTINGS };
         let refused = Options::parse(&words("x k t PERSIST"), 3, SEM_ACQUIRE, lowered);
-        assert_eq!(refused.unwrap_err(), errors::invalid_expire(SEM_ACQUIRE));
+        assert_eq!(
+            refused.unwrap_err().as_str(),
+            "ERR invalid expire time in 'sem.acquire' command: more than lock.max-lease (1000)"
+        );
+    }
+
+    #[test]
+    fn an_error_says_where_it_is() {
+        let cases = [
+            ("BLOK 5", "ERR syntax error at 'BLOK': unknown option"),
+            ("PX 5 30000", "ERR syntax error at '30000': unknown option"),
+            ("FAILED", "ERR syntax error at 'FAILED': no option of this command"),
+            ("block", "ERR syntax error at 'block': its value is missing"),
+            ("PX 5 EX 5", "ERR syntax error at 'EX': a second lease"),
+            ("SLOT SLOT", "ERR syntax error at 'SLOT': given twice"),
+            ("BLOCK 5 BLOCK 5", "ERR syntax error at 'BLOCK': given twice"),
+            ("HOLDS 1 PERMITS 1", "ERR syntax error: HOLDS, PERMITS and SLOT exclude each other"),
+            ("BLOCK -1", "ERR timeout is negative: BLOCK '-1'"),
+            ("BLOCK 5s", "ERR timeout is not an integer or out of range: BLOCK '5s'"),
+            ("HOLDS x", "ERR value is not an integer or out of range: HOLDS 'x'"),
+            ("PERMITS x", "ERR value is not an integer or out of range: PERMITS 'x'"),
+            ("EX 0", "ERR invalid expire time in 'sem.acquire' command: less than 1 ms"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(error(line).as_str(), expected, "{line}");
+        }
     }
 
     #[test]
@@ -417,10 +466,14 @@ mod tests {
         assert_eq!(given("BLOCK 1").wait.block, Some(ms(1)));
         assert_eq!(given("BLOCK 4611686018427387903").wait.block, Some(ms(4_611_686_018_427_387_903)));
         for value in ["4611686018427387904", "9223372036854775807", "9223372036854775808", "x", "1.5", "-x"] {
-            assert_eq!(error(&format!("BLOCK {value}")), errors::NOT_A_TIMEOUT, "{value}");
+            assert_eq!(
+                error(&format!("BLOCK {value}")).redis_words(),
+                "ERR timeout is not an integer or out of range",
+                "{value}"
+            );
         }
         for value in ["-1", "-9223372036854775808"] {
-            assert_eq!(error(&format!("BLOCK {value}")), errors::NEGATIVE_TIMEOUT, "{value}");
+            assert_eq!(error(&format!("BLOCK {value}")).redis_words(), "ERR timeout is negative", "{value}");
         }
     }
 
@@ -429,7 +482,11 @@ mod tests {
         assert_eq!(given("HOLDS 0").count(), Count::Exactly(0));
         assert_eq!(given("HOLDS 4294967295").count(), Count::Exactly(u32::MAX));
         for value in ["-1", "4294967296", "x", "1.5"] {
-            assert_eq!(error(&format!("HOLDS {value}")), errors::NOT_AN_INTEGER, "{value}");
+            assert_eq!(
+                error(&format!("HOLDS {value}")).redis_words(),
+                "ERR value is not an integer or out of range",
+                "{value}"
+            );
         }
     }
 
@@ -444,7 +501,11 @@ mod tests {
                 assert_eq!(error(&format!("{option} {value}")), errors::BAD_PERMITS, "{option} {value}");
             }
             for value in ["x", "1.5", "9223372036854775808"] {
-                assert_eq!(error(&format!("{option} {value}")), errors::NOT_AN_INTEGER, "{option} {value}");
+                assert_eq!(
+                    error(&format!("{option} {value}")).redis_words(),
+                    "ERR value is not an integer or out of range",
+                    "{option} {value}"
+                );
             }
         }
     }

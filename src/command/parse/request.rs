@@ -46,7 +46,7 @@ impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
     pub fn parse(prefix: Prefix, args: &'a [A], settings: LeaseSettings) -> Result<AcquireCommand<'a, A>, ErrorReply> {
         let command = CommandName { prefix, verb: Verb::Acquire };
         let (keys, owner_argument) = keys(prefix, args)?;
-        let token = match args.get(owner_argument).ok_or(errors::SYNTAX)?.bytes() {
+        let token = match args.get(owner_argument).ok_or_else(no_token)?.bytes() {
             b"*" => Token::Made,
             bytes => Token::Given(owner(bytes)?),
         };
@@ -56,15 +56,17 @@ impl<'a, A: Argument<'a>> AcquireCommand<'a, A> {
         let WaitOptions { block, coalesce, channel_argument, session } = options.wait;
         // A session ends with its connection and its lease is renewed: without a deadline there is nothing to renew.
         let is_persistent_session = session && options.lease == Some(Lease::Persist);
+        if is_persistent_session {
+            return Err(errors::syntax("SESSION and PERSIST exclude each other"));
+        }
         // NOTIFY and COALESCE say how to wait, BLOCK how long.
-        let lacks_block = (channel_argument.is_some() || coalesce) && block.is_none();
-        if is_persistent_session || lacks_block {
-            return Err(errors::SYNTAX);
+        if (channel_argument.is_some() || coalesce) && block.is_none() {
+            return Err(errors::syntax("NOTIFY and COALESCE need BLOCK"));
         }
         let claim = match prefix {
             Prefix::Lock | Prefix::Mlock => Claim::Mutex,
             Prefix::Rlock => Claim::Reentrant(count(&options)?),
-            Prefix::Rwlock => Claim::ReadWrite(mode.ok_or(errors::SYNTAX)?, count(&options)?),
+            Prefix::Rwlock => Claim::ReadWrite(mode.ok_or_else(no_mode)?, count(&options)?),
             Prefix::Sem => permits(&options)?,
         };
         let lease = match options.lease {
@@ -118,14 +120,14 @@ impl<'a, A: Argument<'a>> ReleaseCommand<'a, A> {
     pub fn parse(prefix: Prefix, args: &'a [A], settings: LeaseSettings) -> Result<ReleaseCommand<'a, A>, ErrorReply> {
         let command = CommandName { prefix, verb: Verb::Release };
         let (keys, owner_argument) = keys(prefix, args)?;
-        let owner = owner(args.get(owner_argument).ok_or(errors::SYNTAX)?.bytes())?;
+        let owner = owner(args.get(owner_argument).ok_or_else(no_token)?.bytes())?;
         let next = owner_argument + 1;
         let mode = mode(prefix, args.get(next))?;
         let options = Options::parse(args, next + usize::from(mode.is_some()), command, settings)?;
         let portion = match prefix {
             Prefix::Lock | Prefix::Mlock => Portion::Mutex,
             Prefix::Rlock => Portion::Reentrant(options.count()),
-            Prefix::Rwlock => Portion::ReadWrite(mode.ok_or(errors::SYNTAX)?, options.count()),
+            Prefix::Rwlock => Portion::ReadWrite(mode.ok_or_else(no_mode)?, options.count()),
             Prefix::Sem => Portion::Permits(options.count()),
         };
         let work = if options.failed { Work::Failed } else { Work::Done };
@@ -156,7 +158,7 @@ impl<'a> RenewCommand<'a> {
     ) -> Result<RenewCommand<'a>, ErrorReply> {
         let command = CommandName { prefix, verb: Verb::Renew };
         let (keys, owner_argument) = keys(prefix, args)?;
-        let owner = owner(args.get(owner_argument).ok_or(errors::SYNTAX)?)?;
+        let owner = owner(args.get(owner_argument).ok_or_else(no_token)?)?;
         let options = Options::parse(args, owner_argument + 1, command, settings)?;
         Ok(RenewCommand { keys, owner, lease: options.lease })
     }
@@ -169,9 +171,21 @@ impl<'a> RenewCommand<'a> {
 pub fn broken_holders<'a>(args: &[&'a [u8]]) -> Result<HoldsOf<'a>, ErrorReply> {
     match args.get(2..) {
         None | Some([]) => Ok(HoldsOf::AllOwners),
-        Some([option, name]) if option.eq_ignore_ascii_case(b"OWNER") => Ok(HoldsOf::Owner(owner(name)?.as_bytes())),
-        Some(_) => Err(errors::SYNTAX),
+        Some([option, rest @ ..]) if option.eq_ignore_ascii_case(b"OWNER") => match rest {
+            [name] => Ok(HoldsOf::Owner(owner(name)?.as_bytes())),
+            [] => Err(errors::syntax_at(option, "its value is missing")),
+            [_, next, ..] => Err(errors::syntax_at(next, "nothing may follow OWNER owner")),
+        },
+        Some([option, ..]) => Err(errors::syntax_at(option, "unknown option")),
     }
+}
+
+fn no_token() -> ErrorReply {
+    errors::syntax("the token is missing")
+}
+
+fn no_mode() -> ErrorReply {
+    errors::syntax("READ or WRITE is missing")
 }
 
 /// The most keys that MLOCK takes at once.
@@ -182,7 +196,7 @@ const MAX_KEYS: usize = 128;
 fn keys<'a, A: Argument<'a>>(prefix: Prefix, args: &'a [A]) -> Result<(&'a [A], usize), ErrorReply> {
     let first = prefix.first_key_argument();
     if !prefix.takes_several_keys() {
-        return Ok((args.get(first..=first).ok_or(errors::SYNTAX)?, first + 1));
+        return Ok((args.get(first..=first).ok_or_else(|| errors::syntax("the key is missing"))?, first + 1));
     }
     let numkeys =
         args.get(1).and_then(|argument| integer(argument.bytes())).and_then(|number| usize::try_from(number).ok());
@@ -206,7 +220,7 @@ fn mode<'a, A: Argument<'a>>(prefix: Prefix, argument: Option<&A>) -> Result<Opt
     match argument.map(|word| word.bytes()) {
         Some(word) if word.eq_ignore_ascii_case(b"READ") => Ok(Some(Mode::Read)),
         Some(word) if word.eq_ignore_ascii_case(b"WRITE") => Ok(Some(Mode::Write)),
-        _ => Err(errors::SYNTAX),
+        _ => Err(no_mode()),
     }
 }
 
@@ -269,7 +283,7 @@ mod tests {
 
         #[test]
         fn a_token_is_needed_and_has_1_to_1024_bytes() {
-            assert_eq!(error(Prefix::Lock, "x k"), errors::SYNTAX);
+            assert_eq!(error(Prefix::Lock, "x k").redis_words(), "ERR syntax error");
             assert_eq!(error(Prefix::Lock, "x k "), errors::BAD_OWNER);
             assert_eq!(error(Prefix::Lock, &format!("x k {} what", "t".repeat(1025))), errors::BAD_OWNER);
         }
@@ -296,7 +310,7 @@ mod tests {
             assert_eq!(claim(Prefix::Rwlock, "x k t READ"), read);
             assert_eq!(claim(Prefix::Rwlock, "x k t write HOLDS 2"), Claim::ReadWrite(Mode::Write, Count::Exactly(2)));
             for line in ["x k t", "x k t PX 5 READ", "x k t READ READ"] {
-                assert_eq!(error(Prefix::Rwlock, line), errors::SYNTAX, "{line}");
+                assert_eq!(error(Prefix::Rwlock, line).redis_words(), "ERR syntax error", "{line}");
             }
         }
 
@@ -329,9 +343,13 @@ mod tests {
         #[test]
         fn a_session_has_a_deadline_to_renew() {
             for line in ["x k t SESSION PERSIST", "x k t PERSIST SESSION"] {
-                assert_eq!(error(Prefix::Lock, line), errors::SYNTAX, "{line}");
+                assert_eq!(error(Prefix::Lock, line).redis_words(), "ERR syntax error", "{line}");
             }
-            assert_eq!(error(Prefix::Sem, "x k t SESSION PERSIST"), errors::SYNTAX, "before LIMIT is missed");
+            assert_eq!(
+                error(Prefix::Sem, "x k t SESSION PERSIST").redis_words(),
+                "ERR syntax error",
+                "before LIMIT is missed"
+            );
             for line in ["x k t SESSION", "x k t SESSION PX 5", "x k t PERSIST"] {
                 claim(Prefix::Lock, line);
             }
@@ -340,7 +358,7 @@ mod tests {
         #[test]
         fn notify_and_coalesce_need_block() {
             for line in ["x k t NOTIFY c", "x k t NOTIFY c SESSION", "x k t COALESCE", "x k t COALESCE PX 5"] {
-                assert_eq!(error(Prefix::Lock, line), errors::SYNTAX, "{line}");
+                assert_eq!(error(Prefix::Lock, line).redis_words(), "ERR syntax error", "{line}");
             }
             for line in ["x k t NOTIFY c BLOCK 0", "x k t BLOCK 5 NOTIFY c", "x k t BLOCK 5", "x k t COALESCE BLOCK 5"]
             {
@@ -387,7 +405,7 @@ mod tests {
                     "{line}"
                 );
             }
-            assert_eq!(error(Prefix::Mlock, "x 1 k t FAILED"), errors::SYNTAX);
+            assert_eq!(error(Prefix::Mlock, "x 1 k t FAILED").redis_words(), "ERR syntax error");
         }
 
         #[test]
@@ -402,19 +420,20 @@ mod tests {
         #[test]
         fn what_is_wrong_is_told() {
             let cases = [
-                (Prefix::Lock, "x k", errors::SYNTAX),
-                (Prefix::Lock, "x k ", errors::BAD_OWNER),
-                (Prefix::Lock, "x k t what", errors::SYNTAX),
-                (Prefix::Mlock, "x 1 k t what", errors::SYNTAX),
-                (Prefix::Rlock, "x k t HOLDS -1", errors::NOT_AN_INTEGER),
-                (Prefix::Rwlock, "x k t", errors::SYNTAX),
-                (Prefix::Rwlock, "x k t HOLDS 1", errors::SYNTAX),
-                (Prefix::Rwlock, "x k t READ READ", errors::SYNTAX),
-                (Prefix::Sem, "x k t PERMITS 0", errors::BAD_PERMITS),
-                (Prefix::Sem, "x k t LIMIT 1", errors::SYNTAX),
+                (Prefix::Lock, "x k", "ERR syntax error: the token is missing"),
+                (Prefix::Lock, "x k ", "ERR the token must have 1 to 1024 bytes"),
+                (Prefix::Lock, "x k t what", "ERR syntax error at 'what': unknown option"),
+                (Prefix::Mlock, "x 1 k t what", "ERR syntax error at 'what': unknown option"),
+                (Prefix::Rlock, "x k t HOLDS -1", "ERR value is not an integer or out of range: HOLDS '-1'"),
+                (Prefix::Rwlock, "x k t", "ERR syntax error: READ or WRITE is missing"),
+                (Prefix::Rwlock, "x k t HOLDS 1", "ERR syntax error: READ or WRITE is missing"),
+                (Prefix::Rwlock, "x k t READ READ", "ERR syntax error at 'READ': unknown option"),
+                (Prefix::Sem, "x k t PERMITS 0", "ERR LIMIT and PERMITS must be between 1 and 1000000"),
+                (Prefix::Sem, "x k t LIMIT 1", "ERR syntax error at 'LIMIT': no option of this command"),
+                (Prefix::Lock, "x k t FAILED Failed", "ERR syntax error at 'Failed': given twice"),
             ];
             for (prefix, line, expected) in cases {
-                assert_eq!(error(prefix, line), expected, "{line}");
+                assert_eq!(error(prefix, line).as_str(), expected, "{line}");
             }
         }
 
@@ -460,12 +479,12 @@ mod tests {
         #[test]
         fn what_is_wrong_is_told() {
             let cases = [
-                (Prefix::Lock, "x k", "ERR syntax error"),
+                (Prefix::Lock, "x k", "ERR syntax error: the token is missing"),
                 (Prefix::Lock, "x k ", "ERR the token must have 1 to 1024 bytes"),
-                (Prefix::Rwlock, "x k t READ", "ERR syntax error"),
+                (Prefix::Rwlock, "x k t READ", "ERR syntax error at 'READ': unknown option"),
                 (Prefix::Mlock, "x 0 k t", "ERR numkeys should be between 1 and 128"),
-                (Prefix::Lock, "x k t PX 0", "ERR invalid expire time in 'lock.renew' command"),
-                (Prefix::Mlock, "x 1 k t EX 0", "ERR invalid expire time in 'mlock.renew' command"),
+                (Prefix::Lock, "x k t PX 0", "ERR invalid expire time in 'lock.renew' command: less than 1 ms"),
+                (Prefix::Mlock, "x 1 k t EX 0", "ERR invalid expire time in 'mlock.renew' command: less than 1 ms"),
             ];
             for (prefix, line, expected) in cases {
                 assert_eq!(error(prefix, line).as_str(), expected, "{line}");
@@ -493,7 +512,7 @@ mod tests {
             for prefix in [Prefix::Lock, Prefix::Rlock, Prefix::Rwlock, Prefix::Sem] {
                 assert_eq!(keys(prefix, &args), Ok((&args[1..2], 2)));
             }
-            assert_eq!(error(Prefix::Lock, "x"), errors::SYNTAX);
+            assert_eq!(error(Prefix::Lock, "x").redis_words(), "ERR syntax error");
         }
 
         #[test]
@@ -544,10 +563,10 @@ mod tests {
                 assert_eq!(mode(word), Ok(Some(expected)));
             }
             for word in ["", "REA", "READS", "RW", "PX"] {
-                assert_eq!(mode(word), Err(errors::SYNTAX), "{word}");
+                assert_eq!(mode(word).unwrap_err().redis_words(), "ERR syntax error", "{word}");
             }
             let none = None::<&&[u8]>;
-            assert_eq!(super::super::mode(Prefix::Rwlock, none), Err(errors::SYNTAX));
+            assert_eq!(super::super::mode(Prefix::Rwlock, none).unwrap_err().redis_words(), "ERR syntax error");
             assert_eq!(super::super::mode(Prefix::Sem, none), Ok(None));
         }
     }
@@ -563,7 +582,7 @@ mod tests {
             assert_eq!(broken_holders(&words("lock.break k owner owner")), Ok(HoldsOf::Owner(b"owner")));
             for line in ["LOCK.BREAK k a", "LOCK.BREAK k OWNER", "LOCK.BREAK k OWNER a OWNER a", "LOCK.BREAK k TOKEN a"]
             {
-                assert_eq!(broken_holders(&words(line)), Err(errors::SYNTAX), "{line}");
+                assert_eq!(broken_holders(&words(line)).unwrap_err().redis_words(), "ERR syntax error", "{line}");
             }
             let too_long = [b'x'; 1025];
             for name in [&b""[..], &too_long] {

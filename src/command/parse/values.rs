@@ -63,18 +63,18 @@ pub struct LeaseSettings {
 }
 
 impl LeaseSettings {
-    /// The value of PX or EX, in units of this many milliseconds.
+    /// The value of PX or EX.
     #[inline(always)]
-    pub(super) fn of_units(self, value: &[u8], unit_ms: u64, command: CommandName) -> Result<Lease, ErrorReply> {
-        let number = integer(value).ok_or(errors::NOT_AN_INTEGER)?;
-        let ms = u64::try_from(number).ok().and_then(|number| number.checked_mul(unit_ms));
-        self.of_ms(ms.ok_or_else(|| errors::invalid_expire(command))?, command)
+    pub(super) fn of_units(self, value: &[u8], unit: LeaseUnit, command: CommandName) -> Result<Lease, ErrorReply> {
+        let number = integer(value).ok_or_else(|| errors::not_an_integer(unit.option(), value))?;
+        let ms = u64::try_from(number).map_or(0, |number| number.saturating_mul(unit.ms()));
+        self.of_ms(ms, command)
     }
 
     /// PERSIST.
     pub(super) fn persist(self, command: CommandName) -> Result<Lease, ErrorReply> {
         if self.max_ms < MAX_LEASE_MS {
-            return Err(errors::invalid_expire(command));
+            return Err(self.too_long(command));
         }
         Ok(Lease::Persist)
     }
@@ -88,7 +88,38 @@ impl LeaseSettings {
     fn of_ms(self, ms: u64, command: CommandName) -> Result<Lease, ErrorReply> {
         match NonZeroU64::new(ms) {
             Some(length) if ms <= self.max_ms => Ok(Lease::Ms(length)),
-            _ => Err(errors::invalid_expire(command)),
+            Some(_) => Err(self.too_long(command)),
+            None => Err(errors::invalid_expire(command, "less than 1 ms")),
+        }
+    }
+
+    #[cold]
+    fn too_long(self, command: CommandName) -> ErrorReply {
+        errors::invalid_expire(command, format_args!("more than lock.max-lease ({})", self.max_ms))
+    }
+}
+
+/// The unit of a lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LeaseUnit {
+    /// `PX`.
+    Milliseconds,
+    /// `EX`.
+    Seconds,
+}
+
+impl LeaseUnit {
+    const fn ms(self) -> u64 {
+        match self {
+            LeaseUnit::Milliseconds => 1,
+            LeaseUnit::Seconds => 1_000,
+        }
+    }
+
+    const fn option(self) -> &'static str {
+        match self {
+            LeaseUnit::Milliseconds => "PX",
+            LeaseUnit::Seconds => "EX",
         }
     }
 }
@@ -101,12 +132,21 @@ mod tests {
 
     const COMMAND: CommandName = CommandName { prefix: Prefix::Lock, verb: Verb::Acquire };
 
-    fn ms(ms: u64) -> Result<Lease, ErrorReply> {
+    fn ms(ms: u64) -> Result<Lease, String> {
         Ok(Lease::Ms(NonZeroU64::new(ms).unwrap()))
     }
 
-    fn invalid() -> Result<Lease, ErrorReply> {
-        Err(errors::invalid_expire(COMMAND))
+    fn refused(words: &str) -> Result<Lease, String> {
+        Err(words.into())
+    }
+
+    const TOO_SHORT: &str = "ERR invalid expire time in 'lock.acquire' command: less than 1 ms";
+    const TOO_LONG: &str = "ERR invalid expire time in 'lock.acquire' command: more than lock.max-lease (31536000000)";
+    const TOO_LONG_NOW: &str =
+        "ERR invalid expire time in 'lock.acquire' command: more than lock.max-lease (31535999999)";
+
+    fn words(lease: Result<Lease, ErrorReply>) -> Result<Lease, String> {
+        lease.map_err(|error| error.as_str().into())
     }
 
     #[test]
@@ -151,17 +191,18 @@ mod tests {
         let cases = [
             ("1", ms(1)),
             ("31536000000", ms(31_536_000_000)),
-            ("31536000001", invalid()),
-            ("0", invalid()),
-            ("-1", invalid()),
-            ("9223372036854775807", invalid()),
-            ("9223372036854775808", Err(errors::NOT_AN_INTEGER)),
-            ("1x", Err(errors::NOT_AN_INTEGER)),
-            ("1.5", Err(errors::NOT_AN_INTEGER)),
-            ("", Err(errors::NOT_AN_INTEGER)),
+            ("31536000001", refused(TOO_LONG)),
+            ("0", refused(TOO_SHORT)),
+            ("-1", refused(TOO_SHORT)),
+            ("9223372036854775807", refused(TOO_LONG)),
+            ("9223372036854775808", refused("ERR value is not an integer or out of range: PX '9223372036854775808'")),
+            ("1x", refused("ERR value is not an integer or out of range: PX '1x'")),
+            ("1.5", refused("ERR value is not an integer or out of range: PX '1.5'")),
+            ("", refused("ERR value is not an integer or out of range: PX ''")),
         ];
         for (value, expected) in cases {
-            assert_eq!(SETTINGS.of_units(value.as_bytes(), 1, COMMAND), expected, "PX {value}");
+            let lease = SETTINGS.of_units(value.as_bytes(), LeaseUnit::Milliseconds, COMMAND);
+            assert_eq!(words(lease), expected, "PX {value}");
         }
     }
 
@@ -171,31 +212,34 @@ mod tests {
         let cases = [
             ("1", ms(1_000)),
             ("31536000", ms(31_536_000_000)),
-            ("31536001", invalid()),
-            ("0", invalid()),
-            ("-1", invalid()),
-            ("18446744073709552", invalid()),
-            ("1x", Err(errors::NOT_AN_INTEGER)),
+            ("31536001", refused(TOO_LONG)),
+            ("0", refused(TOO_SHORT)),
+            ("-1", refused(TOO_SHORT)),
+            ("18446744073709552", refused(TOO_LONG)),
+            ("1x", refused("ERR value is not an integer or out of range: EX '1x'")),
         ];
         for (value, expected) in cases {
-            assert_eq!(SETTINGS.of_units(value.as_bytes(), 1_000, COMMAND), expected, "EX {value}");
+            let lease = SETTINGS.of_units(value.as_bytes(), LeaseUnit::Seconds, COMMAND);
+            assert_eq!(words(lease), expected, "EX {value}");
         }
     }
 
     #[test]
     fn a_lowered_maximum_is_the_bound_and_refuses_persist() {
         let lowered = LeaseSettings { max_ms: 31_535_999_999, ..SETTINGS };
-        assert_eq!(lowered.of_units(b"31535999999", 1, COMMAND), ms(31_535_999_999));
-        assert_eq!(lowered.of_units(b"31536000000", 1, COMMAND), invalid());
-        assert_eq!(lowered.of_units(b"31536000", 1_000, COMMAND), invalid());
-        assert_eq!(lowered.persist(COMMAND), invalid());
-        assert_eq!(SETTINGS.persist(COMMAND), Ok(Lease::Persist));
+        let of = |value: &[u8], unit| words(lowered.of_units(value, unit, COMMAND));
+        assert_eq!(of(b"31535999999", LeaseUnit::Milliseconds), ms(31_535_999_999));
+        assert_eq!(of(b"31536000000", LeaseUnit::Milliseconds), refused(TOO_LONG_NOW));
+        assert_eq!(of(b"31536000", LeaseUnit::Seconds), refused(TOO_LONG_NOW));
+        assert_eq!(words(lowered.persist(COMMAND)), refused(TOO_LONG_NOW));
+        assert_eq!(words(SETTINGS.persist(COMMAND)), Ok(Lease::Persist));
     }
 
     #[test]
     fn the_default_is_the_longest_lease_where_it_would_be_longer() {
-        assert_eq!(SETTINGS.default_lease(COMMAND), ms(30_000));
-        assert_eq!(LeaseSettings { max_ms: 30_000, ..SETTINGS }.default_lease(COMMAND), ms(30_000));
-        assert_eq!(LeaseSettings { max_ms: 29_999, ..SETTINGS }.default_lease(COMMAND), ms(29_999));
+        let default_below = |max_ms| words(LeaseSettings { max_ms, ..SETTINGS }.default_lease(COMMAND));
+        assert_eq!(default_below(MAX_LEASE_MS), ms(30_000));
+        assert_eq!(default_below(30_000), ms(30_000));
+        assert_eq!(default_below(29_999), ms(29_999));
     }
 }

@@ -13,7 +13,7 @@ use lock::value::time::{Deadline, Instant, Now, Timestamp};
 
 use super::Arguments;
 use crate::catalog::{Command, CATALOG};
-use crate::errors::ErrorReply;
+use crate::errors::{self, ErrorReply};
 use crate::host::{CommandHost, ReadLock, Scanned, Waiting};
 use crate::lock_log::LogEntry;
 use crate::parse::{self, Argument, ListLength, LogCommand, ScanCommand};
@@ -363,15 +363,29 @@ fn write_client(out: &mut impl ReplyWriter, client: Option<&(ClientId, String)>)
     text_field(out, "addr", client.map_or("", |(_, address)| address).as_bytes());
 }
 
-/// `LOCK.HELP`: as Redis's own HELP subcommands, a headline, then for each command its syntax and, indented, its
-/// summary.
-pub(super) fn help(out: &mut impl ReplyWriter) {
-    out.array(1 + 2 * CATALOG.len());
+/// `LOCK.HELP [command]`: as Redis's own HELP subcommands, a headline, then for each command its syntax and, indented,
+/// its summary. A command may be named by its prefix or verb alone.
+pub(super) fn help(out: &mut impl ReplyWriter, names: &[&[u8]]) -> Result<(), ErrorReply> {
+    let name = match names {
+        [] => None,
+        [name] => Some(*name),
+        _ => return Err(errors::wrong_arity("LOCK.HELP")),
+    };
+    let is_meant = |command: &&Command| {
+        let parts = std::iter::once(command.name).chain(command.name.split('.'));
+        name.is_none_or(|name| parts.into_iter().any(|part| part.as_bytes().eq_ignore_ascii_case(name)))
+    };
+    let commands: Vec<_> = CATALOG.iter().filter(is_meant).collect();
+    if commands.is_empty() {
+        return Err(errors::no_help(name.unwrap_or_default()));
+    }
+    out.array(1 + 2 * commands.len());
     out.status("The commands of redis-lock are:");
-    for command in CATALOG {
+    for command in commands {
         out.status(&syntax(command));
         out.status(&format!("    {}", command.summary));
     }
+    Ok(())
 }
 
 fn syntax(command: &Command) -> String {
@@ -503,7 +517,7 @@ mod tests {
 
     #[test]
     fn every_command_has_its_syntax_and_its_summary() {
-        let written = record(help);
+        let written = record(|out| help(out, &[]).unwrap());
         assert_eq!(written[0], Written::Array(written.len() - 1));
         let lines: Vec<&str> = written[1..]
             .iter()
@@ -517,6 +531,31 @@ mod tests {
             let place = place.unwrap_or_else(|| panic!("no line of {}", command.name));
             assert_eq!(lines[place + 1], format!("    {}", command.summary));
         }
-        assert!(lines.contains(&"RLOCK.RELEASE key owner [HOLDS holds]") && lines.contains(&"LOCK.HELP"), "{lines:?}");
+        assert!(
+            lines.contains(&"RLOCK.RELEASE key owner [HOLDS holds]") && lines.contains(&"LOCK.HELP [command]"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn help_about_one_command_names_it_whole_or_by_a_part() {
+        let names = |name: &str| -> Vec<String> {
+            let written = record(|out| help(out, &[name.as_bytes()]).unwrap());
+            let lines = written.into_iter().filter_map(|line| match line {
+                Written::Status(line) if !line.starts_with(' ') => line.split(' ').next().map(String::from),
+                _ => None,
+            });
+            lines.skip(1).collect()
+        };
+        assert_eq!(names("lock.acquire"), ["LOCK.ACQUIRE"]);
+        let all = ["LOCK.RENEW", "RLOCK.RENEW", "RWLOCK.RENEW", "SEM.RENEW", "MLOCK.RENEW"];
+        assert_eq!(names("RENEW"), all);
+        assert_eq!(names("Sem"), ["SEM.ACQUIRE", "SEM.RELEASE", "SEM.RENEW"]);
+        for (words, error) in [
+            (&[&b"me"[..]][..], "ERR unknown command 'me'. Try LOCK.HELP."),
+            (&[b"sem", b"renew"], "ERR wrong number of arguments for 'lock.help' command"),
+        ] {
+            record(|out| assert_eq!(help(out, words).unwrap_err().as_str(), error));
+        }
     }
 }

@@ -66,10 +66,7 @@ fn run_with_bytes<'h, H: CommandHost<'h>>(
         Action::Scan => inspect::scan(host, args),
         Action::Top => inspect::top(host, args),
         Action::Log => inspect::log(host, args),
-        Action::Help => {
-            inspect::help(&mut host);
-            Ok(())
-        }
+        Action::Help => inspect::help(&mut host, &args.bytes[1..]),
         Action::Apply => apply(host, args),
         Action::Exec => host.exec(args.strings),
     }
@@ -82,7 +79,7 @@ fn apply<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argumen
     }
     let Some(effect) = effect::decode(&args.bytes[2..]) else {
         host.note(|manager| manager.statistics.effects_not_applied += 1);
-        return Err(errors::SYNTAX);
+        return Err(errors::syntax("no effect that this version reads"));
     };
     host.receive(args.strings[1], effect);
     host.status("OK");

@@ -387,7 +387,7 @@ fn config_get(call: Call<'_>, name: &[u8]) -> Answer {
 }
 
 fn number(word: &[u8]) -> Result<i64, String> {
-    integer(word).ok_or_else(|| errors::NOT_AN_INTEGER.as_str().to_string())
+    integer(word).ok_or_else(|| "ERR value is not an integer or out of range".to_string())
 }
 
 fn with_connection<R>(call: Call<'_>, work: impl FnOnce(&mut Connection) -> R) -> R {

@@ -94,7 +94,7 @@ fn all_keys<'a>(ctx: Ctx<'_>, key: Str<'a>, command: &[Str<'a>]) -> Vec<Str<'a>>
 
 /// Calls the command, once: its reply is the reply.
 fn call(ctx: Ctx<'_>, command: &[Str<'_>]) -> Result<CallReply, ErrorReply> {
-    let (name, args) = command.split_first().ok_or(errors::SYNTAX)?;
+    let (name, args) = command.split_first().ok_or(errors::UNKNOWN_COMMAND)?;
     let name = CString::new(name.bytes()).map_err(|_| errors::UNKNOWN_COMMAND)?;
     // A connection always has a user. A call by another module may have none: that module is not restricted.
     let has_user = connection_of(ctx).is_some() || has_user(ctx, c"lock.exec");

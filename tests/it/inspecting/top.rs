@@ -25,10 +25,11 @@ fn ten_are_listed_or_as_many_as_count_says() {
         assert_eq!(top(&mut client, options).len(), listed, "{options}");
     }
     for count in ["0", "1001", "-1", "x", "1.5"] {
-        assert_eq!(client.run(&format!("LOCK.TOP COUNT {count}")).error(), NOT_AN_INTEGER, "{count}");
+        let error = format!("{NOT_AN_INTEGER}: COUNT '{count}'");
+        assert_eq!(client.run(&format!("LOCK.TOP COUNT {count}")).error(), error, "{count}");
     }
     for options in ["COUNT", "5", "COUNT 5 COUNT 5", "LIMIT 5", "COUNT 5 k"] {
-        assert_eq!(client.run(&format!("LOCK.TOP {options}")).error(), SYNTAX, "{options}");
+        assert!(client.run(&format!("LOCK.TOP {options}")).error().starts_with(SYNTAX), "{options}");
     }
 }
 
