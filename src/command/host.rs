@@ -90,7 +90,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// A turn of the rules for a command with these keys. `waiter`: how its caller waits, if it may.
     ///
     /// # Errors
-    /// The rules are in use: a command inside a callback inside a command.
+    /// The server is a replica; or the rules are in use: a command inside a callback inside a command.
     fn decide<R>(
         self,
         keys: KeyArguments<'_, Self::Argument>,
@@ -104,13 +104,13 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// A turn that changes nothing.
     ///
     /// # Errors
-    /// As [`CommandHost::decide`].
+    /// The rules are in use.
     fn inspect<R>(self, inspect: impl FnOnce(&LockManager, &Self::Waiting, &Now) -> R) -> Result<R, ErrorReply>;
 
     /// A turn of the log, after all that has happened until now.
     ///
     /// # Errors
-    /// As [`CommandHost::decide`].
+    /// As [`CommandHost::inspect`].
     fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply>;
 
     /// False if the rules know of no waiter and no session: then the key has everything to know.

@@ -8,7 +8,7 @@ use std::ffi::{c_int, CStr};
 
 use redis_module::raw;
 
-use super::background::{gate, server_events, stall, timer};
+use super::background::{events, gate, server_events, stall, timer};
 use super::commands::dispatch;
 use super::ffi::command_info::keys_of;
 use super::ffi::context::{guard, Ctx};
@@ -107,6 +107,7 @@ fn start(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), String> {
     timer::start(ctx, turn::on_timer);
     replication::count_consumers(ctx);
     stall::count_replicas(ctx);
+    events::set_replica(!ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_MASTER));
     server_events::note_begin();
     warn_of_eviction(ctx);
     Ok(())

@@ -24,12 +24,16 @@ const OBSERVED: u8 = 2;
 /// The next hold that ends is to be measured.
 const SAMPLING: u8 = 4;
 
+/// The server is a replica.
+const REPLICA: u8 = 8;
+
 fn set_unrest(bit: u8, is_set: bool) {
     let others = MAIN.noted.unrest.get() & !bit;
     MAIN.noted.unrest.set(if is_set { others | bit } else { others });
 }
 
-/// Whether a grant may take the fast path: no event waits to be applied, and requests are not observed.
+/// Whether a grant may take the fast path: no event waits to be applied, requests are not observed, and the server is
+/// the primary.
 #[inline(always)]
 pub fn allow_fast_grant() -> bool {
     MAIN.noted.unrest.get() & !SAMPLING == 0
@@ -44,6 +48,18 @@ pub fn allow_fast_release() -> bool {
 /// Sets whether requests are observed: the fast path reports nothing.
 pub fn set_observed(is_observed: bool) {
     set_unrest(OBSERVED, is_observed);
+}
+
+/// Sets whether the server is a replica. No command decides there: with `replica-read-only no` the server itself lets
+/// clients write.
+pub fn set_replica(is_replica: bool) {
+    set_unrest(REPLICA, is_replica);
+}
+
+/// Whether the server is a replica. Asked here because the flags of a context cost a sum over all threads.
+#[inline]
+pub fn is_replica() -> bool {
+    MAIN.noted.unrest.get() & REPLICA != 0
 }
 
 /// The next hold that ends, on any key, is to be measured: the slow path does that.

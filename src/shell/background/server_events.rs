@@ -89,6 +89,7 @@ unsafe extern "C" fn on_event(
         match (event.id, sub) {
             (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, sub) => {
                 replication::count_consumers(ctx);
+                events::set_replica(sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA);
                 match sub {
                     // Also without waiters: a grant on its way may still be lost, and cannot be taken back here.
                     raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA => {

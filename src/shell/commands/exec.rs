@@ -13,7 +13,7 @@ use command::name::Prefix;
 use command::parse::key_positions;
 use command::run::is_held;
 
-use crate::shell::background::gate;
+use crate::shell::background::{events, gate};
 use crate::shell::clients::connection_of;
 use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::command_info::{key_flags, keys_of, KeyArgument};
@@ -28,6 +28,10 @@ const COMMAND_ARGUMENT: usize = 3;
 /// Runs the command.
 pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
     let _innermost = Innermost::enter(&MAIN.exec.is_running).ok_or(errors::EXEC_WITHIN_EXEC)?;
+    // With `replica-read-only no` the server runs it here.
+    if events::is_replica() {
+        return Err(errors::READ_ONLY);
+    }
     let (key, command) = (args[1], &args[COMMAND_ARGUMENT..]);
     let keys = all_keys(ctx, key, command);
     gate::compare_slots(&keys)?;

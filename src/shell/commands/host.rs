@@ -123,6 +123,9 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         waiter: Option<NewWaiter<'_, Str<'a>>>,
         decide: impl FnOnce(&mut LockManager, &mut Host<'_, Store<'_>, TurnClients<'_>>) -> R,
     ) -> Result<R, ErrorReply> {
+        if events::is_replica() {
+            return Err(errors::READ_ONLY);
+        }
         turn::of_command(self, keys, waiter, decide)
     }
 

@@ -21,6 +21,44 @@ fn a_replica_reads_and_does_not_write() {
     assert!(!client.run("LOCK.WAITERS k").is_error());
 }
 
+/// The server lets clients write there, and a lock of the primary would be released or taken a second time. Rows: a
+/// replica from its start on, and one that has become a replica.
+#[test]
+fn a_replica_that_accepts_writes_decides_nothing_and_a_promoted_one_does() {
+    let master = Server::start();
+    let from_start = Server::builder().replica_of(&master).config("replica-read-only no").start();
+    let later = Server::builder().config("replica-read-only no").start();
+    later.client().run(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
+    master.client().run("LOCK.ACQUIRE k a PX 600000").fence();
+    for replica in [from_start, later] {
+        in_sync(&master, &replica);
+        let mut client = replica.client();
+        assert_eq!(client.run("SET s v"), Reply::ok(), "it accepts writes");
+        for way in WAYS {
+            for line in [
+                way.acquire("free", "b"),
+                format!("{} BLOCK 0", way.acquire("free", "b")),
+                way.acquire("k", "a"),
+                way.release("k", "a"),
+                way.renew("k", "a"),
+            ] {
+                assert!(client.run(&line).error().starts_with("READONLY "), "{line}");
+            }
+        }
+        for line in ["LOCK.CANCEL k a", "LOCK.BREAK k", "LOCK.EXEC k a GET s", "LOCK.EXEC k a SET s w"] {
+            assert!(client.run(line).error().starts_with("READONLY "), "{line}");
+        }
+        let script = ["EVAL", "return redis.pcall('LOCK.ACQUIRE', 'free', 'b').err", "0"];
+        assert!(client.cmd(&script).text().starts_with("READONLY "));
+        assert_eq!(client.run("LOCK.HELD k a").items().len(), 3, "reading goes on");
+        assert_eq!(client.run("EXISTS free"), Reply::Int(0));
+        client.run("REPLICAOF NO ONE");
+        assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
+        client.run("LOCK.ACQUIRE free b").fence();
+    }
+    assert_eq!(master.client().run("LOCK.HELD k a").items().len(), 3);
+}
+
 #[test]
 fn a_replica_hides_what_has_expired_and_ends_nothing_itself() {
     let (mut master, replica) = pair();
