@@ -32,6 +32,8 @@ pub struct Builder {
     clocks: Option<Clocks>,
     /// A program that runs the server, and its arguments.
     runner: Vec<String>,
+    keeps_file: bool,
+    args: Vec<String>,
 }
 
 /// Where the clocks of a server stand: they go no further by themselves.
@@ -109,6 +111,18 @@ impl Builder {
         self.no_module()
     }
 
+    /// A restart reads the configuration file as CONFIG REWRITE left it; otherwise each start writes it anew.
+    pub fn keeps_file(mut self) -> Builder {
+        self.keeps_file = true;
+        self
+    }
+
+    /// An argument behind the configuration file.
+    pub fn arg(mut self, arg: impl Into<String>) -> Builder {
+        self.args.push(arg.into());
+        self
+    }
+
     /// Runs the server by another program, in the same process: valgrind, say, with its arguments. Otherwise by the one
     /// that `REDIS_LOCK_RUN_BY` names.
     pub fn run_by(mut self, runner: &[&str]) -> Builder {
@@ -146,6 +160,7 @@ impl Builder {
             server.port = free_port();
             // Otherwise the bus has the port 10,000 above: that may be anybody's.
             server.bus_port = server.builder.is_node.then(free_port);
+            server.write_config();
             if server.try_launch().map_err(|error| error.to_string())? {
                 return Ok(server);
             }
@@ -193,6 +208,8 @@ impl Server {
             clock: None,
             clocks: None,
             runner: runner_of_all(),
+            keeps_file: false,
+            args: Vec::new(),
         }
     }
 
@@ -293,6 +310,9 @@ impl Server {
     /// [`Server::restart`], or the log of the server that does not start.
     pub fn try_restart(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server still runs");
+        if !self.builder.keeps_file {
+            self.write_config();
+        }
         let started = Instant::now();
         while !self.try_launch().map_err(|error| error.to_string())? {
             let log = self.log();
@@ -388,8 +408,6 @@ impl Server {
             // A path, not a name to search for; the server runs in a directory of its own.
             program = path::absolute(program)?;
         }
-        let config = self.dir().join("redis.conf");
-        fs::write(&config, self.config()).expect("the configuration is written");
         let log = File::options().create(true).append(true).open(self.dir().join("log")).expect("the log opens");
         let mut command = match self.builder.runner.split_first() {
             Some((runner, args)) => {
@@ -400,8 +418,9 @@ impl Server {
             None => Command::new(&program),
         };
         command
-            .arg(&config)
+            .arg(self.config_file())
             .args(self.builder.is_sentinel.then_some("--sentinel"))
+            .args(&self.builder.args)
             .current_dir(self.dir())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log opens twice"))
@@ -424,6 +443,15 @@ impl Server {
         }
         die_with_parent(&mut command);
         command.spawn().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))
+    }
+
+    /// Where its configuration is.
+    pub fn config_file(&self) -> PathBuf {
+        self.dir().join("redis.conf")
+    }
+
+    fn write_config(&self) {
+        fs::write(self.config_file(), self.config()).expect("the configuration is written");
     }
 
     fn config(&self) -> String {
