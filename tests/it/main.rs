@@ -37,6 +37,7 @@ mod readme;
 mod removal;
 mod replication;
 mod reshard;
+mod rewriting;
 mod runbook;
 mod safety;
 mod sessions;

@@ -8,12 +8,13 @@ use std::process::{Child, Command, Stdio};
 use support::debian::{is_installed, output, Package};
 
 use crate::support::skip::skip;
-use crate::support::{until, Client, Server};
+use crate::support::{until, Client, Reply, Server};
 
 const NAME: &str = "redis-lock-module";
 const CONFIGURATION: &str = "/etc/redis/redis.conf";
 const PROGRAM: &str = "/usr/bin/redis-server";
 const README: &str = include_str!("../../packaging/debian/README.Debian");
+const OPERATIONS: &str = include_str!("../../docs/operations.md");
 
 #[test]
 fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
@@ -35,7 +36,11 @@ fn the_package_is_installed_serves_debians_redis_server_and_is_removed() {
         output("dpkg-query", &["-L", NAME]).expect("it is installed").lines().map(PathBuf::from).collect();
     assert!(!files.iter().any(|file| file.starts_with("/etc")), "{files:?}");
     {
-        let server = DebianServer::start();
+        let mut server = DebianServer::start();
+        for _ in 0..2 {
+            assert_eq!(server.client().run("CONFIG REWRITE"), Reply::ok());
+            server = server.start_again();
+        }
         let mut client = server.client();
         let list = client.run("MODULE LIST");
         let module = list.items().iter().find(|module| module.get("name").text() == "lock").expect("the module");
@@ -68,16 +73,26 @@ fn package() -> Result<Package, String> {
 struct DebianServer {
     process: Child,
     port: u16,
-    _folder: tempfile::TempDir,
+    folder: Option<tempfile::TempDir>,
 }
 
 impl DebianServer {
     fn start() -> DebianServer {
-        let line = README.lines().map(str::trim).find(|line| line.starts_with("include ")).expect("the line");
+        let line = README.lines().map(str::trim).find(|line| line.starts_with("loadmodule ")).expect("the line");
+        assert!(
+            OPERATIONS.contains(&format!("    echo {line} >>{CONFIGURATION}\n")),
+            "another line than README.Debian"
+        );
         let folder = tempfile::tempdir().expect("a folder");
         let configuration = fs::read_to_string(CONFIGURATION).expect("Debian's configuration");
         let file = folder.path().join("redis.conf");
         fs::write(&file, format!("{configuration}\n{line}\n")).expect("written");
+        DebianServer::start_with(folder)
+    }
+
+    /// With the configuration in this folder.
+    fn start_with(folder: tempfile::TempDir) -> DebianServer {
+        let file = folder.path().join("redis.conf");
         // A port that was free a moment ago: a server that has gone used it.
         let port = Server::builder().no_module().start().port();
         let mut command = Command::new(PROGRAM);
@@ -86,7 +101,7 @@ impl DebianServer {
         command.arg(&file).args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", here]);
         command.args(["--daemonize", "no", "--pidfile", &format!("{here}/pid"), "--logfile", &log]);
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("Debian's server");
-        let mut server = DebianServer { process, port, _folder: folder };
+        let mut server = DebianServer { process, port, folder: Some(folder) };
         until("Debian's server answers", || {
             let ended = server.process.try_wait().expect("a child");
             assert!(ended.is_none(), "it has ended:\n{}", fs::read_to_string(&log).unwrap_or_default());
@@ -98,6 +113,13 @@ impl DebianServer {
 
     fn client(&self) -> Client {
         Client::connect(self.port)
+    }
+
+    /// With what CONFIG REWRITE made of its configuration.
+    fn start_again(mut self) -> DebianServer {
+        let folder = self.folder.take().expect("its folder");
+        drop(self);
+        DebianServer::start_with(folder)
     }
 }
 

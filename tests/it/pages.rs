@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const COLUMNS: usize = 120;
 
 /// Each Markdown file of the project, by its path.
-fn documents() -> Vec<(PathBuf, String)> {
+pub fn documents() -> Vec<(PathBuf, String)> {
     let (mut documents, mut folders) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).expect("a folder").map(|entry| entry.expect("an entry")) {

@@ -1,0 +1,312 @@
+//! CONFIG REWRITE, which each Sentinel failover sends, adds a `loadmodule` line for a module that came from an included
+//! file or from an argument; the next start then loads it twice, and ends. So each documented way of loading is
+//! started, rewritten and restarted, twice over.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{absolute, Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::pages::documents;
+use crate::support::waiting::{hold, LONG};
+use crate::support::{built_module, die_with_parent, free_port, until, Builder, Client, Reply, Server};
+
+fn module() -> String {
+    let module = built_module().expect("the module is built: cargo build --release");
+    absolute(module).expect("a path").display().to_string()
+}
+
+/// A server without the harness' own `loadmodule` line, which restarts with what CONFIG REWRITE wrote.
+fn with_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Builder {
+    let module = module();
+    let lines = lines.into_iter().map(|line| line.replace("MODULE", &module));
+    lines.fold(Server::builder().no_module().keeps_file(), |builder, line| builder.config(line))
+}
+
+fn settings(client: &mut Client) -> Vec<(String, String)> {
+    let reply = client.run("CONFIG GET lock.*");
+    let mut settings: Vec<_> =
+        reply.pairs().iter().map(|(name, value)| (name.text().to_string(), value.text().to_string())).collect();
+    settings.sort();
+    settings
+}
+
+/// The server starts again, with the same settings and locks.
+#[track_caller]
+fn assert_survives(builder: Builder, way: &str) {
+    let mut server = builder.config("appendonly yes").config("appendfsync always").start();
+    let expected = settings(&mut server.client());
+    assert!(expected.len() > 5, "{way}: {expected:?}");
+    // lock.grace is short where it is set.
+    let fence = server.client().run(&format!("LOCK.ACQUIRE kept a {LONG} BLOCK 0")).fence();
+    for _ in 0..2 {
+        assert_eq!(server.client().run("CONFIG REWRITE"), Reply::ok(), "{way}");
+        server.stop();
+        if let Err(log) = server.try_restart() {
+            let file = fs::read_to_string(server.config_file()).expect("a configuration");
+            panic!("{way}: it does not start again:\n{log}\n{file}");
+        }
+        assert_eq!(settings(&mut server.client()), expected, "{way}");
+        assert_eq!(server.client().run("LOCK.HELD kept a").items()[0].int(), fence, "{way}");
+    }
+    let file = fs::read_to_string(server.config_file()).expect("a configuration");
+    let lines = file.lines().filter(|line| line.starts_with("loadmodule ") && line.contains("redis_lock"));
+    assert_eq!(lines.count(), 1, "{way}: {file}");
+}
+
+#[test]
+fn a_loadmodule_line_of_the_configuration_file_survives_with_its_arguments_and_settings() {
+    let ways: [&[&str]; 5] = [
+        &["loadmodule MODULE"],
+        &["loadmodule MODULE", "lock.grace 5", "lock.keyspace-events yes"],
+        &["lock.grace 5", "loadmodule MODULE"],
+        &["loadmodule MODULE grace 5 default-lease 7000"],
+        &["loadmodule MODULE grace 5", "lock.grace 6"],
+    ];
+    for lines in ways {
+        assert_survives(with_lines(lines.iter().copied()), &format!("{lines:?}"));
+    }
+    let argued = with_lines(["loadmodule MODULE"]).arg("--lock.grace").arg("5");
+    assert_survives(argued, "a setting as an argument");
+    let folder = tempfile::tempdir().expect("a folder");
+    let included = folder.path().join("settings.conf");
+    fs::write(&included, "lock.grace 5\n").expect("written");
+    let include = format!("include {}", included.display());
+    assert_survives(with_lines(["loadmodule MODULE", &include]), "settings in an included file");
+}
+
+#[test]
+fn what_was_set_while_the_server_ran_is_there_after_a_rewrite() {
+    let mut server = with_lines(["loadmodule MODULE grace 5"]).start();
+    let mut client = server.client();
+    for line in ["CONFIG SET lock.grace 0", "CONFIG SET lock.default-lease 7000", "CONFIG REWRITE"] {
+        assert_eq!(client.run(line), Reply::ok(), "{line}");
+    }
+    server.stop();
+    server.restart();
+    let settings = server.client().run("CONFIG GET lock.*");
+    let [grace, lease] = ["lock.grace", "lock.default-lease"].map(|name| settings.get(name).text());
+    assert_eq!((grace, lease), ("0", "7000"));
+}
+
+/// The reason why no page recommends them. A server that starts again here makes these pages simpler.
+#[test]
+fn a_module_from_an_included_file_or_an_argument_is_loaded_twice_after_a_rewrite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let included = folder.path().join("lock.conf");
+    fs::write(&included, format!("loadmodule {}\n", module())).expect("written");
+    let include = format!("include {}", included.display());
+    let ways = [with_lines([include.as_str()]), with_lines([]).arg("--loadmodule").arg(module())];
+    for way in ways {
+        let mut server = way.start();
+        assert_eq!(server.client().run("CONFIG REWRITE"), Reply::ok());
+        server.stop();
+        let log = server.try_restart().expect_err("it starts with two loadmodule lines");
+        assert!(log.contains("redis-lock: not loaded: "), "{log}");
+    }
+}
+
+/// `docker run redis-lock-redis`, the README of an archive, the tests of platforms.
+#[test]
+fn a_server_without_a_file_has_nothing_to_rewrite_and_may_load_by_argument() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = program();
+    for _ in 0..2 {
+        let port = free_port().to_string();
+        let mut command = Command::new(&program);
+        command.args(["--port", &port, "--save", "", "--loadmodule", &module()]).current_dir(folder.path());
+        let server = Process::start(command, port.parse().expect("a port"));
+        let refused = server.client().run("CONFIG REWRITE");
+        assert!(refused.error().contains("without a config file"), "{refused:?}");
+        hold(&mut server.client(), "k", "a");
+    }
+}
+
+/// The files that this project hands out.
+#[test]
+fn each_packaged_configuration_survives() {
+    let unit = include_str!("../../packaging/systemd/lock-server.conf");
+    let manifest = include_str!("../../packaging/kubernetes/lock-server.yaml");
+    let (_, of_the_pod) = manifest.split_once("  redis.conf: |\n").expect("a configuration");
+    let (of_the_pod, _) = of_the_pod.split_once("---\n").expect("its end");
+    let example = include_str!("../../redis.conf.example").replace("\n# loadmodule ", "\nloadmodule ");
+    for (name, text) in [("systemd", unit), ("kubernetes", of_the_pod), ("redis.conf.example", &example)] {
+        let lines = text.lines().map(str::trim).filter(|line| {
+            !line.is_empty() && !["#", "port ", "bind ", "dir "].iter().any(|begin| line.starts_with(begin))
+        });
+        let module = module();
+        let own = |line: &str| match line.strip_prefix("loadmodule ") {
+            Some(_) => format!("loadmodule {module}"),
+            None => line.to_string(),
+        };
+        let lines: Vec<String> = lines.map(own).collect();
+        assert!(lines.iter().any(|line| line.starts_with("loadmodule ")), "{name}");
+        assert_survives(with_lines(lines.iter().map(String::as_str)), name);
+    }
+}
+
+/// As `make run` writes it (scripts/run).
+#[test]
+fn make_run_puts_the_line_into_the_file_that_it_starts_with() {
+    let script = include_str!("../../scripts/run");
+    let (_, begin) = script.split_once("# the configuration\n").expect("where the file is made");
+    let (lines, _) = begin.split_once("# end of it\n").expect("the end");
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path().display();
+    let made = format!("set -eu\ndata={here}\nmodule={}\n{lines}", module());
+    assert!(Command::new("bash").args(["-c", &made]).current_dir(root()).status().expect("bash").success());
+    let text = fs::read_to_string(folder.path().join("redis.conf")).expect("the file");
+    let lines = text.lines().filter(|line| !["bind ", "port "].iter().any(|begin| line.starts_with(begin)));
+    assert_survives(with_lines(lines), "make run");
+}
+
+/// It passes the modules of its folder as arguments, unless the file names them.
+#[test]
+fn the_entrypoint_of_the_images_loads_each_module_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let modules = folder.path().join("modules");
+    let programs = folder.path().join("programs");
+    for path in [&modules, &programs] {
+        fs::create_dir(path).expect("a folder");
+    }
+    let loaded = modules.join("libredis_lock.so");
+    fs::copy(module(), &loaded).expect("the module");
+    let server = program();
+    let name = if server.to_string_lossy().contains("valkey") { "valkey-server" } else { "redis-server" };
+    symlink(server, programs.join(name)).expect("a link");
+    symlink(on_path("grep"), programs.join("grep")).expect("a link");
+    let script = include_str!("../../packaging/images/redis-lock-entrypoint");
+    let entrypoint = folder.path().join("entrypoint");
+    let own = script.replace("=/usr/local/lib/redis/modules\n", &format!("={}\n", modules.display()));
+    assert_ne!(own, script);
+    fs::write(&entrypoint, own).expect("the script");
+    let file = folder.path().join("node.conf");
+    // With the line of a user, as a page of another image may have told, and without.
+    for line in ["", "loadmodule MODULE\n", "  LoadModule \"MODULE\"\n"] {
+        fs::write(&file, line.replace("MODULE", loaded.to_str().expect("a path"))).expect("written");
+        for _ in 0..3 {
+            let port = free_port();
+            let mut command = Command::new("/bin/sh");
+            command.arg(&entrypoint).arg("node.conf").args(["--port", &port.to_string(), "--save", ""]);
+            command.current_dir(folder.path()).env("PATH", &programs);
+            let server = Process::start(command, port);
+            hold(&mut server.client(), "k", "a");
+            assert_eq!(server.client().run("CONFIG REWRITE"), Reply::ok(), "{line}");
+        }
+    }
+}
+
+/// A real Sentinel rewrites the files of both servers. Both start again.
+#[test]
+fn both_servers_start_again_after_a_failover() {
+    let own = ["loadmodule MODULE", "lock.default-lease 7000", "repl-diskless-sync-delay 0"];
+    let mut primary = with_lines(own).start();
+    let mut replica = with_lines(own).replica_of(&primary).start();
+    until("the replica is in sync", || replica.info("replication").text("master_link_status") == "up");
+    let sentinel = Server::builder()
+        .sentinel()
+        .config(format!("sentinel monitor locks 127.0.0.1 {} 1", primary.port()))
+        .config("sentinel down-after-milliseconds locks 1000")
+        .config("sentinel failover-timeout locks 5000")
+        .start();
+    let replicas = |sentinel: &Server| sentinel.info("sentinel").text("master0").contains("slaves=1");
+    until("Sentinel knows the replica", || replicas(&sentinel));
+    primary.kill();
+    let asked = || sentinel.client().run("SENTINEL GET-MASTER-ADDR-BY-NAME locks").items()[1].text().to_string();
+    until("the replica is promoted, and Sentinel says so", || asked() == replica.port().to_string());
+    primary.restart();
+    until("the old primary is a replica", || primary.info("replication").text("role") == "slave");
+    let is_rewritten = |server: &Server, words: &str| {
+        let file = fs::read_to_string(server.config_file()).expect("a configuration");
+        file.contains("Generated by CONFIG REWRITE") && file.contains("\nreplicaof ") == (words == "replica")
+    };
+    until("both files are rewritten", || is_rewritten(&primary, "replica") && is_rewritten(&replica, "primary"));
+    for server in [&mut primary, &mut replica] {
+        server.kill();
+        server.restart();
+        let lease = server.client().run("CONFIG GET lock.default-lease");
+        assert_eq!(lease.get("lock.default-lease").text(), "7000");
+    }
+    assert_eq!(replica.info("replication").text("role"), "master");
+    hold(&mut replica.client(), "k", "a");
+}
+
+/// A page that tells another way has to be tried above.
+#[test]
+fn no_page_or_script_tells_another_way() {
+    let mut ways = 0;
+    let mut texts = documents();
+    for path in ["redis.conf.example", "Makefile", "scripts/run", "packaging/debian/README.Debian"] {
+        texts.push((path.into(), fs::read_to_string(root().join(path)).expect("a file")));
+    }
+    for (path, text) in texts {
+        let is_told = |line: &&str| !path.starts_with("CHANGELOG.md") && line.contains("loadmodule");
+        for line in text.lines().filter(is_told) {
+            ways += 1;
+            // By argument only where the command names no file; with `…` it is no command.
+            let command = line.split('`').find(|code| code.contains("--loadmodule") && !code.contains('…'));
+            assert!(!command.is_some_and(|command| command.contains(".conf")), "{}: {line}", path.display());
+        }
+        let included = text.lines().find(|line| line.trim_start().starts_with("include /usr"));
+        assert_eq!(included, None, "{}", path.display());
+    }
+    assert!(ways > 10, "only {ways} lines were found");
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The server under test.
+fn program() -> PathBuf {
+    let named = PathBuf::from(std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into()));
+    let is_name = named.components().count() == 1;
+    if is_name {
+        on_path(named.to_str().expect("a name"))
+    } else {
+        absolute(named).expect("a path")
+    }
+}
+
+fn on_path(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").expect("a PATH");
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file()).expect("a program")
+}
+
+/// A server that the harness did not start.
+struct Process {
+    process: Child,
+    port: u16,
+}
+
+impl Process {
+    #[track_caller]
+    fn start(mut command: Command, port: u16) -> Process {
+        die_with_parent(&mut command);
+        let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a server");
+        let mut server = Process { process, port };
+        until("the server answers", || {
+            if server.process.try_wait().expect("a child").is_some() {
+                let mut log = String::new();
+                let output = server.process.stdout.as_mut().expect("its output");
+                std::io::Read::read_to_string(output, &mut log).expect("text");
+                panic!("it has ended:\n{log}");
+            }
+            let answers = || Client::try_connect(port)?.try_cmd(&["PING"]);
+            answers().is_ok_and(|reply| !reply.is_error())
+        });
+        server
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.port)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // An error says that it has already ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
